@@ -1,0 +1,29 @@
+// Package identity holds the words in which Argomesh speaks of who somebody is:
+// the name of an agent, the SPIFFE ID of a workload, an authenticated peer, and
+// the decision whether that peer is one of those expected.
+//
+// It does no I/O. Certificates, bundles and TLS are the business of
+// identity/workload; which SPIFFE IDs belong to which agent is decided by the
+// registry in package fleet, by exact match. [AgentID] is only the name that
+// agentctl proposes when nobody chose another.
+//
+//	name, err := identity.ParseAgentName("edge-1")
+//	id := identity.AgentID(spiffeid.RequireTrustDomainFromString("prod.example"), name)
+//	// spiffe://prod.example/argomesh/agent/edge-1
+//	authorize := identity.AllowIDs(id)
+//	err = authorize(peer.ID) // nil, or wraps ErrDenied or ErrUnauthenticated
+package identity
+
+import "errors"
+
+// The kinds of error of this package. Test for them with errors.Is.
+var (
+	// ErrInvalid says that a text is not the kind of name it should be.
+	ErrInvalid = errors.New("invalid")
+	// ErrUnauthenticated says that a peer proved no identity at all, or one
+	// that no longer holds. Proving again, with a fresh SVID, can help.
+	ErrUnauthenticated = errors.New("not authenticated")
+	// ErrDenied says that a peer proved who it is and is not welcome. Trying
+	// again does not help until the accepted identities change.
+	ErrDenied = errors.New("identity not accepted")
+)

@@ -1,0 +1,209 @@
+// Package workload is the bridge from the SPIFFE Workload API to TLS: it holds
+// the X.509-SVID of this process and the bundles of all trust domains it may
+// meet, keeps both fresh, and gives gRPC credentials that use whatever is newest
+// at each handshake. Connections that are open stay open when SVID, bundle or
+// the whole authority rotate.
+//
+// It proves who a peer is. Which agent that is and what it may do is decided by
+// the registry in package fleet; the server credentials therefore accept every
+// SVID of a known trust domain, while the client credentials ask an
+// [identity.Authorizer].
+//
+//	source, err := workload.New(workload.Config{Socket: "unix:///run/spire/agent.sock", Metrics: registry, Log: log})
+//	group.Go(func() error { return source.Run(ctx) })
+//	server := grpc.NewServer(grpc.Creds(source.ServerCredentials(log)))
+//	conn, err := grpc.NewClient(target,
+//		grpc.WithTransportCredentials(source.ClientCredentials(identity.AllowIDs(principal))))
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+)
+
+var (
+	// ErrNotReady says that this process holds no X.509-SVID that is valid now.
+	ErrNotReady = errors.New("no valid svid")
+	// ErrNoBundle says that the Workload API gave no bundle for a trust domain,
+	// so nobody in it can be trusted.
+	ErrNoBundle = errors.New("no bundle for the trust domain")
+)
+
+// Config holds what a Source needs. Fields without a stated default are required.
+type Config struct {
+	// Socket is the address of the Workload API: unix:///absolute/path, or
+	// tcp://IP:port on loopback. It need not exist yet.
+	Socket string
+	// SPIFFEID chooses the SVID when the Workload API offers several. Zero
+	// means that any ID will do.
+	SPIFFEID spiffeid.ID
+	// Hint chooses the SVID with that hint. Empty means that any will do. With
+	// neither SPIFFEID nor Hint there must be only one SVID; with both it must
+	// have both.
+	Hint string
+	// Metrics is where the source's metrics are registered.
+	Metrics prometheus.Registerer
+	// Log receives what happens. The zero value discards it.
+	Log zerolog.Logger
+}
+
+// Source holds the X.509-SVID of this process and the bundles to check peers
+// with. It implements x509svid.Source and x509bundle.Source. All methods may be
+// called from several goroutines, before, during and after Run.
+type Source struct {
+	socket   string
+	endpoint endpoint
+	id       spiffeid.ID
+	hint     string
+	metrics  *metrics
+	log      zerolog.Logger
+
+	// held is replaced as a whole, by the watcher of Run and under its lock.
+	held atomic.Pointer[holding]
+
+	mu sync.Mutex
+	// updated is closed, and replaced, when held changes; guarded by mu.
+	updated chan struct{}
+}
+
+// holding is what a Source has at one time. It is never changed.
+type holding struct {
+	// svid is the one to use, nil when there is none; it may be over.
+	svid *x509svid.SVID
+	// bundles is never nil.
+	bundles *x509bundle.Set
+	// problem says what is wrong with the Workload API, nil when it answers
+	// and one of its SVIDs was chosen.
+	problem error
+}
+
+// New checks cfg and registers the metrics. It starts nothing.
+func New(cfg Config) (*Source, error) {
+	at, err := parseSocket(cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.SPIFFEID.IsZero() {
+		if err := identity.CheckID(cfg.SPIFFEID); err != nil {
+			return nil, fmt.Errorf("identity.spiffe_id: %w", err)
+		}
+	}
+	if cfg.Metrics == nil {
+		return nil, errors.New("workload: metrics registerer is missing")
+	}
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("workload: %w", err)
+	}
+	s := &Source{
+		socket:   cfg.Socket,
+		endpoint: at,
+		id:       cfg.SPIFFEID,
+		hint:     cfg.Hint,
+		metrics:  m,
+		log:      cfg.Log,
+		updated:  make(chan struct{}),
+	}
+	s.held.Store(&holding{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})
+	return s, nil
+}
+
+// Ready returns nil when an X.509-SVID is held that is valid now, also while
+// the Workload API is away. Else the error wraps [ErrNotReady], says what is
+// awaited and how to help.
+func (s *Source) Ready() error {
+	_, err := s.GetX509SVID()
+	return err
+}
+
+// Degraded returns what is wrong with the Workload API although a valid SVID may
+// still be held: nil when it answers. It is for the detail of a readiness
+// report.
+func (s *Source) Degraded() error { return s.held.Load().problem }
+
+// WaitReady returns nil as soon as Ready does, or an error that wraps that of
+// ctx and says what was awaited.
+func (s *Source) WaitReady(ctx context.Context) error {
+	for {
+		updated := s.Updated() // before looking, so that nothing is missed
+		err := s.Ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for identity: %w: %w", ctx.Err(), err)
+		case <-updated:
+		}
+	}
+}
+
+// Updated returns a channel that is closed when the SVID, the bundles or
+// readiness change. It may also be closed when nothing did (the Workload API was
+// tried again), so compare what matters. Take the channel before looking at the
+// source, then wait, then take the next.
+func (s *Source) Updated() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.updated
+}
+
+// GetX509SVID returns the X.509-SVID to present now. The error wraps
+// [ErrNotReady]. The caller does not change what it points to.
+func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
+	held := s.held.Load()
+	if held.svid == nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotReady, held.problem)
+	}
+	now := time.Now()
+	leaf := held.svid.Certificates[0]
+	var problem error
+	switch {
+	case now.After(leaf.NotAfter):
+		problem = fmt.Errorf("svid of %s expired at %s and the workload api gave no new one",
+			held.svid.ID, leaf.NotAfter.Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		problem = fmt.Errorf("svid of %s is valid from %s only: check the clock",
+			held.svid.ID, leaf.NotBefore.Format(time.RFC3339))
+	default:
+		return held.svid, nil
+	}
+	if held.problem != nil {
+		problem = fmt.Errorf("%w: %w", problem, held.problem)
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNotReady, problem)
+}
+
+// GetX509BundleForTrustDomain returns the roots that speak for td now. The error
+// wraps [ErrNoBundle]. The caller does not change what it points to.
+func (s *Source) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
+	bundle, ok := s.held.Load().bundles.Get(td)
+	if !ok {
+		return nil, fmt.Errorf("%w %s", ErrNoBundle, td)
+	}
+	return bundle, nil
+}
+
+// hold replaces what the source has and tells those who wait.
+func (s *Source) hold(next *holding) {
+	s.held.Store(next)
+	s.notify()
+}
+
+func (s *Source) notify() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.updated)
+	s.updated = make(chan struct{})
+}

@@ -1,0 +1,331 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// firstRetry and lastRetry bound the wait between two attempts to reach
+	// the Workload API, and connectRetry that of the connection below, so that
+	// an answer comes within 10 s of its return.
+	firstRetry   = 250 * time.Millisecond
+	lastRetry    = 4 * time.Second
+	connectRetry = 2 * time.Second
+	// greeting is how long a socket that accepts may take to speak HTTP/2.
+	greeting = 3 * time.Second
+	// silence is how long an open stream may send nothing before we report it.
+	// We go on waiting: attestation of a pod can take half a minute.
+	silence = 10 * time.Second
+)
+
+// Run keeps the SVID and the bundles fresh until ctx is done, and then returns
+// nil; what it holds stays usable until it expires. The Workload API may be
+// absent, come late, go away or refuse: Run tries again, with back-off, and logs
+// each distinct problem once. It is called once.
+func (s *Source) Run(ctx context.Context) error {
+	w := &watcher{source: s}
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, s.endpoint.network, s.endpoint.address)
+		w.dialed(err)
+		return conn, err
+	}
+	connect := backoff.DefaultConfig
+	connect.BaseDelay, connect.MaxDelay = firstRetry, connectRetry
+	client, err := workloadapi.New(ctx,
+		workloadapi.WithAddr(s.socket),
+		workloadapi.WithBackoffStrategy(retry{}),
+		workloadapi.WithDialOptions(
+			grpc.WithContextDialer(dial),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: greeting}),
+		))
+	if err != nil {
+		return fmt.Errorf("workload api %s: %w", s.socket, err)
+	}
+	defer func() { _ = client.Close() }() // nothing is lost with the connection
+
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		pause := retry{}.NewBackoff()
+		for ctx.Err() == nil {
+			// It returns, always with an error that w was told too, when it holds
+			// that to be final. A server that is replaced makes such errors pass,
+			// so we only slow down.
+			_ = client.WatchX509Context(ctx, w)
+			wait(ctx, pause.Next())
+		}
+	}()
+	s.watchClock(ctx, w)
+	<-watching
+	return nil
+}
+
+// watchClock reports what only the passing of time shows: that the SVID in hand
+// ran out, and that the Workload API is silent.
+func (s *Source) watchClock(ctx context.Context, w *watcher) {
+	silent := time.NewTimer(silence)
+	defer silent.Stop()
+	expiry := time.NewTimer(0)
+	defer expiry.Stop()
+	for {
+		updated := s.Updated()
+		held := s.held.Load()
+		expiry.Stop()
+		if held.svid != nil {
+			if left := time.Until(held.svid.Certificates[0].NotAfter); left >= 0 {
+				expiry.Reset(left + time.Millisecond)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-updated:
+			silent.Reset(silence)
+		case <-silent.C:
+			w.silent()
+		case <-expiry.C:
+			s.log.Warn().Stringer("spiffe_id", held.svid.ID).Str("socket", s.socket).
+				Msg("svid expired and the workload api gave no new one")
+			s.notify()
+		}
+	}
+}
+
+// wait returns after d, or earlier when ctx is done.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// retry is a back-off that doubles from firstRetry to lastRetry, minus up to a
+// quarter so that many processes do not come at once.
+type retry struct{}
+
+func (retry) NewBackoff() workloadapi.Backoff { return &doubling{next: firstRetry} }
+
+type doubling struct{ next time.Duration }
+
+func (d *doubling) Next() time.Duration {
+	now := d.next
+	d.next = min(2*d.next, lastRetry)
+	return now - rand.N(now/4)
+}
+
+func (d *doubling) Reset() { d.next = firstRetry }
+
+// problem is what can be wrong with the Workload API; it decides the log
+// message and the advice.
+type problem string
+
+const (
+	problemStarting    problem = "starting"
+	problemAbsent      problem = "absent"
+	problemNobody      problem = "nobody"
+	problemForbidden   problem = "forbidden"
+	problemUnreachable problem = "unreachable"
+	problemNoAnswer    problem = "no answer"
+	problemNoIdentity  problem = "no identity"
+	problemNotWorkload problem = "not a workload api"
+	problemUnreadable  problem = "unreadable"
+	problemNoChoice    problem = "no choice"
+)
+
+// advice says in one sentence what is wrong and what helps.
+var advice = map[problem]string{
+	problemStarting:    "waiting for the first answer of the workload api",
+	problemAbsent:      "no workload api at the socket: start the spire agent or set identity.socket",
+	problemNobody:      "nobody serves the workload api socket: start the spire agent or set identity.socket",
+	problemForbidden:   "may not open the workload api socket: correct its mode or owner, or set identity.socket",
+	problemUnreachable: "cannot reach the workload api: check the spire agent and identity.socket",
+	problemNoAnswer:    "the workload api does not answer: check the spire agent and its log",
+	problemNoIdentity:  "the workload api issues no identity to this process: register it with spire",
+	problemNotWorkload: "what answers is no workload api: correct identity.socket",
+	problemUnreadable:  "the workload api sent svids that cannot be read: check the spire agent's log",
+	problemNoChoice:    "no svid could be chosen",
+}
+
+// describe makes an error of p that names the socket.
+func (s *Source) describe(p problem, err error) error {
+	if err == nil {
+		return fmt.Errorf("%s (socket %s)", advice[p], s.socket)
+	}
+	return fmt.Errorf("%s (socket %s): %w", advice[p], s.socket, err)
+}
+
+// watcher takes what the Workload API says over into its source. Its methods
+// may be called by several goroutines.
+type watcher struct {
+	source *Source
+
+	// mu guards the fields below and orders changes of source.held.
+	mu       sync.Mutex
+	dialErr  error
+	answered bool   // the open stream has sent something
+	reported string // the last problem logged, empty when all is well
+}
+
+var _ workloadapi.X509ContextWatcher = (*watcher)(nil)
+
+// dialed keeps why the last connection could not be made, which gRPC tells as
+// text only.
+func (w *watcher) dialed(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dialErr = err
+}
+
+// OnX509ContextUpdate takes over a whole new state: what is not in it is gone.
+func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.source
+	w.answered = true
+	before := s.held.Load()
+	next := &holding{bundles: update.Bundles}
+	svid, err := pick(update.SVIDs, s.id, s.hint)
+	if err != nil {
+		next.problem = s.describe(problemNoChoice, err)
+		w.report(problemNoChoice, err)
+		s.metrics.apiUp.Set(0)
+	} else {
+		next.svid = svid
+		w.resolved(svid, before.svid)
+		s.metrics.apiUp.Set(1)
+	}
+	w.count(before, next)
+	s.hold(next)
+}
+
+// OnX509ContextWatchError notes why there is no news. Only the answer that this
+// process has no identity takes away what is held; for all else the last state
+// holds until it expires.
+func (w *watcher) OnX509ContextWatchError(err error) {
+	if status.Code(err) == codes.Canceled {
+		return // we stop
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.source
+	p, cause := w.classify(err)
+	w.answered = false // the stream is over
+	before := s.held.Load()
+	next := &holding{svid: before.svid, bundles: before.bundles, problem: s.describe(p, cause)}
+	if p == problemNoIdentity {
+		next.svid, next.bundles = nil, x509bundle.NewSet()
+	}
+	w.report(p, cause)
+	s.metrics.apiUp.Set(0)
+	w.count(before, next)
+	s.hold(next)
+}
+
+// silent reports a stream that neither fails nor sends anything.
+func (w *watcher) silent() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.answered {
+		return
+	}
+	s := w.source
+	before := s.held.Load()
+	w.report(problemNoAnswer, nil)
+	s.hold(&holding{svid: before.svid, bundles: before.bundles, problem: s.describe(problemNoAnswer, nil)})
+}
+
+// classify tells what err, an error of the watch, means. The caller holds mu.
+func (w *watcher) classify(err error) (problem, error) {
+	st, ok := status.FromError(err)
+	if !ok {
+		return problemUnreadable, err
+	}
+	cause := errors.New(st.Message())
+	switch st.Code() {
+	case codes.PermissionDenied:
+		return problemNoIdentity, cause
+	case codes.InvalidArgument, codes.Unimplemented:
+		return problemNotWorkload, cause
+	}
+	switch {
+	case w.dialErr == nil:
+		return problemNoAnswer, cause
+	case errors.Is(w.dialErr, fs.ErrNotExist):
+		return problemAbsent, nil
+	case errors.Is(w.dialErr, syscall.ECONNREFUSED):
+		return problemNobody, nil
+	case errors.Is(w.dialErr, fs.ErrPermission):
+		return problemForbidden, nil
+	}
+	return problemUnreachable, w.dialErr
+}
+
+// report logs a problem, once as long as it stays the same.
+func (w *watcher) report(p problem, err error) {
+	text := string(p)
+	if err != nil {
+		text += err.Error()
+	}
+	if text == w.reported {
+		return
+	}
+	w.reported = text
+	event := w.source.log.Warn().Str("socket", w.source.socket)
+	if err != nil {
+		event = event.Err(err)
+	}
+	event.Msg(advice[p])
+}
+
+// resolved logs that svid is in use, when that is news to an operator.
+func (w *watcher) resolved(svid, before *x509svid.SVID) {
+	event := w.source.log.Debug()
+	if w.reported != "" || before == nil || before.ID != svid.ID {
+		event = w.source.log.Info()
+	}
+	w.reported = ""
+	event.Stringer("spiffe_id", svid.ID).Time("not_after", svid.Certificates[0].NotAfter).Msg("svid received")
+}
+
+// count brings the metrics from one state to the next.
+func (w *watcher) count(before, next *holding) {
+	m := w.source.metrics
+	if !sameSVID(before.svid, next.svid) {
+		m.svidNotAfter.Reset()
+		if next.svid != nil {
+			m.svidNotAfter.WithLabelValues(next.svid.ID.String()).Set(float64(next.svid.Certificates[0].NotAfter.Unix()))
+			m.svidUpdates.Inc()
+		}
+	}
+	m.bundles.Set(float64(next.bundles.Len()))
+	if !slices.EqualFunc(before.bundles.Bundles(), next.bundles.Bundles(), (*x509bundle.Bundle).Equal) {
+		m.bundleUpdates.Inc()
+	}
+}
+
+func sameSVID(a, b *x509svid.SVID) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ID == b.ID && a.Certificates[0].Equal(b.Certificates[0])
+}
