@@ -1,0 +1,291 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// Config holds what a Client needs. Fields without a stated default are required.
+type Config struct {
+	// Target is the principal's host:port, or a gRPC target.
+	Target string
+	// Credentials presents our SVID and accepts the principal's only.
+	Credentials credentials.TransportCredentials
+	// Hello is sent on each connection.
+	Hello stream.Hello
+	// Serve runs a connection until it ends; a later call takes over from an
+	// earlier one, which then returns.
+	Serve func(ctx context.Context, w stream.Welcome, conn *Conn) error
+	// Updated returns a channel that is closed when our SVID may have changed since
+	// the call. Nil means never.
+	Updated func() <-chan struct{}
+	// Proves returns when the authority of a connection made now would end: the
+	// expiry of our SVID. Nil means that it does not.
+	Proves func() time.Time
+	// HandshakeTimeout bounds dial, TLS and welcome together. Zero means 15s.
+	HandshakeTimeout time.Duration
+	// MinBackOff and MaxBackOff bound the pause after a connection that failed or
+	// ended; the pause is drawn evenly from zero to a limit that doubles. Zero
+	// means 250ms and 15s.
+	MinBackOff, MaxBackOff time.Duration
+	Metrics                prometheus.Registerer
+	Log                    zerolog.Logger
+}
+
+// Client keeps a connection to a principal.
+type Client struct {
+	cfg       Config
+	connected atomic.Bool
+	up        prometheus.Gauge
+	attempts  *prometheus.CounterVec
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Client, error) {
+	if cfg.Target == "" || cfg.Credentials == nil || cfg.Serve == nil || cfg.Hello.Agent.IsZero() || cfg.Metrics == nil {
+		return nil, errors.New("stream client: target, credentials, hello, serve and metrics are required")
+	}
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = 15 * time.Second
+	}
+	if cfg.MinBackOff == 0 {
+		cfg.MinBackOff = 250 * time.Millisecond
+	}
+	if cfg.MaxBackOff == 0 {
+		cfg.MaxBackOff = 15 * time.Second
+	}
+	if cfg.Updated == nil {
+		cfg.Updated = func() <-chan struct{} { return nil }
+	}
+	if cfg.Proves == nil {
+		cfg.Proves = func() time.Time { return time.Time{} }
+	}
+	c := &Client{
+		cfg: cfg,
+		up: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_stream_up", Help: "1 while the agent has a connection to its principal.",
+		}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_connects_total", Help: "Attempts to connect to the principal, by what became of them.",
+		}, []string{"result"}),
+	}
+	for _, m := range []prometheus.Collector{c.up, c.attempts} {
+		if err := cfg.Metrics.Register(m); err != nil {
+			return nil, fmt.Errorf("stream client: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// Connected reports whether a connection is up.
+func (c *Client) Connected() bool { return c.connected.Load() }
+
+// progress is what a connection's goroutine reports to Run.
+type progress struct {
+	connection int
+	up         bool // welcome has come; else the connection is over
+	err        error
+}
+
+// Run connects, again and again, until ctx is done. It returns nil then.
+func (c *Client) Run(ctx context.Context) error {
+	reports := make(chan progress)
+	running := map[int]bool{} // by number of the connection: whether it is up
+	dialling, last, failures := 0, 0, 0
+	var proven time.Time // by the last connection dialled
+	dial := func() {
+		last++
+		proven = c.cfg.Proves()
+		dialling = last
+		running[last] = false
+		go c.connection(ctx, last, reports)
+	}
+	updated := c.cfg.Updated()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		up := false
+		for _, u := range running {
+			up = up || u
+		}
+		c.connected.Store(up)
+		c.up.Set(map[bool]float64{true: 1}[up])
+		select {
+		case <-ctx.Done():
+			for range len(running) {
+				for p := range reports {
+					if !p.up {
+						break
+					}
+				}
+			}
+			return nil
+		case <-pause.C:
+			if dialling == 0 && !up {
+				dial()
+			}
+		case <-updated:
+			updated = c.cfg.Updated()
+			if dialling == 0 && up && c.cfg.Proves().After(proven) {
+				c.cfg.Log.Debug().Msg("svid was renewed, proving it on a new connection")
+				dial()
+			}
+		case p := <-reports:
+			if p.connection == dialling {
+				dialling = 0
+			}
+			if p.up {
+				running[p.connection], failures = true, 0
+				continue
+			}
+			was := running[p.connection]
+			delete(running, p.connection)
+			if !was {
+				failures++
+			}
+			delay := c.backOff(failures, p.err)
+			c.report(p.err, was, delay)
+			pause.Reset(delay)
+		}
+	}
+}
+
+// backOff draws the pause before the next attempt. A principal that refused us
+// is not asked again soon.
+func (c *Client) backOff(failures int, err error) time.Duration {
+	limit := min(c.cfg.MinBackOff<<min(failures, 16), c.cfg.MaxBackOff)
+	if errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) || errors.Is(err, errMismatch) {
+		return c.cfg.MaxBackOff/4 + rand.N(c.cfg.MaxBackOff-c.cfg.MaxBackOff/4)
+	}
+	return rand.N(limit + 1)
+}
+
+func (c *Client) report(err error, was bool, delay time.Duration) {
+	switch {
+	case was:
+		c.cfg.Log.Info().Err(err).Dur("retry_in", delay).Msg("connection to the principal ended")
+	case errors.Is(err, identity.ErrDenied):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or edit on the hub")
+	case errors.Is(err, errMismatch):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal has this agent registered otherwise than it is configured")
+	default:
+		c.cfg.Log.Warn().Err(err).Dur("retry_in", delay).Msg("cannot connect to the principal")
+	}
+}
+
+// connection runs one connection from dial to end, reporting both.
+func (c *Client) connection(ctx context.Context, number int, reports chan<- progress) {
+	err := c.connect(ctx, func() { reports <- progress{connection: number, up: true} })
+	result := "ok"
+	if err != nil {
+		result = status.Code(err).String()
+	}
+	c.attempts.WithLabelValues(result).Inc()
+	reports <- progress{connection: number, err: kindOf(err)}
+}
+
+func (c *Client) connect(ctx context.Context, up func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cc, err := grpc.NewClient(c.cfg.Target,
+		grpc.WithTransportCredentials(c.cfg.Credentials),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes), grpc.MaxCallSendMsgSize(stream.MaxFrameBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
+		// The one call must fail with the reason for which the connection did.
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	defer func() { _ = cc.Close() }() // nothing is left to be flushed
+	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
+	defer patience.Stop()
+	frames, err := streampb.NewStreamClient(cc).Connect(ctx)
+	if err != nil {
+		return withCause(ctx, err)
+	}
+	if err := frames.Send(stream.HelloFrame(c.cfg.Hello)); err != nil {
+		// io.EOF: the status is what Recv returns.
+		c.cfg.Log.Debug().Err(err).Msg("cannot send hello")
+	}
+	frame, err := frames.Recv()
+	if err != nil {
+		return withCause(ctx, err)
+	}
+	welcome, err := stream.ParseWelcome(frame)
+	if err != nil {
+		return err
+	}
+	if welcome.Agent != c.cfg.Hello.Agent {
+		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.Agent, errMismatch)
+	}
+	if !patience.Stop() {
+		return errPatience
+	}
+	up()
+	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")
+	return c.cfg.Serve(ctx, welcome, &Conn{frames: frames})
+}
+
+var (
+	errPatience = errors.New("no welcome in time")
+	errMismatch = errors.New("configuration mismatch")
+)
+
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// kindOf is the one place where gRPC codes become kinds of errors.
+func kindOf(err error) error {
+	switch status.Code(err) {
+	case codes.Unauthenticated:
+		return fmt.Errorf("%w: %s", identity.ErrUnauthenticated, status.Convert(err).Message())
+	case codes.PermissionDenied:
+		return fmt.Errorf("%w: %s", identity.ErrDenied, status.Convert(err).Message())
+	case codes.FailedPrecondition:
+		return fmt.Errorf("%w: %s", errMismatch, status.Convert(err).Message())
+	case codes.InvalidArgument:
+		return fmt.Errorf("%w: %s", stream.ErrProtocol, status.Convert(err).Message())
+	case codes.Unavailable:
+		return fmt.Errorf("%w: %s", stream.ErrUnavailable, status.Convert(err).Message())
+	}
+	return err
+}
+
+// Conn is one connection after its handshake.
+type Conn struct {
+	frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame]
+}
+
+// Send blocks while the peer takes nothing.
+func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
+
+// Recv returns neither a message nor an error for a frame of a newer peer.
+func (c *Conn) Recv() (stream.Message, error) {
+	frame, err := c.frames.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return stream.ParseFrame(frame)
+}

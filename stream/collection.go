@@ -1,0 +1,130 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Mode says which side owns the Applications of an agent. The zero value is no
+// mode.
+type Mode uint8
+
+const (
+	// Managed agents get their Applications from the hub.
+	Managed Mode = iota + 1
+	// Autonomous agents own their Applications; the hub shows mirrors of them.
+	Autonomous
+)
+
+// ParseMode returns an error wrapping identity.ErrInvalid when s is neither
+// "managed" nor "autonomous".
+func ParseMode(s string) (Mode, error) {
+	switch s {
+	case "managed":
+		return Managed, nil
+	case "autonomous":
+		return Autonomous, nil
+	}
+	return 0, fmt.Errorf("mode %q is neither managed nor autonomous: %w", s, identity.ErrInvalid)
+}
+
+func (m Mode) String() string {
+	switch m {
+	case Managed:
+		return "managed"
+	case Autonomous:
+		return "autonomous"
+	}
+	return ""
+}
+
+// MarshalText writes the name of the mode; the zero value is empty.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is ParseMode.
+func (m *Mode) UnmarshalText(text []byte) error {
+	parsed, err := ParseMode(string(text))
+	if err != nil {
+		return err
+	}
+	*m = parsed
+	return nil
+}
+
+// Side is one end of a link.
+type Side uint8
+
+const (
+	// Hub is the principal's end.
+	Hub Side = iota + 1
+	// Spoke is the agent's end.
+	Spoke
+)
+
+func (s Side) String() string {
+	switch s {
+	case Hub:
+		return "hub"
+	case Spoke:
+		return "spoke"
+	}
+	return ""
+}
+
+// Collection is a kind of content that flows in one direction of a link.
+type Collection uint8
+
+const (
+	// Applications is what each Application should be: spec and owned metadata.
+	Applications Collection = iota + 1
+	// AppProjects is what each AppProject should be.
+	AppProjects
+	// Statuses is the status of each Application as the spoke shows it.
+	Statuses
+	// Commands is what the hub asks of an Application once: an operation, a
+	// termination, a refresh.
+	Commands
+)
+
+// Collections lists every collection, in the order in which a source sends when
+// several have something to send: projects before the Applications that name
+// them, commands after the Applications they address.
+func Collections() []Collection {
+	return []Collection{AppProjects, Applications, Commands, Statuses}
+}
+
+// String is the kind of the collection's CloudEvents and the label of its
+// metrics.
+func (c Collection) String() string {
+	switch c {
+	case Applications:
+		return "application"
+	case AppProjects:
+		return "appproject"
+	case Statuses:
+		return "status"
+	case Commands:
+		return "command"
+	}
+	return ""
+}
+
+// Source is the side that knows what a collection should hold. Collections
+// without a source in that mode, and the zero values, have none.
+func (c Collection) Source(m Mode) Side {
+	switch {
+	case m != Managed && m != Autonomous:
+		return 0
+	case c == Statuses:
+		return Spoke
+	case c == Commands:
+		return Hub
+	case c != Applications && c != AppProjects:
+		return 0
+	case m == Managed:
+		return Hub
+	default:
+		return Spoke
+	}
+}

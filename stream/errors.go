@@ -1,0 +1,55 @@
+package stream
+
+import (
+	"errors"
+)
+
+// Kinds of failure that callers branch on. What becomes of the work follows from
+// the kind, never from the text.
+var (
+	// ErrNotFound: the object is not there.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the object changed since it was read, or a precondition does
+	// not hold. Read again and plan again.
+	ErrConflict = errors.New("conflict")
+	// ErrRefused: the API server will not take this content, now or later:
+	// invalid, too large, forbidden, denied by admission.
+	ErrRefused = errors.New("refused")
+	// ErrUnavailable: the API server, or the way to it, is away. Try later.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrNotConnected: the agent has no connection to this principal.
+	ErrNotConnected = errors.New("agent is not connected")
+	// ErrProtocol: the peer sent what the protocol does not allow.
+	ErrProtocol = errors.New("protocol violation")
+)
+
+// RefusalKind says why a sink did not apply an entry. It is a closed set.
+type RefusalKind string
+
+const (
+	// RefusalInvalid: the content cannot be stored on this side.
+	RefusalInvalid RefusalKind = "invalid"
+	// RefusalNotOwned: an object that is not this link's is in the way.
+	RefusalNotOwned RefusalKind = "not-owned"
+	// RefusalUnavailable: the sink's API server did not answer as it should.
+	RefusalUnavailable RefusalKind = "unavailable"
+	// RefusalUnknown: a kind of a peer newer than we are.
+	RefusalUnknown RefusalKind = "unknown"
+)
+
+// ParseRefusalKind maps what it does not know to RefusalUnknown.
+func ParseRefusalKind(s string) RefusalKind {
+	switch k := RefusalKind(s); k {
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable:
+		return k
+	}
+	return RefusalUnknown
+}
+
+// RefusalKindOf returns the kind a sink reports for an error of its store.
+func RefusalKindOf(err error) RefusalKind {
+	if errors.Is(err, ErrRefused) {
+		return RefusalInvalid
+	}
+	return RefusalUnavailable
+}

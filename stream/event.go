@@ -1,0 +1,193 @@
+package stream
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	cepb "github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Verb says what an event asks of the sink.
+type Verb uint8
+
+const (
+	// Apply asks the sink to hold the content of the event.
+	Apply Verb = iota + 1
+	// Delete asks the sink to hold nothing under that key: the source has nothing.
+	Delete
+)
+
+func (v Verb) String() string {
+	switch v {
+	case Apply:
+		return "apply"
+	case Delete:
+		return "delete"
+	}
+	return ""
+}
+
+// Event is one entry of a collection on its way from source to sink.
+type Event struct {
+	// ID is unique among the events of the sender's process; the answer names it.
+	ID      string
+	Key     EntryKey
+	Verb    Verb
+	Version Version // of Data; absent with Delete
+	// Revision is the resourceVersion at which the source read the object; zero
+	// with Delete.
+	Revision uint64
+	// TraceParent is the W3C trace context of the change; may be empty.
+	TraceParent string
+	// Data is the source's canonical form of the object, JSON.
+	Data []byte
+}
+
+// The bounds of what we accept from a peer.
+const (
+	maxNameBytes  = 253 // RFC 1123 subdomain, the longest name of a Kubernetes object
+	maxLabelBytes = 63  // RFC 1123 label, the longest namespace
+	maxUIDBytes   = 128
+	maxIDBytes    = 64
+	// maxMessageBytes bounds a refusal's text.
+	maxMessageBytes = 1024
+)
+
+const (
+	eventTypePrefix = "io.argomesh."
+	specVersion     = "1.0"
+	contentType     = "application/json"
+	// eventSource is relative (CloudEvents 1.0, section source): both ends know
+	// from the connection who the peer is, and an event must not claim another.
+	eventSource = "/argomesh"
+)
+
+// cloudEvent writes e in the protobuf format of CloudEvents 1.0. Extension names
+// are lower case letters and digits (section 3.1).
+func cloudEvent(e Event) *cepb.CloudEvent {
+	attributes := map[string]*cepb.CloudEventAttributeValue{
+		"subject": ceString(subject(e.Key)),
+	}
+	if e.TraceParent != "" {
+		attributes["traceparent"] = ceString(e.TraceParent)
+	}
+	ce := &cepb.CloudEvent{
+		Id:          e.ID,
+		Source:      eventSource,
+		SpecVersion: specVersion,
+		Type:        eventTypePrefix + e.Key.Collection.String() + "." + e.Verb.String(),
+		Attributes:  attributes,
+	}
+	if e.Verb == Apply {
+		attributes["datacontenttype"] = ceString(contentType)
+		attributes["sourceuid"] = ceString(e.Version.SourceUID)
+		attributes["contenthash"] = &cepb.CloudEventAttributeValue{
+			Attr: &cepb.CloudEventAttributeValue_CeBytes{CeBytes: e.Version.Hash[:]},
+		}
+		// A string, since CloudEvents integers have 32 bits.
+		attributes["revision"] = ceString(strconv.FormatUint(e.Revision, 10))
+		ce.Data = &cepb.CloudEvent_BinaryData{BinaryData: e.Data}
+	}
+	return ce
+}
+
+func ceString(s string) *cepb.CloudEventAttributeValue {
+	return &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeString{CeString: s}}
+}
+
+func subject(k EntryKey) string { return k.Namespace + "/" + k.Name }
+
+// parseCloudEvent returns an error wrapping ErrProtocol for what cloudEvent does
+// not write. Attributes it does not know are ignored: a newer peer may add some.
+func parseCloudEvent(ce *cepb.CloudEvent) (Event, error) {
+	if ce.GetSpecVersion() != specVersion {
+		return Event{}, fmt.Errorf("event of CloudEvents version %.8q: %w", ce.GetSpecVersion(), ErrProtocol)
+	}
+	if ce.GetId() == "" || len(ce.GetId()) > maxIDBytes {
+		return Event{}, fmt.Errorf("event id of %d bytes: %w", len(ce.GetId()), ErrProtocol)
+	}
+	e := Event{ID: ce.GetId()}
+	typ, found := strings.CutPrefix(ce.GetType(), eventTypePrefix)
+	kind, verb, dotted := strings.Cut(typ, ".")
+	if !found || !dotted {
+		return Event{}, fmt.Errorf("event type %.64q: %w", ce.GetType(), ErrProtocol)
+	}
+	for _, c := range Collections() {
+		if c.String() == kind {
+			e.Key.Collection = c
+		}
+	}
+	for _, v := range []Verb{Apply, Delete} {
+		if v.String() == verb {
+			e.Verb = v
+		}
+	}
+	if e.Key.Collection == 0 || e.Verb == 0 {
+		return Event{}, fmt.Errorf("event type %.64q: %w", ce.GetType(), ErrProtocol)
+	}
+	attributes := ce.GetAttributes()
+	namespace, name, slashed := strings.Cut(attributes["subject"].GetCeString(), "/")
+	if !slashed {
+		return Event{}, fmt.Errorf("event without a subject: %w", ErrProtocol)
+	}
+	if err := checkName(namespace, name); err != nil {
+		return Event{}, err
+	}
+	e.Key.Namespace, e.Key.Name = namespace, name
+	if tp := attributes["traceparent"].GetCeString(); len(tp) <= 55 { // W3C Trace Context, section 3.2.2: version 00
+		e.TraceParent = tp
+	}
+	if e.Verb == Delete {
+		return e, nil
+	}
+	e.Version.SourceUID = attributes["sourceuid"].GetCeString()
+	hash := attributes["contenthash"].GetCeBytes()
+	if len(hash) != len(e.Version.Hash) || e.Version.SourceUID == "" || len(e.Version.SourceUID) > maxUIDBytes {
+		return Event{}, fmt.Errorf("event without a version: %w", ErrProtocol)
+	}
+	e.Version.Hash = Hash(hash)
+	revision, err := strconv.ParseUint(attributes["revision"].GetCeString(), 10, 64)
+	if err != nil {
+		return Event{}, fmt.Errorf("event revision: %w", ErrProtocol)
+	}
+	e.Revision = revision
+	e.Data = ce.GetBinaryData()
+	if HashOf(e.Data) != e.Version.Hash {
+		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ErrProtocol)
+	}
+	return e, nil
+}
+
+// checkName accepts what can name a namespaced Kubernetes object.
+func checkName(namespace, name string) error {
+	if len(namespace) > maxLabelBytes || name == "" || len(name) > maxNameBytes {
+		return fmt.Errorf("entry name of %d and %d bytes: %w", len(namespace), len(name), ErrProtocol)
+	}
+	if namespace != "" {
+		// A namespace and an agent name are both RFC 1123 labels.
+		if _, err := identity.ParseAgentName(namespace); err != nil {
+			return fmt.Errorf("entry namespace %.64q: %w", namespace, ErrProtocol)
+		}
+	}
+	for _, label := range strings.Split(name, ".") {
+		if !subdomainLabel(label) {
+			return fmt.Errorf("entry name %.64q: %w", name, ErrProtocol)
+		}
+	}
+	return nil
+}
+
+// subdomainLabel reports whether s may stand between the dots of an RFC 1123
+// subdomain as Kubernetes takes it, where a label may be as long as the name.
+func subdomainLabel(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,250 @@
+package stream
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// FrameOf writes a message for the wire.
+func FrameOf(m Message) *streampb.Frame {
+	switch m := m.(type) {
+	case Digests:
+		return &streampb.Frame{Body: &streampb.Frame_Digests{Digests: &streampb.Digests{Digests: digestsOf(m.Digests)}}}
+	case Heartbeat:
+		return &streampb.Frame{Body: &streampb.Frame_Heartbeat{Heartbeat: &streampb.Heartbeat{Digests: digestsOf(m.Digests)}}}
+	case Buckets:
+		sums := make([]byte, 0, BucketCount*len(Sum{}))
+		for _, sum := range m.Sums {
+			sums = append(sums, sum[:]...)
+		}
+		return &streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{
+			Collection: collectionOf(m.Collection), Sums: sums,
+		}}}
+	case Inventory:
+		entries := make([]*streampb.Entry, len(m.Entries))
+		for i, e := range m.Entries {
+			entries[i] = &streampb.Entry{Namespace: e.Namespace, Name: e.Name, Version: versionOf(e.Version)}
+		}
+		return &streampb.Frame{Body: &streampb.Frame_Inventory{Inventory: &streampb.Inventory{
+			Collection: collectionOf(m.Collection), Buckets: m.Buckets[:], Entries: entries, More: m.More,
+		}}}
+	case Batch:
+		batch := &streampb.Batch{}
+		for _, e := range m.Events {
+			batch.Events = append(batch.Events, cloudEvent(e))
+		}
+		return &streampb.Frame{Body: &streampb.Frame_Batch{Batch: batch}}
+	case Applied:
+		applied := &streampb.Applied{}
+		for _, r := range m.Results {
+			applied.Results = append(applied.Results, resultOf(r))
+		}
+		return &streampb.Frame{Body: &streampb.Frame_Applied{Applied: applied}}
+	case Goodbye:
+		return &streampb.Frame{Body: &streampb.Frame_Goodbye{Goodbye: &streampb.Goodbye{Reason: string(m.Reason)}}}
+	}
+	panic(fmt.Sprintf("stream: message of type %T", m)) // the interface is sealed
+}
+
+// ParseFrame reads a message from the wire. It returns an error wrapping
+// ErrProtocol for anything FrameOf does not write; names, hashes and lengths are
+// checked here and nowhere else. A frame with no body this release knows gives
+// neither a message nor an error: a newer peer may send one.
+func ParseFrame(f *streampb.Frame) (Message, error) {
+	switch body := f.GetBody().(type) {
+	case *streampb.Frame_Digests:
+		digests, err := parseDigests(body.Digests.GetDigests())
+		return Digests{Digests: digests}, err
+	case *streampb.Frame_Heartbeat:
+		digests, err := parseDigests(body.Heartbeat.GetDigests())
+		return Heartbeat{Digests: digests}, err
+	case *streampb.Frame_Buckets:
+		return parseBuckets(body.Buckets)
+	case *streampb.Frame_Inventory:
+		return parseInventory(body.Inventory)
+	case *streampb.Frame_Batch:
+		batch := Batch{Events: make([]Event, 0, len(body.Batch.GetEvents()))}
+		for _, ce := range body.Batch.GetEvents() {
+			e, err := parseCloudEvent(ce)
+			if err != nil {
+				return nil, err
+			}
+			batch.Events = append(batch.Events, e)
+		}
+		return batch, nil
+	case *streampb.Frame_Applied:
+		applied := Applied{Results: make([]Result, 0, len(body.Applied.GetResults()))}
+		for _, pb := range body.Applied.GetResults() {
+			r, err := parseResult(pb)
+			if err != nil {
+				return nil, err
+			}
+			applied.Results = append(applied.Results, r)
+		}
+		return applied, nil
+	case *streampb.Frame_Goodbye:
+		switch reason := GoodbyeReason(body.Goodbye.GetReason()); reason {
+		case GoodbyeSuperseded, GoodbyeRevoked:
+			return Goodbye{Reason: reason}, nil
+		}
+		return Goodbye{Reason: GoodbyeDrain}, nil
+	case *streampb.Frame_Hello, *streampb.Frame_Welcome:
+		return nil, fmt.Errorf("handshake frame on an open connection: %w", ErrProtocol)
+	}
+	return nil, nil //nolint:nilnil // documented: an unknown frame is neither
+}
+
+func digestsOf(ds []Digest) []*streampb.Digest {
+	out := make([]*streampb.Digest, len(ds))
+	for i, d := range ds {
+		out[i] = &streampb.Digest{Collection: collectionOf(d.Collection), Root: d.Root[:], Entries: d.Entries}
+	}
+	return out
+}
+
+func parseDigests(pbs []*streampb.Digest) ([]Digest, error) {
+	if len(pbs) > 64 {
+		return nil, fmt.Errorf("%d digests: %w", len(pbs), ErrProtocol)
+	}
+	digests := make([]Digest, 0, len(pbs))
+	for _, pb := range pbs {
+		if len(pb.GetRoot()) != len(Sum{}) {
+			return nil, fmt.Errorf("digest of %d bytes: %w", len(pb.GetRoot()), ErrProtocol)
+		}
+		c, err := parseCollection(pb.GetCollection())
+		if err != nil {
+			continue // a collection of a newer peer
+		}
+		digests = append(digests, Digest{Collection: c, Root: Sum(pb.GetRoot()), Entries: pb.GetEntries()})
+	}
+	return digests, nil
+}
+
+func parseBuckets(pb *streampb.Buckets) (Message, error) {
+	c, err := parseCollection(pb.GetCollection())
+	if err != nil {
+		return nil, err
+	}
+	m := Buckets{Collection: c}
+	if len(pb.GetSums()) != len(m.Sums)*len(Sum{}) {
+		return nil, fmt.Errorf("bucket sums of %d bytes: %w", len(pb.GetSums()), ErrProtocol)
+	}
+	for i := range m.Sums {
+		m.Sums[i] = Sum(pb.GetSums()[i*len(Sum{}):])
+	}
+	return m, nil
+}
+
+func parseInventory(pb *streampb.Inventory) (Message, error) {
+	c, err := parseCollection(pb.GetCollection())
+	if err != nil {
+		return nil, err
+	}
+	if len(pb.GetBuckets()) != len(BucketSet{}) {
+		return nil, fmt.Errorf("bucket set of %d bytes: %w", len(pb.GetBuckets()), ErrProtocol)
+	}
+	m := Inventory{Collection: c, Buckets: BucketSet(pb.GetBuckets()), More: pb.GetMore()}
+	for _, e := range pb.GetEntries() {
+		if err := checkName(e.GetNamespace(), e.GetName()); err != nil {
+			return nil, err
+		}
+		v, err := parseVersion(e.GetVersion())
+		if err != nil {
+			return nil, err
+		}
+		m.Entries = append(m.Entries, Entry{Namespace: e.GetNamespace(), Name: e.GetName(), Version: v})
+	}
+	return m, nil
+}
+
+func resultOf(r Result) *streampb.Result {
+	pb := &streampb.Result{
+		Collection: collectionOf(r.Key.Collection), Namespace: r.Key.Namespace, Name: r.Key.Name,
+		Event: r.Event,
+	}
+	if !r.Held.Absent() {
+		pb.Held = versionOf(r.Held)
+	}
+	if r.Refusal != nil {
+		pb.Refusal = &streampb.Refusal{Kind: string(r.Refusal.Kind), Message: clip(r.Refusal.Message)}
+	}
+	return pb
+}
+
+func parseResult(pb *streampb.Result) (Result, error) {
+	c, err := parseCollection(pb.GetCollection())
+	if err != nil {
+		return Result{}, err
+	}
+	if err := checkName(pb.GetNamespace(), pb.GetName()); err != nil {
+		return Result{}, err
+	}
+	if len(pb.GetEvent()) > maxIDBytes {
+		return Result{}, fmt.Errorf("event id of %d bytes: %w", len(pb.GetEvent()), ErrProtocol)
+	}
+	r := Result{Key: EntryKey{Collection: c, Namespace: pb.GetNamespace(), Name: pb.GetName()}, Event: pb.GetEvent()}
+	if pb.GetHeld() != nil {
+		if r.Held, err = parseVersion(pb.GetHeld()); err != nil {
+			return Result{}, err
+		}
+	}
+	if pb.GetRefusal() != nil {
+		r.Refusal = &Refusal{Kind: ParseRefusalKind(pb.GetRefusal().GetKind()), Message: clip(pb.GetRefusal().GetMessage())}
+	}
+	return r, nil
+}
+
+// clip makes s one printable line of at most maxMessageBytes of UTF-8.
+func clip(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > maxMessageBytes {
+		s = strings.ToValidUTF8(s[:maxMessageBytes], "") // a character may be cut
+	}
+	return s
+}
+
+func versionOf(v Version) *streampb.Version {
+	return &streampb.Version{SourceUid: v.SourceUID, Hash: v.Hash[:]}
+}
+
+func parseVersion(pb *streampb.Version) (Version, error) {
+	if len(pb.GetHash()) != len(Hash{}) || len(pb.GetSourceUid()) > maxUIDBytes {
+		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(pb.GetSourceUid()), len(pb.GetHash()), ErrProtocol)
+	}
+	return Version{SourceUID: pb.GetSourceUid(), Hash: Hash(pb.GetHash())}, nil
+}
+
+func collectionOf(c Collection) streampb.Collection {
+	switch c {
+	case Applications:
+		return streampb.Collection_COLLECTION_APPLICATION
+	case AppProjects:
+		return streampb.Collection_COLLECTION_APP_PROJECT
+	case Statuses:
+		return streampb.Collection_COLLECTION_STATUS
+	case Commands:
+		return streampb.Collection_COLLECTION_COMMAND
+	}
+	return streampb.Collection_COLLECTION_UNSPECIFIED
+}
+
+func parseCollection(pb streampb.Collection) (Collection, error) {
+	switch pb {
+	case streampb.Collection_COLLECTION_APPLICATION:
+		return Applications, nil
+	case streampb.Collection_COLLECTION_APP_PROJECT:
+		return AppProjects, nil
+	case streampb.Collection_COLLECTION_STATUS:
+		return Statuses, nil
+	case streampb.Collection_COLLECTION_COMMAND:
+		return Commands, nil
+	}
+	return 0, fmt.Errorf("collection %d: %w", pb, ErrProtocol)
+}

@@ -1,0 +1,117 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// Protocol is the major version of the wire that this release speaks. Peers of
+// another one are refused; within one, capabilities say what a peer can do.
+const Protocol = 1
+
+// MaxFrameBytes bounds one frame: an object that an API server holds at all,
+// with room for its envelope.
+const MaxFrameBytes = 8 << 20
+
+// Hello is how an agent introduces itself.
+type Hello struct {
+	Protocol     uint32
+	Version      string // release of the agent
+	Capabilities []string
+	Agent        identity.AgentName // as configured; the principal's registry decides
+	Mode         Mode
+	ClusterUID   string // UID of the spoke's namespace kube-system
+	Kubernetes   string // version of the spoke's API server
+}
+
+// Welcome is how a principal answers.
+type Welcome struct {
+	Protocol     uint32
+	Version      string // release of the principal
+	Capabilities []string
+	Agent        identity.AgentName // who the principal takes the peer for
+	HubUID       string
+	Connection   string // id of the connection, for both logs
+}
+
+// The longest texts we take from a handshake.
+const (
+	maxVersionBytes = 128
+	maxCapabilities = 64
+)
+
+// HelloFrame writes h for the wire.
+func HelloFrame(h Hello) *streampb.Frame {
+	return &streampb.Frame{Body: &streampb.Frame_Hello{Hello: &streampb.Hello{
+		Protocol: h.Protocol, Version: h.Version, Capabilities: h.Capabilities,
+		Agent: h.Agent.String(), Mode: h.Mode.String(),
+		KubernetesClusterUid: h.ClusterUID, KubernetesVersion: h.Kubernetes,
+	}}}
+}
+
+// ParseHello reads the first frame of an agent. Errors wrap ErrProtocol.
+func ParseHello(f *streampb.Frame) (Hello, error) {
+	pb := f.GetHello()
+	if pb == nil {
+		return Hello{}, fmt.Errorf("first frame is not hello: %w", ErrProtocol)
+	}
+	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion()); err != nil {
+		return Hello{}, err
+	}
+	name, err := identity.ParseAgentName(pb.GetAgent())
+	if err != nil {
+		return Hello{}, fmt.Errorf("hello: %w: %w", ErrProtocol, err)
+	}
+	mode, err := ParseMode(pb.GetMode())
+	if err != nil {
+		return Hello{}, fmt.Errorf("hello: %w: %w", ErrProtocol, err)
+	}
+	return Hello{
+		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: pb.GetCapabilities(),
+		Agent: name, Mode: mode, ClusterUID: pb.GetKubernetesClusterUid(), Kubernetes: pb.GetKubernetesVersion(),
+	}, nil
+}
+
+// WelcomeFrame writes w for the wire.
+func WelcomeFrame(w Welcome) *streampb.Frame {
+	return &streampb.Frame{Body: &streampb.Frame_Welcome{Welcome: &streampb.Welcome{
+		Protocol: w.Protocol, Version: w.Version, Capabilities: w.Capabilities,
+		Agent: w.Agent.String(), HubUid: w.HubUID, Connection: w.Connection,
+	}}}
+}
+
+// ParseWelcome reads the first frame of a principal. Errors wrap ErrProtocol.
+func ParseWelcome(f *streampb.Frame) (Welcome, error) {
+	pb := f.GetWelcome()
+	if pb == nil {
+		return Welcome{}, fmt.Errorf("first frame is not welcome: %w", ErrProtocol)
+	}
+	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetHubUid(), pb.GetConnection()); err != nil {
+		return Welcome{}, err
+	}
+	if pb.GetHubUid() == "" || pb.GetConnection() == "" {
+		return Welcome{}, fmt.Errorf("welcome names no hub or connection: %w", ErrProtocol)
+	}
+	name, err := identity.ParseAgentName(pb.GetAgent())
+	if err != nil {
+		return Welcome{}, fmt.Errorf("welcome: %w: %w", ErrProtocol, err)
+	}
+	return Welcome{
+		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: pb.GetCapabilities(),
+		Agent: name, HubUID: pb.GetHubUid(), Connection: pb.GetConnection(),
+	}, nil
+}
+
+func bounded(capabilities []string, texts ...string) error {
+	if len(capabilities) > maxCapabilities {
+		return fmt.Errorf("%d capabilities: %w", len(capabilities), ErrProtocol)
+	}
+	for _, text := range append(texts, capabilities...) {
+		if len(text) > maxVersionBytes {
+			return fmt.Errorf("text of %d bytes in the handshake: %w", len(text), ErrProtocol)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,484 @@
+package link
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Config holds what a Link needs. Fields without a stated default are required.
+type Config struct {
+	Side stream.Side
+	Mode stream.Mode
+	// Window bounds the unanswered entries. Zero means 512.
+	Window int
+	// WindowBytes bounds the data of unanswered entries; one entry larger than
+	// that travels alone. Zero means 4 MiB.
+	WindowBytes int
+	// Heartbeat is the time between heartbeats. Zero means 10s. A peer that was
+	// silent for two and a half of them is taken for gone.
+	Heartbeat time.Duration
+}
+
+const (
+	maxBatchEvents      = 256
+	maxBatchBytes       = 1 << 20
+	maxInventoryEntries = 1024
+)
+
+// Input is something that happened. The types of this file implement it.
+type Input interface{ input() }
+
+// Connected begins a connection; one that was there before is forgotten. The
+// stores of both the caller's sources and sinks have synced before the first.
+type Connected struct {
+	// ID is unique among the connections of this agent; event ids begin with it,
+	// so that a late answer to an earlier process is never taken for one to us.
+	ID string
+}
+
+// Disconnected ends the connection.
+type Disconnected struct{}
+
+// Received is a message of the peer on the current connection.
+type Received struct{ Message stream.Message }
+
+// Desired says that a source's entry has this version now. An absent version
+// means that there is nothing under that key.
+type Desired struct {
+	Key     stream.EntryKey
+	Version stream.Version
+	// Leaving says that the entry announces its own end: the sink fulfils it by
+	// holding nothing in the end.
+	Leaving bool
+}
+
+// Held says what a sink holds now.
+type Held struct {
+	Key     stream.EntryKey
+	Version stream.Version
+	// Event is the id of the event this answers; empty when the store changed by
+	// itself.
+	Event string
+	// Refusal says why the event was not applied.
+	Refusal *stream.Refusal
+}
+
+// Tick lets time pass.
+type Tick struct{}
+
+// Paused stops or resumes what a source sends.
+type Paused struct {
+	Collection stream.Collection
+	Paused     bool
+}
+
+func (Connected) input()    {}
+func (Disconnected) input() {}
+func (Received) input()     {}
+func (Desired) input()      {}
+func (Held) input()         {}
+func (Tick) input()         {}
+func (Paused) input()       {}
+
+// Action is something the caller must do. The types below implement it.
+type Action interface{ action() }
+
+// Apply asks the caller to make the sink's store hold the event's content, and
+// to answer by Held with the event's id, now or later.
+type Apply struct{ Event stream.Event }
+
+// Settled tells what the sink answered to an entry of ours.
+type Settled struct {
+	Key  stream.EntryKey
+	Sent stream.Version // absent: a deletion
+	// Current says that Sent is still the desired version.
+	Current bool
+	// Gone says that Sent announced the end of the entry, and that the sink holds
+	// nothing any more.
+	Gone    bool
+	Held    stream.Version
+	Refusal *stream.Refusal
+}
+
+// Disconnect asks the caller to end the connection.
+type Disconnect struct{ Cause Cause }
+
+// Cause is a closed set.
+type Cause string
+
+const (
+	// CauseSilent: nothing was heard from the peer for too long.
+	CauseSilent Cause = "silent"
+	// CauseProtocol: the peer sent what it must not.
+	CauseProtocol Cause = "protocol"
+	// CauseGoodbye: the peer said so.
+	CauseGoodbye Cause = "goodbye"
+)
+
+func (Apply) action()      {}
+func (Settled) action()    {}
+func (Disconnect) action() {}
+
+// Content is what a source sends of one entry.
+type Content struct {
+	Version     stream.Version
+	Leaving     bool
+	Revision    uint64
+	TraceParent string
+	Data        []byte
+}
+
+// Load returns the newest content of an entry of a source; false when there is
+// none.
+type Load func(stream.EntryKey) (Content, bool)
+
+// Link is one side of one agent link. It is not safe for concurrent use.
+type Link struct {
+	cfg       Config
+	sources   []*source // in sending order
+	sinks     []*sink
+	connected bool
+	id        string    // of the connection
+	heard     time.Time // when the peer was last heard
+	beat      time.Time // when the next heartbeat is due
+	events    uint64    // events sent, for their ids
+	inFlight  int
+	bytes     int
+	out       []stream.Message // due whatever the window says
+	results   []stream.Result
+}
+
+// New returns a link that holds nothing and is not connected.
+func New(cfg Config) *Link {
+	if cfg.Window == 0 {
+		cfg.Window = 512
+	}
+	if cfg.WindowBytes == 0 {
+		cfg.WindowBytes = 4 << 20
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = 10 * time.Second
+	}
+	l := &Link{cfg: cfg}
+	for _, c := range stream.Collections() {
+		switch c.Source(cfg.Mode) {
+		case cfg.Side:
+			l.sources = append(l.sources, newSource(c))
+		case 0:
+		default:
+			l.sinks = append(l.sinks, &sink{collection: c, held: map[stream.EntryKey]stream.Version{}})
+		}
+	}
+	return l
+}
+
+// Step takes one input and returns what the caller must do, in order. It does
+// not block and keeps no reference to in.
+func (l *Link) Step(now time.Time, in Input) []Action {
+	switch in := in.(type) {
+	case Connected:
+		l.connect(now, in.ID)
+	case Disconnected:
+		l.disconnect()
+	case Received:
+		if !l.connected {
+			return nil // of a connection that has ended
+		}
+		l.heard = now
+		return l.receive(now, in.Message)
+	case Desired:
+		if s := l.source(in.Key.Collection); s != nil {
+			s.desire(in.Key, in.Version, in.Leaving)
+		}
+	case Held:
+		if s := l.sink(in.Key.Collection); s != nil {
+			l.hold(s, in)
+		}
+	case Paused:
+		if s := l.source(in.Collection); s != nil {
+			s.paused = in.Paused
+		}
+	case Tick:
+		for _, s := range l.sources {
+			s.unpark(now)
+		}
+		if l.connected && now.Sub(l.heard) > l.silence() {
+			return []Action{Disconnect{Cause: CauseSilent}}
+		}
+	}
+	return nil
+}
+
+// Flush returns the messages to send now, in order. The caller calls it after
+// Step, but only while its connection takes more: what is not taken now leaves
+// later with newer content.
+func (l *Link) Flush(now time.Time, load Load) []stream.Message {
+	if !l.connected {
+		return nil
+	}
+	// Results come before heartbeats: belief must not lag behind a digest.
+	out := l.out
+	l.out = nil
+	if len(l.results) > 0 {
+		out = append(out, stream.Applied{Results: l.results})
+		l.results = nil
+	}
+	if !now.Before(l.beat) {
+		out = append(out, stream.Heartbeat{Digests: l.digests()})
+		l.beat = now.Add(l.cfg.Heartbeat)
+	}
+	return append(out, l.batches(load)...)
+}
+
+// Next is when the caller must step a Tick and flush at the latest; the zero
+// time when only an input can change something.
+func (l *Link) Next() time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if l.connected {
+		sooner(l.beat)
+		sooner(l.heard.Add(l.silence() + 1))
+		for _, s := range l.sources {
+			sooner(s.parked.next())
+		}
+	}
+	return next
+}
+
+// Parked returns the entries of our sources that the peer refused, with the
+// reason.
+func (l *Link) Parked() map[stream.EntryKey]stream.Refusal {
+	parked := map[stream.EntryKey]stream.Refusal{}
+	for _, s := range l.sources {
+		for key, e := range s.entries {
+			if e.refusal != nil {
+				parked[key] = *e.refusal
+			}
+		}
+	}
+	return parked
+}
+
+// Desired returns the version of an entry that our source was last told of.
+func (l *Link) Desired(key stream.EntryKey) stream.Version {
+	if s := l.source(key.Collection); s != nil && s.entries[key] != nil {
+		return s.entries[key].desired
+	}
+	return stream.Version{}
+}
+
+// Believed returns the version that the peer's sink is known to hold of an entry
+// of our source; absent while there is no connection on which it was told.
+func (l *Link) Believed(key stream.EntryKey) stream.Version {
+	if s := l.source(key.Collection); s != nil && s.ready && s.entries[key] != nil {
+		return s.entries[key].held
+	}
+	return stream.Version{}
+}
+
+// Entries is the number of entries that a collection has here: desired ones of
+// a source, held ones of a sink.
+func (l *Link) Entries(c stream.Collection) int {
+	if s := l.source(c); s != nil {
+		return int(s.desired.entries)
+	}
+	if s := l.sink(c); s != nil {
+		return len(s.held)
+	}
+	return 0
+}
+
+// Agreed reports whether, as far as this side knows, the peer holds all that our
+// sources desire.
+func (l *Link) Agreed() bool {
+	for _, s := range l.sources {
+		if l.connected && !s.ready {
+			return false
+		}
+		for _, e := range s.entries {
+			if !e.satisfied() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (l *Link) silence() time.Duration { return l.cfg.Heartbeat * 5 / 2 }
+
+func (l *Link) source(c stream.Collection) *source {
+	for _, s := range l.sources {
+		if s.collection == c {
+			return s
+		}
+	}
+	return nil
+}
+
+func (l *Link) sink(c stream.Collection) *sink {
+	for _, s := range l.sinks {
+		if s.collection == c {
+			return s
+		}
+	}
+	return nil
+}
+
+func (l *Link) connect(now time.Time, id string) {
+	l.disconnect()
+	l.connected, l.id = true, id
+	l.heard = now
+	l.beat = now.Add(l.cfg.Heartbeat)
+	l.out = []stream.Message{stream.Digests{Digests: l.digests()}}
+}
+
+func (l *Link) disconnect() {
+	l.connected = false
+	l.inFlight, l.bytes = 0, 0
+	l.out, l.results = nil, nil
+	for _, s := range l.sources {
+		s.disconnect()
+	}
+}
+
+func (l *Link) digests() []stream.Digest {
+	digests := make([]stream.Digest, len(l.sinks))
+	for i, s := range l.sinks {
+		digests[i] = s.tally.digest(s.collection)
+	}
+	return digests
+}
+
+func (l *Link) receive(now time.Time, m stream.Message) []Action {
+	switch m := m.(type) {
+	case stream.Digests:
+		for _, d := range m.Digests {
+			if s := l.source(d.Collection); s != nil {
+				l.out = append(l.out, s.compare(d)...)
+			}
+		}
+	case stream.Heartbeat:
+		for _, d := range m.Digests {
+			if s := l.source(d.Collection); s != nil && s.ready {
+				l.out = append(l.out, s.compare(d)...)
+			}
+		}
+	case stream.Buckets:
+		s := l.sink(m.Collection)
+		if s == nil {
+			return []Action{Disconnect{Cause: CauseProtocol}}
+		}
+		// What is held was reported before; keep that order.
+		l.flushResults()
+		l.out = append(l.out, s.inventory(m)...)
+	case stream.Inventory:
+		s := l.source(m.Collection)
+		if s == nil || !s.repairing {
+			return []Action{Disconnect{Cause: CauseProtocol}}
+		}
+		s.repair(m)
+	case stream.Batch:
+		return l.apply(m)
+	case stream.Applied:
+		return l.applied(now, m)
+	case stream.Goodbye:
+		return []Action{Disconnect{Cause: CauseGoodbye}}
+	}
+	return nil
+}
+
+func (l *Link) flushResults() {
+	if len(l.results) > 0 {
+		l.out = append(l.out, stream.Applied{Results: l.results})
+		l.results = nil
+	}
+}
+
+func (l *Link) apply(m stream.Batch) []Action {
+	actions := make([]Action, 0, len(m.Events))
+	for _, e := range m.Events {
+		if l.sink(e.Key.Collection) == nil {
+			return append(actions, Disconnect{Cause: CauseProtocol})
+		}
+		actions = append(actions, Apply{Event: e})
+	}
+	return actions
+}
+
+func (l *Link) applied(now time.Time, m stream.Applied) []Action {
+	var actions []Action
+	for _, r := range m.Results {
+		s := l.source(r.Key.Collection)
+		if s == nil {
+			return append(actions, Disconnect{Cause: CauseProtocol})
+		}
+		settled, bytes := s.answer(now, r)
+		if settled != nil {
+			l.inFlight--
+			l.bytes -= bytes
+			actions = append(actions, *settled)
+		}
+	}
+	return actions
+}
+
+func (l *Link) hold(s *sink, in Held) {
+	changed := s.set(in.Key, in.Version)
+	if l.connected && (changed || in.Event != "") {
+		l.results = append(l.results, stream.Result{Key: in.Key, Event: in.Event, Held: in.Version, Refusal: in.Refusal})
+	}
+}
+
+// batches fills the window.
+func (l *Link) batches(load Load) []stream.Message {
+	var out []stream.Message
+	var batch stream.Batch
+	size := 0
+	cut := func() {
+		if len(batch.Events) > 0 {
+			out = append(out, batch)
+			batch, size = stream.Batch{}, 0
+		}
+	}
+	for _, s := range l.sources {
+		for s.ready && !s.paused && l.inFlight < l.cfg.Window && (l.inFlight == 0 || l.bytes < l.cfg.WindowBytes) {
+			key, e := s.pop()
+			if e == nil {
+				break
+			}
+			content, present := load(key)
+			if !present {
+				content = Content{TraceParent: content.TraceParent}
+			}
+			s.desire(key, content.Version, content.Leaving)
+			if e = s.entries[key]; e == nil || e.satisfied() {
+				continue
+			}
+			l.events++
+			event := stream.Event{
+				ID: l.id + "." + strconv.FormatUint(l.events, 36), Key: key, Verb: stream.Delete,
+				TraceParent: content.TraceParent,
+			}
+			if present {
+				event.Verb = stream.Apply
+				event.Version, event.Revision, event.Data = content.Version, content.Revision, content.Data
+			}
+			if size > 0 && size+len(event.Data) > maxBatchBytes || len(batch.Events) == maxBatchEvents {
+				cut()
+			}
+			s.sent(e, event)
+			l.inFlight++
+			l.bytes += len(event.Data)
+			batch.Events = append(batch.Events, event)
+			size += len(event.Data)
+		}
+	}
+	cut()
+	return out
+}

@@ -1,0 +1,100 @@
+package link
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// queue is a FIFO of keys; whoever pushes keeps it free of duplicates.
+type queue struct {
+	keys []stream.EntryKey
+	head int
+}
+
+func (q *queue) push(key stream.EntryKey) { q.keys = append(q.keys, key) }
+
+func (q *queue) pop() (stream.EntryKey, bool) {
+	if q.head == len(q.keys) {
+		q.keys, q.head = q.keys[:0], 0
+		return stream.EntryKey{}, false
+	}
+	key := q.keys[q.head]
+	q.head++
+	if q.head > 1024 && q.head > len(q.keys)/2 {
+		q.keys = append(q.keys[:0], q.keys[q.head:]...)
+		q.head = 0
+	}
+	return key, true
+}
+
+// Back-off of parked entries: an API server that does not answer is tried again
+// soon, content that is refused seldom, since only a change on the sink's side
+// can make it acceptable.
+const (
+	minRetryUnavailable = 500 * time.Millisecond
+	maxRetryUnavailable = 15 * time.Second
+	minRetryRefused     = 5 * time.Second
+	maxRetryRefused     = 5 * time.Minute
+)
+
+func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
+	shortest, longest := minRetryUnavailable, maxRetryUnavailable
+	if e.refusal != nil && e.refusal.Kind != stream.RefusalUnavailable {
+		shortest, longest = minRetryRefused, maxRetryRefused
+	}
+	delay := min(shortest<<min(e.attempts, 16), longest)
+	e.attempts++
+	// Up to a quarter more, by key, so that a crowd of parked entries disperses.
+	delay += delay * time.Duration(e.bucket) / (4 * stream.BucketCount)
+	e.retry = now.Add(delay)
+	heap.Push(&s.parked, due{at: e.retry, key: key})
+}
+
+// unpark queues what is due.
+func (s *source) unpark(now time.Time) {
+	for len(s.parked) > 0 && !s.parked[0].at.After(now) {
+		d, _ := heap.Pop(&s.parked).(due)
+		if e := s.entries[d.key]; e != nil && e.retry.Equal(d.at) {
+			e.retry = time.Time{}
+			s.settle(d.key, e)
+		}
+	}
+}
+
+// schedule is a heap of parked entries; one that was unparked otherwise stays in
+// it until its time has come.
+type schedule []due
+
+type due struct {
+	at  time.Time
+	key stream.EntryKey
+}
+
+func (s schedule) next() time.Time {
+	if len(s) == 0 {
+		return time.Time{}
+	}
+	return s[0].at
+}
+
+// Len, Less, Swap, Push and Pop are heap.Interface.
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].at.Before(s[j].at) }
+func (s schedule) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+
+// Push is for package heap.
+func (s *schedule) Push(x any) {
+	d, _ := x.(due)
+	*s = append(*s, d)
+}
+
+// Pop is for package heap.
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	d := (*s)[last]
+	*s = (*s)[:last]
+	return d
+}

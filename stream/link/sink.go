@@ -1,0 +1,48 @@
+package link
+
+import "github.com/argomesh/argomesh/stream"
+
+// sink is the receiving end of one collection: what our store holds of it.
+type sink struct {
+	collection stream.Collection
+	held       map[stream.EntryKey]stream.Version
+	tally      tally
+}
+
+// set reports whether it changed something.
+func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
+	old := s.held[key]
+	if old == v {
+		return false
+	}
+	bucket := bucketOf(key)
+	s.tally.remove(key, bucket, old)
+	s.tally.add(key, bucket, v)
+	if v.Absent() {
+		delete(s.held, key)
+	} else {
+		s.held[key] = v
+	}
+	return true
+}
+
+// inventory answers the source's sums with all that is held in the buckets that
+// differ.
+func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
+	inv := stream.Inventory{Collection: s.collection, Buckets: s.tally.differing(&theirs.Sums)}
+	var out []stream.Message
+	if !inv.Buckets.Empty() {
+		for key, v := range s.held {
+			if !inv.Buckets.Has(bucketOf(key)) {
+				continue
+			}
+			if len(inv.Entries) == maxInventoryEntries {
+				inv.More = true
+				out = append(out, inv)
+				inv.Entries, inv.More = nil, false
+			}
+			inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: v})
+		}
+	}
+	return append(out, inv)
+}

@@ -1,0 +1,222 @@
+package link
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// source is the sending end of one collection.
+type source struct {
+	collection stream.Collection
+	entries    map[stream.EntryKey]*entry
+	desired    tally
+	believed   tally
+	dirty      queue
+	parked     schedule
+	// known says that believed came from the sink since this process began.
+	known bool
+	// ready says that believed is the sink's state on this connection.
+	ready bool
+	// repairing says that Buckets were sent and the Inventory is not yet complete.
+	repairing bool
+	// listing says that the first part of that Inventory has come.
+	listing bool
+	paused  bool
+}
+
+// entry is one entry of a source.
+type entry struct {
+	bucket  uint8
+	desired stream.Version
+	leaving bool
+	held    stream.Version // what the sink said it holds
+	// gone is the leaving version that the sink answered by holding nothing.
+	gone    stream.Hash
+	queued  bool
+	event   string // id of the event in flight; empty when there is none
+	sent    stream.Version
+	bytes   int
+	refusal *stream.Refusal
+	// attempts counts refusals of the desired version in a row.
+	attempts int
+	retry    time.Time // when a parked entry is due; zero when not parked
+}
+
+func newSource(c stream.Collection) *source {
+	return &source{collection: c, entries: map[stream.EntryKey]*entry{}}
+}
+
+// satisfied reports whether the sink holds what it should.
+func (e *entry) satisfied() bool {
+	if e.leaving && e.held.Absent() {
+		return e.gone == e.desired.Hash
+	}
+	return e.held == e.desired
+}
+
+func (s *source) entry(key stream.EntryKey) *entry {
+	e := s.entries[key]
+	if e == nil {
+		e = &entry{bucket: bucketOf(key)}
+		s.entries[key] = e
+	}
+	return e
+}
+
+// desire records the version that should be held, and queues what differs.
+func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
+	e := s.entry(key)
+	if e.desired != v {
+		s.desired.remove(key, e.bucket, e.desired)
+		s.desired.add(key, e.bucket, v)
+		e.desired = v
+		e.attempts, e.retry, e.refusal = 0, time.Time{}, nil
+	}
+	e.leaving = leaving
+	s.settle(key, e)
+}
+
+// believe records what the sink holds.
+func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
+	s.believed.remove(key, e.bucket, e.held)
+	s.believed.add(key, e.bucket, v)
+	e.held = v
+	if !v.Absent() {
+		e.gone = stream.Hash{}
+	}
+}
+
+// settle queues an entry that must be sent and forgets one that is no more.
+func (s *source) settle(key stream.EntryKey, e *entry) {
+	switch {
+	case e.event != "":
+		// The answer decides.
+	case !e.satisfied():
+		if !e.queued && e.retry.IsZero() {
+			e.queued = true
+			s.dirty.push(key)
+		}
+	case e.desired.Absent():
+		delete(s.entries, key) // a key left in dirty or parked is skipped there
+	}
+}
+
+// pop returns the oldest dirty entry; nil when there is none.
+func (s *source) pop() (stream.EntryKey, *entry) {
+	for {
+		key, ok := s.dirty.pop()
+		if !ok {
+			return stream.EntryKey{}, nil
+		}
+		if e := s.entries[key]; e != nil && e.queued {
+			e.queued = false
+			// load is asked even for an entry that is satisfied by now: it may be newer.
+			return key, e
+		}
+	}
+}
+
+func (s *source) sent(e *entry, event stream.Event) {
+	e.queued = false // desire, called with the content just loaded, queued it again
+	e.event, e.sent, e.bytes = event.ID, event.Version, len(event.Data)
+}
+
+// disconnect forgets what is in flight; the next digest tells what became of it.
+func (s *source) disconnect() {
+	s.ready, s.repairing, s.listing = false, false, false
+	for key, e := range s.entries {
+		if e.event != "" {
+			e.event, e.bytes = "", 0
+			s.settle(key, e)
+		}
+	}
+}
+
+// compare takes the sink's digest and returns what must be asked.
+func (s *source) compare(d stream.Digest) []stream.Message {
+	switch {
+	case s.repairing:
+		return nil
+	case s.believed.equals(d):
+		s.ready, s.known = true, true
+		return nil
+	case s.desired.equals(d):
+		s.claim()
+		s.ready, s.known = true, true
+		return nil
+	}
+	if !s.known {
+		// Most entries will be as they should be; say so and be corrected.
+		s.claim()
+	}
+	s.ready, s.repairing, s.listing = false, true, false
+	return []stream.Message{s.believed.buckets(s.collection)}
+}
+
+// claim believes that the sink holds what it should.
+func (s *source) claim() {
+	for key, e := range s.entries {
+		if e.held != e.desired {
+			s.believe(key, e, e.desired)
+		}
+		s.settle(key, e)
+	}
+}
+
+// repair takes the sink's list of the buckets that differed.
+func (s *source) repair(m stream.Inventory) {
+	if !s.listing {
+		s.listing = true
+		for key, e := range s.entries {
+			if m.Buckets.Has(e.bucket) {
+				s.believe(key, e, stream.Version{})
+			}
+		}
+	}
+	for _, held := range m.Entries {
+		key := stream.EntryKey{Collection: s.collection, Namespace: held.Namespace, Name: held.Name}
+		s.believe(key, s.entry(key), held.Version)
+	}
+	if m.More {
+		return
+	}
+	s.ready, s.known, s.repairing, s.listing = true, true, false, false
+	for key, e := range s.entries {
+		if m.Buckets.Has(e.bucket) {
+			s.settle(key, e)
+		}
+	}
+}
+
+// answer takes one result. It returns what was settled and the bytes that left
+// the window with it; nil for a report that answers nothing in flight.
+func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
+	e := s.entry(r.Key)
+	s.believe(r.Key, e, r.Held)
+	if e.event == "" || r.Event != e.event {
+		s.settle(r.Key, e)
+		return nil, 0
+	}
+	bytes := e.bytes
+	settled := &Settled{
+		Key: r.Key, Sent: e.sent, Current: e.sent == e.desired, Held: r.Held, Refusal: r.Refusal,
+	}
+	e.event, e.bytes = "", 0
+	if settled.Current {
+		e.refusal = r.Refusal
+		if e.refusal == nil {
+			e.attempts = 0
+			if e.leaving && r.Held.Absent() {
+				e.gone = e.sent.Hash
+				settled.Gone = true
+			}
+		}
+		if !e.satisfied() {
+			// Refused, or taken but not held, as when a second writer undoes it.
+			s.park(now, r.Key, e)
+		}
+	}
+	s.settle(r.Key, e)
+	return settled, bytes
+}

@@ -1,0 +1,103 @@
+package stream
+
+// Message is what one side says to the other on an open connection, after the
+// handshake. The types of this file implement it.
+type Message interface{ message() }
+
+// Digest is a commutative sum over the entries a sink holds of one collection.
+type Digest struct {
+	Collection Collection
+	Root       Sum
+	Entries    uint64
+}
+
+// Sum is a sum of entry hashes, as a number of 128 bits, little endian, modulo
+// 2^128. The zero value is the sum of no entries.
+type Sum [16]byte
+
+// BucketCount is the number of buckets that a collection is divided into.
+const BucketCount = 256
+
+// BucketSet is a set of bucket numbers.
+type BucketSet [BucketCount / 8]byte
+
+// Add puts bucket b into the set.
+func (s *BucketSet) Add(b uint8) { s[b/8] |= 1 << (b % 8) }
+
+// Has reports whether bucket b is in the set.
+func (s *BucketSet) Has(b uint8) bool { return s[b/8]&(1<<(b%8)) != 0 }
+
+// Empty reports whether no bucket is in the set.
+func (s *BucketSet) Empty() bool { return *s == BucketSet{} }
+
+// Digests is what a side holds of all its sinks; it begins a connection.
+type Digests struct{ Digests []Digest }
+
+// Buckets is a source's view of what the sink holds, bucket by bucket.
+type Buckets struct {
+	Collection Collection
+	Sums       [BucketCount]Sum
+}
+
+// Inventory lists what a sink holds in the buckets whose sums differ.
+type Inventory struct {
+	Collection Collection
+	Buckets    BucketSet
+	Entries    []Entry
+	// More says that another Inventory of the same answer follows. Buckets is the
+	// same in each.
+	More bool
+}
+
+// Entry is one held entry of an Inventory.
+type Entry struct {
+	Namespace, Name string
+	Version         Version
+}
+
+// Batch carries events, in no promised order, at most one for an entry.
+type Batch struct{ Events []Event }
+
+// Applied says what became of entries.
+type Applied struct{ Results []Result }
+
+// Result is the state of one entry at its sink: the answer to an event, or,
+// with Event empty, an unasked report.
+type Result struct {
+	Key     EntryKey
+	Event   string  // id of the event answered
+	Held    Version // absent when the sink holds nothing
+	Refusal *Refusal
+}
+
+// Refusal says why a sink did not apply an event.
+type Refusal struct {
+	Kind    RefusalKind
+	Message string // for a person; names no address, path or secret
+}
+
+// Heartbeat shows that the peer lives, and what it holds.
+type Heartbeat struct{ Digests []Digest }
+
+// Goodbye announces the planned end of a connection.
+type Goodbye struct{ Reason GoodbyeReason }
+
+// GoodbyeReason is a closed set.
+type GoodbyeReason string
+
+const (
+	// GoodbyeDrain: the process stops; connect again.
+	GoodbyeDrain GoodbyeReason = "drain"
+	// GoodbyeSuperseded: a newer connection of the same agent took over.
+	GoodbyeSuperseded GoodbyeReason = "superseded"
+	// GoodbyeRevoked: the registry no longer admits the agent.
+	GoodbyeRevoked GoodbyeReason = "revoked"
+)
+
+func (Digests) message()   {}
+func (Buckets) message()   {}
+func (Inventory) message() {}
+func (Batch) message()     {}
+func (Applied) message()   {}
+func (Heartbeat) message() {}
+func (Goodbye) message()   {}

@@ -1,0 +1,79 @@
+package stream
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Kind is a Kubernetes kind that a Store holds.
+type Kind string
+
+// The kinds we read and write.
+const (
+	Application Kind = "Application"
+	AppProject  Kind = "AppProject"
+)
+
+// ResourceKey names one object of one Kubernetes cluster.
+type ResourceKey struct {
+	Kind      Kind
+	Namespace string
+	Name      string
+}
+
+func (k ResourceKey) String() string {
+	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
+}
+
+// EntryKey names one entry of one collection in the terms of the wire, which
+// both sides share: an empty namespace is the one in which the agent keeps the
+// Applications it was not given another namespace for.
+type EntryKey struct {
+	Collection Collection
+	Namespace  string
+	Name       string
+}
+
+func (k EntryKey) String() string {
+	if k.Namespace == "" {
+		return k.Collection.String() + " " + k.Name
+	}
+	return k.Collection.String() + " " + k.Namespace + "/" + k.Name
+}
+
+// Hash is the first 16 bytes of a SHA-256 sum. The zero value is the hash of
+// nothing we ever sent.
+type Hash [16]byte
+
+// HashOf hashes content in canonical form.
+func HashOf(content []byte) Hash {
+	sum := sha256.Sum256(content)
+	return Hash(sum[:16])
+}
+
+// ParseHash reads the hexadecimal form that String writes.
+func ParseHash(s string) (Hash, error) {
+	var h Hash
+	if hex.DecodedLen(len(s)) != len(h) {
+		return Hash{}, fmt.Errorf("hash of %d characters: %w", len(s), identity.ErrInvalid)
+	}
+	if _, err := hex.Decode(h[:], []byte(s)); err != nil {
+		return Hash{}, fmt.Errorf("hash %q: %w", s, identity.ErrInvalid)
+	}
+	return h, nil
+}
+
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// Version says which content of which object an entry is. The zero value is
+// absence.
+type Version struct {
+	SourceUID string // UID of the object at its source
+	Hash      Hash   // of the source's canonical form
+}
+
+// Absent reports whether v is the version of nothing.
+func (v Version) Absent() bool { return v == Version{} }

@@ -1,0 +1,337 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// Agent is what the registry knows of an admitted peer.
+type Agent struct {
+	Name identity.AgentName
+	Mode stream.Mode
+}
+
+// Registry says who may connect.
+type Registry interface {
+	// Admit returns the agent to which the peer's SPIFFE ID belongs, or an error
+	// that wraps identity.ErrDenied. It does not block.
+	Admit(identity.Peer) (Agent, error)
+	// Changed returns a channel that is closed when answers of Admit may have
+	// changed since the call.
+	Changed() <-chan struct{}
+}
+
+// Session is one admitted connection.
+type Session struct {
+	Agent      Agent
+	Peer       identity.Peer
+	Hello      stream.Hello
+	Connection string
+}
+
+// Config holds what a Server needs. Fields without a stated default are required.
+type Config struct {
+	// Credentials presents our SVID and asks for the peer's.
+	Credentials credentials.TransportCredentials
+	// Authenticate says who the caller of ctx is. Errors wrap
+	// identity.ErrUnauthenticated.
+	Authenticate func(ctx context.Context) (identity.Peer, error)
+	Registry     Registry
+	// Serve runs an admitted connection until it ends, and returns soon after ctx
+	// is done, whose cause says why.
+	Serve func(ctx context.Context, s Session, conn *Conn) error
+	// HubUID identifies the hub to its agents.
+	HubUID string
+	// Version is the release of the principal.
+	Version string
+	// MaxConnections bounds the open TCP connections; more wait to be accepted.
+	// Zero means 20,000.
+	MaxConnections int
+	// HandshakeTimeout bounds TLS and hello, each. Zero means 10s.
+	HandshakeTimeout time.Duration
+	// Grace is how long a connection outlasts the SVID that opened it. Zero means
+	// 30s.
+	Grace time.Duration
+	// DrainTimeout bounds how long Run waits for open streams. Zero means 5s.
+	DrainTimeout time.Duration
+	Metrics      prometheus.Registerer
+	Log          zerolog.Logger
+}
+
+// Server is the gRPC server of the stream.
+type Server struct {
+	streampb.UnimplementedStreamServer
+	cfg     Config
+	grpc    *grpc.Server
+	metrics *metrics
+	stop    chan struct{} // closed when draining begins
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Server, error) {
+	if cfg.Credentials == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Serve == nil || cfg.HubUID == "" {
+		return nil, errors.New("stream server: credentials, authenticate, registry, serve and hub uid are required")
+	}
+	setDefault(&cfg.MaxConnections, 20000)
+	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
+	setDefault(&cfg.Grace, 30*time.Second)
+	setDefault(&cfg.DrainTimeout, 5*time.Second)
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("stream server: %w", err)
+	}
+	s := &Server{cfg: cfg, metrics: m, stop: make(chan struct{})}
+	s.grpc = grpc.NewServer(
+		grpc.Creds(cfg.Credentials),
+		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
+		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
+		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
+		grpc.MaxConcurrentStreams(16), // one connection of an agent carries one stream
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)
+	streampb.RegisterStreamServer(s.grpc, s)
+	return s, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Run serves on l until ctx is done, then says goodbye to the agents and waits
+// for their streams. It closes l in every case and is called once.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := s.grpc.Serve(netutil.LimitListener(l, s.cfg.MaxConnections))
+		if errors.Is(err, grpc.ErrServerStopped) {
+			return nil // stopped before it began
+		}
+		return err
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		close(s.stop)
+		force := time.AfterFunc(s.cfg.DrainTimeout, s.grpc.Stop)
+		defer force.Stop()
+		s.grpc.GracefulStop()
+		return nil
+	})
+	return g.Wait()
+}
+
+// The causes for which this side ends a connection; they reach the log and the
+// peer's goodbye.
+var (
+	errDraining = errors.New("the principal is stopping")
+	errRevoked  = errors.New("the registry no longer admits the agent")
+	errExpired  = errors.New("the svid that opened the connection has expired and no newer one was proven")
+)
+
+// Connect is the service's one method.
+func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) error {
+	log := s.cfg.Log
+	peer, err := s.cfg.Authenticate(g.Context())
+	if err != nil {
+		return s.refuse(log, "unauthenticated", err)
+	}
+	log = log.With().Stringer("spiffe_id", peer.ID).Str("method", peer.Method).Logger()
+	agent, err := s.cfg.Registry.Admit(peer)
+	if err != nil {
+		return s.refuse(log, "not-registered", err)
+	}
+	log = log.With().Stringer("agent", agent.Name).Logger()
+	hello, err := s.hello(g)
+	if err != nil {
+		return s.refuse(log, "protocol", err)
+	}
+	if err := check(hello, agent); err != nil {
+		return s.refuse(log, "mismatch", err)
+	}
+	session := Session{Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString()}
+	log = log.With().Str("connection", session.Connection).Logger()
+	welcome := stream.WelcomeFrame(stream.Welcome{
+		Protocol: stream.Protocol, Version: s.cfg.Version, Agent: agent.Name,
+		HubUID: s.cfg.HubUID, Connection: session.Connection,
+	})
+	if err := g.Send(welcome); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(g.Context())
+	defer end(nil)
+	go s.guard(ctx, end, session)
+
+	s.metrics.connections.Inc()
+	defer s.metrics.connections.Dec()
+	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
+	err = s.cfg.Serve(ctx, session, &Conn{frames: g})
+	log.Info().AnErr("reason", reason(ctx, err)).Msg("agent disconnected")
+	return statusOf(ctx, err)
+}
+
+// guard ends the connection when its authority ends.
+func (s *Server) guard(ctx context.Context, end context.CancelCauseFunc, session Session) {
+	expiry := time.NewTimer(time.Until(session.Peer.NotAfter) + s.cfg.Grace)
+	defer expiry.Stop()
+	for {
+		changed := s.cfg.Registry.Changed()
+		if agent, err := s.cfg.Registry.Admit(session.Peer); err != nil || agent != session.Agent {
+			end(errRevoked)
+			return
+		}
+		select {
+		case <-changed:
+		case <-expiry.C:
+			end(errExpired)
+			return
+		case <-s.stop:
+			end(errDraining)
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hello waits for the first frame.
+func (s *Server) hello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) (stream.Hello, error) {
+	type first struct {
+		frame *streampb.Frame
+		err   error
+	}
+	received := make(chan first, 1)
+	go func() {
+		frame, err := g.Recv() // ends with the call
+		received <- first{frame, err}
+	}()
+	patience := time.NewTimer(s.cfg.HandshakeTimeout)
+	defer patience.Stop()
+	select {
+	case f := <-received:
+		if f.err != nil {
+			return stream.Hello{}, fmt.Errorf("receive hello: %w: %w", stream.ErrProtocol, f.err)
+		}
+		return stream.ParseHello(f.frame)
+	case <-patience.C:
+		return stream.Hello{}, fmt.Errorf("no hello within %s: %w", s.cfg.HandshakeTimeout, stream.ErrProtocol)
+	case <-s.stop:
+		return stream.Hello{}, errDraining
+	}
+}
+
+// errMismatch is a kind: what the agent was configured with is not what the
+// registry says.
+var errMismatch = errors.New("configuration mismatch")
+
+func check(h stream.Hello, a Agent) error {
+	switch {
+	case h.Protocol != stream.Protocol:
+		return fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one", errMismatch, h.Protocol, stream.Protocol)
+	case h.Agent != a.Name:
+		return fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", errMismatch, h.Agent)
+	case h.Mode != a.Mode:
+		return fmt.Errorf("%w: the agent is configured as %s, but registered as %s", errMismatch, h.Mode, a.Mode)
+	}
+	return nil
+}
+
+// refuse logs why a call is refused, and returns what the caller may know.
+func (s *Server) refuse(log zerolog.Logger, kind string, err error) error {
+	s.metrics.refused.WithLabelValues(kind).Inc()
+	log.Warn().Err(err).Str("kind", kind).Msg("connection refused")
+	return statusOf(context.Background(), err) //nolint:forbidigo // no cause to look up
+}
+
+func reason(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// statusOf is the one place where kinds of errors become gRPC codes. The text
+// names no address, path or secret, and to a stranger not even what is wrong.
+func statusOf(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errDraining), errors.Is(err, errDraining):
+		return status.Error(codes.Unavailable, errDraining.Error())
+	case errors.Is(cause, errRevoked):
+		return status.Error(codes.PermissionDenied, errRevoked.Error())
+	case errors.Is(cause, errExpired):
+		return status.Error(codes.Unauthenticated, errExpired.Error())
+	case err == nil:
+		return nil
+	case errors.Is(err, identity.ErrUnauthenticated):
+		return status.Error(codes.Unauthenticated, "authentication failed")
+	case errors.Is(err, identity.ErrDenied):
+		return status.Error(codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub")
+	case errors.Is(err, errMismatch):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case errors.Is(err, stream.ErrProtocol):
+		return status.Error(codes.InvalidArgument, "protocol violation")
+	}
+	return status.Error(codes.Unavailable, "connection ended")
+}
+
+// Conn is one admitted connection.
+type Conn struct {
+	frames grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]
+}
+
+// Send blocks while the peer takes nothing.
+func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
+
+// Recv returns neither a message nor an error for a frame of a newer peer.
+func (c *Conn) Recv() (stream.Message, error) {
+	frame, err := c.frames.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return stream.ParseFrame(frame)
+}
+
+type metrics struct {
+	connections prometheus.Gauge
+	refused     *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	if r == nil {
+		return nil, errors.New("a metrics registerer is required")
+	}
+	m := &metrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_stream_connections", Help: "Admitted connections of agents.",
+		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_refused_total", Help: "Calls that were refused, by why.",
+		}, []string{"kind"}),
+	}
+	for _, c := range []prometheus.Collector{m.connections, m.refused} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
