@@ -1,0 +1,345 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+)
+
+const (
+	// pageSize is how many decoded objects a list holds at once where the API
+	// server does not stream lists.
+	pageSize = 100
+	// listTimeout bounds one page.
+	listTimeout = 60 * time.Second
+)
+
+// retry is how long an informer waits after its watch ended or failed: 1.5s at
+// most, twice in a row when a returned API server has forgotten where the watch
+// stood.
+func retry() *wait.Backoff {
+	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5}
+}
+
+// informer keeps one kind of one namespace (or of all) in the cache. It is the
+// store that a client-go reflector fills.
+type informer struct {
+	store     *Store
+	kind      stream.Kind
+	namespace string // empty means all
+	resource  dynamic.ResourceInterface
+
+	// Guarded by store.mu.
+	objects map[string]map[string]backends.Object // by namespace, name
+	newest  string                                // resourceVersion the cache is at
+	listed  bool
+}
+
+var (
+	_ cache.TransformingStore      = (*informer)(nil)
+	_ cache.ResourceVersionUpdater = (*informer)(nil)
+)
+
+func newInformer(s *Store, kind stream.Kind, namespace string) *informer {
+	i := &informer{
+		store:     s,
+		kind:      kind,
+		namespace: namespace,
+		objects:   make(map[string]map[string]backends.Object),
+	}
+	if namespace == "" {
+		i.resource = s.client.Resource(resources[kind])
+	} else {
+		i.resource = s.client.Resource(resources[kind]).Namespace(namespace)
+	}
+	return i
+}
+
+func (i *informer) run(ctx context.Context) {
+	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  i.list,
+		WatchFuncWithContext: i.watch,
+	}, i.store.client)
+	discard := logr.Discard()
+	reflector := cache.NewReflectorWithOptions(source, nil, i, cache.ReflectorOptions{
+		Name:            "argomesh",
+		TypeDescription: string(i.kind),
+		Backoff:         retry(),
+		Logger:          &discard,
+	})
+	reflector.WatchListPageSize = pageSize
+	reflector.RunWithContext(ctx)
+}
+
+// list returns one page, compact. It is always a consistent read: the reflector
+// would take what an API server's own cache holds.
+func (i *informer) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+	limited, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	page, err := i.resource.List(limited, opts)
+	if err != nil {
+		i.store.health.failed(ctx, i, err)
+		return nil, err
+	}
+	i.store.health.ok(i)
+	list := &itemList{Items: make([]*item, 0, len(page.Items))}
+	list.ResourceVersion = page.GetResourceVersion()
+	list.Continue = page.GetContinue()
+	list.RemainingItemCount = page.GetRemainingItemCount()
+	for n := range page.Items {
+		it, err := newItem(i.kind, &page.Items[n])
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, it)
+	}
+	return list, nil
+}
+
+// watch opens a watch. One that begins with the list is a consistent read, too.
+func (i *informer) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if streamed {
+		opts.ResourceVersion = ""
+	}
+	w, err := i.open(ctx, opts)
+	switch {
+	case err == nil:
+		i.store.health.ok(i)
+		return w, nil
+	case streamed:
+		// The reflector now lists, and that says what is wrong. It must not know
+		// this error: its own retries of a streamed list outlive ctx.
+		return nil, errors.New("streamed list: " + err.Error())
+	default:
+		i.store.health.failed(ctx, i, err)
+		return nil, err
+	}
+}
+
+var errWatchTimeout = errors.New("the api server did not answer a watch in time")
+
+func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	opening := time.AfterFunc(i.store.timeout, cancel)
+	w, err := i.resource.Watch(ctx, opts)
+	if !opening.Stop() {
+		if err == nil {
+			w.Stop()
+		}
+		cancel()
+		return nil, errWatchTimeout
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &openWatch{Interface: w, cancel: cancel}, nil
+}
+
+// openWatch frees the context of a watch when it is stopped.
+type openWatch struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop implements watch.Interface.
+func (w *openWatch) Stop() {
+	w.Interface.Stop()
+	w.cancel()
+}
+
+// covers reports whether objects of the namespace are the informer's.
+func (i *informer) covers(namespace string) bool {
+	return i.namespace == "" || i.namespace == namespace
+}
+
+// all yields the objects of a namespace, or all; store.mu is locked.
+func (i *informer) all(namespace string) iter.Seq[backends.Object] {
+	return func(yield func(backends.Object) bool) {
+		for ns, named := range i.objects {
+			if namespace != "" && ns != namespace {
+				continue
+			}
+			for _, object := range named {
+				if !yield(object) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Transformer implements cache.TransformingStore: a streamed list gathers
+// compact items.
+func (i *informer) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return i.item(obj) }
+}
+
+func (i *informer) item(obj any) (*item, error) {
+	switch obj := obj.(type) {
+	case *item:
+		return obj, nil
+	case *unstructured.Unstructured:
+		return newItem(i.kind, obj)
+	default:
+		return nil, fmt.Errorf("watch of %s yields a %T", i.kind, obj)
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (i *informer) Add(obj any) error { return i.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (i *informer) Update(obj any) error {
+	it, err := i.item(obj)
+	if err != nil {
+		return err
+	}
+	key := it.object.Key
+	s := i.store
+	s.mu.Lock()
+	old, was := i.objects[key.Namespace][key.Name]
+	if was && !newer(it.object.ResourceVersion, old.ResourceVersion) {
+		s.mu.Unlock()
+		return nil
+	}
+	put(i.objects, it.object)
+	s.metrics.held(i.kind, old, it.object)
+	told := s.subscribers
+	s.mu.Unlock()
+	tell(told, key)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (i *informer) Delete(obj any) error {
+	it, err := i.item(obj)
+	if err != nil {
+		return err
+	}
+	key := it.object.Key
+	s := i.store
+	s.mu.Lock()
+	old, was := i.objects[key.Namespace][key.Name]
+	if !was || older(it.object.ResourceVersion, old.ResourceVersion) {
+		s.mu.Unlock()
+		return nil
+	}
+	delete(i.objects[key.Namespace], key.Name)
+	if len(i.objects[key.Namespace]) == 0 {
+		delete(i.objects, key.Namespace)
+	}
+	s.metrics.held(i.kind, old, backends.Object{})
+	told := s.subscribers
+	s.mu.Unlock()
+	tell(told, key)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (i *informer) Replace(list []any, resourceVersion string) error {
+	objects := make(map[string]map[string]backends.Object)
+	for _, obj := range list {
+		it, err := i.item(obj)
+		if err != nil {
+			return err
+		}
+		put(objects, it.object)
+	}
+	s := i.store
+	s.mu.Lock()
+	back := older(resourceVersion, i.newest)
+	was := i.newest
+	var changed []stream.ResourceKey
+	for old := range i.all("") {
+		object, ok := objects[old.Key.Namespace][old.Key.Name]
+		if ok && object.ResourceVersion == old.ResourceVersion && object.UID == old.UID {
+			continue
+		}
+		back = back || ok && older(object.ResourceVersion, old.ResourceVersion)
+		s.metrics.held(i.kind, old, object)
+		changed = append(changed, old.Key)
+	}
+	for namespace, named := range objects {
+		for name, object := range named {
+			if _, ok := i.objects[namespace][name]; !ok {
+				s.metrics.held(i.kind, backends.Object{}, object)
+				changed = append(changed, object.Key)
+			}
+		}
+	}
+	i.objects, i.newest = objects, resourceVersion
+	if !i.listed {
+		i.listed = true
+		if s.unsynced--; s.unsynced == 0 {
+			close(s.synced)
+		}
+	}
+	told := s.subscribers
+	s.mu.Unlock()
+	if back {
+		s.metrics.historyBreaks.WithLabelValues(string(i.kind)).Inc()
+		s.log.Warn().Str("kind", string(i.kind)).Str("resource_version", resourceVersion).Str("resource_version_before", was).
+			Msg("api server went back in time, as after a restore; the cache follows it")
+	}
+	tell(told, changed...)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. There is nothing to repeat.
+func (i *informer) Resync() error { return nil }
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (i *informer) UpdateResourceVersion(resourceVersion string) {
+	i.store.mu.Lock()
+	defer i.store.mu.Unlock()
+	if newer(resourceVersion, i.newest) {
+		i.newest = resourceVersion
+	}
+}
+
+func put(objects map[string]map[string]backends.Object, object backends.Object) {
+	namespace := object.Key.Namespace
+	if objects[namespace] == nil {
+		objects[namespace] = make(map[string]backends.Object)
+	}
+	objects[namespace][object.Key.Name] = object
+}
+
+func tell(subscribers []*subscriber, changed ...stream.ResourceKey) {
+	for _, key := range changed {
+		for _, sub := range subscribers {
+			sub.changed(key)
+		}
+	}
+}
+
+// newer reports whether a is after b; a resourceVersion that is no number, as no
+// Kubernetes API server makes, is after any other.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil && a != b || order > 0
+}
+
+// older reports whether a is known to be before b.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}

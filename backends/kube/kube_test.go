@@ -1,0 +1,411 @@
+package kube_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/stream"
+)
+
+func TestNewNamesEveryProblem(t *testing.T) {
+	client, err := dynamic.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := map[stream.Kind][]string{stream.Application: nil}
+	tests := map[string]struct {
+		cfg  kube.Config
+		want []string
+	}{
+		"nothing given":   {kube.Config{}, []string{"no client", "no registerer", "no kind"}},
+		"an unknown kind": {kube.Config{Client: client, Watch: map[stream.Kind][]string{"Pod": nil}, Metrics: prometheus.NewRegistry()}, []string{`kind "Pod"`}},
+		"bad namespaces": {
+			kube.Config{Client: client, Watch: map[stream.Kind][]string{stream.Application: {"A b", "", "x", "x"}}, Metrics: prometheus.NewRegistry()},
+			[]string{`namespace "A b"`, `namespace ""`, `"x" of Application is given twice`},
+		},
+		"a negative timeout": {kube.Config{Client: client, Watch: ok, Metrics: prometheus.NewRegistry(), Timeout: -1}, []string{"timeout"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := kube.New(test.cfg)
+			if err == nil {
+				t.Fatal("New() = nil")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("New() = %q, lacks %q", err, want)
+				}
+			}
+		})
+	}
+	registry := prometheus.NewRegistry()
+	if _, err := kube.New(kube.Config{Client: client, Watch: ok, Metrics: registry}); err != nil {
+		t.Fatalf("New(): %v", err)
+	}
+	if _, err := kube.New(kube.Config{Client: client, Watch: ok, Metrics: registry}); err == nil {
+		t.Error("New() took a registerer that has the metrics of another Store")
+	}
+}
+
+func TestCacheFollows(t *testing.T) {
+	for name, noStream := range map[string]bool{"a server that streams lists": false, "a server that does not": true} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			server.noStream = noStream
+			server.put("a")
+			server.put("b")
+			s := start(t, server.URL)
+			s.waitSynced()
+			s.shows("a@101", "b@102")
+			server.put("a")
+			server.put("c")
+			s.shows("a@103", "b@102", "c@104")
+			server.remove("b")
+			s.shows("a@103", "c@104")
+			if got, want := s.metric("argomesh_store_objects"), 2.0; got != want {
+				t.Errorf("argomesh_store_objects = %v, want %v", got, want)
+			}
+			want := 0
+			for _, object := range s.List(stream.Application, "argocd") {
+				want += len(object.Raw)
+				if bytes.Contains(object.Raw, []byte("managedFields")) {
+					t.Errorf("cached %s", object.Raw)
+				}
+			}
+			if got := s.metric("argomesh_store_object_bytes"); got != float64(want) {
+				t.Errorf("argomesh_store_object_bytes = %v, want %d", got, want)
+			}
+			if got := s.log.String(); got != "" {
+				t.Errorf("logged %s", got)
+			}
+		})
+	}
+}
+
+func TestCachedBytesAreDeterministic(t *testing.T) {
+	server := newAPIServer(t)
+	server.put("a")
+	first, second := start(t, server.URL), start(t, server.URL)
+	first.waitSynced()
+	second.waitSynced()
+	a, _ := first.Get(key("a"))
+	b, _ := second.Get(key("a"))
+	want := backends.Object{
+		Key: key("a"), UID: "uid-a", ResourceVersion: "101",
+		Raw: []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"argocd","resourceVersion":"101","uid":"uid-a"},"spec":{"project":"default"}}`),
+	}
+	if diff := cmp.Diff(want, a); diff != "" {
+		t.Errorf("Get() (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(a, b); diff != "" {
+		t.Errorf("two stores differ (-first +second):\n%s", diff)
+	}
+}
+
+func TestListsAreConsistentAndPaged(t *testing.T) {
+	server := newAPIServer(t)
+	server.noStream = true
+	for n := range 250 {
+		server.put(fmt.Sprintf("app-%03d", n))
+	}
+	s := start(t, server.URL)
+	s.waitSynced()
+	if got := len(s.List(stream.Application, "")); got != 250 {
+		t.Errorf("List() has %d objects, want 250", got)
+	}
+	var pages int
+	for _, request := range server.seen() {
+		parsed, err := url.Parse(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		query := parsed.Query()
+		switch {
+		case query.Get("watch") == "":
+			pages++
+			if query.Get("limit") != "100" {
+				t.Errorf("page without limit: %s", request)
+			}
+			fallthrough
+		case query.Get("sendInitialEvents") == "true":
+			if got := query.Get("resourceVersion"); got != "" {
+				t.Errorf("a list that need not be consistent: %s", request)
+			}
+		}
+	}
+	if pages != 3 {
+		t.Errorf("%d pages, want 3: %v", pages, server.seen())
+	}
+}
+
+func TestCacheIgnoresOlderEvents(t *testing.T) {
+	server := newAPIServer(t)
+	server.put("a")
+	s := start(t, server.URL)
+	s.waitSynced()
+	server.put("a")
+	s.shows("a@102")
+	var mu sync.Mutex
+	told := map[string]int{}
+	s.Subscribe(func(key stream.ResourceKey) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[key.Name]++
+	})
+	server.event("MODIFIED", app("a", 101))
+	server.event("MODIFIED", app("a", 102))
+	server.event("DELETED", app("a", 101))
+	server.put("b") // comes after them
+	s.shows("a@102", "b@103")
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1}, told); diff != "" {
+		t.Errorf("calls, one of them at Subscribe() (-want +got):\n%s", diff)
+	}
+}
+
+func TestRelistTellsWhatItChanges(t *testing.T) {
+	server := newAPIServer(t)
+	for _, name := range []string{"changes", "goes", "stays"} {
+		server.put(name)
+	}
+	s := start(t, server.URL)
+	s.waitSynced()
+	var mu sync.Mutex
+	told := map[string]int{}
+	cancel := s.Subscribe(func(key stream.ResourceKey) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[key.Name]++
+	})
+	defer cancel()
+	server.restore(110, app("changes", 105), app("comes", 106), app("stays", 103))
+	s.shows("changes@105", "comes@106", "stays@103")
+	s.eventually("all calls", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return cmp.Equal(told, map[string]int{"changes": 2, "goes": 2, "stays": 1, "comes": 1})
+	})
+	if got := s.metric("argomesh_store_history_breaks_total"); got != 0 {
+		t.Errorf("argomesh_store_history_breaks_total = %v, want 0", got)
+	}
+	if got, want := s.metric("argomesh_store_objects"), 3.0; got != want {
+		t.Errorf("argomesh_store_objects = %v, want %v", got, want)
+	}
+}
+
+func TestCacheFollowsARestoredServer(t *testing.T) {
+	tests := map[string]struct {
+		revision int
+		older    map[string]any
+	}{
+		"to an earlier revision":             {50, app("a", 41)},
+		"whose revision moved past the last": {500, app("a", 41)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			server.put("a")
+			s := start(t, server.URL)
+			s.waitSynced()
+			s.shows("a@101")
+			server.restore(test.revision, test.older)
+			s.shows("a@41")
+			s.eventually("a warning", func() bool { return s.log.count("went back in time") == 1 })
+			if got := s.metric("argomesh_store_history_breaks_total"); got != 1 {
+				t.Errorf("argomesh_store_history_breaks_total = %v, want 1", got)
+			}
+		})
+	}
+}
+
+// counting fails every request and says so.
+func counting(fail func(http.ResponseWriter, *http.Request) bool) (counted func(http.ResponseWriter, *http.Request) bool, attempts chan struct{}) {
+	attempts = make(chan struct{}, 1000)
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		attempts <- struct{}{}
+		return fail(w, r)
+	}, attempts
+}
+
+func await(t *testing.T, attempts chan struct{}, n int) {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for range n {
+		select {
+		case <-attempts:
+		case <-limit.C:
+			t.Fatalf("not within %s: %d more attempts", patience, n)
+		}
+	}
+}
+
+func TestServerAwayAtStart(t *testing.T) {
+	server := newAPIServer(t)
+	fail, attempts := counting(status(http.StatusServiceUnavailable, "starting"))
+	server.failWith(fail)
+	s := start(t, server.URL)
+	await(t, attempts, 6)
+	if got := s.metric("argomesh_store_failing_informers"); got != 1 {
+		t.Errorf("argomesh_store_failing_informers = %v, want 1", got)
+	}
+	if got := s.metric("argomesh_store_informer_failures_total"); got < 2 {
+		t.Errorf("argomesh_store_informer_failures_total = %v, want one per attempt", got)
+	}
+	select {
+	case <-s.Synced():
+		t.Error("synced without a server")
+	default:
+	}
+	server.put("a")
+	server.failWith(nil)
+	s.waitSynced()
+	s.shows("a@101")
+	s.wantOutage(1)
+}
+
+// wantOutage checks that the log tells of outages once each, all over now.
+func (r *running) wantOutage(n int) {
+	r.t.Helper()
+	r.eventually("a line that the server is back", func() bool { return r.log.count("api server is back") == n })
+	if got := r.log.count("api server is away"); got != n {
+		r.t.Errorf("%d lines of %d outages:\n%s", got, n, r.log)
+	}
+	if got := r.metric("argomesh_store_failing_informers"); got != 0 {
+		r.t.Errorf("argomesh_store_failing_informers = %v, want 0", got)
+	}
+}
+
+func TestServerGoesAndReturns(t *testing.T) {
+	server := newAPIServer(t)
+	server.put("a")
+	server.put("b")
+	s := start(t, server.URL)
+	s.waitSynced()
+	s.shows("a@101", "b@102")
+	fail, attempts := counting(status(http.StatusInternalServerError, "etcd is away"))
+	server.failWith(fail)
+	await(t, attempts, 5)
+	s.shows("a@101", "b@102") // what was known stays
+	if _, err := s.Read(t.Context(), key("a")); !errors.Is(err, stream.ErrUnavailable) {
+		t.Errorf("Read() = %v, want %v", err, stream.ErrUnavailable)
+	}
+	server.put("a")
+	server.remove("b")
+	returned := time.Now()
+	server.failWith(nil)
+	s.shows("a@103")
+	if took := time.Since(returned); took > 8*time.Second {
+		t.Errorf("the change was seen %s after the server returned", took)
+	}
+	s.wantOutage(1)
+}
+
+func TestRunEndsDuringAnOutage(t *testing.T) {
+	for name, noStream := range map[string]bool{"while it lists": false, "while it watches": true} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			s := start(t, server.URL)
+			if noStream {
+				s.waitSynced()
+			}
+			fail, attempts := counting(status(http.StatusTooManyRequests, "busy"))
+			server.failWith(fail)
+			await(t, attempts, 3)
+			begin := time.Now()
+			if err := s.stop(); err != nil {
+				t.Errorf("Run() = %v, want nil", err)
+			}
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("Run() ended after %s", took)
+			}
+		})
+	}
+}
+
+func TestMissingDefinition(t *testing.T) {
+	server := newAPIServer(t)
+	fail, attempts := counting(status(http.StatusNotFound, "404 page not found\n"))
+	server.failWith(fail)
+	s := start(t, server.URL)
+	await(t, attempts, 6)
+	if got := s.log.count(`"crd":"applications.argoproj.io"`); got != 1 {
+		t.Errorf("%d lines name the definition, want 1:\n%s", got, s.log)
+	}
+	for name, err := range map[string]error{
+		"Read()":   second(s.Read(t.Context(), key("a"))),
+		"Update()": second(s.Update(t.Context(), backends.Object{Key: key("a"), UID: "x", ResourceVersion: "1"}, content("a"))),
+		"Delete()": s.Delete(t.Context(), key("a"), backends.Preconditions{}),
+		"Create()": second(s.Create(t.Context(), key("a"), content("a"))),
+	} {
+		// Nothing may conclude from it that the object is not there.
+		if !errors.Is(err, stream.ErrUnavailable) || errors.Is(err, stream.ErrNotFound) {
+			t.Errorf("%s = %v, want %v", name, err, stream.ErrUnavailable)
+		}
+	}
+	server.failWith(nil)
+	s.waitSynced()
+	s.eventually("a line that it recovered", func() bool { return s.log.count("informer recovered") == 1 })
+}
+
+func TestForbidden(t *testing.T) {
+	server := newAPIServer(t)
+	fail, attempts := counting(status(http.StatusForbidden, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+	server.failWith(fail)
+	s := start(t, server.URL)
+	await(t, attempts, 6)
+	if got := s.log.count(`"cure":"grant list and watch on applications.argoproj.io"`); got != 1 {
+		t.Errorf("%d lines name the cure, want 1:\n%s", got, s.log)
+	}
+	server.failWith(nil)
+	s.waitSynced()
+}
+
+func TestSilentServer(t *testing.T) {
+	server := newAPIServer(t)
+	silent := func(_ http.ResponseWriter, r *http.Request) bool {
+		<-r.Context().Done()
+		return true
+	}
+	fail, attempts := counting(silent)
+	server.failWith(fail)
+	s := newStore(t, server.URL, kube.Config{
+		Watch:   map[stream.Kind][]string{stream.Application: nil},
+		Metrics: prometheus.NewRegistry(),
+		Timeout: 50 * time.Millisecond,
+	})
+	_, err := s.Read(t.Context(), key("a"))
+	if !errors.Is(err, stream.ErrUnavailable) {
+		t.Errorf("Read() = %v, want %v", err, stream.ErrUnavailable)
+	}
+	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { done <- s.Run(ctx) }()
+	await(t, attempts, 3) // the read, a watch that gave up, a list
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run() = %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func content(name string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"argocd","name":%q},"spec":{}}`, name)
+}

@@ -1,0 +1,393 @@
+package kube_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/stream"
+)
+
+const patience = 20 * time.Second
+
+// apiServer answers lists and watches of Applications as a script of the test
+// wants it. Its zero value serves nothing yet; see newAPIServer.
+type apiServer struct {
+	*httptest.Server
+
+	mu       sync.Mutex // guards what follows
+	revision int
+	objects  map[string]map[string]any // by name
+	watches  map[chan map[string]any]bool
+	history  []change // for watches that begin after it
+	requests []string // path?query of lists and watches
+	noStream bool     // refuse lists by watch
+	fail     func(http.ResponseWriter, *http.Request) bool
+}
+
+type change struct {
+	revision int
+	event    map[string]any
+}
+
+func newAPIServer(t testing.TB) *apiServer {
+	a := &apiServer{objects: map[string]map[string]any{}, watches: map[chan map[string]any]bool{}, revision: 100}
+	a.Server = httptest.NewServer(http.HandlerFunc(a.serve))
+	t.Cleanup(func() {
+		a.CloseClientConnections()
+		a.Close()
+	})
+	return a
+}
+
+func (a *apiServer) failWith(fail func(http.ResponseWriter, *http.Request) bool) {
+	a.mu.Lock()
+	a.fail = fail
+	a.mu.Unlock()
+	a.CloseClientConnections()
+}
+
+func status(code int, body string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		if strings.HasPrefix(body, "{") {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body)) // the client may be gone
+		return true
+	}
+}
+
+// put makes or changes an object at the next revision.
+func (a *apiServer) put(name string) { a.putAt(name, 0) }
+
+func (a *apiServer) putAt(name string, revision int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.revision++
+	if revision == 0 {
+		revision = a.revision
+	}
+	kind := "MODIFIED"
+	if a.objects[name] == nil {
+		kind = "ADDED"
+	}
+	a.objects[name] = app(name, revision)
+	a.send(kind, a.objects[name])
+}
+
+func (a *apiServer) remove(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.revision++
+	delete(a.objects, name)
+	a.send("DELETED", app(name, a.revision))
+}
+
+// send is called with mu locked.
+func (a *apiServer) send(kind string, object map[string]any) {
+	event := map[string]any{"type": kind, "object": object}
+	a.history = append(a.history, change{a.revision, event})
+	for w := range a.watches {
+		w <- event
+	}
+}
+
+// event sends what is not true to the watches, as it is.
+func (a *apiServer) event(kind string, object map[string]any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.send(kind, object)
+}
+
+// restore replaces everything, as a backup does.
+func (a *apiServer) restore(revision int, objects ...map[string]any) {
+	a.mu.Lock()
+	a.revision = revision
+	a.history = nil
+	clear(a.objects)
+	for _, o := range objects {
+		a.objects[o["metadata"].(map[string]any)["name"].(string)] = o
+	}
+	a.mu.Unlock()
+	a.event("ERROR", map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410})
+	a.mu.Lock()
+	a.history = nil
+	a.mu.Unlock()
+}
+
+func (a *apiServer) seen() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.requests)
+}
+
+func app(name string, revision int) map[string]any {
+	return map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1",
+		"kind":       "Application",
+		"metadata": map[string]any{
+			"name": name, "namespace": "argocd", "uid": "uid-" + name, "resourceVersion": strconv.Itoa(revision),
+			"managedFields": []any{map[string]any{"manager": "someone"}},
+		},
+		"spec": map[string]any{"project": "default"},
+	}
+}
+
+func (a *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	fail := a.fail
+	a.mu.Unlock()
+	if fail != nil && fail(w, r) {
+		return
+	}
+	a.mu.Lock()
+	a.requests = append(a.requests, r.URL.String())
+	a.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") == "true" {
+		a.watch(w, r)
+		return
+	}
+	a.list(w, r)
+}
+
+// list serves pages; the token of a page is where it starts.
+func (a *apiServer) list(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var names []string
+	for name := range a.objects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	from, _ := strconv.Atoi(r.URL.Query().Get("continue")) // zero at first
+	to := len(names)
+	metadata := map[string]any{"resourceVersion": strconv.Itoa(a.revision)}
+	if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && from+limit < to {
+		to = from + limit
+		metadata["continue"] = strconv.Itoa(to)
+	}
+	items := []any{}
+	for _, name := range names[from:to] {
+		items = append(items, a.objects[name])
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationList", "metadata": metadata, "items": items,
+	}) // the client may be gone
+}
+
+func (a *apiServer) watch(w http.ResponseWriter, r *http.Request) {
+	streamed := r.URL.Query().Get("sendInitialEvents") == "true"
+	events := make(chan map[string]any, 1000)
+	a.mu.Lock()
+	if streamed && a.noStream {
+		a.mu.Unlock()
+		status(422, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)(w, r)
+		return
+	}
+	if streamed {
+		for _, object := range a.objects {
+			events <- map[string]any{"type": "ADDED", "object": object}
+		}
+		events <- map[string]any{"type": "BOOKMARK", "object": map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+			"metadata": map[string]any{
+				"resourceVersion": strconv.Itoa(a.revision),
+				"annotations":     map[string]any{"k8s.io/initial-events-end": "true"},
+			},
+		}}
+	}
+	if from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion")); err == nil && !streamed {
+		for _, c := range a.history {
+			if c.revision > from {
+				events <- c.event
+			}
+		}
+	}
+	a.watches[events] = true
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		delete(a.watches, events)
+		a.mu.Unlock()
+	}()
+	flusher := w.(http.Flusher)
+	flusher.Flush()
+	encoder := json.NewEncoder(w)
+	for {
+		select {
+		case event := <-events:
+			if encoder.Encode(event) != nil {
+				return
+			}
+			flusher.Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// running is a Store that runs, with what it logs and counts.
+type running struct {
+	*kube.Store
+	t       testing.TB
+	log     *logBuffer
+	metrics *prometheus.Registry
+	changes chan struct{}
+	stop    func() error // ends Run and returns its error
+}
+
+func start(t testing.TB, url string) *running {
+	t.Helper()
+	r := &running{t: t, log: &logBuffer{}, metrics: prometheus.NewRegistry(), changes: make(chan struct{}, 1)}
+	r.Store = newStore(t, url, kube.Config{
+		Watch:   map[stream.Kind][]string{stream.Application: {"argocd"}},
+		Metrics: r.metrics,
+		Log:     zerolog.New(r.log),
+	})
+	r.Subscribe(func(stream.ResourceKey) {
+		select {
+		case r.changes <- struct{}{}:
+		default:
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	return r
+}
+
+func newStore(t testing.TB, url string, cfg kube.Config) *kube.Store {
+	t.Helper()
+	client, err := dynamic.NewForConfig(&rest.Config{Host: url, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Client = client
+	store, err := kube.New(cfg)
+	if err != nil {
+		t.Fatalf("New(): %v", err)
+	}
+	return store
+}
+
+func (r *running) waitSynced() {
+	r.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case <-r.Synced():
+	case <-limit.C:
+		r.t.Fatalf("not synced; log:\n%s", r.log)
+	}
+}
+
+// shows waits until the cache holds these: name@resourceVersion.
+func (r *running) shows(want ...string) {
+	r.t.Helper()
+	r.eventually(fmt.Sprintf("cache shows %v", want), func() bool { return slices.Equal(r.names(), want) })
+}
+
+func (r *running) names() []string {
+	var names []string
+	for _, object := range r.List(stream.Application, "") {
+		names = append(names, object.Key.Name+"@"+object.ResourceVersion)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *running) eventually(what string, holds func() bool) {
+	r.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-r.changes:
+		case <-r.log.written():
+		case <-limit.C:
+			r.t.Fatalf("not within %s: %s; cache %v; log:\n%s", patience, what, r.names(), r.log)
+		}
+	}
+}
+
+// metric is the sum of the values of a gauge or counter over its labels.
+func (r *running) metric(name string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, family := range families {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// logBuffer keeps what is logged.
+type logBuffer struct {
+	mu    sync.Mutex // guards what follows
+	text  bytes.Buffer
+	wrote chan struct{} // closed by the next write
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrote != nil {
+		close(l.wrote)
+		l.wrote = nil
+	}
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) written() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrote == nil {
+		l.wrote = make(chan struct{})
+	}
+	return l.wrote
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logBuffer) count(text string) int { return strings.Count(l.String(), text) }
+
+func key(name string) stream.ResourceKey {
+	return stream.ResourceKey{Kind: stream.Application, Namespace: "argocd", Name: name}
+}
+
+var _ backends.Store = (*running)(nil)

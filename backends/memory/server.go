@@ -1,0 +1,263 @@
+package memory
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// server holds objects by the rules of a kube-apiserver for custom resources
+// without a status subresource, as Argo CD's are.
+type server struct {
+	newUID   func() string
+	now      func() time.Time
+	maxBytes int
+
+	// mu guards what follows, and the caches of all clients.
+	mu       sync.RWMutex
+	revision uint64
+	objects  map[stream.ResourceKey]record
+	clients  []*Store // the open ones
+}
+
+// record is one stored object: as clients see it, and decoded. Both are
+// immutable.
+type record struct {
+	object  backends.Object
+	content map[string]any
+	meta    metav1.ObjectMeta
+}
+
+// The methods below are called with mu locked.
+
+func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
+	r, ok := s.objects[key]
+	if !ok {
+		return backends.Object{}, stream.ErrNotFound
+	}
+	return r.object, nil
+}
+
+func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []change, error) {
+	content, meta, err := decode(key, raw)
+	if err != nil {
+		return backends.Object{}, nil, err
+	}
+	if meta.ResourceVersion != "" {
+		return backends.Object{}, nil, refuse("resourceVersion is set on an object to be created")
+	}
+	meta.UID = types.UID(s.newUID())
+	meta.CreationTimestamp = metav1.NewTime(s.now()).Rfc3339Copy()
+	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = nil, nil
+	meta.Generation = 1
+	if errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
+		return backends.Object{}, nil, refuse("%v", errs.ToAggregate())
+	}
+	if _, ok := s.objects[key]; ok {
+		return backends.Object{}, nil, fmt.Errorf("%w: it exists", stream.ErrConflict)
+	}
+	return s.put(key, content, meta)
+}
+
+func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []change, error) {
+	key := shown.Key
+	content, meta, err := decode(key, raw)
+	if err != nil {
+		return backends.Object{}, nil, err
+	}
+	if shown.UID == "" || shown.ResourceVersion == "" {
+		return backends.Object{}, nil, refuse("uid and resourceVersion of the object to replace are required")
+	}
+	old, ok := s.objects[key]
+	if !ok {
+		return backends.Object{}, nil, stream.ErrNotFound
+	}
+	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, old.object); err != nil {
+		return backends.Object{}, nil, err
+	}
+	meta.UID, meta.ResourceVersion = old.meta.UID, old.meta.ResourceVersion
+	meta.CreationTimestamp, meta.Generation = old.meta.CreationTimestamp, old.meta.Generation
+	if old.meta.DeletionTimestamp != nil {
+		meta.DeletionTimestamp = old.meta.DeletionTimestamp
+	}
+	if meta.DeletionGracePeriodSeconds == nil {
+		meta.DeletionGracePeriodSeconds = old.meta.DeletionGracePeriodSeconds
+	}
+	errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, validation.ValidateObjectMetaUpdate(&meta, &old.meta, field.NewPath("metadata"))...)
+	if len(errs) > 0 {
+		return backends.Object{}, nil, refuse("%v", errs.ToAggregate())
+	}
+
+	if err := setMetadata(content, meta); err != nil {
+		return backends.Object{}, nil, err
+	}
+	if reflect.DeepEqual(content, old.content) {
+		return old.object, nil, nil
+	}
+	if !equalBesidesMetadata(content, old.content) {
+		meta.Generation++
+	}
+	if meta.DeletionTimestamp != nil && len(meta.Finalizers) == 0 {
+		r, err := s.next(key, content, meta)
+		if err != nil {
+			return backends.Object{}, nil, err
+		}
+		return r.object, s.remove(key), nil
+	}
+	return s.put(key, content, meta)
+}
+
+func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]change, error) {
+	old, ok := s.objects[key]
+	if !ok {
+		return nil, stream.ErrNotFound
+	}
+	if err := check(pre, old.object); err != nil {
+		return nil, err
+	}
+	if len(old.meta.Finalizers) == 0 {
+		s.revision++
+		return s.remove(key), nil
+	}
+	if old.meta.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	content, meta, err := decode(key, old.object.Raw)
+	if err != nil {
+		return nil, err
+	}
+	now := metav1.NewTime(s.now()).Rfc3339Copy()
+	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = &now, new(int64)
+	meta.Generation++
+	_, changes, err := s.put(key, content, meta)
+	return changes, err
+}
+
+func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1.ObjectMeta) (backends.Object, []change, error) {
+	r, err := s.next(key, content, meta)
+	if err != nil {
+		return backends.Object{}, nil, err
+	}
+	s.objects[key] = r
+	return r.object, []change{{object: r.object}}, nil
+}
+
+func (s *server) remove(key stream.ResourceKey) []change {
+	delete(s.objects, key)
+	return []change{{object: backends.Object{Key: key}, gone: true}}
+}
+
+// next makes the record of a new revision.
+func (s *server) next(key stream.ResourceKey, content map[string]any, meta metav1.ObjectMeta) (record, error) {
+	meta.ResourceVersion = strconv.FormatUint(s.revision+1, 10)
+	if err := setMetadata(content, meta); err != nil {
+		return record{}, err
+	}
+	raw, err := json.Marshal(content)
+	if err != nil {
+		return record{}, refuse("marshal: %v", err)
+	}
+	if s.maxBytes > 0 && len(raw) > s.maxBytes {
+		return record{}, refuse("an object of %d bytes is larger than %d", len(raw), s.maxBytes)
+	}
+	s.revision++
+	return record{
+		object:  backends.Object{Key: key, UID: string(meta.UID), ResourceVersion: meta.ResourceVersion, Raw: raw},
+		content: content,
+		meta:    meta,
+	}, nil
+}
+
+// decode returns an object less its managedFields, and its metadata.
+func decode(key stream.ResourceKey, raw []byte) (map[string]any, metav1.ObjectMeta, error) {
+	var content map[string]any
+	if err := utiljson.Unmarshal(raw, &content); err != nil {
+		return nil, metav1.ObjectMeta{}, refuse("decode: %v", err)
+	}
+	var typed metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &typed); err != nil {
+		return nil, metav1.ObjectMeta{}, refuse("decode metadata: %v", err)
+	}
+	switch {
+	case typed.APIVersion == "":
+		return nil, metav1.ObjectMeta{}, refuse("apiVersion is missing")
+	case typed.Kind != string(key.Kind) || typed.Namespace != key.Namespace || typed.Name != key.Name:
+		return nil, metav1.ObjectMeta{}, refuse("the object is %s %s/%s", typed.Kind, typed.Namespace, typed.Name)
+	}
+	typed.ManagedFields = nil
+	return content, typed.ObjectMeta, nil
+}
+
+// setMetadata replaces the metadata of content by meta; what a server does not
+// know of metadata is gone.
+func setMetadata(content map[string]any, meta metav1.ObjectMeta) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&meta)
+	if err != nil {
+		return refuse("metadata: %v", err)
+	}
+	content["metadata"] = fields
+	return nil
+}
+
+func equalBesidesMetadata(a, b map[string]any) bool {
+	for field := range a {
+		if _, ok := b[field]; !ok && field != "metadata" {
+			return false
+		}
+	}
+	for field, value := range b {
+		if field != "metadata" && !reflect.DeepEqual(a[field], value) {
+			return false
+		}
+	}
+	return true
+}
+
+func check(pre backends.Preconditions, object backends.Object) error {
+	switch {
+	case pre.UID != "" && pre.UID != object.UID:
+		return fmt.Errorf("%w: the object has another uid", stream.ErrConflict)
+	case pre.ResourceVersion != "" && pre.ResourceVersion != object.ResourceVersion:
+		return fmt.Errorf("%w: the object has another resourceVersion", stream.ErrConflict)
+	}
+	return nil
+}
+
+func refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", stream.ErrRefused, fmt.Sprintf(format, args...))
+}
+
+func sortedKeys(objects map[stream.ResourceKey]record) []stream.ResourceKey {
+	keys := make([]stream.ResourceKey, 0, len(objects))
+	for key := range objects {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, compareKeys)
+	return keys
+}
+
+func compareKeys(a, b stream.ResourceKey) int {
+	if c := strings.Compare(string(a.Kind), string(b.Kind)); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}

@@ -1,0 +1,77 @@
+package mirror
+
+import (
+	"slices"
+	"strings"
+)
+
+// Keys that users and other tools know; they are shared with argocd-agent, so
+// that hybrid set-ups and migrations work.
+const (
+	sourceUIDKey     = "argocd.argoproj.io/source-uid"
+	principalUIDKey  = "argocd.argoproj.io/principal-uid"
+	ignoreSyncKey    = "argocd-agent.argoproj-labs.io/ignore-sync"
+	refreshKey       = "argocd.argoproj.io/refresh"
+	hydrateKey       = "argocd.argoproj.io/hydrate"
+	skipReconcileKey = "argocd.argoproj.io/skip-reconcile"
+	trackingKey      = "argocd.argoproj.io/tracking-id"
+	lastAppliedKey   = "kubectl.kubernetes.io/last-applied-configuration"
+	notifiedPrefix   = "notified.notifications.argoproj.io"
+)
+
+// Keys of ours, on copies only: the principal adds no metadata to a managed
+// Application on the hub, since an ApplicationSet controller would strip it.
+const (
+	ownPrefix = "argomesh.io/"
+	// recordKey holds a record: what was written, from what.
+	recordKey = ownPrefix + "source"
+	// commandsKey holds the ids of the last commands taken, newest last.
+	commandsKey = ownPrefix + "commands"
+	// refreshedKey holds the id of the last refresh request taken.
+	refreshedKey = ownPrefix + "refresh"
+	// commandInfo is the name of the operation.info entry that carries a command's id.
+	commandInfo = ownPrefix + "command"
+	// afterInfo is the name of the operation.info entry that carries the hub's
+	// resourceVersion at which a command became free to be sent.
+	afterInfo = ownPrefix + "after"
+	// errorCondition is the type of the Application condition that says why a spoke
+	// did not take a spec.
+	errorCondition = "ArgomeshError"
+)
+
+// Finalizers by which Argo CD deletes workloads, and those of its hooks.
+const (
+	cascadeFinalizer    = "resources-finalizer.argocd.argoproj.io"
+	postDeleteFinalizer = "post-delete-finalizer.argocd.argoproj.io"
+	preDeleteFinalizer  = "pre-delete-finalizer.argocd.argoproj.io"
+)
+
+// isCascade reports whether a finalizer asks for the deletion of workloads, in
+// any of Argo CD's propagation policies.
+func isCascade(finalizer string) bool {
+	return finalizer == cascadeFinalizer || strings.HasPrefix(finalizer, cascadeFinalizer+"/")
+}
+
+// isArgoCD reports whether a finalizer is one of Argo CD's.
+func isArgoCD(finalizer string) bool {
+	for _, own := range []string{cascadeFinalizer, postDeleteFinalizer, preDeleteFinalizer} {
+		if finalizer == own || strings.HasPrefix(finalizer, own+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// mirroredKey reports whether a label or annotation key travels at all. What
+// does not travel is not reverted either.
+func mirroredKey(key string) bool {
+	if strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, notifiedPrefix) {
+		return false
+	}
+	// A tracking id names an Application of the cluster it was written on; on the
+	// other one it could make a namesake prune the copy.
+	return !slices.Contains([]string{
+		sourceUIDKey, principalUIDKey, refreshKey, hydrateKey, trackingKey, lastAppliedKey, ignoreSyncKey,
+		"argocd.argoproj.io/source-uid-mismatch-policy",
+	}, key)
+}

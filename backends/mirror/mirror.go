@@ -1,0 +1,240 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// Conn is one authenticated connection after its handshake. Send and Recv may
+// run at the same time, each from one goroutine; both fail once the connection
+// has ended.
+type Conn interface {
+	Send(stream.Message) error
+	Recv() (stream.Message, error)
+}
+
+// Config holds what a Mirror needs. Fields without a stated default are required.
+type Config struct {
+	Rules Rules
+	Store backends.Store
+	// Subscribe tells of changes of the link's objects, in the manner of
+	// backends.Store.Subscribe. Nil means the Store's own.
+	Subscribe func(changed func(stream.ResourceKey)) (cancel func())
+	// Workers bounds concurrent writes to the store. Zero means 8.
+	Workers int
+	// Window and WindowBytes are link.Config's; zero means its defaults.
+	Window, WindowBytes int
+	Metrics             *Metrics
+	Tracer              trace.Tracer
+	Log                 zerolog.Logger
+}
+
+// Mirror is one side of one agent link at work. Its methods may be called
+// concurrently.
+type Mirror struct {
+	cfg     Config
+	inbox   chan func(*loop)
+	changed *keySet
+	results chan outcome
+	done    chan struct{} // closed when Run returns
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Mirror, error) {
+	switch {
+	case cfg.Rules.Side == 0 || cfg.Rules.Mode == 0 || cfg.Rules.Agent.IsZero() || cfg.Rules.Namespace == "":
+		return nil, errors.New("mirror: rules without side, mode, agent or namespace")
+	case cfg.Store == nil || cfg.Metrics == nil || cfg.Tracer == nil:
+		return nil, errors.New("mirror: store, metrics and tracer are required")
+	}
+	if cfg.Subscribe == nil {
+		cfg.Subscribe = cfg.Store.Subscribe
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = 8
+	}
+	return &Mirror{
+		cfg:     cfg,
+		inbox:   make(chan func(*loop)),
+		changed: newKeySet(),
+		results: make(chan outcome),
+		done:    make(chan struct{}),
+	}, nil
+}
+
+// Run waits for the store to sync and then mirrors until ctx is done. It is
+// called once.
+func (m *Mirror) Run(ctx context.Context) error {
+	defer close(m.done)
+	cancel := m.cfg.Subscribe(m.changed.add)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-m.cfg.Store.Synced():
+	}
+	l := newLoop(m)
+	defer l.workers.Wait()
+	l.run(ctx)
+	return nil
+}
+
+// Hold stops, or resumes, the sending of what this side is the source of. What
+// the peer sends is taken all the same.
+func (m *Mirror) Hold(ctx context.Context, held bool) {
+	m.do(ctx, func(l *loop) {
+		for _, c := range stream.Collections() {
+			l.step(link.Paused{Collection: c, Paused: held})
+		}
+	})
+}
+
+// Peer is what the handshake of a connection told.
+type Peer struct {
+	// Connection is the id of the connection.
+	Connection string
+	// HubUID identifies the hub; a spoke learns it here.
+	HubUID string
+}
+
+// ErrEnded wraps the reason for which this side ended a connection.
+var ErrEnded = errors.New("connection ended")
+
+// Serve runs the link over conn until the connection ends, ctx is done, or a
+// newer call of Serve takes the link over, which it does without a gap. It
+// returns the error of conn, or one that wraps ErrEnded.
+func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
+	s := &session{peer: peer, out: make(chan stream.Message), ended: make(chan struct{})}
+	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
+		return fmt.Errorf("%w: %w", ErrEnded, context.Cause(ctx))
+	}
+	defer m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) })
+
+	failed := make(chan error, 2)
+	quit := make(chan stream.GoodbyeReason)
+	go func() {
+		for {
+			msg, err := conn.Recv()
+			if err != nil {
+				failed <- err
+				return
+			}
+			if msg != nil && !m.do(ctx, func(l *loop) { l.receive(s, msg) }) {
+				return
+			}
+		}
+	}()
+	go func() { failed <- write(conn, s.out, quit) }()
+	defer close(quit)
+
+	reason, cause := stream.GoodbyeDrain, "stopping"
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		cause = context.Cause(ctx).Error()
+	case <-m.done:
+	case <-s.ended:
+		reason, cause = s.goodbye, s.cause
+	}
+	// A peer that reads knows why; one that does not must not hold us up.
+	patience := time.NewTimer(goodbyeTime)
+	defer patience.Stop()
+	select {
+	case quit <- reason:
+		select {
+		case <-failed:
+		case <-patience.C:
+		}
+	case <-failed:
+	case <-patience.C:
+	}
+	return fmt.Errorf("%w: %s", ErrEnded, cause)
+}
+
+// goodbyeTime is how long a goodbye may take to be written.
+const goodbyeTime = time.Second
+
+// write sends what comes from out until it is told to quit; then a goodbye, if
+// there is a reason for one.
+func write(conn Conn, out <-chan stream.Message, quit <-chan stream.GoodbyeReason) error {
+	for {
+		select {
+		case msg := <-out:
+			if err := conn.Send(msg); err != nil {
+				return fmt.Errorf("send: %w", err)
+			}
+		case reason := <-quit:
+			if reason == "" {
+				return ErrEnded
+			}
+			return errors.Join(ErrEnded, conn.Send(stream.Goodbye{Reason: reason}))
+		}
+	}
+}
+
+// do runs f on the loop's goroutine; false when the loop has ended or ctx is done.
+func (m *Mirror) do(ctx context.Context, f func(*loop)) bool {
+	select {
+	case m.inbox <- f:
+		return true
+	case <-m.done:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Stats is a moment's view of a link.
+type Stats struct {
+	// Applications and AppProjects are the numbers of mirrored objects.
+	Applications, AppProjects int
+	// Agreed says that the peer is known to hold all we desire, and that no write
+	// of ours is under way.
+	Agreed bool
+	// Parked holds the entries that the peer refused.
+	Parked map[stream.EntryKey]stream.Refusal
+}
+
+// Stats returns an error when the mirror does not run, or ctx is done.
+func (m *Mirror) Stats(ctx context.Context) (Stats, error) {
+	reply := make(chan Stats, 1)
+	if !m.do(ctx, func(l *loop) { reply <- l.stats() }) {
+		return Stats{}, errors.New("mirror is not running")
+	}
+	return <-reply, nil
+}
+
+// session is one connection as the loop sees it. ended is closed by the loop,
+// after goodbye and cause were set.
+type session struct {
+	peer    Peer
+	out     chan stream.Message
+	ended   chan struct{}
+	goodbye stream.GoodbyeReason
+	cause   string
+}
+
+func (s *session) end(goodbye stream.GoodbyeReason, cause string) {
+	s.goodbye, s.cause = goodbye, cause
+	close(s.ended)
+}
+
+// settleTime is how long the cache may take to show what a write returned,
+// before the API server itself is asked.
+const settleTime = 5 * time.Second
+
+// traceTime is how long after a change was applied an observation of the same
+// object counts as its consequence in a trace.
+const traceTime = 2 * time.Minute
+
+var _ link.Load = (*loop)(nil).load

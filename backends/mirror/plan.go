@@ -1,0 +1,177 @@
+package mirror
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Op is a kind of write.
+type Op uint8
+
+const (
+	// Create makes an object that is not there.
+	Create Op = iota + 1
+	// Update replaces the object as it was read.
+	Update
+	// Delete deletes the object as it was read, or as the Update before left it.
+	Delete
+)
+
+// Write is one call to the store.
+type Write struct {
+	Op  Op
+	Raw []byte // of Create and Update
+}
+
+// Plan returns the writes that make the local object what an event says, in
+// order: none when it already is, or when it must be left alone. Each write
+// stands on the result of the one before; on a conflict the object is read and
+// planned again. current is nil when there is no object. refresh is the id of
+// the refresh request that current carries on the hub.
+func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, refresh string) ([]Write, *stream.Refusal) {
+	switch e.Key.Collection {
+	case stream.Statuses:
+		return r.planStatus(e, current, refresh)
+	case stream.Commands:
+		return r.planCommand(e, current)
+	}
+	if e.Verb == stream.Delete {
+		return r.release(current), nil
+	}
+	data, err := decode(e.Data)
+	if err != nil {
+		return nil, invalid("the event's data is not a JSON object")
+	}
+	if leaving, ok := data["leaving"].([]any); ok && r.Side == stream.Spoke {
+		return r.leave(e, current, leaving), nil
+	}
+	spec, ok := data["spec"].(map[string]any)
+	if !ok {
+		return nil, invalid("the event carries no spec")
+	}
+	labels, _ := data["labels"].(map[string]any)
+	annotations, _ := data["annotations"].(map[string]any)
+	desired := func(base object, old record) object {
+		return r.write(base, old, e, r.mapped(e.Key.Collection, spec), mirrored(labels), mirrored(annotations))
+	}
+	switch {
+	case current == nil:
+		base := object{key: key, fields: map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1",
+			"kind":       string(key.Kind),
+			"metadata":   map[string]any{"namespace": key.Namespace, "name": key.Name},
+		}}
+		return []Write{{Op: Create, Raw: encode(desired(base, record{}).fields)}}, nil
+	case current.deleting():
+		return nil, &stream.Refusal{
+			Kind:    stream.RefusalUnavailable,
+			Message: fmt.Sprintf("the %s is being deleted on the %s; it is made anew when it is gone", key.Kind, r.Side),
+		}
+	case r.Side == stream.Hub && !r.isCopy(*current):
+		return nil, &stream.Refusal{
+			Kind:    stream.RefusalNotOwned,
+			Message: fmt.Sprintf("a %s of that name on the hub is not a mirror; rename or remove one of the two", key.Kind),
+		}
+	}
+	old, _ := recordOf(*current)
+	next := desired(current.clone(), old)
+	if string(encode(next.fields)) == string(encode(current.fields)) {
+		return nil, nil
+	}
+	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+}
+
+// write puts what the source owns into o, and only that.
+func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
+	replace := func(field string, oldKeys []string, values map[string]any) {
+		m := o.child("metadata", field)
+		for _, key := range oldKeys {
+			delete(m, key)
+		}
+		for key, value := range values {
+			o.ensure("metadata", field)[key] = value
+		}
+	}
+	replace("labels", old.Labels, labels)
+	replace("annotations", old.Annotations, annotations)
+	if _, wanted := annotations[skipReconcileKey]; old.Releasing && !wanted {
+		delete(o.child("metadata", "annotations"), skipReconcileKey) // the release was abandoned
+	}
+	o.fields["spec"] = spec
+	o.dropFinalizers(isCascade)
+	o.setAnnotation(sourceUIDKey, e.Version.SourceUID)
+	if r.Side == stream.Spoke {
+		o.setAnnotation(principalUIDKey, r.HubUID)
+	}
+	created := old.Created
+	if created == 0 {
+		created = e.Revision
+	}
+	r.stamp(o, record{
+		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created,
+		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations),
+	})
+	return o
+}
+
+// stamp writes the record of what o holds now.
+func (r Rules) stamp(o object, rec record) {
+	rec.Wrote = stream.HashOf(owned(o, rec)).String()
+	o.setAnnotation(recordKey, string(encode(rec)))
+}
+
+// leave passes a witnessed cascading deletion on: the copy gets its cascade
+// finalizer in the step in which it is deleted.
+func (r Rules) leave(e stream.Event, current *object, finalizers []any) []Write {
+	switch {
+	case current == nil || !r.isCopy(*current):
+		return nil // nothing of ours is there: done
+	case current.annotation(sourceUIDKey) != e.Version.SourceUID:
+		// The copy of an earlier object of that name. Nobody asked for the end of its
+		// workloads.
+		return r.release(current)
+	case current.deleting():
+		return nil // the spoke's controller is at work
+	}
+	next := current.clone()
+	wanted := next.finalizers()
+	for _, f := range finalizers {
+		if s, ok := f.(string); ok && isCascade(s) && !slices.Contains(wanted, s) {
+			wanted = append(wanted, s)
+		}
+	}
+	next.setFinalizers(wanted)
+	rec, _ := recordOf(next)
+	if rec.Releasing {
+		delete(next.child("metadata", "annotations"), skipReconcileKey)
+	}
+	rec.Hash, rec.Revision, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, true, false
+	r.stamp(next, rec)
+	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
+}
+
+// release takes a copy away and leaves its workloads: no Argo CD finalizer, so
+// no cascade and no hook, and no reconciliation in between.
+func (r Rules) release(current *object) []Write {
+	if current == nil || !r.isCopy(*current) {
+		return nil
+	}
+	rec, _ := recordOf(*current)
+	if current.deleting() && rec.Leaving {
+		return nil // once witnessed it stays witnessed
+	}
+	next := current.clone()
+	next.dropFinalizers(isArgoCD)
+	if next.key.Kind == stream.Application {
+		next.setAnnotation(skipReconcileKey, "true")
+	}
+	rec.Releasing = true
+	r.stamp(next, rec)
+	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
+}
+
+func invalid(message string) *stream.Refusal {
+	return &stream.Refusal{Kind: stream.RefusalInvalid, Message: message}
+}

@@ -1,0 +1,321 @@
+package mirror
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// Rules are the ownership rules of one side of one link (design, sections 4.1
+// to 4.3) for the mapping by namespace: the Applications of an agent are in the
+// hub namespace of its name, and in Namespace on the spoke. Its methods are pure.
+type Rules struct {
+	Side  stream.Side
+	Mode  stream.Mode
+	Agent identity.AgentName
+	// Namespace is where Argo CD's own objects are on this side.
+	Namespace string
+	// ClusterServer is the server URL of the agent's cluster Secret, by which an
+	// Application on the hub may name its destination. Used on the hub.
+	ClusterServer string
+	// HubUID identifies the hub whose copies a spoke holds. Used on the spoke.
+	HubUID string
+}
+
+// namespace is where the Applications of the link are on this side.
+func (r Rules) namespace() string {
+	if r.Side == stream.Hub {
+		return r.Agent.String()
+	}
+	return r.Namespace
+}
+
+// sources reports whether this side is the source of c.
+func (r Rules) sources(c stream.Collection) bool { return c.Source(r.Mode) == r.Side }
+
+// projectPrefix is what the names of an autonomous agent's projects begin with
+// on the hub.
+func (r Rules) projectPrefix() string { return r.Agent.String() + "-" }
+
+// prefixed reports whether names of projects differ between the sides.
+func (r Rules) prefixed() bool { return r.Side == stream.Hub && r.Mode == stream.Autonomous }
+
+// Keys returns the entries in which a local object has a part; none when it is
+// not this link's.
+func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
+	switch {
+	case key.Kind == stream.Application && key.Namespace == r.namespace():
+		return []stream.EntryKey{
+			{Collection: stream.Applications, Name: key.Name},
+			{Collection: stream.Commands, Name: key.Name},
+			{Collection: stream.Statuses, Name: key.Name},
+		}
+	case key.Kind == stream.AppProject && key.Namespace == r.Namespace:
+		name := key.Name
+		if r.prefixed() {
+			rest, found := strings.CutPrefix(name, r.projectPrefix())
+			if !found || rest == "" {
+				return nil
+			}
+			name = rest
+		}
+		return []stream.EntryKey{{Collection: stream.AppProjects, Name: name}}
+	}
+	return nil
+}
+
+// Local returns the object that an entry is about; false when the peer may not
+// name it.
+func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
+	if key.Namespace != "" {
+		return stream.ResourceKey{}, false
+	}
+	if key.Collection != stream.AppProjects {
+		return stream.ResourceKey{Kind: stream.Application, Namespace: r.namespace(), Name: key.Name}, true
+	}
+	name := key.Name
+	if r.prefixed() {
+		name = r.projectPrefix() + name
+	}
+	return stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name}, true
+}
+
+// record is kept on a copy, in annotation recordKey.
+type record struct {
+	// Hash is the version at the source that was written.
+	Hash string `json:"hash"`
+	// Revision is the source's resourceVersion of that version.
+	Revision uint64 `json:"revision"`
+	// Created is the source's resourceVersion from which the copy was made.
+	Created uint64 `json:"created"`
+	// Wrote is the hash of what was written, to tell whether someone changed it.
+	Wrote string `json:"wrote"`
+	// Leaving says that the deletion of source and workloads was witnessed.
+	Leaving bool `json:"leaving,omitempty"`
+	// Releasing says that the copy is about to go without its workloads.
+	Releasing bool `json:"releasing,omitempty"`
+	// Labels and Annotations are the keys that the source owns.
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+}
+
+// recordOf returns the record of a copy; false for an object that is none.
+func recordOf(o object) (record, bool) {
+	var rec record
+	if o.annotation(sourceUIDKey) == "" || o.annotation(recordKey) == "" {
+		return record{}, false
+	}
+	// A record that someone damaged counts as one that nothing matches: the object
+	// is ours by its source UID, and will be written anew.
+	_ = json.Unmarshal([]byte(o.annotation(recordKey)), &rec)
+	return rec, true
+}
+
+// isCopy reports whether o was written by this link, or by an earlier one of the
+// same hub.
+func (r Rules) isCopy(o object) bool {
+	if _, ok := recordOf(o); !ok {
+		return false
+	}
+	return r.Side == stream.Hub || o.annotation(principalUIDKey) == r.HubUID
+}
+
+// sourceUID is the UID at its source of the Application that o is or mirrors.
+func (r Rules) sourceUID(o object) string {
+	owner := stream.Hub
+	if r.Mode == stream.Autonomous {
+		owner = stream.Spoke
+	}
+	if r.Side == owner {
+		return o.uid()
+	}
+	if !r.isCopy(o) {
+		return ""
+	}
+	return o.annotation(sourceUIDKey)
+}
+
+// owned is what the source owns of a copy, in canonical form: drift is a change
+// of it.
+func owned(o object, rec record) []byte {
+	subset := func(m map[string]any, keys []string) map[string]any {
+		out := map[string]any{}
+		for _, key := range keys {
+			if value, ok := m[key]; ok {
+				out[key] = value
+			}
+		}
+		return out
+	}
+	return encode(map[string]any{
+		"labels":      subset(o.child("metadata", "labels"), rec.Labels),
+		"annotations": subset(o.child("metadata", "annotations"), rec.Annotations),
+		"spec":        o.fields["spec"],
+		// A copy has no cascade finalizer until its deletion was witnessed.
+		"cascade":   slices.ContainsFunc(o.finalizers(), isCascade),
+		"releasing": rec.Releasing,
+	})
+}
+
+// Reply is what the API server made of our last write of an entry. It lives in
+// memory: without it an object whose fields were pruned is written once more.
+type Reply struct {
+	Version stream.Version
+	// Local is the hash of the part the source owns, as the API server returned it.
+	Local stream.Hash
+}
+
+// replyOf is the Reply for a write of version v that resulted in o.
+func (r Rules) replyOf(c stream.Collection, v stream.Version, o object) Reply {
+	return Reply{Version: v, Local: r.local(c, o)}
+}
+
+// local hashes what the source of c owns of o.
+func (r Rules) local(c stream.Collection, o object) stream.Hash {
+	if c == stream.Statuses {
+		return stream.HashOf(statusForm(o, ""))
+	}
+	rec, _ := recordOf(o)
+	return stream.HashOf(owned(o, rec))
+}
+
+// Held returns the version that a sink holds in o. last is the last Reply for
+// the entry; nil when there is none.
+func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
+	uid := r.sourceUID(o)
+	if uid == "" || c == stream.Commands {
+		return stream.Version{} // what was taken of commands is known to the Mirror alone
+	}
+	local := r.local(c, o)
+	rec, _ := recordOf(o)
+	if c != stream.Statuses && rec.Leaving != o.deleting() {
+		return stream.Version{SourceUID: uid, Hash: local} // witnessed but not yet done, or done by others
+	}
+	if last != nil && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
+		return last.Version
+	}
+	if c != stream.Statuses && rec.Wrote == local.String() {
+		if hash, err := stream.ParseHash(rec.Hash); err == nil {
+			return stream.Version{SourceUID: uid, Hash: hash}
+		}
+	}
+	return stream.Version{SourceUID: uid, Hash: local}
+}
+
+// Content returns what this side's source sends of o in collection c; false when
+// nothing. refresh is the id of the refresh request that o carries.
+func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Content, bool) {
+	if o.label(ignoreSyncKey) == "true" {
+		return link.Content{}, false
+	}
+	content := link.Content{Revision: o.revision()}
+	content.Version.SourceUID = r.sourceUID(o)
+	if content.Version.SourceUID == "" {
+		return link.Content{}, false // not ours to speak of
+	}
+	var data map[string]any
+	switch c {
+	case stream.Applications:
+		if r.Side == stream.Hub && !r.destined(o) {
+			return link.Content{}, false
+		}
+		data = canonical(o, o.fields["spec"])
+		if r.Side == stream.Hub && o.cascades() {
+			content.Leaving = true
+			witnessed := slices.DeleteFunc(o.finalizers(), func(f string) bool { return !isCascade(f) })
+			data["leaving"] = anyList(witnessed)
+		}
+	case stream.AppProjects:
+		spec := o.fields["spec"]
+		if r.Side == stream.Hub {
+			var matches bool
+			if spec, matches = r.projectFor(o); !matches {
+				return link.Content{}, false
+			}
+		}
+		data = canonical(o, spec)
+	case stream.Statuses:
+		content.Data = statusForm(o, refreshed(o))
+	case stream.Commands:
+		if data = r.command(o, refresh); data == nil {
+			return link.Content{}, false
+		}
+	}
+	if data != nil {
+		content.Data = encode(data)
+	}
+	content.Version.Hash = stream.HashOf(content.Data)
+	return content, true
+}
+
+// canonical is what a source sends of an object it owns.
+func canonical(o object, spec any) map[string]any {
+	return map[string]any{
+		"labels":      mirrored(o.child("metadata", "labels")),
+		"annotations": mirrored(o.child("metadata", "annotations")),
+		"spec":        spec,
+	}
+}
+
+// destined reports whether the destination of a hub Application is the agent.
+func (r Rules) destined(o object) bool {
+	name, server := stringAt(o.child("spec", "destination"), "name"), stringAt(o.child("spec", "destination"), "server")
+	if name != "" {
+		return name == r.Agent.String() && server == ""
+	}
+	return server != "" && server == r.ClusterServer
+}
+
+// statusForm is the canonical form of an Application's status, less what we add
+// to it on the hub.
+func statusForm(o object, refreshed string) []byte {
+	status, _ := clone(o.child("status")).(map[string]any)
+	if status == nil {
+		status = map[string]any{}
+	}
+	setConditions(status, slices.DeleteFunc(conditions(status), isErrorCondition))
+	form := map[string]any{"status": status}
+	if refreshed != "" {
+		form["refreshed"] = refreshed
+	}
+	return encode(form)
+}
+
+// refreshed is the id of the refresh request that the spoke's controller has
+// consumed; empty while one is pending.
+func refreshed(o object) string {
+	if o.annotation(refreshKey) != "" {
+		return ""
+	}
+	return o.annotation(refreshedKey)
+}
+
+func conditions(status map[string]any) []any {
+	list, _ := status["conditions"].([]any)
+	return slices.Clone(list)
+}
+
+func setConditions(status map[string]any, list []any) {
+	if len(list) == 0 {
+		delete(status, "conditions")
+		return
+	}
+	status["conditions"] = list
+}
+
+func isErrorCondition(c any) bool {
+	m, _ := c.(map[string]any)
+	return m["type"] == errorCondition
+}
+
+func anyList(list []string) []any {
+	out := make([]any, len(list))
+	for i, s := range list {
+		out[i] = s
+	}
+	return out
+}

@@ -1,0 +1,296 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// task is the work on one object, given to a worker.
+type task struct {
+	key       stream.ResourceKey
+	rules     Rules
+	current   *backends.Object
+	events    map[stream.EntryKey]stream.Event
+	tend      bool
+	situation Situation
+	verify    bool
+	refresh   string
+}
+
+// outcome is what became of a task.
+type outcome struct {
+	key     stream.ResourceKey
+	results []result
+	known   bool             // the API server told what the object is now
+	object  *backends.Object // as far as known; nil when it is gone
+	uid     string
+	cause   trace.SpanContext
+	failed  bool // upkeep was needed and not done
+}
+
+type result struct {
+	event   stream.Event
+	held    stream.Version
+	reply   *Reply
+	refusal *stream.Refusal
+}
+
+// attempts bounds how often a worker reads and plans again after a conflict
+// before it gives the entry back to be parked.
+const attempts = 5
+
+// work does one task and reports to the loop, unless that has ended.
+func (m *Mirror) work(ctx context.Context, t task) {
+	o := m.perform(ctx, t)
+	select {
+	case m.results <- o:
+	case <-ctx.Done():
+	}
+}
+
+func (m *Mirror) perform(ctx context.Context, t task) outcome {
+	w := &writer{m: m, task: t, current: t.current}
+	if t.verify {
+		if err := w.read(ctx); err != nil {
+			w.m.cfg.Log.Debug().Err(err).Stringer("resource", t.key).Msg("cannot verify a write, trying again")
+		}
+	}
+	// In the order in which a source sends: the Application before its command.
+	for _, c := range stream.Collections() {
+		for key, e := range t.events {
+			if key.Collection == c {
+				w.apply(ctx, e)
+			}
+		}
+	}
+	if t.tend {
+		w.tend(ctx)
+	}
+	w.out.key, w.out.object = t.key, w.current
+	if w.current != nil {
+		w.out.uid = w.current.UID
+	} else if t.current != nil {
+		w.out.uid = t.current.UID
+	}
+	return w.out
+}
+
+// writer carries out the plans for one object, one after the other.
+type writer struct {
+	m       *Mirror
+	task    task
+	current *backends.Object
+	out     outcome
+}
+
+func (w *writer) apply(ctx context.Context, e stream.Event) {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": e.TraceParent})
+	ctx, span := w.m.cfg.Tracer.Start(ctx, "mirror.apply", trace.WithAttributes(
+		attribute.String("argomesh.resource", e.Key.String()), attribute.Stringer("argomesh.agent", w.task.rules.Agent)))
+	defer span.End()
+	started := time.Now()
+	rules, c := w.task.rules, e.Key.Collection
+	r := result{event: e}
+	wrote, refusal, err := w.execute(ctx, func(current *object) ([]Write, *stream.Refusal) {
+		return rules.Plan(e, w.task.key, current, w.task.refresh)
+	})
+	switch {
+	case err != nil:
+		r.refusal = &stream.Refusal{Kind: stream.RefusalKindOf(err), Message: w.explain(err)}
+		span.RecordError(err)
+		span.SetStatus(codes.Error, string(r.refusal.Kind))
+	case refusal != nil:
+		r.refusal = refusal
+		span.SetStatus(codes.Error, string(refusal.Kind))
+	}
+	if w.current != nil {
+		if o, err := parseObject(*w.current); err == nil {
+			if r.refusal == nil && e.Verb == stream.Apply && c != stream.Commands && rules.sourceUID(o) == e.Version.SourceUID {
+				if rec, _ := recordOf(o); c == stream.Statuses || rec.Hash == e.Version.Hash.String() {
+					reply := rules.replyOf(c, e.Version, o)
+					r.reply = &reply
+				}
+			}
+			if r.refusal == nil && e.Verb == stream.Delete && c == stream.Statuses {
+				// The last status stays to be seen, but it is no longer the spoke's.
+				r.reply = &Reply{Local: rules.local(c, o)}
+			}
+			r.held = rules.Held(c, o, r.reply)
+		}
+	}
+	if wrote {
+		w.out.cause = span.SpanContext()
+	}
+	w.out.results = append(w.out.results, r)
+	w.m.cfg.Metrics.applied(c, time.Since(started))
+}
+
+func (w *writer) tend(ctx context.Context) {
+	// The condition for this write was computed from the object; whatever comes in
+	// between, the loop looks at the object again afterwards.
+	_, _, err := w.execute(ctx, func(current *object) ([]Write, *stream.Refusal) {
+		if current == nil {
+			return nil, nil
+		}
+		raw, needed := w.task.rules.Tend(*current, w.task.situation)
+		if !needed {
+			return nil, nil
+		}
+		return []Write{{Op: Update, Raw: raw}}, nil
+	})
+	if err != nil {
+		w.out.failed = true
+		w.m.cfg.Log.Warn().Err(err).Stringer("resource", w.task.key).Msg("upkeep of an object failed, trying again")
+	}
+}
+
+// execute plans and writes until a plan went through. It reports whether
+// anything was written.
+func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stream.Refusal)) (wrote bool, refusal *stream.Refusal, err error) {
+	for range attempts {
+		var current *object
+		if w.current != nil {
+			o, perr := parseObject(*w.current)
+			if perr != nil {
+				return wrote, nil, perr
+			}
+			current = &o
+		}
+		writes, refusal := plan(current)
+		if refusal != nil || len(writes) == 0 {
+			return wrote, refusal, nil
+		}
+		if err = w.carryOut(ctx, writes); err == nil {
+			return true, nil, nil
+		}
+		if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) {
+			return wrote, nil, err
+		}
+		if rerr := w.read(ctx); rerr != nil {
+			return wrote, nil, rerr
+		}
+	}
+	return wrote, nil, err
+}
+
+func (w *writer) carryOut(ctx context.Context, writes []Write) error {
+	store := w.m.cfg.Store
+	for _, write := range writes {
+		var o backends.Object
+		var err error
+		switch write.Op {
+		case Create:
+			o, err = store.Create(ctx, w.task.key, write.Raw)
+		case Update:
+			o, err = store.Update(ctx, *w.current, write.Raw)
+		case Delete:
+			err = store.Delete(ctx, w.task.key, backends.Preconditions{
+				UID: w.current.UID, ResourceVersion: w.current.ResourceVersion,
+			})
+			if err == nil {
+				// What is left, if anything, has a deletionTimestamp now.
+				if err = w.read(ctx); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		w.current, w.out.known = &o, true
+	}
+	return nil
+}
+
+// read asks the API server for the object.
+func (w *writer) read(ctx context.Context) error {
+	o, err := w.m.cfg.Store.Read(ctx, w.task.key)
+	switch {
+	case err == nil:
+		w.current = &o
+	case errors.Is(err, stream.ErrNotFound):
+		w.current = nil
+	default:
+		return err
+	}
+	w.out.known = true
+	return nil
+}
+
+// explain is what the peer may read of an error of our store.
+func (w *writer) explain(err error) string {
+	switch {
+	case errors.Is(err, stream.ErrRefused):
+		return "the API server of the " + w.task.rules.Side.String() + " refused it: " + err.Error()
+	case errors.Is(err, stream.ErrConflict):
+		return "the object on the " + w.task.rules.Side.String() + " changes too fast"
+	case errors.Is(err, stream.ErrNotFound):
+		return "the namespace for it does not exist on the " + w.task.rules.Side.String()
+	}
+	return "the API server of the " + w.task.rules.Side.String() + " does not answer"
+}
+
+func revisionOf(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func traceParent(sc trace.SpanContext) string {
+	if !sc.IsValid() {
+		return ""
+	}
+	carrier := propagation.MapCarrier{}
+	ctx := trace.ContextWithSpanContext(context.Background(), sc) //nolint:forbidigo // only a carrier
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}
+
+// keySet collects keys until they are taken. signal has a value while there are
+// some.
+type keySet struct {
+	signal chan struct{}
+	mu     sync.Mutex // guards keys and seen
+	keys   []stream.ResourceKey
+	seen   map[stream.ResourceKey]bool
+}
+
+func newKeySet() *keySet {
+	return &keySet{signal: make(chan struct{}, 1), seen: map[stream.ResourceKey]bool{}}
+}
+
+func (s *keySet) add(key stream.ResourceKey) {
+	s.mu.Lock()
+	if !s.seen[key] {
+		s.seen[key] = true
+		s.keys = append(s.keys, key)
+	}
+	s.mu.Unlock()
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the set, oldest first.
+func (s *keySet) take() []stream.ResourceKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := s.keys
+	s.keys, s.seen = nil, map[stream.ResourceKey]bool{}
+	return keys
+}
