@@ -1,0 +1,110 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Config holds what a Controller needs. Fields without a stated default are
+// required.
+type Config struct {
+	// Client reaches the hub's Kubernetes API. Agents are read and patched,
+	// Secrets read, applied and deleted.
+	Client dynamic.Interface
+	// Namespace is that of the hub's Argo CD.
+	Namespace string
+	// ProxyURL is where Argo CD reaches the resource proxy: https, host and port,
+	// no path.
+	ProxyURL string
+	// ClusterConfig returns the config of an agent's cluster Secret: Argo CD's
+	// ClusterConfig as JSON. It is called on every pass, from several goroutines,
+	// and the Secret is written when the result differs from what it holds. Nil
+	// means a config without credentials.
+	ClusterConfig func(context.Context, identity.AgentName) ([]byte, error)
+	Sessions      Sessions
+	Metrics       prometheus.Registerer
+	Log           zerolog.Logger
+}
+
+// Controller keeps cluster Secrets and the status of Agents. One at a time runs
+// on a hub.
+type Controller struct {
+	cfg     Config
+	metrics *metrics
+	synced  atomic.Bool
+}
+
+// New checks cfg and registers metrics; it starts nothing.
+func New(cfg Config) (*Controller, error) {
+	var problems []error
+	if cfg.Client == nil {
+		problems = append(problems, errors.New("client is missing"))
+	}
+	if cfg.Namespace == "" {
+		problems = append(problems, errors.New("namespace is missing"))
+	}
+	if cfg.Sessions == nil {
+		problems = append(problems, errors.New("sessions are missing"))
+	}
+	if cfg.Metrics == nil {
+		problems = append(problems, errors.New("metrics registerer is missing"))
+	}
+	if err := checkProxyURL(cfg.ProxyURL); err != nil {
+		problems = append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, fmt.Errorf("agent controller: %w", err)
+	}
+	cfg.ProxyURL = strings.TrimRight(cfg.ProxyURL, "/")
+	if cfg.ClusterConfig == nil {
+		cfg.ClusterConfig = withoutCredentials
+	}
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Controller{cfg: cfg, metrics: m}, nil
+}
+
+// Synced reports whether Run has read all Agents and cluster Secrets, so that
+// every Agent is being looked after. It may be called at any time.
+func (c *Controller) Synced() bool { return c.synced.Load() }
+
+// Run keeps the Agents of the namespace until ctx is done, and returns nil then.
+// An API server that is away, or does not have the Agent resource yet, is waited
+// for. Run is called once.
+func (c *Controller) Run(ctx context.Context) error {
+	return newLoop(c).run(ctx)
+}
+
+func checkProxyURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return fmt.Errorf("proxy url %q: %w", text, err)
+	}
+	if u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return fmt.Errorf("proxy url %q: https://host:port is expected", text)
+	}
+	return nil
+}
+
+// withoutCredentials is the config of a cluster that asks for none.
+func withoutCredentials(context.Context, identity.AgentName) ([]byte, error) {
+	type tlsClientConfig struct {
+		Insecure bool `json:"insecure"`
+	}
+	return json.Marshal(struct {
+		TLSClientConfig tlsClientConfig `json:"tlsClientConfig"`
+	}{})
+}

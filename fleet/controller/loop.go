@@ -1,0 +1,342 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/identity"
+)
+
+const (
+	// workers is how many Agents are looked at at once.
+	workers = 4
+	// passTimeout bounds one pass over an Agent.
+	passTimeout = 30 * time.Second
+	// retryFirst and retryMost bound the pause before a failed pass is repeated.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 30 * time.Second
+)
+
+// Names of indexes.
+const (
+	indexSPIFFEID = "spiffe-id" // Agents by SPIFFE ID
+	indexClaim    = "claim"     // cluster Secrets by what they claim to be
+)
+
+var secretResource = corev1.SchemeGroupVersion.WithResource("secrets")
+
+// loop is one run of a Controller.
+type loop struct {
+	cfg     Config
+	metrics *metrics
+	synced  func(bool)
+	log     zerolog.Logger
+
+	agents        dynamic.ResourceInterface
+	secrets       dynamic.ResourceInterface
+	agentInformer cache.SharedIndexInformer
+	// secretInformer sees Secrets with the label of cluster Secrets.
+	secretInformer cache.SharedIndexInformer
+	queue          workqueue.TypedRateLimitingInterface[string] // names of Agents
+
+	mu    sync.Mutex
+	paces map[string]*pace // guarded by mu; an entry belongs to the worker that has its name from the queue
+}
+
+func newLoop(c *Controller) *loop {
+	agents := dynamicinformer.NewFilteredDynamicInformer(c.cfg.Client, v1alpha1.AgentResource, c.cfg.Namespace, 0,
+		cache.Indexers{indexSPIFFEID: spiffeIDsOf}, nil)
+	secrets := dynamicinformer.NewFilteredDynamicInformer(c.cfg.Client, secretResource, c.cfg.Namespace, 0,
+		cache.Indexers{indexClaim: claimsOf}, func(opts *metav1.ListOptions) {
+			opts.LabelSelector = labelSecretType + "=" + secretTypeCluster
+		})
+	return &loop{
+		cfg:            c.cfg,
+		metrics:        c.metrics,
+		synced:         c.synced.Store,
+		log:            c.cfg.Log,
+		agents:         c.cfg.Client.Resource(v1alpha1.AgentResource).Namespace(c.cfg.Namespace),
+		secrets:        c.cfg.Client.Resource(secretResource).Namespace(c.cfg.Namespace),
+		agentInformer:  agents.Informer(),
+		secretInformer: secrets.Informer(),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost)),
+		paces: make(map[string]*pace),
+	}
+}
+
+func (l *loop) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer l.queue.ShutDown()
+	defer cancel()
+	if err := l.watch(); err != nil {
+		return fmt.Errorf("agent controller: %w", err)
+	}
+	running.Go(func() { l.agentInformer.RunWithContext(ctx) })
+	running.Go(func() { l.secretInformer.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), l.agentInformer.HasSynced, l.secretInformer.HasSynced) {
+		return nil // stopped before the API server answered
+	}
+	l.synced(true)
+	defer l.synced(false)
+	running.Go(func() { l.watchSessions(ctx) })
+	for range workers {
+		running.Go(func() { l.work(ctx) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// watch says what the informers keep, and which Agents to look at when something
+// changes.
+func (l *loop) watch() error {
+	return errors.Join(
+		l.agentInformer.SetTransform(l.typed(func() metav1.Object { return &v1alpha1.Agent{} })),
+		l.secretInformer.SetTransform(l.typed(func() metav1.Object { return &corev1.Secret{} })),
+		l.agentInformer.SetWatchErrorHandlerWithContext(l.watchFailed),
+		l.secretInformer.SetWatchErrorHandlerWithContext(l.watchFailed),
+		handle(l.agentInformer, l.agentChanged),
+		handle(l.secretInformer, l.secretChanged),
+	)
+}
+
+// handle calls changed with every state of an object an informer has or had.
+func handle(informer cache.SharedIndexInformer, changed func(any)) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    changed,
+		UpdateFunc: func(before, after any) { changed(before); changed(after) },
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			changed(obj)
+		},
+	})
+	return err
+}
+
+// typed returns a transform that keeps objects as their Go type. One that does
+// not fit stays as it is and is left out by the readers, so that it does not stop
+// the others.
+func (l *loop) typed(empty func() metav1.Object) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		raw, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		out := empty()
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, out); err != nil {
+			l.log.Error().Err(err).Str("resource", raw.GetKind()+" "+raw.GetName()).Msg("object cannot be read")
+			return obj, nil
+		}
+		if _, isAgent := out.(*v1alpha1.Agent); isAgent {
+			out.SetManagedFields(nil)
+		}
+		return out, nil
+	}
+}
+
+func (l *loop) watchFailed(_ context.Context, _ *cache.Reflector, err error) {
+	l.log.Warn().Err(err).Msg("watch interrupted, trying again")
+}
+
+// agentChanged looks at an Agent, and at those that name one of its SPIFFE IDs.
+func (l *loop) agentChanged(obj any) {
+	agent, ok := obj.(*v1alpha1.Agent)
+	if !ok {
+		return
+	}
+	l.queue.Add(agent.Name)
+	for _, rival := range l.rivals(agent) {
+		l.queue.Add(rival.Name)
+	}
+}
+
+// rivals returns the Agents that name a SPIFFE ID of agent, itself included when
+// the informer has it.
+func (l *loop) rivals(agent *v1alpha1.Agent) []*v1alpha1.Agent {
+	var out []*v1alpha1.Agent
+	seen := make(map[string]bool)
+	for _, id := range agent.Spec.Identity.SPIFFEIDs {
+		objs, err := l.agentInformer.GetIndexer().ByIndex(indexSPIFFEID, id)
+		if err != nil {
+			panic("index of SPIFFE IDs: " + err.Error()) // newLoop made it
+		}
+		for _, obj := range objs {
+			if rival, ok := obj.(*v1alpha1.Agent); ok && !seen[rival.Name] {
+				seen[rival.Name] = true
+				out = append(out, rival)
+			}
+		}
+	}
+	return out
+}
+
+// secretChanged looks at the Agents that a cluster Secret has to do with.
+func (l *loop) secretChanged(obj any) {
+	secret, ok := obj.(*corev1.Secret)
+	if !ok {
+		return
+	}
+	candidates := []string{secret.Labels[labelAgentName], clusterName(secret)}
+	if name, found := strings.CutPrefix(secret.Name, secretNamePrefix); found {
+		candidates = append(candidates, name)
+	}
+	if name, found := strings.CutPrefix(clusterServer(secret), l.cfg.ProxyURL+agentsPathOfServer); found {
+		candidates = append(candidates, name)
+	}
+	for _, name := range candidates {
+		if _, exists, err := l.agentInformer.GetIndexer().GetByKey(l.cfg.Namespace + "/" + name); err == nil && exists {
+			l.queue.Add(name)
+		}
+	}
+}
+
+// watchSessions looks at the Agents whose session changed.
+func (l *loop) watchSessions(ctx context.Context) {
+	before := make(map[identity.AgentName]Session)
+	for {
+		changed := l.cfg.Sessions.Changed()
+		after := l.cfg.Sessions.Snapshot()
+		for name, session := range after {
+			if old, known := before[name]; !known || !sameSession(old, session) {
+				l.queue.Add(name.String())
+			}
+		}
+		for name := range before {
+			if _, still := after[name]; !still {
+				l.queue.Add(name.String())
+			}
+		}
+		before = after
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// sameSession compares what is worth a look before the next minute.
+func sameSession(a, b Session) bool {
+	a.ObservedAt, b.ObservedAt = time.Time{}, time.Time{}
+	return reflect.DeepEqual(a, b)
+}
+
+func (l *loop) work(ctx context.Context) {
+	for {
+		name, shutdown := l.queue.Get()
+		if shutdown {
+			return
+		}
+		l.pass(ctx, name)
+		l.queue.Done(name)
+	}
+}
+
+func (l *loop) pass(ctx context.Context, name string) {
+	if ctx.Err() != nil {
+		return
+	}
+	again, err := l.reconcile(ctx, name)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		l.metrics.reconciles.WithLabelValues(resultError).Inc()
+		level := zerolog.DebugLevel
+		if l.queue.NumRequeues(name) == 0 && !apierrors.IsConflict(err) {
+			level = zerolog.WarnLevel // once, not at every attempt; a conflict is somebody being faster
+		}
+		l.log.WithLevel(level).Err(err).Str("agent", name).Msg("agent not reconciled, trying again")
+		l.queue.AddRateLimited(name)
+	default:
+		l.metrics.reconciles.WithLabelValues(resultOK).Inc()
+		l.queue.Forget(name)
+		if again > 0 {
+			l.queue.AddAfter(name, again)
+		}
+	}
+}
+
+// pace is what is remembered of an Agent between passes.
+type pace struct {
+	// statusAt is when we last wrote the status; over, the resourceVersion of the
+	// Agent before that write, and status what was written. While the informer
+	// still shows the version in over, status is newer.
+	statusAt time.Time
+	over     string
+	status   v1alpha1.AgentStatus
+	// applied is the Secret as last applied, nil before the first time, and
+	// appliedOver the resourceVersion it had before.
+	applied     *wantedSecret
+	appliedOver string
+	// restores counts how often it was restored of late, and restoredAt is when.
+	restores   int
+	restoredAt time.Time
+}
+
+// paceOf returns the pace of the Agent that the caller has from the queue.
+func (l *loop) paceOf(name string) *pace {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, found := l.paces[name]
+	if !found {
+		p = &pace{}
+		l.paces[name] = p
+	}
+	return p
+}
+
+func (l *loop) forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.paces, name)
+}
+
+// spiffeIDsOf indexes Agents.
+func spiffeIDsOf(obj any) ([]string, error) {
+	agent, ok := obj.(*v1alpha1.Agent)
+	if !ok {
+		return nil, nil
+	}
+	return agent.Spec.Identity.SPIFFEIDs, nil
+}
+
+// Kinds of claims of a cluster Secret.
+const (
+	claimLabel  = "label:"
+	claimName   = "name:"
+	claimServer = "server:"
+)
+
+// claimsOf indexes cluster Secrets.
+func claimsOf(obj any) ([]string, error) {
+	secret, ok := obj.(*corev1.Secret)
+	if !ok {
+		return nil, nil
+	}
+	return []string{
+		claimLabel + secret.Labels[labelAgentName],
+		claimName + clusterName(secret),
+		claimServer + clusterServer(secret),
+	}, nil
+}

@@ -1,0 +1,328 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+)
+
+const (
+	// unseenInterval is how soon to look again at what no informer shows: a Secret
+	// of our name without the label of cluster Secrets.
+	unseenInterval = 30 * time.Second
+	// restoreFirst and restoreMost bound the pause before a Secret that somebody
+	// keeps changing is restored again; the first time there is none. After
+	// restoreCalm without a restore it is the first time again.
+	restoreFirst = time.Second
+	restoreMost  = time.Minute
+	restoreCalm  = 10 * time.Minute
+)
+
+// reconcile brings one Agent to where it should be, and says how soon to look
+// again, zero for not before something changes.
+func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+	obj, exists, err := l.agentInformer.GetIndexer().GetByKey(l.cfg.Namespace + "/" + key)
+	if err != nil {
+		return 0, err
+	}
+	agent, readable := obj.(*v1alpha1.Agent)
+	if !exists || !readable {
+		// An Agent that went without our finalizer leaves its Secret: absence alone
+		// deletes nothing.
+		l.forget(key)
+		return 0, nil
+	}
+	name, err := identity.ParseAgentName(key)
+	if err != nil {
+		l.log.Error().Err(err).Str("agent", key).Msg("agent cannot be served")
+		return 0, nil // it does not get better by trying
+	}
+	if agent.DeletionTimestamp != nil {
+		return l.finalize(ctx, agent, name)
+	}
+	if !slices.Contains(agent.Finalizers, v1alpha1.Finalizer) {
+		// The informer shows the new version, which starts the next pass.
+		return 0, l.setFinalizers(ctx, agent, append(slices.Clone(agent.Finalizers), v1alpha1.Finalizer))
+	}
+	plan, secretAgain, err := l.reconcileSecret(ctx, agent, name)
+	if err != nil {
+		return 0, err
+	}
+	statusAgain, err := l.reconcileStatus(ctx, agent, findings{
+		conflicts: l.conflictsOf(agent, name),
+		secret:    plan,
+		session:   l.cfg.Sessions.Snapshot()[name],
+	})
+	return soonest(secretAgain, statusAgain), err
+}
+
+// conflictsOf returns the SPIFFE IDs of agent that belong to others.
+func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) []fleet.Conflict {
+	rivals := l.rivals(agent)
+	agents := make([]v1alpha1.Agent, len(rivals))
+	for i, rival := range rivals {
+		agents[i] = *rival
+	}
+	_, conflicts := fleet.Owners(agents)
+	return conflicts[name]
+}
+
+// reconcileSecret brings the cluster Secret of agent to where it should be.
+func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName) (secretPlan, time.Duration, error) {
+	config, err := l.cfg.ClusterConfig(ctx, name)
+	if err != nil {
+		return secretPlan{}, 0, fmt.Errorf("cluster config: %w", err)
+	}
+	want := wantSecret(name, agent.Spec.Labels, ClusterServer(l.cfg.ProxyURL, name), config)
+	have, seen, err := l.secretOf(ctx, name)
+	if err != nil {
+		return secretPlan{}, 0, err
+	}
+	var again time.Duration
+	if have != nil && !seen {
+		again = unseenInterval
+	}
+	plan := planSecret(want, have, l.claimsOn(want))
+	if plan.action == secretKeep {
+		return plan, again, nil
+	}
+	wait, err := l.applySecret(ctx, want, have, plan.action)
+	if wait > 0 {
+		plan.ready, plan.problem = false, "somebody keeps changing the cluster Secret; it is restored again soon"
+	}
+	return plan, soonest(again, wait), err
+}
+
+// secretOf returns the Secret with the name of the agent's cluster Secret, nil
+// when there is none, and whether the informer shows it. Without the label of
+// cluster Secrets it does not.
+func (l *loop) secretOf(ctx context.Context, name identity.AgentName) (secret *corev1.Secret, seen bool, err error) {
+	obj, exists, err := l.secretInformer.GetIndexer().GetByKey(l.cfg.Namespace + "/" + secretName(name))
+	if err != nil {
+		return nil, false, err
+	}
+	if secret, ok := obj.(*corev1.Secret); exists && ok {
+		return secret, true, nil
+	}
+	secret, err = l.getSecret(ctx, name)
+	return secret, false, err
+}
+
+func (l *loop) getSecret(ctx context.Context, name identity.AgentName) (*corev1.Secret, error) {
+	raw, err := l.secrets.Get(ctx, secretName(name), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get secret %s: %w", secretName(name), err)
+	}
+	secret := &corev1.Secret{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, secret); err != nil {
+		return nil, fmt.Errorf("read secret %s: %w", secretName(name), err)
+	}
+	return secret, nil
+}
+
+// claimsOn returns the other cluster Secrets that claim to be the cluster of
+// want, each once.
+func (l *loop) claimsOn(want wantedSecret) []*corev1.Secret {
+	found := make(map[string]*corev1.Secret)
+	for _, claim := range []string{
+		claimLabel + want.agent.String(),
+		claimName + want.agent.String(),
+		claimServer + string(want.data[dataServer]),
+	} {
+		objs, err := l.secretInformer.GetIndexer().ByIndex(indexClaim, claim)
+		if err != nil {
+			panic("index of claims: " + err.Error()) // newLoop made it
+		}
+		for _, obj := range objs {
+			if secret, ok := obj.(*corev1.Secret); ok && secret.Name != secretName(want.agent) {
+				found[secret.Name] = secret
+			}
+		}
+	}
+	out := make([]*corev1.Secret, 0, len(found))
+	for _, secret := range found {
+		out = append(out, secret)
+	}
+	return out
+}
+
+// applySecret writes what is wanted. It returns how long to wait instead when
+// somebody keeps undoing that.
+func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.Secret, action secretAction) (time.Duration, error) {
+	p := l.paceOf(want.agent.String())
+	now := time.Now()
+	verb := verbCreate
+	switch {
+	case action == secretCreate:
+	case p.applied == nil || !p.applied.equal(want):
+		verb = verbUpdate
+	case p.appliedOver == have.ResourceVersion:
+		return 0, nil // the informer does not show our last write yet
+	default:
+		verb = verbRestore
+		if wait := p.untilRestore(now); wait > 0 {
+			return wait, nil
+		}
+	}
+	_, err := l.secrets.Apply(ctx, secretName(want.agent), want.applyObject(l.cfg.Namespace, have),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return 0, fmt.Errorf("apply secret %s: %w", secretName(want.agent), err)
+	}
+	if verb == verbRestore {
+		p.restores++
+		p.restoredAt = now
+	}
+	p.applied, p.appliedOver = &want, ""
+	if have != nil {
+		p.appliedOver = have.ResourceVersion
+	}
+	l.metrics.secretWrites.WithLabelValues(verb).Inc()
+	l.log.Info().Stringer("agent", want.agent).Str("verb", verb).Msg("cluster secret applied")
+	return 0, nil
+}
+
+// untilRestore returns how long to wait before the next restore.
+func (p *pace) untilRestore(now time.Time) time.Duration {
+	if now.Sub(p.restoredAt) > restoreCalm {
+		p.restores = 0
+	}
+	if p.restores == 0 {
+		return 0
+	}
+	pause := restoreMost
+	if n := p.restores - 1; n < 6 {
+		pause = min(restoreFirst<<n, restoreMost)
+	}
+	return pause - now.Sub(p.restoredAt)
+}
+
+// reconcileStatus writes the status of agent when it is due.
+func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found findings) (time.Duration, error) {
+	p := l.paceOf(agent.Name)
+	if p.over == agent.ResourceVersion {
+		current := *agent // the informer does not show our last write yet
+		current.Status = p.status
+		agent = &current
+	}
+	now := time.Now()
+	want := wantStatus(agent, found, now)
+	d := decide(agent.Status, want, found.session.Connected, now, p.statusAt)
+	if !d.write {
+		return d.again, nil
+	}
+	if err := l.applyStatus(ctx, agent, want); err != nil {
+		return 0, err
+	}
+	if agent.Status.Connected != want.Connected {
+		l.log.Info().Str("agent", agent.Name).Bool("connected", want.Connected).Msg("agent status written")
+	}
+	p.statusAt, p.over, p.status = now, agent.ResourceVersion, want
+	l.metrics.statusWrites.Inc()
+	return d.again, nil
+}
+
+func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1alpha1.AgentStatus) error {
+	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.Agent{Status: status})
+	if err != nil {
+		return err
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"status": body["status"]}}
+	obj.SetGroupVersionKind(v1alpha1.AgentGroupVersionKind)
+	obj.SetName(agent.Name)
+	obj.SetNamespace(agent.Namespace)
+	obj.SetUID(agent.UID) // never another Agent of the same name
+	_, err = l.agents.ApplyStatus(ctx, agent.Name, obj, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if apierrors.IsNotFound(err) {
+		return nil // deleted meanwhile
+	}
+	if err != nil {
+		return fmt.Errorf("apply status of agent %s: %w", agent.Name, err)
+	}
+	return nil
+}
+
+// finalize ends what we keep for a deleted Agent: after its streams, the cluster
+// Secret, last the finalizer. The spoke is not touched.
+func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName) (time.Duration, error) {
+	if !slices.Contains(agent.Finalizers, v1alpha1.Finalizer) {
+		return 0, nil
+	}
+	have, err := l.getSecret(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if session := l.cfg.Sessions.Snapshot()[name]; session.Connected {
+		// The registry ends the streams of a deleted Agent; Sessions tells when it
+		// is done, and starts the next pass.
+		return l.reconcileStatus(ctx, agent, findings{
+			conflicts: l.conflictsOf(agent, name),
+			secret:    secretPlan{ready: have != nil && isOurs(have), problem: "the Agent is being deleted"},
+			session:   session,
+		})
+	}
+	if have != nil && isOurs(have) {
+		err := l.secrets.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+			UID: &have.UID, ResourceVersion: &have.ResourceVersion,
+		}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return 0, fmt.Errorf("delete secret %s: %w", have.Name, err)
+		}
+		l.metrics.secretWrites.WithLabelValues(verbDelete).Inc()
+		l.log.Info().Stringer("agent", name).Msg("cluster secret deleted")
+	}
+	err = l.setFinalizers(ctx, agent, slices.DeleteFunc(slices.Clone(agent.Finalizers), func(f string) bool {
+		return f == v1alpha1.Finalizer
+	}))
+	if err == nil {
+		l.forget(agent.Name)
+	}
+	return 0, err
+}
+
+// setFinalizers writes the finalizers of agent. It fails with a conflict when
+// agent is no longer what the API server has.
+func (l *loop) setFinalizers(ctx context.Context, agent *v1alpha1.Agent, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             agent.UID,
+		"resourceVersion": agent.ResourceVersion,
+		"finalizers":      finalizers,
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = l.agents.Patch(ctx, agent.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("set finalizers of agent %s: %w", agent.Name, err)
+	}
+	return nil
+}
+
+// soonest returns the smaller of two pauses, where zero means none.
+func soonest(a, b time.Duration) time.Duration {
+	switch {
+	case a == 0:
+		return b
+	case b == 0:
+		return a
+	}
+	return min(a, b)
+}

@@ -1,0 +1,268 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+)
+
+const (
+	// observedInterval is how far apart two values of observedAt are.
+	observedInterval = time.Minute
+	// observedRetry is how soon to look again when that time is over and the agent
+	// was not heard of since.
+	observedRetry = 5 * time.Second
+	// detailInterval is how far apart two writes of the status are when only
+	// counts, versions, expiry or parked objects changed.
+	detailInterval = 10 * time.Second
+	// connectionInterval is how far apart any two writes of the status are, so that
+	// an agent whose connection flaps does not keep the API server busy.
+	connectionInterval = time.Second
+	// maxMessageBytes is the longest message of a parked object.
+	maxMessageBytes = 1024
+)
+
+// ourConditions are the condition types this package writes. Others stay with
+// who wrote them.
+var ourConditions = []string{
+	v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
+	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict,
+}
+
+// Reasons of conditions.
+const (
+	reasonAsExpected       = "AsExpected"
+	reasonConnected        = "Connected"
+	reasonNotConnected     = "NotConnected"
+	reasonSuspended        = "Suspended"
+	reasonDeleting         = "Deleting"
+	reasonSPIFFEIDConflict = "SPIFFEIDConflict"
+	reasonSecretConflict   = "ClusterSecretConflict"
+	reasonSecretNotReady   = "ClusterSecretNotReady"
+)
+
+// findings are what a pass over an Agent found out.
+type findings struct {
+	conflicts []fleet.Conflict
+	secret    secretPlan
+	session   Session
+}
+
+// wantStatus returns the status agent should have at now, by what it has and what
+// was found. The result has our conditions only.
+func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.AgentStatus {
+	want := *agent.Status.DeepCopy()
+	want.ObservedGeneration = agent.Generation
+	setConnection(&want, found.session, now)
+	setDetails(&want, found.session)
+	want.Conditions = slices.DeleteFunc(want.Conditions, func(c metav1.Condition) bool {
+		return !slices.Contains(ourConditions, c.Type)
+	})
+	for _, c := range wantConditions(agent, found) {
+		c.ObservedGeneration = agent.Generation
+		c.LastTransitionTime = seconds(now)
+		meta.SetStatusCondition(&want.Conditions, c)
+	}
+	return want
+}
+
+func setConnection(want *v1alpha1.AgentStatus, session Session, now time.Time) {
+	since := session.Since
+	if since.IsZero() && (want.Connected != session.Connected || want.Since == nil) {
+		since = now
+	}
+	if !since.IsZero() {
+		want.Since = new(seconds(since))
+	}
+	want.Connected = session.Connected
+	want.Replica = ""
+	if session.Connected {
+		want.Replica = session.Replica
+	}
+	seen := seconds(session.ObservedAt)
+	if !session.ObservedAt.IsZero() && (want.ObservedAt == nil || seen.Sub(want.ObservedAt.Time) >= observedInterval) {
+		want.ObservedAt = &seen
+	}
+}
+
+func setDetails(want *v1alpha1.AgentStatus, session Session) {
+	if session.AgentVersion != "" {
+		want.Versions.Agent = session.AgentVersion
+	}
+	if session.KubernetesVersion != "" {
+		want.Versions.Kubernetes = session.KubernetesVersion
+	}
+	if !session.SVIDExpiry.IsZero() {
+		want.SVIDExpiry = new(seconds(session.SVIDExpiry))
+	}
+	if !session.Connected {
+		return // the last counts stay, and observedAt says how old they are
+	}
+	want.Counts = session.Counts
+	want.Counts.Parked = max(session.Counts.Parked, int64(len(session.Parked)))
+	want.Parked = oldestParked(session.Parked)
+}
+
+// oldestParked returns the oldest of parked, as many as a status may name, in the
+// form the API server accepts.
+func oldestParked(parked []v1alpha1.ParkedObject) []v1alpha1.ParkedObject {
+	out := slices.Clone(parked)
+	slices.SortFunc(out, func(a, b v1alpha1.ParkedObject) int {
+		return cmp.Or(
+			a.Since.Compare(b.Since.Time),
+			cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		)
+	})
+	out = out[:min(len(out), v1alpha1.MaxParked)]
+	for i := range out {
+		out[i].Since = seconds(out[i].Since.Time)
+		out[i].Message = cut(out[i].Message, maxMessageBytes)
+	}
+	return out
+}
+
+// cut returns the beginning of s, at most n bytes, whole runes only.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
+	idConflict := describeConflicts(found.conflicts)
+	return []metav1.Condition{
+		readyCondition(agent, found, idConflict),
+		connectedCondition(found.session),
+		secretCondition(found.secret),
+		problemCondition(v1alpha1.ConditionClusterSecretConflict, reasonSecretConflict, found.secret.conflict),
+		problemCondition(v1alpha1.ConditionConflict, reasonSPIFFEIDConflict, idConflict),
+	}
+}
+
+// readyCondition says whether the registration is in force, and if not, the
+// weightiest reason.
+func readyCondition(agent *v1alpha1.Agent, found findings, idConflict string) metav1.Condition {
+	no := func(reason, message string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	}
+	switch {
+	case agent.DeletionTimestamp != nil:
+		return no(reasonDeleting, "the Agent is being deleted and waits for its streams to end")
+	case agent.Spec.Suspended:
+		return no(reasonSuspended, "spec.suspended is true")
+	case idConflict != "":
+		return no(reasonSPIFFEIDConflict, idConflict)
+	case found.secret.conflict != "":
+		return no(reasonSecretConflict, found.secret.conflict)
+	case !found.secret.ready:
+		return no(reasonSecretNotReady, found.secret.problem)
+	}
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonAsExpected}
+}
+
+func connectedCondition(session Session) metav1.Condition {
+	if session.Connected {
+		return metav1.Condition{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionTrue, Reason: reasonConnected}
+	}
+	return metav1.Condition{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: reasonNotConnected}
+}
+
+func secretCondition(secret secretPlan) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionClusterSecretReady, Status: metav1.ConditionTrue, Reason: reasonAsExpected}
+	if !secret.ready {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonSecretNotReady, secret.problem
+		if secret.conflict != "" {
+			c.Reason, c.Message = reasonSecretConflict, secret.conflict
+		}
+	}
+	return c
+}
+
+// problemCondition is true when there is a problem, described by message.
+func problemCondition(kind, reason, message string) metav1.Condition {
+	if message == "" {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reasonAsExpected}
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func describeConflicts(conflicts []fleet.Conflict) string {
+	var out []string
+	for _, c := range conflicts {
+		out = append(out, fmt.Sprintf("SPIFFE ID %s belongs to the older Agent %s", c.ID, c.Owner))
+	}
+	return strings.Join(out, "; ")
+}
+
+// decision says what to do about a status now.
+type decision struct {
+	write bool
+	// again is how soon to look again, zero for not before something changes.
+	again time.Duration
+}
+
+// decide compares the status an Agent has with the one it should have. The last
+// write was at lastWrite, zero for never.
+func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time.Time) decision {
+	gap := time.Duration(-1)
+	switch {
+	case !sameConnection(have, want):
+		gap = connectionInterval
+	case !equality.Semantic.DeepEqual(ours(have), ours(want)):
+		gap = detailInterval
+		if !have.ObservedAt.Equal(want.ObservedAt) {
+			gap = 0 // its own interval has passed
+		}
+	}
+	if gap >= 0 {
+		if wait := gap - now.Sub(lastWrite); wait > 0 && !lastWrite.IsZero() {
+			return decision{again: wait}
+		}
+		have = want
+	}
+	d := decision{write: gap >= 0}
+	if connected {
+		d.again = observedInterval
+		if have.ObservedAt != nil {
+			d.again = max(have.ObservedAt.Add(observedInterval).Sub(now), observedRetry)
+		}
+	}
+	return d
+}
+
+// sameConnection reports whether two statuses say the same about the connection
+// and the registration.
+func sameConnection(a, b v1alpha1.AgentStatus) bool {
+	return a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
+		a.ObservedGeneration == b.ObservedGeneration &&
+		equality.Semantic.DeepEqual(ours(a).Conditions, ours(b).Conditions)
+}
+
+// ours returns s with our conditions only, in one order.
+func ours(s v1alpha1.AgentStatus) v1alpha1.AgentStatus {
+	var conditions []metav1.Condition
+	for _, kind := range ourConditions {
+		if c := meta.FindStatusCondition(s.Conditions, kind); c != nil {
+			conditions = append(conditions, *c)
+		}
+	}
+	s.Conditions = conditions
+	return s
+}
+
+// seconds returns t as the API server stores it.
+func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -1,0 +1,305 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+)
+
+// noon is the time of these tests.
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func at(offset time.Duration) *metav1.Time { return new(metav1.NewTime(noon.Add(offset))) }
+
+// connected is a session that has been there since noon.
+func connected(change func(*Session)) Session {
+	s := Session{
+		Connected: true, Replica: "principal-0", Since: noon.Add(300 * time.Millisecond), ObservedAt: noon,
+		AgentVersion: "v0.1.0", KubernetesVersion: "v1.36.3", SVIDExpiry: noon.Add(time.Hour),
+		Counts: v1alpha1.AgentCounts{Applications: 7, AppProjects: 2},
+	}
+	if change != nil {
+		change(&s)
+	}
+	return s
+}
+
+func TestStatusFollowsTheSession(t *testing.T) {
+	agent := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", Generation: 3}}
+	ready := findings{secret: secretPlan{ready: true}}
+
+	ready.session = connected(nil)
+	first := wantStatus(agent, ready, noon)
+	want := v1alpha1.AgentStatus{
+		ObservedGeneration: 3,
+		Connected:          true, Replica: "principal-0", Since: at(0), ObservedAt: at(0),
+		Versions:   v1alpha1.AgentVersions{Agent: "v0.1.0", Kubernetes: "v1.36.3"},
+		SVIDExpiry: at(time.Hour),
+		Counts:     v1alpha1.AgentCounts{Applications: 7, AppProjects: 2},
+	}
+	got := first
+	got.Conditions = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("connected (-want +got):\n%s", diff)
+	}
+
+	// A principal that starts knows no session: what was known of the spoke stays.
+	agent.Status = first
+	ready.session = Session{}
+	gone := wantStatus(agent, ready, noon.Add(90*time.Second))
+	want.Connected, want.Replica, want.Since = false, "", at(90*time.Second)
+	got = gone
+	got.Conditions = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("disconnected (-want +got):\n%s", diff)
+	}
+	if c := meta.FindStatusCondition(gone.Conditions, v1alpha1.ConditionConnected); c.Status != metav1.ConditionFalse || !c.LastTransitionTime.Equal(at(90*time.Second)) {
+		t.Errorf("condition Connected = %+v, want False since then", c)
+	}
+	if c := meta.FindStatusCondition(gone.Conditions, v1alpha1.ConditionReady); c.Status != metav1.ConditionTrue || !c.LastTransitionTime.Equal(at(0)) {
+		t.Errorf("condition Ready = %+v, want True since the beginning: it is not about the connection", c)
+	}
+
+	agent.Status = gone
+	if still := wantStatus(agent, ready, noon.Add(time.Hour)); !still.Since.Equal(gone.Since) {
+		t.Errorf("since moves to %v while nothing happens", still.Since)
+	}
+}
+
+func TestStatusNamesTheOldestParked(t *testing.T) {
+	var parked []v1alpha1.ParkedObject
+	for i := range 60 {
+		parked = append(parked, v1alpha1.ParkedObject{
+			Kind: "Application", Name: fmt.Sprintf("app-%02d", i), Reason: "Invalid",
+			Message: strings.Repeat("é", 600), Since: *at(-time.Duration(i)*time.Minute + time.Millisecond),
+		})
+	}
+	got := wantStatus(&v1alpha1.Agent{}, findings{session: connected(func(s *Session) { s.Parked = parked })}, noon)
+	if got.Counts.Parked != 60 || len(got.Parked) != v1alpha1.MaxParked {
+		t.Fatalf("status counts %d and names %d parked objects, want 60 and %d", got.Counts.Parked, len(got.Parked), v1alpha1.MaxParked)
+	}
+	if first, last := got.Parked[0], got.Parked[49]; first.Name != "app-59" || last.Name != "app-10" {
+		t.Errorf("status names %s to %s, want app-59 to app-10", first.Name, last.Name)
+	}
+	if m := got.Parked[0].Message; len(m) > 1024 || strings.Trim(m, "é") != "" || len(m) < 1020 {
+		t.Errorf("message has %d bytes, want whole runes in at most 1024", len(m))
+	}
+	if parked[0].Name != "app-00" || len(parked[0].Message) != 1200 {
+		t.Error("the session's own list was changed")
+	}
+}
+
+func TestConditions(t *testing.T) {
+	conflict := fleet.Conflict{ID: spiffeid.RequireFromString("spiffe://example.org/a"), Owner: agentName(t, "older")}
+	tests := map[string]struct {
+		agent func(*v1alpha1.Agent)
+		found findings
+		want  map[string]string // status, reason and message by type, those that are not in order
+	}{
+		"all in order": {
+			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
+		},
+		"away is in order": {
+			found: findings{secret: secretPlan{ready: true}},
+			want:  map[string]string{"Connected": "False NotConnected "},
+		},
+		"suspended": {
+			agent: func(a *v1alpha1.Agent) { a.Spec.Suspended = true },
+			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
+			want:  map[string]string{"Ready": "False Suspended spec.suspended is true"},
+		},
+		"being deleted": {
+			agent: func(a *v1alpha1.Agent) { a.DeletionTimestamp = at(0) },
+			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
+			want:  map[string]string{"Ready": "False Deleting the Agent is being deleted and waits for its streams to end"},
+		},
+		"a SPIFFE ID that stays with an older agent": {
+			found: findings{conflicts: []fleet.Conflict{conflict}, secret: secretPlan{ready: true}, session: connected(nil)},
+			want: map[string]string{
+				"Ready":    "False SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older",
+				"Conflict": "True SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older",
+			},
+		},
+		"a Secret in the way of ours": {
+			found: findings{secret: secretPlan{conflict: "Secret x is there"}, session: connected(nil)},
+			want: map[string]string{
+				"Ready":                 "False ClusterSecretConflict Secret x is there",
+				"ClusterSecretReady":    "False ClusterSecretConflict Secret x is there",
+				"ClusterSecretConflict": "True ClusterSecretConflict Secret x is there",
+			},
+		},
+		"a Secret beside ours": {
+			found: findings{secret: secretPlan{ready: true, conflict: "Secret x is there"}, session: connected(nil)},
+			want: map[string]string{
+				"Ready":                 "False ClusterSecretConflict Secret x is there",
+				"ClusterSecretConflict": "True ClusterSecretConflict Secret x is there",
+			},
+		},
+		"a Secret that others keep changing": {
+			found: findings{secret: secretPlan{problem: "somebody does"}, session: connected(nil)},
+			want: map[string]string{
+				"Ready":              "False ClusterSecretNotReady somebody does",
+				"ClusterSecretReady": "False ClusterSecretNotReady somebody does",
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			agent := &v1alpha1.Agent{}
+			if tt.agent != nil {
+				tt.agent(agent)
+			}
+			agent.Status.Conditions = []metav1.Condition{{Type: "SomebodyElses", Status: metav1.ConditionTrue}}
+			want := map[string]string{
+				"Ready":                 "True AsExpected ",
+				"Connected":             "True Connected ",
+				"ClusterSecretReady":    "True AsExpected ",
+				"ClusterSecretConflict": "False AsExpected ",
+				"Conflict":              "False AsExpected ",
+			}
+			for kind, text := range tt.want {
+				want[kind] = text
+			}
+			got := map[string]string{}
+			for _, c := range wantStatus(agent, tt.found, noon).Conditions {
+				got[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStatusWritesAreFew plays ten minutes of sessions, looked at every 100 ms,
+// and counts the writes.
+func TestStatusWritesAreFew(t *testing.T) {
+	const step = 100 * time.Millisecond
+	type stats struct{ Writes, Observed int }
+	tests := map[string]struct {
+		session  func(elapsed time.Duration) Session
+		want     stats // at most
+		atLeast  stats
+		lastApps int64
+	}{
+		"connected and quiet": {
+			session: func(time.Duration) Session { return connected(nil) },
+			want:    stats{10, 10}, atLeast: stats{9, 9}, lastApps: 7,
+		},
+		"a count that changes all the time": {
+			session: func(elapsed time.Duration) Session {
+				return connected(func(s *Session) { s.Counts.Applications = int64(elapsed / step) })
+			},
+			want: stats{70, 10}, atLeast: stats{55, 9}, lastApps: 5900,
+		},
+		"a connection that flaps all the time": {
+			session: func(elapsed time.Duration) Session {
+				if elapsed/step%2 == 1 {
+					return Session{Since: noon.Add(elapsed)}
+				}
+				return connected(func(s *Session) { s.Since = noon.Add(elapsed) })
+			},
+			want: stats{600, 10}, atLeast: stats{100, 9},
+		},
+		"away": {
+			session: func(time.Duration) Session { return Session{} },
+			want:    stats{1, 0}, atLeast: stats{1, 0},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			agent := &v1alpha1.Agent{}
+			var got stats
+			var lastWrite time.Time
+			for elapsed := time.Duration(0); elapsed < 10*time.Minute; elapsed += step {
+				now := noon.Add(elapsed)
+				session := tt.session(elapsed)
+				if session.Connected {
+					session.ObservedAt = now
+				}
+				want := wantStatus(agent, findings{secret: secretPlan{ready: true}, session: session}, now)
+				d := decide(agent.Status, want, session.Connected, now, lastWrite)
+				if !d.write {
+					continue
+				}
+				if gap := now.Sub(lastWrite); gap < connectionInterval {
+					t.Fatalf("two writes within %v", gap)
+				}
+				if !want.ObservedAt.Equal(agent.Status.ObservedAt) {
+					got.Observed++
+				}
+				got.Writes++
+				lastWrite, agent.Status = now, want
+			}
+			if got.Writes > tt.want.Writes || got.Observed > tt.want.Observed || got.Writes < tt.atLeast.Writes || got.Observed < tt.atLeast.Observed {
+				t.Errorf("got %+v, want at most %+v and at least %+v", got, tt.want, tt.atLeast)
+			}
+			if apps := agent.Status.Counts.Applications; apps < tt.lastApps {
+				t.Errorf("the last count written is %d, want %d or more", apps, tt.lastApps)
+			}
+		})
+	}
+}
+
+// TestDecideComesBack checks that what is not written now is looked at again.
+func TestDecideComesBack(t *testing.T) {
+	agent := &v1alpha1.Agent{}
+	found := findings{secret: secretPlan{ready: true}, session: connected(nil)}
+	agent.Status = wantStatus(agent, found, noon)
+
+	found.session.Counts.Applications++
+	want := wantStatus(agent, found, noon.Add(4*time.Second))
+	got := decide(agent.Status, want, true, noon.Add(4*time.Second), noon)
+	if got.write || got.again != 6*time.Second {
+		t.Errorf("a new count 4 s after a write: %+v, want another look in 6 s", got)
+	}
+	found.session.Connected = false
+	want = wantStatus(agent, found, noon.Add(400*time.Millisecond))
+	got = decide(agent.Status, want, false, noon.Add(400*time.Millisecond), noon)
+	if got.write || got.again != 600*time.Millisecond {
+		t.Errorf("a cut 0.4 s after a write: %+v, want another look in 0.6 s", got)
+	}
+	got = decide(agent.Status, agent.Status, true, noon.Add(10*time.Second), noon)
+	if got.write || got.again != 50*time.Second {
+		t.Errorf("nothing new after 10 s: %+v, want another look when observedAt is a minute old", got)
+	}
+	got = decide(agent.Status, agent.Status, true, noon.Add(2*time.Minute), noon)
+	if got.write || got.again != observedRetry {
+		t.Errorf("nothing heard for two minutes: %+v, want another look in %v", got, observedRetry)
+	}
+}
+
+func TestRestoresSlowDown(t *testing.T) {
+	p := &pace{}
+	now := noon
+	var waits []time.Duration
+	for range 9 {
+		wait := p.untilRestore(now)
+		waits = append(waits, wait)
+		now = now.Add(max(wait, 0))
+		if again := p.untilRestore(now); again > 0 {
+			t.Fatalf("after a wait of %v it is %v more", wait, again)
+		}
+		p.restores++
+		p.restoredAt = now
+	}
+	want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if diff := cmp.Diff(want, waits); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+	if wait := p.untilRestore(now.Add(restoreCalm + time.Second)); wait != 0 {
+		t.Errorf("after a calm time the wait is %v, want none", wait)
+	}
+}

@@ -1,0 +1,106 @@
+// Package fleet is the registry of agents: which agent a SPIFFE ID belongs to,
+// and whether it may connect. It is built from the Agent objects of the hub;
+// whoever watches those calls Set. fleet/controller keeps what the hub derives
+// from the Agents.
+//
+//	var r fleet.Registry
+//	r.Set(agents)                 // the whole state, each time
+//	agent, err := r.Admit(peer)   // an authenticated SPIFFE ID
+package fleet
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Agent is one registered agent.
+type Agent struct {
+	Name identity.AgentName
+	Mode v1alpha1.AgentMode
+}
+
+// Registry knows the agents of one hub. The zero value knows none and admits
+// nobody. Its methods may be called concurrently.
+type Registry struct {
+	mu      sync.RWMutex // guards what follows
+	known   bool
+	agents  map[identity.AgentName]v1alpha1.Agent
+	owners  map[spiffeid.ID]identity.AgentName
+	changed chan struct{} // closed when the rest changes; nil while nobody waits
+}
+
+// Set replaces all that the registry knows.
+func (r *Registry) Set(agents []v1alpha1.Agent) {
+	byName := make(map[identity.AgentName]v1alpha1.Agent, len(agents))
+	for _, a := range agents {
+		if name, err := identity.ParseAgentName(a.Name); err == nil {
+			byName[name] = a
+		}
+	}
+	owners, _ := Owners(agents)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known, r.agents, r.owners = true, byName, owners
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// Ready returns an error until Set was called: before, nobody is admitted.
+func (r *Registry) Ready() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.known {
+		return fmt.Errorf("the Agents of the hub are not known yet: the hub's API server has not answered")
+	}
+	return nil
+}
+
+// Changed returns a channel that is closed at the next Set.
+func (r *Registry) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.changed
+}
+
+// Admit returns the agent to which the peer's SPIFFE ID belongs. The error wraps
+// identity.ErrDenied and says why: for our log, not for the peer.
+func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	name, ok := r.owners[peer.ID]
+	if !ok {
+		return Agent{}, fmt.Errorf("%s is not in spec.identity.spiffeIDs of any Agent: %w", peer.ID, identity.ErrDenied)
+	}
+	a := r.agents[name]
+	switch {
+	case a.DeletionTimestamp != nil:
+		return Agent{}, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)
+	case a.Spec.Suspended:
+		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
+	}
+	return Agent{Name: name, Mode: a.Spec.Mode}, nil
+}
+
+// Agents returns the agents that are not being deleted, in no order. They are
+// shared: callers do not change them.
+func (r *Registry) Agents() map[identity.AgentName]v1alpha1.Agent {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make(map[identity.AgentName]v1alpha1.Agent, len(r.agents))
+	for name, a := range r.agents {
+		if a.DeletionTimestamp == nil {
+			out[name] = a
+		}
+	}
+	return out
+}
