@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"net"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/api/validation"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Config is the configuration of an agent. Its keys are the reference manual;
+// docs and charts follow them.
+type Config struct {
+	Name       identity.AgentName `koanf:"name" help:"name of this agent, as it is registered on the hub"`
+	Mode       stream.Mode        `koanf:"mode" help:"managed: the hub owns the Applications; autonomous: this spoke does"`
+	Namespace  string             `koanf:"namespace" help:"the spoke's Argo CD namespace, where its Applications and AppProjects are"`
+	Principal  Principal          `koanf:"principal"`
+	Kubernetes config.Kubernetes  `koanf:"kubernetes"`
+	Identity   config.Identity    `koanf:"identity"`
+	Admin      config.Admin       `koanf:"admin"`
+	Log        config.Log         `koanf:"log"`
+	Tracing    config.Tracing     `koanf:"tracing"`
+}
+
+// Principal is whom the agent dials.
+type Principal struct {
+	Address   string        `koanf:"address" help:"host:port of the principal"`
+	SPIFFEIDs []spiffeid.ID `koanf:"spiffe_ids" help:"the exact SPIFFE IDs of which the principal must present one; several for a planned move"`
+}
+
+// Validate reports every problem.
+func (p Principal) Validate() error {
+	var problems []error
+	if host, port, err := net.SplitHostPort(p.Address); err != nil || host == "" || port == "" {
+		problems = append(problems, config.Invalid("address", "%q is not host:port: give the address of the principal, such as principal.example.org:443", p.Address))
+	}
+	if len(p.SPIFFEIDs) == 0 {
+		problems = append(problems, config.Invalid("spiffe_ids", "is empty: give the SPIFFE ID of the principal; without it nobody would be accepted"))
+	}
+	for _, id := range p.SPIFFEIDs {
+		if err := identity.CheckID(id); err != nil {
+			problems = append(problems, config.Invalid("spiffe_ids", "%v", err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Default is the configuration without file, environment and flags.
+func Default() Config {
+	return Config{
+		Namespace:  "argocd",
+		Kubernetes: config.DefaultKubernetes(),
+		Admin:      config.DefaultAdmin(),
+		Log:        config.DefaultLog(),
+		Tracing:    config.DefaultTracing(),
+	}
+}
+
+// Validate reports every problem that is not one of a block's own.
+func (c Config) Validate() error {
+	var problems []error
+	if c.Name.IsZero() {
+		problems = append(problems, config.Invalid("name", "is not set: give the name under which this agent is registered on the hub"))
+	}
+	if c.Mode == 0 {
+		problems = append(problems, config.Invalid("mode", "is not set: use managed or autonomous, as the agent is registered on the hub"))
+	}
+	if len(validation.ValidateNamespaceName(c.Namespace, false)) > 0 {
+		problems = append(problems, config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd", c.Namespace))
+	}
+	return errors.Join(problems...)
+}

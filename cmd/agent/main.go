@@ -1,0 +1,176 @@
+// Command agent is a spoke's end of Argomesh. It runs beside an Argo CD
+// application controller, dials its principal, and mirrors Applications and
+// AppProjects between the two Kubernetes APIs. This package owns its
+// configuration and the wiring; what is wired lives in the packages it imports.
+//
+//	agent --config agent.yaml
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/kubeconfig"
+	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/process"
+	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/client"
+)
+
+func main() { process.Main("agent", run) }
+
+func run(ctx context.Context, args []string) error {
+	build := buildinfo.Read()
+	cfg, err := config.Load(config.Program{
+		Name:    "agent",
+		Summary: "Spoke end of Argomesh: dials its principal and mirrors Applications.",
+		Version: build.String(),
+	}, args, Default())
+	if err != nil {
+		return err
+	}
+	log := telemetry.NewLogger(cfg.Log, os.Stderr).With().Stringer("agent", cfg.Name).Logger()
+	telemetry.AdoptLibraryLogs(log)
+	registry := telemetry.NewRegistry(build)
+	tracing, err := telemetry.NewTracing(ctx, telemetry.TracingConfig{
+		Settings: cfg.Tracing, Service: "argomesh-agent", Build: build, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := tracing.Shutdown(flush); err != nil {
+			log.Warn().Err(err).Msg("cannot export the last traces")
+		}
+	}()
+
+	restConfig, err := kubeconfig.Load(cfg.Kubernetes, "argomesh-agent/"+build.Version)
+	if err != nil {
+		return err
+	}
+	restConfig.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(tracing.Provider), otelhttp.WithFilter(func(r *http.Request) bool {
+			return trace.SpanContextFromContext(r.Context()).IsValid() // only what belongs to a change
+		}))
+	})
+	kubeClient, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
+
+	source, err := workload.New(workload.Config{
+		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	store, err := kube.New(kube.Config{
+		Client:  kubeClient,
+		Watch:   map[stream.Kind][]string{stream.Application: {cfg.Namespace}, stream.AppProject: {cfg.Namespace}},
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	metrics, err := mirror.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	link, err := mirror.New(mirror.Config{
+		Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
+		Store: store, Metrics: metrics, Tracer: tracing.Provider.Tracer("github.com/argomesh/argomesh"), Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	adminServer, err := admin.New(admin.Config{
+		Checks: []admin.Check{
+			{Name: "identity", Ready: source.Ready},
+			{Name: "store", Ready: func() error { return synced(store) }},
+		},
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	adminListener, err := listen.Open(ctx, "admin.listen", cfg.Admin.Listen)
+	if err != nil {
+		return err
+	}
+	log.Info().Stringer("mode", cfg.Mode).Str("version", build.Version).Msg("agent starts")
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
+	g.Go(func() error { return source.Run(ctx) })
+	g.Go(func() error { return store.Run(ctx) })
+	g.Go(func() error { return link.Run(ctx) })
+	g.Go(func() error {
+		spoke, err := describeSpoke(ctx, restConfig, kubeClient, log)
+		if err != nil || source.WaitReady(ctx) != nil || !await(ctx, store.Synced()) {
+			return nil // ctx is done
+		}
+		c, err := client.New(client.Config{
+			Target:      cfg.Principal.Address,
+			Credentials: source.ClientCredentials(identity.AllowIDs(cfg.Principal.SPIFFEIDs...)),
+			Hello: stream.Hello{
+				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
+				ClusterUID: spoke.uid, Kubernetes: spoke.version,
+			},
+			Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
+				return link.Serve(ctx, mirror.Peer{Connection: w.Connection, HubUID: w.HubUID}, conn)
+			},
+			Updated: source.Updated,
+			Proves: func() time.Time {
+				svid, err := source.GetX509SVID()
+				if err != nil {
+					return time.Time{}
+				}
+				return svid.Certificates[0].NotAfter
+			},
+			Metrics: registry, Log: log,
+		})
+		if err != nil {
+			return err
+		}
+		return c.Run(ctx)
+	})
+	return g.Wait()
+}
+
+func synced(store *kube.Store) error {
+	select {
+	case <-store.Synced():
+		return nil
+	default:
+		return fmt.Errorf("the Applications of the spoke are not known yet: its API server has not answered")
+	}
+}
+
+// await reports whether c was closed before ctx was done.
+func await(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

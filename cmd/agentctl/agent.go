@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+)
+
+func newAgentCommand(std streams, conn *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "agent",
+		Aliases: []string{"agents"},
+		Short:   "Create, list, get, edit and delete agents",
+		Long: "An agent is registered by an Agent object in the namespace of the hub's Argo CD.\n" +
+			"These commands write and read that object; kubectl and GitOps do as well.",
+		Args: noCommand,
+		RunE: showHelp,
+	}
+	cmd.AddCommand(
+		newCreateCommand(std, conn),
+		newListCommand(std, conn),
+		newGetCommand(std, conn),
+		newEditCommand(std, conn),
+		newDeleteCommand(std, conn),
+	)
+	return cmd
+}
+
+// parseAgent returns the typed form of an object of the hub.
+func parseAgent(obj *unstructured.Unstructured) (*v1alpha1.Agent, error) {
+	agent := &v1alpha1.Agent{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, agent); err != nil {
+		return nil, fmt.Errorf("read agent %s: %w", obj.GetName(), err)
+	}
+	return agent, nil
+}

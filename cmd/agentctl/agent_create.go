@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/identity"
+)
+
+type createCommand struct {
+	std     streams
+	conn    *connection
+	output  *output
+	mode    *oneOf
+	dryRun  *oneOf
+	ask     registration
+	wait    bool
+	timeout time.Duration
+}
+
+// registration is what a person asks for on the command line.
+type registration struct {
+	name        string
+	mode        string
+	spiffeIDs   []string
+	trustDomain string
+	namespaces  []string
+	labels      []string
+}
+
+func newCreateCommand(std streams, conn *connection) *cobra.Command {
+	c := &createCommand{
+		std: std, conn: conn,
+		output: newOutput("json", "yaml", "name"),
+		mode:   &oneOf{allowed: []string{string(v1alpha1.ModeManaged), string(v1alpha1.ModeAutonomous)}},
+		dryRun: &oneOf{value: dryRunNone, allowed: []string{dryRunNone, dryRunClient, dryRunServer}},
+	}
+	cmd := &cobra.Command{
+		Use:   "create NAME --mode MODE (--spiffe-id ID... | --trust-domain NAME)",
+		Short: "Register an agent",
+		Long: "Register an agent with the hub. Doing it again with the same settings changes\n" +
+			"nothing; with other settings it is refused, and \"agentctl agent edit\" is the way.",
+		Example: "  # An agent whose Applications are written on the hub\n" +
+			"  agentctl agent create edge-1 --mode managed --trust-domain example.org --wait\n\n" +
+			"  # One whose SPIFFE ID somebody else chose\n" +
+			"  agentctl agent create edge-2 --mode autonomous --spiffe-id spiffe://edge.example/ns/argocd/sa/agent\n\n" +
+			"  # A manifest to keep in git\n" +
+			"  agentctl agent create edge-3 --mode managed --trust-domain example.org --dry-run=client -o yaml",
+		Args:              names(true),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.ask.name, c.ask.mode = args[0], c.mode.value
+			return c.run(cmd.Context())
+		},
+	}
+	c.output.addFlag(cmd)
+	addEnumFlag(cmd, c.mode, "mode", "", "which side owns the Applications: managed (the hub) or autonomous (the spoke)")
+	addEnumFlag(cmd, c.dryRun, "dry-run", "", "client: only print what would be sent; server: let the hub check it and store nothing")
+	flags := cmd.Flags()
+	flags.StringArrayVar(&c.ask.spiffeIDs, "spiffe-id", nil, "SPIFFE ID the agent may present; may be repeated")
+	flags.StringVar(&c.ask.trustDomain, "trust-domain", "", "trust domain of the agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
+	flags.StringArrayVar(&c.ask.namespaces, "app-namespace", nil, "hub namespace whose Applications belong to the agent; may be repeated (default NAME)")
+	flags.StringArrayVar(&c.ask.labels, "label", nil, "label key=value of the cluster Secret, for ApplicationSets; may be repeated")
+	flags.BoolVar(&c.wait, "wait", false, "wait until the principal has made the cluster Secret")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long --wait waits")
+	for _, name := range []string{"spiffe-id", "trust-domain", "app-namespace", "label", "timeout"} {
+		register(cmd, name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+// Values of --dry-run.
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+func (c *createCommand) run(ctx context.Context) error {
+	agent, err := c.ask.agent()
+	if err != nil {
+		return err
+	}
+	if c.wait && c.dryRun.value != dryRunNone {
+		return errors.New("--wait: nothing happens after --dry-run, so there is nothing to wait for; leave one out")
+	}
+	agent.Namespace = c.conn.namespace
+	obj, err := toUnstructured(agent)
+	if err != nil {
+		return err
+	}
+	if c.dryRun.value == dryRunClient {
+		return c.output.done(c.std.out, obj, "created (dry run)")
+	}
+	h, err := c.conn.hub()
+	if err != nil {
+		return err
+	}
+	stored, what, err := c.store(ctx, h, agent, obj)
+	if err != nil {
+		return err
+	}
+	if c.wait {
+		if stored, err = h.waitReady(ctx, stored, c.timeout); err != nil {
+			return err
+		}
+	}
+	return c.output.done(c.std.out, stored, what)
+}
+
+// store creates the Agent, or finds that it is there with the same spec.
+func (c *createCommand) store(ctx context.Context, h *hub, agent *v1alpha1.Agent, obj *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
+	doing := fmt.Sprintf("create agent %q", agent.Name)
+	opts := metav1.CreateOptions{FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict}
+	what := "created"
+	if c.dryRun.value == dryRunServer {
+		opts.DryRun = []string{metav1.DryRunAll}
+		what = "created (server dry run)"
+	}
+	created, err := h.agents.Create(ctx, obj, opts)
+	if err == nil {
+		return created, what, nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return nil, "", h.explain(err, doing)
+	}
+	there, err := h.agents.Get(ctx, agent.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, "", h.explain(err, doing)
+	}
+	if err := sameRegistration(there, agent); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", doing, err)
+	}
+	return there, "unchanged", nil
+}
+
+// sameRegistration returns nil when there, on the hub, says what want does.
+func sameRegistration(there *unstructured.Unstructured, want *v1alpha1.Agent) error {
+	have, err := parseAgent(there)
+	if err != nil {
+		return err
+	}
+	if have.DeletionTimestamp != nil {
+		return errors.New("it exists and is being deleted: try again when it is gone")
+	}
+	differences, err := diffSpecs(have.Spec, want.Spec)
+	if err != nil {
+		return err
+	}
+	if len(differences) == 0 {
+		return nil
+	}
+	cure := fmt.Sprintf("change that with \"agentctl agent edit %s\"", want.Name)
+	if have.Spec.Mode != want.Spec.Mode {
+		cure = fmt.Sprintf("a mode cannot be changed, so \"agentctl agent delete %s\" comes first", want.Name)
+	}
+	return fmt.Errorf("it exists with other settings: %s; %s", strings.Join(differences, ", "), cure)
+}
+
+// agent returns the Agent asked for. The error names the flag that is wrong.
+func (r registration) agent() (*v1alpha1.Agent, error) {
+	name, err := identity.ParseAgentName(r.name)
+	if err != nil {
+		return nil, fmt.Errorf("the name of the agent: %w", err)
+	}
+	ids, err := r.ids(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.mode == "" {
+		return nil, errors.New("--mode is missing: managed when Applications are written on the hub, autonomous when on the spoke")
+	}
+	labels, err := parseLabels(r.labels)
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range r.namespaces {
+		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
+			return nil, fmt.Errorf("--app-namespace %q: %s", ns, problems[0])
+		}
+	}
+	agent := &v1alpha1.Agent{
+		ObjectMeta: metav1.ObjectMeta{Name: name.String()},
+		Spec: v1alpha1.AgentSpec{
+			Mode:           v1alpha1.AgentMode(r.mode),
+			Identity:       v1alpha1.AgentIdentity{SPIFFEIDs: ids},
+			Mapping:        v1alpha1.AgentMapping{Namespaces: r.namespaces},
+			DeletionPolicy: v1alpha1.DeletionOrphan,
+			Labels:         labels,
+		},
+	}
+	agent.SetGroupVersionKind(v1alpha1.AgentGroupVersionKind)
+	return agent, nil
+}
+
+func (r registration) ids(name identity.AgentName) ([]string, error) {
+	switch {
+	case len(r.spiffeIDs) > 0 && r.trustDomain != "":
+		return nil, errors.New("--spiffe-id and --trust-domain: give one of them")
+	case r.trustDomain != "":
+		td, err := spiffeid.TrustDomainFromString(r.trustDomain)
+		if err != nil {
+			return nil, fmt.Errorf("--trust-domain %q: %w", r.trustDomain, err)
+		}
+		return []string{identity.AgentID(td, name).String()}, nil
+	case len(r.spiffeIDs) == 0:
+		return nil, errors.New("--spiffe-id is missing: the SPIFFE ID the agent presents; or give its --trust-domain")
+	}
+	ids := make([]string, len(r.spiffeIDs))
+	for i, text := range r.spiffeIDs {
+		id, err := identity.ParseID(text)
+		if err != nil {
+			return nil, fmt.Errorf("--spiffe-id: %w", err)
+		}
+		ids[i] = id.String()
+	}
+	return ids, nil
+}
+
+func parseLabels(pairs []string) (map[string]v1alpha1.LabelValue, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	labels := make(map[string]v1alpha1.LabelValue, len(pairs))
+	for _, pair := range pairs {
+		key, value, found := strings.Cut(pair, "=")
+		if !found {
+			return nil, fmt.Errorf("--label %q: key=value is expected", pair)
+		}
+		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("--label %q: %s", pair, problems[0])
+		}
+		labels[key] = v1alpha1.LabelValue(value)
+	}
+	return labels, nil
+}
+
+// toUnstructured returns agent as it is sent and printed: without the empty
+// status and creation time of the Go type.
+func toUnstructured(agent *v1alpha1.Agent) (*unstructured.Unstructured, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(agent)
+	if err != nil {
+		return nil, err
+	}
+	delete(m, "status")
+	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
+	return &unstructured.Unstructured{Object: m}, nil
+}

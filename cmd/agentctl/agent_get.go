@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+)
+
+type getCommand struct {
+	std    streams
+	conn   *connection
+	output *output
+}
+
+func newGetCommand(std streams, conn *connection) *cobra.Command {
+	c := &getCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name")}
+	cmd := &cobra.Command{
+		Use:               "get NAME...",
+		Short:             "Show agents by name",
+		Example:           "  agentctl agent get edge-1 -o yaml",
+		Args:              names(false),
+		ValidArgsFunction: conn.completeNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
+	}
+	c.output.addFlag(cmd)
+	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
+	return cmd
+}
+
+func (c *getCommand) run(ctx context.Context, agents []string) error {
+	h, err := c.conn.hub()
+	if err != nil {
+		return err
+	}
+	if c.output.isTable() {
+		return c.printTable(ctx, h, agents)
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.AgentKind + "List"))
+	for _, name := range agents {
+		obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return h.explain(err, fmt.Sprintf("get agent %q", name))
+		}
+		list.Items = append(list.Items, *obj)
+	}
+	if len(list.Items) == 1 {
+		return c.output.object(c.std.out, &list.Items[0])
+	}
+	return c.output.object(c.std.out, list)
+}
+
+// printTable prints the rows of several replies as one table.
+func (c *getCommand) printTable(ctx context.Context, h *hub, agents []string) error {
+	var whole *metav1.Table
+	for _, name := range agents {
+		table, err := h.table(ctx, name, metav1.ListOptions{})
+		if err != nil {
+			return h.explain(err, fmt.Sprintf("get agent %q", name))
+		}
+		if whole == nil {
+			whole = table
+		} else {
+			whole.Rows = append(whole.Rows, table.Rows...)
+		}
+	}
+	return c.output.printTable(c.std.out, whole)
+}

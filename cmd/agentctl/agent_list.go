@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+type listCommand struct {
+	std      streams
+	conn     *connection
+	output   *output
+	selector string
+}
+
+func newListCommand(std streams, conn *connection) *cobra.Command {
+	c := &listCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name")}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the agents of the hub",
+		Example: "  agentctl agent list -o wide\n  agentctl agent list -l env=prod -o name",
+		Args:    none,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	c.output.addFlag(cmd)
+	cmd.Flags().StringVarP(&c.selector, "selector", "l", "", "only Agents with these labels, such as env=prod,tier!=test")
+	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
+	register(cmd, "selector", cobra.NoFileCompletions)
+	return cmd
+}
+
+func (c *listCommand) run(ctx context.Context) error {
+	if _, err := labels.Parse(c.selector); err != nil {
+		return fmt.Errorf("--selector: %s", oneLine(err))
+	}
+	h, err := c.conn.hub()
+	if err != nil {
+		return err
+	}
+	opts := metav1.ListOptions{LabelSelector: c.selector}
+	if !c.output.isTable() {
+		list, err := h.agents.List(ctx, opts)
+		if err != nil {
+			return h.explain(err, "list agents")
+		}
+		return c.output.object(c.std.out, list)
+	}
+	table, err := h.table(ctx, "", opts)
+	if err != nil {
+		return h.explain(err, "list agents")
+	}
+	if len(table.Rows) == 0 {
+		_, err := fmt.Fprintf(c.std.err, "No agents in namespace %s.\n", h.namespace)
+		return err
+	}
+	return c.output.printTable(c.std.out, table)
+}

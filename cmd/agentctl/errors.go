@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// crdPath is where the checkout and the chart have the definition of Agent.
+const crdPath = "charts/argomesh-principal/crds/argomesh.io_agents.yaml"
+
+// explain returns err, which doing met, as one line with the cure.
+func (h *hub) explain(err error, doing string) error {
+	var unreachable *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: interrupted", doing)
+	case isCRDMissing(err):
+		return fmt.Errorf("%s: the hub at %s does not have the Agent resource: install it with \"kubectl apply -f %s\", or choose another hub with --context", doing, h.host, crdPath)
+	case isNamespaceMissing(err):
+		return fmt.Errorf("%s: namespace %s does not exist on the hub: create it, or name the one of Argo CD with --namespace", doing, h.namespace)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s: not found in namespace %s; \"agentctl agent list\" shows those that exist", doing, h.namespace)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s: the hub at %s does not accept the credentials of the kubeconfig: log in again, or choose another --context or --user", doing, h.host)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s: %s; ask the hub's administrator for that right, or choose another --context or --user", doing, oneLine(err))
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unreachable) && unreachable.Timeout(), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return fmt.Errorf("%s: the hub at %s did not answer in time: check it, or raise --request-timeout", doing, h.host)
+	case errors.As(err, &unreachable):
+		return fmt.Errorf("%s: the hub at %s cannot be reached: %s; check that it runs, or choose another with --kubeconfig or --context", doing, h.host, oneLine(unreachable.Err))
+	case apierrors.IsInvalid(err):
+		return fmt.Errorf("%s: %s", doing, problems(err))
+	default:
+		return fmt.Errorf("%s: %s", doing, oneLine(err))
+	}
+}
+
+// problems returns what the hub found invalid, without the preface.
+func problems(err error) string {
+	status := statusOf(err)
+	if status == nil || status.Details == nil || len(status.Details.Causes) == 0 {
+		return oneLine(err)
+	}
+	out := make([]string, len(status.Details.Causes))
+	for i, cause := range status.Details.Causes {
+		if out[i] = cause.Message; cause.Field != "" && cause.Field != "<nil>" { // what a rule about the whole object has
+			out[i] = cause.Field + ": " + cause.Message
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// isCRDMissing tells a server that does not know Agents from an Agent that does
+// not exist: only the latter's answer comes from the resource itself, and names
+// the Agent.
+func isCRDMissing(err error) bool {
+	status := statusOf(err)
+	if status == nil || status.Reason != metav1.StatusReasonNotFound {
+		return false
+	}
+	return status.Details == nil || status.Details.Name == "" || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+func isNamespaceMissing(err error) bool {
+	status := statusOf(err)
+	return status != nil && status.Reason == metav1.StatusReasonNotFound && status.Details != nil && status.Details.Kind == "namespaces"
+}
+
+func statusOf(err error) *metav1.Status {
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		return nil
+	}
+	status := api.Status()
+	return &status
+}
+
+// explainKubeconfig returns an error met before anything was contacted.
+func explainKubeconfig(err error, rules *clientcmd.ClientConfigLoadingRules) error {
+	const cure = "choose another with --kubeconfig or --context"
+	if clientcmd.IsEmptyConfig(err) {
+		if file := rules.ExplicitPath; file != "" {
+			return fmt.Errorf("kubeconfig %s names no cluster: %s", file, cure)
+		}
+		return errors.New("no kubeconfig: name the hub's with --kubeconfig or the KUBECONFIG environment variable")
+	}
+	var missing *os.PathError
+	if errors.As(err, &missing) {
+		return fmt.Errorf("kubeconfig %s: %w: %s", missing.Path, missing.Err, cure)
+	}
+	return fmt.Errorf("kubeconfig: %s: %s", oneLine(err), cure)
+}
+
+// oneLine returns the text of err without line breaks.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " ")
+}
+
+// joinOr returns "a, b or c".
+func joinOr(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

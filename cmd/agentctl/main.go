@@ -1,0 +1,43 @@
+// Command agentctl registers agents on a hub. It owns the command line: flags,
+// what is printed, and errors a person can act on. What an Agent means is left
+// to api/v1alpha1 and the principal; agentctl only talks to the hub's Kubernetes
+// API, with a kubeconfig, as kubectl does.
+//
+//	agentctl agent create edge-1 --mode managed --trust-domain example.org --wait
+//	agentctl agent list
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/argomesh/argomesh/cmd/internal/process"
+)
+
+func main() {
+	klog.SetLogger(logr.Discard()) // what client-go has to say reaches us as errors
+	process.Main("agentctl", func(ctx context.Context, args []string) error {
+		return run(ctx, args, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	})
+}
+
+// streams are where a command reads and writes.
+type streams struct {
+	in  io.Reader
+	out io.Writer
+	err io.Writer
+}
+
+// run executes one command line. The error is one line that says what to do.
+func run(ctx context.Context, args []string, std streams) error {
+	root := newRootCommand(std)
+	root.SetArgs(args)
+	root.SetIn(std.in)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	return root.ExecuteContext(ctx)
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+)
+
+// output is the choice of -o. Empty means a table, or one line that says what was
+// done.
+type output struct {
+	oneOf
+	noHeaders bool
+}
+
+func newOutput(formats ...string) *output {
+	return &output{oneOf: oneOf{allowed: formats}}
+}
+
+func (o *output) addFlag(cmd *cobra.Command) {
+	addEnumFlag(cmd, &o.oneOf, "output", "o", "print as "+joinOr(o.allowed))
+}
+
+// isTable reports whether the server's columns are printed.
+func (o *output) isTable() bool { return o.value == "" || o.value == "wide" }
+
+// done prints an object after something was done to it.
+func (o *output) done(w io.Writer, obj *unstructured.Unstructured, what string) error {
+	if o.value == "" {
+		return (&printers.NamePrinter{Operation: what}).PrintObj(obj, w)
+	}
+	return o.object(w, obj)
+}
+
+// object prints an object or a list in a form that is no table.
+func (o *output) object(w io.Writer, obj runtime.Object) error {
+	var p printers.ResourcePrinter
+	switch o.value {
+	case "json":
+		p = &printers.JSONPrinter{}
+	case "yaml":
+		p = &printers.YAMLPrinter{}
+	case "name":
+		p = &printers.NamePrinter{ShortOutput: true}
+	default:
+		return fmt.Errorf("output %q prints no objects", o.value) // unreachable: the flag knows what is allowed
+	}
+	return (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(obj, w)
+}
+
+// tableOf is the Accept header that asks the server for the columns the CRD
+// defines, as kubectl does.
+const tableOf = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+// table asks the server for Agents as a table: all that match opts, or one when
+// name is not empty.
+func (h *hub) table(ctx context.Context, name string, opts metav1.ListOptions) (*metav1.Table, error) {
+	req := h.rest.Get().NamespaceIfScoped(h.namespace, true).Resource(v1alpha1.AgentResource.Resource).
+		SetHeader("Accept", tableOf).
+		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion)
+	if name != "" {
+		req = req.Name(name)
+	}
+	reply := req.Do(ctx)
+	if err := reply.Error(); err != nil {
+		return nil, err
+	}
+	raw, err := reply.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var table metav1.Table
+	if err := json.Unmarshal(raw, &table); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if table.Kind != "Table" {
+		return nil, fmt.Errorf("the server answers with a %s, not with a table", table.Kind)
+	}
+	return &table, nil
+}
+
+// printTable prints table, wide or not.
+func (o *output) printTable(w io.Writer, table *metav1.Table) error {
+	tabs := printers.GetNewTabWriter(w)
+	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: o.value == "wide"})
+	if err := p.PrintObj(table, tabs); err != nil {
+		return err
+	}
+	return tabs.Flush()
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+)
+
+var errGone = errors.New("it was deleted meanwhile")
+
+// waitReady waits until the principal has made the cluster Secret of obj, and
+// returns the Agent as it then is. A condition that waiting does not mend ends
+// it at once.
+func (h *hub) waitReady(ctx context.Context, obj *unstructured.Unstructured, timeout time.Duration) (*unstructured.Unstructured, error) {
+	var last *unstructured.Unstructured
+	err := h.watch(ctx, obj.GetName(), timeout, func(seen *unstructured.Unstructured) (bool, error) {
+		if seen == nil || seen.GetUID() != obj.GetUID() {
+			return false, errGone
+		}
+		last = seen
+		agent, err := parseAgent(seen)
+		if err != nil {
+			return false, err
+		}
+		return registered(agent)
+	})
+	if err == nil {
+		return last, nil
+	}
+	doing := fmt.Sprintf("agent %q is stored, but not ready", obj.GetName())
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.namespace)
+	}
+	return nil, h.explain(err, doing)
+}
+
+// registered reports whether the principal has done all it does for a new Agent.
+func registered(agent *v1alpha1.Agent) (bool, error) {
+	if agent.Status.ObservedGeneration < agent.Generation {
+		return false, nil // the conditions are about an older spec
+	}
+	for _, bad := range []string{v1alpha1.ConditionConflict, v1alpha1.ConditionClusterSecretConflict} {
+		if c := meta.FindStatusCondition(agent.Status.Conditions, bad); c != nil && c.Status == metav1.ConditionTrue {
+			return false, errors.New(c.Message)
+		}
+	}
+	return meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionClusterSecretReady), nil
+}
+
+// waitGone waits until the object with that name and UID is gone.
+func (h *hub) waitGone(ctx context.Context, name string, uid types.UID, timeout time.Duration) error {
+	err := h.watch(ctx, name, timeout, func(seen *unstructured.Unstructured) (bool, error) {
+		return seen == nil || seen.GetUID() != uid, nil
+	})
+	doing := fmt.Sprintf("agent %q is being deleted, but not gone", name)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.namespace)
+	}
+	return h.explain(err, doing)
+}
+
+// watch calls done with the Agent of that name, nil when there is none, now and
+// whenever it changes, until done says so or fails. A timeout of 0 means without
+// limit. It lives through restarts of the API server.
+func (h *hub) watch(ctx context.Context, name string, timeout time.Duration, done func(*unstructured.Unstructured) (bool, error)) error {
+	ctx, cancel := watchtools.ContextWithOptionalTimeout(ctx, timeout)
+	defer cancel()
+	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	// The informer below retries for ever, so what retrying does not mend, such as
+	// a missing right, has to show before.
+	if _, err := h.agents.List(ctx, metav1.ListOptions{FieldSelector: one}); err != nil {
+		return err
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = one
+			return h.agents.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = one
+			return h.agents.Watch(ctx, opts)
+		},
+	}
+	absent := func(store cache.Store) (bool, error) {
+		if len(store.ListKeys()) > 0 {
+			return false, nil // the informer shows it as an event next
+		}
+		return done(nil)
+	}
+	_, err := watchtools.UntilWithSync(ctx, lw, &unstructured.Unstructured{}, absent, func(event watch.Event) (bool, error) {
+		seen, ok := event.Object.(*unstructured.Unstructured)
+		if !ok || event.Type == watch.Deleted {
+			return done(nil)
+		}
+		return done(seen)
+	})
+	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
+		return ctxErr // however the watch put it
+	}
+	return err
+}

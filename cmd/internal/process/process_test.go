@@ -1,0 +1,124 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+func TestExecute(t *testing.T) {
+	for name, c := range map[string]struct {
+		err            error
+		code           int
+		stdout, stderr string
+	}{
+		"an ordered stop is silent":     {nil, 0, "", ""},
+		"an error is one line":          {errors.New("admin.listen: in use"), 1, "", "principal: admin.listen: in use\n"},
+		"several errors, several lines": {errors.Join(errors.New("a: 1"), errors.New("b: 2")), 1, "", "principal: a: 1\nprincipal: b: 2\n"},
+		"an answer goes to stdout":      {fmt.Errorf("load: %w", &Answer{Text: "usage\n"}), 0, "usage\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			run := func(_ context.Context, args []string) error {
+				if len(args) != 1 || args[0] != "--x" {
+					t.Errorf("args = %q", args)
+				}
+				return c.err
+			}
+			code := execute("principal", run, []string{"--x"}, &stdout, &stderr)
+			if code != c.code || stdout.String() != c.stdout || stderr.String() != c.stderr {
+				t.Errorf("execute() = %d, %q, %q, want %d, %q, %q", code, stdout.String(), stderr.String(), c.code, c.stdout, c.stderr)
+			}
+		})
+	}
+}
+
+// childMode makes TestMain run as a binary under test.
+const childMode = "ARGOMESH_PROCESS_TEST"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childMode) {
+	case "":
+		os.Exit(m.Run())
+	case "orderly":
+		Main("child", func(ctx context.Context, _ []string) error {
+			fmt.Println("up")
+			<-ctx.Done()
+			return nil
+		})
+	case "stuck":
+		Main("child", func(ctx context.Context, _ []string) error {
+			fmt.Println("up")
+			<-ctx.Done()
+			fmt.Println("stopping")
+			select {}
+		})
+	}
+}
+
+func TestMainSignals(t *testing.T) {
+	t.Run("the first signal asks for a stop", func(t *testing.T) {
+		child, _ := start(t, "orderly")
+		signalChild(t, child)
+		if err := child.Wait(); err != nil {
+			t.Errorf("the process ended with %v, want exit code 0", err)
+		}
+	})
+	t.Run("the second signal kills", func(t *testing.T) {
+		child, out := start(t, "stuck")
+		signalChild(t, child)
+		expect(t, out, "stopping")
+		// The usual effect of the signal is restored in a goroutine beside run,
+		// so signals are repeated until one is lethal.
+		ended := make(chan error, 1)
+		go func() { ended <- child.Wait() }()
+		for {
+			select {
+			case err := <-ended:
+				var exit *exec.ExitError
+				if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+					t.Errorf("the process ended with %v, want killed by SIGTERM", err)
+				}
+				return
+			default:
+				_ = child.Process.Signal(syscall.SIGTERM) // it may be gone already
+			}
+		}
+	})
+}
+
+func start(t *testing.T, mode string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childMode+"="+mode)
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := bufio.NewScanner(stdout)
+	expect(t, out, "up")
+	return child, out
+}
+
+func expect(t *testing.T, out *bufio.Scanner, line string) {
+	t.Helper()
+	if !out.Scan() || out.Text() != line {
+		t.Fatalf("the process said %q, want %q", out.Text(), line)
+	}
+}
+
+func signalChild(t *testing.T, child *exec.Cmd) {
+	t.Helper()
+	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"net/url"
+	"os"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+)
+
+// Config is the configuration of the principal. Its keys are the reference
+// manual; docs and charts follow them.
+type Config struct {
+	Namespace     string            `koanf:"namespace" help:"the hub's Argo CD namespace, where the Agents, AppProjects and cluster Secrets are"`
+	Stream        Stream            `koanf:"stream"`
+	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
+	Kubernetes    config.Kubernetes `koanf:"kubernetes"`
+	Identity      config.Identity   `koanf:"identity"`
+	Admin         config.Admin      `koanf:"admin"`
+	Log           config.Log        `koanf:"log"`
+	Tracing       config.Tracing    `koanf:"tracing"`
+}
+
+// Stream is the listener for agents.
+type Stream struct {
+	Listen         string `koanf:"listen" help:"address on which agents connect"`
+	MaxConnections int    `koanf:"max_connections" help:"open connections of agents at a time; more wait to be accepted"`
+}
+
+// Validate reports every problem.
+func (s Stream) Validate() error {
+	var problems []error
+	problems = append(problems, config.Address("listen", s.Listen))
+	if s.MaxConnections < 1 {
+		problems = append(problems, config.Invalid("max_connections", "%d admits no agent: use 1 or more", s.MaxConnections))
+	}
+	return errors.Join(problems...)
+}
+
+// ResourceProxy is the front door for live access to spokes.
+type ResourceProxy struct {
+	URL string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
+}
+
+// Validate reports every problem.
+func (p ResourceProxy) Validate() error {
+	u, err := url.Parse(p.URL)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL)
+	}
+	return nil
+}
+
+// Default is the configuration without file, environment and flags.
+func Default() Config {
+	return Config{
+		Namespace:     "argocd",
+		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
+		ResourceProxy: ResourceProxy{URL: "https://argomesh-principal:9090"},
+		Kubernetes:    config.DefaultKubernetes(),
+		Admin:         config.DefaultAdmin(),
+		Log:           config.DefaultLog(),
+		Tracing:       config.DefaultTracing(),
+	}
+}
+
+// Validate reports every problem that is not one of a block's own.
+func (c Config) Validate() error {
+	if len(validation.ValidateNamespaceName(c.Namespace, false)) > 0 {
+		return config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd", c.Namespace)
+	}
+	return nil
+}
+
+// replica names this process among the replicas of the principal.
+func (c Config) replica() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "principal"
+	}
+	return name
+}

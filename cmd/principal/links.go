@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+// statsInterval is how often the counts of connected agents are taken.
+const statsInterval = 10 * time.Second
+
+// links runs the hub's side of the link of each registered agent, connected or
+// not, and hands it the agent's connections.
+type links struct {
+	cfg      Config
+	client   dynamic.Interface
+	store    *kube.Store
+	registry *fleet.Registry
+	sessions *sessions
+	metrics  *mirror.Metrics
+	tracer   trace.Tracer
+	log      zerolog.Logger
+
+	mu      sync.Mutex // guards running
+	running map[identity.AgentName]*runningLink
+}
+
+// runningLink is the link of one agent, from its registration to its end.
+type runningLink struct {
+	mirror *mirror.Mirror
+	mode   v1alpha1.AgentMode
+	stop   context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex // guards changed
+	changed func(stream.ResourceKey)
+}
+
+// Run follows the registry until ctx is done, then ends all links.
+func (l *links) Run(ctx context.Context) error {
+	defer l.store.Subscribe(l.dispatch)()
+	stats := time.NewTicker(statsInterval)
+	defer stats.Stop()
+	for {
+		changed := l.registry.Changed()
+		if l.registry.Ready() == nil {
+			l.follow(ctx)
+		}
+		select {
+		case <-changed:
+		case <-stats.C:
+			l.count(ctx)
+		case <-ctx.Done():
+			for _, r := range l.all() {
+				<-r.done
+			}
+			return nil
+		}
+	}
+}
+
+// follow starts the links of new agents and ends those of agents that went.
+func (l *links) follow(ctx context.Context) {
+	agents := l.registry.Agents()
+	for name, r := range l.all() {
+		if a, ok := agents[name]; !ok || a.Spec.Mode != r.mode {
+			r.stop()
+			<-r.done
+			l.mu.Lock()
+			delete(l.running, name)
+			l.mu.Unlock()
+			l.sessions.forget(name)
+		}
+	}
+	for name, a := range agents {
+		r := l.link(name)
+		if r == nil {
+			var err error
+			if r, err = l.start(ctx, name, a); err != nil {
+				l.log.Error().Err(err).Stringer("agent", name).Msg("cannot start the link of an agent")
+				continue
+			}
+		}
+		r.mirror.Hold(ctx, !clusterSecretReady(a))
+	}
+}
+
+func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.Agent) (*runningLink, error) {
+	log := l.log.With().Stringer("agent", name).Logger()
+	r := &runningLink{mode: a.Spec.Mode, done: make(chan struct{})}
+	var err error
+	r.mirror, err = mirror.New(mirror.Config{
+		Rules: mirror.Rules{
+			Side: stream.Hub, Mode: modeOf(a.Spec.Mode), Agent: name, Namespace: l.cfg.Namespace,
+			ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
+		},
+		Store: l.store, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(name, r, changed) },
+		Metrics: l.metrics, Tracer: l.tracer, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, r.stop = context.WithCancel(ctx)
+	l.mu.Lock()
+	l.running[name] = r
+	l.mu.Unlock()
+	go func() {
+		defer close(r.done)
+		if err := ensureNamespace(ctx, l.client, name.String(), log); err != nil {
+			return // ctx is done
+		}
+		if err := r.mirror.Run(ctx); err != nil {
+			log.Error().Err(err).Msg("link of an agent failed")
+		}
+	}()
+	return r, nil
+}
+
+// dispatch tells a change of the hub to the links it may concern.
+func (l *links) dispatch(key stream.ResourceKey) {
+	if key.Kind == stream.Application {
+		if name, err := identity.ParseAgentName(key.Namespace); err == nil {
+			if r := l.link(name); r != nil {
+				r.tell(key)
+			}
+		}
+		return
+	}
+	for _, r := range l.all() {
+		r.tell(key)
+	}
+}
+
+// subscribe is mirror.Config.Subscribe for one agent's share of the hub.
+func (l *links) subscribe(name identity.AgentName, r *runningLink, changed func(stream.ResourceKey)) (cancel func()) {
+	r.mu.Lock()
+	r.changed = changed
+	r.mu.Unlock()
+	for _, o := range l.store.List(stream.Application, name.String()) {
+		changed(o.Key)
+	}
+	for _, o := range l.store.List(stream.AppProject, l.cfg.Namespace) {
+		changed(o.Key)
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.changed = nil
+	}
+}
+
+func (r *runningLink) tell(key stream.ResourceKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed != nil {
+		r.changed(key)
+	}
+}
+
+func (l *links) link(name identity.AgentName) *runningLink {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running[name]
+}
+
+func (l *links) all() map[identity.AgentName]*runningLink {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[identity.AgentName]*runningLink, len(l.running))
+	for name, r := range l.running {
+		out[name] = r
+	}
+	return out
+}
+
+// serve is server.Config.Serve.
+func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) error {
+	r := l.link(s.Agent.Name)
+	if r == nil {
+		return fmt.Errorf("link of agent %s: %w", s.Agent.Name, stream.ErrUnavailable) // registered a moment ago
+	}
+	defer l.sessions.open(s)()
+	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection}, conn)
+}
+
+// count takes the counts of connected agents.
+func (l *links) count(ctx context.Context) {
+	for name, r := range l.all() {
+		if !l.sessions.connected(name) {
+			continue
+		}
+		stats, err := r.mirror.Stats(ctx)
+		if err != nil {
+			return
+		}
+		l.sessions.count(name, stats)
+	}
+}

@@ -1,0 +1,195 @@
+// Command principal is the hub's end of Argomesh. It runs beside Argo CD, takes
+// the connections of agents, and mirrors Applications and AppProjects between
+// the hub's Kubernetes API and theirs. This package owns its configuration and
+// the wiring; what is wired lives in the packages it imports.
+//
+//	principal --config principal.yaml
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/kubeconfig"
+	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/process"
+	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+func main() { process.Main("principal", run) }
+
+func run(ctx context.Context, args []string) error {
+	build := buildinfo.Read()
+	cfg, err := config.Load(config.Program{
+		Name:    "principal",
+		Summary: "Hub end of Argomesh: takes agents' connections and mirrors Applications.",
+		Version: build.String(),
+	}, args, Default())
+	if err != nil {
+		return err
+	}
+	log := telemetry.NewLogger(cfg.Log, os.Stderr)
+	telemetry.AdoptLibraryLogs(log)
+	registry := telemetry.NewRegistry(build)
+	tracing, err := telemetry.NewTracing(ctx, telemetry.TracingConfig{
+		Settings: cfg.Tracing, Service: "argomesh-principal", Build: build, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := tracing.Shutdown(flush); err != nil {
+			log.Warn().Err(err).Msg("cannot export the last traces")
+		}
+	}()
+
+	restConfig, err := kubeconfig.Load(cfg.Kubernetes, "argomesh-principal/"+build.Version)
+	if err != nil {
+		return err
+	}
+	restConfig.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(tracing.Provider), otelhttp.WithFilter(func(r *http.Request) bool {
+			return trace.SpanContextFromContext(r.Context()).IsValid() // only what belongs to a change
+		}))
+	})
+	client, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
+
+	source, err := workload.New(workload.Config{
+		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	store, err := kube.New(kube.Config{
+		Client:  client,
+		Watch:   map[stream.Kind][]string{stream.Application: nil, stream.AppProject: {cfg.Namespace}},
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	agents := &fleet.Registry{}
+	watch := &agentWatch{client: client, namespace: cfg.Namespace, registry: agents, log: log}
+	sessions := newSessions(cfg.replica())
+	mirrors, err := mirror.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	links := &links{
+		cfg: cfg, client: client, store: store, registry: agents, sessions: sessions,
+		metrics: mirrors, tracer: tracing.Provider.Tracer("github.com/argomesh/argomesh"), log: log,
+		running: map[identity.AgentName]*runningLink{},
+	}
+	agentController, err := controller.New(controller.Config{
+		Client: client, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
+		Sessions: sessions, Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	adminServer, err := admin.New(admin.Config{
+		Checks: []admin.Check{
+			{Name: "identity", Ready: source.Ready},
+			{Name: "agents", Ready: agents.Ready},
+			{Name: "store", Ready: func() error { return synced(store) }},
+		},
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+
+	// Listeners first: an address that cannot be had ends the start at once.
+	adminListener, err := listen.Open(ctx, "admin.listen", cfg.Admin.Listen)
+	if err != nil {
+		return err
+	}
+	streamListener, err := listen.Open(ctx, "stream.listen", cfg.Stream.Listen)
+	if err != nil {
+		_ = adminListener.Close() // never served
+		return err
+	}
+	log.Info().Str("listener", cfg.Stream.Listen).Str("version", build.Version).Msg("principal starts")
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
+	g.Go(func() error { return source.Run(ctx) })
+	g.Go(func() error { return store.Run(ctx) })
+	g.Go(func() error { return watch.Run(ctx) })
+	g.Go(func() error { return agentController.Run(ctx) })
+	g.Go(func() error { return links.Run(ctx) })
+	g.Go(func() error {
+		hub, err := hubUID(ctx, client, cfg.Namespace, log)
+		if err != nil {
+			_ = streamListener.Close() // never served
+			return nil                 // ctx is done
+		}
+		srv, err := server.New(server.Config{
+			Credentials:  source.ServerCredentials(log),
+			Authenticate: workload.PeerFromContext,
+			Registry:     admission{agents},
+			Serve:        links.serve,
+			HubUID:       hub, Version: build.Version,
+			MaxConnections: cfg.Stream.MaxConnections,
+			Metrics:        registry, Log: log,
+		})
+		if err != nil {
+			return err
+		}
+		return srv.Run(ctx, streamListener)
+	})
+	return g.Wait()
+}
+
+func synced(store *kube.Store) error {
+	select {
+	case <-store.Synced():
+		return nil
+	default:
+		return fmt.Errorf("the Applications of the hub are not known yet: its API server has not answered")
+	}
+}
+
+// admission is the registry as the stream server asks it.
+type admission struct{ *fleet.Registry }
+
+func (a admission) Admit(peer identity.Peer) (server.Agent, error) {
+	agent, err := a.Registry.Admit(peer)
+	if err != nil {
+		return server.Agent{}, err
+	}
+	return server.Agent{Name: agent.Name, Mode: modeOf(agent.Mode)}, nil
+}
+
+func modeOf(m v1alpha1.AgentMode) stream.Mode {
+	if m == v1alpha1.ModeAutonomous {
+		return stream.Autonomous
+	}
+	return stream.Managed
+}

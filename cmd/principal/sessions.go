@@ -1,0 +1,167 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+// sessions is controller.Sessions over the connections of this process.
+type sessions struct {
+	replica string
+
+	mu      sync.Mutex // guards what follows
+	agents  map[identity.AgentName]*agentSession
+	changed chan struct{}
+}
+
+type agentSession struct {
+	open int // connections; two while one takes over from the other
+	info controller.Session
+	// parkedSince keeps when an entry was first seen parked.
+	parkedSince map[stream.EntryKey]time.Time
+}
+
+func newSessions(replica string) *sessions {
+	return &sessions{replica: replica, agents: map[identity.AgentName]*agentSession{}, changed: make(chan struct{})}
+}
+
+// open records a connection and returns what records its end.
+func (s *sessions) open(session server.Session) (closed func()) {
+	name := session.Agent.Name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[name]
+	if a == nil {
+		a = &agentSession{parkedSince: map[stream.EntryKey]time.Time{}}
+		s.agents[name] = a
+	}
+	now := time.Now()
+	a.open++
+	if a.open == 1 {
+		a.info.Connected, a.info.Since = true, now
+	}
+	a.info.Replica = s.replica
+	a.info.AgentVersion, a.info.KubernetesVersion = session.Hello.Version, session.Hello.Kubernetes
+	a.info.SVIDExpiry = session.Peer.NotAfter
+	s.touch()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a.open--
+		if a.open == 0 {
+			now := time.Now()
+			a.info.Connected, a.info.Since, a.info.ObservedAt, a.info.Replica = false, now, now, ""
+		}
+		s.touch()
+	}
+}
+
+func (s *sessions) connected(name identity.AgentName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[name]
+	return a != nil && a.open > 0
+}
+
+// count records what the link of a connected agent holds.
+func (s *sessions) count(name identity.AgentName, stats mirror.Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[name]
+	if a == nil {
+		return
+	}
+	now := time.Now()
+	before := a.info.Counts
+	a.info.Counts = v1alpha1.AgentCounts{
+		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
+	}
+	a.info.Parked = nil
+	for entry, refusal := range stats.Parked {
+		since, known := a.parkedSince[entry]
+		if !known {
+			since = now
+			a.parkedSince[entry] = now
+		}
+		a.info.Parked = append(a.info.Parked, v1alpha1.ParkedObject{
+			Kind: kindOf(entry.Collection), Namespace: entry.Namespace, Name: entry.Name,
+			Reason: reasonOf(refusal.Kind), Message: refusal.Message, Since: metav1.NewTime(since),
+		})
+	}
+	for entry := range a.parkedSince {
+		if _, still := stats.Parked[entry]; !still {
+			delete(a.parkedSince, entry)
+		}
+	}
+	if a.info.Counts != before {
+		s.touch()
+	}
+}
+
+// forget drops what is known of an agent that is no longer registered.
+func (s *sessions) forget(name identity.AgentName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.agents[name]; a != nil && a.open == 0 {
+		delete(s.agents, name)
+		s.touch()
+	}
+}
+
+// Snapshot implements controller.Sessions.
+func (s *sessions) Snapshot() map[identity.AgentName]controller.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[identity.AgentName]controller.Session, len(s.agents))
+	for name, a := range s.agents {
+		info := a.info
+		if info.Connected {
+			info.ObservedAt = time.Now()
+		}
+		out[name] = info
+	}
+	return out
+}
+
+// Changed implements controller.Sessions.
+func (s *sessions) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// touch is called with mu locked.
+func (s *sessions) touch() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// kindOf is the Kubernetes kind that an entry of a collection is about.
+func kindOf(c stream.Collection) string {
+	if c == stream.AppProjects {
+		return string(stream.AppProject)
+	}
+	return string(stream.Application)
+}
+
+// reasonOf is a refusal in the form of a condition's reason.
+func reasonOf(k stream.RefusalKind) string {
+	switch k {
+	case stream.RefusalInvalid:
+		return "Invalid"
+	case stream.RefusalNotOwned:
+		return "NotOwned"
+	case stream.RefusalUnavailable:
+		return "Unavailable"
+	}
+	return "Unknown"
+}
