@@ -1,0 +1,134 @@
+# Everything a person or CI runs. `make help` lists it.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+# VERSION is what the binaries report. Without a release tag it is empty, and they
+# report what the Go toolchain recorded.
+VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null)
+LDFLAGS := -s -w$(if $(VERSION), -X github.com/argomesh/argomesh/cmd/internal/buildinfo.version=$(VERSION))
+BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload
+
+# FUZZTIME is how long each fuzz target runs.
+FUZZTIME ?= 10s
+
+# Packages with a stage of their own, so that the unit stage leaves them out.
+# test/argocd links argo-cd's types, which take minutes to build with -race;
+# test/tree asks go list and git, of which go test's cache knows nothing.
+STAGED := test/(argocd|bench|e2e|sim|tree)
+UNITS   = $$(go list ./... | grep -vE '/$(STAGED)(/|$$)')
+
+# tests_with finds the packages whose tests contain a pattern.
+tests_with = $$(grep -rlE --include='*_test.go' $(1) . | xargs -r -n1 dirname | sort -u)
+# tool is the place of a program that `make tools` built.
+tool = $$(go run ./test/tools -list $(1) | sed -n 's/^$(1)  *//p')
+# stage runs a command between two lines that say what it is and how long it took.
+stage = @started=$$SECONDS; echo "==> $(1)"; $(2); echo "==> $(1): done in $$((SECONDS - started)) s"
+
+##@ Build
+
+.PHONY: build
+build: ## build the binaries into bin
+	@mkdir -p bin
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(BINARIES)
+
+.PHONY: tools
+tools: ## build the pinned servers and developer tools that are missing
+	$(call stage,tools,go run ./test/tools all)
+
+.PHONY: generate
+generate: ## generate code, custom resource definitions and deep copies
+	@go run ./test/tools developer >/dev/null
+	PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH" PROTOC="$(call tool,buf) alpha protoc" go generate ./...
+
+.PHONY: golden
+golden: ## rewrite golden files from what the code does now; read the diff like code
+	go test $(call tests_with,'^var update ?=') -run Golden -update
+
+.PHONY: clean
+clean: ## remove what build leaves in the checkout; the cache of tools stays
+	rm -rf bin
+
+##@ Check
+
+.PHONY: check
+check: lint generated tree unit ## what needs no server: lint, generated code, tree rules, unit tests with -race
+
+.PHONY: test
+test: tools lint generated tree unit sim fuzz e2e ## everything: check, simulation, fuzzing, end-to-end tests
+
+.PHONY: lint
+lint: ## gofmt, go vet and golangci-lint
+	@go run ./test/tools golangci-lint >/dev/null
+	$(call stage,lint,\
+		unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l); \
+		if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):" $$unformatted; exit 1; fi; \
+		go vet -tags soak$(comma)matrix ./...; \
+		"$(call tool,golangci-lint)" run ./...)
+
+.PHONY: generated
+generated: ## fail when generated code is out of date, and bring it up to date
+	$(call stage,generated code,\
+		sums() { git ls-files --cached --others --exclude-standard -- '*.pb.go' '*zz_generated*' 'charts/*/crds' | xargs sha256sum; }; \
+		before=$$(sums); \
+		$(MAKE) --no-print-directory --silent generate; \
+		if [ "$$before" != "$$(sums)" ]; then echo "generated code was out of date and is new now: commit it"; exit 1; fi)
+
+.PHONY: tree
+tree: ## rules about the tree: imports, package comments, what is tracked
+	$(call stage,tree rules,go test -count=1 ./test/tree)
+
+.PHONY: unit
+unit: ## unit tests, with the race detector
+	$(call stage,unit tests,\
+		go test -race $(UNITS); \
+		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
+
+.PHONY: sim
+sim: ## simulation of both ends with faults, no server
+	$(call stage,simulation,$(if $(wildcard test/sim),go test -count=1 ./test/sim/...,true))
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	$(call stage,fuzzing,go run ./test/fuzz -time $(FUZZTIME))
+
+.PHONY: e2e
+e2e: tools build ## end-to-end tests on real servers
+	@echo "==> end-to-end tests"
+	@go test -count=1 -timeout 20m ./test/e2e/...
+
+.PHONY: soak
+soak: tools build ## the end-to-end tests that take ten minutes and more
+	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
+
+.PHONY: e2e-matrix
+e2e-matrix: tools build ## the end-to-end tests in every supported combination
+	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
+
+.PHONY: bench
+bench: ## every benchmark
+	go test -run '^$$' -bench . -benchmem $(call tests_with,'^func Benchmark')
+
+##@ Demo
+
+.PHONY: demo
+demo: build ## hub, two spokes and Argo CD on this machine, until Ctrl-C or demo-down
+	@go run ./test/tools
+	@go run ./test/demo
+
+.PHONY: demo-down
+demo-down: ## stop a running demo
+	@go run ./test/demo down
+
+##@ Help
+
+.PHONY: help
+help: ## print this list
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+comma := ,

@@ -1,0 +1,432 @@
+//go:build linux
+
+package harness
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resources of Argo CD, for ControlPlane.Resource.
+var (
+	Applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+	AppProjects  = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
+)
+
+// ArgoCDNamespace is the namespace Argo CD is installed in.
+const ArgoCDNamespace = "argocd"
+
+// ArgoCDConfig says which parts of Argo CD run for a control plane. A repo server and
+// a Redis always do.
+type ArgoCDConfig struct {
+	// ControlPlane holds Argo CD's objects and is its own cluster
+	// (https://kubernetes.default.svc). Required.
+	ControlPlane *ControlPlane
+	// Controller runs the application controller.
+	Controller bool
+	// Server runs argocd-server.
+	Server bool
+	// ApplicationSets runs the ApplicationSet controller.
+	ApplicationSets bool
+	// DefaultProject creates the AppProject that argocd-server would create at its
+	// first start, which allows everything, for an Argo CD without a server.
+	DefaultProject bool
+	// ApplicationNamespaces are those beside argocd in which Applications may be;
+	// "*" means all.
+	ApplicationNamespaces []string
+	// ServerRedis is the Redis address that argocd-server uses. Empty means the one
+	// started here.
+	ServerRedis string
+	// ControllerArgs and ServerArgs are added to the command lines.
+	ControllerArgs, ServerArgs []string
+}
+
+// ArgoCD is a running Argo CD. Methods may be called concurrently.
+type ArgoCD struct {
+	Redis *Redis
+	// RepoServer always runs; the others are nil where not asked for.
+	RepoServer, Controller, Server, ApplicationSets *Process
+	// RepoServerAddress and ServerAddress are plaintext; the latter is empty without
+	// a server.
+	RepoServerAddress, ServerAddress string
+	// AdminPassword is that of user admin, empty without a server.
+	AdminPassword string
+
+	h            *Harness
+	controlPlane *ControlPlane
+	env          []string
+}
+
+// ArgoCDManifests returns the files of Argo CD's custom resource definitions.
+func (h *Harness) ArgoCDManifests() ([]string, error) {
+	return h.tools.Files("argocd", "crds")
+}
+
+// StartArgoCD applies Argo CD's definitions and base objects and starts the parts. It
+// returns when they are ready.
+func (h *Harness) StartArgoCD(ctx context.Context, cfg ArgoCDConfig) (*ArgoCD, error) {
+	if cfg.ControlPlane == nil {
+		return nil, errors.New("start Argo CD: a control plane is required")
+	}
+	a := &ArgoCD{h: h, controlPlane: cfg.ControlPlane}
+	if err := a.start(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("Argo CD of %s: %w", cfg.ControlPlane.Name, err) //nolint:revive,staticcheck // a name is written like that
+	}
+	return a, nil
+}
+
+func (a *ArgoCD) start(ctx context.Context, cfg ArgoCDConfig) error {
+	if err := a.writeEnvironment(); err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.applyBase(gctx, cfg) })
+	g.Go(func() (err error) {
+		a.Redis, err = a.h.StartRedis(gctx, a.name("redis"))
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	var err error
+	if a.RepoServerAddress, err = a.h.Address(); err != nil {
+		return err
+	}
+	g, gctx = errgroup.WithContext(ctx)
+	g.Go(func() error { return a.startRepoServer(gctx) })
+	if cfg.Controller {
+		g.Go(func() error { return a.startController(gctx, cfg) })
+	}
+	if cfg.Server {
+		g.Go(func() error { return a.startServer(gctx, cfg) })
+	}
+	if cfg.ApplicationSets {
+		g.Go(func() error { return a.startApplicationSets(gctx, cfg) })
+	}
+	return g.Wait()
+}
+
+// name makes process names unique in the harness.
+func (a *ArgoCD) name(part string) string { return a.controlPlane.Name + "-" + part }
+
+// writeEnvironment makes the folders that the container image would have.
+func (a *ArgoCD) writeEnvironment() error {
+	folders := map[string]string{
+		"ARGOCD_GNUPGHOME":          "gnupg",
+		"ARGOCD_TLS_DATA_PATH":      "tls",
+		"ARGOCD_SSH_DATA_PATH":      "ssh",
+		"ARGOCD_PLUGINSOCKFILEPATH": "plugins",
+	}
+	a.env = []string{
+		"KUBECONFIG=" + a.controlPlane.Kubeconfig,
+		// https://kubernetes.default.svc is the API server of KUBECONFIG.
+		"ARGOCD_FAKE_IN_CLUSTER=true",
+		"ARGOCD_GPG_ENABLED=false",
+		// How often git is asked for news, and how long its answer is kept; minutes by
+		// default, too long for someone who watches.
+		"ARGOCD_RECONCILIATION_TIMEOUT=30s",
+		"ARGOCD_RECONCILIATION_JITTER=0s",
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GOGC=50",
+	}
+	for variable, folder := range folders {
+		path := a.h.Path(a.controlPlane.Name, "argocd", folder)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+		a.env = append(a.env, variable+"="+path)
+	}
+	slices.Sort(a.env)
+	return nil
+}
+
+// applyBase applies what an installation has before its first process starts.
+func (a *ArgoCD) applyBase(ctx context.Context, cfg ArgoCDConfig) error {
+	crds, err := a.h.ArgoCDManifests()
+	if err != nil {
+		return err
+	}
+	config, err := a.h.tools.Files("argocd", "config")
+	if err != nil {
+		return err
+	}
+	c := a.controlPlane
+	g, gctx := errgroup.WithContext(ctx)
+	for _, crd := range crds {
+		g.Go(func() error { return c.ApplyFiles(gctx, crd) })
+	}
+	g.Go(func() error {
+		if err := c.EnsureNamespace(gctx, ArgoCDNamespace); err != nil {
+			return err
+		}
+		for _, file := range config {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			objects, err := decode(content)
+			if err != nil {
+				return fmt.Errorf("read %s: %w", file, err)
+			}
+			for _, object := range objects {
+				object.SetNamespace(ArgoCDNamespace)
+			}
+			if err := c.Apply(gctx, objects...); err != nil {
+				return err
+			}
+		}
+		return a.ensureSecret(gctx)
+	})
+	if err := g.Wait(); err != nil || !cfg.DefaultProject {
+		return err
+	}
+	return a.ensureDefaultProject(ctx)
+}
+
+// ensureSecret creates the Secret in which argocd-server keeps its signing key; the
+// other parts refuse to start without the key.
+func (a *ArgoCD) ensureSecret(ctx context.Context) error {
+	secrets := a.controlPlane.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, ArgoCDNamespace)
+	return createOnce(ctx, secrets, map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Secret",
+		"metadata": map[string]any{
+			"name":   "argocd-secret",
+			"labels": map[string]any{"app.kubernetes.io/name": "argocd-secret", "app.kubernetes.io/part-of": "argocd"},
+		},
+		"data": map[string]any{"server.secretkey": base64.StdEncoding.EncodeToString([]byte(rand.Text()))},
+	})
+}
+
+func (a *ArgoCD) ensureDefaultProject(ctx context.Context) error {
+	return createOnce(ctx, a.controlPlane.Resource(AppProjects, ArgoCDNamespace), map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1",
+		"kind":       "AppProject",
+		"metadata":   map[string]any{"name": "default"},
+		"spec": map[string]any{
+			"sourceRepos":              []any{"*"},
+			"destinations":             []any{map[string]any{"server": "*", "namespace": "*"}},
+			"clusterResourceWhitelist": []any{map[string]any{"group": "*", "kind": "*"}},
+		},
+	})
+}
+
+func (a *ArgoCD) startRepoServer(ctx context.Context) error {
+	metrics, err := a.h.Port()
+	if err != nil {
+		return err
+	}
+	path, err := a.h.tools.Path("argocd-repo-server")
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(a.RepoServerAddress)
+	a.RepoServer, err = a.h.Start(ctx, Command{
+		Name: a.name("argocd-repo-server"),
+		Path: path,
+		Args: []string{
+			"--address", "127.0.0.1", "--port", port,
+			"--metrics-address", "127.0.0.1", "--metrics-port", fmt.Sprint(metrics),
+			"--redis", a.Redis.Address,
+			"--disable-tls", "--client-ca-path", "",
+			"--parallelismlimit", "4",
+		},
+		Env:   a.env,
+		Ready: HTTPReady(fmt.Sprintf("http://127.0.0.1:%d/healthz", metrics)),
+	})
+	return err
+}
+
+func (a *ArgoCD) startController(ctx context.Context, cfg ArgoCDConfig) error {
+	metrics, err := a.h.Port()
+	if err != nil {
+		return err
+	}
+	path, err := a.h.tools.Path("argocd-application-controller")
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig", a.controlPlane.Kubeconfig,
+		"--namespace", ArgoCDNamespace,
+		"--redis", a.Redis.Address,
+		"--repo-server", a.RepoServerAddress, "--repo-server-plaintext",
+		"--metrics-port", fmt.Sprint(metrics),
+		"--status-processors", "4", "--operation-processors", "4", "--kubectl-parallelism-limit", "4",
+	}
+	args = append(args, namespaceArgs(cfg)...)
+	a.Controller, err = a.h.Start(ctx, Command{
+		Name: a.name("argocd-application-controller"),
+		Path: path,
+		Args: append(args, cfg.ControllerArgs...),
+		Env:  a.env,
+		// Its metrics server takes no address and would listen on all of them.
+		NoListen: true,
+		// So it cannot be asked; but it binds the port once its caches are filled.
+		Ready: func(context.Context) error {
+			taken, err := portTaken(metrics)
+			if err == nil && !taken {
+				err = errors.New("it still fills its caches")
+			}
+			return err
+		},
+		// It finishes its queues before it ends.
+		Grace: defaultGrace * 2,
+	})
+	return err
+}
+
+func (a *ArgoCD) startServer(ctx context.Context, cfg ArgoCDConfig) error {
+	metrics, err := a.h.Port()
+	if err != nil {
+		return err
+	}
+	path, err := a.h.tools.Path("argocd-server")
+	if err != nil {
+		return err
+	}
+	if a.ServerAddress, err = a.h.Address(); err != nil {
+		return err
+	}
+	redis := cfg.ServerRedis
+	if redis == "" {
+		redis = a.Redis.Address
+	}
+	_, port, _ := net.SplitHostPort(a.ServerAddress)
+	args := []string{
+		"--kubeconfig", a.controlPlane.Kubeconfig,
+		"--namespace", ArgoCDNamespace,
+		"--address", "127.0.0.1", "--port", port,
+		"--metrics-address", "127.0.0.1", "--metrics-port", fmt.Sprint(metrics),
+		"--redis", redis,
+		"--repo-server", a.RepoServerAddress, "--repo-server-plaintext",
+		"--insecure", // plaintext on loopback
+		"--staticassets", "",
+	}
+	args = append(args, namespaceArgs(cfg)...)
+	a.Server, err = a.h.Start(ctx, Command{
+		Name:  a.name("argocd-server"),
+		Path:  path,
+		Args:  append(args, cfg.ServerArgs...),
+		Env:   a.env,
+		Ready: HTTPReady("http://" + a.ServerAddress + "/healthz"),
+	})
+	if err != nil {
+		return err
+	}
+	a.AdminPassword, err = a.adminPassword(ctx)
+	return err
+}
+
+// adminPassword reads the password that argocd-server generates at its first start.
+func (a *ArgoCD) adminPassword(ctx context.Context) (string, error) {
+	secrets := a.controlPlane.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, ArgoCDNamespace)
+	var password []byte
+	err := Eventually(ctx, "the admin's password", func() error {
+		secret, err := secrets.Get(ctx, "argocd-initial-admin-secret", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		encoded, _, err := unstructured.NestedString(secret.Object, "data", "password")
+		if err != nil {
+			return Permanent(err)
+		}
+		password, err = base64.StdEncoding.DecodeString(encoded)
+		return err
+	})
+	return string(password), err
+}
+
+func (a *ArgoCD) startApplicationSets(ctx context.Context, cfg ArgoCDConfig) error {
+	path, err := a.h.tools.Path("argocd-applicationset-controller")
+	if err != nil {
+		return err
+	}
+	var addresses [3]string
+	for i := range addresses {
+		if addresses[i], err = a.h.Address(); err != nil {
+			return err
+		}
+	}
+	args := []string{
+		"--kubeconfig", a.controlPlane.Kubeconfig,
+		"--namespace", ArgoCDNamespace,
+		"--metrics-addr", addresses[0], "--probe-addr", addresses[1], "--webhook-addr", addresses[2],
+		"--argocd-repo-server", a.RepoServerAddress, "--repo-server-plaintext",
+		"--enable-progressive-syncs",
+	}
+	if len(cfg.ApplicationNamespaces) > 0 {
+		args = append(args, "--applicationset-namespaces", strings.Join(cfg.ApplicationNamespaces, ","))
+	}
+	a.ApplicationSets, err = a.h.Start(ctx, Command{
+		Name: a.name("argocd-applicationset-controller"),
+		Path: path,
+		Args: args,
+		Env:  a.env,
+		// It registers no health check; its metrics are served last.
+		Ready: HTTPReady("http://" + addresses[0] + "/metrics"),
+	})
+	return err
+}
+
+func namespaceArgs(cfg ArgoCDConfig) []string {
+	if len(cfg.ApplicationNamespaces) == 0 {
+		return nil
+	}
+	return []string{"--application-namespaces", strings.Join(cfg.ApplicationNamespaces, ",")}
+}
+
+// CLIConfig is the configuration file that Login writes, for argocd --config.
+func (a *ArgoCD) CLIConfig() string { return a.h.Path(a.name("argocd-cli.yaml")) }
+
+// Login logs the argocd command line in as admin.
+func (a *ArgoCD) Login(ctx context.Context) error {
+	_, err := a.CLI(ctx, "login", a.ServerAddress, "--plaintext", "--username", "admin", "--password", a.AdminPassword)
+	return err
+}
+
+// CLI runs the argocd command line, logged in by Login, and returns its standard
+// output.
+func (a *ArgoCD) CLI(ctx context.Context, args ...string) (string, error) {
+	if a.Server == nil {
+		return "", errors.New("argocd: this Argo CD has no server")
+	}
+	path, err := a.h.tools.Path("argocd")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, path, append(args, "--config", a.CLIConfig())...)
+	cmd.Env = []string{"HOME=" + a.h.Path("home"), "PATH=" + a.h.searchPath()}
+	cmd.Stdin = strings.NewReader("") // never ask
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("argocd %s: %w: %s", strings.Join(redacted(args), " "), err, strings.TrimSpace(complaint.String()))
+	}
+	return out.String(), nil
+}
+
+// redacted keeps passwords out of errors.
+func redacted(args []string) []string {
+	args = slices.Clone(args)
+	for i := 1; i < len(args); i++ {
+		if args[i-1] == "--password" {
+			args[i] = "***"
+		}
+	}
+	return args
+}

@@ -1,0 +1,347 @@
+//go:build linux
+
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ControlPlaneConfig says what a control plane consists of.
+type ControlPlaneConfig struct {
+	// Name is unique in the harness and a valid file name. Required.
+	Name string
+	// Etcd is shared with other control planes. Nil starts one for this one alone.
+	Etcd *Etcd
+	// Workloads adds what turns a Deployment into ready pods: controllers, scheduler,
+	// kwok and one node. Without it the control plane stores objects, and only
+	// namespaces and owned objects are cleaned up if Controllers says so.
+	Workloads bool
+	// Controllers are those of kube-controller-manager to run, by their names. Nil
+	// means none, or with Workloads WorkloadControllers.
+	Controllers []string
+	// Manifests are files applied once the API server is ready, custom resource
+	// definitions first. They may hold several YAML documents.
+	Manifests []string
+	// ServerArgs are added to those of kube-apiserver; the last of equal flags wins.
+	ServerArgs []string
+}
+
+// WorkloadControllers returns the controllers that a cluster with workloads needs.
+func WorkloadControllers() []string {
+	return []string{
+		"deployment-controller", "replicaset-controller", "statefulset-controller", "job-controller",
+		"endpointslice-controller", "garbage-collector-controller", "namespace-controller", "serviceaccount-controller",
+	}
+}
+
+// ControlPlane is a Kubernetes API server with what belongs to it. Methods may be
+// called concurrently.
+type ControlPlane struct {
+	Name string
+	// URL of the API server. It stays the same across restarts, like all data.
+	URL string
+	// Kubeconfig is a file with the rights of system:masters.
+	Kubeconfig string
+	// Etcd is the one given, or its own.
+	Etcd *Etcd
+	// Server is the kube-apiserver. Stop it and start it again to see how clients
+	// cope.
+	Server *Process
+	// ControllerManager, Scheduler and Kwok are nil where not asked for.
+	ControllerManager, Scheduler, Kwok *Process
+
+	h       *Harness
+	rest    *rest.Config
+	applier *applier
+}
+
+// etcdPrefix keeps control planes in one etcd apart.
+func (c *ControlPlane) etcdPrefix() string { return "/" + c.Name }
+
+// StartControlPlane starts a control plane and returns when its API server is ready,
+// its manifests are applied and its node, if any, is Ready.
+func (h *Harness) StartControlPlane(ctx context.Context, cfg ControlPlaneConfig) (*ControlPlane, error) {
+	if cfg.Name == "" {
+		return nil, errors.New("start control plane: a name is required")
+	}
+	c := &ControlPlane{Name: cfg.Name, Etcd: cfg.Etcd, h: h}
+	if err := c.startAll(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("control plane %s: %w", cfg.Name, err)
+	}
+	return c, nil
+}
+
+func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) error {
+	if c.Etcd == nil {
+		var err error
+		if c.Etcd, err = c.h.StartEtcd(ctx, c.Name+"-etcd"); err != nil {
+			return err
+		}
+	}
+	files, err := writeServingFiles(c.h.Path(c.Name, "pki"))
+	if err != nil {
+		return err
+	}
+	address, err := c.h.Address()
+	if err != nil {
+		return err
+	}
+	c.URL = "https://" + address
+	token, err := c.writeKubeconfig(files)
+	if err != nil {
+		return err
+	}
+	if err := c.startServer(ctx, files, token, cfg.ServerArgs); err != nil {
+		return err
+	}
+	if c.applier, err = newApplier(c.rest); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.ApplyFiles(ctx, cfg.Manifests...) })
+	controllers := cfg.Controllers
+	if controllers == nil && cfg.Workloads {
+		controllers = WorkloadControllers()
+	}
+	if len(controllers) > 0 {
+		g.Go(func() (err error) {
+			c.ControllerManager, err = c.startControllerManager(ctx, files, controllers)
+			return err
+		})
+	}
+	if cfg.Workloads {
+		g.Go(func() (err error) {
+			c.Scheduler, err = c.startScheduler(ctx, files)
+			return err
+		})
+		g.Go(func() (err error) {
+			c.Kwok, err = c.startKwok(ctx)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// writeKubeconfig also sets c.rest and returns the admin's token.
+func (c *ControlPlane) writeKubeconfig(files servingFiles) (token string, err error) {
+	ca, err := os.ReadFile(files.ca)
+	if err != nil {
+		return "", err
+	}
+	token = rand.Text()
+	config := clientcmdapi.NewConfig()
+	config.Clusters[c.Name] = &clientcmdapi.Cluster{Server: c.URL, CertificateAuthorityData: ca}
+	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[c.Name] = &clientcmdapi.Context{Cluster: c.Name, AuthInfo: "admin"}
+	config.CurrentContext = c.Name
+	c.Kubeconfig = c.h.Path(c.Name + ".kubeconfig")
+	if err := clientcmd.WriteToFile(*config, c.Kubeconfig); err != nil {
+		return "", err
+	}
+	c.rest, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	c.rest.QPS, c.rest.Burst = 500, 1000 // a test is its only client
+	return token, nil
+}
+
+// REST returns a client configuration with the rights of system:masters, which the
+// caller may change.
+func (c *ControlPlane) REST() *rest.Config { return rest.CopyConfig(c.rest) }
+
+func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, token string, extra []string) error {
+	path, err := c.h.tools.Path("kube-apiserver")
+	if err != nil {
+		return err
+	}
+	tokens := c.h.Path(c.Name, "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
+		return err
+	}
+	ready, err := c.readyz(files)
+	if err != nil {
+		return err
+	}
+	host, port, _ := strings.Cut(strings.TrimPrefix(c.URL, "https://"), ":")
+	args := []string{
+		"--etcd-servers=" + c.Etcd.URL,
+		"--etcd-prefix=" + c.etcdPrefix(),
+		"--bind-address=" + host,
+		"--secure-port=" + port,
+		"--tls-cert-file=" + files.cert,
+		"--tls-private-key-file=" + files.key,
+		"--service-account-key-file=" + files.serviceAccount,
+		"--service-account-signing-key-file=" + files.serviceAccount,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--token-auth-file=" + tokens,
+		"--authorization-mode=RBAC",
+		"--allow-privileged=true",
+		// Nothing connects by the address in Service kubernetes; without these two the
+		// server looks for a routable address of the machine and publishes it.
+		"--advertise-address=192.0.2.1", // TEST-NET-1, RFC 5737
+		"--endpoint-reconciler-type=none",
+		// It taints new nodes until a node lifecycle controller finds them ready. kwok's
+		// always are.
+		"--disable-admission-plugins=TaintNodesByCondition",
+		// Lean: no queues per priority, no profiles.
+		"--enable-priority-and-fairness=false",
+		"--profiling=false",
+		"--event-ttl=30m",
+	}
+	c.Server, err = c.h.Start(ctx, Command{
+		Name:  c.Name + "-kube-apiserver",
+		Path:  path,
+		Args:  append(args, extra...),
+		Env:   []string{"GOGC=50", "GOMEMLIMIT=220MiB"},
+		Ready: ready,
+	})
+	return err
+}
+
+// readyz asks the API server, as nobody: the path is open to all.
+func (c *ControlPlane) readyz(files servingFiles) (func(context.Context) error, error) {
+	config, err := clientTLS(files)
+	if err != nil {
+		return nil, err
+	}
+	return httpsReady(config, c.URL+"/readyz"), nil
+}
+
+func clientTLS(files servingFiles) (*tls.Config, error) {
+	ca, err := os.ReadFile(files.ca)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("no certificate in %s", files.ca)
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+}
+
+func (c *ControlPlane) startControllerManager(ctx context.Context, files servingFiles, controllers []string) (*Process, error) {
+	return c.startComponent(ctx, "kube-controller-manager", files,
+		"--controllers="+strings.Join(controllers, ","),
+		"--service-account-private-key-file="+files.serviceAccount,
+		"--root-ca-file="+files.ca,
+		"--concurrent-gc-syncs=2",
+		"--kube-api-qps=200", "--kube-api-burst=400",
+	)
+}
+
+func (c *ControlPlane) startScheduler(ctx context.Context, files servingFiles) (*Process, error) {
+	return c.startComponent(ctx, "kube-scheduler", files,
+		"--kube-api-qps=200", "--kube-api-burst=400",
+	)
+}
+
+func (c *ControlPlane) startComponent(ctx context.Context, program string, files servingFiles, args ...string) (*Process, error) {
+	path, err := c.h.tools.Path(program)
+	if err != nil {
+		return nil, err
+	}
+	port, err := c.h.Port()
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientTLS(files)
+	if err != nil {
+		return nil, err
+	}
+	return c.h.Start(ctx, Command{
+		Name: c.Name + "-" + program,
+		Path: path,
+		Args: append([]string{
+			"--kubeconfig=" + c.Kubeconfig,
+			"--bind-address=127.0.0.1",
+			fmt.Sprintf("--secure-port=%d", port),
+			"--tls-cert-file=" + files.cert,
+			"--tls-private-key-file=" + files.key,
+			"--leader-elect=false",
+			"--profiling=false",
+		}, args...),
+		Env:   []string{"GOGC=50"},
+		Ready: httpsReady(config, fmt.Sprintf("https://127.0.0.1:%d/healthz", port)),
+	})
+}
+
+// startKwok gives the control plane a node, whose kubelet kwok plays.
+func (c *ControlPlane) startKwok(ctx context.Context) (*Process, error) {
+	path, err := c.h.tools.Path("kwok")
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(c.rest)
+	if err != nil {
+		return nil, err
+	}
+	const node = "node-1"
+	if err := c.Apply(ctx, nodeObject(node)); err != nil {
+		return nil, err
+	}
+	args := []string{
+		"--kubeconfig=" + c.Kubeconfig,
+		"--manage-all-nodes=true",
+		"--node-ip=127.0.0.1",
+		"--node-lease-duration-seconds=0", // no controller here evicts from silent nodes
+	}
+	stages, err := c.h.tools.Files("kwok", "stages")
+	if err != nil {
+		return nil, err
+	}
+	for _, stage := range stages {
+		args = append(args, "--config="+stage)
+	}
+	return c.h.Start(ctx, Command{
+		Name: c.Name + "-kwok",
+		Path: path,
+		Args: args,
+		Env:  []string{"GOGC=50"},
+		Ready: func(ctx context.Context) error {
+			n, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for _, condition := range n.Status.Conditions {
+				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("node %s is not ready", node)
+		},
+	})
+}
+
+func nodeObject(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Node",
+		"metadata": map[string]any{
+			"name": name,
+			"labels": map[string]any{
+				"kubernetes.io/hostname": name,
+				"kubernetes.io/os":       "linux",
+				"type":                   "kwok",
+			},
+		},
+	}}
+}

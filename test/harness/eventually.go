@@ -1,0 +1,59 @@
+//go:build linux
+
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// pollInterval is between two looks at a condition. Every condition is cheap.
+	pollInterval = 50 * time.Millisecond
+	// defaultWait bounds waiting where the context has no deadline.
+	defaultWait = 2 * time.Minute
+)
+
+// Eventually calls check until it returns nil. When ctx ends first (after two
+// minutes if it has no deadline) the error says what was waited for and wraps the
+// last error of check. check gets ctx by closure and should respect it.
+func Eventually(ctx context.Context, what string, check func() error) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultWait)
+		defer cancel()
+	}
+	begin := time.Now()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	var last error
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		// A check cut short by ctx says less than the one before.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		var p permanentError
+		if errors.As(err, &p) {
+			return fmt.Errorf("wait for %s: %w", what, p.err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s, %s: %w: %w", what, time.Since(begin).Round(time.Millisecond), context.Cause(ctx), last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Permanent wraps an error after which Eventually gives up at once.
+func Permanent(err error) error { return permanentError{err} }
+
+type permanentError struct{ err error }
+
+func (p permanentError) Error() string { return p.err.Error() }
+func (p permanentError) Unwrap() error { return p.err }

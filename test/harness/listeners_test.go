@@ -1,0 +1,88 @@
+//go:build linux
+
+package harness
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseSocketTable(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1001 1 0 100 0 0 10 0
+   1: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1002 1 0 100 0 0 10 0
+   2: 0100007F:1F90 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 1003 1 0 100 0 0 10 0
+   3: 00000000000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1004 1 0
+   4: 0000000000000000FFFF00000100007F:01BB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1005 1 0
+`
+	got := make(map[string]netip.AddrPort)
+	if err := parseSocketTable(strings.NewReader(table), got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]netip.AddrPort{
+		"1001": netip.MustParseAddrPort("127.0.0.1:8080"),
+		"1002": netip.MustParseAddrPort("0.0.0.0:22"),
+		"1004": netip.MustParseAddrPort("[::1]:443"),
+		"1005": netip.MustParseAddrPort("[::ffff:127.0.0.1]:443"),
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		t.Errorf("parseSocketTable() (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseSocketTableRefusesNonsense(t *testing.T) {
+	for _, address := range []string{"", "0100007F", "0100007F:XYZ", "01:0016", "0100007G:0016"} {
+		if got, err := parseSocketAddress(address); err == nil {
+			t.Errorf("parseSocketAddress(%q) = %v", address, got)
+		}
+	}
+}
+
+func TestCheckLoopback(t *testing.T) {
+	for address, reachable := range map[string]bool{
+		"127.0.0.1:1":          false,
+		"127.8.8.8:1":          false,
+		"[::1]:1":              false,
+		"[::ffff:127.0.0.1]:1": false,
+		"0.0.0.0:1":            true,
+		"[::]:1":               true,
+		"192.168.1.1:1":        true,
+	} {
+		err := checkLoopback([]Listener{{Process: "p", Address: netip.MustParseAddrPort(address)}})
+		if (err != nil) != reachable {
+			t.Errorf("checkLoopback(%s) = %v", address, err)
+		}
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	// Bound and not listening counts, with SO_REUSEADDR as Go's net package sets it.
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := bound.(*syscall.SockaddrInet4).Port
+	if taken, err := portTaken(port); err != nil || !taken {
+		t.Errorf("portTaken() of a bound port = %v, %v", taken, err)
+	}
+	if err := syscall.Close(fd); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := portTaken(port); err != nil || taken {
+		t.Errorf("portTaken() of a port set free = %v, %v", taken, err)
+	}
+}

@@ -1,0 +1,226 @@
+//go:build linux
+
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrRunning is wrapped by New when another harness that is alive uses the folder.
+var ErrRunning = errors.New("in use")
+
+const (
+	pidDir    = "pids"
+	ownerFile = "owner.json"
+)
+
+// processIdentity names one process for ever: a pid alone is soon another process's.
+type processIdentity struct {
+	PID int `json:"pid"`
+	// Start is the time of the process's start in clock ticks since boot, field 22
+	// of /proc/PID/stat (proc(5)).
+	Start uint64 `json:"start"`
+	// Boot tells boots of the machine apart.
+	Boot string `json:"boot"`
+	Name string `json:"name"`
+}
+
+// identify reads the identity of a running process.
+func identify(pid int, name string) (processIdentity, error) {
+	start, state, err := statOf(pid)
+	if err != nil {
+		return processIdentity{}, err
+	}
+	if state == "Z" || state == "X" {
+		return processIdentity{}, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return processIdentity{}, err
+	}
+	return processIdentity{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot)), Name: name}, nil
+}
+
+// statOf returns start time and state. The name in /proc/PID/stat may hold spaces
+// and parentheses, so fields count from the last closing one.
+func statOf(pid int) (start uint64, state string, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, "", err
+	}
+	end := bytes.LastIndexByte(stat, ')')
+	fields := strings.Fields(string(stat[end+1:]))
+	const stateField, startField = 3 - 3, 22 - 3 // the first field after the name is number 3
+	if end < 0 || len(fields) <= startField {
+		return 0, "", fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
+	}
+	start, err = strconv.ParseUint(fields[startField], 10, 64)
+	return start, fields[stateField], err
+}
+
+// find returns a handle of the very process id names, or os.ErrProcessDone. The
+// handle is a pidfd, opened before the identity is compared, so that it stays right
+// when the process ends and its pid is given away.
+func (id processIdentity) find() (*os.Process, error) {
+	handle, err := os.FindProcess(id.PID)
+	if err != nil {
+		return nil, err
+	}
+	now, err := identify(id.PID, id.Name)
+	if err != nil || now != id {
+		_ = handle.Release() // not ours, nothing to lose
+		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			err = os.ErrProcessDone
+		}
+		return nil, err
+	}
+	return handle, nil
+}
+
+// writeIdentity replaces path in one step.
+func writeIdentity(path string, id processIdentity) error {
+	content, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	unfinished := path + ".unfinished"
+	if err := os.WriteFile(unfinished, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, path)
+}
+
+func readIdentity(path string) (processIdentity, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return processIdentity{}, err
+	}
+	var id processIdentity
+	if err := json.Unmarshal(content, &id); err != nil {
+		return processIdentity{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return id, nil
+}
+
+// claim makes this program the owner of the work folder, under a file lock so that
+// of two that start at once one fails.
+func claim(dir string) error {
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }() // unlocks; nothing was written
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	owner, err := Owner(dir)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
+	}
+	self, err := identify(os.Getpid(), filepath.Base(os.Args[0]))
+	if err != nil {
+		return err
+	}
+	return writeIdentity(filepath.Join(dir, ownerFile), self)
+}
+
+func unclaim(dir string) error {
+	err := os.Remove(filepath.Join(dir, ownerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Owner returns the running program whose harness uses the work folder, nil if there
+// is none.
+func Owner(dir string) (*os.Process, error) {
+	id, err := readIdentity(filepath.Join(dir, ownerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	owner, err := id.find()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil, nil
+	}
+	return owner, err
+}
+
+// CleanUp kills the processes that a program left which died while it used the work
+// folder. It leaves a living program's alone, and fails with ErrRunning then. Pids
+// that now belong to other processes are not touched.
+func CleanUp(dir string) error {
+	owner, err := Owner(dir)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
+	}
+	if err := killRecorded(dir); err != nil {
+		return err
+	}
+	return unclaim(dir)
+}
+
+// killRecorded kills every recorded process that is still itself, and waits until
+// it is gone.
+func killRecorded(dir string) error {
+	records, err := filepath.Glob(filepath.Join(dir, pidDir, "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		id, err := readIdentity(record)
+		if err != nil {
+			return err
+		}
+		if err := killIdentity(id); err != nil {
+			return fmt.Errorf("kill %s, process %d: %w", id.Name, id.PID, err)
+		}
+		if err := os.Remove(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func killIdentity(id processIdentity) error {
+	handle, err := id.find()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = handle.Release() }() // a handle of another's child has nothing to report
+	if err := handle.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	// It is not our child, so it cannot be waited for; the kernel ends it soon.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return Eventually(ctx, "its end", func() error {
+		if now, err := identify(id.PID, id.Name); err != nil || now != id {
+			return nil
+		}
+		return errors.New("it still runs after SIGKILL")
+	})
+}

@@ -1,0 +1,126 @@
+//go:build unix
+
+// Command tools builds the pinned servers and developer tools that are missing.
+//
+//	go run ./test/tools             every server the tests and the demo run
+//	go run ./test/tools developer   linter and generators
+//	go run ./test/tools etcd buf    named tools
+//	go run ./test/tools -list       where everything is; builds nothing
+//
+// What to build is the table of package toolset. It may be interrupted at any time
+// and continues where it was; two may run at once. Only the standard library is
+// used, so that it starts within a second on a fresh machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/argomesh/argomesh/test/tools/toolset"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "tools:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("tools", flag.ContinueOnError)
+	list := flags.Bool("list", false, "print where everything is and build nothing")
+	flags.Usage = func() {
+		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list] [servers|developer|all|NAME...]\n")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	set, err := toolset.Open()
+	if err != nil {
+		return err
+	}
+	tools, err := choose(set.Tools(), flags.Args())
+	if err != nil {
+		return err
+	}
+	if *list {
+		printPlaces(set, tools)
+		return nil
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
+	progress := &progress{start: time.Now(), out: os.Stdout}
+	if err := installPrerequisites(ctx, progress, tools); err != nil {
+		return err
+	}
+	for _, tool := range tools {
+		b := builder{set: set, tool: tool, progress: progress}
+		if err := b.build(ctx); err != nil {
+			if ctx.Err() != nil {
+				return errors.New("interrupted; run again to continue")
+			}
+			return err
+		}
+	}
+	printPlaces(set, tools)
+	return nil
+}
+
+// choose returns the tools named by args, which may be groups, in build order.
+// No names means the servers.
+func choose(tools []toolset.Tool, args []string) ([]toolset.Tool, error) {
+	if len(args) == 0 {
+		args = []string{string(toolset.Servers)}
+	}
+	for _, arg := range args {
+		if !slices.ContainsFunc(tools, func(t toolset.Tool) bool { return named(t, arg) }) {
+			var names []string
+			for _, t := range tools {
+				names = append(names, t.Name)
+			}
+			return nil, fmt.Errorf("no tool or group is named %q; there are servers, developer, all, %s", arg, strings.Join(names, ", "))
+		}
+	}
+	return slices.DeleteFunc(tools, func(t toolset.Tool) bool {
+		return !slices.ContainsFunc(args, func(arg string) bool { return named(t, arg) })
+	}), nil
+}
+
+// named reports whether arg means t: its name, its group, one of its programs, or all.
+func named(t toolset.Tool, arg string) bool {
+	return arg == t.Name || arg == string(t.Group) || arg == "all" || slices.Contains(t.Names(), arg)
+}
+
+func printPlaces(set *toolset.Set, tools []toolset.Tool) {
+	fmt.Printf("%-34s %s\n", "PROGRAM", "PLACE")
+	row := func(name string) {
+		path, err := set.Path(name)
+		if err != nil {
+			path = err.Error()
+		}
+		fmt.Printf("%-34s %s\n", name, path)
+	}
+	for _, tool := range tools {
+		for _, name := range tool.Names() {
+			row(name)
+		}
+	}
+	for name := range needs(tools) {
+		if _, ok := toolset.Distribution()[name]; ok {
+			row(name)
+		}
+	}
+}

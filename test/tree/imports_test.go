@@ -1,0 +1,247 @@
+package tree
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// anything is the row of packages that compose all others.
+const anything = "everything"
+
+// mayImport is the import table: for each package of ours, which others of ours it
+// may import. A pattern ends in /... and then means the folder and all below it; the
+// longest pattern that matches a package is its row. Imports point down and never
+// sideways:
+//
+//	cmd → stream/server stream/client stream/tunnel  backends/*  proxies/*  mesh/*  fleet  identity/workload
+//	    → stream/link  backends  mesh  → stream → identity (libraries only)
+//
+// Imports of tests are free: they may set up what a package is used with.
+var mayImport = map[string][]string{
+	"api/v1alpha1": nil,
+
+	"cmd/...":          {anything},
+	"cmd/internal/...": {"cmd/internal/..."},
+
+	"identity":             nil,
+	"identity/workload":    {"identity"},
+	"identity/header":      {"identity"},
+	"identity/devworkload": {"identity"},
+	"fleet":                {"api/v1alpha1", "identity"},
+	"fleet/controller":     {"api/v1alpha1", "identity", "fleet"},
+	"stream":               {"identity", "stream/streampb"}, // the wire mapping is stream's
+	"stream/streampb":      nil,
+	"stream/link":          {"stream"},
+	"stream/server":        {"identity", "stream", "stream/link", "stream/streampb"},
+	"stream/client":        {"identity", "stream", "stream/link", "stream/streampb"},
+	"stream/tunnel":        {"identity", "stream", "stream/streampb"},
+	"backends":             {"identity", "stream"},
+	"backends/backendtest": {"backends", "identity", "stream"},
+	"backends/kube":        {"backends", "identity", "stream"},
+	"backends/memory":      {"backends", "identity", "stream"},
+	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
+	"proxies/resource":     {"identity", "stream"},
+	"proxies/redis":        {"identity", "stream"},
+	"mesh":                 {"identity"},
+	"mesh/istio":           {"identity", "mesh"},
+	"mesh/spire":           {"identity", "mesh"},
+	"mesh/xds":             {"identity", "mesh"},
+	"test/...":             {anything},
+	"test/tools":           {"test/tools/toolset"}, // compiles in a second on a fresh machine
+	"test/tools/toolset":   nil,
+	"test/tools/...":       nil,
+}
+
+// planned are rows whose package is the work of an open issue. The first file of
+// the package takes it off this list.
+var planned = []string{
+	"identity/header",
+	"mesh", "mesh/istio", "mesh/spire", "mesh/xds",
+	"proxies/redis", "proxies/resource",
+	"stream/tunnel",
+}
+
+// row returns the imports the table allows pkg, and whether it has a row.
+func row(pkg string) (allowed []string, ok bool) {
+	if allowed, ok = mayImport[pkg]; ok {
+		return allowed, true
+	}
+	for dir := pkg; dir != "."; dir = path.Dir(dir) {
+		if allowed, ok = mayImport[dir+"/..."]; ok {
+			return allowed, true
+		}
+	}
+	return nil, false
+}
+
+func TestImportTable(t *testing.T) {
+	for _, p := range packages(t) {
+		allowed, ok := row(p.rel())
+		if !ok {
+			t.Errorf("%s is not in the table of conventions, section 1: give it a row there and in mayImport", p.rel())
+			continue
+		}
+		for _, imported := range p.Imports {
+			ours, ok := strings.CutPrefix(imported, module+"/")
+			if ok && !permits(allowed, ours) {
+				t.Errorf("%s imports %s, which the table does not allow (it may import %s): imports point down and never sideways; "+
+					"move what is shared to a package below both, or declare a small interface where it is used",
+					p.rel(), ours, orNothing(allowed))
+			}
+		}
+	}
+}
+
+// A row without a package guards nothing: a rename would switch its rule off.
+func TestImportTableIsOfThisTree(t *testing.T) {
+	existing := byName(t)
+	for name := range mayImport {
+		if strings.HasSuffix(name, "/...") {
+			continue
+		}
+		_, exists := existing[name]
+		switch isPlanned := slices.Contains(planned, name); {
+		case exists && isPlanned:
+			t.Errorf("%s exists now: take it off the list planned", name)
+		case !exists && !isPlanned:
+			t.Errorf("the table has a row for %s, which does not exist: mend the table", name)
+		}
+	}
+}
+
+// The table itself must not allow a way round: what a package may import must not,
+// over any number of steps, be able to import the package.
+func TestImportTableHasNoCycle(t *testing.T) {
+	var visit func(pkg string, path []string)
+	visit = func(pkg string, path []string) {
+		if slices.Contains(path, pkg) {
+			t.Errorf("the table allows a cycle: %s", strings.Join(append(path, pkg), " → "))
+			return
+		}
+		for _, next := range mayImport[pkg] {
+			if _, isRow := mayImport[next]; isRow && next != pkg {
+				visit(next, append(slices.Clone(path), pkg))
+			}
+		}
+	}
+	for pkg := range mayImport {
+		visit(pkg, nil)
+	}
+}
+
+func TestRow(t *testing.T) {
+	for pkg, want := range map[string]struct {
+		allowed []string
+		ok      bool
+	}{
+		"identity":           {nil, true},
+		"identity/elsewhere": {nil, false},
+		"cmd/agent":          {[]string{anything}, true},
+		"cmd/internal/admin": {[]string{"cmd/internal/..."}, true},
+		"test/tools/new":     {nil, true},
+		"utilities":          {nil, false},
+	} {
+		if allowed, ok := row(pkg); ok != want.ok || !slices.Equal(allowed, want.allowed) {
+			t.Errorf("row(%q) = %v, %v, want %v, %v", pkg, allowed, ok, want.allowed, want.ok)
+		}
+	}
+}
+
+// permits reports whether one of the patterns of a row names pkg.
+func permits(allowed []string, pkg string) bool {
+	return slices.ContainsFunc(allowed, func(pattern string) bool {
+		if pattern == anything {
+			return true
+		}
+		if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+			return strings.HasPrefix(pkg+"/", dir+"/")
+		}
+		return pkg == pattern
+	})
+}
+
+func orNothing(allowed []string) string {
+	if len(allowed) == 0 {
+		return "nothing of ours"
+	}
+	return strings.Join(allowed, ", ")
+}
+
+// never lists packages that must not be part of a build of others, over any
+// number of steps.
+var never = []struct {
+	of   []string // packages of ours
+	deps []string // import paths; those below them count too
+	why  string
+}{
+	{
+		of:   []string{"identity"},
+		deps: []string{"google.golang.org/grpc", "k8s.io/client-go", "github.com/rs/zerolog", "net/http", "os/exec"},
+		why:  "identity does no I/O: it maps names, and everything else is built on it",
+	},
+	{
+		of:   []string{"stream", "stream/link", "backends", "mesh"},
+		deps: []string{"k8s.io/client-go", "github.com/rs/zerolog", "github.com/prometheus/client_golang"},
+		why:  "domain types know no store, logger or metrics",
+	},
+	{
+		of:   []string{"cmd/principal", "cmd/agent"},
+		deps: []string{module + "/identity/devworkload"},
+		why:  "devworkload issues identities to whoever asks, so it is never linked into the principal or the agent",
+	},
+	{
+		of:   []string{"cmd/principal", "cmd/agent", "cmd/agentctl"},
+		deps: []string{"github.com/argoproj/argo-cd", "github.com/argoproj/gitops-engine", "github.com/argoproj/argo-cd/gitops-engine"},
+		why:  "argo-cd's types cost 80 MB of memory and carry only the fields they know: binaries read small views of unstructured objects",
+	},
+	{
+		of:   []string{"cmd/principal", "cmd/agent", "cmd/agentctl"},
+		deps: []string{"testing", "github.com/google/go-cmp", module + "/test", module + "/backends/backendtest"},
+		why:  "what serves tests is not shipped",
+	},
+	{
+		of:   []string{"test/tools"},
+		deps: []string{"k8s.io", "google.golang.org", "github.com/rs"},
+		why:  "the program that builds everything compiles on a fresh machine in a second",
+	},
+}
+
+func TestNeverLinked(t *testing.T) {
+	existing := byName(t)
+	for _, rule := range never {
+		for _, of := range rule.of {
+			if _, exists := existing[of]; !exists {
+				if !slices.Contains(planned, of) {
+					t.Errorf("the rule about %s has lost its package: mend the rule", of)
+				}
+				continue
+			}
+			for _, dep := range goList(t, "-deps", "./"+of) {
+				for _, forbidden := range rule.deps {
+					if dep.ImportPath == forbidden || strings.HasPrefix(dep.ImportPath, forbidden+"/") {
+						t.Errorf("%s is linked with %s: %s", of, dep.ImportPath, rule.why)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Direct imports that do input or output, in packages that decide and do not act.
+// (Standard packages such as crypto/x509 link net for its types, so the closure
+// says nothing here.)
+func TestPureCore(t *testing.T) {
+	forbidden := []string{"net", "net/http", "os", "os/exec", "os/signal", "io/ioutil", "syscall", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2"}
+	pure := []string{"identity", "stream", "stream/link", "fleet", "mesh", "mesh/istio", "mesh/spire"}
+	existing := byName(t)
+	for _, name := range pure {
+		p := existing[name] // without imports while it is planned; TestImportTableIsOfThisTree knows
+		for _, imported := range p.Imports {
+			if slices.Contains(forbidden, imported) {
+				t.Errorf("%s imports %s: it decides in pure code, and acts through what it is given (conventions, section 4)", name, imported)
+			}
+		}
+	}
+}
