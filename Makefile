@@ -117,7 +117,8 @@ bench: ## every benchmark
 .PHONY: demo
 demo: build ## hub, two spokes and Argo CD on this machine, until Ctrl-C or demo-down
 	@go run ./test/tools
-	@go run ./test/demo
+	@go build -o bin/demo ./test/demo
+	@bin/demo
 
 .PHONY: demo-down
 demo-down: ## stop a running demo

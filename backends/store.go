@@ -30,7 +30,8 @@ type Preconditions struct {
 // Store is the Kubernetes API of one side, with a cache in front of its reads.
 //
 // The cache follows the API server: Get and List may be behind it, never ahead,
-// and never go back once they showed a resourceVersion of an object. Writes go
+// and never go back once they showed a resourceVersion of an object, unless the
+// API server itself proves to have gone back, as after a restore. Writes go
 // to the API server, return its reply, and do not wait for the cache. All
 // methods may be called concurrently.
 //

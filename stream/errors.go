@@ -27,13 +27,13 @@ var (
 type RefusalKind string
 
 const (
-	// RefusalInvalid: the content cannot be stored on this side.
+	// RefusalInvalid says that the content cannot be stored on this side.
 	RefusalInvalid RefusalKind = "invalid"
-	// RefusalNotOwned: an object that is not this link's is in the way.
+	// RefusalNotOwned says that an object that is not this link's is in the way.
 	RefusalNotOwned RefusalKind = "not-owned"
-	// RefusalUnavailable: the sink's API server did not answer as it should.
+	// RefusalUnavailable says that the sink's API server did not answer as it should.
 	RefusalUnavailable RefusalKind = "unavailable"
-	// RefusalUnknown: a kind of a peer newer than we are.
+	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
 

@@ -143,18 +143,20 @@ func parseCloudEvent(ce *cepb.CloudEvent) (Event, error) {
 	if e.Verb == Delete {
 		return e, nil
 	}
-	e.Version.SourceUID = attributes["sourceuid"].GetCeString()
-	hash := attributes["contenthash"].GetCeBytes()
-	if len(hash) != len(e.Version.Hash) || e.Version.SourceUID == "" || len(e.Version.SourceUID) > maxUIDBytes {
-		return Event{}, fmt.Errorf("event without a version: %w", ErrProtocol)
+	version, err := parseVersion(attributes["sourceuid"].GetCeString(), attributes["contenthash"].GetCeBytes())
+	if err != nil {
+		return Event{}, fmt.Errorf("event: %w", err)
 	}
-	e.Version.Hash = Hash(hash)
+	e.Version = version
 	revision, err := strconv.ParseUint(attributes["revision"].GetCeString(), 10, 64)
 	if err != nil {
 		return Event{}, fmt.Errorf("event revision: %w", ErrProtocol)
 	}
 	e.Revision = revision
 	e.Data = ce.GetBinaryData()
+	if len(e.Data) == 0 {
+		return Event{}, fmt.Errorf("event without data: %w", ErrProtocol)
+	}
 	if HashOf(e.Data) != e.Version.Hash {
 		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ErrProtocol)
 	}

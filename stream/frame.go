@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/argomesh/argomesh/stream/streampb"
 )
@@ -16,8 +17,8 @@ func FrameOf(m Message) *streampb.Frame {
 		return &streampb.Frame{Body: &streampb.Frame_Heartbeat{Heartbeat: &streampb.Heartbeat{Digests: digestsOf(m.Digests)}}}
 	case Buckets:
 		sums := make([]byte, 0, BucketCount*len(Sum{}))
-		for _, sum := range m.Sums {
-			sums = append(sums, sum[:]...)
+		for i := range m.Sums {
+			sums = append(sums, m.Sums[i][:]...)
 		}
 		return &streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{
 			Collection: collectionOf(m.Collection), Sums: sums,
@@ -56,10 +57,16 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 	switch body := f.GetBody().(type) {
 	case *streampb.Frame_Digests:
 		digests, err := parseDigests(body.Digests.GetDigests())
-		return Digests{Digests: digests}, err
+		if err != nil {
+			return nil, err
+		}
+		return Digests{Digests: digests}, nil
 	case *streampb.Frame_Heartbeat:
 		digests, err := parseDigests(body.Heartbeat.GetDigests())
-		return Heartbeat{Digests: digests}, err
+		if err != nil {
+			return nil, err
+		}
+		return Heartbeat{Digests: digests}, nil
 	case *streampb.Frame_Buckets:
 		return parseBuckets(body.Buckets)
 	case *streampb.Frame_Inventory:
@@ -150,7 +157,7 @@ func parseInventory(pb *streampb.Inventory) (Message, error) {
 		if err := checkName(e.GetNamespace(), e.GetName()); err != nil {
 			return nil, err
 		}
-		v, err := parseVersion(e.GetVersion())
+		v, err := parseVersion(e.GetVersion().GetSourceUid(), e.GetVersion().GetHash())
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +193,7 @@ func parseResult(pb *streampb.Result) (Result, error) {
 	}
 	r := Result{Key: EntryKey{Collection: c, Namespace: pb.GetNamespace(), Name: pb.GetName()}, Event: pb.GetEvent()}
 	if pb.GetHeld() != nil {
-		if r.Held, err = parseVersion(pb.GetHeld()); err != nil {
+		if r.Held, err = parseVersion(pb.GetHeld().GetSourceUid(), pb.GetHeld().GetHash()); err != nil {
 			return Result{}, err
 		}
 	}
@@ -199,7 +206,7 @@ func parseResult(pb *streampb.Result) (Result, error) {
 // clip makes s one printable line of at most maxMessageBytes of UTF-8.
 func clip(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
@@ -214,11 +221,12 @@ func versionOf(v Version) *streampb.Version {
 	return &streampb.Version{SourceUid: v.SourceUID, Hash: v.Hash[:]}
 }
 
-func parseVersion(pb *streampb.Version) (Version, error) {
-	if len(pb.GetHash()) != len(Hash{}) || len(pb.GetSourceUid()) > maxUIDBytes {
-		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(pb.GetSourceUid()), len(pb.GetHash()), ErrProtocol)
+// parseVersion takes no absent version: there is none to be listed or held.
+func parseVersion(uid string, hash []byte) (Version, error) {
+	if !ValidUID(uid) || len(hash) != len(Hash{}) {
+		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ErrProtocol)
 	}
-	return Version{SourceUID: pb.GetSourceUid(), Hash: Hash(pb.GetHash())}, nil
+	return Version{SourceUID: uid, Hash: Hash(hash)}, nil
 }
 
 func collectionOf(c Collection) streampb.Collection {

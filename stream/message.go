@@ -86,11 +86,11 @@ type Goodbye struct{ Reason GoodbyeReason }
 type GoodbyeReason string
 
 const (
-	// GoodbyeDrain: the process stops; connect again.
+	// GoodbyeDrain says that the process stops; connect again.
 	GoodbyeDrain GoodbyeReason = "drain"
-	// GoodbyeSuperseded: a newer connection of the same agent took over.
+	// GoodbyeSuperseded says that a newer connection of the same agent took over.
 	GoodbyeSuperseded GoodbyeReason = "superseded"
-	// GoodbyeRevoked: the registry no longer admits the agent.
+	// GoodbyeRevoked says that the registry no longer admits the agent.
 	GoodbyeRevoked GoodbyeReason = "revoked"
 )
 

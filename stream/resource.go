@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/argomesh/argomesh/identity"
 )
@@ -73,6 +74,12 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 type Version struct {
 	SourceUID string // UID of the object at its source
 	Hash      Hash   // of the source's canonical form
+}
+
+// ValidUID reports whether s can be the UID of an object: 1 to 128 bytes without
+// a zero byte, by which the sums of stream/link join fields.
+func ValidUID(s string) bool {
+	return s != "" && len(s) <= maxUIDBytes && strings.IndexByte(s, 0) < 0
 }
 
 // Absent reports whether v is the version of nothing.

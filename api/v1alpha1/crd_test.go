@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,7 +120,7 @@ func TestCRDJudgesAgents(t *testing.T) {
 		"the smallest agent": {},
 		"an autonomous agent with everything set": {change: func(a *v1alpha1.Agent) {
 			a.Spec.Mode = v1alpha1.ModeAutonomous
-			a.Spec.Identity.SPIFFEIDs = append(manyIDs[:15:15], "spiffe://td_1.example.org/A/b.c/_-")
+			a.Spec.Identity.SPIFFEIDs = slices.Concat(manyIDs[:15], []string{"spiffe://td_1.example.org/A/b.c/_-"})
 			a.Spec.Mapping.Namespaces = []string{"edge-1", "edge-1-extra"}
 			a.Spec.Suspended = true
 			a.Spec.Labels = map[string]v1alpha1.LabelValue{"env": "prod", "topology.example.org/region": "eu-1", "empty": ""}

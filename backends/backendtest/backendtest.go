@@ -311,6 +311,10 @@ func serverMetadata(s *suite) {
 	past := "2001-02-03T04:05:06Z"
 	invented := application(key).
 		meta("uid", uuid.NewString()).meta("generation", 77).
+		meta("managedFields", []any{object{
+			"manager": "x", "operation": "Update", "apiVersion": "argoproj.io/v1alpha1",
+			"fieldsType": "FieldsV1", "fieldsV1": object{"f:spec": object{}},
+		}}).
 		meta("creationTimestamp", past).meta("deletionTimestamp", past).meta("deletionGracePeriodSeconds", 5)
 	created := s.create(key, invented)
 	s.notInvented("Create()", created, past)

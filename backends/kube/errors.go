@@ -116,6 +116,9 @@ const (
 // statement says what err is about without the values an API server quotes: a
 // refused object may be there from end to end, with what is secret in it.
 func statement(err error) string {
+	if tooLargeForEtcd(err) {
+		return "the object is too large for the API server's etcd: " + shorten(err.Error(), maxValue*4)
+	}
 	status := statusOf(err)
 	if status.Details == nil || len(status.Details.Causes) == 0 {
 		return shorten(err.Error(), maxStatement)

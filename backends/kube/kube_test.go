@@ -128,29 +128,32 @@ func TestListsAreConsistentAndPaged(t *testing.T) {
 	if got := len(s.List(stream.Application, "")); got != 250 {
 		t.Errorf("List() has %d objects, want 250", got)
 	}
-	var pages int
-	for _, request := range server.seen() {
+	if pages := server.consistentLists(t); pages != 3 {
+		t.Errorf("%d pages, want 3: %v", pages, server.seen())
+	}
+}
+
+// consistentLists checks the lists so far and returns how many pages they took.
+func (a *apiServer) consistentLists(t *testing.T) (pages int) {
+	t.Helper()
+	for _, request := range a.seen() {
 		parsed, err := url.Parse(request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		query := parsed.Query()
-		switch {
-		case query.Get("watch") == "":
+		page, streamed := query.Get("watch") == "", query.Get("sendInitialEvents") == "true"
+		if page {
 			pages++
 			if query.Get("limit") != "100" {
 				t.Errorf("page without limit: %s", request)
 			}
-			fallthrough
-		case query.Get("sendInitialEvents") == "true":
-			if got := query.Get("resourceVersion"); got != "" {
-				t.Errorf("a list that need not be consistent: %s", request)
-			}
+		}
+		if (page || streamed) && query.Get("resourceVersion") != "" {
+			t.Errorf("a list that need not be consistent: %s", request)
 		}
 	}
-	if pages != 3 {
-		t.Errorf("%d pages, want 3: %v", pages, server.seen())
-	}
+	return pages
 }
 
 func TestCacheIgnoresOlderEvents(t *testing.T) {
@@ -230,6 +233,7 @@ func TestCacheFollowsARestoredServer(t *testing.T) {
 			if got := s.metric("argomesh_store_history_breaks_total"); got != 1 {
 				t.Errorf("argomesh_store_history_breaks_total = %v, want 1", got)
 			}
+			server.consistentLists(t)
 		})
 	}
 }

@@ -1,9 +1,11 @@
 package mirror
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/argomesh/argomesh/stream"
 )
@@ -19,6 +21,10 @@ const (
 	waitingMessage = "waiting for agent "
 	sentMessage    = "sent to agent "
 )
+
+// failedMessage begins the message of the operationState in which a command ends
+// that the spoke will never run.
+const failedMessage = "not run by agent "
 
 // info returns the value of an entry of an operation's info list; empty when
 // there is none.
@@ -134,8 +140,23 @@ func takenCommands(o object) []string {
 	return ids
 }
 
+// overtaken is the id of the last command that this spoke took, once nothing of it
+// is left to be seen, since another operation ran after it; else empty.
+func overtaken(o object) string {
+	ids := takenCommands(o)
+	if len(ids) == 0 {
+		return ""
+	}
+	last := ids[len(ids)-1]
+	if commandID(o.child("operation")) == last || commandID(o.child("status", "operationState", "operation")) == last {
+		return ""
+	}
+	return last
+}
+
 // planStatus writes the spoke's status to the hub's object. While a command is
-// pending its operationState stays until the spoke shows that command.
+// pending its operationState stays until the spoke shows that command; that of a
+// command which was never run stays until the spoke runs something later.
 func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete || current == nil || r.sourceUID(*current) != e.Version.SourceUID {
 		return nil, nil // no object to show it on
@@ -156,27 +177,39 @@ func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Wr
 		}
 	}
 	setConditions(status, list)
-	if id := commandID(next.child("operation")); next.child("operation") != nil {
-		theirs, _ := status["operationState"].(map[string]any)
-		operation, _ := theirs["operation"].(map[string]any)
-		switch {
-		case id == "" || commandID(operation) != id:
-			delete(status, "operationState")
-			if ours := current.child("status", "operationState"); ours != nil {
-				status["operationState"] = ours
-			}
-		case completed(theirs):
-			delete(next.fields, "operation")
+	id := commandID(next.child("operation"))
+	ours := current.child("status", "operationState")
+	theirs, _ := status["operationState"].(map[string]any)
+	operation, _ := theirs["operation"].(map[string]any)
+	switch {
+	case next.child("operation") == nil:
+		// Both times are RFC 3339 in UTC, as Kubernetes writes them.
+		if neverRan(ours) && stringAt(theirs, "startedAt") < stringAt(ours, "finishedAt") {
+			status["operationState"] = ours
 		}
+	case id != "" && data["overtaken"] == id:
+		delete(next.fields, "operation") // it ended unseen, while the spoke was away
+	case id == "" || commandID(operation) != id:
+		delete(status, "operationState")
+		if ours != nil {
+			status["operationState"] = ours
+		}
+	case completed(theirs):
+		delete(next.fields, "operation")
 	}
 	next.fields["status"] = status
 	if refresh != "" && data["refreshed"] == refresh {
 		delete(next.child("metadata", "annotations"), refreshKey)
 	}
-	if string(encode(next.fields)) == string(encode(current.fields)) {
+	if bytes.Equal(encode(next.fields), encode(current.fields)) {
 		return nil, nil
 	}
 	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+}
+
+// neverRan reports whether state is the end of a command that the spoke refused.
+func neverRan(state map[string]any) bool {
+	return completed(state) && strings.HasPrefix(stringAt(state, "message"), failedMessage)
 }
 
 // completed reports whether an operation has come to its end. Running with

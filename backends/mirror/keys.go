@@ -47,9 +47,14 @@ const (
 )
 
 // isCascade reports whether a finalizer asks for the deletion of workloads, in
-// any of Argo CD's propagation policies.
+// any of the propagation policies that Argo CD knows. It ignores another suffix,
+// and so would leave a copy that carries one for ever.
 func isCascade(finalizer string) bool {
-	return finalizer == cascadeFinalizer || strings.HasPrefix(finalizer, cascadeFinalizer+"/")
+	switch finalizer {
+	case cascadeFinalizer, cascadeFinalizer + "/foreground", cascadeFinalizer + "/background":
+		return true
+	}
+	return false
 }
 
 // isArgoCD reports whether a finalizer is one of Argo CD's.

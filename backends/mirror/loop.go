@@ -2,6 +2,8 @@ package mirror
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +42,8 @@ type loop struct {
 	causes   map[stream.EntryKey]string    // trace parents of what is sent
 	effects  map[stream.ResourceKey]effect
 	later    map[stream.ResourceKey]delayed // upkeep that failed
+	look     time.Time                      // when ahead and later must be looked at; zero for never
+	ticked   time.Time                      // when time was last let pass
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -100,8 +104,10 @@ func newLoop(m *Mirror) *loop {
 }
 
 func (l *loop) run(ctx context.Context) {
-	// Everything the cache holds is observed before the first connection.
-	l.observeAll(l.m.changed.take())
+	// Everything the cache holds is observed before the first connection, whether
+	// or not the store has told of it yet.
+	l.m.changed.take()
+	l.observeStore()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -131,9 +137,13 @@ func (l *loop) run(ctx context.Context) {
 		case o := <-l.m.results:
 			l.finish(o)
 		case <-timer.C:
+			l.ticked = time.Now()
 			l.step(link.Tick{})
-			l.verify()
-			l.retry()
+			if !l.look.IsZero() && !l.look.After(l.ticked) {
+				l.look = time.Time{}
+				l.verify()
+				l.retry()
+			}
 		}
 	}
 }
@@ -143,16 +153,12 @@ func (l *loop) sleep() time.Duration {
 	due := time.Now().Add(time.Hour)
 	if next := l.link.Next(); !next.IsZero() && next.Before(due) {
 		due = next
-	}
-	for _, a := range l.ahead {
-		if at := a.since.Add(settleTime); at.Before(due) {
-			due = at
+		if len(l.queue) > 0 && l.ticked.Add(stallTime).After(due) {
+			due = l.ticked.Add(stallTime) // the heartbeat that is due cannot leave
 		}
 	}
-	for _, d := range l.later {
-		if !d.at.IsZero() && d.at.Before(due) {
-			due = d.at
-		}
+	if !l.look.IsZero() && l.look.Before(due) {
+		due = l.look
 	}
 	return max(time.Until(due), 0)
 }
@@ -164,6 +170,9 @@ func (l *loop) attach(s *session) {
 	l.session, l.queue = s, nil
 	if l.rules.Side == stream.Spoke && l.rules.HubUID != s.peer.HubUID {
 		l.rules.HubUID = s.peer.HubUID
+		for _, j := range l.jobs {
+			j.events = nil // of another hub
+		}
 		l.observeStore()
 	}
 	l.step(link.Connected{ID: s.peer.Connection})
@@ -181,11 +190,15 @@ func (l *loop) receive(s *session, msg stream.Message) {
 		return
 	}
 	l.step(link.Received{Message: msg})
-	switch msg.(type) {
+	// Now the spoke may be known to hold what a command waits for.
+	switch msg := msg.(type) {
 	case stream.Digests, stream.Inventory:
-		// Now the spoke may be known to hold what a command waits for.
-		for key := range l.waiting {
-			l.observe(key)
+		l.observeAll(slices.Collect(maps.Keys(l.waiting)))
+	case stream.Applied:
+		for _, r := range msg.Results {
+			if key, ok := l.rules.Local(r.Key); ok && l.waiting[key] {
+				l.observe(key)
+			}
 		}
 	}
 }
@@ -264,7 +277,7 @@ func (l *loop) settled(a link.Settled) {
 	if a.Gone {
 		l.gone[a.Key] = a.Sent.Hash
 	}
-	if before || a.Refusal != nil || a.Gone || l.waiting[key] {
+	if before || a.Refusal != nil || a.Gone {
 		l.observe(key)
 	}
 }
@@ -276,10 +289,11 @@ func (l *loop) observeAll(keys []stream.ResourceKey) {
 }
 
 func (l *loop) observeStore() {
-	for _, kind := range []stream.Kind{stream.AppProject, stream.Application} {
-		for _, o := range l.m.cfg.Store.List(kind, "") {
-			l.observe(o.Key)
-		}
+	for _, o := range l.m.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
+		l.observe(o.Key)
+	}
+	for _, o := range l.m.cfg.Store.List(stream.Application, l.rules.namespace()) {
+		l.observe(o.Key)
 	}
 }
 
@@ -338,6 +352,10 @@ func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *ob
 	}
 	if before := l.link.Desired(entry); before != content.Version {
 		l.traceCause(entry, key)
+		delete(l.refusals, entry) // of the version before
+	}
+	if content.Version.Absent() && l.link.Believed(entry).Absent() {
+		delete(l.causes, entry) // nothing will be sent
 	}
 	l.step(link.Desired{Key: entry, Version: content.Version, Leaving: content.Leaving})
 }
@@ -431,9 +449,11 @@ func (l *loop) newest(key stream.ResourceKey) (backends.Object, bool) {
 func (l *loop) verify() {
 	for key, a := range l.ahead {
 		if time.Since(a.since) < settleTime {
+			l.lookAt(a.since.Add(settleTime))
 			continue
 		}
 		a.since = time.Now()
+		l.lookAt(a.since.Add(settleTime))
 		l.ahead[key] = a
 		if _, _ = l.newest(key); l.ahead[key] == (ahead{}) {
 			continue // it has caught up
@@ -508,6 +528,7 @@ func (l *loop) finish(o outcome) {
 	j.running = false
 	if o.known {
 		l.ahead[o.key] = ahead{object: o.object, uid: o.uid, since: time.Now()}
+		l.lookAt(time.Now().Add(settleTime))
 	}
 	if o.cause.IsValid() {
 		l.effects[o.key] = effect{context: o.cause, at: time.Now()}
@@ -555,12 +576,24 @@ func (l *loop) postpone(key stream.ResourceKey) {
 	d.delay = min(max(2*d.delay, time.Second), 30*time.Second)
 	d.at = time.Now().Add(d.delay)
 	l.later[key] = d
+	l.lookAt(d.at)
+}
+
+// lookAt sees to it that verify and retry run at t at the latest.
+func (l *loop) lookAt(t time.Time) {
+	if l.look.IsZero() || t.Before(l.look) {
+		l.look = t
+	}
 }
 
 // retry looks again at the objects whose postponement is over.
 func (l *loop) retry() {
 	for key, d := range l.later {
-		if !d.at.IsZero() && !d.at.After(time.Now()) {
+		switch {
+		case d.at.IsZero():
+		case d.at.After(time.Now()):
+			l.lookAt(d.at)
+		default:
 			d.at = time.Time{}
 			l.later[key] = d
 			l.observe(key)

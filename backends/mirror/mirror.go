@@ -91,7 +91,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 // Hold stops, or resumes, the sending of what this side is the source of. What
 // the peer sends is taken all the same.
 func (m *Mirror) Hold(ctx context.Context, held bool) {
-	m.do(ctx, func(l *loop) {
+	// A loop that has ended sends nothing, held or not.
+	_ = m.do(ctx, func(l *loop) {
 		for _, c := range stream.Collections() {
 			l.step(link.Paused{Collection: c, Paused: held})
 		}
@@ -117,7 +118,8 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
 		return fmt.Errorf("%w: %w", ErrEnded, context.Cause(ctx))
 	}
-	defer m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) })
+	// When the loop has ended there is nothing to detach from.
+	defer func() { _ = m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) }) }()
 
 	failed := make(chan error, 2)
 	quit := make(chan stream.GoodbyeReason)
@@ -152,10 +154,10 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	select {
 	case quit <- reason:
 		select {
-		case <-failed:
+		case <-failed: //nolint:errcheck // the cause is known
 		case <-patience.C:
 		}
-	case <-failed:
+	case <-failed: //nolint:errcheck // as above
 	case <-patience.C:
 	}
 	return fmt.Errorf("%w: %s", ErrEnded, cause)
@@ -232,6 +234,9 @@ func (s *session) end(goodbye stream.GoodbyeReason, cause string) {
 // settleTime is how long the cache may take to show what a write returned,
 // before the API server itself is asked.
 const settleTime = 5 * time.Second
+
+// stallTime is how often time passes while the connection takes nothing.
+const stallTime = time.Second
 
 // traceTime is how long after a change was applied an observation of the same
 // object counts as its consequence in a trace.

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -77,7 +78,7 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ref
 	}
 	old, _ := recordOf(*current)
 	next := desired(current.clone(), old)
-	if string(encode(next.fields)) == string(encode(current.fields)) {
+	if bytes.Equal(encode(next.fields), encode(current.fields)) {
 		return nil, nil
 	}
 	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
@@ -85,6 +86,10 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ref
 
 // write puts what the source owns into o, and only that.
 func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
+	created := old.Created
+	if created == 0 || !r.isCopy(o) { // another hub counts its revisions by itself
+		created = e.Revision
+	}
 	replace := func(field string, oldKeys []string, values map[string]any) {
 		m := o.child("metadata", field)
 		for _, key := range oldKeys {
@@ -105,14 +110,14 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 	if r.Side == stream.Spoke {
 		o.setAnnotation(principalUIDKey, r.HubUID)
 	}
-	created := old.Created
-	if created == 0 {
-		created = e.Revision
-	}
-	r.stamp(o, record{
+	rec := record{
 		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created,
 		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations),
-	})
+	}
+	if r.Side == stream.Hub {
+		rec.Agent = r.Agent.String()
+	}
+	r.stamp(o, rec)
 	return o
 }
 

@@ -23,6 +23,7 @@ func (r Rules) projectFor(o object) (any, bool) {
 	}
 	destinations, _ := spec["destinations"].([]any)
 	var kept []any
+	admitted := false
 	for _, d := range destinations {
 		m, _ := d.(map[string]any)
 		name, server := stringAt(m, "name"), stringAt(m, "server")
@@ -32,13 +33,23 @@ func (r Rules) projectFor(o object) (any, bool) {
 			}
 			continue
 		}
+		if denied, found := strings.CutPrefix(server, "!"); found {
+			// Argo CD denies by server in the namespaces of the entry alone.
+			if globMatches(denied, r.ClusterServer) {
+				delete(m, "name")
+				m["server"] = "!" + inClusterServer
+				kept = append(kept, m)
+			}
+			continue
+		}
 		if !r.destinationMatches(name, server) {
 			continue
 		}
 		m["name"], m["server"] = inClusterName, inClusterServer
 		kept = append(kept, m)
+		admitted = true
 	}
-	if len(kept) == 0 {
+	if !admitted {
 		return nil, false
 	}
 	spec["destinations"] = kept
@@ -93,7 +104,10 @@ func (r Rules) projectMirror(spec map[string]any) map[string]any {
 	destinations, _ := spec["destinations"].([]any)
 	for _, d := range destinations {
 		if m, ok := d.(map[string]any); ok {
-			m["name"], m["server"] = r.Agent.String(), "*"
+			// A server of "*" beside the name would admit every cluster: Argo CD takes
+			// either.
+			m["name"] = r.Agent.String()
+			delete(m, "server")
 		}
 	}
 	delete(spec, "roles")

@@ -92,6 +92,9 @@ type record struct {
 	Revision uint64 `json:"revision"`
 	// Created is the source's resourceVersion from which the copy was made.
 	Created uint64 `json:"created"`
+	// Agent is the one whose object the copy shows, on the hub: the names of
+	// projects alone do not tell, since one agent's prefix may begin with another's.
+	Agent string `json:"agent,omitempty"`
 	// Wrote is the hash of what was written, to tell whether someone changed it.
 	Wrote string `json:"wrote"`
 	// Leaving says that the deletion of source and workloads was witnessed.
@@ -106,7 +109,9 @@ type record struct {
 // recordOf returns the record of a copy; false for an object that is none.
 func recordOf(o object) (record, bool) {
 	var rec record
-	if o.annotation(sourceUIDKey) == "" || o.annotation(recordKey) == "" {
+	// An annotation that cannot be a UID was not written by us, and as part of a
+	// version it would break the protocol.
+	if !stream.ValidUID(o.annotation(sourceUIDKey)) || o.annotation(recordKey) == "" {
 		return record{}, false
 	}
 	// A record that someone damaged counts as one that nothing matches: the object
@@ -118,10 +123,14 @@ func recordOf(o object) (record, bool) {
 // isCopy reports whether o was written by this link, or by an earlier one of the
 // same hub.
 func (r Rules) isCopy(o object) bool {
-	if _, ok := recordOf(o); !ok {
+	rec, ok := recordOf(o)
+	switch {
+	case !ok:
 		return false
+	case r.Side == stream.Spoke:
+		return o.annotation(principalUIDKey) == r.HubUID
 	}
-	return r.Side == stream.Hub || o.annotation(principalUIDKey) == r.HubUID
+	return o.key.Kind == stream.Application || rec.Agent == r.Agent.String()
 }
 
 // sourceUID is the UID at its source of the Application that o is or mirrors.
@@ -177,7 +186,7 @@ func (r Rules) replyOf(c stream.Collection, v stream.Version, o object) Reply {
 // local hashes what the source of c owns of o.
 func (r Rules) local(c stream.Collection, o object) stream.Hash {
 	if c == stream.Statuses {
-		return stream.HashOf(statusForm(o, ""))
+		return stream.HashOf(statusForm(o, "", ""))
 	}
 	rec, _ := recordOf(o)
 	return stream.HashOf(owned(o, rec))
@@ -192,8 +201,8 @@ func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
 	}
 	local := r.local(c, o)
 	rec, _ := recordOf(o)
-	if c != stream.Statuses && rec.Leaving != o.deleting() {
-		return stream.Version{SourceUID: uid, Hash: local} // witnessed but not yet done, or done by others
+	if c != stream.Statuses && (rec.Releasing || rec.Leaving != o.deleting()) {
+		return stream.Version{SourceUID: uid, Hash: local} // begun but not yet done, or done by others
 	}
 	if last != nil && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
 		return last.Version
@@ -224,7 +233,10 @@ func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Cont
 			return link.Content{}, false
 		}
 		data = canonical(o, o.fields["spec"])
-		if r.Side == stream.Hub && o.cascades() {
+		if r.Side == stream.Hub && o.deleting() {
+			if !o.cascades() {
+				return link.Content{}, false // it goes without its workloads, or they went
+			}
 			content.Leaving = true
 			witnessed := slices.DeleteFunc(o.finalizers(), func(f string) bool { return !isCascade(f) })
 			data["leaving"] = anyList(witnessed)
@@ -239,7 +251,7 @@ func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Cont
 		}
 		data = canonical(o, spec)
 	case stream.Statuses:
-		content.Data = statusForm(o, refreshed(o))
+		content.Data = statusForm(o, refreshed(o), overtaken(o))
 	case stream.Commands:
 		if data = r.command(o, refresh); data == nil {
 			return link.Content{}, false
@@ -272,7 +284,7 @@ func (r Rules) destined(o object) bool {
 
 // statusForm is the canonical form of an Application's status, less what we add
 // to it on the hub.
-func statusForm(o object, refreshed string) []byte {
+func statusForm(o object, refreshed, overtaken string) []byte {
 	status, _ := clone(o.child("status")).(map[string]any)
 	if status == nil {
 		status = map[string]any{}
@@ -281,6 +293,9 @@ func statusForm(o object, refreshed string) []byte {
 	form := map[string]any{"status": status}
 	if refreshed != "" {
 		form["refreshed"] = refreshed
+	}
+	if overtaken != "" {
+		form["overtaken"] = overtaken
 	}
 	return encode(form)
 }

@@ -36,7 +36,7 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	}
 	next := current.clone()
 	changed := false
-	if current.deleting() && (s.Gone || r.Mode == stream.Autonomous) {
+	if current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
 		changed = next.dropFinalizers(isArgoCD)
 	} else {
 		if current.label(ignoreSyncKey) != "true" && (r.Mode == stream.Autonomous || r.destined(current)) {
@@ -83,7 +83,7 @@ func (r Rules) announce(o object, s Situation) bool {
 		}
 		return true
 	case sent(o) && s.Failure != nil && !completed(state):
-		state["phase"], state["message"] = "Error", s.Failure.Message
+		state["phase"], state["message"] = "Error", failedMessage+r.Agent.String()+": "+s.Failure.Message
 		state["finishedAt"] = s.Now.UTC().Format(time.RFC3339)
 		delete(o.fields, "operation")
 		return true

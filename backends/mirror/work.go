@@ -140,8 +140,8 @@ func (w *writer) tend(ctx context.Context) {
 	// The condition for this write was computed from the object; whatever comes in
 	// between, the loop looks at the object again afterwards.
 	_, _, err := w.execute(ctx, func(current *object) ([]Write, *stream.Refusal) {
-		if current == nil {
-			return nil, nil
+		if current == nil || w.task.current == nil || current.uid() != w.task.current.UID {
+			return nil, nil // not the object that the situation is about
 		}
 		raw, needed := w.task.rules.Tend(*current, w.task.situation)
 		if !needed {
@@ -210,8 +210,18 @@ func (w *writer) carryOut(ctx context.Context, writes []Write) error {
 			return err
 		}
 		w.current, w.out.known = &o, true
+		if vanished(o) {
+			w.current = nil
+		}
 	}
 	return nil
+}
+
+// vanished reports whether a reply is the last word on an object: the write took
+// the last finalizer of one that was being deleted.
+func vanished(o backends.Object) bool {
+	parsed, err := parseObject(o)
+	return err == nil && parsed.deleting() && len(parsed.finalizers()) == 0
 }
 
 // read asks the API server for the object.

@@ -45,6 +45,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.Identity.CheckFolder(); err != nil {
+		return err
+	}
 	log := telemetry.NewLogger(cfg.Log, os.Stderr).With().Stringer("agent", cfg.Name).Logger()
 	telemetry.AdoptLibraryLogs(log)
 	registry := telemetry.NewRegistry(build)
@@ -124,8 +127,8 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return store.Run(ctx) })
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error {
-		spoke, err := describeSpoke(ctx, restConfig, kubeClient, log)
-		if err != nil || source.WaitReady(ctx) != nil || !await(ctx, store.Synced()) {
+		spoke, described := describeSpoke(ctx, restConfig, kubeClient, log)
+		if !described || source.WaitReady(ctx) != nil || !await(ctx, store.Synced()) {
 			return nil // ctx is done
 		}
 		c, err := client.New(client.Config{

@@ -21,12 +21,12 @@ type spoke struct {
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// describeSpoke asks until the API server answers; the error is ctx's.
-func describeSpoke(ctx context.Context, cfg *rest.Config, client dynamic.Interface, log zerolog.Logger) (spoke, error) {
-	var s spoke
+// describeSpoke asks until the API server answers; false when ctx was done first.
+func describeSpoke(ctx context.Context, cfg *rest.Config, client dynamic.Interface, log zerolog.Logger) (s spoke, ok bool) {
 	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
-		return s, err
+		log.Error().Err(err).Msg("no discovery client for the spoke's API server") // cfg made another client before
+		return s, false
 	}
 	backOff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 5 * time.Second}
 	said := false
@@ -46,5 +46,5 @@ func describeSpoke(ctx context.Context, cfg *rest.Config, client dynamic.Interfa
 		}
 		return false, nil
 	})
-	return s, err
+	return s, err == nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -149,10 +148,9 @@ func (c *connection) completeContexts(*cobra.Command, []string, string) ([]strin
 }
 
 // addEnumFlag adds a flag with a closed set of values, which the shell completes.
-func addEnumFlag(cmd *cobra.Command, value *oneOf, name, short, usage string) *pflag.Flag {
-	f := cmd.Flags().VarPF(value, name, short, usage)
+func addEnumFlag(cmd *cobra.Command, value *oneOf, name, short, usage string) {
+	cmd.Flags().VarP(value, name, short, usage)
 	register(cmd, name, value.complete)
-	return f
 }
 
 // register sets the completion of a flag that was just added to cmd.

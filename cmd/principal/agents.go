@@ -2,110 +2,170 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/rs/zerolog"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 )
 
-// agentWatch keeps the registry equal to the Agents of the hub.
+// agentWatch keeps the registry equal to the Agents of the hub. It is the store
+// of a client-go reflector.
 type agentWatch struct {
 	client    dynamic.Interface
 	namespace string
 	registry  *fleet.Registry
 	log       zerolog.Logger
+
+	mu     sync.Mutex // guards what follows
+	agents map[string]v1alpha1.Agent
+	away   bool // the last call failed
 }
 
-// Run watches until ctx is done.
+// Run watches until ctx is done. A watch that ends is opened again within a
+// second, so that a revocation is never minutes late.
 func (w *agentWatch) Run(ctx context.Context) error {
-	informer := dynamicinformer.NewFilteredDynamicInformer(
-		w.client, v1alpha1.AgentResource, w.namespace, 0, cache.Indexers{}, nil).Informer()
-	dirty := make(chan struct{}, 1)
-	mark := func() {
-		select {
-		case dirty <- struct{}{}:
-		default:
-		}
-	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { mark() },
-		UpdateFunc: func(before, after any) {
-			if relevant(before, after) {
-				mark()
-			}
+	w.agents = map[string]v1alpha1.Agent{}
+	resource := w.client.Resource(v1alpha1.AgentResource).Namespace(w.namespace)
+	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // by quorum
+			list, err := resource.List(ctx, opts)
+			w.answered(ctx, err)
+			return list, err
 		},
-		DeleteFunc: func(any) { mark() },
-	})
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			events, err := resource.Watch(ctx, opts)
+			if err != nil && opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+				// The reflector lists now. It must not know this error: its own retries of a
+				// streamed list outlive ctx.
+				return nil, errors.New("streamed list: " + err.Error())
+			}
+			w.answered(ctx, err)
+			return events, err
+		},
+	}, w.client)
+	silent := logr.Discard() // answered says what is wrong
+	cache.NewReflectorWithOptions(source, nil, w, cache.ReflectorOptions{
+		Name: "argomesh", TypeDescription: "agents", Logger: &silent,
+		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5},
+	}).RunWithContext(logr.NewContext(ctx, silent))
+	return nil
+}
+
+// answered says once that the Agents cannot be read, and once that they can.
+func (w *agentWatch) answered(ctx context.Context, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case ctx.Err() != nil || (err != nil) == w.away:
+	case err != nil:
+		w.away = true
+		w.log.Warn().Err(err).Msg("the hub's agents cannot be read, trying again; known ones stay admitted")
+	default:
+		w.away = false
+		w.log.Info().Msg("the hub's agents can be read again")
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (w *agentWatch) Add(obj any) error { return w.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (w *agentWatch) Update(obj any) error {
+	a, err := w.agent(obj)
 	if err != nil {
-		return fmt.Errorf("watch agents: %w", err)
+		return err
 	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		informer.RunWithContext(ctx)
-	}()
-	defer func() { <-stopped }()
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		return nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, known := w.agents[a.Name]
+	w.agents[a.Name] = a
+	if !known || relevant(before, a) {
+		w.publish()
 	}
-	mark()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-dirty:
-			w.registry.Set(w.agents(informer.GetStore().List()))
-		}
-	}
+	return nil
 }
 
-func (w *agentWatch) agents(items []any) []v1alpha1.Agent {
-	agents := make([]v1alpha1.Agent, 0, len(items))
-	for _, item := range items {
-		u, ok := item.(*unstructured.Unstructured)
-		if !ok {
-			continue
-		}
-		var a v1alpha1.Agent
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
-			w.log.Error().Err(err).Str("agent", u.GetName()).Msg("agent object is not as its definition says")
-			continue
-		}
-		agents = append(agents, a)
+// Delete implements cache.ReflectorStore.
+func (w *agentWatch) Delete(obj any) error {
+	a, err := w.agent(obj)
+	if err != nil {
+		return err
 	}
-	return agents
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.agents, a.Name)
+	w.publish()
+	return nil
 }
 
-// relevant reports whether a change of an Agent is more than one of its status
-// that we wrote ourselves.
-func relevant(before, after any) bool {
-	b, okB := before.(*unstructured.Unstructured)
-	a, okA := after.(*unstructured.Unstructured)
-	return !okA || !okB || a.GetGeneration() != b.GetGeneration() || a.GetUID() != b.GetUID() ||
-		(a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) || secretReady(a) != secretReady(b)
-}
-
-func secretReady(u *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
-		if m, ok := c.(map[string]any); ok && m["type"] == v1alpha1.ConditionClusterSecretReady {
-			return m["status"] == "True"
+// Replace implements cache.ReflectorStore.
+func (w *agentWatch) Replace(list []any, _ string) error {
+	agents := make(map[string]v1alpha1.Agent, len(list))
+	for _, obj := range list {
+		a, err := w.agent(obj)
+		if err != nil {
+			return err
 		}
+		agents[a.Name] = a
 	}
-	return false
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.agents = agents
+	w.publish()
+	return nil
 }
 
-// clusterSecretReady says whether Argo CD knows the agent's cluster. Before it
-// does, nothing is sent, so that no hub controller takes an Application of the
-// agent for its own.
-func clusterSecretReady(a v1alpha1.Agent) bool {
-	return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionClusterSecretReady)
+// Resync implements cache.ReflectorStore.
+func (w *agentWatch) Resync() error { return nil }
+
+// publish is called with mu locked.
+func (w *agentWatch) publish() {
+	all := make([]v1alpha1.Agent, 0, len(w.agents))
+	for _, a := range w.agents {
+		all = append(all, a)
+	}
+	w.registry.Set(all)
+}
+
+func (w *agentWatch) agent(obj any) (v1alpha1.Agent, error) {
+	var a v1alpha1.Agent
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return a, fmt.Errorf("watch of agents: object of type %T", obj)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
+		return a, fmt.Errorf("agent %s is not as its definition says: %w", u.GetName(), err)
+	}
+	return a, nil
+}
+
+// relevant reports whether a change of an Agent is more than one of the parts of
+// its status that concern nobody here.
+func relevant(before, after v1alpha1.Agent) bool {
+	return before.UID != after.UID || before.Generation != after.Generation ||
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
+		clusterSecretSettled(before) != clusterSecretSettled(after)
+}
+
+// clusterSecretSettled says whether Argo CD knows the agent's cluster, and by no
+// other Secret than ours. Before it does, nothing is sent, so that no hub
+// controller takes an Application of the agent for its own.
+func clusterSecretSettled(a v1alpha1.Agent) bool {
+	return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionClusterSecretReady) &&
+		!meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionClusterSecretConflict)
 }

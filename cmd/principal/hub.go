@@ -25,9 +25,8 @@ var (
 const hubConfigMap = "argomesh-hub"
 
 // hubUID returns the identity of the hub, made at the first start. It asks until
-// the API server answers; the error is ctx's.
-func hubUID(ctx context.Context, client dynamic.Interface, namespace string, log zerolog.Logger) (string, error) {
-	var uid string
+// the API server answers; false when ctx was done first.
+func hubUID(ctx context.Context, client dynamic.Interface, namespace string, log zerolog.Logger) (uid string, ok bool) {
 	err := retry(ctx, log, "cannot read the hub's identity", func() error {
 		maps := client.Resource(configMaps).Namespace(namespace)
 		cm, err := maps.Get(ctx, hubConfigMap, metav1.GetOptions{})
@@ -51,13 +50,13 @@ func hubUID(ctx context.Context, client dynamic.Interface, namespace string, log
 		}
 		return nil
 	})
-	return uid, err
+	return uid, err == nil
 }
 
-// ensureNamespace makes the hub namespace of an agent if it is missing. It asks
-// until the API server answers; the error is ctx's.
-func ensureNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) error {
-	return retry(ctx, log, "cannot make the namespace of an agent", func() error {
+// ensureNamespace makes the hub namespace of an agent if it is missing. It tries
+// until it is there or ctx is done.
+func ensureNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) {
+	_ = retry(ctx, log, "cannot make the namespace of an agent", func() error {
 		all := client.Resource(namespaces)
 		if _, err := all.Get(ctx, name, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
 			return err
@@ -70,7 +69,7 @@ func ensureNamespace(ctx context.Context, client dynamic.Interface, name string,
 			return err
 		}
 		return nil
-	})
+	}) // its only error is that ctx is done
 }
 
 // retry calls f until it succeeds or ctx is done, logging the first failure of

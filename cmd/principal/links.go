@@ -52,7 +52,8 @@ type runningLink struct {
 
 // Run follows the registry until ctx is done, then ends all links.
 func (l *links) Run(ctx context.Context) error {
-	defer l.store.Subscribe(l.dispatch)()
+	cancel := l.store.Subscribe(l.dispatch)
+	defer cancel()
 	stats := time.NewTicker(statsInterval)
 	defer stats.Stop()
 	for {
@@ -77,14 +78,15 @@ func (l *links) Run(ctx context.Context) error {
 func (l *links) follow(ctx context.Context) {
 	agents := l.registry.Agents()
 	for name, r := range l.all() {
-		if a, ok := agents[name]; !ok || a.Spec.Mode != r.mode {
-			r.stop()
-			<-r.done
-			l.mu.Lock()
-			delete(l.running, name)
-			l.mu.Unlock()
-			l.sessions.forget(name)
+		if a, ok := agents[name]; ok && a.Spec.Mode == r.mode {
+			continue
 		}
+		r.stop()
+		<-r.done
+		l.mu.Lock()
+		delete(l.running, name)
+		l.mu.Unlock()
+		l.sessions.forget(name)
 	}
 	for name, a := range agents {
 		r := l.link(name)
@@ -95,7 +97,7 @@ func (l *links) follow(ctx context.Context) {
 				continue
 			}
 		}
-		r.mirror.Hold(ctx, !clusterSecretReady(a))
+		r.mirror.Hold(ctx, !clusterSecretSettled(a))
 	}
 }
 
@@ -120,9 +122,11 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	l.mu.Unlock()
 	go func() {
 		defer close(r.done)
-		if err := ensureNamespace(ctx, l.client, name.String(), log); err != nil {
-			return // ctx is done
-		}
+		var namespace sync.WaitGroup
+		// The link does not wait: without the right to make namespaces someone else
+		// makes this one, and until then the mirrors that need it are parked.
+		namespace.Go(func() { ensureNamespace(ctx, l.client, name.String(), log) })
+		defer namespace.Wait()
 		if err := r.mirror.Run(ctx); err != nil {
 			log.Error().Err(err).Msg("link of an agent failed")
 		}
@@ -193,7 +197,8 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	if r == nil {
 		return fmt.Errorf("link of agent %s: %w", s.Agent.Name, stream.ErrUnavailable) // registered a moment ago
 	}
-	defer l.sessions.open(s)()
+	closed := l.sessions.open(s)
+	defer closed()
 	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection}, conn)
 }
 
@@ -203,10 +208,11 @@ func (l *links) count(ctx context.Context) {
 		if !l.sessions.connected(name) {
 			continue
 		}
-		stats, err := r.mirror.Stats(ctx)
-		if err != nil {
-			return
+		moment, cancel := context.WithTimeout(ctx, time.Second)
+		stats, err := r.mirror.Stats(moment)
+		cancel()
+		if err == nil { // else its store has not synced yet
+			l.sessions.count(name, stats)
 		}
-		l.sessions.count(name, stats)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/kube"
@@ -48,6 +49,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.Identity.CheckFolder(); err != nil {
+		return err
+	}
 	log := telemetry.NewLogger(cfg.Log, os.Stderr)
 	telemetry.AdoptLibraryLogs(log)
 	registry := telemetry.NewRegistry(build)
@@ -75,6 +79,10 @@ func run(ctx context.Context, args []string) error {
 		}))
 	})
 	client, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
+	leases, err := coordination.NewForConfig(restConfig)
 	if err != nil {
 		return fmt.Errorf("kubernetes client: %w", err)
 	}
@@ -142,13 +150,15 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return source.Run(ctx) })
 	g.Go(func() error { return store.Run(ctx) })
 	g.Go(func() error { return watch.Run(ctx) })
-	g.Go(func() error { return agentController.Run(ctx) })
+	g.Go(func() error {
+		holder := cfg.replica() + "/" + streamListener.Addr().String() // the same again after a restart
+		return underLease(ctx, leases, cfg.Namespace, holder, agentController.Run)
+	})
 	g.Go(func() error { return links.Run(ctx) })
 	g.Go(func() error {
-		hub, err := hubUID(ctx, client, cfg.Namespace, log)
-		if err != nil {
-			_ = streamListener.Close() // never served
-			return nil                 // ctx is done
+		hub, known := hubUID(ctx, client, cfg.Namespace, log)
+		if !known {
+			return streamListener.Close() // ctx is done
 		}
 		srv, err := server.New(server.Config{
 			Credentials:  source.ServerCredentials(log),

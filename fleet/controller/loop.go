@@ -2,8 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -12,11 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -49,37 +43,41 @@ type loop struct {
 	synced  func(bool)
 	log     zerolog.Logger
 
-	agents        dynamic.ResourceInterface
-	secrets       dynamic.ResourceInterface
-	agentInformer cache.SharedIndexInformer
-	// secretInformer sees Secrets with the label of cluster Secrets.
-	secretInformer cache.SharedIndexInformer
-	queue          workqueue.TypedRateLimitingInterface[string] // names of Agents
+	agentClient  dynamic.ResourceInterface
+	secretClient dynamic.ResourceInterface
+	agents       *collection[*v1alpha1.Agent]
+	// secrets are those with the label of cluster Secrets.
+	secrets *collection[*corev1.Secret]
+	queue   workqueue.TypedRateLimitingInterface[string] // names of Agents
 
 	mu    sync.Mutex
 	paces map[string]*pace // guarded by mu; an entry belongs to the worker that has its name from the queue
 }
 
 func newLoop(c *Controller) *loop {
-	agents := dynamicinformer.NewFilteredDynamicInformer(c.cfg.Client, v1alpha1.AgentResource, c.cfg.Namespace, 0,
-		cache.Indexers{indexSPIFFEID: spiffeIDsOf}, nil)
-	secrets := dynamicinformer.NewFilteredDynamicInformer(c.cfg.Client, secretResource, c.cfg.Namespace, 0,
-		cache.Indexers{indexClaim: claimsOf}, func(opts *metav1.ListOptions) {
-			opts.LabelSelector = labelSecretType + "=" + secretTypeCluster
-		})
-	return &loop{
-		cfg:            c.cfg,
-		metrics:        c.metrics,
-		synced:         c.synced.Store,
-		log:            c.cfg.Log,
-		agents:         c.cfg.Client.Resource(v1alpha1.AgentResource).Namespace(c.cfg.Namespace),
-		secrets:        c.cfg.Client.Resource(secretResource).Namespace(c.cfg.Namespace),
-		agentInformer:  agents.Informer(),
-		secretInformer: secrets.Informer(),
+	l := &loop{
+		cfg:          c.cfg,
+		metrics:      c.metrics,
+		synced:       c.synced.Store,
+		log:          c.cfg.Log,
+		agentClient:  c.cfg.Client.Resource(v1alpha1.AgentResource).Namespace(c.cfg.Namespace),
+		secretClient: c.cfg.Client.Resource(secretResource).Namespace(c.cfg.Namespace),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost)),
 		paces: make(map[string]*pace),
 	}
+	l.agents = &collection[*v1alpha1.Agent]{
+		kind: v1alpha1.AgentKind, client: c.cfg.Client, resource: l.agentClient, namespace: c.cfg.Namespace,
+		convert: toAgent, changed: l.agentChanged, log: l.log, listed: make(chan struct{}),
+		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexSPIFFEID: spiffeIDsOf}),
+	}
+	l.secrets = &collection[*corev1.Secret]{
+		kind: "Secret", client: c.cfg.Client, resource: l.secretClient, namespace: c.cfg.Namespace,
+		selector: labelSecretType + "=" + secretTypeCluster,
+		convert:  toSecret, changed: l.secretChanged, log: l.log, listed: make(chan struct{}),
+		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexClaim: claimsOf}),
+	}
+	return l
 }
 
 func (l *loop) run(ctx context.Context) error {
@@ -88,13 +86,14 @@ func (l *loop) run(ctx context.Context) error {
 	defer running.Wait()
 	defer l.queue.ShutDown()
 	defer cancel()
-	if err := l.watch(); err != nil {
-		return fmt.Errorf("agent controller: %w", err)
-	}
-	running.Go(func() { l.agentInformer.RunWithContext(ctx) })
-	running.Go(func() { l.secretInformer.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), l.agentInformer.HasSynced, l.secretInformer.HasSynced) {
-		return nil // stopped before the API server answered
+	running.Go(func() { l.agents.run(ctx) })
+	running.Go(func() { l.secrets.run(ctx) })
+	for _, listed := range []<-chan struct{}{l.agents.listed, l.secrets.listed} {
+		select {
+		case <-listed:
+		case <-ctx.Done():
+			return nil // stopped before the API server answered
+		}
 	}
 	l.synced(true)
 	defer l.synced(false)
@@ -106,83 +105,21 @@ func (l *loop) run(ctx context.Context) error {
 	return nil
 }
 
-// watch says what the informers keep, and which Agents to look at when something
-// changes.
-func (l *loop) watch() error {
-	return errors.Join(
-		l.agentInformer.SetTransform(l.typed(func() metav1.Object { return &v1alpha1.Agent{} })),
-		l.secretInformer.SetTransform(l.typed(func() metav1.Object { return &corev1.Secret{} })),
-		l.agentInformer.SetWatchErrorHandlerWithContext(l.watchFailed),
-		l.secretInformer.SetWatchErrorHandlerWithContext(l.watchFailed),
-		handle(l.agentInformer, l.agentChanged),
-		handle(l.secretInformer, l.secretChanged),
-	)
-}
-
-// handle calls changed with every state of an object an informer has or had.
-func handle(informer cache.SharedIndexInformer, changed func(any)) error {
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    changed,
-		UpdateFunc: func(before, after any) { changed(before); changed(after) },
-		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
-			}
-			changed(obj)
-		},
-	})
-	return err
-}
-
-// typed returns a transform that keeps objects as their Go type. One that does
-// not fit stays as it is and is left out by the readers, so that it does not stop
-// the others.
-func (l *loop) typed(empty func() metav1.Object) cache.TransformFunc {
-	return func(obj any) (any, error) {
-		raw, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return obj, nil
-		}
-		out := empty()
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, out); err != nil {
-			l.log.Error().Err(err).Str("resource", raw.GetKind()+" "+raw.GetName()).Msg("object cannot be read")
-			return obj, nil
-		}
-		if _, isAgent := out.(*v1alpha1.Agent); isAgent {
-			out.SetManagedFields(nil)
-		}
-		return out, nil
-	}
-}
-
-func (l *loop) watchFailed(_ context.Context, _ *cache.Reflector, err error) {
-	l.log.Warn().Err(err).Msg("watch interrupted, trying again")
-}
-
 // agentChanged looks at an Agent, and at those that name one of its SPIFFE IDs.
-func (l *loop) agentChanged(obj any) {
-	agent, ok := obj.(*v1alpha1.Agent)
-	if !ok {
-		return
-	}
+func (l *loop) agentChanged(agent *v1alpha1.Agent) {
 	l.queue.Add(agent.Name)
 	for _, rival := range l.rivals(agent) {
 		l.queue.Add(rival.Name)
 	}
 }
 
-// rivals returns the Agents that name a SPIFFE ID of agent, itself included when
-// the informer has it.
+// rivals returns the Agents that name a SPIFFE ID of agent, itself included.
 func (l *loop) rivals(agent *v1alpha1.Agent) []*v1alpha1.Agent {
 	var out []*v1alpha1.Agent
 	seen := make(map[string]bool)
 	for _, id := range agent.Spec.Identity.SPIFFEIDs {
-		objs, err := l.agentInformer.GetIndexer().ByIndex(indexSPIFFEID, id)
-		if err != nil {
-			panic("index of SPIFFE IDs: " + err.Error()) // newLoop made it
-		}
-		for _, obj := range objs {
-			if rival, ok := obj.(*v1alpha1.Agent); ok && !seen[rival.Name] {
+		for _, rival := range l.agents.by(indexSPIFFEID, id) {
+			if !seen[rival.Name] {
 				seen[rival.Name] = true
 				out = append(out, rival)
 			}
@@ -192,11 +129,7 @@ func (l *loop) rivals(agent *v1alpha1.Agent) []*v1alpha1.Agent {
 }
 
 // secretChanged looks at the Agents that a cluster Secret has to do with.
-func (l *loop) secretChanged(obj any) {
-	secret, ok := obj.(*corev1.Secret)
-	if !ok {
-		return
-	}
+func (l *loop) secretChanged(secret *corev1.Secret) {
 	candidates := []string{secret.Labels[labelAgentName], clusterName(secret)}
 	if name, found := strings.CutPrefix(secret.Name, secretNamePrefix); found {
 		candidates = append(candidates, name)
@@ -205,7 +138,7 @@ func (l *loop) secretChanged(obj any) {
 		candidates = append(candidates, name)
 	}
 	for _, name := range candidates {
-		if _, exists, err := l.agentInformer.GetIndexer().GetByKey(l.cfg.Namespace + "/" + name); err == nil && exists {
+		if _, registered := l.agents.get(name); registered {
 			l.queue.Add(name)
 		}
 	}
@@ -280,7 +213,7 @@ func (l *loop) pass(ctx context.Context, name string) {
 // pace is what is remembered of an Agent between passes.
 type pace struct {
 	// statusAt is when we last wrote the status; over, the resourceVersion of the
-	// Agent before that write, and status what was written. While the informer
+	// Agent before that write, and status what was written. While the collection
 	// still shows the version in over, status is newer.
 	statusAt time.Time
 	over     string

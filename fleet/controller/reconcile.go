@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// unseenInterval is how soon to look again at what no informer shows: a Secret
+	// unseenInterval is how soon to look again at what no collection shows: a Secret
 	// of our name without the label of cluster Secrets.
 	unseenInterval = 30 * time.Second
 	// restoreFirst and restoreMost bound the pause before a Secret that somebody
@@ -36,12 +36,8 @@ const (
 func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
-	obj, exists, err := l.agentInformer.GetIndexer().GetByKey(l.cfg.Namespace + "/" + key)
-	if err != nil {
-		return 0, err
-	}
-	agent, readable := obj.(*v1alpha1.Agent)
-	if !exists || !readable {
+	agent, exists := l.agents.get(key)
+	if !exists {
 		// An Agent that went without our finalizer leaves its Secret: absence alone
 		// deletes nothing.
 		l.forget(key)
@@ -56,7 +52,7 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 		return l.finalize(ctx, agent, name)
 	}
 	if !slices.Contains(agent.Finalizers, v1alpha1.Finalizer) {
-		// The informer shows the new version, which starts the next pass.
+		// The collection shows the new version, which starts the next pass.
 		return 0, l.setFinalizers(ctx, agent, append(slices.Clone(agent.Finalizers), v1alpha1.Finalizer))
 	}
 	plan, secretAgain, err := l.reconcileSecret(ctx, agent, name)
@@ -102,21 +98,17 @@ func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name 
 		return plan, again, nil
 	}
 	wait, err := l.applySecret(ctx, want, have, plan.action)
-	if wait > 0 {
+	if wait > 0 && !want.usableIn(have) {
 		plan.ready, plan.problem = false, "somebody keeps changing the cluster Secret; it is restored again soon"
 	}
 	return plan, soonest(again, wait), err
 }
 
 // secretOf returns the Secret with the name of the agent's cluster Secret, nil
-// when there is none, and whether the informer shows it. Without the label of
+// when there is none, and whether the collection shows it. Without the label of
 // cluster Secrets it does not.
 func (l *loop) secretOf(ctx context.Context, name identity.AgentName) (secret *corev1.Secret, seen bool, err error) {
-	obj, exists, err := l.secretInformer.GetIndexer().GetByKey(l.cfg.Namespace + "/" + secretName(name))
-	if err != nil {
-		return nil, false, err
-	}
-	if secret, ok := obj.(*corev1.Secret); exists && ok {
+	if secret, seen := l.secrets.get(secretName(name)); seen {
 		return secret, true, nil
 	}
 	secret, err = l.getSecret(ctx, name)
@@ -124,15 +116,15 @@ func (l *loop) secretOf(ctx context.Context, name identity.AgentName) (secret *c
 }
 
 func (l *loop) getSecret(ctx context.Context, name identity.AgentName) (*corev1.Secret, error) {
-	raw, err := l.secrets.Get(ctx, secretName(name), metav1.GetOptions{})
+	raw, err := l.secretClient.Get(ctx, secretName(name), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get secret %s: %w", secretName(name), err)
 	}
-	secret := &corev1.Secret{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, secret); err != nil {
+	secret, err := toSecret(raw)
+	if err != nil {
 		return nil, fmt.Errorf("read secret %s: %w", secretName(name), err)
 	}
 	return secret, nil
@@ -147,12 +139,8 @@ func (l *loop) claimsOn(want wantedSecret) []*corev1.Secret {
 		claimName + want.agent.String(),
 		claimServer + string(want.data[dataServer]),
 	} {
-		objs, err := l.secretInformer.GetIndexer().ByIndex(indexClaim, claim)
-		if err != nil {
-			panic("index of claims: " + err.Error()) // newLoop made it
-		}
-		for _, obj := range objs {
-			if secret, ok := obj.(*corev1.Secret); ok && secret.Name != secretName(want.agent) {
+		for _, secret := range l.secrets.by(indexClaim, claim) {
+			if secret.Name != secretName(want.agent) {
 				found[secret.Name] = secret
 			}
 		}
@@ -175,14 +163,14 @@ func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.
 	case p.applied == nil || !p.applied.equal(want):
 		verb = verbUpdate
 	case p.appliedOver == have.ResourceVersion:
-		return 0, nil // the informer does not show our last write yet
+		return 0, nil // the collection does not show our last write yet
 	default:
 		verb = verbRestore
 		if wait := p.untilRestore(now); wait > 0 {
 			return wait, nil
 		}
 	}
-	_, err := l.secrets.Apply(ctx, secretName(want.agent), want.applyObject(l.cfg.Namespace, have),
+	_, err := l.secretClient.Apply(ctx, secretName(want.agent), want.applyObject(l.cfg.Namespace, have),
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
 		return 0, fmt.Errorf("apply secret %s: %w", secretName(want.agent), err)
@@ -219,7 +207,7 @@ func (p *pace) untilRestore(now time.Time) time.Duration {
 func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found findings) (time.Duration, error) {
 	p := l.paceOf(agent.Name)
 	if p.over == agent.ResourceVersion {
-		current := *agent // the informer does not show our last write yet
+		current := *agent // the collection does not show our last write yet
 		current.Status = p.status
 		agent = &current
 	}
@@ -250,7 +238,7 @@ func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1
 	obj.SetName(agent.Name)
 	obj.SetNamespace(agent.Namespace)
 	obj.SetUID(agent.UID) // never another Agent of the same name
-	_, err = l.agents.ApplyStatus(ctx, agent.Name, obj, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	_, err = l.agentClient.ApplyStatus(ctx, agent.Name, obj, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if apierrors.IsNotFound(err) {
 		return nil // deleted meanwhile
 	}
@@ -280,7 +268,7 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 		})
 	}
 	if have != nil && isOurs(have) {
-		err := l.secrets.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		err := l.secretClient.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
 			UID: &have.UID, ResourceVersion: &have.ResourceVersion,
 		}})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -309,7 +297,7 @@ func (l *loop) setFinalizers(ctx context.Context, agent *v1alpha1.Agent, finaliz
 	if err != nil {
 		return err
 	}
-	_, err = l.agents.Patch(ctx, agent.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = l.agentClient.Patch(ctx, agent.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("set finalizers of agent %s: %w", agent.Name, err)
 	}

@@ -38,9 +38,10 @@ const (
 // secretName returns the name of an agent's cluster Secret.
 func secretName(agent identity.AgentName) string { return secretNamePrefix + agent.String() }
 
-// ClusterServer returns the cluster address Argo CD has for an agent.
+// ClusterServer returns the address Argo CD has for the cluster of an agent, whose
+// resource proxy is at proxyURL.
 func ClusterServer(proxyURL string, agent identity.AgentName) string {
-	return proxyURL + agentsPathOfServer + agent.String()
+	return strings.TrimRight(proxyURL, "/") + agentsPathOfServer + agent.String()
 }
 
 // wantedSecret is what a cluster Secret must hold. What else is in it belongs to
@@ -104,6 +105,13 @@ func (w wantedSecret) heldBy(have *corev1.Secret) bool {
 		}
 	}
 	return true
+}
+
+// usableIn reports whether Argo CD finds the agent's cluster by have, even if
+// other fields are not as they should be.
+func (w wantedSecret) usableIn(have *corev1.Secret) bool {
+	return have.Labels[labelSecretType] == secretTypeCluster && clusterName(have) == w.agent.String() &&
+		clusterServer(have) == string(w.data[dataServer])
 }
 
 // applyObject returns the body of the server-side apply. When over is not nil,
@@ -216,7 +224,7 @@ func ownedLabels(s *corev1.Secret) []string {
 		return nil
 	}
 	fields := &fieldpath.Set{}
-	if err := fields.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+	if err := fields.FromJSON(entry.FieldsV1.GetRawReader()); err != nil {
 		return nil // a form we do not know: the labels we want are kept all the same
 	}
 	var out []string

@@ -39,9 +39,9 @@ func edge1Secret(change func(*corev1.Secret)) *corev1.Secret {
 			ManagedFields: []metav1.ManagedFieldsEntry{{
 				Manager: "argomesh-principal", Operation: metav1.ManagedFieldsOperationApply,
 				FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:config":{},"f:name":{},"f:server":{}},` +
+				FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:config":{},"f:name":{},"f:server":{}},` +
 					`"f:metadata":{"f:annotations":{"f:argocd.argoproj.io/skip-reconcile":{},"f:managed-by":{}},` +
-					`"f:labels":{"f:argocd-agent.argoproj-labs.io/agent-name":{},"f:argocd.argoproj.io/secret-type":{},"f:env":{}}}}`)},
+					`"f:labels":{"f:argocd-agent.argoproj-labs.io/agent-name":{},"f:argocd.argoproj.io/secret-type":{},"f:env":{}}}}`),
 			}},
 		},
 		Data: map[string][]byte{
@@ -73,7 +73,7 @@ func foreign(name, agentLabel, cluster, server string) *corev1.Secret {
 
 func TestPlanSecret(t *testing.T) {
 	want := wantSecret(agentName(t, "edge-1"), map[string]v1alpha1.LabelValue{"env": "prod"},
-		serverURL("https://proxy:9090", agentName(t, "edge-1")), []byte(`{}`))
+		ClusterServer("https://proxy:9090", agentName(t, "edge-1")), []byte(`{}`))
 	tests := map[string]struct {
 		have   *corev1.Secret
 		claims []*corev1.Secret
@@ -117,8 +117,8 @@ func TestPlanSecret(t *testing.T) {
 		"a label of ours that is no longer wanted goes": {
 			have: edge1Secret(func(s *corev1.Secret) {
 				s.Labels["old"] = "1"
-				raw := string(s.ManagedFields[0].FieldsV1.Raw)
-				s.ManagedFields[0].FieldsV1.Raw = []byte(strings.Replace(raw, `"f:env":{}`, `"f:env":{},"f:old":{}`, 1))
+				fields := s.ManagedFields[0].FieldsV1
+				fields.SetRawString(strings.Replace(fields.GetRawString(), `"f:env":{}`, `"f:env":{},"f:old":{}`, 1))
 			}),
 			want: secretPlan{action: secretRestore, ready: true},
 		},

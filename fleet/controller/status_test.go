@@ -292,9 +292,9 @@ func TestRestoresSlowDown(t *testing.T) {
 		p.restores++
 		p.restoredAt = now
 	}
-	want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60}
-	for i := range want {
-		want[i] *= time.Second
+	var want []time.Duration
+	for _, s := range []int{0, 1, 2, 4, 8, 16, 32, 60, 60} {
+		want = append(want, time.Duration(s)*time.Second)
 	}
 	if diff := cmp.Diff(want, waits); diff != "" {
 		t.Errorf("waits (-want +got):\n%s", diff)

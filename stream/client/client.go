@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -107,25 +109,30 @@ type progress struct {
 func (c *Client) Run(ctx context.Context) error {
 	reports := make(chan progress)
 	running := map[int]bool{} // by number of the connection: whether it is up
+	since := map[int]time.Time{}
 	dialling, last, failures := 0, 0, 0
-	var proven time.Time // by the last connection dialled
-	dial := func() {
-		last++
-		proven = c.cfg.Proves()
-		dialling = last
-		running[last] = false
-		go c.connection(ctx, last, reports)
-	}
-	updated := c.cfg.Updated()
+	// proven is when the authority of the newest connection ends, proving that of
+	// the one being dialled.
+	var proven, proving time.Time
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	resting := true // until pause fires
+	anyUp := func() bool { return slices.Contains(slices.Collect(maps.Values(running)), true) }
+	defer c.show(false)
 	for {
-		up := false
-		for _, u := range running {
-			up = up || u
+		updated := c.cfg.Updated()
+		up := anyUp()
+		c.show(up)
+		renewed := up && c.cfg.Proves().After(proven)
+		if dialling == 0 && !resting && (!up || renewed) {
+			if renewed {
+				c.cfg.Log.Debug().Msg("svid was renewed, proving it on a new connection")
+			}
+			last++
+			dialling, proving = last, c.cfg.Proves()
+			running[last] = false
+			go c.connection(ctx, last, reports)
 		}
-		c.connected.Store(up)
-		c.up.Set(map[bool]float64{true: 1}[up])
 		select {
 		case <-ctx.Done():
 			for range len(running) {
@@ -137,34 +144,43 @@ func (c *Client) Run(ctx context.Context) error {
 			}
 			return nil
 		case <-pause.C:
-			if dialling == 0 && !up {
-				dial()
-			}
+			resting = false
 		case <-updated:
-			updated = c.cfg.Updated()
-			if dialling == 0 && up && c.cfg.Proves().After(proven) {
-				c.cfg.Log.Debug().Msg("svid was renewed, proving it on a new connection")
-				dial()
-			}
 		case p := <-reports:
 			if p.connection == dialling {
 				dialling = 0
 			}
 			if p.up {
-				running[p.connection], failures = true, 0
+				running[p.connection], since[p.connection], proven = true, time.Now(), proving
 				continue
 			}
-			was := running[p.connection]
+			was, lasted := running[p.connection], time.Since(since[p.connection])
 			delete(running, p.connection)
-			if !was {
-				failures++
+			delete(since, p.connection)
+			if was && anyUp() {
+				c.cfg.Log.Debug().Err(p.err).Msg("an older connection to the principal ended")
+				continue
+			}
+			if failures++; was && lasted >= settledTime {
+				failures = 0
 			}
 			delay := c.backOff(failures, p.err)
 			c.report(p.err, was, delay)
+			resting = true
 			pause.Reset(delay)
 		}
 	}
 }
+
+// show tells the world whether a connection is up.
+func (c *Client) show(up bool) {
+	c.connected.Store(up)
+	c.up.Set(map[bool]float64{true: 1}[up])
+}
+
+// settledTime is how long a connection must have lasted for its end to be no
+// failure: one that comes up only to end is tried again ever more seldom.
+const settledTime = 10 * time.Second
 
 // backOff draws the pause before the next attempt. A principal that refused us
 // is not asked again soon.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,8 +14,9 @@ type Config struct {
 	Mode stream.Mode
 	// Window bounds the unanswered entries. Zero means 512.
 	Window int
-	// WindowBytes bounds the data of unanswered entries; one entry larger than
-	// that travels alone. Zero means 4 MiB.
+	// WindowBytes bounds the data of unanswered entries: while so much is
+	// unanswered nothing more is sent, so the last entry may exceed it. Zero means
+	// 4 MiB.
 	WindowBytes int
 	// Heartbeat is the time between heartbeats. Zero means 10s. A peer that was
 	// silent for two and a half of them is taken for gone.
@@ -25,6 +27,11 @@ const (
 	maxBatchEvents      = 256
 	maxBatchBytes       = 1 << 20
 	maxInventoryEntries = 1024
+	// maxUnsent bounds the results that wait for a connection that takes nothing.
+	maxUnsent = 1 << 16
+	// maxEntries bounds the entries of a collection, since a peer can invent some.
+	maxEntries = 1 << 20
+	maxResults = 1024 // of one Applied
 )
 
 // Input is something that happened. The types of this file implement it.
@@ -109,11 +116,13 @@ type Disconnect struct{ Cause Cause }
 type Cause string
 
 const (
-	// CauseSilent: nothing was heard from the peer for too long.
+	// CauseSilent is that nothing was heard from the peer for too long.
 	CauseSilent Cause = "silent"
-	// CauseProtocol: the peer sent what it must not.
+	// CauseProtocol is that the peer sent what it must not.
 	CauseProtocol Cause = "protocol"
-	// CauseGoodbye: the peer said so.
+	// CauseStalled is that the peer takes nothing while more and more is to be said.
+	CauseStalled Cause = "stalled"
+	// CauseGoodbye is that the peer said so.
 	CauseGoodbye Cause = "goodbye"
 )
 
@@ -194,7 +203,7 @@ func (l *Link) Step(now time.Time, in Input) []Action {
 		}
 	case Held:
 		if s := l.sink(in.Key.Collection); s != nil {
-			l.hold(s, in)
+			return l.hold(s, in)
 		}
 	case Paused:
 		if s := l.source(in.Collection); s != nil {
@@ -219,12 +228,9 @@ func (l *Link) Flush(now time.Time, load Load) []stream.Message {
 		return nil
 	}
 	// Results come before heartbeats: belief must not lag behind a digest.
+	l.flushResults()
 	out := l.out
 	l.out = nil
-	if len(l.results) > 0 {
-		out = append(out, stream.Applied{Results: l.results})
-		l.results = nil
-	}
 	if !now.Before(l.beat) {
 		out = append(out, stream.Heartbeat{Digests: l.digests()})
 		l.beat = now.Add(l.cfg.Heartbeat)
@@ -379,10 +385,9 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 		l.out = append(l.out, s.inventory(m)...)
 	case stream.Inventory:
 		s := l.source(m.Collection)
-		if s == nil || !s.repairing {
+		if s == nil || !s.repairing || !s.repair(m) {
 			return []Action{Disconnect{Cause: CauseProtocol}}
 		}
-		s.repair(m)
 	case stream.Batch:
 		return l.apply(m)
 	case stream.Applied:
@@ -394,10 +399,10 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 }
 
 func (l *Link) flushResults() {
-	if len(l.results) > 0 {
-		l.out = append(l.out, stream.Applied{Results: l.results})
-		l.results = nil
+	for results := range slices.Chunk(l.results, maxResults) {
+		l.out = append(l.out, stream.Applied{Results: results})
 	}
+	l.results = nil
 }
 
 func (l *Link) apply(m stream.Batch) []Action {
@@ -418,6 +423,9 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 		if s == nil {
 			return append(actions, Disconnect{Cause: CauseProtocol})
 		}
+		if len(s.entries) > maxEntries {
+			return append(actions, Disconnect{Cause: CauseProtocol})
+		}
 		settled, bytes := s.answer(now, r)
 		if settled != nil {
 			l.inFlight--
@@ -428,11 +436,15 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 	return actions
 }
 
-func (l *Link) hold(s *sink, in Held) {
+func (l *Link) hold(s *sink, in Held) []Action {
 	changed := s.set(in.Key, in.Version)
 	if l.connected && (changed || in.Event != "") {
+		if len(l.results) == maxUnsent {
+			return []Action{Disconnect{Cause: CauseStalled}} // the next digest tells it all
+		}
 		l.results = append(l.results, stream.Result{Key: in.Key, Event: in.Event, Held: in.Version, Refusal: in.Refusal})
 	}
+	return nil
 }
 
 // batches fills the window.
@@ -456,8 +468,9 @@ func (l *Link) batches(load Load) []stream.Message {
 			if !present {
 				content = Content{TraceParent: content.TraceParent}
 			}
-			s.desire(key, content.Version, content.Leaving)
-			if e = s.entries[key]; e == nil || e.satisfied() {
+			s.desire(key, content.Version, content.Leaving) // does not queue it again while queued is set
+			e.queued = false
+			if e.satisfied() {
 				continue
 			}
 			l.events++

@@ -1,6 +1,10 @@
 package link
 
-import "github.com/argomesh/argomesh/stream"
+import (
+	"slices"
+
+	"github.com/argomesh/argomesh/stream"
+)
 
 // sink is the receiving end of one collection: what our store holds of it.
 type sink struct {
@@ -30,19 +34,23 @@ func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
 // differ.
 func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
 	inv := stream.Inventory{Collection: s.collection, Buckets: s.tally.differing(&theirs.Sums)}
-	var out []stream.Message
+	var keys []stream.EntryKey
 	if !inv.Buckets.Empty() {
-		for key, v := range s.held {
-			if !inv.Buckets.Has(bucketOf(key)) {
-				continue
+		for key := range s.held {
+			if inv.Buckets.Has(bucketOf(key)) {
+				keys = append(keys, key)
 			}
-			if len(inv.Entries) == maxInventoryEntries {
-				inv.More = true
-				out = append(out, inv)
-				inv.Entries, inv.More = nil, false
-			}
-			inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: v})
 		}
+	}
+	slices.SortFunc(keys, byName)
+	var out []stream.Message
+	for _, key := range keys {
+		if len(inv.Entries) == maxInventoryEntries {
+			inv.More = true
+			out = append(out, inv)
+			inv.Entries, inv.More = nil, false
+		}
+		inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: s.held[key]})
 	}
 	return append(out, inv)
 }

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -32,13 +34,14 @@ type entry struct {
 	leaving bool
 	held    stream.Version // what the sink said it holds
 	// gone is the leaving version that the sink answered by holding nothing.
-	gone    stream.Hash
+	gone    stream.Version
 	queued  bool
 	event   string // id of the event in flight; empty when there is none
 	sent    stream.Version
 	bytes   int
 	refusal *stream.Refusal
-	// attempts counts refusals of the desired version in a row.
+	// attempts counts the answers in a row after which the sink still did not hold
+	// the desired version.
 	attempts int
 	retry    time.Time // when a parked entry is due; zero when not parked
 }
@@ -50,7 +53,7 @@ func newSource(c stream.Collection) *source {
 // satisfied reports whether the sink holds what it should.
 func (e *entry) satisfied() bool {
 	if e.leaving && e.held.Absent() {
-		return e.gone == e.desired.Hash
+		return e.gone == e.desired
 	}
 	return e.held == e.desired
 }
@@ -83,7 +86,7 @@ func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 	s.believed.add(key, e.bucket, v)
 	e.held = v
 	if !v.Absent() {
-		e.gone = stream.Hash{}
+		e.gone = stream.Version{}
 	}
 }
 
@@ -97,12 +100,36 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 			e.queued = true
 			s.dirty.push(key)
 		}
-	case e.desired.Absent():
-		delete(s.entries, key) // a key left in dirty or parked is skipped there
+	default:
+		e.attempts, e.retry, e.refusal = 0, time.Time{}, nil
+		if e.desired.Absent() {
+			delete(s.entries, key) // a key left in dirty or parked is skipped there
+		}
 	}
 }
 
-// pop returns the oldest dirty entry; nil when there is none.
+// settleAll settles the entries that which selects, by name: what the link does
+// follows from its inputs alone.
+func (s *source) settleAll(which func(*entry) bool) {
+	var keys []stream.EntryKey
+	for key, e := range s.entries {
+		if which(e) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, byName)
+	for _, key := range keys {
+		s.settle(key, s.entries[key])
+	}
+}
+
+// byName orders the keys of one collection.
+func byName(a, b stream.EntryKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// pop returns the oldest dirty entry, out of the queue but still marked as
+// queued; nil when there is none.
 func (s *source) pop() (stream.EntryKey, *entry) {
 	for {
 		key, ok := s.dirty.pop()
@@ -110,7 +137,6 @@ func (s *source) pop() (stream.EntryKey, *entry) {
 			return stream.EntryKey{}, nil
 		}
 		if e := s.entries[key]; e != nil && e.queued {
-			e.queued = false
 			// load is asked even for an entry that is satisfied by now: it may be newer.
 			return key, e
 		}
@@ -118,19 +144,17 @@ func (s *source) pop() (stream.EntryKey, *entry) {
 }
 
 func (s *source) sent(e *entry, event stream.Event) {
-	e.queued = false // desire, called with the content just loaded, queued it again
 	e.event, e.sent, e.bytes = event.ID, event.Version, len(event.Data)
 }
 
 // disconnect forgets what is in flight; the next digest tells what became of it.
 func (s *source) disconnect() {
 	s.ready, s.repairing, s.listing = false, false, false
-	for key, e := range s.entries {
-		if e.event != "" {
-			e.event, e.bytes = "", 0
-			s.settle(key, e)
-		}
-	}
+	s.settleAll(func(e *entry) bool {
+		lost := e.event != ""
+		e.event, e.bytes = "", 0
+		return lost
+	})
 }
 
 // compare takes the sink's digest and returns what must be asked.
@@ -164,8 +188,9 @@ func (s *source) claim() {
 	}
 }
 
-// repair takes the sink's list of the buckets that differed.
-func (s *source) repair(m stream.Inventory) {
+// repair takes the sink's list of the buckets that differed. It returns false for
+// a list of other buckets than it says.
+func (s *source) repair(m stream.Inventory) bool {
 	if !s.listing {
 		s.listing = true
 		for key, e := range s.entries {
@@ -176,17 +201,17 @@ func (s *source) repair(m stream.Inventory) {
 	}
 	for _, held := range m.Entries {
 		key := stream.EntryKey{Collection: s.collection, Namespace: held.Namespace, Name: held.Name}
+		if !m.Buckets.Has(bucketOf(key)) || len(s.entries) > maxEntries {
+			return false
+		}
 		s.believe(key, s.entry(key), held.Version)
 	}
 	if m.More {
-		return
+		return true
 	}
 	s.ready, s.known, s.repairing, s.listing = true, true, false, false
-	for key, e := range s.entries {
-		if m.Buckets.Has(e.bucket) {
-			s.settle(key, e)
-		}
-	}
+	s.settleAll(func(e *entry) bool { return m.Buckets.Has(e.bucket) })
+	return true
 }
 
 // answer takes one result. It returns what was settled and the bytes that left
@@ -205,12 +230,9 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	e.event, e.bytes = "", 0
 	if settled.Current {
 		e.refusal = r.Refusal
-		if e.refusal == nil {
-			e.attempts = 0
-			if e.leaving && r.Held.Absent() {
-				e.gone = e.sent.Hash
-				settled.Gone = true
-			}
+		if e.refusal == nil && e.leaving && r.Held.Absent() {
+			e.gone = e.sent
+			settled.Gone = true
 		}
 		if !e.satisfied() {
 			// Refused, or taken but not held, as when a second writer undoes it.

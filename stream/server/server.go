@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -65,12 +66,14 @@ type Config struct {
 	// MaxConnections bounds the open TCP connections; more wait to be accepted.
 	// Zero means 20,000.
 	MaxConnections int
-	// HandshakeTimeout bounds TLS and hello, each. Zero means 10s.
+	// HandshakeTimeout bounds TLS, the wait for a call and the wait for hello, each.
+	// Zero means 10s.
 	HandshakeTimeout time.Duration
 	// Grace is how long a connection outlasts the SVID that opened it. Zero means
 	// 30s.
 	Grace time.Duration
-	// DrainTimeout bounds how long Run waits for open streams. Zero means 5s.
+	// DrainTimeout bounds how long Run waits for open streams and handshakes. Zero
+	// means 5s.
 	DrainTimeout time.Duration
 	Metrics      prometheus.Registerer
 	Log          zerolog.Logger
@@ -82,7 +85,9 @@ type Server struct {
 	cfg     Config
 	grpc    *grpc.Server
 	metrics *metrics
-	stop    chan struct{} // closed when draining begins
+	// refusals bounds what callers that are refused can write to our log.
+	refusals zerolog.Sampler
+	stop     chan struct{} // closed when draining begins
 }
 
 // New checks cfg and starts nothing.
@@ -98,14 +103,18 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
 	}
-	s := &Server{cfg: cfg, metrics: m, stop: make(chan struct{})}
+	s := &Server{cfg: cfg, metrics: m, refusals: &zerolog.BurstSampler{Burst: 50, Period: time.Second}, stop: make(chan struct{})}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(cfg.Credentials),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
 		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
 		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
 		grpc.MaxConcurrentStreams(16), // one connection of an agent carries one stream
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 15 * time.Second, Timeout: 10 * time.Second,
+			// Who proves an SVID and then calls nothing does not keep the connection.
+			MaxConnectionIdle: cfg.HandshakeTimeout,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	streampb.RegisterStreamServer(s.grpc, s)
@@ -123,8 +132,9 @@ func setDefault[T comparable](field *T, value T) {
 // for their streams. It closes l in every case and is called once.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
+	accepted := &listener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), open: map[net.Conn]struct{}{}}
 	g.Go(func() error {
-		err := s.grpc.Serve(netutil.LimitListener(l, s.cfg.MaxConnections))
+		err := s.grpc.Serve(accepted)
 		if errors.Is(err, grpc.ErrServerStopped) {
 			return nil // stopped before it began
 		}
@@ -133,7 +143,10 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		close(s.stop)
-		force := time.AfterFunc(s.cfg.DrainTimeout, s.grpc.Stop)
+		force := time.AfterFunc(s.cfg.DrainTimeout, func() {
+			accepted.cut() // gRPC would wait for handshakes under way
+			s.grpc.Stop()
+		})
 		defer force.Stop()
 		s.grpc.GracefulStop()
 		return nil
@@ -157,12 +170,18 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		return s.refuse(log, "unauthenticated", err)
 	}
 	log = log.With().Stringer("spiffe_id", peer.ID).Str("method", peer.Method).Logger()
+	if !time.Now().Before(peer.NotAfter) {
+		return s.refuse(log, "expired", errExpired) // a new call on a connection that grew old
+	}
 	agent, err := s.cfg.Registry.Admit(peer)
 	if err != nil {
 		return s.refuse(log, "not-registered", err)
 	}
 	log = log.With().Stringer("agent", agent.Name).Logger()
 	hello, err := s.hello(g)
+	if errors.Is(err, errDraining) {
+		return statusOf(g.Context(), err) // nothing is wrong with the caller
+	}
 	if err != nil {
 		return s.refuse(log, "protocol", err)
 	}
@@ -179,8 +198,10 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		return err
 	}
 	ctx, end := context.WithCancelCause(g.Context())
+	var guard sync.WaitGroup
+	guard.Go(func() { s.guard(ctx, end, session) })
+	defer guard.Wait()
 	defer end(nil)
-	go s.guard(ctx, end, session)
 
 	s.metrics.connections.Inc()
 	defer s.metrics.connections.Dec()
@@ -259,6 +280,7 @@ func check(h stream.Hello, a Agent) error {
 // refuse logs why a call is refused, and returns what the caller may know.
 func (s *Server) refuse(log zerolog.Logger, kind string, err error) error {
 	s.metrics.refused.WithLabelValues(kind).Inc()
+	log = log.Sample(s.refusals) // the metric counts them all
 	log.Warn().Err(err).Str("kind", kind).Msg("connection refused")
 	return statusOf(context.Background(), err) //nolint:forbidigo // no cause to look up
 }
@@ -278,7 +300,7 @@ func statusOf(ctx context.Context, err error) error {
 		return status.Error(codes.Unavailable, errDraining.Error())
 	case errors.Is(cause, errRevoked):
 		return status.Error(codes.PermissionDenied, errRevoked.Error())
-	case errors.Is(cause, errExpired):
+	case errors.Is(cause, errExpired), errors.Is(err, errExpired):
 		return status.Error(codes.Unauthenticated, errExpired.Error())
 	case err == nil:
 		return nil

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -80,11 +81,11 @@ func (h *Harness) ArgoCDManifests() ([]string, error) {
 // returns when they are ready.
 func (h *Harness) StartArgoCD(ctx context.Context, cfg ArgoCDConfig) (*ArgoCD, error) {
 	if cfg.ControlPlane == nil {
-		return nil, errors.New("start Argo CD: a control plane is required")
+		return nil, errors.New("start argocd: a control plane is required")
 	}
 	a := &ArgoCD{h: h, controlPlane: cfg.ControlPlane}
 	if err := a.start(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("Argo CD of %s: %w", cfg.ControlPlane.Name, err) //nolint:revive,staticcheck // a name is written like that
+		return nil, fmt.Errorf("argocd of %s: %w", cfg.ControlPlane.Name, err)
 	}
 	return a, nil
 }
@@ -141,7 +142,6 @@ func (a *ArgoCD) writeEnvironment() error {
 		"ARGOCD_RECONCILIATION_TIMEOUT=30s",
 		"ARGOCD_RECONCILIATION_JITTER=0s",
 		"GIT_CONFIG_NOSYSTEM=1",
-		"GOGC=50",
 	}
 	for variable, folder := range folders {
 		path := a.h.Path(a.controlPlane.Name, "argocd", folder)
@@ -159,6 +159,10 @@ func (a *ArgoCD) applyBase(ctx context.Context, cfg ArgoCDConfig) error {
 	crds, err := a.h.ArgoCDManifests()
 	if err != nil {
 		return err
+	}
+	if !cfg.Server && !cfg.ApplicationSets {
+		// The largest definition by far, read by these two alone.
+		crds = slices.DeleteFunc(crds, func(file string) bool { return filepath.Base(file) == "applicationset-crd.yaml" })
 	}
 	config, err := a.h.tools.Files("argocd", "config")
 	if err != nil {

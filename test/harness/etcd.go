@@ -19,8 +19,8 @@ type Etcd struct {
 }
 
 // StartEtcd starts an etcd. It does not sync to disk: a crash of the machine loses
-// data, a crash of the process does not.
-func (h *Harness) StartEtcd(ctx context.Context, name string) (*Etcd, error) {
+// data, a crash of the process does not. args are added to its command line.
+func (h *Harness) StartEtcd(ctx context.Context, name string, args ...string) (*Etcd, error) {
 	path, err := h.tools.Path("etcd")
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (h *Harness) StartEtcd(ctx context.Context, name string) (*Etcd, error) {
 	e.Process, err = h.Start(ctx, Command{
 		Name: name,
 		Path: path,
-		Args: []string{
+		Args: append([]string{
 			"--name", name,
 			"--data-dir", e.DataDir,
 			"--listen-client-urls", e.URL,
@@ -51,8 +51,7 @@ func (h *Harness) StartEtcd(ctx context.Context, name string) (*Etcd, error) {
 			"--unsafe-no-fsync",
 			"--auto-compaction-retention", "5m",
 			"--log-level", "warn",
-		},
-		Env:   []string{"GOGC=50"},
+		}, args...),
 		Ready: HTTPReady(e.URL + "/readyz"),
 	})
 	return e, err

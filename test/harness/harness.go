@@ -38,17 +38,21 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
-// Config holds what a Harness needs. All fields are required.
+// Config holds what a Harness needs. Dir and Tools are required.
 type Config struct {
 	// Dir is the work folder. It is created if need be; keep its path short, since
 	// unix sockets below it may be at most 107 bytes long.
 	Dir string
 	// Tools says where the servers are.
 	Tools *toolset.Set
+	// Fresh removes what an earlier run left in Dir. A folder that holds files and was
+	// never a work folder is refused.
+	Fresh bool
 }
 
 // Harness starts processes and ends them. Its methods may be called concurrently.
@@ -73,8 +77,11 @@ func New(cfg Config) (*Harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, sub := range []string{"", "logs", pidDir} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if cfg.Fresh {
+		if err := checkWorkFolder(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -84,12 +91,58 @@ func New(cfg Config) (*Harness, error) {
 	if err := killRecorded(dir); err != nil {
 		return nil, err
 	}
+	if cfg.Fresh {
+		if err := empty(dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, sub := range []string{"logs", pidDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, err
+		}
+	}
 	return &Harness{
 		dir:     dir,
 		tools:   cfg.Tools,
 		spawner: newSpawner(),
 		ports:   newPortAllocator(),
 	}, nil
+}
+
+// checkWorkFolder returns an error when dir holds somebody else's files.
+func checkWorkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("work folder %s belongs to another user", dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	isLock := func(e os.DirEntry) bool { return e.Name() == lockFile }
+	if len(entries) > 0 && !slices.ContainsFunc(entries, isLock) {
+		return fmt.Errorf("%s holds other files: name a folder that is empty or does not exist", dir)
+	}
+	return nil
+}
+
+// empty removes all but what says who owns the folder.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if name := entry.Name(); name != lockFile && name != ownerFile {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Path joins elem to the work folder. It creates nothing.

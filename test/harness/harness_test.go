@@ -53,6 +53,12 @@ func TestControlPlaneRestarts(t *testing.T) {
 	if _, err := spoke.Resource(namespaces, "").Get(ctx, "kept", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the spoke sees a namespace of the hub: %v", err)
 	}
+	// An open watch must not hold up the stop.
+	watch, err := hub.Resource(namespaces, "").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
 	for name, end := range map[string]func() error{
 		"stop": func() error { return hub.Server.Stop(ctx) },
 		"kill": hub.Server.Kill,

@@ -23,6 +23,7 @@ var ErrRunning = errors.New("in use")
 const (
 	pidDir    = "pids"
 	ownerFile = "owner.json"
+	lockFile  = "lock"
 )
 
 // processIdentity names one process for ever: a pid alone is soon another process's.
@@ -61,7 +62,7 @@ func statOf(pid int) (start uint64, state string, err error) {
 	}
 	end := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
-	const stateField, startField = 3 - 3, 22 - 3 // the first field after the name is number 3
+	const stateField, startField = 0, 19 // numbers 3 and 22; the first after the name is 3
 	if end < 0 || len(fields) <= startField {
 		return 0, "", fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
 	}
@@ -116,7 +117,7 @@ func readIdentity(path string) (processIdentity, error) {
 // claim makes this program the owner of the work folder, under a file lock so that
 // of two that start at once one fails.
 func claim(dir string) error {
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
@@ -218,9 +219,9 @@ func killIdentity(id processIdentity) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return Eventually(ctx, "its end", func() error {
-		if now, err := identify(id.PID, id.Name); err != nil || now != id {
-			return nil
+		if now, err := identify(id.PID, id.Name); err == nil && now == id {
+			return errors.New("it still runs after SIGKILL")
 		}
-		return errors.New("it still runs after SIGKILL")
+		return nil
 	})
 }

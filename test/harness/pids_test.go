@@ -93,7 +93,9 @@ func TestNewCleansUp(t *testing.T) {
 	if err := killRecorded(dir); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("the stray process ended by itself")
+	}
 }
 
 func TestIdentifyOddNames(t *testing.T) {

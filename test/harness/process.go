@@ -74,16 +74,18 @@ type run struct {
 // or ends, the error holds the end of its log, and it is stopped. The process does
 // not end with ctx.
 func (h *Harness) Start(ctx context.Context, cmd Command) (*Process, error) {
-	p, err := h.Prepare(cmd)
+	p, err := h.prepare(cmd)
 	if err != nil {
 		return nil, err
 	}
-	return p, p.Start(ctx)
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
-// Prepare registers a process without starting it, for those started later or
-// concurrently in an order that does not matter.
-func (h *Harness) Prepare(cmd Command) (*Process, error) {
+// prepare registers a process without starting it.
+func (h *Harness) prepare(cmd Command) (*Process, error) {
 	if cmd.Name == "" || !filepath.IsAbs(cmd.Path) {
 		return nil, fmt.Errorf("start %q: a name and an absolute path are required, the path is %q", cmd.Name, cmd.Path)
 	}
@@ -94,7 +96,10 @@ func (h *Harness) Prepare(cmd Command) (*Process, error) {
 		cmd.ReadyTimeout = defaultReadyTimeout
 	}
 	p := &Process{h: h, cmd: cmd}
-	return p, h.add(p)
+	if err := h.add(p); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // Name returns the name given to Start.
@@ -257,7 +262,7 @@ func (p *Process) launch() (*run, error) {
 		}
 		argv = append([]string{wrapper}, argv...)
 	}
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it ends by Stop and Kill, not with the context of its start
 	cmd.Dir = own
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = slices.Concat([]string{"PATH=" + p.h.searchPath(), "HOME=" + own, "TMPDIR=" + temporary}, p.cmd.Env)
@@ -368,7 +373,7 @@ func httpsReady(config *tls.Config, url string) func(context.Context) error {
 
 func httpReady(client *http.Client, url string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
 			return Permanent(err)
 		}

@@ -100,6 +100,22 @@ func (w *World) check(t *testing.T) {
 	}
 	theirs := w.view(w.other())
 	ours := w.view(w.owner())
+	for name, app := range w.view(w.hub()) {
+		// The end of a command that the spoke refused is shown on the hub alone.
+		state, _ := app["status"]["operationState"].(map[string]any)
+		message, _ := state["message"].(string)
+		if !strings.HasPrefix(message, "not run by agent ") {
+			continue
+		}
+		for _, side := range []map[string]map[string]map[string]any{ours, theirs} {
+			if status := side[name]["status"]; status != nil {
+				delete(status, "operationState")
+			}
+			if side[name] != nil && len(side[name]["status"]) == 0 {
+				side[name]["status"] = nil
+			}
+		}
+	}
 	for name, app := range theirs {
 		// Keys that the other side's people added are theirs; all of ours must be there.
 		if mine, ok := ours[name]; ok {

@@ -41,13 +41,14 @@ type World struct {
 	ctx  context.Context //nolint:containedctx // the bubble's life
 	end  context.CancelFunc
 
-	mu       sync.Mutex        // guards what follows
-	intended map[string]bool   // UIDs of owner objects deleted with a cascade
-	removed  map[string]string // UIDs of owner objects whose workloads went, and how
-	ran      map[string]int    // commands by id, how often the controller ran them
-	handled  map[string]string // by UID, the version the controller last acted on
-	runs     []string          // each run, for the report of a failure
-	broken   []string          // invariants seen broken
+	mu          sync.Mutex        // guards what follows
+	intended    map[string]bool   // UIDs of owner objects deleted with a cascade
+	removed     map[string]string // UIDs of owner objects whose workloads went, and how
+	ran         map[string]int    // commands by id, how often the controller ran them
+	removedFrom map[string]string // and the UID of the copy they belonged to
+	handled     map[string]string // by UID, the version the controller last acted on
+	runs        []string          // each run, for the report of a failure
+	broken      []string          // invariants seen broken
 }
 
 type side struct {
@@ -63,7 +64,7 @@ func newWorld(ctx context.Context, seed uint64, mode stream.Mode) *World {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &World{
 		mode: mode, chance: &dice{rng: rand.New(rand.NewPCG(seed, 0))}, ctx: ctx, end: cancel,
-		intended: map[string]bool{}, removed: map[string]string{}, ran: map[string]int{}, handled: map[string]string{},
+		intended: map[string]bool{}, removed: map[string]string{}, ran: map[string]int{}, handled: map[string]string{}, removedFrom: map[string]string{},
 	}
 	for i, which := range []stream.Side{stream.Hub, stream.Spoke} {
 		server := memory.New(memory.Config{
@@ -92,6 +93,7 @@ func newWorld(ctx context.Context, seed uint64, mode stream.Mode) *World {
 		w.deliver(server)
 		w.start(w.sides[i])
 	}
+	w.spoke().server.Subscribe(w.witness)
 	w.wait.Go(w.controller)
 	w.wait.Go(w.connect)
 	return w
@@ -270,7 +272,7 @@ func (w *World) control(o backends.Object) {
 	case err == nil:
 	case !errors.Is(err, stream.ErrUnavailable):
 		return // nothing happened
-	case !w.happened(o):
+	case !w.happened(o, id):
 		return
 	}
 	w.mu.Lock()
@@ -285,19 +287,47 @@ func (w *World) control(o backends.Object) {
 	}
 	if removes {
 		w.removed[w.ownerUID(app)] = o.Key.Name
+		w.removedFrom[w.ownerUID(app)] = o.UID
 	}
 }
 
-// happened finds out whether a write to o took effect whose reply was lost.
-func (w *World) happened(o backends.Object) bool {
+// witness sees to it that no copy comes back after its workloads were removed.
+func (w *World) witness(key stream.ResourceKey) {
+	o, ok := w.spoke().server.Get(key)
+	if !ok || w.mode != stream.Managed {
+		return
+	}
+	app := parse(o)
+	if app["metadata"].(map[string]any)["deletionTimestamp"] != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if uid := w.ownerUID(app); uid != "" && w.removed[uid] != "" && w.removedFrom[uid] != o.UID {
+		w.broken = append(w.broken, fmt.Sprintf("I4: %s came back after its cascade: %s", key.Name, o.Raw))
+	}
+}
+
+// happened finds out whether the controller's write to o took effect whose reply
+// was lost: the operation with that id, or without one the cascade finalizer, is
+// gone. Other writers may have come in between.
+func (w *World) happened(o backends.Object, id string) bool {
 	for w.ctx.Err() == nil {
 		now, err := w.spoke().server.Read(w.ctx, o.Key)
 		switch {
-		case err == nil:
-			return now.ResourceVersion != o.ResourceVersion
 		case errors.Is(err, stream.ErrNotFound):
 			return true
+		case err != nil:
+			continue
+		case now.UID != o.UID:
+			return true
 		}
+		app := parse(now)
+		if id == "" {
+			return !slices.Contains(list(app["metadata"].(map[string]any)["finalizers"]), any(cascade))
+		}
+		operation, _ := app["operation"].(map[string]any)
+		return operation == nil || commandOf(operation) != id
 	}
 	return false
 }

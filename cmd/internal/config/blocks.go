@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -125,8 +127,8 @@ func (k Kubernetes) Validate() error {
 // API offers several. Key: identity.
 type Identity struct {
 	Socket   string      `koanf:"socket" env:"SPIFFE_ENDPOINT_SOCKET" help:"address of the Workload API, such as unix:///run/spire/agent/api.sock"`
-	SPIFFEID spiffeid.ID `koanf:"spiffe_id" help:"the SPIFFE ID to use; empty for the first one offered"`
-	Hint     string      `koanf:"hint" help:"the hint of the SVID to use; empty for the first one offered"`
+	SPIFFEID spiffeid.ID `koanf:"spiffe_id" help:"the SPIFFE ID to use; needed only when several are offered"`
+	Hint     string      `koanf:"hint" help:"the hint of the SVID to use; needed only when several are offered"`
 }
 
 // Validate checks the form of the socket and that one way of choosing is used.
@@ -141,6 +143,21 @@ func (i Identity) Validate() error {
 		problems = append(problems, Invalid("hint", "cannot be given beside spiffe_id: keep one of them"))
 	}
 	return errors.Join(problems...)
+}
+
+// CheckFolder returns a [*KeyError] when the folder of a unix socket is missing.
+// The socket itself appears when the Workload API starts, and a process waits for
+// it; its folder is mounted before the process starts, and without it waiting is
+// in vain.
+func (i Identity) CheckFolder() error {
+	path, found := strings.CutPrefix(i.Socket, "unix://")
+	if !found {
+		return nil
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return Invalid("identity.socket", "the folder of %s does not exist: mount the Workload API's socket there, or give the path it has", path)
+	}
+	return nil
 }
 
 // Address returns a [*KeyError] for key when address is not one package listen

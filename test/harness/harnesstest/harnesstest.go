@@ -2,12 +2,12 @@
 
 // Package harnesstest adapts package harness to package testing.
 //
-//	func TestMain(m *testing.M) { os.Exit(m.Run()) }
-//
 //	func TestSync(t *testing.T) {
+//		harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
 //		h := harnesstest.New(t)
 //		hub, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "hub"})
 //		...
+//	}
 package harnesstest
 
 import (
@@ -60,8 +60,7 @@ func New(t testing.TB) *harness.Harness {
 	return h
 }
 
-// Tools returns the built servers. Where a test needs one that is missing, use
-// SkipMissing.
+// Tools says where the servers are, built or not. SkipMissing looks whether they are.
 func Tools(t testing.TB) *toolset.Set {
 	t.Helper()
 	tools, err := toolset.Open()

@@ -26,7 +26,7 @@ import (
 
 // A parent-death signal belongs to the thread that received it, and a thread that
 // executes a program keeps only its own. So everything happens on the first thread.
-func init() {
+func init() { //nolint:gochecknoinits // only here the first thread is certain
 	runtime.LockOSThread()
 }
 

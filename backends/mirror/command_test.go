@@ -1,0 +1,225 @@
+package mirror
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// operation returns an operation with the id and the after given, if any.
+func operation(id, after string) m {
+	var list []any
+	if id != "" {
+		list = append(list, m{"name": commandInfo, "value": id})
+	}
+	if after != "" {
+		list = append(list, m{"name": afterInfo, "value": after})
+	}
+	o := m{"sync": m{"revision": "HEAD"}}
+	if list != nil {
+		o["info"] = list
+	}
+	return o
+}
+
+func state(phase, message string, operation m) m {
+	s := m{"phase": phase, "operation": operation, "startedAt": now}
+	if message != "" {
+		s["message"] = message
+	}
+	if completed(m{"phase": phase, "finishedAt": now}) {
+		s["finishedAt"] = now
+	}
+	return s
+}
+
+func TestPlanOfAStatus(t *testing.T) {
+	hub := ruleSet(t, stream.Hub, stream.Managed)
+	healthy := m{"health": m{"status": "Healthy"}}
+	pending := m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "sent to agent edge-1", operation("c-1", "6"))}}
+	ours := m{"type": errorCondition, "message": "x"}
+	status := func(uid string, data m) stream.Event { return makeEvent(stream.Statuses, uid, 3, data) }
+	update := func(status, operation any, annotations m) []view {
+		return []view{{Op: Update, Status: status, Operation: operation, Annotations: annotations}}
+	}
+	failed := state("Error", "not run by agent edge-1: too large", operation("c-1", "6"))
+	startedAt := func(at string) m {
+		s := state("Running", "", operation("", ""))
+		s["startedAt"] = at
+		return s
+	}
+	retrying := state("Running", "", operation("c-1", "6"))
+	retrying["finishedAt"] = now
+	tests := map[string]struct {
+		event       stream.Event
+		annotations m
+		rest        m
+		refresh     string
+		want        []view
+		refusal     string
+	}{
+		"the first":                   {status("uid-1", m{"status": healthy}), nil, nil, "", update(healthy, nil, nil), ""},
+		"the same":                    {status("uid-1", m{"status": healthy}), nil, m{"status": healthy}, "", nil, ""},
+		"of another object":           {status("uid-0", m{"status": healthy}), nil, nil, "", nil, ""},
+		"fields that went are gone":   {status("uid-1", m{"status": healthy}), nil, m{"status": m{"sync": m{}}}, "", update(healthy, nil, nil), ""},
+		"our condition survives":      {status("uid-1", m{"status": m{"conditions": []any{m{"type": "SyncError"}}}}), nil, m{"status": m{"conditions": []any{ours}}}, "", update(m{"conditions": []any{m{"type": "SyncError"}, ours}}, nil, nil), ""},
+		"our condition is ours alone": {status("uid-1", m{"status": m{"conditions": []any{ours, m{"type": "SyncError"}}}}), nil, nil, "", update(m{"conditions": []any{m{"type": "SyncError"}}}, nil, nil), ""},
+		"our condition alone, and no change": {status("uid-1", m{"status": healthy}), nil,
+			m{"status": m{"health": m{"status": "Healthy"}, "conditions": []any{ours}}}, "", nil, ""},
+
+		"an operation of the spoke's own": {status("uid-1", m{"status": m{"operationState": state("Running", "", operation("", ""))}}), nil, nil, "",
+			update(m{"operationState": state("Running", "", operation("", ""))}, nil, nil), ""},
+		"an older operation does not hide the command that is pending": {status("uid-1", m{"status": m{"health": m{}, "operationState": state("Succeeded", "old", operation("", ""))}}), nil, pending, "",
+			update(m{"health": m{}, "operationState": state("Running", "sent to agent edge-1", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
+		"an earlier command does not end the one that is pending": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "old", operation("c-0", "5"))}}), nil, pending, "", nil, ""},
+		"no operation on the spoke yet":                           {status("uid-1", m{"status": m{}}), nil, pending, "", nil, ""},
+		"an operation without an id keeps what is shown": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "old", operation("c-0", "5"))}}), nil,
+			m{"operation": operation("", "")}, "", update(m{}, operation("", ""), nil), ""},
+		"the command runs": {status("uid-1", m{"status": m{"operationState": state("Running", "3 of 5", operation("c-1", "6"))}}), nil, pending, "",
+			update(m{"operationState": state("Running", "3 of 5", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
+		"the command will be retried: running with finishedAt is not completed": {status("uid-1", m{"status": m{"operationState": retrying}}), nil, pending, "",
+			update(m{"operationState": retrying}, operation("c-1", "6"), nil), ""},
+		"the command is terminating": {status("uid-1", m{"status": m{"operationState": state("Terminating", "", operation("c-1", "6"))}}), nil, pending, "",
+			update(m{"operationState": state("Terminating", "", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
+		"the command succeeded: both change in one write": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "", operation("c-1", "6"))}}), nil, pending, "",
+			update(m{"operationState": state("Succeeded", "", operation("c-1", "6"))}, nil, nil), ""},
+		"the command failed": {status("uid-1", m{"status": m{"operationState": state("Failed", "", operation("c-1", "6"))}}), nil, pending, "",
+			update(m{"operationState": state("Failed", "", operation("c-1", "6"))}, nil, nil), ""},
+		"the command met an error": {status("uid-1", m{"status": m{"operationState": state("Error", "", operation("c-1", "6"))}}), nil, pending, "",
+			update(m{"operationState": state("Error", "", operation("c-1", "6"))}, nil, nil), ""},
+
+		"the command ended unseen, and another operation ran after it": {status("uid-1", m{"overtaken": "c-1", "status": m{"operationState": state("Running", "self-heal", operation("", ""))}}), nil, pending, "",
+			update(m{"operationState": state("Running", "self-heal", operation("", ""))}, nil, nil), ""},
+		"an earlier command ended unseen": {status("uid-1", m{"overtaken": "c-0", "status": m{"operationState": state("Running", "self-heal", operation("", ""))}}), nil, pending, "", nil, ""},
+		"the end of a command that was never run stays to be seen": {status("uid-1", m{"status": m{"health": m{}}}), nil,
+			m{"status": m{"operationState": failed}}, "", update(m{"health": m{}, "operationState": failed}, nil, nil), ""},
+		"the end of a command that was never run outlives what ran before": {status("uid-1", m{"status": m{"operationState": startedAt("2025-12-31T23:59:59Z")}}), nil,
+			m{"status": m{"operationState": failed}}, "", nil, ""},
+		"the end of a command that was never run gives way to what runs later": {status("uid-1", m{"status": m{"operationState": startedAt("2026-01-01T00:00:01Z")}}), nil,
+			m{"status": m{"operationState": failed}}, "", update(m{"operationState": startedAt("2026-01-01T00:00:01Z")}, nil, nil), ""},
+		"a refresh that was consumed": {status("uid-1", m{"status": healthy, "refreshed": "r-1"}), m{refreshKey: "hard", "note": "x"}, nil, "r-1",
+			update(healthy, nil, m{"note": "x"}), ""},
+		"an older refresh was consumed": {status("uid-1", m{"status": healthy, "refreshed": "r-0"}), m{refreshKey: "hard"}, nil, "r-1",
+			update(healthy, nil, m{refreshKey: "hard"}), ""},
+		"a refresh nobody here asked for": {status("uid-1", m{"status": healthy, "refreshed": "r-0"}), m{refreshKey: "hard"}, nil, "",
+			update(healthy, nil, m{refreshKey: "hard"}), ""},
+		"not JSON":           {raw2(stream.Statuses, `{`), nil, nil, "", nil, "invalid: the status is not a JSON object"},
+		"no status":          {raw2(stream.Statuses, `{}`), nil, nil, "", nil, "invalid: the event carries no status"},
+		"a status of a list": {raw2(stream.Statuses, `{"status":[]}`), nil, nil, "", nil, "invalid: the event carries no status"},
+		"odd conditions": {raw2(stream.Statuses, `{"status":{"conditions":[null,3,{"type":5}],"operationState":[]}}`), nil, pending, "",
+			update(m{"conditions": []any{nil, 3, m{"type": 5}}, "operationState": state("Running", "sent to agent edge-1", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			current := func(t *testing.T) *object {
+				meta := m{}
+				if test.annotations != nil {
+					meta["annotations"] = test.annotations
+				}
+				o := makeObject(t, appKey(hub), meta, test.rest)
+				return &o
+			}
+			checkPlan(t, hub, test.event, current, test.refresh, test.want, test.refusal)
+		})
+	}
+	t.Run("there is no object to show it on", func(t *testing.T) {
+		checkPlan(t, hub, status("uid-1", m{"status": healthy}), nil, "", nil, "")
+	})
+}
+
+// raw2 is an event of uid-1 with data as it is.
+func raw2(c stream.Collection, data string) stream.Event {
+	e := makeEvent(c, "uid-1", 9, nil)
+	e.Data = []byte(data)
+	e.Version.Hash = stream.HashOf(e.Data)
+	return e
+}
+
+func TestPlanOfACommand(t *testing.T) {
+	spoke, autonomous := ruleSet(t, stream.Spoke, stream.Managed), ruleSet(t, stream.Spoke, stream.Autonomous)
+	made := makeEvent(stream.Applications, "uid-1", 9, m{"spec": m{}})
+	command := func(data m) stream.Event { return makeEvent(stream.Commands, "uid-1", 12, data) }
+	spec := m{"destination": m{"name": "in-cluster"}}
+	update := func(operation any, status any, annotations m) []view {
+		all := m{sourceUIDKey: "uid-1", principalUIDKey: "hub-1"}
+		for key, value := range annotations {
+			all[key] = value
+		}
+		return []view{{Op: Update, Annotations: all, Spec: spec, Operation: operation, Status: status, Created: 9, Revision: 9}}
+	}
+	taken := func(ids ...string) func(*object) {
+		return func(o *object) { o.setAnnotation(commandsKey, string(encode(ids))) }
+	}
+	var many []string
+	for i := range keptCommands {
+		many = append(many, fmt.Sprint("c-", i))
+	}
+	running := func(o *object) { o.ensure("operation")["sync"] = m{"revision": "spoke-born"} }
+	tests := map[string]struct {
+		event   stream.Event
+		change  func(*object)
+		want    []view
+		refusal string
+	}{
+		"a sync: operation, no operationState, and the id, in one write": {command(m{"operation": operation("c-1", "10")}), func(o *object) {
+			o.ensure("status")["operationState"] = state("Succeeded", "old", operation("", ""))
+			o.ensure("status")["health"] = "h"
+		}, update(operation("c-1", "10"), m{"health": "h"}, m{commandsKey: `["c-1"]`}), ""},
+		"it was taken before":                    {command(m{"operation": operation("c-1", "10")}), taken("c-0", "c-1"), nil, ""},
+		"it was taken before and still runs":     {command(m{"operation": operation("c-1", "10")}), func(o *object) { taken("c-1")(o); running(o) }, nil, ""},
+		"the next one":                           {command(m{"operation": operation("c-2", "10")}), taken("c-1"), update(operation("c-2", "10"), nil, m{commandsKey: `["c-1","c-2"]`}), ""},
+		"only the last ids are kept":             {command(m{"operation": operation("c-new", "10")}), taken(many...), update(operation("c-new", "10"), nil, m{commandsKey: string(encode(append(many[1:], "c-new")))}), ""},
+		"another operation is in progress":       {command(m{"operation": operation("c-1", "10")}), running, nil, "unavailable: another operation is in progress on the spoke"},
+		"the copy was made after it was sent":    {command(m{"operation": operation("c-1", "8")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"the copy was made just as it was sent":  {command(m{"operation": operation("c-1", "9")}), nil, update(operation("c-1", "9"), nil, m{commandsKey: `["c-1"]`}), ""},
+		"it does not say when it was sent":       {command(m{"operation": operation("c-1", "")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"no id":                                  {command(m{"operation": operation("", "")}), nil, nil, "invalid: the operation carries no command id"},
+		"a damaged list of ids is an empty one":  {command(m{"operation": operation("c-1", "10")}), func(o *object) { o.setAnnotation(commandsKey, "}{") }, update(operation("c-1", "10"), nil, m{commandsKey: `["c-1"]`}), ""},
+		"a refresh":                              {command(m{"refresh": m{"type": "hard", "id": "r-1"}}), nil, update(nil, nil, m{refreshKey: "hard", refreshedKey: "r-1"}), ""},
+		"a refresh it was asked for before":      {command(m{"refresh": m{"type": "hard", "id": "r-1"}}), func(o *object) { o.setAnnotation(refreshedKey, "r-1") }, nil, ""},
+		"a refresh asked for again":              {command(m{"refresh": m{"type": "normal", "id": "r-2"}}), func(o *object) { o.setAnnotation(refreshedKey, "r-1") }, update(nil, nil, m{refreshKey: "normal", refreshedKey: "r-2"}), ""},
+		"both":                                   {command(m{"operation": operation("c-1", "10"), "refresh": m{"type": "hard", "id": "r-1"}}), nil, update(operation("c-1", "10"), nil, m{commandsKey: `["c-1"]`, refreshKey: "hard", refreshedKey: "r-1"}), ""},
+		"for an earlier object of that name":     {makeEvent(stream.Commands, "uid-0", 12, m{"operation": operation("c-1", "10")}), nil, nil, "unavailable: the Application that the command is for is not on the spoke"},
+		"not JSON":                               {raw2(stream.Commands, `x`), nil, nil, "invalid: the command is not a JSON object"},
+		"nothing in it":                          {raw2(stream.Commands, `{"operation":7,"refresh":[]}`), nil, nil, ""},
+		"an id of another type is none":          {raw2(stream.Commands, `{"operation":{"info":[null,{"name":"argomesh.io/command","value":7}]}}`), nil, nil, "invalid: the operation carries no command id"},
+		"a copy of another hub is not commanded": {command(m{"operation": operation("c-1", "10")}), func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }, nil, "unavailable: the Application that the command is for is not on the spoke"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			checkPlan(t, spoke, test.event, copied(spoke, made, test.change), "", test.want, test.refusal)
+		})
+	}
+	t.Run("there is no Application", func(t *testing.T) {
+		checkPlan(t, spoke, command(m{"operation": operation("c-1", "10")}), nil, "", nil,
+			"unavailable: the Application that the command is for is not on the spoke")
+	})
+	t.Run("an original cannot be made anew", func(t *testing.T) {
+		original := func(t *testing.T) *object { o := makeObject(t, appKey(autonomous), nil, nil); return &o }
+		checkPlan(t, autonomous, command(m{"operation": operation("c-1", "")}), original, "",
+			[]view{{Op: Update, Annotations: m{commandsKey: `["c-1"]`}, Operation: operation("c-1", "")}}, "")
+	})
+	t.Run("a copy taken over from another hub runs the commands of this one", func(t *testing.T) {
+		theirs := copied(spoke, makeEvent(stream.Applications, "theirs", 5000, m{"spec": m{}}), func(o *object) {
+			o.setAnnotation(principalUIDKey, "hub-2")
+		})(t)
+		writes, _ := spoke.Plan(made, theirs.key, theirs, "")
+		o := stored(t, theirs.key, writes, nil)
+		writes, refusal := spoke.Plan(command(m{"operation": operation("c-1", "10")}), o.key, &o, "")
+		if diff := cmp.Diff([]Op{Update}, ops(writes), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("Plan(), refused %q (-want +got)\n%s", refusalText(refusal), diff)
+		}
+	})
+}
+
+func ops(writes []Write) []Op {
+	var out []Op
+	for _, w := range writes {
+		out = append(out, w.Op)
+	}
+	return out
+}

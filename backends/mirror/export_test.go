@@ -1,0 +1,29 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+)
+
+// Sizes returns how many things the loop remembers, by what they are; only those
+// that are not none.
+func (m *Mirror) Sizes(ctx context.Context) (map[string]int, error) {
+	reply := make(chan map[string]int, 1)
+	if !m.do(ctx, func(l *loop) {
+		sizes := map[string]int{
+			"jobs": len(l.jobs), "ready": len(l.ready), "ahead": len(l.ahead), "replies": len(l.replies), "taken": len(l.taken),
+			"refusals": len(l.refusals), "gone": len(l.gone), "failures": len(l.failures), "waiting": len(l.waiting),
+			"refreshs": len(l.refreshs), "causes": len(l.causes), "effects": len(l.effects), "later": len(l.later),
+			"queue": len(l.queue), "working": l.working,
+		}
+		for name, size := range sizes {
+			if size == 0 {
+				delete(sizes, name)
+			}
+		}
+		reply <- sizes
+	}) {
+		return nil, errors.New("mirror is not running")
+	}
+	return <-reply, nil
+}

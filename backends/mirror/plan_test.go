@@ -1,0 +1,499 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// now is a deletionTimestamp.
+const now = "2026-01-01T00:00:00Z"
+
+func TestPlanOfAnApplication(t *testing.T) {
+	spoke, hub := ruleSet(t, stream.Spoke, stream.Managed), ruleSet(t, stream.Hub, stream.Autonomous)
+	base := m{
+		"labels": m{"team": "a", "tier": "1"}, "annotations": m{"note": "x", "link": "y"},
+		"spec": m{"project": "default", "destination": m{"name": "edge-1", "server": testServer, "namespace": "web"}},
+	}
+	first := makeEvent(stream.Applications, "hub-app", 9, base)
+	inCluster := m{"project": "default", "destination": m{"name": "in-cluster", "namespace": "web"}}
+	ours := m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1", "note": "x", "link": "y"}
+	with := func(base m, pairs ...string) m {
+		out, _ := clone(base).(m)
+		for i := 0; i < len(pairs); i += 2 {
+			if delete(out, pairs[i]); pairs[i+1] != "" {
+				out[pairs[i]] = pairs[i+1]
+			}
+		}
+		return out
+	}
+	written := view{
+		Op: Update, Labels: m{"team": "a", "tier": "1"}, Annotations: ours, Spec: inCluster,
+		SourceLabels: []string{"team", "tier"}, Created: 9, Revision: 9,
+	}
+	but := func(change func(v *view)) []view {
+		v := written
+		change(&v)
+		return []view{v}
+	}
+	tests := map[string]struct {
+		rules   Rules
+		event   stream.Event
+		current func(t *testing.T) *object // nil: nothing is there
+		want    []view
+		refusal string
+	}{
+		"nothing is there: it is made": {spoke, first, nil, but(func(v *view) { v.Op = Create }), ""},
+		"it is there: nothing":         {spoke, first, copied(spoke, first, nil), nil, ""},
+		"another spec": {spoke, makeEvent(stream.Applications, "hub-app", 12, m{
+			"labels": base["labels"], "annotations": base["annotations"], "spec": m{"project": "other"},
+		}), copied(spoke, first, nil), but(func(v *view) {
+			v.Spec, v.Revision = m{"project": "other", "destination": m{"name": "in-cluster"}}, 12
+		}), ""},
+		"a field was taken out of the spec, and one was added on the spoke": {spoke, first, copied(spoke, first, func(o *object) {
+			o.ensure("spec", "destination")["extra"] = "z"
+			o.ensure("spec")["revisionHistoryLimit"] = 3
+		}), but(func(*view) {}), ""},
+		"keys that the source no longer has go, keys of others stay": {spoke, makeEvent(stream.Applications, "hub-app", 12, m{
+			"labels": m{"tier": "2"}, "annotations": m{}, "spec": base["spec"],
+		}), copied(spoke, first, func(o *object) {
+			o.ensure("metadata", "labels")["mine"] = "m"
+			o.setAnnotation(refreshKey, "hard")
+			o.setAnnotation(commandsKey, `["c-1"]`)
+		}), but(func(v *view) {
+			v.Labels, v.SourceLabels, v.Revision = m{"tier": "2", "mine": "m"}, []string{"tier"}, 12
+			v.Annotations = m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1", refreshKey: "hard", commandsKey: `["c-1"]`}
+		}), ""},
+		"a key that someone else set is the source's once it has it": {spoke, first, copied(spoke,
+			makeEvent(stream.Applications, "hub-app", 8, m{"spec": base["spec"]}), func(o *object) {
+				o.ensure("metadata", "labels")["team"] = "theirs"
+			}), but(func(v *view) { v.Created = 8 }), ""},
+		"keys of ours in the event are not taken": {spoke, makeEvent(stream.Applications, "hub-app", 9, m{
+			"labels": m{ignoreSyncKey: "true"}, "annotations": m{principalUIDKey: "evil", commandsKey: "[]", refreshKey: "hard"}, "spec": base["spec"],
+		}), nil, but(func(v *view) {
+			v.Op, v.Labels, v.SourceLabels = Create, nil, nil
+			v.Annotations = m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1"}
+		}), ""},
+		"status, operation and other finalizers stay": {spoke, makeEvent(stream.Applications, "hub-app", 12, m{
+			"labels": base["labels"], "annotations": base["annotations"], "spec": m{},
+		}), copied(spoke, first, func(o *object) {
+			o.ensure("status")["health"] = "h"
+			o.ensure("operation")["sync"] = m{}
+			o.setFinalizers([]string{"foreign", cascadeFinalizer, postDeleteFinalizer})
+		}), but(func(v *view) {
+			v.Spec, v.Revision = m{"destination": m{"name": "in-cluster"}}, 12
+			v.Status, v.Operation = m{"health": "h"}, m{"sync": m{}}
+			v.Finalizers = []string{"foreign", postDeleteFinalizer}
+		}), ""},
+		"adoption of an object someone made on the spoke: it loses its cascade finalizer": {spoke, first, foreign(spoke, m{
+			"labels": m{"mine": "m"}, "finalizers": []any{cascadeFinalizer + "/background", "foreign"},
+		}, m{"spec": m{"project": "theirs"}}), but(func(v *view) {
+			v.Labels = m{"mine": "m", "team": "a", "tier": "1"}
+			v.Finalizers = []string{"foreign"}
+		}), ""},
+		"the copy of an earlier object of that name is overwritten in place": {spoke, first, copied(spoke,
+			makeEvent(stream.Applications, "earlier", 5, m{"labels": m{"old": "o"}, "spec": m{}}), nil),
+			but(func(v *view) { v.Created = 5 }), ""},
+		"the copy of another hub is taken over, and its revisions mean nothing here": {spoke, first, copied(spoke,
+			makeEvent(stream.Applications, "theirs", 5000, m{"labels": m{"old": "o"}, "spec": m{}}),
+			func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }),
+			but(func(*view) {}), ""},
+		"a release that was begun is abandoned": {spoke, first, copied(spoke, first, func(o *object) {
+			*o = stored(t, o.key, spoke.release(o), nil)
+		}), but(func(*view) {}), ""},
+		"a release is abandoned, and the source itself wants skip-reconcile": {spoke, makeEvent(stream.Applications, "hub-app", 9, m{
+			"labels": base["labels"], "annotations": with(m{"note": "x", "link": "y"}, skipReconcileKey, "true"), "spec": base["spec"],
+		}), copied(spoke, first, func(o *object) {
+			*o = stored(t, o.key, spoke.release(o), nil)
+		}), but(func(v *view) { v.Annotations = with(ours, skipReconcileKey, "true") }), ""},
+		"null values of Helm stay null": {spoke, makeEvent(stream.Applications, "hub-app", 9, m{
+			"spec": m{"source": m{"helm": m{"valuesObject": m{"image": nil, "list": []any{nil, m{"x": nil}}}}}},
+		}), nil, but(func(v *view) {
+			v.Op, v.Labels, v.SourceLabels = Create, nil, nil
+			v.Annotations = m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1"}
+			v.Spec = m{
+				"destination": m{"name": "in-cluster"},
+				"source":      m{"helm": m{"valuesObject": m{"image": nil, "list": []any{nil, m{"x": nil}}}}},
+			}
+		}), ""},
+		"a damaged record: it is written anew": {spoke, first, copied(spoke, first, func(o *object) {
+			o.setAnnotation(recordKey, "}{")
+			o.ensure("spec")["project"] = "theirs"
+		}), but(func(*view) {}), ""},
+		"the copy is being deleted": {spoke, first, copied(spoke, first, func(o *object) {
+			o.ensure("metadata")["deletionTimestamp"] = now
+		}), nil, "unavailable: the Application is being deleted on the spoke; it is made anew when it is gone"},
+		"on the hub an object that is no mirror is left alone": {hub, first, foreign(hub, nil, m{"spec": m{}}),
+			nil, "not-owned: a Application of that name on the hub is not a mirror; rename or remove one of the two"},
+		"a mirror on the hub names the agent and its project": {hub, makeEvent(stream.Applications, "spoke-app", 3, m{
+			"spec": m{"project": "web", "destination": m{"server": inClusterServer, "namespace": "a"}},
+		}), nil, []view{{
+			Op: Create, Annotations: m{sourceUIDKey: "spoke-app"}, Created: 3, Revision: 3,
+			Spec: m{"project": "edge-1-web", "destination": m{"name": "edge-1", "namespace": "a"}},
+		}}, ""},
+		"a mirror without a project is of the agent's default project": {hub, makeEvent(stream.Applications, "spoke-app", 3, m{"spec": m{}}), nil, []view{{
+			Op: Create, Annotations: m{sourceUIDKey: "spoke-app"}, Created: 3, Revision: 3,
+			Spec: m{"project": "edge-1-default", "destination": m{"name": "edge-1"}},
+		}}, ""},
+		"data that is not JSON":      {spoke, raw(`{"spec":`), nil, nil, "invalid: the event's data is not a JSON object"},
+		"data that is null":          {spoke, raw(`null`), nil, nil, "invalid: the event's data is not a JSON object"},
+		"data that is no object":     {spoke, raw(`[]`), nil, nil, "invalid: the event's data is not a JSON object"},
+		"data without a spec":        {spoke, raw(`{"labels":{}}`), nil, nil, "invalid: the event carries no spec"},
+		"data with a spec of a list": {spoke, raw(`{"spec":[]}`), nil, nil, "invalid: the event carries no spec"},
+		"no data":                    {spoke, raw(``), nil, nil, "invalid: the event's data is not a JSON object"},
+		"a spec with odd destination": {spoke, raw(`{"spec":{"destination":"x"},"labels":[],"annotations":7}`), nil, []view{{
+			Op: Create, Annotations: m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1"}, Created: 9, Revision: 9,
+			Spec: m{"destination": m{"name": "in-cluster"}},
+		}}, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			checkPlan(t, test.rules, test.event, test.current, "", test.want, test.refusal)
+		})
+	}
+}
+
+// copied is the copy that an event makes, changed.
+func copied(r Rules, e stream.Event, change func(*object)) func(*testing.T) *object {
+	return func(t *testing.T) *object {
+		t.Helper()
+		o := copyOf(t, r, e, nil)
+		if change != nil {
+			change(&o)
+		}
+		return &o
+	}
+}
+
+// foreign is an object that is not ours.
+func foreign(r Rules, meta, rest m) func(*testing.T) *object {
+	return func(t *testing.T) *object {
+		t.Helper()
+		o := makeObject(t, appKey(r), meta, rest)
+		return &o
+	}
+}
+
+// raw is an event with data as it is.
+func raw(data string) stream.Event {
+	e := makeEvent(stream.Applications, "hub-app", 9, nil)
+	e.Data = []byte(data)
+	e.Version.Hash = stream.HashOf(e.Data)
+	return e
+}
+
+func checkPlan(t *testing.T, r Rules, e stream.Event, current func(*testing.T) *object, refresh string, want []view, refused string) {
+	t.Helper()
+	key, ok := r.Local(e.Key)
+	if !ok {
+		t.Fatalf("%s is not local", e.Key)
+	}
+	var o *object
+	var before []byte
+	if current != nil {
+		o = current(t)
+		key, before = o.key, encode(o.fields)
+	}
+	writes, refusal := r.Plan(e, key, o, refresh)
+	if diff := cmp.Diff(refused, refusalText(refusal)); diff != "" {
+		t.Errorf("Plan() refusal (-want +got)\n%s", diff)
+	}
+	// Numbers are compared as the text they are.
+	for i := range want {
+		want[i].Spec, want[i].Status, want[i].Operation = normal(t, want[i].Spec), normal(t, want[i].Status), normal(t, want[i].Operation)
+	}
+	if diff := cmp.Diff(want, viewsOf(t, key, writes), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("Plan() (-want +got)\n%s", diff)
+	}
+	if o != nil && !bytes.Equal(encode(o.fields), before) {
+		t.Error("Plan() changed the object that it was given")
+	}
+}
+
+// normal is v as decoded JSON.
+func normal(t *testing.T, v any) any {
+	t.Helper()
+	if v == nil {
+		return nil
+	}
+	decoded, err := decode(encode(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
+}
+
+// TestPlanOfAnEnd checks the three ways in which a copy goes (I4): as a witnessed
+// cascade, as a release, and not at all.
+func TestPlanOfAnEnd(t *testing.T) {
+	spoke, hub := ruleSet(t, stream.Spoke, stream.Managed), ruleSet(t, stream.Hub, stream.Autonomous)
+	made := makeEvent(stream.Applications, "hub-app", 9, m{"labels": m{"team": "a"}, "spec": m{"project": "p"}})
+	leaving := makeEvent(stream.Applications, "hub-app", 15, m{"leaving": []any{cascadeFinalizer + "/foreground"}, "spec": m{"project": "p"}})
+	gone := removal(stream.Applications)
+	spec := m{"project": "p", "destination": m{"name": "in-cluster"}}
+	annotations := m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1"}
+	skipping := m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1", skipReconcileKey: "true"}
+	released := view{
+		Op: Update, Labels: m{"team": "a"}, Annotations: skipping, Spec: spec, Releasing: true,
+		SourceLabels: []string{"team"}, Created: 9, Revision: 9,
+	}
+	left := view{
+		Op: Update, Labels: m{"team": "a"}, Annotations: annotations, Spec: spec, Leaving: true,
+		Finalizers: []string{cascadeFinalizer + "/foreground"}, SourceLabels: []string{"team"}, Created: 9, Revision: 15,
+	}
+	but := func(v view, change func(v *view)) []view {
+		change(&v)
+		return []view{v, {Op: Delete}}
+	}
+	deleting := func(o *object) { o.ensure("metadata")["deletionTimestamp"] = now }
+	witnessed := func(o *object) {
+		*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer}), nil)
+		deleting(o)
+	}
+	allFinalizers := func(o *object) {
+		o.setFinalizers([]string{
+			cascadeFinalizer, cascadeFinalizer + "/background", postDeleteFinalizer, postDeleteFinalizer + "/cleanup",
+			preDeleteFinalizer, preDeleteFinalizer + "/cleanup", "foreign",
+		})
+	}
+	tests := map[string]struct {
+		rules   Rules
+		event   stream.Event
+		current func(*testing.T) *object
+		want    []view
+	}{
+		"leaving: the cascade finalizer comes in the step in which it is deleted": {spoke, leaving, copied(spoke, made, nil), but(left, func(*view) {})},
+		"leaving: finalizers of others stay": {spoke, leaving, copied(spoke, made, func(o *object) { o.setFinalizers([]string{"foreign", postDeleteFinalizer}) }),
+			but(left, func(v *view) {
+				v.Finalizers = []string{"foreign", postDeleteFinalizer, cascadeFinalizer + "/foreground"}
+			})},
+		"leaving: a finalizer that is no cascade is not taken from the event": {spoke,
+			makeEvent(stream.Applications, "hub-app", 15, m{"leaving": []any{"foreign", cascadeFinalizer, 7}, "spec": m{}}), copied(spoke, made, nil),
+			but(left, func(v *view) { v.Finalizers = []string{cascadeFinalizer} })},
+		"leaving: after a release was begun it is no longer skipped": {spoke, leaving, copied(spoke, made, func(o *object) {
+			*o = stored(t, o.key, spoke.release(o), nil)
+		}), but(left, func(*view) {})},
+		"leaving: it was begun before and not deleted": {spoke, leaving, copied(spoke, made, func(o *object) {
+			*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer + "/foreground"}), nil)
+		}), but(left, func(*view) {})},
+		"leaving: nothing is there":            {spoke, leaving, nil, nil},
+		"leaving: it is being deleted already": {spoke, leaving, copied(spoke, made, deleting), nil},
+		"leaving: an object that is not ours":  {spoke, leaving, foreign(spoke, nil, m{"spec": m{}}), nil},
+		"leaving: a copy of another hub":       {spoke, leaving, copied(spoke, made, func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }), nil},
+		"leaving: the copy of an earlier object of that name is released": {spoke,
+			makeEvent(stream.Applications, "hub-app-2", 15, m{"leaving": []any{cascadeFinalizer}, "spec": m{}}), copied(spoke, made, nil), but(released, func(*view) {})},
+
+		"gone: no finalizer of Argo CD, no reconciliation, then deleted": {spoke, gone, copied(spoke, made, allFinalizers),
+			but(released, func(v *view) { v.Finalizers = []string{"foreign"} })},
+		"gone: what others set on the copy stays to its end": {spoke, gone, copied(spoke, made, func(o *object) {
+			o.ensure("metadata", "labels")["mine"] = "m"
+			o.ensure("spec")["project"] = "drifted"
+		}), but(released, func(v *view) {
+			v.Labels, v.Spec = m{"team": "a", "mine": "m"}, m{"project": "drifted", "destination": m{"name": "in-cluster"}}
+		})},
+		"gone: a release goes on after a restart": {spoke, gone, copied(spoke, made, func(o *object) {
+			*o = stored(t, o.key, spoke.release(o), nil)
+		}), but(released, func(*view) {})},
+		"gone: someone deleted it with a cascade finalizer of his own: the workloads stay": {spoke, gone, copied(spoke, made, func(o *object) {
+			o.setFinalizers([]string{cascadeFinalizer})
+			deleting(o)
+		}), but(released, func(*view) {})},
+		"gone: a begun cascade that was not deleted becomes a release": {spoke, gone, copied(spoke, made, func(o *object) {
+			*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer}), nil)
+		}), but(released, func(v *view) { v.Leaving, v.Revision = true, 15 })},
+		"gone: once witnessed it stays witnessed": {spoke, gone, copied(spoke, made, witnessed), nil},
+		"gone: nothing is there":                  {spoke, gone, nil, nil},
+		"gone: an object that is not ours":        {spoke, gone, foreign(spoke, m{"finalizers": []any{cascadeFinalizer}}, m{"spec": m{}}), nil},
+		"gone: a copy of another hub":             {spoke, gone, copied(spoke, made, func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }), nil},
+		"gone: an object of that name on the hub": {hub, gone, foreign(hub, nil, m{"spec": m{}}), nil},
+		"gone: a mirror on the hub": {hub, gone, copied(hub, made, func(o *object) { o.setFinalizers([]string{cascadeFinalizer}) }),
+			but(released, func(v *view) {
+				v.Annotations = m{sourceUIDKey: "hub-app", skipReconcileKey: "true"}
+				v.Spec = m{"project": "edge-1-p", "destination": m{"name": "edge-1"}}
+			})},
+		"gone: a status is not the existence of the object": {hub, removal(stream.Statuses), copied(hub, made, nil), nil},
+		"gone: a command that is no more asks nothing":      {spoke, removal(stream.Commands), copied(spoke, made, nil), nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			checkPlan(t, test.rules, test.event, test.current, "", test.want, "")
+		})
+	}
+	t.Run("gone: a project has no reconciliation to skip", func(t *testing.T) {
+		e := makeEvent(stream.AppProjects, "hub-project", 4, m{"spec": m{}})
+		checkPlan(t, spoke, removal(stream.AppProjects), copied(spoke, e, nil), "", []view{{
+			Op: Update, Annotations: m{sourceUIDKey: "hub-project", principalUIDKey: "hub-1"}, Spec: m{}, Releasing: true, Created: 4, Revision: 4,
+		}, {Op: Delete}}, "")
+	})
+}
+
+func TestPlanOfAProject(t *testing.T) {
+	spoke, hub := ruleSet(t, stream.Spoke, stream.Managed), ruleSet(t, stream.Hub, stream.Autonomous)
+	e := makeEvent(stream.AppProjects, "p-1", 4, m{"labels": m{"a": "b"}, "spec": m{
+		"sourceNamespaces": []any{"x"}, "roles": []any{m{"name": "admins"}}, "sourceRepos": []any{"*"},
+		"destinations": []any{m{"name": "in-cluster", "server": inClusterServer, "namespace": "a"}, m{"server": "https://y", "namespace": "!b"}},
+	}})
+	t.Run("on a managed spoke it is stored as it was sent", func(t *testing.T) {
+		checkPlan(t, spoke, e, nil, "", []view{{
+			Op: Create, Labels: m{"a": "b"}, Annotations: m{sourceUIDKey: "p-1", principalUIDKey: "hub-1"},
+			SourceLabels: []string{"a"}, Created: 4, Revision: 4,
+			Spec: m{
+				"sourceNamespaces": []any{"x"}, "roles": []any{m{"name": "admins"}}, "sourceRepos": []any{"*"},
+				"destinations": []any{m{"name": "in-cluster", "server": inClusterServer, "namespace": "a"}, m{"server": "https://y", "namespace": "!b"}},
+			},
+		}}, "")
+	})
+	t.Run("on the hub it is for the agent's namespace and cluster only", func(t *testing.T) {
+		checkPlan(t, hub, e, nil, "", []view{{
+			Op: Create, Labels: m{"a": "b"}, Annotations: m{sourceUIDKey: "p-1"}, SourceLabels: []string{"a"}, Created: 4, Revision: 4,
+			Spec: m{
+				"sourceNamespaces": []any{"edge-1"}, "sourceRepos": []any{"*"},
+				"destinations": []any{m{"name": "edge-1", "namespace": "a"}, m{"name": "edge-1", "namespace": "!b"}},
+			},
+		}}, "")
+	})
+}
+
+// FuzzPlan feeds what a peer may send, valid or not, to both sides, against what
+// may be there. A plan never panics, and what it does to a store it does once.
+func FuzzPlan(f *testing.F) {
+	add := func(collection, situation uint8, data any) { f.Add(collection, situation, encode(data)) }
+	operation := m{"sync": m{"revision": "HEAD"}, "info": []any{m{"name": commandInfo, "value": "c-1"}, m{"name": afterInfo, "value": "9"}}}
+	add(0, 0, m{"labels": m{"a": "b"}, "annotations": m{"c": "d"}, "spec": m{"destination": m{"name": "edge-1"}}})
+	add(0, 1, m{"spec": m{"destination": nil, "source": m{"helm": m{"valuesObject": m{"x": nil}}}}})
+	add(0, 2, m{"leaving": []any{cascadeFinalizer, 1}, "spec": m{}})
+	add(1, 0, m{"spec": m{"destinations": []any{m{"name": "x"}, 4}, "sourceNamespaces": []any{"*"}}})
+	add(2, 1, m{"status": m{"conditions": []any{m{"type": errorCondition}, 3}, "operationState": m{"operation": operation, "phase": "Succeeded"}}, "refreshed": "r-1"})
+	add(3, 1, m{"operation": operation, "refresh": m{"type": "hard", "id": "r-1"}})
+	add(3, 3, m{"operation": m{"info": []any{nil, m{"name": commandInfo, "value": 7}}}})
+	f.Add(uint8(0), uint8(4), []byte("{\"spec\":{\"a\":1e400,\"b\":-0,\"c\":1.0}}"))
+	f.Add(uint8(0), uint8(0), []byte("{\"spec\":{},\"labels\":{\"-\":\"\\u0000\"}} trailing"))
+	f.Fuzz(func(t *testing.T, collection, situation uint8, data []byte) {
+		c := stream.Collections()[int(collection)%len(stream.Collections())]
+		mode := stream.Managed
+		if situation&1 != 0 {
+			mode = stream.Autonomous
+		}
+		side := stream.Hub
+		if c.Source(mode) == stream.Hub {
+			side = stream.Spoke
+		}
+		r := ruleSet(t, side, mode)
+		e := makeEvent(c, "source-1", 9, nil)
+		e.Data = data
+		e.Version.Hash = stream.HashOf(data)
+		if situation&2 != 0 {
+			e = removal(c)
+		}
+		store := memory.New(memory.Config{NewUID: func() string { return "uid-1" }})
+		w := &fuzzWriter{t: t, store: store, rules: r}
+		w.key, _ = r.Local(e.Key)
+		switch situation >> 2 & 3 {
+		case 1: // ours
+			owner := stream.Applications
+			if c == stream.AppProjects {
+				owner = c
+			}
+			w.run(makeEvent(owner, "source-1", 3, m{"labels": m{"l": "1"}, "annotations": m{"n": "1"}, "spec": m{"destination": m{"name": "edge-1"}}}))
+		case 2: // someone else's
+			w.seed(makeObject(t, w.key, m{"uid": "", "resourceVersion": "", "finalizers": []any{cascadeFinalizer}}, m{"spec": m{}, "operation": m{}}))
+		case 3: // being deleted, with a finalizer that stays
+			w.seed(makeObject(t, w.key, m{"uid": "", "resourceVersion": "", "finalizers": []any{"example.org/f"}}, m{"spec": m{}}))
+			if err := store.Delete(t.Context(), w.key, backends.Preconditions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := w.run(e)
+		before := w.current()
+		second := w.run(e)
+		if after := w.current(); !bytes.Equal(after.Raw, before.Raw) || after.ResourceVersion != before.ResourceVersion {
+			t.Errorf("the plan is not idempotent (-first +second)\n%s", cmp.Diff(string(before.Raw), string(after.Raw)))
+		}
+		if first == "" && second != "" {
+			t.Errorf("taken once, the event is refused: %s", second)
+		}
+		if before.Key != (stream.ResourceKey{}) {
+			o, err := parseObject(before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Held(c, o, nil)
+			for _, c := range stream.Collections() {
+				r.Content(c, o, "r-1")
+			}
+			r.Tend(o, Situation{NewID: func() string { return "c-2" }, Present: true, Gone: true})
+		}
+	})
+}
+
+// fuzzWriter carries out plans as a worker does.
+type fuzzWriter struct {
+	t     *testing.T
+	store *memory.Store
+	rules Rules
+	key   stream.ResourceKey
+}
+
+func (w *fuzzWriter) seed(o object) {
+	w.t.Helper()
+	delete(o.ensure("metadata"), "uid")
+	delete(o.ensure("metadata"), "resourceVersion")
+	if _, err := w.store.Create(w.t.Context(), w.key, encode(o.fields)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// current is what the store holds; zero when nothing.
+func (w *fuzzWriter) current() backends.Object {
+	w.t.Helper()
+	o, err := w.store.Read(w.t.Context(), w.key)
+	if err != nil && !errors.Is(err, stream.ErrNotFound) {
+		w.t.Fatal(err)
+	}
+	return o
+}
+
+// run returns why the event was refused, by us or by the store.
+func (w *fuzzWriter) run(e stream.Event) string {
+	w.t.Helper()
+	ctx := context.WithoutCancel(w.t.Context())
+	at := w.current()
+	var parsed *object
+	if at.Key != (stream.ResourceKey{}) {
+		o, err := parseObject(at)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		parsed = &o
+	}
+	writes, refusal := w.rules.Plan(e, w.key, parsed, "r-1")
+	if refusal != nil && len(writes) > 0 {
+		w.t.Error("a refusal together with writes")
+	}
+	for _, write := range writes {
+		var err error
+		switch write.Op {
+		case Create:
+			at, err = w.store.Create(ctx, w.key, write.Raw)
+		case Update:
+			at, err = w.store.Update(ctx, at, write.Raw)
+		case Delete:
+			err = w.store.Delete(ctx, w.key, backends.Preconditions{UID: at.UID, ResourceVersion: at.ResourceVersion})
+		}
+		switch {
+		case errors.Is(err, stream.ErrRefused):
+			return err.Error() // a label that is no label, a number that is none
+		case err != nil:
+			w.t.Fatalf("a plan made from what the store holds: %v", err)
+		}
+	}
+	return refusalText(refusal)
+}

@@ -1,0 +1,183 @@
+package mirror
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+func TestTend(t *testing.T) {
+	managed, autonomous := ruleSet(t, stream.Hub, stream.Managed), ruleSet(t, stream.Hub, stream.Autonomous)
+	const at = "2026-02-03T04:05:06Z"
+	clock, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := m{"destination": m{"name": "edge-1"}}
+	invented := func(message string, operation m) m {
+		return m{"operation": operation, "phase": "Running", "message": message, "startedAt": at}
+	}
+	waiting := func() m { return invented("waiting for agent edge-1", operation("c-1", "")) }
+	sent := func() m { return invented("sent to agent edge-1", operation("c-1", "6")) }
+	bySet := func(o m) m { o["initiatedBy"] = m{"username": "applicationset-controller"}; return o }
+	condition := func(message string) m {
+		return m{"type": errorCondition, "message": message, "lastTransitionTime": at}
+	}
+	invalid := &stream.Refusal{Kind: stream.RefusalInvalid, Message: "too large"}
+	away := &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "does not answer"}
+	const refusedMessage = "agent edge-1 did not apply it: too large"
+	mirror := m{sourceUIDKey: "spoke-app", recordKey: "{}"}
+	deleting := func(finalizers ...any) m { return m{"deletionTimestamp": now, "finalizers": finalizers} }
+
+	tests := map[string]struct {
+		rules Rules
+		meta  m
+		rest  m
+		s     Situation
+		want  *view // nil: nothing is needed
+	}{
+		"nothing to do": {managed, nil, m{"spec": spec}, Situation{Present: true}, nil},
+
+		"a new operation gets an id and is shown as waiting": {managed, nil, m{"spec": spec, "operation": operation("", "")}, Situation{},
+			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+		"a new operation keeps the info it has": {managed, nil, m{"spec": spec, "operation": m{"info": []any{m{"name": "Reason", "value": "x"}}}}, Situation{},
+			&view{
+				Operation: m{"info": []any{m{"name": "Reason", "value": "x"}, m{"name": commandInfo, "value": "c-1"}}},
+				Status: m{"operationState": invented("waiting for agent edge-1",
+					m{"info": []any{m{"name": "Reason", "value": "x"}, m{"name": commandInfo, "value": "c-1"}}})},
+			}},
+		"a new operation hides the state of the last": {managed, nil, m{
+			"spec": spec, "operation": operation("", ""),
+			"status": m{"health": m{}, "operationState": state("Succeeded", "", operation("c-0", "5"))},
+		}, Situation{}, &view{Operation: operation("c-1", ""), Status: m{"health": m{}, "operationState": waiting()}}},
+		"a new operation is not sent in the write that gives it its id": {managed, nil, m{"spec": spec, "operation": operation("", "")}, Situation{Present: true},
+			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+		"it waits while the spoke is away or does not hold the Application": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{}, nil},
+		"it is sent when the spoke holds the Application": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
+			&view{Operation: operation("c-1", "7"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
+		"it was sent": {managed, nil, m{"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()}}, Situation{Present: true}, nil},
+		"it was sent, and the spoke says that it runs": {managed, nil, m{
+			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "", operation("c-1", "6"))},
+		}, Situation{Present: true}, nil},
+		"RollingSync wrote it anew while it waits: it gets its id back": {managed, nil,
+			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
+			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+		"RollingSync wrote it anew after it was sent: it stays sent": {managed, nil,
+			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": sent()}}, Situation{Present: true},
+			&view{Operation: operation("c-1", "6"), Status: m{"operationState": sent()}}},
+		"RollingSync wrote it anew while it runs": {managed, nil, m{
+			"spec": spec, "operation": operation("", ""), "status": m{"operationState": state("Running", "2 of 3", operation("c-1", "6"))},
+		}, Situation{Present: true}, &view{Operation: operation("c-1", "6"), Status: m{"operationState": state("Running", "2 of 3", operation("c-1", "6"))}}},
+		"an operation of an ApplicationSet starts when the Application was made": {managed, m{"creationTimestamp": now},
+			m{"spec": spec, "operation": bySet(operation("", ""))}, Situation{},
+			&view{Operation: bySet(operation("c-1", "")), Status: m{"operationState": m{
+				"operation": bySet(operation("c-1", "")), "phase": "Running", "message": "waiting for agent edge-1", "startedAt": now,
+			}}}},
+		"someone cleared the state after it was sent: it is shown again": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", "6")}, Situation{Present: true},
+			&view{Operation: operation("c-1", "6"), Status: m{"operationState": invented("waiting for agent edge-1", operation("c-1", "6"))}}},
+		"the spoke will never run it: it ends, to be seen": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()}}, Situation{Present: true, Failure: invalid},
+			&view{Status: m{"operationState": m{
+				"operation": operation("c-1", "6"), "phase": "Error", "message": "not run by agent edge-1: too large", "startedAt": at, "finishedAt": at,
+			}}}},
+		"a failure does not end a command that only waits": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Failure: invalid}, nil},
+		"ignore-sync: no command": {managed, m{"labels": m{ignoreSyncKey: "true"}}, m{"spec": spec, "operation": operation("", "")}, Situation{}, nil},
+		"an operation on a mirror of an autonomous agent": {autonomous, m{"annotations": mirror},
+			m{"spec": m{}, "operation": operation("", "")}, Situation{},
+			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+		"an operation on an object of the hub in the agent's namespace": {autonomous, nil, m{"spec": m{}, "operation": operation("", "")}, Situation{}, nil},
+
+		"a refusal becomes a condition beside the others": {managed, nil,
+			m{"spec": spec, "status": m{"conditions": []any{m{"type": "SyncError"}}}}, Situation{Refusal: invalid},
+			&view{Status: m{"conditions": []any{m{"type": "SyncError"}, condition(refusedMessage)}}}},
+		"a refusal that is shown":              {managed, nil, m{"spec": spec, "status": m{"conditions": []any{condition(refusedMessage)}}}, Situation{Refusal: invalid}, nil},
+		"a refusal that passes by itself":      {managed, nil, m{"spec": spec}, Situation{Refusal: away}, nil},
+		"another refusal replaces the message": {managed, nil, m{"spec": spec, "status": m{"conditions": []any{condition("old"), m{"type": "SyncError"}}}}, Situation{Refusal: invalid}, &view{Status: m{"conditions": []any{m{"type": "SyncError"}, condition(refusedMessage)}}}},
+		"it was taken: the condition goes":     {managed, nil, m{"spec": spec, "status": m{"conditions": []any{condition("old")}}}, Situation{}, &view{Status: m{}}},
+		"a destination that is not the agent": {managed, nil, m{"spec": m{"destination": m{"name": "edge-2"}}}, Situation{},
+			&view{Status: m{"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")}}}},
+		"a destination that is not the agent: no command": {managed, nil, m{
+			"spec": m{"destination": m{"name": "edge-2"}}, "operation": operation("", ""),
+			"status": m{"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")}},
+		}, Situation{}, nil},
+		"ignore-sync hides the condition": {managed, m{"labels": m{ignoreSyncKey: "true"}}, m{"spec": m{}, "status": m{"conditions": []any{condition("old")}}}, Situation{}, &view{Status: m{}}},
+		"condition and operation in one write": {managed, nil, m{"spec": spec, "operation": operation("", "")}, Situation{Refusal: invalid},
+			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting(), "conditions": []any{condition(refusedMessage)}}}},
+
+		"the spoke is done with a deletion: Argo CD's finalizers go, others stay": {managed,
+			deleting("foreign", cascadeFinalizer, cascadeFinalizer+"/background", postDeleteFinalizer+"/cleanup", preDeleteFinalizer), m{"spec": spec}, Situation{Gone: true},
+			&view{Finalizers: []string{"foreign"}}},
+		"the spoke is not done with a deletion": {managed, deleting(cascadeFinalizer), m{"spec": spec}, Situation{Present: true}, nil},
+		"gone, and no deletion":                 {managed, m{"finalizers": []any{cascadeFinalizer}}, m{"spec": spec}, Situation{Gone: true}, nil},
+		"a deletion without cascade does not wait for hooks, which run on the spoke only": {managed,
+			deleting("foreign", postDeleteFinalizer), m{"spec": spec}, Situation{Present: true}, &view{Finalizers: []string{"foreign"}}},
+		"gone, and only foreign finalizers":       {managed, deleting("foreign"), m{"spec": spec}, Situation{Gone: true}, nil},
+		"a deleted mirror goes at once":           {autonomous, m{"annotations": mirror, "deletionTimestamp": now, "finalizers": []any{cascadeFinalizer, "foreign"}}, m{"spec": m{}}, Situation{}, &view{Finalizers: []string{"foreign"}}},
+		"a deleted object of the hub stays alone": {autonomous, deleting(cascadeFinalizer), m{"spec": m{}}, Situation{}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := test.s
+			s.Now, s.NewID = clock, func() string { return "c-1" }
+			o := makeObject(t, appKey(test.rules), test.meta, test.rest)
+			before := string(encode(o.fields))
+			raw, needed := test.rules.Tend(o, s)
+			if needed != (test.want != nil) {
+				t.Fatalf("Tend() = %s, %t", raw, needed)
+			}
+			if string(encode(o.fields)) != before {
+				t.Error("Tend() changed the object that it was given")
+			}
+			if !needed {
+				return
+			}
+			want := *test.want
+			want.Op, want.Spec = Update, test.rest["spec"]
+			want.Annotations, _ = clone(test.meta["annotations"]).(m)
+			delete(want.Annotations, recordKey)
+			want.Labels, _ = test.meta["labels"].(m)
+			want.Spec, want.Status, want.Operation = normal(t, want.Spec), normal(t, want.Status), normal(t, want.Operation)
+			if diff := cmp.Diff(want, viewOf(t, o.key, Write{Op: Update, Raw: raw}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Tend() (-want +got)\n%s", diff)
+			}
+		})
+	}
+
+	t.Run("it comes to an end", func(t *testing.T) {
+		o := makeObject(t, appKey(managed), nil, m{"spec": spec, "operation": operation("", "")})
+		s := Situation{Now: clock, NewID: func() string { return "c-1" }, Present: true, Refusal: invalid}
+		writes := 0
+		for {
+			raw, needed := managed.Tend(o, s)
+			if !needed {
+				break
+			}
+			if writes++; writes > 2 {
+				t.Fatalf("Tend() still asks for a write: %s", raw)
+			}
+			o = stored(t, o.key, []Write{{Op: Update, Raw: raw}}, nil)
+		}
+		if after := info(o.child("operation"), afterInfo); after == "" {
+			t.Errorf("the command is not free to be sent: %s", encode(o.fields))
+		}
+	})
+	t.Run("a spoke needs no upkeep, nor does a project", func(t *testing.T) {
+		spoke := ruleSet(t, stream.Spoke, stream.Managed)
+		for _, c := range []struct {
+			rules Rules
+			key   stream.ResourceKey
+		}{{spoke, appKey(spoke)}, {managed, projectKey(managed, "p")}} {
+			if raw, needed := c.rules.Tend(makeObject(t, c.key, deleting(cascadeFinalizer), m{"operation": m{}}), Situation{Gone: true}); needed {
+				t.Errorf("Tend(%s) = %s", c.key, raw)
+			}
+		}
+	})
+}

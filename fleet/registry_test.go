@@ -1,0 +1,187 @@
+package fleet_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+)
+
+func peer(t testing.TB, id string) identity.Peer {
+	t.Helper()
+	parsed, err := spiffeid.FromString(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.Peer{ID: parsed, NotAfter: time.Now().Add(time.Hour), Method: identity.MethodX509}
+}
+
+func TestAdmit(t *testing.T) {
+	suspended, leaving, nobody := agent("suspended", 0, "/suspended"), agent("leaving", 0, "/leaving"), agent("nobody", 0)
+	suspended.Spec.Suspended = true
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_500, 0)}
+	one := agent("one", 0, "/one", "/shared", "/leaving-later")
+	one.Spec.Mode = v1alpha1.ModeManaged
+	two := agent("two", 1, "/two", "/shared", "/suspended")
+	two.Spec.Mode = v1alpha1.ModeAutonomous
+	var r fleet.Registry
+	r.Set([]v1alpha1.Agent{two, suspended, one, leaving, nobody})
+
+	tests := map[string]struct {
+		id   string
+		name string // of the agent; empty: denied
+		mode v1alpha1.AgentMode
+		says string // to us
+	}{
+		"its ID":                              {"spiffe://example.org/one", "one", v1alpha1.ModeManaged, ""},
+		"another agent":                       {"spiffe://example.org/two", "two", v1alpha1.ModeAutonomous, ""},
+		"an ID of two stays with the older":   {"spiffe://example.org/shared", "one", v1alpha1.ModeManaged, ""},
+		"its path in another trust domain":    {"spiffe://example.com/one", "", "", "is not in"},
+		"a longer path":                       {"spiffe://example.org/one/more", "", "", "is not in"},
+		"a shorter path":                      {"spiffe://example.org/on", "", "", "is not in"},
+		"other letters":                       {"spiffe://example.org/One", "", "", "is not in"},
+		"no path":                             {"spiffe://example.org", "", "", "is not in"},
+		"suspended, though a newer claims it": {"spiffe://example.org/suspended", "", "", "suspended"},
+		"being deleted":                       {"spiffe://example.org/leaving", "", "", "being deleted"},
+		"the ID of an agent's name":           {"spiffe://example.org/argomesh/agent/nobody", "", "", "is not in"},
+	}
+	for name, tt := range tests {
+		got, err := r.Admit(peer(t, tt.id))
+		if tt.name == "" {
+			if !errors.Is(err, identity.ErrDenied) || !strings.Contains(err.Error(), tt.says) || got != (fleet.Agent{}) {
+				t.Errorf("%s: Admit(%s) = %v, %v, want %q of kind %q", name, tt.id, got, err, tt.says, identity.ErrDenied)
+			}
+			continue
+		}
+		if err != nil || got.Name.String() != tt.name || got.Mode != tt.mode {
+			t.Errorf("%s: Admit(%s) = %v, %v, want %s, %s", name, tt.id, got, err, tt.name, tt.mode)
+		}
+	}
+	if _, err := r.Admit(identity.Peer{}); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() of nobody = %v, want an error of kind %q", err, identity.ErrDenied)
+	}
+}
+
+// What is not in the last Set is gone.
+func TestSetReplaces(t *testing.T) {
+	var r fleet.Registry
+	r.Set([]v1alpha1.Agent{agent("one", 0, "/a"), agent("two", 1, "/a", "/b")})
+	if got, err := r.Admit(peer(t, "spiffe://example.org/a")); err != nil || got.Name.String() != "one" {
+		t.Errorf("Admit() = %v, %v, want one", got, err)
+	}
+	r.Set([]v1alpha1.Agent{agent("two", 1, "/a")})
+	if got, err := r.Admit(peer(t, "spiffe://example.org/a")); err != nil || got.Name.String() != "two" {
+		t.Errorf("Admit() once the older is gone = %v, %v, want two", got, err)
+	}
+	if _, err := r.Admit(peer(t, "spiffe://example.org/b")); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() of an ID that was removed = %v, want an error of kind %q", err, identity.ErrDenied)
+	}
+	r.Set(nil)
+	if _, err := r.Admit(peer(t, "spiffe://example.org/a")); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() without Agents = %v, want an error of kind %q", err, identity.ErrDenied)
+	}
+	if err := r.Ready(); err != nil {
+		t.Errorf("Ready() of a hub without Agents = %v", err)
+	}
+}
+
+func TestZeroRegistryAdmitsNobody(t *testing.T) {
+	var r fleet.Registry
+	if _, err := r.Admit(peer(t, "spiffe://example.org/a")); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() = %v, want an error of kind %q", err, identity.ErrDenied)
+	}
+	if err := r.Ready(); err == nil {
+		t.Error("Ready() before Set returns no error")
+	}
+	if got := r.Agents(); len(got) != 0 {
+		t.Errorf("Agents() = %v, want none", got)
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestChanged(t *testing.T) {
+	var r fleet.Registry
+	first, same := r.Changed(), r.Changed()
+	if closed(first) || closed(same) {
+		t.Error("Changed() is closed before anything changed")
+	}
+	r.Set(nil)
+	if !closed(first) || !closed(same) {
+		t.Error("Changed() is open after Set")
+	}
+	next := r.Changed()
+	if closed(next) {
+		t.Error("the next Changed() is closed before anything changed")
+	}
+	r.Set(nil)
+	r.Set(nil) // while nobody waits
+	if !closed(next) {
+		t.Error("the next Changed() is open after Set")
+	}
+}
+
+func TestAgentsLeavesOutTheDeleting(t *testing.T) {
+	leaving, suspended := agent("leaving", 0, "/a"), agent("suspended", 0, "/b")
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_500, 0)}
+	suspended.Spec.Suspended = true
+	var r fleet.Registry
+	r.Set([]v1alpha1.Agent{agent("one", 0, "/c"), leaving, suspended, agent("Not A Name", 0, "/d")})
+	got := map[string]bool{}
+	for name := range r.Agents() {
+		got[name.String()] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"one": true, "suspended": true}, got); diff != "" {
+		t.Errorf("Agents() (-want +got):\n%s", diff)
+	}
+	if _, err := r.Admit(peer(t, "spiffe://example.org/d")); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() for an Agent without a name = %v, want an error of kind %q", err, identity.ErrDenied)
+	}
+}
+
+// Whoever waits for Changed and then asks never misses the last Set.
+func TestConcurrentUse(t *testing.T) {
+	const generations = 200
+	var r fleet.Registry
+	last := peer(t, fmt.Sprintf("spiffe://example.org/%d", generations))
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			deadline := time.After(30 * time.Second)
+			for {
+				changed := r.Changed()
+				if _, err := r.Admit(last); err == nil {
+					return
+				}
+				_, _ = r.Ready(), r.Agents()
+				select {
+				case <-changed:
+				case <-deadline:
+					t.Error("a change was missed")
+					return
+				}
+			}
+		})
+	}
+	for i := range generations + 1 {
+		r.Set([]v1alpha1.Agent{agent("one", 0, fmt.Sprint("/", i))})
+	}
+	wait.Wait()
+}

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+func TestBackOff(t *testing.T) {
+	const shortest, longest = 250 * time.Millisecond, 15 * time.Second
+	c := &Client{cfg: Config{MinBackOff: shortest, MaxBackOff: longest}}
+	away := errors.New("away")
+	tests := map[string]struct {
+		failures int
+		err      error
+		from, to time.Duration
+	}{
+		"after a connection that was up": {0, nil, 0, shortest},
+		"the first failure":              {1, away, 0, 2 * shortest},
+		"the third":                      {3, away, 0, 8 * shortest},
+		"the sixth":                      {6, away, 0, longest},
+		"the thousandth":                 {1000, away, 0, longest},
+		"not registered":                 {1, identity.ErrDenied, longest / 4, longest},
+		"not authenticated":              {1, identity.ErrUnauthenticated, longest / 4, longest},
+		"registered otherwise":           {1, errMismatch, longest / 4, longest},
+	}
+	for name, tt := range tests {
+		least, most := time.Duration(1<<62), time.Duration(0)
+		for range 2000 {
+			d := c.backOff(tt.failures, tt.err)
+			if d < tt.from || d > tt.to {
+				t.Fatalf("%s: backOff() = %s, want %s to %s", name, d, tt.from, tt.to)
+			}
+			least, most = min(least, d), max(most, d)
+		}
+		// All of the range is used, or a thousand agents would come at once.
+		if margin := (tt.to - tt.from) / 10; least > tt.from+margin || most < tt.to-margin {
+			t.Errorf("%s: backOff() is from %s to %s, want it spread from %s to %s", name, least, most, tt.from, tt.to)
+		}
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	tests := map[codes.Code]error{
+		codes.Unauthenticated:    identity.ErrUnauthenticated,
+		codes.PermissionDenied:   identity.ErrDenied,
+		codes.FailedPrecondition: errMismatch,
+		codes.InvalidArgument:    stream.ErrProtocol,
+		codes.Unavailable:        stream.ErrUnavailable,
+	}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		err := kindOf(fmt.Errorf("serve: %w", status.Error(code, "words of the principal")))
+		if code == codes.OK {
+			err = kindOf(nil)
+		}
+		for _, kind := range tests {
+			if got, want := errors.Is(err, kind), errors.Is(tests[code], kind); got != want {
+				t.Errorf("kindOf(%s) = %v; errors.Is(%v) = %t, want %t", code, err, kind, got, want)
+			}
+		}
+	}
+	if err := kindOf(errMismatch); !errors.Is(err, errMismatch) {
+		t.Errorf("kindOf() of our own error = %v", err)
+	}
+}

@@ -1,0 +1,286 @@
+package client_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/client"
+)
+
+func TestConnects(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	a := run(t, config(t, p, edge1))
+	if s := p.session(); s.Agent.Name.String() != "edge-1" || s.Hello.Version != "v1.2.3" {
+		t.Errorf("the principal sees %+v, want edge-1 of v1.2.3", s)
+	}
+	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	// Run learns of it at the same time as Serve.
+	eventually(t, "Connected() and argomesh_stream_up while a connection is open", func() bool {
+		return a.Connected() && a.metric(t, "argomesh_stream_up", "") == 1
+	})
+	a.stop()
+	if a.Connected() || a.metric(t, "argomesh_stream_up", "") != 0 {
+		t.Errorf("Connected() = %t, argomesh_stream_up = %v after Run", a.Connected(), a.metric(t, "argomesh_stream_up", ""))
+	}
+	a.served.wait(t, "the end of the connection", func(open, _, _ int) bool { return open == 0 })
+}
+
+// With SVIDs of two seconds, and no grace to speak of: each is proven on a new
+// connection before the one of the last ends.
+func TestMakesBeforeItBreaks(t *testing.T) {
+	hub, edge1 := sources(t, 2*time.Second)
+	p := newPrincipal(t, hub)
+	p.grace = 50 * time.Millisecond
+	p.start()
+	a := run(t, config(t, p, edge1))
+	last := time.Time{}
+	for range 5 {
+		s := p.session()
+		if !s.Peer.NotAfter.After(last) {
+			t.Errorf("a new connection proves an SVID until %s, the last one until %s", s.Peer.NotAfter, last)
+		}
+		last = s.Peer.NotAfter
+	}
+	a.served.wait(t, "five connections", func(open, opened, gaps int) bool {
+		if gaps > 0 {
+			t.Fatalf("there were %d moments without a connection", gaps)
+		}
+		return opened == 5 && open == 1
+	})
+	if !a.Connected() {
+		t.Error("Connected() = false")
+	}
+}
+
+// flaky forwards connections to an address, unless it is told to end them.
+type flaky struct {
+	net.Listener
+	to      string
+	broken  atomic.Bool
+	refused atomic.Int64
+	wait    sync.WaitGroup
+}
+
+func newFlaky(t *testing.T, to string) *flaky {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flaky{Listener: l, to: to}
+	f.wait.Go(f.run)
+	t.Cleanup(func() {
+		_ = l.Close()
+		f.wait.Wait()
+	})
+	return f
+}
+
+func (f *flaky) run() {
+	for {
+		in, err := f.Accept()
+		if err != nil {
+			return
+		}
+		if f.broken.Load() {
+			_ = in.Close()
+			f.refused.Add(1)
+			continue
+		}
+		out, err := net.Dial("tcp", f.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
+			f.wait.Go(func() {
+				_, _ = io.Copy(ends[0], ends[1]) // until one of them ends
+				_ = ends[0].Close()
+				_ = ends[1].Close()
+			})
+		}
+	}
+}
+
+// A renewed SVID that could not be proven at once is proven later, though nothing
+// more is renewed; the open connection stays meanwhile.
+func TestProvesAgainAfterAFailure(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	way := newFlaky(t, p.address)
+	cfg := config(t, p, edge1)
+	cfg.Target = way.Addr().String()
+	var mu sync.Mutex // guards notAfter and updated
+	notAfter, updated := time.Now(), make(chan struct{})
+	cfg.Proves = func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return notAfter
+	}
+	cfg.Updated = func() <-chan struct{} {
+		mu.Lock()
+		defer mu.Unlock()
+		return updated
+	}
+	a := run(t, cfg)
+	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	way.broken.Store(true)
+	mu.Lock()
+	notAfter = notAfter.Add(time.Hour)
+	close(updated)
+	updated = make(chan struct{})
+	mu.Unlock()
+	a.log.wait(t, "cannot connect to the principal", "")
+	if !a.Connected() {
+		t.Error("Connected() = false while the first connection is open")
+	}
+	way.broken.Store(false)
+	a.served.wait(t, "the second connection", func(open, opened, gaps int) bool { return open == 1 && opened == 2 && gaps == 0 })
+	if way.refused.Load() == 0 {
+		t.Error("no attempt was refused: the test shows nothing")
+	}
+}
+
+// A principal that stops says so; the agent finds the next one at its address.
+func TestReconnectsAfterADrain(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	a := run(t, config(t, p, edge1))
+	p.session()
+	p.stop()
+	a.log.wait(t, "connection to the principal ended", "the principal is stopping")
+	a.served.wait(t, "the end", func(open, _, _ int) bool { return open == 0 })
+	p.start()
+	p.session()
+	a.served.wait(t, "the next connection", func(open, opened, _ int) bool { return open == 1 && opened == 2 })
+}
+
+// What the principal says becomes a message that helps.
+func TestRefusals(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	nobody, autonomous := []v1alpha1.Agent(nil), edge1Agent()
+	autonomous.Spec.Mode = v1alpha1.ModeAutonomous
+	for name, tt := range map[string]struct {
+		agents         []v1alpha1.Agent
+		change         func(*client.Config)
+		message, error string
+		result         string
+	}{
+		"not registered": {
+			nobody, func(*client.Config) {}, "register its SPIFFE ID", "not registered", "PermissionDenied",
+		},
+		"registered in another mode": {
+			[]v1alpha1.Agent{autonomous}, func(*client.Config) {},
+			"registered otherwise", "configured as managed, but registered as autonomous", "FailedPrecondition",
+		},
+		"an impostor": {
+			[]v1alpha1.Agent{edge1Agent()}, func(cfg *client.Config) {
+				cfg.Credentials = edge1.ClientCredentials(identity.AllowIDs(spiffeid.RequireFromString("spiffe://hub.test/real-principal")))
+			}, "cannot connect", "identity not accepted", "Unavailable",
+		},
+		"no TLS": {
+			[]v1alpha1.Agent{edge1Agent()}, func(cfg *client.Config) { cfg.Credentials = insecure.NewCredentials() },
+			"cannot connect", "", "Unavailable",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.registry.Set(tt.agents)
+			cfg := config(t, p, edge1)
+			tt.change(&cfg)
+			a := run(t, cfg)
+			line := a.log.wait(t, tt.message, tt.error)
+			if _, ok := line["retry_in"]; !ok {
+				t.Errorf("log line %v does not say when it is tried again", line)
+			}
+			a.stop()
+			if a.metric(t, "argomesh_stream_connects_total", tt.result) == 0 {
+				t.Errorf("argomesh_stream_connects_total{result=%q} = 0", tt.result)
+			}
+			if a.served.opened > 0 {
+				t.Error("Serve was called")
+			}
+		})
+	}
+	// It comes up once it is registered.
+	p.registry.Set(nobody)
+	a := run(t, config(t, p, edge1))
+	a.log.wait(t, "register its SPIFFE ID", "")
+	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
+	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	// And is told when it no longer is.
+	p.registry.Set(nobody)
+	a.log.wait(t, "connection to the principal ended", "no longer admits")
+}
+
+// Who accepts and then says nothing does not hold us up.
+func TestHandshakeTimeout(t *testing.T) {
+	_, edge1 := sources(t, time.Hour)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	cfg := config(t, &principal{address: l.Addr().String()}, edge1)
+	cfg.HandshakeTimeout = 200 * time.Millisecond
+	a := run(t, cfg)
+	a.log.wait(t, "cannot connect to the principal", "no welcome in time")
+}
+
+func TestNewChecksItsConfig(t *testing.T) {
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func() client.Config {
+		return client.Config{
+			Target: "127.0.0.1:1", Credentials: insecure.NewCredentials(), Hello: stream.Hello{Agent: name},
+			Serve:   func(context.Context, stream.Welcome, *client.Conn) error { return nil },
+			Metrics: prometheus.NewRegistry(),
+		}
+	}
+	c, err := client.New(good())
+	if err != nil {
+		t.Fatalf("New() = %v", err)
+	}
+	if c.Connected() {
+		t.Error("Connected() = true before Run")
+	}
+	for name, change := range map[string]func(*client.Config){
+		"no target":      func(c *client.Config) { c.Target = "" },
+		"no credentials": func(c *client.Config) { c.Credentials = nil },
+		"no hello":       func(c *client.Config) { c.Hello = stream.Hello{} },
+		"no serve":       func(c *client.Config) { c.Serve = nil },
+		"no metrics":     func(c *client.Config) { c.Metrics = nil },
+	} {
+		cfg := good()
+		change(&cfg)
+		if _, err := client.New(cfg); err == nil {
+			t.Errorf("New() with %s returns no error", name)
+		}
+	}
+	twice := good()
+	if _, err := client.New(twice); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.New(twice); err == nil {
+		t.Error("New() twice on the same registerer returns no error")
+	}
+}

@@ -1,0 +1,390 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/client"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+// patience is how long a test waits for something that comes soon when all is
+// well.
+const patience = 30 * time.Second
+
+var (
+	domain      = spiffeid.RequireTrustDomainFromString("hub.test")
+	principalID = spiffeid.RequireFromString("spiffe://hub.test/principal")
+	edge1ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-1")
+)
+
+// background runs f until the test ends, in the reverse order of the calls.
+func background(t *testing.T, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run() = %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run() does not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// sources returns the identities of a principal and of edge-1, whose SVID lives
+// for ttl.
+func sources(t *testing.T, ttl time.Duration) (principal, edge1 *workload.Source) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sc") // short, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	source := func(name string, entry devworkload.Entry) *workload.Source {
+		api, err := devworkload.New(devworkload.Config{
+			TrustDomain: domain, CADir: filepath.Join(dir, "ca"), Entries: []devworkload.Entry{entry},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := devworkload.Listen(context.Background(), filepath.Join(dir, name), 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := workload.New(workload.Config{Socket: "unix://" + filepath.Join(dir, name), Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		background(t, func(ctx context.Context) error { return api.Run(ctx, l) })
+		background(t, s.Run)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.WaitReady(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	return source("principal", devworkload.Entry{ID: principalID}), source("edge-1", devworkload.Entry{ID: edge1ID, TTL: ttl})
+}
+
+// registry is the fleet's, as the principal wires it.
+type registry struct{ *fleet.Registry }
+
+func (r registry) Admit(p identity.Peer) (server.Agent, error) {
+	a, err := r.Registry.Admit(p)
+	if err != nil {
+		return server.Agent{}, err
+	}
+	mode, err := stream.ParseMode(string(a.Mode))
+	return server.Agent{Name: a.Name, Mode: mode}, err
+}
+
+func edge1Agent() v1alpha1.Agent {
+	a := v1alpha1.Agent{}
+	a.Name = "edge-1"
+	a.Spec.Mode = v1alpha1.ModeManaged
+	a.Spec.Identity.SPIFFEIDs = []string{edge1ID.String()}
+	return a
+}
+
+// principal is a server at an address of its own, which can be started again.
+type principal struct {
+	t        *testing.T
+	source   *workload.Source
+	registry *fleet.Registry
+	grace    time.Duration
+	address  string
+	sessions chan server.Session
+	stop     func()
+}
+
+func newPrincipal(t *testing.T, source *workload.Source) *principal {
+	t.Helper()
+	p := &principal{t: t, source: source, registry: &fleet.Registry{}, address: "127.0.0.1:0", sessions: make(chan server.Session, 64)}
+	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
+	return p
+}
+
+// start serves at the address of the first time.
+func (p *principal) start() {
+	p.t.Helper()
+	l, err := net.Listen("tcp", p.address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.address = l.Addr().String()
+	s, err := server.New(server.Config{
+		Credentials:  p.source.ServerCredentials(zerolog.Nop()),
+		Authenticate: workload.PeerFromContext, Registry: registry{p.registry}, Serve: p.serve, HubUID: "hub-uid",
+		Grace: p.grace, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.stop = background(p.t, func(ctx context.Context) error { return s.Run(ctx, l) })
+}
+
+// serve holds a connection until it ends.
+func (p *principal) serve(ctx context.Context, s server.Session, conn *server.Conn) error {
+	select {
+	case p.sessions <- s:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := conn.Recv(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *principal) session() server.Session {
+	p.t.Helper()
+	select {
+	case s := <-p.sessions:
+		return s
+	case <-time.After(patience):
+		p.t.Fatal("no connection comes")
+		return server.Session{}
+	}
+}
+
+// served follows the connections of a client, of which each takes over from the
+// one before, as a link does.
+type served struct {
+	mu      sync.Mutex // guards what follows
+	end     chan struct{}
+	open    int
+	opened  int
+	gaps    int // how often the last open one ended
+	changed chan struct{}
+}
+
+func newServed() *served { return &served{changed: make(chan struct{})} }
+
+func (s *served) serve(ctx context.Context, _ stream.Welcome, conn *client.Conn) error {
+	end := make(chan struct{})
+	s.mu.Lock()
+	if s.end != nil {
+		close(s.end)
+	}
+	s.end = end
+	s.open++
+	s.opened++
+	s.tell()
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.end == end {
+			s.end = nil
+		}
+		if s.open--; s.open == 0 {
+			s.gaps++
+		}
+		s.tell()
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := conn.Recv(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case <-end:
+		return nil
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tell is called with mu held.
+func (s *served) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// wait returns when holds does; it is called with the counts.
+func (s *served) wait(t *testing.T, what string, holds func(open, opened, gaps int) bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		s.mu.Lock()
+		changed, open, opened, gaps := s.changed, s.open, s.opened, s.gaps
+		s.mu.Unlock()
+		if holds(open, opened, gaps) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("waited in vain for %s: %d open, %d opened, %d gaps", what, open, opened, gaps)
+		}
+	}
+}
+
+// eventually is for what nobody announces.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	deadline := time.After(patience)
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// agent is a running client.
+type agent struct {
+	*client.Client
+	served  *served
+	log     *logLines
+	metrics *prometheus.Registry
+	stop    func()
+}
+
+func config(t *testing.T, p *principal, source *workload.Source) client.Config {
+	t.Helper()
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Config{
+		Target:      p.address,
+		Credentials: source.ClientCredentials(identity.AllowIDs(principalID)),
+		Hello:       stream.Hello{Protocol: stream.Protocol, Version: "v1.2.3", Agent: name, Mode: stream.Managed},
+		Updated:     source.Updated,
+		Proves: func() time.Time {
+			svid, err := source.GetX509SVID()
+			if err != nil {
+				return time.Time{}
+			}
+			return svid.Certificates[0].NotAfter
+		},
+		MinBackOff: 10 * time.Millisecond, MaxBackOff: 100 * time.Millisecond,
+	}
+}
+
+func run(t *testing.T, cfg client.Config) *agent {
+	t.Helper()
+	a := &agent{served: newServed(), log: newLogLines(), metrics: prometheus.NewRegistry()}
+	cfg.Serve, cfg.Metrics, cfg.Log = a.served.serve, a.metrics, zerolog.New(a.log)
+	c, err := client.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Client = c
+	a.stop = background(t, c.Run)
+	return a
+}
+
+// metric returns the value of a gauge or counter, of the given label value if it
+// has any; zero when it is not there.
+func (a *agent) metric(t *testing.T, name, label string) float64 {
+	t.Helper()
+	families, err := a.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// logLines collects JSON log lines. Safe for concurrent use.
+type logLines struct {
+	mu      sync.Mutex // guards what follows
+	lines   []map[string]any
+	changed chan struct{}
+}
+
+func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for raw := range bytes.Lines(p) {
+		var line map[string]any
+		if err := json.Unmarshal(raw, &line); err != nil {
+			return 0, err
+		}
+		l.lines = append(l.lines, line)
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return len(p), nil
+}
+
+// wait returns the first line whose message and error contain these texts, as
+// soon as there is one.
+func (l *logLines) wait(t *testing.T, message, text string) map[string]any {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		l.mu.Lock()
+		changed, lines := l.changed, l.lines
+		l.mu.Unlock()
+		for _, line := range lines {
+			m, _ := line["message"].(string)
+			e, _ := line["error"].(string)
+			if strings.Contains(m, message) && strings.Contains(e, text) {
+				return line
+			}
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("no log line %q with error %q, there are %v", message, text, lines)
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package stream_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	cepb "github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// wire takes a message over the wire and back, as bytes.
+func wire(t *testing.T, m stream.Message) (stream.Message, error) {
+	t.Helper()
+	raw, err := proto.Marshal(stream.FrameOf(m))
+	if err != nil {
+		t.Fatalf("Marshal() = %v", err)
+	}
+	return parse(t, raw)
+}
+
+func parse(t *testing.T, raw []byte) (stream.Message, error) {
+	t.Helper()
+	var frame streampb.Frame
+	if err := proto.Unmarshal(raw, &frame); err != nil {
+		t.Fatalf("Unmarshal() = %v", err)
+	}
+	return stream.ParseFrame(&frame)
+}
+
+var (
+	longName      = strings.Repeat("a.", 126) + "a" // 253 bytes
+	longNamespace = strings.Repeat("n", 63)
+	longUID       = strings.Repeat("u", 128)
+)
+
+func version(uid string) stream.Version {
+	return stream.Version{SourceUID: uid, Hash: stream.HashOf([]byte(uid))}
+}
+
+// event is one that applies data, which change may alter.
+func event(change func(*stream.Event)) stream.Event {
+	data := []byte(`{"spec":{}}`)
+	e := stream.Event{
+		ID:  "c1.1",
+		Key: stream.EntryKey{Collection: stream.Applications, Namespace: "team", Name: "guestbook"}, Verb: stream.Apply,
+		Version:  stream.Version{SourceUID: "0b5a", Hash: stream.HashOf(data)},
+		Revision: 1 << 63, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Data: data,
+	}
+	if change != nil {
+		change(&e)
+	}
+	return e
+}
+
+func deletion(k stream.EntryKey) stream.Event {
+	return stream.Event{ID: "c1.2", Key: k, Verb: stream.Delete}
+}
+
+func key(c stream.Collection, name string) stream.EntryKey {
+	return stream.EntryKey{Collection: c, Name: name}
+}
+
+func TestFramesSurviveTheWire(t *testing.T) {
+	var sums [stream.BucketCount]stream.Sum
+	sums[0], sums[255] = stream.Sum{1, 2, 3}, stream.Sum{15: 255}
+	var buckets stream.BucketSet
+	buckets.Add(0)
+	buckets.Add(255)
+	digests := []stream.Digest{{Collection: stream.Statuses, Root: stream.Sum{9}, Entries: 1 << 40}, {Collection: stream.Commands}}
+	everyKind := stream.Batch{}
+	for _, c := range stream.Collections() {
+		everyKind.Events = append(everyKind.Events, event(func(e *stream.Event) { e.Key.Collection = c }), deletion(key(c, "gone")))
+	}
+	tests := map[string]stream.Message{
+		"digests":            stream.Digests{Digests: digests},
+		"no digests":         stream.Digests{},
+		"heartbeat":          stream.Heartbeat{Digests: digests},
+		"buckets":            stream.Buckets{Collection: stream.AppProjects, Sums: sums},
+		"inventory":          stream.Inventory{Collection: stream.Applications, Buckets: buckets, Entries: []stream.Entry{{Namespace: longNamespace, Name: longName, Version: version(longUID)}, {Name: "a", Version: version("u")}}, More: true},
+		"an empty inventory": stream.Inventory{Collection: stream.Commands},
+		"a batch":            everyKind,
+		"an empty batch":     stream.Batch{},
+		"no namespace":       stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.Key.Namespace = "" })}},
+		"the longest texts": stream.Batch{Events: []stream.Event{event(func(e *stream.Event) {
+			e.ID, e.Key.Namespace, e.Key.Name, e.Version.SourceUID = strings.Repeat("i", 64), longNamespace, longName, longUID
+		})}},
+		"no trace":            stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.TraceParent, e.Revision = "", 0 })}},
+		"a name of one label": stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.Key.Name = strings.Repeat("l", 253) })}},
+		"answers": stream.Applied{Results: []stream.Result{
+			{Key: key(stream.Applications, "guestbook"), Event: "c1.1", Held: version("u")},
+			{Key: key(stream.Commands, "guestbook"), Held: version("u")},
+			{Key: key(stream.AppProjects, "default"), Event: "c1.2"},
+			{Key: key(stream.Statuses, "a"), Event: "c1.3", Refusal: &stream.Refusal{Kind: stream.RefusalInvalid, Message: "spec.source: Required value – sorry"}},
+			{Key: key(stream.Statuses, "b"), Refusal: &stream.Refusal{Kind: stream.RefusalNotOwned}},
+			{Key: key(stream.Statuses, "c"), Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable}},
+			{Key: key(stream.Statuses, "d"), Refusal: &stream.Refusal{Kind: stream.RefusalUnknown}},
+		}},
+		"drain":      stream.Goodbye{Reason: stream.GoodbyeDrain},
+		"superseded": stream.Goodbye{Reason: stream.GoodbyeSuperseded},
+		"revoked":    stream.Goodbye{Reason: stream.GoodbyeRevoked},
+	}
+	for name, want := range tests {
+		got, err := wire(t, want)
+		if err != nil {
+			t.Errorf("%s: ParseFrame() = %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: ParseFrame(FrameOf()) (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What one side may write and the other reads otherwise, on purpose.
+func TestFramesAreMadeGood(t *testing.T) {
+	refusal := func(kind stream.RefusalKind, message string) stream.Message {
+		return stream.Applied{Results: []stream.Result{{Key: key(stream.Statuses, "a"), Refusal: &stream.Refusal{Kind: kind, Message: message}}}}
+	}
+	tests := map[string]struct{ written, read stream.Message }{
+		"a refusal of a newer release":      {refusal("cosmic-rays", ""), refusal(stream.RefusalUnknown, "")},
+		"a message with lines and controls": {refusal("invalid", "a\nb\x00c\x1b[31md\u009b\u202ee\u2028f"), refusal("invalid", "a b c [31md  e f")},
+		"a message that is no UTF-8":        {refusal("invalid", "a\xffb"), refusal("invalid", "a?b")},
+		"a message that is too long":        {refusal("invalid", strings.Repeat("x", 5000)), refusal("invalid", strings.Repeat("x", 1024))},
+		"a message cut within a character":  {refusal("invalid", strings.Repeat("x", 1023)+"é"), refusal("invalid", strings.Repeat("x", 1023))},
+		"a goodbye of a newer release":      {stream.Goodbye{Reason: "lunch"}, stream.Goodbye{Reason: stream.GoodbyeDrain}},
+		"a trace context that is too long": {
+			stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.TraceParent += "-" })}},
+			stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.TraceParent = "" })}},
+		},
+	}
+	for name, tt := range tests {
+		got, err := wire(t, tt.written)
+		if err != nil {
+			t.Errorf("%s: ParseFrame() = %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.read, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: ParseFrame() (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A collection of a newer peer is passed over in digests, and a frame of a newer
+// peer altogether.
+func TestNewerPeersArePassedOver(t *testing.T) {
+	frame := stream.FrameOf(stream.Digests{Digests: []stream.Digest{{Collection: stream.Statuses, Entries: 1}, {Collection: stream.Applications, Entries: 2}}})
+	frame.GetDigests().GetDigests()[0].Collection = 99
+	got, err := stream.ParseFrame(frame)
+	want := stream.Digests{Digests: []stream.Digest{{Collection: stream.Applications, Entries: 2}}}
+	if diff := cmp.Diff(stream.Message(want), got); err != nil || diff != "" {
+		t.Errorf("ParseFrame() = %v (-want +got):\n%s", err, diff)
+	}
+	// Field 100, which this release does not know.
+	if m, err := parse(t, []byte{0xa2, 0x06, 0x02, 'h', 'i'}); m != nil || err != nil {
+		t.Errorf("ParseFrame() of an unknown body = %v, %v, want neither", m, err)
+	}
+}
+
+func TestParseFrameRefuses(t *testing.T) {
+	batch := func(change func(*cepb.CloudEvent)) func() *streampb.Frame {
+		return func() *streampb.Frame {
+			f := stream.FrameOf(stream.Batch{Events: []stream.Event{event(nil)}})
+			change(f.GetBatch().GetEvents()[0])
+			return f
+		}
+	}
+	text := func(s string) *cepb.CloudEventAttributeValue {
+		return &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeString{CeString: s}}
+	}
+	attribute := func(name string, v *cepb.CloudEventAttributeValue) func() *streampb.Frame {
+		return batch(func(ce *cepb.CloudEvent) { ce.Attributes[name] = v })
+	}
+	subject := func(s string) func() *streampb.Frame { return attribute("subject", text(s)) }
+	hash := func(b []byte) *cepb.CloudEventAttributeValue {
+		return &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeBytes{CeBytes: b}}
+	}
+	inventory := func(change func(*streampb.Inventory)) func() *streampb.Frame {
+		return func() *streampb.Frame {
+			f := stream.FrameOf(stream.Inventory{
+				Collection: stream.Applications, Entries: []stream.Entry{{Name: "guestbook", Version: version("u")}},
+			})
+			change(f.GetInventory())
+			return f
+		}
+	}
+	applied := func(change func(*streampb.Result)) func() *streampb.Frame {
+		return func() *streampb.Frame {
+			f := stream.FrameOf(stream.Applied{Results: []stream.Result{
+				{Key: key(stream.Applications, "guestbook"), Event: "c1.1", Held: version("u")},
+			}})
+			change(f.GetApplied().GetResults()[0])
+			return f
+		}
+	}
+	tests := map[string]func() *streampb.Frame{
+		"hello":   func() *streampb.Frame { return stream.HelloFrame(stream.Hello{}) },
+		"welcome": func() *streampb.Frame { return stream.WelcomeFrame(stream.Welcome{}) },
+
+		"a digest too short": func() *streampb.Frame {
+			f := stream.FrameOf(stream.Digests{Digests: []stream.Digest{{Collection: stream.Statuses}}})
+			f.GetDigests().GetDigests()[0].Root = make([]byte, 15)
+			return f
+		},
+		"a heartbeat's digest too long": func() *streampb.Frame {
+			f := stream.FrameOf(stream.Heartbeat{Digests: []stream.Digest{{Collection: stream.Statuses}}})
+			f.GetHeartbeat().GetDigests()[0].Root = make([]byte, 17)
+			return f
+		},
+		"too many digests": func() *streampb.Frame {
+			return stream.FrameOf(stream.Digests{Digests: make([]stream.Digest, 65)})
+		},
+		"too many digests in a heartbeat": func() *streampb.Frame {
+			return stream.FrameOf(stream.Heartbeat{Digests: make([]stream.Digest, 65)})
+		},
+		"buckets of no collection": func() *streampb.Frame { return stream.FrameOf(stream.Buckets{}) },
+		"buckets too few": func() *streampb.Frame {
+			f := stream.FrameOf(stream.Buckets{Collection: stream.Applications})
+			f.GetBuckets().Sums = f.GetBuckets().Sums[16:]
+			return f
+		},
+
+		"an inventory of no collection":       inventory(func(i *streampb.Inventory) { i.Collection = 0 }),
+		"an inventory of a newer collection":  inventory(func(i *streampb.Inventory) { i.Collection = 99 }),
+		"an inventory whose set is too short": inventory(func(i *streampb.Inventory) { i.Buckets = i.Buckets[1:] }),
+		"an entry without a name":             inventory(func(i *streampb.Inventory) { i.Entries[0].Name = "" }),
+		"an entry with a long name":           inventory(func(i *streampb.Inventory) { i.Entries[0].Name = longName + "a" }),
+		"an entry without a version":          inventory(func(i *streampb.Inventory) { i.Entries[0].Version = nil }),
+		"an entry whose version is absence": inventory(func(i *streampb.Inventory) {
+			i.Entries[0].Version = &streampb.Version{Hash: make([]byte, 16)}
+		}),
+		"an entry without source": inventory(func(i *streampb.Inventory) { i.Entries[0].Version.SourceUid = "" }),
+
+		"an answer of no collection":       applied(func(r *streampb.Result) { r.Collection = 0 }),
+		"an answer without a name":         applied(func(r *streampb.Result) { r.Name = "" }),
+		"an answer with a bad namespace":   applied(func(r *streampb.Result) { r.Namespace = "Team" }),
+		"an answer with a long event id":   applied(func(r *streampb.Result) { r.Event = strings.Repeat("i", 65) }),
+		"an answer with a short hash":      applied(func(r *streampb.Result) { r.Held.Hash = r.Held.Hash[1:] }),
+		"an answer with a long uid":        applied(func(r *streampb.Result) { r.Held.SourceUid = longUID + "u" }),
+		"an answer that holds absence":     applied(func(r *streampb.Result) { r.Held = &streampb.Version{} }),
+		"an answer whose uid has a zero":   applied(func(r *streampb.Result) { r.Held.SourceUid = "a\x00b" }),
+		"an answer from nowhere":           applied(func(r *streampb.Result) { r.Held.SourceUid = "" }),
+		"an event of another version":      batch(func(ce *cepb.CloudEvent) { ce.SpecVersion = "2.0" }),
+		"an event without id":              batch(func(ce *cepb.CloudEvent) { ce.Id = "" }),
+		"an event with a long id":          batch(func(ce *cepb.CloudEvent) { ce.Id = strings.Repeat("i", 65) }),
+		"an event of somebody else's type": batch(func(ce *cepb.CloudEvent) { ce.Type = "com.example.application.apply" }),
+		"an event type without verb":       batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.application" }),
+		"an event of an unknown kind":      batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.secret.apply" }),
+		"an event of an unknown verb":      batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.application.explode" }),
+		"an event of no kind":              batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh..apply" }),
+		"an event of no verb":              batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.application." }),
+		"an event without attributes":      batch(func(ce *cepb.CloudEvent) { ce.Attributes = nil }),
+		"an event whose subject is bytes":  attribute("subject", hash([]byte("a/b"))),
+		"a subject without slash":          subject("guestbook"),
+		"a subject without name":           subject("team/"),
+		"a subject with two slashes":       subject("team/a/b"),
+		"a name with capitals":             subject("/Guestbook"),
+		"a name that begins with a dash":   subject("/-a"),
+		"a name that ends with a dash":     subject("/a-"),
+		"a name with an empty label":       subject("/a..b"),
+		"a name of dots":                   subject("/.."),
+		"a name that leaves its folder":    subject("/../../etc"),
+		"a name with a zero byte":          subject("/a\x00b"),
+		"a name of 254 bytes":              subject("/" + longName + "a"),
+		"a namespace of 64 bytes":          subject(longNamespace + "n/a"),
+		"a namespace with a dot":           subject("a.b/c"),
+		"an event without hash":            batch(func(ce *cepb.CloudEvent) { delete(ce.Attributes, "contenthash") }),
+		"a hash of 15 bytes":               attribute("contenthash", hash(make([]byte, 15))),
+		"a hash of 32 bytes":               attribute("contenthash", hash(make([]byte, 32))),
+		"a hash as text":                   attribute("contenthash", text("0123456789abcdef")),
+		"a hash that lies":                 attribute("contenthash", hash(make([]byte, 16))),
+		"an event without source":          attribute("sourceuid", text("")),
+		"an event with a long uid":         attribute("sourceuid", text(longUID+"u")),
+		"an event whose uid has a zero":    attribute("sourceuid", text("a\x00b")),
+		"an event without revision":        batch(func(ce *cepb.CloudEvent) { delete(ce.Attributes, "revision") }),
+		"a revision that is no number":     attribute("revision", text("-1")),
+		"a revision that is too large":     attribute("revision", text("18446744073709551616")),
+		"an event without data":            batch(func(ce *cepb.CloudEvent) { ce.Data = nil }),
+		"an event with data as text":       batch(func(ce *cepb.CloudEvent) { ce.Data = &cepb.CloudEvent_TextData{TextData: `{"spec":{}}`} }),
+		"data that is empty, with its own hash": batch(func(ce *cepb.CloudEvent) {
+			empty := stream.HashOf(nil)
+			ce.Data = &cepb.CloudEvent_BinaryData{}
+			ce.Attributes["contenthash"] = hash(empty[:])
+		}),
+	}
+	for name, frame := range tests {
+		if m, err := stream.ParseFrame(frame()); !errors.Is(err, stream.ErrProtocol) || m != nil {
+			t.Errorf("%s: ParseFrame() = %v, %v, want no message and an error of kind %q", name, m, err, stream.ErrProtocol)
+		}
+	}
+}
+
+// The second event of a batch is checked as the first.
+func TestParseFrameChecksEveryItem(t *testing.T) {
+	f := stream.FrameOf(stream.Batch{Events: []stream.Event{event(nil), event(nil)}})
+	f.GetBatch().GetEvents()[1].Id = ""
+	if _, err := stream.ParseFrame(f); !errors.Is(err, stream.ErrProtocol) {
+		t.Errorf("ParseFrame() = %v, want an error of kind %q", err, stream.ErrProtocol)
+	}
+}
+
+// FrameOf keeps nothing of what it is given, so that the caller may go on with it.
+func TestFrameOfCopies(t *testing.T) {
+	buckets := stream.Buckets{Collection: stream.Applications}
+	inventory := stream.Inventory{Collection: stream.Applications, Entries: []stream.Entry{{Name: "a", Version: version("u")}}}
+	for _, m := range []stream.Message{buckets, inventory, stream.Digests{Digests: []stream.Digest{{Collection: stream.Statuses}}}} {
+		f := stream.FrameOf(m)
+		before := proto.Clone(f)
+		buckets.Sums[0] = stream.Sum{1}
+		inventory.Buckets.Add(7)
+		inventory.Entries[0].Version.Hash[0]++
+		if !proto.Equal(before, f) {
+			t.Errorf("FrameOf(%T) shares memory with the message", m)
+		}
+	}
+}

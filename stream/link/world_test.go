@@ -1,0 +1,349 @@
+package link_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// world is the two ends of one link and an ordered pipe between them, which
+// loses what it carries when it is cut. Nothing happens in it by itself.
+type world struct {
+	cfg      link.Config
+	now      time.Time
+	hub      *end
+	spoke    *end
+	trace    []string
+	versions map[stream.Version]string // how versions are written in the trace
+}
+
+// end is one side: its link, what its stores hold, and what is on its way to it.
+type end struct {
+	name    string
+	side    stream.Side
+	link    *link.Link
+	peer    *end
+	content map[stream.EntryKey]link.Content   // what our sources show
+	held    map[stream.EntryKey]stream.Version // what our sinks hold
+	inbox   []stream.Message
+	pending []stream.Event // taken, not yet answered
+	refuses map[stream.EntryKey]stream.RefusalKind
+	makes   map[stream.EntryKey]stream.Version // what a sink holds after any event; absent: what it says
+	slow    bool                               // events stay pending until answer
+	stuck   bool                               // the connection takes nothing from us
+	settled []link.Settled
+	ended   []link.Cause
+}
+
+func newWorld(cfg link.Config) *world {
+	w := &world{cfg: cfg, now: time.Unix(1_700_000_000, 0), versions: map[stream.Version]string{}}
+	w.hub = &end{name: "hub", side: stream.Hub}
+	w.spoke = &end{name: "spoke", side: stream.Spoke}
+	w.hub.peer, w.spoke.peer = w.spoke, w.hub
+	for _, e := range w.ends() {
+		e.content = map[stream.EntryKey]link.Content{}
+		e.held = map[stream.EntryKey]stream.Version{}
+		e.refuses = map[stream.EntryKey]stream.RefusalKind{}
+		e.makes = map[stream.EntryKey]stream.Version{}
+		w.boot(e)
+	}
+	return w
+}
+
+func (w *world) ends() []*end { return []*end{w.hub, w.spoke} }
+
+// source is the end that knows what the collection should hold.
+func (w *world) source(c stream.Collection) *end {
+	if c.Source(w.cfg.Mode) == stream.Hub {
+		return w.hub
+	}
+	return w.spoke
+}
+
+func (w *world) sink(c stream.Collection) *end { return w.source(c).peer }
+
+// boot gives e a new process, which reads its stores before anything else.
+func (w *world) boot(e *end) {
+	cfg := w.cfg
+	cfg.Side = e.side
+	e.link = link.New(cfg)
+	e.inbox, e.pending = nil, nil
+	for _, key := range sortedKeys(e.content) {
+		w.step(e, link.Desired{Key: key, Version: e.content[key].Version, Leaving: e.content[key].Leaving})
+	}
+	for _, key := range sortedKeys(e.held) {
+		w.step(e, link.Held{Key: key, Version: e.held[key]})
+	}
+}
+
+func (w *world) connect(id string) {
+	for _, e := range w.ends() {
+		e.inbox = nil
+		w.step(e, link.Connected{ID: id})
+	}
+}
+
+func (w *world) cut() {
+	for _, e := range w.ends() {
+		e.inbox = nil
+		w.step(e, link.Disconnected{})
+	}
+}
+
+func (w *world) step(e *end, in link.Input) {
+	for _, action := range e.link.Step(w.now, in) {
+		switch a := action.(type) {
+		case link.Apply:
+			e.pending = append(e.pending, a.Event)
+		case link.Settled:
+			e.settled = append(e.settled, a)
+			w.log("%s settled %s", e.name, w.settledText(a))
+		case link.Disconnect:
+			e.ended = append(e.ended, a.Cause)
+			w.log("%s ends the connection: %s", e.name, a.Cause)
+		}
+	}
+	if !e.slow {
+		w.answer(e)
+	}
+}
+
+// answer carries out all that is pending at e's sinks.
+func (w *world) answer(e *end) {
+	events := e.pending
+	e.pending = nil
+	for _, event := range events {
+		in := link.Held{Key: event.Key, Event: event.ID}
+		if kind, refused := e.refuses[event.Key]; refused {
+			in.Version = e.held[event.Key]
+			in.Refusal = &stream.Refusal{Kind: kind, Message: "no"}
+		} else {
+			in.Version = event.Version
+			if v, otherwise := e.makes[event.Key]; otherwise {
+				in.Version = v
+			}
+			w.hold(e, event.Key, in.Version)
+		}
+		w.step(e, in)
+	}
+}
+
+// hold changes a sink's store without telling the link.
+func (w *world) hold(e *end, key stream.EntryKey, v stream.Version) {
+	if v.Absent() {
+		delete(e.held, key)
+	} else {
+		e.held[key] = v
+	}
+}
+
+// set changes a source's store without telling the link.
+func (w *world) set(key stream.EntryKey, c link.Content) {
+	if e := w.source(key.Collection); c.Version.Absent() {
+		delete(e.content, key)
+	} else {
+		e.content[key] = c
+	}
+}
+
+// tell lets the link of the source see what its store shows.
+func (w *world) tell(key stream.EntryKey) {
+	e := w.source(key.Collection)
+	w.step(e, link.Desired{Key: key, Version: e.content[key].Version, Leaving: e.content[key].Leaving})
+}
+
+// send flushes e into the pipe.
+func (w *world) send(e *end) {
+	if e.stuck {
+		return
+	}
+	load := func(key stream.EntryKey) (link.Content, bool) {
+		c, ok := e.content[key]
+		return c, ok
+	}
+	for _, m := range e.link.Flush(w.now, load) {
+		w.log("%s > %s", e.name, w.text(m))
+		e.peer.inbox = append(e.peer.inbox, m)
+	}
+}
+
+// receive takes one message out of the pipe; false when there is none.
+func (w *world) receive(e *end) bool {
+	if len(e.inbox) == 0 {
+		return false
+	}
+	m := e.inbox[0]
+	e.inbox = e.inbox[1:]
+	w.step(e, link.Received{Message: m})
+	return true
+}
+
+// deliver lets messages flow until nothing is left to say.
+func (w *world) deliver() {
+	for again := true; again; {
+		again = false
+		for _, e := range w.ends() {
+			w.send(e)
+		}
+		for _, e := range w.ends() {
+			again = w.receive(e) || again
+		}
+	}
+}
+
+func (w *world) advance(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, e := range w.ends() {
+		w.step(e, link.Tick{})
+	}
+}
+
+func (w *world) log(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+}
+
+// content makes content that is the same for the same label.
+func (w *world) content(label string, size int, leaving bool) link.Content {
+	data := []byte(label)
+	for len(data) < size {
+		data = append(data, '.')
+	}
+	v := stream.Version{SourceUID: "u", Hash: stream.HashOf(data)}
+	w.versions[v] = label
+	return link.Content{Version: v, Leaving: leaving, Revision: 1, Data: data}
+}
+
+// How collections are written in scripts.
+var collectionNames = map[stream.Collection]string{
+	stream.Applications: "app", stream.AppProjects: "project", stream.Statuses: "status", stream.Commands: "command",
+}
+
+func keyText(k stream.EntryKey) string {
+	if k.Namespace != "" {
+		return collectionNames[k.Collection] + ":" + k.Namespace + "/" + k.Name
+	}
+	return collectionNames[k.Collection] + ":" + k.Name
+}
+
+func sortedKeys[V any](m map[stream.EntryKey]V) []stream.EntryKey {
+	keys := make([]stream.EntryKey, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b stream.EntryKey) int { return strings.Compare(keyText(a), keyText(b)) })
+	return keys
+}
+
+func (w *world) versionText(v stream.Version) string {
+	if v.Absent() {
+		return "nothing"
+	}
+	return w.versions[v]
+}
+
+// maxListed is how many entries the trace lists; of more it tells the number.
+const maxListed = 6
+
+func (w *world) text(m stream.Message) string {
+	switch m := m.(type) {
+	case stream.Digests:
+		return "digests" + digestText(m.Digests)
+	case stream.Heartbeat:
+		return "heartbeat" + digestText(m.Digests)
+	case stream.Buckets:
+		used := 0
+		for i := range m.Sums {
+			if m.Sums[i] != (stream.Sum{}) {
+				used++
+			}
+		}
+		return fmt.Sprintf("buckets %s, %d used", collectionNames[m.Collection], used)
+	case stream.Inventory:
+		return w.inventoryText(m)
+	case stream.Batch:
+		return w.batchText(m)
+	case stream.Applied:
+		var parts []string
+		for _, r := range m.Results {
+			part := fmt.Sprintf("%s holds %s", keyText(r.Key), w.versionText(r.Held))
+			if r.Event != "" {
+				part += " #" + r.Event
+			}
+			if r.Refusal != nil {
+				part += " refused " + string(r.Refusal.Kind)
+			}
+			parts = append(parts, part)
+		}
+		return "applied " + listText(parts)
+	case stream.Goodbye:
+		return "goodbye " + string(m.Reason)
+	}
+	return fmt.Sprintf("%T", m)
+}
+
+func digestText(digests []stream.Digest) string {
+	out := ""
+	for _, d := range digests {
+		out += fmt.Sprintf(" %s=%d", collectionNames[d.Collection], d.Entries)
+	}
+	return out
+}
+
+func (w *world) inventoryText(m stream.Inventory) string {
+	differing := 0
+	for b := range stream.BucketCount {
+		if m.Buckets.Has(uint8(b)) {
+			differing++
+		}
+	}
+	var parts []string
+	for _, e := range m.Entries {
+		key := stream.EntryKey{Collection: m.Collection, Namespace: e.Namespace, Name: e.Name}
+		parts = append(parts, keyText(key)+" "+w.versionText(e.Version))
+	}
+	text := fmt.Sprintf("inventory %s, %d buckets: %s", collectionNames[m.Collection], differing, listText(parts))
+	if m.More {
+		text += ", more"
+	}
+	return text
+}
+
+func (w *world) batchText(m stream.Batch) string {
+	var parts []string
+	for _, e := range m.Events {
+		part := fmt.Sprintf("%s %s", e.Verb, keyText(e.Key))
+		if e.Verb == stream.Apply {
+			part += " " + w.versionText(e.Version)
+		}
+		parts = append(parts, part+" #"+e.ID)
+	}
+	return "batch " + listText(parts)
+}
+
+func listText(parts []string) string {
+	switch {
+	case len(parts) == 0:
+		return "none"
+	case len(parts) > maxListed:
+		return fmt.Sprintf("%d entries", len(parts))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (w *world) settledText(a link.Settled) string {
+	text := fmt.Sprintf("%s %s: holds %s", keyText(a.Key), w.versionText(a.Sent), w.versionText(a.Held))
+	if a.Refusal != nil {
+		text += ", refused " + string(a.Refusal.Kind)
+	}
+	if !a.Current {
+		text += ", superseded"
+	}
+	if a.Gone {
+		text += ", gone"
+	}
+	return text
+}

@@ -1,0 +1,409 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// patience is how long a test waits for something that comes soon when all is
+// well.
+const patience = 30 * time.Second
+
+var (
+	hubDomain   = spiffeid.RequireTrustDomainFromString("hub.test")
+	otherDomain = spiffeid.RequireTrustDomainFromString("other.test")
+	principalID = spiffeid.RequireFromString("spiffe://hub.test/principal")
+	edge1ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-1")
+	edge2ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-2")
+	strangerID  = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/stranger")
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// trust is one trust domain: a CA that Workload API servers share, one for each
+// workload.
+type trust struct {
+	t         *testing.T
+	domain    spiffeid.TrustDomain
+	dir       string
+	ca        *devworkload.Server
+	federated []*spiffebundle.Bundle
+}
+
+func newTrust(t *testing.T, domain spiffeid.TrustDomain) *trust {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "st") // short, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ca, err := devworkload.New(devworkload.Config{TrustDomain: domain, CADir: filepath.Join(dir, "ca")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &trust{t: t, domain: domain, dir: dir, ca: ca}
+}
+
+// source is the identity of a workload, kept fresh until the test ends.
+func (d *trust) source(id spiffeid.ID) *workload.Source {
+	d.t.Helper()
+	api, err := devworkload.New(devworkload.Config{
+		TrustDomain: d.domain, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{{ID: id}},
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := api.SetFederated(d.federated...); err != nil {
+		d.t.Fatal(err)
+	}
+	socket, err := os.MkdirTemp(d.dir, "")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	socket = filepath.Join(socket, "s")
+	l, err := devworkload.Listen(context.Background(), socket, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	source, err := workload.New(workload.Config{Socket: "unix://" + socket, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	background(d.t, source.Run)
+	if err := source.WaitReady(testContext(d.t)); err != nil {
+		d.t.Fatal(err)
+	}
+	return source
+}
+
+// leaf is the credentials of a client with a certificate of the test's choice.
+func (d *trust) leaf(leaf devworkload.Leaf) credentials.TransportCredentials {
+	d.t.Helper()
+	cert, err := d.ca.Sign(leaf)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	for _, root := range d.ca.Bundle().X509Authorities() {
+		roots.AddCert(root)
+	}
+	return credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
+		InsecureSkipVerify: true, // an SVID has no host name; who the principal is matters to other tests
+	})
+}
+
+// background runs f until the test ends, in the reverse order of the calls.
+func background(t *testing.T, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run() = %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run() does not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// registry is the fleet's, as the principal wires it.
+type registry struct{ *fleet.Registry }
+
+func (r registry) Admit(p identity.Peer) (server.Agent, error) {
+	a, err := r.Registry.Admit(p)
+	if err != nil {
+		return server.Agent{}, err
+	}
+	mode, err := stream.ParseMode(string(a.Mode))
+	return server.Agent{Name: a.Name, Mode: mode}, err
+}
+
+func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
+	a := v1alpha1.Agent{}
+	a.Name = name
+	a.Spec.Mode = v1alpha1.ModeManaged
+	for _, id := range ids {
+		a.Spec.Identity.SPIFFEIDs = append(a.Spec.Identity.SPIFFEIDs, id.String())
+	}
+	return a
+}
+
+// hub is a running server, whose connections answer each heartbeat.
+type hub struct {
+	t        *testing.T
+	trust    *trust
+	registry *fleet.Registry
+	metrics  *prometheus.Registry
+	log      *logLines
+	address  string
+	stop     func()
+	sessions chan server.Session
+}
+
+// newHub runs a server with edge-1 and edge-2 registered. change may alter its
+// configuration.
+func newHub(t *testing.T, change func(*server.Config)) *hub {
+	t.Helper()
+	h := &hub{
+		t: t, trust: newTrust(t, hubDomain), registry: &fleet.Registry{},
+		metrics: prometheus.NewRegistry(), log: newLogLines(), sessions: make(chan server.Session, 16),
+	}
+	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
+	cfg := server.Config{
+		Credentials:  h.trust.source(principalID).ServerCredentials(zerolog.New(h.log)),
+		Authenticate: workload.PeerFromContext, Registry: registry{h.registry},
+		Serve: h.serve, HubUID: "hub-uid", Version: "v1.2.3", Metrics: h.metrics, Log: zerolog.New(h.log),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.address = l.Addr().String()
+	h.stop = background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	return h
+}
+
+// serve answers heartbeats until the connection ends.
+func (h *hub) serve(ctx context.Context, s server.Session, conn *server.Conn) error {
+	select {
+	case h.sessions <- s:
+	default: // a test that opens many does not look at them
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			m, err := conn.Recv()
+			if err == nil {
+				if beat, ok := m.(stream.Heartbeat); ok {
+					err = conn.Send(beat)
+				}
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// caller is one gRPC connection to the hub.
+type caller struct {
+	t  *testing.T
+	cc *grpc.ClientConn
+}
+
+func (h *hub) dial(creds credentials.TransportCredentials) *caller {
+	h.t.Helper()
+	cc, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = cc.Close() })
+	return &caller{t: h.t, cc: cc}
+}
+
+// as dials with the SVID of a workload of the hub's trust domain.
+func (h *hub) as(id spiffeid.ID) *caller {
+	h.t.Helper()
+	return h.dial(h.trust.source(id).ClientCredentials(identity.AllowIDs(principalID)))
+}
+
+// frames is an open call.
+type frames struct {
+	grpc.BidiStreamingClient[streampb.Frame, streampb.Frame]
+}
+
+// call opens a stream and sends the first frame.
+func (c *caller) call(first *streampb.Frame) (frames, error) {
+	c.t.Helper()
+	s, err := streampb.NewStreamClient(c.cc).Connect(testContext(c.t))
+	if err != nil {
+		return frames{}, err
+	}
+	if first != nil {
+		_ = s.Send(first) // what went wrong is what Recv returns
+	}
+	return frames{s}, nil
+}
+
+// try is call, and waits for the first answer.
+func (c *caller) try(first *streampb.Frame) (frames, stream.Welcome, error) {
+	c.t.Helper()
+	s, err := c.call(first)
+	if err != nil {
+		return frames{}, stream.Welcome{}, err
+	}
+	frame, err := s.Recv()
+	if err != nil {
+		return frames{}, stream.Welcome{}, err
+	}
+	w, err := stream.ParseWelcome(frame)
+	return s, w, err
+}
+
+// connect is try for a hello that must be welcome.
+func (c *caller) connect(name string) frames {
+	c.t.Helper()
+	s, _, err := c.try(helloFrame(c.t, name))
+	if err != nil {
+		c.t.Fatalf("Connect() as %s = %v", name, err)
+	}
+	return s
+}
+
+// alive fails the test unless the server answers on the stream.
+func (f frames) alive(t *testing.T) {
+	t.Helper()
+	if err := f.Send(stream.FrameOf(stream.Heartbeat{})); err != nil {
+		t.Fatalf("an open stream is broken: %v", err)
+	}
+	if _, err := f.Recv(); err != nil {
+		t.Fatalf("an open stream is broken: %v", err)
+	}
+}
+
+// end waits for the end of the stream and returns its status.
+func (f frames) end() error {
+	for {
+		if _, err := f.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+func hello(t *testing.T, name string) stream.Hello {
+	t.Helper()
+	n, err := identity.ParseAgentName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.Hello{
+		Protocol: stream.Protocol, Version: "v1.2.3", Agent: n, Mode: stream.Managed, ClusterUID: "cluster-uid", Kubernetes: "v1.36.1",
+	}
+}
+
+func helloFrame(t *testing.T, name string) *streampb.Frame { return stream.HelloFrame(hello(t, name)) }
+
+// metric returns the value of a gauge or counter, of the given label value if it
+// has any; zero when it is not there.
+func (h *hub) metric(name, label string) float64 {
+	h.t.Helper()
+	families, err := h.metrics.Gather()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// logLines collects JSON log lines. Safe for concurrent use.
+type logLines struct {
+	mu      sync.Mutex // guards what follows
+	lines   []map[string]any
+	changed chan struct{}
+}
+
+func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for raw := range bytes.Lines(p) {
+		var line map[string]any
+		if err := json.Unmarshal(raw, &line); err != nil {
+			return 0, err
+		}
+		l.lines = append(l.lines, line)
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return len(p), nil
+}
+
+// count is the number of lines so far.
+func (l *logLines) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lines)
+}
+
+// wait returns the first line after the first n with that message and a field
+// that contains text, as soon as there is one.
+func (l *logLines) wait(t *testing.T, n int, message, field, text string) map[string]any {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		l.mu.Lock()
+		changed, lines := l.changed, l.lines[n:]
+		l.mu.Unlock()
+		for _, line := range lines {
+			if value, ok := line[field].(string); ok && line["message"] == message && strings.Contains(value, text) {
+				return line
+			}
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("no log line %q with %s %q, there are %v", message, field, text, lines)
+		}
+	}
+}

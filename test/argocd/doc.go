@@ -1,0 +1,9 @@
+// Package argocd holds what backends/mirror reads and writes against Argo CD's
+// own Go types: its small views of Applications and AppProjects are right only
+// as long as these tests pass with the release of Argo CD that go.mod names.
+//
+// Everything here goes through real Mirrors over backends/memory: objects are
+// made with Argo CD's types on one side, and what arrives on the other is read
+// with them, strictly. The types take minutes to build, so no other package may
+// import them.
+package argocd

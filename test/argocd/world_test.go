@@ -1,0 +1,189 @@
+package argocd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace/noop"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/sim"
+)
+
+const (
+	agentName     = "edge-1"
+	argocd        = "argocd"
+	clusterServer = "https://proxy:9090/agents/" + agentName
+)
+
+// world is a hub and a spoke that are connected, in a synctest bubble.
+type world struct {
+	t          *testing.T
+	ctx        context.Context //nolint:containedctx // the bubble's life
+	hub, spoke *memory.Store
+}
+
+// run runs f in a bubble of its own.
+func run(t *testing.T, mode stream.Mode, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		defer wait.Wait()
+		defer cancel()
+		w := &world{t: t, ctx: ctx, hub: memory.New(memory.Config{}), spoke: memory.New(memory.Config{})}
+		a, b, _ := sim.Pipe(ctx, func() time.Duration { return 0 })
+		for _, end := range []struct {
+			side  stream.Side
+			store *memory.Store
+			conn  *sim.Carrier
+		}{{stream.Hub, w.hub, a}, {stream.Spoke, w.spoke, b}} {
+			m := w.mirror(end.side, mode, end.store)
+			wait.Go(func() {
+				if err := m.Run(ctx); err != nil {
+					t.Errorf("Run() = %v", err)
+				}
+			})
+			wait.Go(func() {
+				// It ends with the bubble.
+				_ = m.Serve(ctx, mirror.Peer{Connection: "c-1", HubUID: "hub-1"}, end.conn)
+			})
+		}
+		f(w)
+	})
+}
+
+func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) *mirror.Mirror {
+	w.t.Helper()
+	agent, err := identity.ParseAgentName(agentName)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := mirror.New(mirror.Config{
+		Rules: mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: argocd, ClusterServer: clusterServer},
+		Store: store, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// settle lets both sides come to rest.
+func (w *world) settle() {
+	<-time.After(time.Second)
+	synctest.Wait()
+}
+
+func appKey(namespace string) stream.ResourceKey {
+	return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "guestbook"}
+}
+
+func projectKey(name string) stream.ResourceKey {
+	return stream.ResourceKey{Kind: stream.AppProject, Namespace: argocd, Name: name}
+}
+
+func typeMeta(kind stream.Kind) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: "argoproj.io/v1alpha1", Kind: string(kind)}
+}
+
+// put creates an object, or replaces the one that is there.
+func (w *world) put(store *memory.Store, key stream.ResourceKey, object any) {
+	w.t.Helper()
+	raw, err := json.Marshal(object)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	old, err := store.Read(w.ctx, key)
+	switch {
+	case errors.Is(err, stream.ErrNotFound):
+		_, err = store.Create(w.ctx, key, raw)
+	case err == nil:
+		_, err = store.Update(w.ctx, old, raw)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove(store *memory.Store, key stream.ResourceKey) {
+	w.t.Helper()
+	if err := store.Delete(w.ctx, key, backends.Preconditions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// read decodes an object into Argo CD's type and fails on a field that the type
+// does not have. It returns false when there is no object.
+func (w *world) read(store *memory.Store, key stream.ResourceKey, into any) bool {
+	w.t.Helper()
+	o, err := store.Read(w.ctx, key)
+	if errors.Is(err, stream.ErrNotFound) {
+		return false
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(o.Raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		w.t.Fatalf("%s is not what Argo CD reads: %v\n%s", key, err, o.Raw)
+	}
+	return true
+}
+
+// app reads an Application that must be there.
+func (w *world) app(store *memory.Store, namespace string) *v1alpha1.Application {
+	w.t.Helper()
+	var app v1alpha1.Application
+	if !w.read(store, appKey(namespace), &app) {
+		w.t.Fatalf("%s is not there", appKey(namespace))
+	}
+	return &app
+}
+
+// guestbook is an Application with a spec of many fields.
+func guestbook(namespace string) *v1alpha1.Application {
+	prune := true
+	limit := int64(3)
+	return &v1alpha1.Application{
+		TypeMeta:   typeMeta(stream.Application),
+		ObjectMeta: metav1.ObjectMeta{Name: "guestbook", Namespace: namespace, Labels: map[string]string{"team": "a"}},
+		Spec: v1alpha1.ApplicationSpec{
+			Project:     "default",
+			Destination: v1alpha1.ApplicationDestination{Name: agentName, Namespace: "web"},
+			Sources: v1alpha1.ApplicationSources{{
+				RepoURL: "https://git/repo", Path: "p", TargetRevision: "HEAD",
+				Helm: &v1alpha1.ApplicationSourceHelm{
+					Parameters: []v1alpha1.HelmParameter{{Name: "a", Value: "<b>", ForceString: true}},
+				},
+			}},
+			SyncPolicy: &v1alpha1.SyncPolicy{
+				Automated:   &v1alpha1.SyncPolicyAutomated{Prune: &prune, Enabled: &prune},
+				SyncOptions: v1alpha1.SyncOptions{"CreateNamespace=true"},
+				Retry:       &v1alpha1.RetryStrategy{Limit: 5, Backoff: &v1alpha1.Backoff{Duration: "5s"}},
+			},
+			IgnoreDifferences:    v1alpha1.IgnoreDifferences{{Kind: "Deployment", Group: "apps", JSONPointers: []string{"/spec/replicas"}}},
+			Info:                 []v1alpha1.Info{{Name: "url", Value: "https://x"}},
+			RevisionHistoryLimit: &limit,
+		},
+	}
+}

@@ -1,0 +1,79 @@
+//go:build linux
+
+// Command demo runs Argomesh on this machine: a hub and two spokes, each a real
+// Kubernetes API server with a stock Argo CD, a principal beside the hub's and an
+// agent beside each spoke's.
+//
+//	go run ./test/demo         starts it and stays until Ctrl-C
+//	go run ./test/demo down    stops it from another terminal
+//
+// It needs what `make tools` and `make build` leave. Starting it twice is harmless:
+// the second start prints again what runs where. Everything listens on loopback.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line says.
+type options struct {
+	dir     string
+	timeout time.Duration
+}
+
+func run(args []string) error {
+	command := "up"
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	var opts options
+	flags.StringVar(&opts.dir, "dir", defaultDir(), "`folder` for data, logs and kubeconfigs; keep its path short")
+	flags.DurationVar(&opts.timeout, "timeout", 5*time.Minute, "for how long the start may take")
+	flags.Usage = func() {
+		_, _ = fmt.Fprintln(flags.Output(), "usage: go run ./test/demo [up|down] [-dir FOLDER] [-timeout DURATION]")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
+	switch command {
+	case "up":
+		return up(ctx, opts)
+	case "down":
+		return down(ctx, opts)
+	default:
+		return fmt.Errorf("no command is named %q: use up or down", command)
+	}
+}
+
+// defaultDir is the same for every checkout of a user, so that `make demo-down` finds
+// the demo, and short, since the path of a unix socket may have 107 bytes.
+func defaultDir() string {
+	return filepath.Join(os.TempDir(), "argomesh-demo-"+strconv.Itoa(os.Getuid()))
+}

@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// summary says what runs where and what to do with it.
+func (t *topology) summary() (string, error) {
+	bin, err := t.linkPrograms()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	writeIndented(&b, "argocd app get "+managed+"/"+application+", on the hub:", t.shown)
+	if err := t.writeProcesses(&b); err != nil {
+		return "", err
+	}
+	if err := t.writeAccess(&b, bin); err != nil {
+		return "", err
+	}
+	t.writeNext(&b, bin)
+	_, _ = fmt.Fprintf(&b, "First synced Application after %.1fs.\n", t.firstSync.Seconds())
+	return b.String(), nil
+}
+
+func writeIndented(b *strings.Builder, title, text string) {
+	b.WriteString(title + "\n")
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		b.WriteString("  " + line)
+	}
+	b.WriteString("\n\n")
+}
+
+// writeProcesses lists what runs, where it listens and what it takes.
+func (t *topology) writeProcesses(b *strings.Builder) error {
+	listeners, err := t.h.Listeners()
+	if err != nil {
+		return err
+	}
+	addresses := make(map[string][]string)
+	for _, l := range listeners {
+		addresses[l.Process] = append(addresses[l.Process], l.Address.String())
+	}
+	var total int64
+	err = table(b, "PROCESS\tPID\tMEMORY\tLISTENS ON", func(w io.Writer) error {
+		for _, p := range t.h.Processes() {
+			memory, err := p.Memory()
+			if err != nil {
+				return err
+			}
+			total += memory
+			_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", p.Name(), p.PID(), mebibytes(memory), strings.Join(addresses[p.Name()], " "))
+		}
+		_, _ = fmt.Fprintf(w, "all\t\t%s\n", mebibytes(total))
+		return nil
+	})
+	b.WriteString("\n")
+	return err
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
+
+// writeAccess lists what a person connects to.
+func (t *topology) writeAccess(b *strings.Builder, bin string) error {
+	argocd := t.hub.argocd
+	err := table(b, "WHAT\tWHERE", func(w io.Writer) error {
+		row := func(what, where string) { _, _ = fmt.Fprintf(w, "%s\t%s\n", what, where) }
+		for _, s := range []*site{&t.hub, t.spokes[managed], t.spokes[autonomous]} {
+			row("kubeconfig of "+s.name, s.controlPlane.Kubeconfig)
+		}
+		row("Argo CD of the hub", fmt.Sprintf("http://%s  user admin, password %s", argocd.ServerAddress, argocd.AdminPassword))
+		row("  logged in already", fmt.Sprintf("%s/argocd --config %s", bin, argocd.CLIConfig()))
+		row("principal", fmt.Sprintf("%s for agents, http://%s/metrics", t.principal.Address, t.principal.AdminAddress))
+		for _, agent := range []string{managed, autonomous} {
+			row("agent "+agent, fmt.Sprintf("http://%s/metrics", t.agents[agent].AdminAddress))
+		}
+		row("git repository", t.repository.Dir)
+		row("logs", t.h.Path("logs"))
+		return nil
+	})
+	b.WriteString("\n")
+	return err
+}
+
+// writeNext names three things to do.
+func (t *topology) writeNext(b *strings.Builder, bin string) {
+	kubectl := func(at *harness.ControlPlane) string {
+		return fmt.Sprintf("%s/kubectl --kubeconfig %s", bin, at.Kubeconfig)
+	}
+	b.WriteString("Try next:\n")
+	for _, step := range []struct{ why, command string }{
+		{
+			"the agents and how they are",
+			fmt.Sprintf("%s/agentctl --kubeconfig %s agent list", bin, t.hub.controlPlane.Kubeconfig),
+		},
+		{
+			"a sync asked for on the hub, done on " + managed,
+			fmt.Sprintf("%s/argocd --config %s app sync %s/%s", bin, t.hub.argocd.CLIConfig(), managed, application),
+		},
+		{
+			"what runs on " + managed,
+			kubectl(t.spokes[managed].controlPlane) + " --namespace " + application + " get deployments,pods,services,configmaps",
+		},
+	} {
+		_, _ = fmt.Fprintf(b, "  # %s\n  %s\n", step.why, step.command)
+	}
+	b.WriteString("\n")
+}
+
+// table writes aligned columns. Writing to memory does not fail.
+func table(b *strings.Builder, heading string, rows func(io.Writer) error) error {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, heading)
+	if err := rows(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}

@@ -1,0 +1,323 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+const (
+	trustDomain = "demo.argomesh.local"
+	principalID = "spiffe://" + trustDomain + "/argomesh/principal"
+
+	// The spokes. Applications of the managed one are written on the hub, those of the
+	// autonomous one on the spoke.
+	managed    = "edge-1"
+	autonomous = "edge-2"
+
+	// application is the name of both Applications, and of the namespace each is
+	// deployed to on its spoke.
+	application = "guestbook"
+)
+
+// agentID is the SPIFFE ID of an agent.
+func agentID(agent string) string { return "spiffe://" + trustDomain + "/argomesh/agent/" + agent }
+
+// site is one control plane with what runs beside it.
+type site struct {
+	name         string
+	controlPlane *harness.ControlPlane
+	argocd       *harness.ArgoCD
+	workloadAPI  *harness.WorkloadAPI
+}
+
+// topology is the whole demo.
+type topology struct {
+	h        *harness.Harness
+	narrator *narrator
+
+	repository *harness.Repository
+	etcd       *harness.Etcd
+	hub        site
+	spokes     map[string]*site // by agent name
+	principal  *harness.Principal
+	agents     map[string]*harness.Agent
+
+	firstSync time.Duration // from the start until the hub's Argo CD showed it
+	shown     string        // what argocd app get printed
+}
+
+func newTopology(h *harness.Harness, n *narrator) *topology {
+	return &topology{
+		h: h, narrator: n,
+		hub: site{name: "hub"},
+		spokes: map[string]*site{
+			managed:    {name: managed},
+			autonomous: {name: autonomous},
+		},
+		agents: make(map[string]*harness.Agent),
+	}
+}
+
+// start returns when both Applications are synced and the hub shows them.
+func (t *topology) start(ctx context.Context) error {
+	var err error
+	if t.repository, err = t.h.NewRepository(ctx, "repository", harness.GuestbookFiles()); err != nil {
+		return err
+	}
+	if t.etcd, err = t.h.StartEtcd(ctx, "etcd"); err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return t.startHub(gctx) })
+	for _, spoke := range t.spokes {
+		g.Go(func() error { return t.startSpoke(gctx, spoke) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	g, gctx = errgroup.WithContext(ctx)
+	for name, mode := range map[string]string{managed: "managed", autonomous: "autonomous"} {
+		agent := new(harness.Agent)
+		t.agents[name] = agent
+		g.Go(func() error {
+			started, err := t.startAgent(gctx, t.spokes[name], mode)
+			if err == nil {
+				*agent = *started
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := t.syncManaged(ctx); err != nil {
+		return err
+	}
+	return t.syncAutonomous(ctx)
+}
+
+// startHub starts everything beside the hub, the principal included, and registers
+// the agents.
+func (t *topology) startHub(ctx context.Context) error {
+	crds, err := filepath.Glob(filepath.Join(t.h.Tools().Checkout(), "charts", "argomesh-principal", "crds", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	err = t.startSite(ctx, &t.hub, principalID, harness.ControlPlaneConfig{Manifests: crds}, harness.ArgoCDConfig{
+		Server:                true,
+		ApplicationNamespaces: []string{"*"},
+	})
+	if err != nil {
+		return err
+	}
+	hub := t.hub.controlPlane
+	if err := hub.ApplyYAML(ctx, []byte(hubObjects)); err != nil {
+		return err
+	}
+	if t.principal, err = t.h.StartPrincipal(ctx, harness.PrincipalConfig{
+		ControlPlane: hub,
+		WorkloadAPI:  t.hub.workloadAPI,
+		Settings:     harness.Settings{"resource_proxy.url": "https://127.0.0.1:9090"},
+	}); err != nil {
+		return err
+	}
+	t.narrator.say("principal is ready at %s", t.principal.Address)
+	for _, agent := range [][]string{
+		{managed, "--mode", "managed", "--spiffe-id", agentID(managed)},
+		{autonomous, "--mode", "autonomous", "--spiffe-id", agentID(autonomous)},
+	} {
+		if _, err := t.h.Agentctl(ctx, hub, append([]string{"agent", "create", "--wait"}, agent...)...); err != nil {
+			return err
+		}
+		t.narrator.say("agent %s is registered", agent[0])
+	}
+	return nil
+}
+
+// hubObjects let the hub's Applications be deployed to every spoke, by the namespace
+// of their agent.
+const hubObjects = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + managed + `}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + autonomous + `}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: default, namespace: argocd}
+spec:
+  sourceRepos: ["*"]
+  sourceNamespaces: ["*"]
+  destinations: [{name: "*", server: "*", namespace: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+`
+
+func (t *topology) startSpoke(ctx context.Context, spoke *site) error {
+	return t.startSite(ctx, spoke, agentID(spoke.name), harness.ControlPlaneConfig{Workloads: true}, harness.ArgoCDConfig{
+		Controller: true,
+		// A managed spoke gets its projects from the hub.
+		DefaultProject: spoke.name == autonomous,
+	})
+}
+
+// startSite starts a control plane, its Argo CD and its Workload API.
+func (t *topology) startSite(ctx context.Context, s *site, id string, plane harness.ControlPlaneConfig, argocd harness.ArgoCDConfig) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		s.workloadAPI, err = t.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+			Name:        s.name + "-workload-api",
+			TrustDomain: trustDomain,
+			CADir:       t.h.Path("ca"),
+			Entries:     []string{id},
+		})
+		return err
+	})
+	g.Go(func() (err error) {
+		plane.Name, plane.Etcd = s.name, t.etcd
+		if s.controlPlane, err = t.h.StartControlPlane(ctx, plane); err != nil {
+			return err
+		}
+		t.narrator.say("Kubernetes API of %s is ready at %s", s.name, s.controlPlane.URL)
+		argocd.ControlPlane = s.controlPlane
+		if s.argocd, err = t.h.StartArgoCD(ctx, argocd); err != nil {
+			return err
+		}
+		t.narrator.say("Argo CD of %s is ready", s.name)
+		return nil
+	})
+	return g.Wait()
+}
+
+func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*harness.Agent, error) {
+	agent, err := t.h.StartAgent(ctx, harness.AgentConfig{
+		Name:             spoke.name,
+		Mode:             mode,
+		ControlPlane:     spoke.controlPlane,
+		WorkloadAPI:      spoke.workloadAPI,
+		PrincipalAddress: t.principal.Address,
+		PrincipalIDs:     []string{principalID},
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.narrator.say("agent %s is ready", spoke.name)
+	return agent, nil
+}
+
+// syncManaged creates an Application on the hub and follows it to the spoke and back.
+func (t *topology) syncManaged(ctx context.Context) error {
+	hub, spoke := t.hub.controlPlane, t.spokes[managed].controlPlane
+	if err := hub.Apply(ctx, t.applicationObject(managed, map[string]any{"name": managed})); err != nil {
+		return err
+	}
+	t.narrator.say("Application %s/%s is created on the hub", managed, application)
+	if err := waitSynced(ctx, spoke, harness.ArgoCDNamespace); err != nil {
+		return fmt.Errorf("on %s: %w", managed, err)
+	}
+	t.narrator.say("Application %s is Synced and Healthy on %s", application, managed)
+	if err := waitSynced(ctx, hub, managed); err != nil {
+		return fmt.Errorf("on the hub: %w", err)
+	}
+	t.firstSync = time.Since(t.narrator.begin)
+	t.narrator.say("the hub shows it: first synced Application after %.1fs", t.firstSync.Seconds())
+
+	if err := t.hub.argocd.Login(ctx); err != nil {
+		return err
+	}
+	var err error
+	t.shown, err = t.hub.argocd.CLI(ctx, "app", "get", managed+"/"+application)
+	return err
+}
+
+// syncAutonomous creates an Application on the spoke and waits for its mirror.
+func (t *topology) syncAutonomous(ctx context.Context) error {
+	hub, spoke := t.hub.controlPlane, t.spokes[autonomous].controlPlane
+	object := t.applicationObject(harness.ArgoCDNamespace, map[string]any{"server": "https://kubernetes.default.svc"})
+	if err := spoke.Apply(ctx, object); err != nil {
+		return err
+	}
+	t.narrator.say("Application %s is created on %s", application, autonomous)
+	if err := waitSynced(ctx, hub, autonomous); err != nil {
+		return fmt.Errorf("mirror on the hub: %w", err)
+	}
+	t.narrator.say("the hub shows its mirror %s/%s, Synced and Healthy", autonomous, application)
+	return nil
+}
+
+// applicationObject is the demo's Application, in a namespace, for a destination
+// given by name or server.
+func (t *topology) applicationObject(namespace string, destination map[string]any) *unstructured.Unstructured {
+	destination["namespace"] = application
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1",
+		"kind":       "Application",
+		"metadata":   map[string]any{"name": application, "namespace": namespace},
+		"spec": map[string]any{
+			"project": "default",
+			"source": map[string]any{
+				"repoURL":        t.repository.URL,
+				"path":           harness.GuestbookPath,
+				"targetRevision": harness.Branch,
+			},
+			"destination": destination,
+			"syncPolicy": map[string]any{
+				"automated":   map[string]any{"prune": true, "selfHeal": true},
+				"syncOptions": []any{"CreateNamespace=true"},
+			},
+		},
+	}}
+}
+
+// waitSynced waits until the Application in the namespace is Synced and Healthy.
+func waitSynced(ctx context.Context, at *harness.ControlPlane, namespace string) error {
+	applications := at.Resource(harness.Applications, namespace)
+	return harness.Eventually(ctx, fmt.Sprintf("Application %s/%s to be Synced and Healthy", namespace, application), func() error {
+		app, err := applications.Get(ctx, application, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		synced, _, _ := unstructured.NestedString(app.Object, "status", "sync", "status")
+		healthy, _, _ := unstructured.NestedString(app.Object, "status", "health", "status")
+		if synced != "Synced" || healthy != "Healthy" {
+			conditions, _, _ := unstructured.NestedSlice(app.Object, "status", "conditions")
+			return fmt.Errorf("sync status %q, health %q, conditions %v", synced, healthy, conditions)
+		}
+		return nil
+	})
+}
+
+// linkPrograms puts the programs a person needs into one folder and returns it.
+func (t *topology) linkPrograms() (string, error) {
+	dir := t.h.Path("bin")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	for program, find := range map[string]func(string) (string, error){
+		"kubectl":  t.h.Tools().Path,
+		"argocd":   t.h.Tools().Path,
+		"agentctl": t.h.Binary,
+	} {
+		path, err := find(program)
+		if err != nil {
+			return "", err
+		}
+		if err := os.Symlink(path, filepath.Join(dir, program)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}

@@ -1,0 +1,215 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// side is one side of a link for change and equal.
+type side struct {
+	apps   dynamic.ResourceInterface
+	prefix string
+}
+
+// change makes n changes to Applications named prefix-<i>, most of them updates,
+// some creates and deletes, and calls at half-way once that many are done.
+func change(ctx context.Context, s side, n int, build func(name string) *unstructured.Unstructured, half func() error) error {
+	const names = 20
+	exists := map[string]bool{}
+	for i := range n {
+		if i == n/2 {
+			if err := half(); err != nil {
+				return err
+			}
+		}
+		name := fmt.Sprintf("%s-%d", s.prefix, i%names)
+		var err error
+		switch {
+		case !exists[name]:
+			app := build(name)
+			app.SetLabels(map[string]string{"change": fmt.Sprint(i)})
+			_, err = s.apps.Create(ctx, app, metav1.CreateOptions{})
+			exists[name] = true
+		case i%13 == 0:
+			err = s.apps.Delete(ctx, name, metav1.DeleteOptions{})
+			exists[name] = false
+		default:
+			var o *unstructured.Unstructured
+			if o, err = s.apps.Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+			o.SetLabels(map[string]string{"change": fmt.Sprint(i)})
+			if err = unstructured.SetNestedField(o.Object, fmt.Sprint("rev-", i), "spec", "source", "targetRevision"); err != nil {
+				return err
+			}
+			_, err = s.apps.Update(ctx, o, metav1.UpdateOptions{})
+			if retry := harness.Eventually(ctx, "an update", func() error {
+				if err == nil {
+					return nil
+				}
+				if o, err = s.apps.Get(ctx, name, metav1.GetOptions{}); err != nil {
+					return err
+				}
+				o.SetLabels(map[string]string{"change": fmt.Sprint(i)})
+				if err = unstructured.SetNestedField(o.Object, fmt.Sprint("rev-", i), "spec", "source", "targetRevision"); err != nil {
+					return err
+				}
+				_, err = s.apps.Update(ctx, o, metav1.UpdateOptions{})
+				return err
+			}); retry != nil {
+				return retry
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("change %d of %s: %w", i, name, err)
+		}
+	}
+	return nil
+}
+
+// equal is a check that both sides hold the same Applications of a prefix.
+func equal(ctx context.Context, a, b side) error {
+	views := [2]map[string]string{}
+	for i, s := range []side{a, b} {
+		list, err := s.apps.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		views[i] = map[string]string{}
+		for _, o := range list.Items {
+			if name := o.GetName(); len(name) > len(s.prefix) && name[:len(s.prefix)+1] == s.prefix+"-" {
+				revision, _, _ := unstructured.NestedString(o.Object, "spec", "source", "targetRevision")
+				views[i][name] = fmt.Sprint(revision, " ", o.GetLabels()["change"])
+			}
+		}
+	}
+	if fmt.Sprint(views[0]) != fmt.Sprint(views[1]) {
+		return fmt.Errorf("the sides differ:\n%v\n%v", views[0], views[1])
+	}
+	if len(views[0]) == 0 {
+		return fmt.Errorf("there is nothing to compare")
+	}
+	return nil
+}
+
+func TestKilledInTheMiddle(t *testing.T) {
+	w, ctx := theWorld(t), t.Context()
+	for what, kill := range map[string]func() error{
+		"principal": func() error { return killAndStart(ctx, w.principal.Process) },
+		"agents": func() error {
+			for _, a := range w.agents {
+				if err := killAndStart(ctx, a.Process); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			hub, copies := side{w.onHub(managed), "k-" + what}, side{w.onSpoke(managed), "k-" + what}
+			local, mirrors := side{w.onSpoke(autonomous), "k-" + what}, side{w.onHub(autonomous), "k-" + what}
+			killed := make(chan error, 1)
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error {
+				// The changes go on while the process dies and comes back.
+				return change(ctx, hub, 200, func(name string) *unstructured.Unstructured {
+					return w.idle(name, managed, managed)
+				}, func() error {
+					go func() { killed <- kill() }()
+					return nil
+				})
+			})
+			g.Go(func() error {
+				return change(ctx, local, 200, func(name string) *unstructured.Unstructured {
+					return w.idle(name, harness.ArgoCDNamespace, "")
+				}, func() error { return nil })
+			})
+			if err := g.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-killed; err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "both sides of the managed agent are equal", func() error { return equal(t.Context(), hub, copies) })
+			eventually(t, "both sides of the autonomous agent are equal", func() error { return equal(t.Context(), local, mirrors) })
+		})
+	}
+}
+
+func killAndStart(ctx context.Context, p *harness.Process) error {
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	return p.Start(ctx)
+}
+
+// outage is how long an API server is away.
+const outage = 20 * time.Second
+
+func TestAPIServerAway(t *testing.T) {
+	w, ctx := theWorld(t), t.Context()
+	for what, cluster := range map[string]*harness.ControlPlane{"hub": w.hub, "spoke": w.edge1} {
+		t.Run(what, func(t *testing.T) {
+			hub, spoke := w.onHub(managed), w.onSpoke(managed)
+			create(t, hub, w.idle("away-"+what, managed, managed))
+			eventually(t, "it is on the spoke", func() error {
+				return field(ctx, spoke, "away-"+what, harness.Branch, "spec", "source", "targetRevision")
+			})
+			pids := map[string]int{"principal": w.principal.PID(), "agent": w.agents[managed].PID()}
+			if err := cluster.Server.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			back := time.After(outage)
+			if what == "spoke" {
+				patch(t, hub, "away-"+what, map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": "during"}}})
+			}
+			select {
+			case <-back:
+			case <-ctx.Done():
+				t.Fatal(ctx.Err())
+			}
+			if err := cluster.Server.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			revision := "during"
+			if what == "hub" {
+				revision = "after"
+				eventually(t, "the hub takes a change", func() error {
+					o, err := hub.Get(ctx, "away-"+what, metav1.GetOptions{})
+					if err != nil {
+						return err
+					}
+					if err := unstructured.SetNestedField(o.Object, revision, "spec", "source", "targetRevision"); err != nil {
+						return err
+					}
+					_, err = hub.Update(ctx, o, metav1.UpdateOptions{})
+					return err
+				})
+			}
+			eventually(t, "the change reaches the spoke", func() error {
+				return field(ctx, spoke, "away-"+what, revision, "spec", "source", "targetRevision")
+			})
+			if pids["principal"] != w.principal.PID() || pids["agent"] != w.agents[managed].PID() {
+				t.Error("one of our processes did not survive")
+			}
+			for _, p := range []*harness.Process{w.principal.Process, w.agents[managed].Process} {
+				select {
+				case <-p.Exited():
+					t.Errorf("%s has ended: %v", p.Name(), p.ExitError())
+				default:
+				}
+			}
+		})
+	}
+}

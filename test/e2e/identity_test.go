@@ -1,0 +1,195 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// TestRotation keeps a link up for three lives of its SVIDs, through a rotation
+// of the authority, and has a change flow at the end of each.
+func TestRotation(t *testing.T) {
+	w, ctx := theWorld(t), t.Context()
+	var since string
+	eventually(t, "the agent is connected", func() (err error) {
+		since, err = w.since(ctx, managed)
+		return err
+	})
+	create(t, w.onHub(managed), w.idle("rotating", managed, managed))
+	end := time.Now().Add(3 * svidTTL)
+	for life := 1; time.Now().Before(end); life++ {
+		if life == 2 {
+			if err := w.identities[managed].Signal(syscall.SIGUSR1); err != nil { // rotates the authority for all
+				t.Fatal(err)
+			}
+		}
+		over := time.NewTimer(svidTTL)
+		select {
+		case <-over.C:
+		case <-ctx.Done():
+			t.Fatal(ctx.Err())
+		}
+		revision := fmt.Sprint("life-", life)
+		patch(t, w.onHub(managed), "rotating", map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": revision}}})
+		eventually(t, "a change flows after "+revision, func() error {
+			return field(ctx, w.onSpoke(managed), "rotating", revision, "spec", "source", "targetRevision")
+		})
+		now, err := w.since(ctx, managed)
+		if err != nil || now != since {
+			t.Fatalf("the link was down: connected since %q, before %q: %v", now, since, err)
+		}
+	}
+}
+
+func TestForeignPeersAreRefused(t *testing.T) {
+	w, ctx := theWorld(t), t.Context()
+	since := map[string]string{}
+	for _, agent := range []string{managed, autonomous} {
+		eventually(t, "the agents are connected", func() (err error) {
+			since[agent], err = w.since(ctx, agent)
+			return err
+		})
+	}
+	ours, err := devworkload.New(devworkload.Config{TrustDomain: spiffeid.RequireTrustDomainFromString(trustDomain), CADir: w.caDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := devworkload.New(devworkload.Config{TrustDomain: spiffeid.RequireTrustDomainFromString("foreign.test")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same trust domain by name, of an authority that is not its own.
+	impostor, err := devworkload.New(devworkload.Config{TrustDomain: spiffeid.RequireTrustDomainFromString(trustDomain)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registered := spiffeid.RequireFromString(idOf(managed))
+	fresh := func(id string) devworkload.Leaf { return devworkload.Leaf{URIs: []string{id}} }
+	mtls := func(s *devworkload.Server, leaf devworkload.Leaf) credentials.TransportCredentials {
+		certificate, err := s.Sign(leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credentials.NewTLS(&tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate},
+			InsecureSkipVerify: true, // this side does not care whom it attacks
+		})
+	}
+	cases := map[string]struct {
+		credentials credentials.TransportCredentials
+		code        codes.Code
+		logged      string
+	}{
+		"an id that nobody registered": {
+			mtls(ours, fresh("spiffe://"+trustDomain+"/argomesh/agent/edge-9")), codes.PermissionDenied, "/argomesh/agent/edge-9",
+		},
+		"the right path in another trust domain": {
+			mtls(foreign, fresh("spiffe://foreign.test"+registered.Path())), codes.Unavailable, "no_bundle",
+		},
+		"the right id of another authority": {mtls(impostor, fresh(registered.String())), codes.Unavailable, "untrusted"},
+		"an expired svid":                   {mtls(ours, devworkload.ExpiredLeaf(registered)), codes.Unavailable, "expired"},
+		"no certificate": {
+			credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}), codes.Unavailable, "no_certificate",
+		},
+		"plaintext": {insecure.NewCredentials(), codes.Unavailable, "plaintext"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := logSize(t, w.principal.LogFile())
+			err := hello(ctx, w.principal.Address, c.credentials)
+			if status.Code(err) != c.code {
+				t.Errorf("hello() = %v, want code %s", err, c.code)
+			}
+			if text := status.Convert(err).Message(); strings.Contains(text, "spiffe://") {
+				t.Errorf("the caller learns of identities: %s", text)
+			}
+			eventually(t, "the principal's log says why", func() error { return logged(w.principal.LogFile(), before, c.logged) })
+		})
+	}
+	t.Run("garbage", func(t *testing.T) {
+		before := logSize(t, w.principal.LogFile())
+		conn, err := net.DialTimeout("tcp", w.principal.Address, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := conn.Write([]byte(strings.Repeat("\x00\xff garbage", 100))); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the principal's log says why", func() error { return logged(w.principal.LogFile(), before, "garbage") })
+	})
+	for agent, was := range since {
+		if now, err := w.since(ctx, agent); err != nil || now != was {
+			t.Errorf("agent %s was touched: connected since %q, before %q: %v", agent, now, was, err)
+		}
+	}
+}
+
+// hello does what an agent does first.
+func hello(ctx context.Context, address string, creds credentials.TransportCredentials) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cc.Close() }()
+	frames, err := streampb.NewStreamClient(cc).Connect(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := identity.ParseAgentName(managed)
+	if err != nil {
+		return err
+	}
+	if err := frames.Send(stream.HelloFrame(stream.Hello{Protocol: stream.Protocol, Agent: name, Mode: stream.Managed})); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	_, err = frames.Recv()
+	return err
+}
+
+func logSize(t *testing.T, file string) int64 {
+	t.Helper()
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// logged is a check that the log has a warning with the text after offset.
+func logged(file string, offset int64, text string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(string(content[offset:]), "\n") {
+		if strings.Contains(line, `"level":"warn"`) && strings.Contains(line, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no warning with %q", text)
+}

@@ -1,0 +1,41 @@
+//go:build linux
+
+package harness_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+func TestEnvoy(t *testing.T) {
+	harnesstest.SkipMissing(t, "envoy")
+	h := harnesstest.New(t)
+	admin, err := h.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, err := net.SplitHostPort(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := h.Path("envoy.yaml")
+	bootstrap := fmt.Sprintf("admin: {address: {socket_address: {address: %s, port_value: %s}}}\n", host, port)
+	if err := os.WriteFile(file, []byte(bootstrap), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	envoy, err := h.StartEnvoy(t.Context(), harness.EnvoyConfig{Name: "envoy", File: file, AdminAddress: admin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.CheckLoopback(); err != nil {
+		t.Error(err)
+	}
+	if err := envoy.Restart(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
