@@ -130,6 +130,8 @@ func (l *loop) run(ctx context.Context) {
 			return
 		case f := <-l.m.inbox:
 			f(l)
+		case <-l.m.holding:
+			l.hold()
 		case <-l.m.changed.signal:
 			l.observeAll(l.m.changed.take())
 		case out <- message:
@@ -175,7 +177,15 @@ func (l *loop) attach(s *session) {
 		}
 		l.observeStore()
 	}
+	l.hold() // nothing leaves before what Hold was last told is known
 	l.step(link.Connected{ID: s.peer.Connection})
+}
+
+// hold passes on what Hold was last told.
+func (l *loop) hold() {
+	for _, c := range stream.Collections() {
+		l.step(link.Paused{Collection: c, Paused: l.m.held.Load()})
+	}
 }
 
 func (l *loop) detach(s *session) {

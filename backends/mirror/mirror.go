@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -45,6 +46,8 @@ type Mirror struct {
 	inbox   chan func(*loop)
 	changed *keySet
 	results chan outcome
+	held    atomic.Bool   // what Hold was last told
+	holding chan struct{} // has a value when held may have changed
 	done    chan struct{} // closed when Run returns
 }
 
@@ -67,6 +70,7 @@ func New(cfg Config) (*Mirror, error) {
 		inbox:   make(chan func(*loop)),
 		changed: newKeySet(),
 		results: make(chan outcome),
+		holding: make(chan struct{}, 1),
 		done:    make(chan struct{}),
 	}, nil
 }
@@ -88,15 +92,15 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return nil
 }
 
-// Hold stops, or resumes, the sending of what this side is the source of. What
-// the peer sends is taken all the same.
-func (m *Mirror) Hold(ctx context.Context, held bool) {
-	// A loop that has ended sends nothing, held or not.
-	_ = m.do(ctx, func(l *loop) {
-		for _, c := range stream.Collections() {
-			l.step(link.Paused{Collection: c, Paused: held})
-		}
-	})
+// Hold stops, or resumes, the sending of what this side is the source of, from
+// the start on if it is called before Run. What the peer sends is taken all the
+// same. It does not block; the last call counts.
+func (m *Mirror) Hold(held bool) {
+	m.held.Store(held)
+	select {
+	case m.holding <- struct{}{}:
+	default:
+	}
 }
 
 // Peer is what the handshake of a connection told.

@@ -577,7 +577,7 @@ func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
 		r.create(r.hub, "a", nil, spec("one"))
-		r.hub.Hold(r.ctx, true)
+		r.hub.Hold(true)
 		r.connect()
 		pass(time.Minute)
 		if app := r.get(r.spoke, "a"); app != nil {
@@ -586,12 +586,12 @@ func TestHold(t *testing.T) {
 		if r.stats(r.hub).Agreed {
 			t.Error("held, the hub claims to agree")
 		}
-		r.hub.Hold(r.ctx, false)
+		r.hub.Hold(false)
 		pass(time.Millisecond)
 		if r.get(r.spoke, "a") == nil {
 			t.Fatal("resumed, the hub sent nothing")
 		}
-		r.hub.Hold(r.ctx, true)
+		r.hub.Hold(true)
 		r.update(r.spoke, "a", func(app m) { app["status"] = m{"health": m{"status": "Healthy"}} })
 		pass(time.Millisecond)
 		if got := at(r.get(r.hub, "a"), "status", "health", "status"); got != "Healthy" {

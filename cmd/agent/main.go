@@ -128,7 +128,8 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error {
 		spoke, described := describeSpoke(ctx, restConfig, kubeClient, log)
-		if !described || source.WaitReady(ctx) != nil || !await(ctx, store.Synced()) {
+		identified := source.WaitReady(ctx) == nil
+		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
 		}
 		c, err := client.New(client.Config{

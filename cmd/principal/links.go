@@ -97,7 +97,7 @@ func (l *links) follow(ctx context.Context) {
 				continue
 			}
 		}
-		r.mirror.Hold(ctx, !clusterSecretSettled(a))
+		r.mirror.Hold(!clusterSecretSettled(a))
 	}
 }
 
@@ -116,6 +116,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	if err != nil {
 		return nil, err
 	}
+	r.mirror.Hold(!clusterSecretSettled(a))
 	ctx, r.stop = context.WithCancel(ctx)
 	l.mu.Lock()
 	l.running[name] = r

@@ -121,6 +121,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	projects := &mirror.Projects{Store: store, Namespace: cfg.Namespace, Log: log}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
 			{Name: "identity", Ready: source.Ready},
@@ -152,7 +153,12 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return watch.Run(ctx) })
 	g.Go(func() error {
 		holder := cfg.replica() + "/" + streamListener.Addr().String() // the same again after a restart
-		return underLease(ctx, leases, cfg.Namespace, holder, agentController.Run)
+		return underLease(ctx, leases, cfg.Namespace, holder, func(ctx context.Context) error {
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return agentController.Run(ctx) })
+			g.Go(func() error { return projects.Run(ctx) })
+			return g.Wait()
+		})
 	})
 	g.Go(func() error { return links.Run(ctx) })
 	g.Go(func() error {

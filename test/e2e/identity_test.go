@@ -28,19 +28,23 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
-// TestRotation keeps a link up for three lives of its SVIDs, through a rotation
-// of the authority, and has a change flow at the end of each.
-func TestRotation(t *testing.T) {
+// TestRotation keeps a link up for three lives of its SVIDs.
+func TestRotation(t *testing.T) { rotate(t, 3) }
+
+// rotate keeps a link up for some lives of its SVIDs, rotates the authority in
+// every third of them, and has a change flow at the end of each.
+func rotate(t *testing.T, lives int) {
+	t.Helper()
 	w, ctx := theWorld(t), t.Context()
 	var since string
 	eventually(t, "the agent is connected", func() (err error) {
 		since, err = w.since(ctx, managed)
 		return err
 	})
-	create(t, w.onHub(managed), w.idle("rotating", managed, managed))
-	end := time.Now().Add(3 * svidTTL)
-	for life := 1; time.Now().Before(end); life++ {
-		if life == 2 {
+	name := fmt.Sprint("rotating-", lives)
+	create(t, w.onHub(managed), w.idle(name, managed, managed))
+	for life := 1; life <= lives; life++ {
+		if life%3 == 2 {
 			if err := w.identities[managed].Signal(syscall.SIGUSR1); err != nil { // rotates the authority for all
 				t.Fatal(err)
 			}
@@ -52,9 +56,9 @@ func TestRotation(t *testing.T) {
 			t.Fatal(ctx.Err())
 		}
 		revision := fmt.Sprint("life-", life)
-		patch(t, w.onHub(managed), "rotating", map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": revision}}})
+		patch(t, w.onHub(managed), name, map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": revision}}})
 		eventually(t, "a change flows after "+revision, func() error {
-			return field(ctx, w.onSpoke(managed), "rotating", revision, "spec", "source", "targetRevision")
+			return field(ctx, w.onSpoke(managed), name, revision, "spec", "source", "targetRevision")
 		})
 		now, err := w.since(ctx, managed)
 		if err != nil || now != since {

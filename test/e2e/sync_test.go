@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -213,4 +214,50 @@ func TestAutonomousApplication(t *testing.T) {
 	if _, err := w.edge2.Resource(deployments, "local").Get(ctx, "guestbook", metav1.GetOptions{}); err != nil {
 		t.Errorf("a delete without cascade took the workload: %v", err)
 	}
+}
+
+func TestAppProject(t *testing.T) {
+	t.Parallel()
+	w, ctx := theWorld(t), t.Context()
+	hub := w.hub.Resource(harness.AppProjects, harness.ArgoCDNamespace)
+	spoke := w.edge1.Resource(harness.AppProjects, harness.ArgoCDNamespace)
+	create(t, hub, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+		"metadata": map[string]any{"name": "team", "finalizers": []any{cascade}},
+		"spec": map[string]any{
+			"sourceRepos": []any{"*"}, "sourceNamespaces": []any{managed},
+			"destinations": []any{
+				map[string]any{"name": managed, "namespace": "team-*"},
+				map[string]any{"name": autonomous, "namespace": "*"},
+			},
+			"roles": []any{map[string]any{"name": "people", "policies": []any{"p, proj:team:people, applications, get, team/*, allow"}}},
+		},
+	}})
+	eventually(t, "the spoke gets its share of the project", func() error {
+		return field(ctx, spoke, "team",
+			[]any{map[string]any{"name": "in-cluster", "namespace": "team-*", "server": "https://kubernetes.default.svc"}},
+			"spec", "destinations")
+	})
+	if copied := get(t, spoke, "team"); copied.Object["spec"].(map[string]any)["roles"] != nil || len(copied.GetFinalizers()) > 0 {
+		t.Errorf("the copy has roles or finalizers: %v", copied.Object)
+	}
+	if err := gone(ctx, w.edge2.Resource(harness.AppProjects, harness.ArgoCDNamespace), "team"); err != nil {
+		t.Errorf("the autonomous agent got a project of the hub: %v", err)
+	}
+
+	app := w.idle("of-team", managed, managed)
+	app.Object["spec"].(map[string]any)["project"] = "team"
+	create(t, w.onHub(managed), app)
+	if err := hub.Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Application is on the spoke", func() error { return field(ctx, w.onSpoke(managed), "of-team", "team", "spec", "project") })
+	if o := get(t, hub, "team"); o.GetDeletionTimestamp() == nil {
+		t.Error("the project is not being deleted")
+	}
+	if err := w.onHub(managed).Delete(ctx, "of-team", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the project goes with its last Application", func() error { return gone(ctx, hub, "team") })
+	eventually(t, "and from the spoke", func() error { return gone(ctx, spoke, "team") })
 }
