@@ -42,6 +42,15 @@ func hasPip(ctx context.Context) bool {
 	return exec.CommandContext(ctx, "python3", "-m", "pip", "--version").Run() == nil
 }
 
+// hasCompiler asks for the compiler that the Go toolchain calls.
+func hasCompiler(ctx context.Context) bool {
+	cc, err := exec.CommandContext(ctx, "go", "env", "CC").Output()
+	if err != nil || len(strings.Fields(string(cc))) == 0 {
+		return false
+	}
+	return inPath(strings.Fields(string(cc))[0])(ctx)
+}
+
 // needs returns what the operating system must have for these tools, by name.
 func needs(tools []toolset.Tool) map[string]prerequisite {
 	all := make(map[string]prerequisite)
@@ -49,6 +58,10 @@ func needs(tools []toolset.Tool) map[string]prerequisite {
 		if tool.Group == toolset.Servers {
 			all["git"] = prerequisite{inPath("git"), map[string]string{"": "git"}}
 			all["redis-server"] = prerequisite{inPath("redis-server"), map[string]string{"": "redis", "apt-get": "redis-server"}}
+		}
+		if tool.Group == toolset.Developer {
+			// The race detector is linked by it.
+			all["a C compiler"] = prerequisite{hasCompiler, map[string]string{"": "gcc", "apt-get": "build-essential"}}
 		}
 		if tool.Wheel {
 			all["python3"] = prerequisite{inPath("python3"), map[string]string{"": "python3", "pacman": "python"}}

@@ -30,15 +30,35 @@ func (a *Answer) Error() string { return a.Text }
 
 // Main calls run with a context that SIGINT or SIGTERM ends, prints what it
 // returns and exits the process: 0 after nil, 0 after an [*Answer], which it prints on
-// standard output, and 1 after an error. A second signal kills the process.
+// standard output, and 1 after an error. A second signal ends the process at once,
+// with 128 and the signal's number, as a shell says of a killed one.
 func Main(name string, run Func) {
 	os.Exit(execute(name, run, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 func execute(name string, run Func, args []string, stdout, stderr io.Writer) (code int) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // from then on a signal has its usual effect
+	// Our handler stays to the end. Giving a signal its usual effect back while it
+	// arrives is a race inside the runtime.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for _, act := range []func(os.Signal){
+			func(s os.Signal) { cancel(fmt.Errorf("signal: %s", s)) },
+			func(s os.Signal) { os.Exit(killed(s)) },
+		} {
+			select {
+			case s := <-signals:
+				act(s)
+			case <-ended:
+				return
+			}
+		}
+	}()
 
 	err := run(ctx, args)
 	var answer *Answer
@@ -54,6 +74,12 @@ func execute(name string, run Func, args []string, stdout, stderr io.Writer) (co
 		report(stderr, name, err)
 		return 1
 	}
+}
+
+// killed is the exit code of a process that a signal ended.
+func killed(s os.Signal) int {
+	number, _ := s.(syscall.Signal)
+	return 128 + int(number)
 }
 
 // report prints err with the program's name, one line for each line it has.

@@ -74,21 +74,11 @@ func TestMainSignals(t *testing.T) {
 		child, out := start(t, "stuck")
 		signalChild(t, child)
 		expect(t, out, "stopping")
-		// The usual effect of the signal is restored in a goroutine beside run,
-		// so signals are repeated until one is lethal.
-		ended := make(chan error, 1)
-		go func() { ended <- child.Wait() }()
-		for {
-			select {
-			case err := <-ended:
-				var exit *exec.ExitError
-				if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-					t.Errorf("the process ended with %v, want killed by SIGTERM", err)
-				}
-				return
-			default:
-				_ = child.Process.Signal(syscall.SIGTERM) // it may be gone already
-			}
+		signalChild(t, child)
+		err := child.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGTERM) {
+			t.Errorf("the process ended with %v, want exit code %d", err, 128+int(syscall.SIGTERM))
 		}
 	})
 }
