@@ -32,6 +32,7 @@ const MaxParked = 50
 // +kubebuilder:printcolumn:name="SVID expiry",type=string,format=date-time,priority=1,JSONPath=`.status.svidExpiry`
 // +kubebuilder:printcolumn:name="SPIFFE ID",type=string,priority=1,JSONPath=`.spec.identity.spiffeIDs[*]`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name must be a DNS label: at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit"
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('kube-')",message="metadata.name must not begin with kube-: it is also a namespace of the hub, and those belong to Kubernetes"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name != 'in-cluster'",message="metadata.name must not be in-cluster: Argo CD gives that name to the cluster it runs in"
 type Agent struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -88,10 +89,6 @@ type AgentSpec struct {
 	// Identity says who may connect as this agent.
 	Identity AgentIdentity `json:"identity"`
 
-	// Mapping says which Applications of the hub belong to this agent.
-	// +optional
-	Mapping AgentMapping `json:"mapping,omitempty,omitzero"`
-
 	// Suspended ends the agent's streams and refuses new ones until it is false
 	// again. The spoke keeps running what it has.
 	// +optional
@@ -132,18 +129,6 @@ type AgentIdentity struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^spiffe://[^/]+/spire(/|$)')",message="paths under /spire belong to SPIRE's servers and agents"
 	// +listType=set
 	SPIFFEIDs []string `json:"spiffeIDs"`
-}
-
-// AgentMapping says which Applications of the hub belong to an agent.
-type AgentMapping struct {
-	// Namespaces are the hub namespaces whose Applications belong to this agent.
-	// The default is the one namespace with the agent's name.
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +listType=set
-	// +optional
-	Namespaces []string `json:"namespaces,omitempty"`
 }
 
 // AgentStatus is what the principal last saw of an agent. Values about the spoke
@@ -257,13 +242,3 @@ const (
 	// one. The message names both.
 	ConditionConflict = "Conflict"
 )
-
-// Namespaces returns the hub namespaces whose Applications belong to a:
-// Spec.Mapping.Namespaces, or the one with the agent's name. The caller does not
-// change the slice.
-func (a *Agent) Namespaces() []string {
-	if len(a.Spec.Mapping.Namespaces) == 0 {
-		return []string{a.Name}
-	}
-	return a.Spec.Mapping.Namespaces
-}

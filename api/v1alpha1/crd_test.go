@@ -121,7 +121,6 @@ func TestCRDJudgesAgents(t *testing.T) {
 		"an autonomous agent with everything set": {change: func(a *v1alpha1.Agent) {
 			a.Spec.Mode = v1alpha1.ModeAutonomous
 			a.Spec.Identity.SPIFFEIDs = slices.Concat(manyIDs[:15], []string{"spiffe://td_1.example.org/A/b.c/_-"})
-			a.Spec.Mapping.Namespaces = []string{"edge-1", "edge-1-extra"}
 			a.Spec.Suspended = true
 			a.Spec.Labels = map[string]v1alpha1.LabelValue{"env": "prod", "topology.example.org/region": "eu-1", "empty": ""}
 		}},
@@ -182,9 +181,9 @@ func TestCRDJudgesAgents(t *testing.T) {
 			},
 			refusal: "spec.labels.env: Invalid value",
 		},
-		"a namespace that is none": {
-			change:  func(a *v1alpha1.Agent) { a.Spec.Mapping.Namespaces = []string{"Edge"} },
-			refusal: "spec.mapping.namespaces[0]: Invalid value",
+		"a name of Kubernetes' own namespaces": {
+			change:  func(a *v1alpha1.Agent) { a.Name = "kube-system" },
+			refusal: "must not begin with kube-",
 		},
 	}
 	for name, tt := range tests {

@@ -36,7 +36,6 @@ type registration struct {
 	mode        string
 	spiffeIDs   []string
 	trustDomain string
-	namespaces  []string
 	labels      []string
 }
 
@@ -71,11 +70,10 @@ func newCreateCommand(std streams, conn *connection) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&c.ask.spiffeIDs, "spiffe-id", nil, "SPIFFE ID the agent may present; may be repeated")
 	flags.StringVar(&c.ask.trustDomain, "trust-domain", "", "trust domain of the agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
-	flags.StringArrayVar(&c.ask.namespaces, "app-namespace", nil, "hub namespace whose Applications belong to the agent; may be repeated (default NAME)")
 	flags.StringArrayVar(&c.ask.labels, "label", nil, "label key=value of the cluster Secret, for ApplicationSets; may be repeated")
 	flags.BoolVar(&c.wait, "wait", false, "wait until the principal has made the cluster Secret")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long --wait waits")
-	for _, name := range []string{"spiffe-id", "trust-domain", "app-namespace", "label", "timeout"} {
+	for _, name := range []string{"spiffe-id", "trust-domain", "label", "timeout"} {
 		register(cmd, name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -186,17 +184,11 @@ func (r registration) agent() (*v1alpha1.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, ns := range r.namespaces {
-		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
-			return nil, fmt.Errorf("--app-namespace %q: %s", ns, problems[0])
-		}
-	}
 	agent := &v1alpha1.Agent{
 		ObjectMeta: metav1.ObjectMeta{Name: name.String()},
 		Spec: v1alpha1.AgentSpec{
 			Mode:           v1alpha1.AgentMode(r.mode),
 			Identity:       v1alpha1.AgentIdentity{SPIFFEIDs: ids},
-			Mapping:        v1alpha1.AgentMapping{Namespaces: r.namespaces},
 			DeletionPolicy: v1alpha1.DeletionOrphan,
 			Labels:         labels,
 		},

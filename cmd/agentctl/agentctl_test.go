@@ -27,7 +27,7 @@ func agentctl(t *testing.T, args ...string) (stdout, stderr string, err error) {
 func TestDryRunNeedsNoHub(t *testing.T) {
 	out, _, err := agentctl(t, "agent", "create", "edge-1", "--mode", "autonomous", "-n", "gitops",
 		"--spiffe-id", "spiffe://a.example/x", "--spiffe-id", "spiffe://b.example/y",
-		"--app-namespace", "one", "--label", "env=prod", "--label", "example.org/empty=",
+		"--label", "env=prod", "--label", "example.org/empty=",
 		"--dry-run", "client", "-o", "yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,6 @@ func TestDryRunNeedsNoHub(t *testing.T) {
 		"spec": map[string]any{
 			"mode":           "autonomous",
 			"identity":       map[string]any{"spiffeIDs": []any{"spiffe://a.example/x", "spiffe://b.example/y"}},
-			"mapping":        map[string]any{"namespaces": []any{"one"}},
 			"deletionPolicy": "orphan",
 			"labels":         map[string]any{"env": "prod", "example.org/empty": ""},
 		},
@@ -118,14 +117,12 @@ func TestDiffSpecs(t *testing.T) {
 			want: spec(func(s *v1alpha1.AgentSpec) {
 				s.Mode = v1alpha1.ModeAutonomous
 				s.Identity.SPIFFEIDs = s.Identity.SPIFFEIDs[:1]
-				s.Mapping.Namespaces = []string{"n"}
 				s.Labels = map[string]v1alpha1.LabelValue{"env": "test"}
 			}),
 			diff: []string{
 				`spec.identity.spiffeIDs is ["spiffe://a/b","spiffe://a/c"], not ["spiffe://a/b"]`,
 				`spec.labels.a.b/c is "d", not unset`,
 				`spec.labels.env is "prod", not "test"`,
-				`spec.mapping.namespaces is unset, not ["n"]`,
 				`spec.mode is "managed", not "autonomous"`,
 				`spec.suspended is true, not unset`,
 			},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -86,13 +85,15 @@ func (w *agentWatch) Add(obj any) error { return w.Update(obj) }
 
 // Update implements cache.ReflectorStore.
 func (w *agentWatch) Update(obj any) error {
-	a, err := w.agent(obj)
-	if err != nil {
-		return err
-	}
+	a, ok := w.agent(obj)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before, known := w.agents[a.Name]
+	if !ok {
+		delete(w.agents, a.Name) // what cannot be read admits nobody
+		w.publish()
+		return nil
+	}
 	w.agents[a.Name] = a
 	if !known || relevant(before, a) {
 		w.publish()
@@ -102,10 +103,7 @@ func (w *agentWatch) Update(obj any) error {
 
 // Delete implements cache.ReflectorStore.
 func (w *agentWatch) Delete(obj any) error {
-	a, err := w.agent(obj)
-	if err != nil {
-		return err
-	}
+	a, _ := w.agent(obj)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.agents, a.Name)
@@ -117,11 +115,9 @@ func (w *agentWatch) Delete(obj any) error {
 func (w *agentWatch) Replace(list []any, _ string) error {
 	agents := make(map[string]v1alpha1.Agent, len(list))
 	for _, obj := range list {
-		a, err := w.agent(obj)
-		if err != nil {
-			return err
+		if a, ok := w.agent(obj); ok {
+			agents[a.Name] = a
 		}
-		agents[a.Name] = a
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,16 +138,20 @@ func (w *agentWatch) publish() {
 	w.registry.Set(all)
 }
 
-func (w *agentWatch) agent(obj any) (v1alpha1.Agent, error) {
-	var a v1alpha1.Agent
+// agent returns an Agent, of which only the name is good when it is false: the
+// object is not as its definition says, and one such must not hide the others.
+func (w *agentWatch) agent(obj any) (a v1alpha1.Agent, ok bool) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return a, fmt.Errorf("watch of agents: object of type %T", obj)
+		return a, false // the dynamic client returns nothing else
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
-		return a, fmt.Errorf("agent %s is not as its definition says: %w", u.GetName(), err)
+		w.log.Error().Err(err).Str("agent", u.GetName()).Msg("agent is not as its definition says and is not admitted")
+		a = v1alpha1.Agent{}
+		a.Name = u.GetName()
+		return a, false
 	}
-	return a, nil
+	return a, true
 }
 
 // relevant reports whether a change of an Agent is more than one of the parts of

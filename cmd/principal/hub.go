@@ -53,12 +53,33 @@ func hubUID(ctx context.Context, client dynamic.Interface, namespace string, log
 	return uid, err == nil
 }
 
-// ensureNamespace makes the hub namespace of an agent if it is missing. It tries
-// until it is there or ctx is done.
+// namespaceInterval is how often the namespace of an agent is looked at.
+const namespaceInterval = 5 * time.Minute
+
+// keepNamespace makes the hub namespace of an agent whenever it is missing, until
+// ctx is done.
+func keepNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) {
+	again := time.NewTicker(namespaceInterval)
+	defer again.Stop()
+	for {
+		ensureNamespace(ctx, client, name, log)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ensureNamespace tries until the namespace is there or ctx is done.
 func ensureNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) {
 	_ = retry(ctx, log, "cannot make the namespace of an agent", func() error {
 		all := client.Resource(namespaces)
-		if _, err := all.Get(ctx, name, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
+		there, err := all.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil && there.GetDeletionTimestamp() != nil:
+			return fmt.Errorf("namespace %s is being deleted", name) // then it is made anew
+		case err == nil || !apierrors.IsNotFound(err):
 			return err
 		}
 		ns := &unstructured.Unstructured{Object: map[string]any{

@@ -38,7 +38,8 @@ func underLease(ctx context.Context, leases coordination.LeasesGetter, namespace
 				LockConfig: resourcelock.ResourceLockConfig{Identity: holder},
 			},
 			LeaseDuration: leaseDuration, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry,
-			ReleaseOnCancel: true, Name: leaseName,
+			// Not ReleaseOnCancel: it would let another begin while f still ends.
+			Name: leaseName,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(term context.Context) {
 					running.Lock()

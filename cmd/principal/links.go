@@ -64,7 +64,9 @@ func (l *links) Run(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-stats.C:
-			l.count(ctx)
+			if synced(l.store) == nil {
+				l.count(ctx)
+			}
 		case <-ctx.Done():
 			for _, r := range l.all() {
 				<-r.done
@@ -102,6 +104,10 @@ func (l *links) follow(ctx context.Context) {
 }
 
 func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.Agent) (*runningLink, error) {
+	if name.String() == l.cfg.Namespace {
+		return nil, fmt.Errorf("it has the name of Argo CD's own namespace %s, whose Applications it would claim: "+
+			"delete the Agent and create it under another name", l.cfg.Namespace)
+	}
 	log := l.log.With().Stringer("agent", name).Logger()
 	r := &runningLink{mode: a.Spec.Mode, done: make(chan struct{})}
 	var err error
@@ -126,7 +132,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		var namespace sync.WaitGroup
 		// The link does not wait: without the right to make namespaces someone else
 		// makes this one, and until then the mirrors that need it are parked.
-		namespace.Go(func() { ensureNamespace(ctx, l.client, name.String(), log) })
+		namespace.Go(func() { keepNamespace(ctx, l.client, name.String(), log) })
 		defer namespace.Wait()
 		if err := r.mirror.Run(ctx); err != nil {
 			log.Error().Err(err).Msg("link of an agent failed")
@@ -198,8 +204,6 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	if r == nil {
 		return fmt.Errorf("link of agent %s: %w", s.Agent.Name, stream.ErrUnavailable) // registered a moment ago
 	}
-	closed := l.sessions.open(s)
-	defer closed()
 	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection}, conn)
 }
 

@@ -171,6 +171,7 @@ func run(ctx context.Context, args []string) error {
 			Authenticate: workload.PeerFromContext,
 			Registry:     admission{agents},
 			Serve:        links.serve,
+			Opened:       sessions.open,
 			HubUID:       hub, Version: build.Version,
 			MaxConnections: cfg.Stream.MaxConnections,
 			Metrics:        registry, Log: log,

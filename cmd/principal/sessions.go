@@ -26,6 +26,8 @@ type sessions struct {
 type agentSession struct {
 	open int // connections; two while one takes over from the other
 	info controller.Session
+	// forgotten says that the agent is no longer registered.
+	forgotten bool
 	// parkedSince keeps when an entry was first seen parked.
 	parkedSince map[stream.EntryKey]time.Time
 }
@@ -45,6 +47,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 		s.agents[name] = a
 	}
 	now := time.Now()
+	a.forgotten = false
 	a.open++
 	if a.open == 1 {
 		a.info.Connected, a.info.Since = true, now
@@ -60,6 +63,9 @@ func (s *sessions) open(session server.Session) (closed func()) {
 		if a.open == 0 {
 			now := time.Now()
 			a.info.Connected, a.info.Since, a.info.ObservedAt, a.info.Replica = false, now, now, ""
+			if a.forgotten && s.agents[name] == a {
+				delete(s.agents, name)
+			}
 		}
 		s.touch()
 	}
@@ -111,7 +117,11 @@ func (s *sessions) count(name identity.AgentName, stats mirror.Stats) {
 func (s *sessions) forget(name identity.AgentName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.agents[name]; a != nil && a.open == 0 {
+	a := s.agents[name]
+	if a == nil {
+		return
+	}
+	if a.forgotten = true; a.open == 0 {
 		delete(s.agents, name)
 		s.touch()
 	}

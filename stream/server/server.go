@@ -59,6 +59,9 @@ type Config struct {
 	// Serve runs an admitted connection until it ends, and returns soon after ctx
 	// is done, whose cause says why.
 	Serve func(ctx context.Context, s Session, conn *Conn) error
+	// Opened is told of an admitted connection before its agent is, and what it
+	// returns is called when the connection has ended. Nil means that nobody asks.
+	Opened func(Session) (closed func())
 	// HubUID identifies the hub to its agents.
 	HubUID string
 	// Version is the release of the principal.
@@ -94,6 +97,9 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	if cfg.Credentials == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Serve == nil || cfg.HubUID == "" {
 		return nil, errors.New("stream server: credentials, authenticate, registry, serve and hub uid are required")
+	}
+	if cfg.Opened == nil {
+		cfg.Opened = func(Session) func() { return func() {} }
 	}
 	setDefault(&cfg.MaxConnections, 20000)
 	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
@@ -190,6 +196,12 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	}
 	session := Session{Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString()}
 	log = log.With().Str("connection", session.Connection).Logger()
+	// Before the agent knows: at its welcome it ends the connection before this one,
+	// and a takeover must show no gap.
+	closed := s.cfg.Opened(session)
+	defer closed()
+	s.metrics.connections.Inc()
+	defer s.metrics.connections.Dec()
 	welcome := stream.WelcomeFrame(stream.Welcome{
 		Protocol: stream.Protocol, Version: s.cfg.Version, Agent: agent.Name,
 		HubUID: s.cfg.HubUID, Connection: session.Connection,
@@ -203,8 +215,6 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	defer guard.Wait()
 	defer end(nil)
 
-	s.metrics.connections.Inc()
-	defer s.metrics.connections.Dec()
 	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
 	err = s.cfg.Serve(ctx, session, &Conn{frames: g})
 	log.Info().AnErr("reason", reason(ctx, err)).Msg("agent disconnected")

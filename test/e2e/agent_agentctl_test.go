@@ -84,9 +84,9 @@ func (c agentctl) testCreate(t *testing.T) {
 
 	c.run(call{args: edge, wantOut: "agent.argomesh.io/ctl-1 unchanged\n"})
 	c.run(call{
-		args: strings.Fields("agent create ctl-1 --mode managed --trust-domain example.org --label env=test --app-namespace a"),
-		wantErr: `create agent "ctl-1": it exists with other settings: spec.labels.env is "prod", not "test", ` +
-			`spec.mapping.namespaces is unset, not ["a"]; change that with "agentctl agent edit ctl-1"`,
+		args: strings.Fields("agent create ctl-1 --mode managed --trust-domain example.org --label env=test"),
+		wantErr: `create agent "ctl-1": it exists with other settings: spec.labels.env is "prod", not "test"; ` +
+			`change that with "agentctl agent edit ctl-1"`,
 	})
 	c.run(call{
 		args:    strings.Fields("agent create ctl-1 --mode autonomous --trust-domain example.org --label env=prod"),
@@ -231,7 +231,6 @@ func (c agentctl) testRefusals(t *testing.T) {
 		"bad trust domain":        {"agent create e --mode managed --trust-domain A", `--trust-domain "A"`},
 		"bad label":               {"agent create e --mode managed --trust-domain a --label x", "key=value is expected"},
 		"label of ours":           {"agent create e --mode managed --trust-domain a --label " + labelType + "=x", "are set by Argomesh"},
-		"bad app namespace":       {"agent create e --mode managed --trust-domain a --app-namespace A_b", `--app-namespace "A_b"`},
 		"wait for a dry run":      {"agent create e --mode managed --trust-domain a --dry-run=server --wait", "--wait: nothing happens"},
 		"no namespace":            {"agent create e --mode managed --trust-domain a -n nowhere", "namespace nowhere does not exist on the hub"},
 		"bad selector":            {"agent list -l a(b", "--selector"},
