@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -113,6 +114,9 @@ const (
 	maxValue     = 64
 )
 
+// account is how an API server names whom it forbids something.
+var account = regexp.MustCompile(`User "[^"]*"`)
+
 // statement says what err is about without the values an API server quotes: a
 // refused object may be there from end to end, with what is secret in it.
 func statement(err error) string {
@@ -121,7 +125,7 @@ func statement(err error) string {
 	}
 	status := statusOf(err)
 	if status.Details == nil || len(status.Details.Causes) == 0 {
-		return shorten(err.Error(), maxStatement)
+		return shorten(account.ReplaceAllString(err.Error(), "this process"), maxStatement)
 	}
 	var parts []string
 	said := make(map[string]bool)

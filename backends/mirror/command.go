@@ -158,7 +158,7 @@ func overtaken(o object) string {
 // pending its operationState stays until the spoke shows that command; that of a
 // command which was never run stays until the spoke runs something later.
 func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Write, *stream.Refusal) {
-	if e.Verb == stream.Delete || current == nil || r.sourceUID(*current) != e.Version.SourceUID {
+	if e.Verb == stream.Delete || current == nil || r.sourceUID(*current) != e.Version.SourceUID || r.unsendable(*current) != "" {
 		return nil, nil // no object to show it on
 	}
 	data, err := decode(e.Data)
@@ -196,6 +196,8 @@ func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Wr
 		}
 	case completed(theirs):
 		delete(next.fields, "operation")
+	case stringAt(ours, "phase") == "Terminating":
+		status["operationState"] = ours // a Running from before does not undo it
 	}
 	next.fields["status"] = status
 	if refresh != "" && data["refreshed"] == refresh {

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,12 +40,13 @@ func state(phase, message string, operation m) m {
 
 func TestPlanOfAStatus(t *testing.T) {
 	hub := ruleSet(t, stream.Hub, stream.Managed)
+	toAgent := m{"spec": m{"destination": m{"name": "edge-1"}}}
 	healthy := m{"health": m{"status": "Healthy"}}
 	pending := m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "sent to agent edge-1", operation("c-1", "6"))}}
 	ours := m{"type": errorCondition, "message": "x"}
 	status := func(uid string, data m) stream.Event { return makeEvent(stream.Statuses, uid, 3, data) }
 	update := func(status, operation any, annotations m) []view {
-		return []view{{Op: Update, Status: status, Operation: operation, Annotations: annotations}}
+		return []view{{Op: Update, Spec: toAgent["spec"], Status: status, Operation: operation, Annotations: annotations}}
 	}
 	failed := state("Error", "not run by agent edge-1: too large", operation("c-1", "6"))
 	startedAt := func(at string) m {
@@ -94,7 +96,10 @@ func TestPlanOfAStatus(t *testing.T) {
 
 		"the command ended unseen, and another operation ran after it": {status("uid-1", m{"overtaken": "c-1", "status": m{"operationState": state("Running", "self-heal", operation("", ""))}}), nil, pending, "",
 			update(m{"operationState": state("Running", "self-heal", operation("", ""))}, nil, nil), ""},
-		"an earlier command ended unseen": {status("uid-1", m{"overtaken": "c-0", "status": m{"operationState": state("Running", "self-heal", operation("", ""))}}), nil, pending, "", nil, ""},
+		"a Running from before does not undo a termination": {status("uid-1", m{"status": m{"operationState": state("Running", "", operation("c-1", "6"))}}), nil,
+			m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))}}, "", nil, ""},
+		"a status of an Application that went to another cluster": {status("uid-1", m{"status": healthy}), nil, m{"spec": m{"destination": m{"name": "edge-2"}}}, "", nil, ""},
+		"an earlier command ended unseen":                         {status("uid-1", m{"overtaken": "c-0", "status": m{"operationState": state("Running", "self-heal", operation("", ""))}}), nil, pending, "", nil, ""},
 		"the end of a command that was never run stays to be seen": {status("uid-1", m{"status": m{"health": m{}}}), nil,
 			m{"status": m{"operationState": failed}}, "", update(m{"health": m{}, "operationState": failed}, nil, nil), ""},
 		"the end of a command that was never run outlives what ran before": {status("uid-1", m{"status": m{"operationState": startedAt("2025-12-31T23:59:59Z")}}), nil,
@@ -120,7 +125,9 @@ func TestPlanOfAStatus(t *testing.T) {
 				if test.annotations != nil {
 					meta["annotations"] = test.annotations
 				}
-				o := makeObject(t, appKey(hub), meta, test.rest)
+				rest := maps.Clone(toAgent)
+				maps.Copy(rest, test.rest)
+				o := makeObject(t, appKey(hub), meta, rest)
 				return &o
 			}
 			checkPlan(t, hub, test.event, current, test.refresh, test.want, test.refusal)

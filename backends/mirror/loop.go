@@ -34,7 +34,7 @@ type loop struct {
 	taken   map[stream.EntryKey]stream.Version // commands this spoke took
 	// refusals and gone are the spoke's answers to Applications of the hub.
 	refusals map[stream.EntryKey]stream.Refusal
-	gone     map[stream.EntryKey]stream.Hash
+	gone     map[stream.EntryKey]stream.Version
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
 	// waiting holds the objects whose commands wait for the spoke.
 	waiting  map[stream.ResourceKey]bool
@@ -93,7 +93,7 @@ func newLoop(m *Mirror) *loop {
 		replies:  map[stream.EntryKey]Reply{},
 		taken:    map[stream.EntryKey]stream.Version{},
 		refusals: map[stream.EntryKey]stream.Refusal{},
-		gone:     map[stream.EntryKey]stream.Hash{},
+		gone:     map[stream.EntryKey]stream.Version{},
 		failures: map[stream.EntryKey]failure{},
 		waiting:  map[stream.ResourceKey]bool{},
 		refreshs: map[stream.ResourceKey]string{},
@@ -166,15 +166,13 @@ func (l *loop) sleep() time.Duration {
 }
 
 func (l *loop) attach(s *session) {
-	if l.session != nil {
-		l.session.end(stream.GoodbyeSuperseded, "superseded by a newer connection")
+	if old := l.session; old != nil {
+		l.end()
+		old.end(stream.GoodbyeSuperseded, "superseded by a newer connection")
 	}
-	l.session, l.queue = s, nil
+	l.session = s
 	if l.rules.Side == stream.Spoke && l.rules.HubUID != s.peer.HubUID {
 		l.rules.HubUID = s.peer.HubUID
-		for _, j := range l.jobs {
-			j.events = nil // of another hub
-		}
 		l.observeStore()
 	}
 	l.hold() // nothing leaves before what Hold was last told is known
@@ -190,9 +188,18 @@ func (l *loop) hold() {
 
 func (l *loop) detach(s *session) {
 	if l.session == s {
-		l.session, l.queue = nil, nil
-		l.step(link.Disconnected{})
+		l.end()
 	}
+}
+
+// end forgets the session and what it brought that no worker has taken: its
+// authority ends with it, and the next digest tells what is still to be done.
+func (l *loop) end() {
+	l.session, l.queue = nil, nil
+	for _, j := range l.jobs {
+		j.events = nil
+	}
+	l.link.Step(time.Now(), link.Disconnected{})
 }
 
 func (l *loop) receive(s *session, msg stream.Message) {
@@ -227,8 +234,7 @@ func (l *loop) step(in link.Input) {
 				l.m.cfg.Log.Warn().Msg("peer broke the protocol, closing the connection")
 			}
 			if s := l.session; s != nil {
-				l.session, l.queue = nil, nil
-				l.link.Step(time.Now(), link.Disconnected{})
+				l.end()
 				s.end(goodbye, string(a.Cause))
 			}
 			return
@@ -285,7 +291,7 @@ func (l *loop) settled(a link.Settled) {
 		delete(l.refusals, a.Key)
 	}
 	if a.Gone {
-		l.gone[a.Key] = a.Sent.Hash
+		l.gone[a.Key] = a.Sent
 	}
 	if before || a.Refusal != nil || a.Gone {
 		l.observe(key)
@@ -418,9 +424,9 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	if refusal, ok := l.refusals[entry]; ok {
 		s.Refusal = &refusal
 	}
-	if hash, ok := l.gone[entry]; ok {
+	if version, ok := l.gone[entry]; ok {
 		content, present := l.rules.Content(stream.Applications, current, "")
-		s.Gone = present && content.Leaving && content.Version.Hash == hash
+		s.Gone = present && content.Leaving && content.Version == version
 	}
 	return s
 }

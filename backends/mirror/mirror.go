@@ -120,7 +120,7 @@ var ErrEnded = errors.New("connection ended")
 func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	s := &session{peer: peer, out: make(chan stream.Message), ended: make(chan struct{})}
 	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
-		return fmt.Errorf("%w: %w", ErrEnded, context.Cause(ctx))
+		return fmt.Errorf("%w: the link does not run", ErrEnded)
 	}
 	// When the loop has ended there is nothing to detach from.
 	defer func() { _ = m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) }) }()

@@ -497,3 +497,35 @@ func (w *fuzzWriter) run(e stream.Event) string {
 	}
 	return refusalText(refusal)
 }
+
+// What a spoke's controller would rewrite is written as it would have it.
+func TestSpecIsNormalized(t *testing.T) {
+	spoke := ruleSet(t, stream.Spoke, stream.Managed)
+	here := m{"name": "in-cluster"}
+	tests := map[string]struct{ spec, want m }{
+		"settings of tools that say nothing": {
+			m{"source": m{"path": "x", "kustomize": m{}, "helm": m{"releaseName": "", "parameters": []any{}}, "directory": m{"recurse": false, "jsonnet": m{}}}},
+			m{"destination": here, "source": m{"path": "x"}},
+		},
+		"settings of tools that say something": {
+			m{"sources": []any{m{"kustomize": m{"namePrefix": "a-"}}, m{"helm": m{"valuesObject": m{"a": nil}}}, m{"directory": m{"recurse": true}}}},
+			m{"destination": here, "sources": []any{m{"kustomize": m{"namePrefix": "a-"}}, m{"helm": m{"valuesObject": m{"a": nil}}}, m{"directory": m{"recurse": true}}}},
+		},
+		"a directory with a pattern": {
+			m{"source": m{"directory": m{"recurse": false, "include": "*.yaml"}}},
+			m{"destination": here, "source": m{"directory": m{"include": "*.yaml"}}},
+		},
+		"a policy that says nothing": {m{"syncPolicy": m{"syncOptions": []any{}}}, m{"destination": here}},
+		"an empty automated is a policy": {
+			m{"syncPolicy": m{"automated": m{}}}, m{"destination": here, "syncPolicy": m{"automated": m{}}},
+		},
+		"no project is the default one": {m{"project": ""}, m{"destination": here, "project": "default"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, spoke.mapped(stream.Applications, test.spec)); diff != "" {
+				t.Errorf("mapped() (-want +got)\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,7 +1,9 @@
 package mirror
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gobwas/glob"
@@ -102,17 +104,79 @@ func globMatches(pattern, s string) bool {
 func (r Rules) projectMirror(spec map[string]any) map[string]any {
 	spec["sourceNamespaces"] = []any{r.Agent.String()}
 	destinations, _ := spec["destinations"].([]any)
+	kept := []any{}
 	for _, d := range destinations {
-		if m, ok := d.(map[string]any); ok {
+		m, ok := d.(map[string]any)
+		if ok && !strings.HasPrefix(stringAt(m, "name"), "!") && !strings.HasPrefix(stringAt(m, "server"), "!") {
 			// A server of "*" beside the name would admit every cluster: Argo CD takes
 			// either.
 			m["name"] = r.Agent.String()
 			delete(m, "server")
+			kept = append(kept, m)
 		}
 	}
+	spec["destinations"] = kept // what the spoke denies does not become a permission
 	delete(spec, "roles")
 	return spec
 }
+
+// normalize brings the spec of an Application into the form to which a spoke's
+// application controller brings it (Argo CD 3.5, NormalizeApplicationSpec). A hub
+// without a controller keeps what people wrote, and without this the two would
+// undo each other for ever.
+func normalize(spec map[string]any) {
+	if project, ok := spec["project"].(string); ok && project == "" {
+		spec["project"] = "default"
+	}
+	if policy, ok := spec["syncPolicy"].(map[string]any); ok {
+		zero := true
+		for name, value := range policy {
+			// An empty "automated" is a setting.
+			zero = zero && (value == nil || name == "syncOptions" && isZero(value))
+		}
+		if zero {
+			delete(spec, "syncPolicy")
+		}
+	}
+	sources, _ := spec["sources"].([]any)
+	if len(sources) == 0 {
+		sources = []any{spec["source"]}
+	}
+	for _, s := range sources {
+		source, _ := s.(map[string]any)
+		for _, tool := range []string{"kustomize", "helm"} {
+			if settings, ok := source[tool].(map[string]any); ok && !slices.ContainsFunc(slices.Collect(maps.Values(settings)), isSet) {
+				delete(source, tool)
+			}
+		}
+		if directory, ok := source["directory"].(map[string]any); ok && isZero(directory["recurse"]) && isZero(directory["jsonnet"]) {
+			delete(directory, "recurse")
+			delete(directory, "jsonnet")
+			if isZero(directory["exclude"]) && isZero(directory["include"]) {
+				delete(source, "directory")
+			}
+		}
+	}
+}
+
+// isZero reports whether a value is the one that Go leaves out as empty.
+func isZero(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
+func isSet(v any) bool { return !isZero(v) }
 
 // mapped is the spec of an event as it is stored on this side.
 func (r Rules) mapped(c stream.Collection, spec map[string]any) map[string]any {
@@ -130,6 +194,7 @@ func (r Rules) mapped(c stream.Collection, spec map[string]any) map[string]any {
 	delete(destination, "server")
 	if r.Side == stream.Spoke {
 		destination["name"] = inClusterName
+		normalize(spec)
 		return spec
 	}
 	destination["name"] = r.Agent.String()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -21,8 +22,12 @@ type Projects struct {
 	Log       zerolog.Logger
 }
 
-// projectRetry is the pause after a write that failed.
-const projectRetry = 5 * time.Second
+// A pass looks at all Applications, so there is at most one in projectPause, and
+// after a write that failed the next one comes after projectRetry.
+const (
+	projectPause = time.Second
+	projectRetry = 5 * time.Second
+)
 
 // Run keeps at it until ctx is done.
 func (p *Projects) Run(ctx context.Context) error {
@@ -38,36 +43,65 @@ func (p *Projects) Run(ctx context.Context) error {
 	for _, o := range p.Store.List(stream.AppProject, p.Namespace) {
 		deleting[o.Key] = true
 	}
-	again := time.NewTimer(0)
-	defer again.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	waiting := true // next will fire
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again.C:
 		case <-changed.signal:
 			for _, key := range changed.take() {
 				if key.Kind == stream.AppProject && key.Namespace == p.Namespace {
 					deleting[key] = true // perhaps; look tells
 				}
 			}
-		}
-		for key := range deleting {
-			kept, err := p.look(ctx, key)
-			if err != nil && ctx.Err() == nil {
-				p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot let a deleting project go, trying again")
-				again.Reset(projectRetry)
+			if !waiting && len(deleting) > 0 {
+				next.Reset(projectPause)
+				waiting = true
 			}
-			if !kept {
-				delete(deleting, key)
+		case <-next.C:
+			if waiting = !p.pass(ctx, deleting); waiting {
+				next.Reset(projectRetry)
 			}
 		}
 	}
 }
 
+// pass looks at all these projects and drops those that need no further look. It
+// reports whether all went well.
+func (p *Projects) pass(ctx context.Context, deleting map[stream.ResourceKey]bool) bool {
+	used := sync.OnceValues(p.used)
+	well := true
+	for key := range deleting {
+		kept, err := p.look(ctx, key, used)
+		if err != nil && ctx.Err() == nil {
+			p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot let a deleting project go, trying again")
+			well = false
+		}
+		if !kept {
+			delete(deleting, key)
+		}
+	}
+	return well
+}
+
+// used returns the names of the projects to which Applications refer.
+func (p *Projects) used() (map[string]bool, error) {
+	names := map[string]bool{}
+	for _, o := range p.Store.List(stream.Application, "") {
+		app, err := parseObject(o)
+		if err != nil {
+			return nil, err
+		}
+		names[stringAt(app.child("spec"), "project")] = true
+	}
+	return names, nil
+}
+
 // look lets one project go if it may. It reports whether the project must be
 // looked at again when an Application changes.
-func (p *Projects) look(ctx context.Context, key stream.ResourceKey) (kept bool, err error) {
+func (p *Projects) look(ctx context.Context, key stream.ResourceKey, used func() (map[string]bool, error)) (kept bool, err error) {
 	cached, ok := p.Store.Get(key)
 	if !ok {
 		return false, nil
@@ -80,14 +114,9 @@ func (p *Projects) look(ctx context.Context, key stream.ResourceKey) (kept bool,
 	if !next.dropFinalizers(isArgoCD) {
 		return false, nil
 	}
-	for _, o := range p.Store.List(stream.Application, "") {
-		app, err := parseObject(o)
-		if err != nil {
-			return true, err
-		}
-		if stringAt(app.child("spec"), "project") == key.Name {
-			return true, nil
-		}
+	names, err := used()
+	if err != nil || names[key.Name] {
+		return true, err
 	}
 	_, err = p.Store.Update(ctx, cached, encode(next.fields))
 	if errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound) {

@@ -59,10 +59,12 @@ func TestDeletingProjectGoesWithItsLastApplication(t *testing.T) {
 		synctest.Wait()
 		remove(shop)
 		remove(foreign)
+		pass(2 * time.Second)
 		if gone(shop) {
 			t.Error("the project went while an Application referred to it")
 		}
 		remove(app)
+		pass(2 * time.Second)
 		if gone(shop) {
 			t.Error("the project went although the write failed")
 		}

@@ -229,7 +229,7 @@ func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Cont
 	var data map[string]any
 	switch c {
 	case stream.Applications:
-		if r.Side == stream.Hub && !r.destined(o) {
+		if r.unsendable(o) != "" {
 			return link.Content{}, false
 		}
 		data = canonical(o, o.fields["spec"])
@@ -253,6 +253,9 @@ func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Cont
 	case stream.Statuses:
 		content.Data = statusForm(o, refreshed(o), overtaken(o))
 	case stream.Commands:
+		if r.unsendable(o) != "" {
+			return link.Content{}, false
+		}
 		if data = r.command(o, refresh); data == nil {
 			return link.Content{}, false
 		}
@@ -271,6 +274,21 @@ func canonical(o object, spec any) map[string]any {
 		"annotations": mirrored(o.child("metadata", "annotations")),
 		"spec":        spec,
 	}
+}
+
+// unsendable says why an Application of the hub, in the namespace of a managed
+// agent, is not the agent's; empty when it is, and for every other object.
+func (r Rules) unsendable(o object) string {
+	if r.Side != stream.Hub || r.Mode != stream.Managed {
+		return ""
+	}
+	if _, copied := recordOf(o); copied {
+		return "it is a mirror from the time when the agent was autonomous; its original is on the spoke, so remove the mirror without cascade"
+	}
+	if !r.destined(o) {
+		return "the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs"
+	}
+	return ""
 }
 
 // destined reports whether the destination of a hub Application is the agent.

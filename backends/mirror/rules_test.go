@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -127,7 +128,7 @@ func TestRulesContentOfAnApplication(t *testing.T) {
 				"annotations": m{
 					"note": "x", lastAppliedKey: "{}", refreshKey: "hard", hydrateKey: "normal", trackingKey: "id",
 					notifiedPrefix: "{}", notifiedPrefix + "/x": "{}", recordKey: "{}", commandsKey: "[]",
-					refreshedKey: "r", sourceUIDKey: "u", principalUIDKey: "p", skipReconcileKey: "true",
+					refreshedKey: "r", principalUIDKey: "p", skipReconcileKey: "true",
 				},
 				"finalizers":      []any{cascadeFinalizer},
 				"ownerReferences": []any{m{"kind": "ApplicationSet", "name": "s"}},
@@ -155,6 +156,8 @@ func TestRulesContentOfAnApplication(t *testing.T) {
 		"a cascade finalizer announces nothing before the deletion": {stream.Hub, stream.Managed,
 			m{"finalizers": []any{cascadeFinalizer}}, m{"destination": m{"name": "edge-1"}},
 			`{"annotations":{},"labels":{},"spec":{"destination":{"name":"edge-1"}}}`, false},
+		"a mirror that was left over from an autonomous agent of that name": {stream.Hub, stream.Managed,
+			m{"annotations": m{sourceUIDKey: "u", recordKey: "{}"}}, toAgent, "", false},
 		"an autonomous spoke sends whatever destination there is": {stream.Spoke, stream.Autonomous, nil,
 			m{"destination": m{"server": inClusterServer}},
 			`{"annotations":{},"labels":{},"spec":{"destination":{"server":"https://kubernetes.default.svc"}}}`, false},
@@ -266,7 +269,9 @@ func TestRulesContentOfACommand(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, ok := r.Content(stream.Commands, makeObject(t, appKey(r), m{"annotations": test.annotations}, test.rest), test.refresh)
+			rest := m{"spec": m{"destination": m{"name": "edge-1"}}}
+			maps.Copy(rest, test.rest)
+			got, ok := r.Content(stream.Commands, makeObject(t, appKey(r), m{"annotations": test.annotations}, rest), test.refresh)
 			if diff := cmp.Diff(test.want, string(got.Data)); diff != "" || ok != (test.want != "") {
 				t.Errorf("Content() (-want +got)\n%s", diff)
 			}

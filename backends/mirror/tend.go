@@ -36,10 +36,11 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	}
 	next := current.clone()
 	changed := false
-	if current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
+	ours := current.label(ignoreSyncKey) != "true" && r.unsendable(current) == ""
+	if ours && current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
 		changed = next.dropFinalizers(isArgoCD)
 	} else {
-		if current.label(ignoreSyncKey) != "true" && (r.Mode == stream.Autonomous || r.destined(current)) {
+		if ours {
 			changed = r.announce(next, s)
 		}
 		changed = r.report(next, s) || changed
@@ -82,6 +83,12 @@ func (r Rules) announce(o object, s Situation) bool {
 			"startedAt": started,
 		}
 		return true
+	case !sent(o) && (stringAt(state, "phase") == "Terminating" || o.deleting()):
+		// Nobody but the hub knows of it, so the hub alone ends it.
+		state["phase"], state["message"] = "Error", failedMessage+r.Agent.String()+": terminated before it was sent"
+		state["finishedAt"] = s.Now.UTC().Format(time.RFC3339)
+		delete(o.fields, "operation")
+		return true
 	case sent(o) && s.Failure != nil && !completed(state):
 		state["phase"], state["message"] = "Error", failedMessage+r.Agent.String()+": "+s.Failure.Message
 		state["finishedAt"] = s.Now.UTC().Format(time.RFC3339)
@@ -106,8 +113,8 @@ func (r Rules) startedByApplicationSet(operation map[string]any) bool {
 func (r Rules) report(o object, s Situation) bool {
 	message := ""
 	switch {
-	case r.Mode == stream.Managed && o.label(ignoreSyncKey) != "true" && !r.destined(o):
-		message = "not sent: the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs"
+	case o.label(ignoreSyncKey) != "true" && r.unsendable(o) != "":
+		message = "not sent: " + r.unsendable(o)
 	case s.Refusal != nil && s.Refusal.Kind != stream.RefusalUnavailable:
 		message = "agent " + r.Agent.String() + " did not apply it: " + s.Refusal.Message
 	}

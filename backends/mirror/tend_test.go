@@ -61,6 +61,23 @@ func TestTend(t *testing.T) {
 		"it is sent when the spoke holds the Application": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
 			&view{Operation: operation("c-1", "7"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
+		"terminated before it was sent": {managed, nil, m{
+			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": state("Terminating", "waiting for agent edge-1", operation("c-1", ""))},
+		}, Situation{Present: true}, &view{Status: m{"operationState": func() m {
+			s := state("Error", "not run by agent edge-1: terminated before it was sent", operation("c-1", ""))
+			s["finishedAt"] = at
+			return s
+		}()}}},
+		"an Application that is deleted ends the command that waits": {managed, deleting(cascadeFinalizer), m{
+			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()},
+		}, Situation{Present: true}, &view{Finalizers: []string{cascadeFinalizer}, Status: m{"operationState": m{
+			"operation": operation("c-1", ""), "phase": "Error", "message": "not run by agent edge-1: terminated before it was sent",
+			"startedAt": at, "finishedAt": at,
+		}}}},
+		"a deletion of what is not the agent's is left alone, but for the report": {managed, deleting(postDeleteFinalizer),
+			m{"spec": m{"destination": m{"name": "edge-2"}}}, Situation{Present: true}, &view{Finalizers: []string{postDeleteFinalizer}, Status: m{
+				"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")},
+			}}},
 		"it was sent": {managed, nil, m{"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()}}, Situation{Present: true}, nil},
 		"it was sent, and the spoke says that it runs": {managed, nil, m{
 			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "", operation("c-1", "6"))},

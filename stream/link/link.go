@@ -27,6 +27,10 @@ const (
 	maxBatchEvents      = 256
 	maxBatchBytes       = 1 << 20
 	maxInventoryEntries = 1024
+	// maxOpen and maxOpenBytes bound what a peer sends before it has our answers:
+	// more than twice what its own window lets it.
+	maxOpen      = 2048
+	maxOpenBytes = 64 << 20
 	// maxUnsent bounds the results that wait for a connection that takes nothing.
 	maxUnsent = 1 << 16
 	// maxEntries bounds the entries of a collection, since a peer can invent some.
@@ -155,6 +159,8 @@ type Link struct {
 	events    uint64    // events sent, for their ids
 	inFlight  int
 	bytes     int
+	open      map[string]int // events received and not yet answered, with their bytes
+	openBytes int
 	out       []stream.Message // due whatever the window says
 	results   []stream.Result
 }
@@ -347,6 +353,7 @@ func (l *Link) connect(now time.Time, id string) {
 func (l *Link) disconnect() {
 	l.connected = false
 	l.inFlight, l.bytes = 0, 0
+	l.open, l.openBytes = map[string]int{}, 0
 	l.out, l.results = nil, nil
 	for _, s := range l.sources {
 		s.disconnect()
@@ -408,7 +415,9 @@ func (l *Link) flushResults() {
 func (l *Link) apply(m stream.Batch) []Action {
 	actions := make([]Action, 0, len(m.Events))
 	for _, e := range m.Events {
-		if l.sink(e.Key.Collection) == nil {
+		l.open[e.ID] = len(e.Data)
+		l.openBytes += len(e.Data)
+		if l.sink(e.Key.Collection) == nil || len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
 			return append(actions, Disconnect{Cause: CauseProtocol})
 		}
 		actions = append(actions, Apply{Event: e})
@@ -437,6 +446,10 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 }
 
 func (l *Link) hold(s *sink, in Held) []Action {
+	if size, ok := l.open[in.Event]; ok {
+		l.openBytes -= size
+		delete(l.open, in.Event)
+	}
 	changed := s.set(in.Key, in.Version)
 	if l.connected && (changed || in.Event != "") {
 		if len(l.results) == maxUnsent {

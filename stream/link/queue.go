@@ -39,6 +39,13 @@ const (
 	maxRetryRefused     = 5 * time.Minute
 )
 
+// What is undone on the sink's side is mended undoneFree times at once, and later
+// and later when it goes on; after undoneMemory without it all is forgotten.
+const (
+	undoneFree   = 3
+	undoneMemory = 5 * time.Minute
+)
+
 func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
 	if e.refusal != nil && e.refusal.Kind != stream.RefusalUnavailable {

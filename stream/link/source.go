@@ -44,6 +44,10 @@ type entry struct {
 	// the desired version.
 	attempts int
 	retry    time.Time // when a parked entry is due; zero when not parked
+	// undoings counts how often the sink lost what it held, without a pause longer
+	// than undoneMemory; undoneAt is the last time.
+	undoings int
+	undoneAt time.Time
 }
 
 func newSource(c stream.Collection) *source {
@@ -214,12 +218,30 @@ func (s *source) repair(m stream.Inventory) bool {
 	return true
 }
 
+// undone notes that somebody on the sink's side undid what was applied. That is
+// mended at once, but somebody who does it again and again is given ever more time:
+// two writers that fight must not be an endless loop.
+func (s *source) undone(now time.Time, key stream.EntryKey, e *entry) {
+	if now.Sub(e.undoneAt) > undoneMemory {
+		e.undoings = 0
+	}
+	e.undoings, e.undoneAt = e.undoings+1, now
+	if e.undoings > undoneFree {
+		e.attempts = e.undoings
+		s.park(now, key, e)
+	}
+}
+
 // answer takes one result. It returns what was settled and the bytes that left
 // the window with it; nil for a report that answers nothing in flight.
 func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	e := s.entry(r.Key)
+	was := e.satisfied()
 	s.believe(r.Key, e, r.Held)
 	if e.event == "" || r.Event != e.event {
+		if was && e.event == "" && !e.satisfied() {
+			s.undone(now, r.Key, e)
+		}
 		s.settle(r.Key, e)
 		return nil, 0
 	}

@@ -1,0 +1,98 @@
+package link_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// Somebody on the sink's side who undoes again and again what is applied is
+// answered ever more seldom, and at once again when he has stopped for a while.
+func TestFightIsDamped(t *testing.T) {
+	key := stream.EntryKey{Collection: stream.Applications, Name: "app"}
+	version := stream.Version{SourceUID: "uid", Hash: stream.HashOf([]byte("{}"))}
+	load := func(stream.EntryKey) (link.Content, bool) {
+		return link.Content{Version: version, Revision: 1, Data: []byte("{}")}, true
+	}
+	l := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: time.Hour})
+	now := time.Unix(0, 0)
+	l.Step(now, link.Desired{Key: key, Version: version})
+	l.Step(now, link.Connected{ID: "c"})
+	l.Step(now, link.Received{Message: stream.Digests{Digests: []stream.Digest{
+		{Collection: stream.Applications}, {Collection: stream.AppProjects}, {Collection: stream.Commands},
+	}}})
+	l.Step(now, link.Received{Message: stream.Inventory{Collection: stream.Applications, Buckets: all()}})
+	// sent answers what is sent and reports whether anything was.
+	sent := func() bool {
+		l.Step(now, link.Tick{})
+		for _, m := range l.Flush(now, load) {
+			if batch, ok := m.(stream.Batch); ok {
+				l.Step(now, link.Received{Message: stream.Applied{Results: []stream.Result{
+					{Key: key, Event: batch.Events[0].ID, Held: version},
+				}}})
+				return true
+			}
+		}
+		return false
+	}
+	undo := func() { l.Step(now, link.Received{Message: stream.Applied{Results: []stream.Result{{Key: key}}}}) }
+	if !sent() {
+		t.Fatal("nothing was sent at first")
+	}
+	var pauses []time.Duration
+	for range 8 {
+		undo()
+		undone := now
+		for !sent() {
+			now = now.Add(100 * time.Millisecond)
+		}
+		pauses = append(pauses, now.Sub(undone))
+	}
+	if pauses[0] != 0 || pauses[2] != 0 {
+		t.Errorf("the first are not mended at once: %v", pauses)
+	}
+	for i := 4; i < len(pauses); i++ {
+		if pauses[i] <= pauses[i-1] && pauses[i] < 15*time.Second {
+			t.Errorf("pause %d is no longer than the one before: %v", i, pauses)
+		}
+	}
+	now = now.Add(10 * time.Minute)
+	undo()
+	if !sent() {
+		t.Error("after a while of peace it is not mended at once")
+	}
+}
+
+func all() (set stream.BucketSet) {
+	for i := range set {
+		set[i] = 0xff
+	}
+	return set
+}
+
+// A peer that sends more than its own window allows is disconnected.
+func TestUnansweredEventsAreBounded(t *testing.T) {
+	const limit = 2048
+	l := link.New(link.Config{Side: stream.Spoke, Mode: stream.Managed})
+	now := time.Unix(0, 0)
+	l.Step(now, link.Connected{ID: "c"})
+	event := func(i int) stream.Event {
+		id := time.Duration(i).String()
+		return stream.Event{ID: id, Verb: stream.Delete, Key: stream.EntryKey{Collection: stream.Applications, Name: "app"}}
+	}
+	// Answered ones do not count.
+	for i := range 2 * limit {
+		l.Step(now, link.Received{Message: stream.Batch{Events: []stream.Event{event(i)}}})
+		l.Step(now, link.Held{Key: event(i).Key, Event: event(i).ID})
+		l.Flush(now, nil)
+	}
+	for i := range limit + 1 {
+		actions := l.Step(now, link.Received{Message: stream.Batch{Events: []stream.Event{event(i)}}})
+		_, ended := actions[len(actions)-1].(link.Disconnect)
+		if ended != (i == limit) {
+			t.Fatalf("after %d events: %v", i+1, actions)
+		}
+	}
+}
