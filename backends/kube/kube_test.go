@@ -175,6 +175,12 @@ func TestCacheIgnoresOlderEvents(t *testing.T) {
 	server.event("DELETED", app("a", 101))
 	server.put("b") // comes after them
 	s.shows("a@102", "b@103")
+	// The cache shows a change before its subscribers are told.
+	s.eventually("the call for b", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return told["b"] > 0
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1}, told); diff != "" {
