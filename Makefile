@@ -101,11 +101,11 @@ e2e: tools build ## end-to-end tests on real servers
 	@go test -count=1 -timeout 20m ./test/e2e/...
 
 .PHONY: soak
-soak: tools build ## the end-to-end tests that take ten minutes and more
+soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more
 	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
-e2e-matrix: tools build ## the end-to-end tests in every supported combination
+e2e-matrix: tools build ## the end-to-end tests and those tagged matrix, of which there are none yet
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
 
 .PHONY: bench
