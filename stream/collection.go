@@ -85,13 +85,16 @@ const (
 	// Commands is what the hub asks of an Application once: an operation, a
 	// termination, a refresh.
 	Commands
+	// Children are the Applications of a managed spoke that are not the hub's, with
+	// their statuses, for the hub to show.
+	Children
 )
 
 // Collections lists every collection, in the order in which a source sends when
 // several have something to send: projects before the Applications that name
 // them, commands after the Applications they address.
 func Collections() []Collection {
-	return []Collection{AppProjects, Applications, Commands, Statuses}
+	return []Collection{AppProjects, Applications, Commands, Statuses, Children}
 }
 
 // String is the kind of the collection's CloudEvents and the label of its
@@ -106,6 +109,8 @@ func (c Collection) String() string {
 		return "status"
 	case Commands:
 		return "command"
+	case Children:
+		return "child"
 	}
 	return ""
 }
@@ -120,6 +125,8 @@ func (c Collection) Source(m Mode) Side {
 		return Spoke
 	case c == Commands:
 		return Hub
+	case c == Children && m == Managed:
+		return Spoke
 	case c != Applications && c != AppProjects:
 		return 0
 	case m == Managed:

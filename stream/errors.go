@@ -33,6 +33,9 @@ const (
 	RefusalNotOwned RefusalKind = "not-owned"
 	// RefusalUnavailable says that the sink's API server did not answer as it should.
 	RefusalUnavailable RefusalKind = "unavailable"
+	// RefusalHeld says that the absence of an entry is not taken at its word until
+	// someone accepts it.
+	RefusalHeld RefusalKind = "held"
 	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
@@ -40,7 +43,7 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld:
 		return k
 	}
 	return RefusalUnknown

@@ -52,6 +52,8 @@ const (
 	maxLabelBytes = 63  // RFC 1123 label, the longest namespace
 	maxUIDBytes   = 128
 	maxIDBytes    = 64
+	// maxListed bounds a list with one element for each collection.
+	maxListed = 64
 	// maxMessageBytes bounds a refusal's text.
 	maxMessageBytes = 1024
 )

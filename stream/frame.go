@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/argomesh/argomesh/stream/streampb"
@@ -14,7 +15,9 @@ func FrameOf(m Message) *streampb.Frame {
 	case Digests:
 		return &streampb.Frame{Body: &streampb.Frame_Digests{Digests: &streampb.Digests{Digests: digestsOf(m.Digests)}}}
 	case Heartbeat:
-		return &streampb.Frame{Body: &streampb.Frame_Heartbeat{Heartbeat: &streampb.Heartbeat{Digests: digestsOf(m.Digests)}}}
+		return &streampb.Frame{Body: &streampb.Frame_Heartbeat{Heartbeat: &streampb.Heartbeat{
+			Digests: digestsOf(m.Digests), Absences: absencesOf(m.Absences),
+		}}}
 	case Buckets:
 		sums := make([]byte, 0, BucketCount*len(Sum{}))
 		for i := range m.Sums {
@@ -32,7 +35,7 @@ func FrameOf(m Message) *streampb.Frame {
 			Collection: collectionOf(m.Collection), Buckets: m.Buckets[:], Entries: entries, More: m.More,
 		}}}
 	case Batch:
-		batch := &streampb.Batch{}
+		batch := &streampb.Batch{Absences: absencesOf(m.Absences)}
 		for _, e := range m.Events {
 			batch.Events = append(batch.Events, cloudEvent(e))
 		}
@@ -45,6 +48,16 @@ func FrameOf(m Message) *streampb.Frame {
 		return &streampb.Frame{Body: &streampb.Frame_Applied{Applied: applied}}
 	case Goodbye:
 		return &streampb.Frame{Body: &streampb.Frame_Goodbye{Goodbye: &streampb.Goodbye{Reason: string(m.Reason)}}}
+	case History:
+		return &streampb.Frame{Body: &streampb.Frame_History{History: &streampb.History{
+			Id: m.ID, Token: m.Token, Revision: m.Revision,
+		}}}
+	case SpokeInfo:
+		info := &streampb.SpokeInfo{Applications: m.Applications, Apis: m.APIs, Resources: m.Resources}
+		if !m.CacheSynced.IsZero() {
+			info.CacheSyncedUnix = m.CacheSynced.Unix()
+		}
+		return &streampb.Frame{Body: &streampb.Frame_SpokeInfo{SpokeInfo: info}}
 	}
 	panic(fmt.Sprintf("stream: message of type %T", m)) // the interface is sealed
 }
@@ -66,13 +79,21 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		return Heartbeat{Digests: digests}, nil
+		absences, err := parseAbsences(body.Heartbeat.GetAbsences())
+		if err != nil {
+			return nil, err
+		}
+		return Heartbeat{Digests: digests, Absences: absences}, nil
 	case *streampb.Frame_Buckets:
 		return parseBuckets(body.Buckets)
 	case *streampb.Frame_Inventory:
 		return parseInventory(body.Inventory)
 	case *streampb.Frame_Batch:
-		batch := Batch{Events: make([]Event, 0, len(body.Batch.GetEvents()))}
+		absences, err := parseAbsences(body.Batch.GetAbsences())
+		if err != nil {
+			return nil, err
+		}
+		batch := Batch{Events: make([]Event, 0, len(body.Batch.GetEvents())), Absences: absences}
 		for _, ce := range body.Batch.GetEvents() {
 			e, err := parseCloudEvent(ce)
 			if err != nil {
@@ -97,6 +118,10 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 			return Goodbye{Reason: reason}, nil
 		}
 		return Goodbye{Reason: GoodbyeDrain}, nil
+	case *streampb.Frame_History:
+		return parseHistoryMessage(body.History)
+	case *streampb.Frame_SpokeInfo:
+		return parseSpokeInfo(body.SpokeInfo)
 	case *streampb.Frame_Hello, *streampb.Frame_Welcome:
 		return nil, fmt.Errorf("handshake frame on an open connection: %w", ErrProtocol)
 	}
@@ -112,7 +137,7 @@ func digestsOf(ds []Digest) []*streampb.Digest {
 }
 
 func parseDigests(pbs []*streampb.Digest) ([]Digest, error) {
-	if len(pbs) > 64 {
+	if len(pbs) > maxListed {
 		return nil, fmt.Errorf("%d digests: %w", len(pbs), ErrProtocol)
 	}
 	digests := make([]Digest, 0, len(pbs))
@@ -127,6 +152,63 @@ func parseDigests(pbs []*streampb.Digest) ([]Digest, error) {
 		digests = append(digests, Digest{Collection: c, Root: Sum(pb.GetRoot()), Entries: pb.GetEntries()})
 	}
 	return digests, nil
+}
+
+func absencesOf(as []Absence) []*streampb.Absence {
+	out := make([]*streampb.Absence, len(as))
+	for i, a := range as {
+		out[i] = &streampb.Absence{Collection: collectionOf(a.Collection), Entries: a.Entries}
+	}
+	return out
+}
+
+func parseAbsences(pbs []*streampb.Absence) ([]Absence, error) {
+	if len(pbs) > maxListed {
+		return nil, fmt.Errorf("%d absences: %w", len(pbs), ErrProtocol)
+	}
+	var absences []Absence
+	for _, pb := range pbs {
+		c, err := parseCollection(pb.GetCollection())
+		if err != nil {
+			continue // a collection of a newer peer
+		}
+		absences = append(absences, Absence{Collection: c, Entries: pb.GetEntries()})
+	}
+	return absences, nil
+}
+
+// historyOf writes no history as none.
+func historyOf(h History) *streampb.History {
+	if h == (History{}) {
+		return nil
+	}
+	return &streampb.History{Id: h.ID, Token: h.Token, Revision: h.Revision}
+}
+
+func parseHistory(pb *streampb.History) (History, error) {
+	if len(pb.GetId()) > maxIDBytes || len(pb.GetToken()) > maxIDBytes {
+		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ErrProtocol)
+	}
+	return History{ID: pb.GetId(), Token: pb.GetToken(), Revision: pb.GetRevision()}, nil
+}
+
+func parseHistoryMessage(pb *streampb.History) (Message, error) {
+	h, err := parseHistory(pb)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
+	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 {
+		return nil, fmt.Errorf("spoke info with a negative number: %w", ErrProtocol)
+	}
+	info := SpokeInfo{Applications: pb.GetApplications(), APIs: pb.GetApis(), Resources: pb.GetResources()}
+	if s := pb.GetCacheSyncedUnix(); s != 0 {
+		info.CacheSynced = time.Unix(s, 0)
+	}
+	return info, nil
 }
 
 func parseBuckets(pb *streampb.Buckets) (Message, error) {
@@ -239,6 +321,8 @@ func collectionOf(c Collection) streampb.Collection {
 		return streampb.Collection_COLLECTION_STATUS
 	case Commands:
 		return streampb.Collection_COLLECTION_COMMAND
+	case Children:
+		return streampb.Collection_COLLECTION_CHILD
 	}
 	return streampb.Collection_COLLECTION_UNSPECIFIED
 }
@@ -253,6 +337,8 @@ func parseCollection(pb streampb.Collection) (Collection, error) {
 		return Statuses, nil
 	case streampb.Collection_COLLECTION_COMMAND:
 		return Commands, nil
+	case streampb.Collection_COLLECTION_CHILD:
+		return Children, nil
 	}
 	return 0, fmt.Errorf("collection %d: %w", pb, ErrProtocol)
 }

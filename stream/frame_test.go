@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	cepb "github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"github.com/google/go-cmp/cmp"
@@ -101,6 +102,14 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			{Key: key(stream.Statuses, "c"), Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable}},
 			{Key: key(stream.Statuses, "d"), Refusal: &stream.Refusal{Kind: stream.RefusalUnknown}},
 		}},
+		"absences": stream.Heartbeat{Absences: []stream.Absence{{Collection: stream.Applications, Entries: 1 << 40}, {Collection: stream.Children}}},
+		"a batch with absences": stream.Batch{
+			Events: []stream.Event{deletion(key(stream.Applications, "gone"))}, Absences: []stream.Absence{{Collection: stream.Applications, Entries: 12}},
+		},
+		"history":    stream.History{ID: "h", Token: strings.Repeat("t", 64), Revision: 1 << 63},
+		"no history": stream.History{},
+		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0)},
+		"no cache":   stream.SpokeInfo{},
 		"drain":      stream.Goodbye{Reason: stream.GoodbyeDrain},
 		"superseded": stream.Goodbye{Reason: stream.GoodbyeSuperseded},
 		"revoked":    stream.Goodbye{Reason: stream.GoodbyeRevoked},
@@ -218,7 +227,16 @@ func TestParseFrameRefuses(t *testing.T) {
 		"too many digests in a heartbeat": func() *streampb.Frame {
 			return stream.FrameOf(stream.Heartbeat{Digests: make([]stream.Digest, 65)})
 		},
-		"buckets of no collection": func() *streampb.Frame { return stream.FrameOf(stream.Buckets{}) },
+		"too many absences": func() *streampb.Frame {
+			return stream.FrameOf(stream.Heartbeat{Absences: make([]stream.Absence, 65)})
+		},
+		"too many absences in a batch": func() *streampb.Frame {
+			return stream.FrameOf(stream.Batch{Absences: make([]stream.Absence, 65)})
+		},
+		"a history with a long token": func() *streampb.Frame { return stream.FrameOf(stream.History{Token: strings.Repeat("t", 65)}) },
+		"a history with a long id":    func() *streampb.Frame { return stream.FrameOf(stream.History{ID: strings.Repeat("i", 65)}) },
+		"spoke info below zero":       func() *streampb.Frame { return stream.FrameOf(stream.SpokeInfo{Resources: -1}) },
+		"buckets of no collection":    func() *streampb.Frame { return stream.FrameOf(stream.Buckets{}) },
 		"buckets too few": func() *streampb.Frame {
 			f := stream.FrameOf(stream.Buckets{Collection: stream.Applications})
 			f.GetBuckets().Sums = f.GetBuckets().Sums[16:]

@@ -24,6 +24,10 @@ type Hello struct {
 	Mode         Mode
 	ClusterUID   string // UID of the spoke's namespace kube-system
 	Kubernetes   string // version of the spoke's API server
+	// HubUID is the hub whose history the spoke saw last, and History the newest of
+	// it that the spoke keeps; zero when it saw none.
+	HubUID  string
+	History History
 }
 
 // Welcome is how a principal answers.
@@ -34,6 +38,8 @@ type Welcome struct {
 	Agent        identity.AgentName // who the principal takes the peer for
 	HubUID       string
 	Connection   string // id of the connection, for both logs
+	// Children says that the hub shows the spoke's own Applications.
+	Children bool
 }
 
 // The longest texts we take from a handshake.
@@ -48,6 +54,7 @@ func HelloFrame(h Hello) *streampb.Frame {
 		Protocol: h.Protocol, Version: h.Version, Capabilities: h.Capabilities,
 		Agent: h.Agent.String(), Mode: h.Mode.String(),
 		KubernetesClusterUid: h.ClusterUID, KubernetesVersion: h.Kubernetes,
+		HubUid: h.HubUID, History: historyOf(h.History),
 	}}}
 }
 
@@ -57,7 +64,7 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 	if pb == nil {
 		return Hello{}, fmt.Errorf("first frame is not hello: %w", ErrProtocol)
 	}
-	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion()); err != nil {
+	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion(), pb.GetHubUid()); err != nil {
 		return Hello{}, err
 	}
 	name, err := identity.ParseAgentName(pb.GetAgent())
@@ -68,9 +75,14 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 	if err != nil {
 		return Hello{}, fmt.Errorf("hello: %w: %w", ErrProtocol, err)
 	}
+	history, err := parseHistory(pb.GetHistory())
+	if err != nil {
+		return Hello{}, fmt.Errorf("hello: %w", err)
+	}
 	return Hello{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: pb.GetCapabilities(),
 		Agent: name, Mode: mode, ClusterUID: pb.GetKubernetesClusterUid(), Kubernetes: pb.GetKubernetesVersion(),
+		HubUID: pb.GetHubUid(), History: history,
 	}, nil
 }
 
@@ -78,7 +90,7 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 func WelcomeFrame(w Welcome) *streampb.Frame {
 	return &streampb.Frame{Body: &streampb.Frame_Welcome{Welcome: &streampb.Welcome{
 		Protocol: w.Protocol, Version: w.Version, Capabilities: w.Capabilities,
-		Agent: w.Agent.String(), HubUid: w.HubUID, Connection: w.Connection,
+		Agent: w.Agent.String(), HubUid: w.HubUID, Connection: w.Connection, ChildApplications: w.Children,
 	}}}
 }
 
@@ -100,7 +112,7 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	}
 	return Welcome{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: pb.GetCapabilities(),
-		Agent: name, HubUID: pb.GetHubUid(), Connection: pb.GetConnection(),
+		Agent: name, HubUID: pb.GetHubUid(), Connection: pb.GetConnection(), Children: pb.GetChildApplications(),
 	}, nil
 }
 

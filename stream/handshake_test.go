@@ -23,7 +23,7 @@ func hello(t testing.TB) stream.Hello {
 	}
 	return stream.Hello{
 		Protocol: stream.Protocol, Version: "v1.2.3", Capabilities: []string{"zstd"}, Agent: name, Mode: stream.Autonomous,
-		ClusterUID: "uid", Kubernetes: "v1.36.1",
+		ClusterUID: "uid", Kubernetes: "v1.36.1", HubUID: "hub", History: stream.History{ID: "h", Token: "t", Revision: 7},
 	}
 }
 
@@ -31,7 +31,7 @@ func welcome(t testing.TB) stream.Welcome {
 	t.Helper()
 	return stream.Welcome{
 		Protocol: stream.Protocol, Version: strings.Repeat("v", 128), Capabilities: make([]string, 64), Agent: hello(t).Agent,
-		HubUID: "hub", Connection: "c1",
+		HubUID: "hub", Connection: "c1", Children: true,
 	}
 }
 
@@ -56,6 +56,9 @@ func TestParseHelloRefuses(t *testing.T) {
 		"a bad mode":            func(h *streampb.Hello) { h.Mode = "both" },
 		"a long version":        func(h *streampb.Hello) { h.Version = long },
 		"a long cluster uid":    func(h *streampb.Hello) { h.KubernetesClusterUid = long },
+		"a long hub uid":        func(h *streampb.Hello) { h.HubUid = long },
+		"a long token":          func(h *streampb.Hello) { h.History.Token = long },
+		"a long history":        func(h *streampb.Hello) { h.History.Id = long },
 		"a long kubernetes":     func(h *streampb.Hello) { h.KubernetesVersion = long },
 		"many capabilities":     func(h *streampb.Hello) { h.Capabilities = make([]string, 65) },
 		"a very able old agent": func(h *streampb.Hello) { h.Capabilities = []string{"a", long} },

@@ -1,5 +1,7 @@
 package stream
 
+import "time"
+
 // Message is what one side says to the other on an open connection, after the
 // handshake. The types of this file implement it.
 type Message interface{ message() }
@@ -56,7 +58,17 @@ type Entry struct {
 }
 
 // Batch carries events, in no promised order, at most one for an entry.
-type Batch struct{ Events []Event }
+type Batch struct {
+	Events   []Event
+	Absences []Absence
+}
+
+// Absence says how many entries of a collection a source does not have while the
+// sink is known to hold them, those on their way included.
+type Absence struct {
+	Collection Collection
+	Entries    uint64
+}
 
 // Applied says what became of entries.
 type Applied struct{ Results []Result }
@@ -76,8 +88,35 @@ type Refusal struct {
 	Message string // for a person; names no address, path or secret
 }
 
-// Heartbeat shows that the peer lives, and what it holds.
-type Heartbeat struct{ Digests []Digest }
+// Heartbeat shows that the peer lives, and what it holds. Absences has each
+// collection whose source is at the sender and knows what the sink holds.
+type Heartbeat struct {
+	Digests  []Digest
+	Absences []Absence
+}
+
+// History says where the hub's state stands. Sent by a principal before anything
+// else and whenever it changes; by an agent, with Token alone, as the answer that
+// it keeps that token.
+type History struct {
+	// ID names the history; revisions are comparable within one only. Empty before
+	// there is one.
+	ID string
+	// Token is the newest; empty before there is one.
+	Token string
+	// Revision is a resourceVersion that the hub has reached; zero when not known.
+	Revision uint64
+}
+
+// SpokeInfo is what an agent knows of its Argo CD's cluster cache.
+type SpokeInfo struct {
+	// Applications is the number of Applications that the spoke's Argo CD runs.
+	Applications int64
+	// APIs and Resources are what its cluster cache watches and holds.
+	APIs, Resources int64
+	// CacheSynced is when the cache was last synced; zero when not known.
+	CacheSynced time.Time
+}
 
 // Goodbye announces the planned end of a connection.
 type Goodbye struct{ Reason GoodbyeReason }
@@ -101,3 +140,5 @@ func (Batch) message()     {}
 func (Applied) message()   {}
 func (Heartbeat) message() {}
 func (Goodbye) message()   {}
+func (History) message()   {}
+func (SpokeInfo) message() {}

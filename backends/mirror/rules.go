@@ -71,7 +71,7 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 // Local returns the object that an entry is about; false when the peer may not
 // name it.
 func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
-	if key.Namespace != "" {
+	if key.Namespace != "" || key.Collection == stream.Children {
 		return stream.ResourceKey{}, false
 	}
 	if key.Collection != stream.AppProjects {

@@ -3,6 +3,7 @@ package link_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func runHistory(seed uint64, steps int) *history {
 }
 
 func (h *history) key() stream.EntryKey {
-	collections := stream.Collections()
+	collections := slices.DeleteFunc(stream.Collections(), func(c stream.Collection) bool { return c.Source(h.cfg.Mode) == 0 })
 	return stream.EntryKey{
 		Collection: collections[h.chance.IntN(len(collections))],
 		Namespace:  []string{"", "team"}[h.chance.IntN(2)],

@@ -219,7 +219,7 @@ func (w *world) content(label string, size int, leaving bool) link.Content {
 
 // How collections are written in scripts.
 var collectionNames = map[stream.Collection]string{
-	stream.Applications: "app", stream.AppProjects: "project", stream.Statuses: "status", stream.Commands: "command",
+	stream.Applications: "app", stream.AppProjects: "project", stream.Statuses: "status", stream.Commands: "command", stream.Children: "child",
 }
 
 func keyText(k stream.EntryKey) string {

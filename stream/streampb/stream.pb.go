@@ -39,6 +39,7 @@ const (
 	Collection_COLLECTION_APP_PROJECT Collection = 2 // what an AppProject should be
 	Collection_COLLECTION_STATUS      Collection = 3 // an Application's status, from the spoke
 	Collection_COLLECTION_COMMAND     Collection = 4 // operations and refresh requests, from the hub
+	Collection_COLLECTION_CHILD       Collection = 5 // Applications of a managed spoke that are not the hub's
 )
 
 // Enum value maps for Collection.
@@ -49,6 +50,7 @@ var (
 		2: "COLLECTION_APP_PROJECT",
 		3: "COLLECTION_STATUS",
 		4: "COLLECTION_COMMAND",
+		5: "COLLECTION_CHILD",
 	}
 	Collection_value = map[string]int32{
 		"COLLECTION_UNSPECIFIED": 0,
@@ -56,6 +58,7 @@ var (
 		"COLLECTION_APP_PROJECT": 2,
 		"COLLECTION_STATUS":      3,
 		"COLLECTION_COMMAND":     4,
+		"COLLECTION_CHILD":       5,
 	}
 )
 
@@ -99,6 +102,8 @@ type Frame struct {
 	//	*Frame_Applied
 	//	*Frame_Heartbeat
 	//	*Frame_Goodbye
+	//	*Frame_History
+	//	*Frame_SpokeInfo
 	Body          isFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -222,6 +227,24 @@ func (x *Frame) GetGoodbye() *Goodbye {
 	return nil
 }
 
+func (x *Frame) GetHistory() *History {
+	if x != nil {
+		if x, ok := x.Body.(*Frame_History); ok {
+			return x.History
+		}
+	}
+	return nil
+}
+
+func (x *Frame) GetSpokeInfo() *SpokeInfo {
+	if x != nil {
+		if x, ok := x.Body.(*Frame_SpokeInfo); ok {
+			return x.SpokeInfo
+		}
+	}
+	return nil
+}
+
 type isFrame_Body interface {
 	isFrame_Body()
 }
@@ -262,6 +285,14 @@ type Frame_Goodbye struct {
 	Goodbye *Goodbye `protobuf:"bytes,10,opt,name=goodbye,proto3,oneof"`
 }
 
+type Frame_History struct {
+	History *History `protobuf:"bytes,11,opt,name=history,proto3,oneof"`
+}
+
+type Frame_SpokeInfo struct {
+	SpokeInfo *SpokeInfo `protobuf:"bytes,12,opt,name=spoke_info,json=spokeInfo,proto3,oneof"`
+}
+
 func (*Frame_Hello) isFrame_Body() {}
 
 func (*Frame_Welcome) isFrame_Body() {}
@@ -280,6 +311,10 @@ func (*Frame_Heartbeat) isFrame_Body() {}
 
 func (*Frame_Goodbye) isFrame_Body() {}
 
+func (*Frame_History) isFrame_Body() {}
+
+func (*Frame_SpokeInfo) isFrame_Body() {}
+
 type Hello struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Protocol             uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`                                                      // major version of this wire, now 1
@@ -289,6 +324,8 @@ type Hello struct {
 	Mode                 string                 `protobuf:"bytes,5,opt,name=mode,proto3" json:"mode,omitempty"`                                                               // "managed" or "autonomous"
 	KubernetesClusterUid string                 `protobuf:"bytes,6,opt,name=kubernetes_cluster_uid,json=kubernetesClusterUid,proto3" json:"kubernetes_cluster_uid,omitempty"` // UID of the spoke's namespace kube-system
 	KubernetesVersion    string                 `protobuf:"bytes,7,opt,name=kubernetes_version,json=kubernetesVersion,proto3" json:"kubernetes_version,omitempty"`            // of the spoke's API server
+	HubUid               string                 `protobuf:"bytes,8,opt,name=hub_uid,json=hubUid,proto3" json:"hub_uid,omitempty"`                                             // the hub whose history the spoke saw last
+	History              *History               `protobuf:"bytes,9,opt,name=history,proto3" json:"history,omitempty"`                                                         // the newest of it that the spoke keeps
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -372,16 +409,31 @@ func (x *Hello) GetKubernetesVersion() string {
 	return ""
 }
 
+func (x *Hello) GetHubUid() string {
+	if x != nil {
+		return x.HubUid
+	}
+	return ""
+}
+
+func (x *Hello) GetHistory() *History {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
 type Welcome struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Protocol      uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"` // release of the principal
-	Capabilities  []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	Agent         string                 `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`                 // who the principal takes the peer for
-	HubUid        string                 `protobuf:"bytes,5,opt,name=hub_uid,json=hubUid,proto3" json:"hub_uid,omitempty"` // identity of the hub
-	Connection    string                 `protobuf:"bytes,6,opt,name=connection,proto3" json:"connection,omitempty"`       // id of this connection in both logs
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Protocol          uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Version           string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"` // release of the principal
+	Capabilities      []string               `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Agent             string                 `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`                                                   // who the principal takes the peer for
+	HubUid            string                 `protobuf:"bytes,5,opt,name=hub_uid,json=hubUid,proto3" json:"hub_uid,omitempty"`                                   // identity of the hub
+	Connection        string                 `protobuf:"bytes,6,opt,name=connection,proto3" json:"connection,omitempty"`                                         // id of this connection in both logs
+	ChildApplications bool                   `protobuf:"varint,7,opt,name=child_applications,json=childApplications,proto3" json:"child_applications,omitempty"` // the hub shows COLLECTION_CHILD
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
@@ -456,6 +508,145 @@ func (x *Welcome) GetConnection() string {
 	return ""
 }
 
+func (x *Welcome) GetChildApplications() bool {
+	if x != nil {
+		return x.ChildApplications
+	}
+	return false
+}
+
+// Where the hub's state stands. A principal sends it before anything else on a
+// connection and whenever it changes; an agent answers with the newest token that
+// it keeps.
+type History struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`              // revisions are comparable within one id only
+	Token         string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`        // random, a new one from time to time
+	Revision      uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // a resourceVersion that the hub has reached
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *History) Reset() {
+	*x = History{}
+	mi := &file_stream_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *History) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*History) ProtoMessage() {}
+
+func (x *History) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use History.ProtoReflect.Descriptor instead.
+func (*History) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *History) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *History) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *History) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// What an agent knows of its Argo CD's cluster cache. Sent when it changes.
+type SpokeInfo struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Applications    int64                  `protobuf:"varint,1,opt,name=applications,proto3" json:"applications,omitempty"`
+	Apis            int64                  `protobuf:"varint,2,opt,name=apis,proto3" json:"apis,omitempty"`
+	Resources       int64                  `protobuf:"varint,3,opt,name=resources,proto3" json:"resources,omitempty"`
+	CacheSyncedUnix int64                  `protobuf:"varint,4,opt,name=cache_synced_unix,json=cacheSyncedUnix,proto3" json:"cache_synced_unix,omitempty"` // seconds; 0: not known
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SpokeInfo) Reset() {
+	*x = SpokeInfo{}
+	mi := &file_stream_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpokeInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpokeInfo) ProtoMessage() {}
+
+func (x *SpokeInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpokeInfo.ProtoReflect.Descriptor instead.
+func (*SpokeInfo) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SpokeInfo) GetApplications() int64 {
+	if x != nil {
+		return x.Applications
+	}
+	return 0
+}
+
+func (x *SpokeInfo) GetApis() int64 {
+	if x != nil {
+		return x.Apis
+	}
+	return 0
+}
+
+func (x *SpokeInfo) GetResources() int64 {
+	if x != nil {
+		return x.Resources
+	}
+	return 0
+}
+
+func (x *SpokeInfo) GetCacheSyncedUnix() int64 {
+	if x != nil {
+		return x.CacheSyncedUnix
+	}
+	return 0
+}
+
 // What one sink holds of one collection: a commutative sum over its entries.
 type Digest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -468,7 +659,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +671,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +684,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{3}
+	return file_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Digest) GetCollection() Collection {
@@ -527,7 +718,7 @@ type Digests struct {
 
 func (x *Digests) Reset() {
 	*x = Digests{}
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +730,7 @@ func (x *Digests) String() string {
 func (*Digests) ProtoMessage() {}
 
 func (x *Digests) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +743,7 @@ func (x *Digests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digests.ProtoReflect.Descriptor instead.
 func (*Digests) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{4}
+	return file_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Digests) GetDigests() []*Digest {
@@ -573,7 +764,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +776,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +789,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{5}
+	return file_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Buckets) GetCollection() Collection {
@@ -628,7 +819,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +831,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +844,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{6}
+	return file_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Inventory) GetCollection() Collection {
@@ -695,7 +886,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +898,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +911,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{7}
+	return file_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Entry) GetNamespace() string {
@@ -754,7 +945,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +957,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +970,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{8}
+	return file_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Version) GetSourceUid() string {
@@ -799,13 +990,14 @@ func (x *Version) GetHash() []byte {
 type Batch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*pb.CloudEvent       `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	Absences      []*Absence             `protobuf:"bytes,2,rep,name=absences,proto3" json:"absences,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1009,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1022,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{9}
+	return file_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Batch) GetEvents() []*pb.CloudEvent {
@@ -838,6 +1030,67 @@ func (x *Batch) GetEvents() []*pb.CloudEvent {
 		return x.Events
 	}
 	return nil
+}
+
+func (x *Batch) GetAbsences() []*Absence {
+	if x != nil {
+		return x.Absences
+	}
+	return nil
+}
+
+// How many entries of a collection the sink is known to hold and the source does
+// not have, those on their way included.
+type Absence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Collection    Collection             `protobuf:"varint,1,opt,name=collection,proto3,enum=argomesh.stream.v1.Collection" json:"collection,omitempty"`
+	Entries       uint64                 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Absence) Reset() {
+	*x = Absence{}
+	mi := &file_stream_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Absence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Absence) ProtoMessage() {}
+
+func (x *Absence) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Absence.ProtoReflect.Descriptor instead.
+func (*Absence) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Absence) GetCollection() Collection {
+	if x != nil {
+		return x.Collection
+	}
+	return Collection_COLLECTION_UNSPECIFIED
+}
+
+func (x *Absence) GetEntries() uint64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
 }
 
 // What became of entries: answers to events of a Batch, and unasked reports of
@@ -851,7 +1104,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +1116,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +1129,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{10}
+	return file_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Applied) GetResults() []*Result {
@@ -900,7 +1153,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_stream_proto_msgTypes[11]
+	mi := &file_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1165,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[11]
+	mi := &file_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1178,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{11}
+	return file_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Result) GetCollection() Collection {
@@ -980,7 +1233,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_stream_proto_msgTypes[12]
+	mi := &file_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1245,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[12]
+	mi := &file_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1258,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{12}
+	return file_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Refusal) GetKind() string {
@@ -1025,13 +1278,14 @@ func (x *Refusal) GetMessage() string {
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digests       []*Digest              `protobuf:"bytes,1,rep,name=digests,proto3" json:"digests,omitempty"`
+	Absences      []*Absence             `protobuf:"bytes,2,rep,name=absences,proto3" json:"absences,omitempty"` // of each source that knows what its sink holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_stream_proto_msgTypes[13]
+	mi := &file_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1297,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[13]
+	mi := &file_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,12 +1310,19 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{13}
+	return file_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Heartbeat) GetDigests() []*Digest {
 	if x != nil {
 		return x.Digests
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetAbsences() []*Absence {
+	if x != nil {
+		return x.Absences
 	}
 	return nil
 }
@@ -1075,7 +1336,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_stream_proto_msgTypes[14]
+	mi := &file_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1348,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[14]
+	mi := &file_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1361,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{14}
+	return file_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -1114,7 +1375,7 @@ var File_stream_proto protoreflect.FileDescriptor
 
 const file_stream_proto_rawDesc = "" +
 	"\n" +
-	"\fstream.proto\x12\x12argomesh.stream.v1\x1a\x10cloudevent.proto\"\x96\x04\n" +
+	"\fstream.proto\x12\x12argomesh.stream.v1\x1a\x10cloudevent.proto\"\x8f\x05\n" +
 	"\x05Frame\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.argomesh.stream.v1.HelloH\x00R\x05hello\x127\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1b.argomesh.stream.v1.WelcomeH\x00R\awelcome\x127\n" +
@@ -1125,8 +1386,11 @@ const file_stream_proto_rawDesc = "" +
 	"\aapplied\x18\a \x01(\v2\x1b.argomesh.stream.v1.AppliedH\x00R\aapplied\x12=\n" +
 	"\theartbeat\x18\t \x01(\v2\x1d.argomesh.stream.v1.HeartbeatH\x00R\theartbeat\x127\n" +
 	"\agoodbye\x18\n" +
-	" \x01(\v2\x1b.argomesh.stream.v1.GoodbyeH\x00R\agoodbyeB\x06\n" +
-	"\x04bodyJ\x04\b\b\x10\t\"\xf0\x01\n" +
+	" \x01(\v2\x1b.argomesh.stream.v1.GoodbyeH\x00R\agoodbye\x127\n" +
+	"\ahistory\x18\v \x01(\v2\x1b.argomesh.stream.v1.HistoryH\x00R\ahistory\x12>\n" +
+	"\n" +
+	"spoke_info\x18\f \x01(\v2\x1d.argomesh.stream.v1.SpokeInfoH\x00R\tspokeInfoB\x06\n" +
+	"\x04bodyJ\x04\b\b\x10\t\"\xc0\x02\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
@@ -1134,7 +1398,9 @@ const file_stream_proto_rawDesc = "" +
 	"\x05agent\x18\x04 \x01(\tR\x05agent\x12\x12\n" +
 	"\x04mode\x18\x05 \x01(\tR\x04mode\x124\n" +
 	"\x16kubernetes_cluster_uid\x18\x06 \x01(\tR\x14kubernetesClusterUid\x12-\n" +
-	"\x12kubernetes_version\x18\a \x01(\tR\x11kubernetesVersion\"\xb2\x01\n" +
+	"\x12kubernetes_version\x18\a \x01(\tR\x11kubernetesVersion\x12\x17\n" +
+	"\ahub_uid\x18\b \x01(\tR\x06hubUid\x125\n" +
+	"\ahistory\x18\t \x01(\v2\x1b.argomesh.stream.v1.HistoryR\ahistory\"\xe1\x01\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
@@ -1143,7 +1409,17 @@ const file_stream_proto_rawDesc = "" +
 	"\ahub_uid\x18\x05 \x01(\tR\x06hubUid\x12\x1e\n" +
 	"\n" +
 	"connection\x18\x06 \x01(\tR\n" +
-	"connection\"v\n" +
+	"connection\x12-\n" +
+	"\x12child_applications\x18\a \x01(\bR\x11childApplications\"K\n" +
+	"\aHistory\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8d\x01\n" +
+	"\tSpokeInfo\x12\"\n" +
+	"\fapplications\x18\x01 \x01(\x03R\fapplications\x12\x12\n" +
+	"\x04apis\x18\x02 \x01(\x03R\x04apis\x12\x1c\n" +
+	"\tresources\x18\x03 \x01(\x03R\tresources\x12*\n" +
+	"\x11cache_synced_unix\x18\x04 \x01(\x03R\x0fcacheSyncedUnix\"v\n" +
 	"\x06Digest\x12>\n" +
 	"\n" +
 	"collection\x18\x01 \x01(\x0e2\x1e.argomesh.stream.v1.CollectionR\n" +
@@ -1171,9 +1447,15 @@ const file_stream_proto_rawDesc = "" +
 	"\aVersion\x12\x1d\n" +
 	"\n" +
 	"source_uid\x18\x01 \x01(\tR\tsourceUid\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\fR\x04hash\">\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\"w\n" +
 	"\x05Batch\x125\n" +
-	"\x06events\x18\x01 \x03(\v2\x1d.io.cloudevents.v1.CloudEventR\x06events\"?\n" +
+	"\x06events\x18\x01 \x03(\v2\x1d.io.cloudevents.v1.CloudEventR\x06events\x127\n" +
+	"\babsences\x18\x02 \x03(\v2\x1b.argomesh.stream.v1.AbsenceR\babsences\"c\n" +
+	"\aAbsence\x12>\n" +
+	"\n" +
+	"collection\x18\x01 \x01(\x0e2\x1e.argomesh.stream.v1.CollectionR\n" +
+	"collection\x12\x18\n" +
+	"\aentries\x18\x02 \x01(\x04R\aentries\"?\n" +
 	"\aApplied\x124\n" +
 	"\aresults\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.ResultR\aresults\"\xf8\x01\n" +
 	"\x06Result\x12>\n" +
@@ -1187,18 +1469,20 @@ const file_stream_proto_rawDesc = "" +
 	"\arefusal\x18\x06 \x01(\v2\x1b.argomesh.stream.v1.RefusalR\arefusal\"7\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"A\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"z\n" +
 	"\tHeartbeat\x124\n" +
-	"\adigests\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.DigestR\adigests\"!\n" +
+	"\adigests\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.DigestR\adigests\x127\n" +
+	"\babsences\x18\x02 \x03(\v2\x1b.argomesh.stream.v1.AbsenceR\babsences\"!\n" +
 	"\aGoodbye\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason*\x8f\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason*\xa5\x01\n" +
 	"\n" +
 	"Collection\x12\x1a\n" +
 	"\x16COLLECTION_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16COLLECTION_APPLICATION\x10\x01\x12\x1a\n" +
 	"\x16COLLECTION_APP_PROJECT\x10\x02\x12\x15\n" +
 	"\x11COLLECTION_STATUS\x10\x03\x12\x16\n" +
-	"\x12COLLECTION_COMMAND\x10\x042M\n" +
+	"\x12COLLECTION_COMMAND\x10\x04\x12\x14\n" +
+	"\x10COLLECTION_CHILD\x10\x052M\n" +
 	"\x06Stream\x12C\n" +
 	"\aConnect\x12\x19.argomesh.stream.v1.Frame\x1a\x19.argomesh.stream.v1.Frame(\x010\x01B.Z,github.com/argomesh/argomesh/stream/streampbb\x06proto3"
 
@@ -1215,55 +1499,64 @@ func file_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_stream_proto_goTypes = []any{
 	(Collection)(0),       // 0: argomesh.stream.v1.Collection
 	(*Frame)(nil),         // 1: argomesh.stream.v1.Frame
 	(*Hello)(nil),         // 2: argomesh.stream.v1.Hello
 	(*Welcome)(nil),       // 3: argomesh.stream.v1.Welcome
-	(*Digest)(nil),        // 4: argomesh.stream.v1.Digest
-	(*Digests)(nil),       // 5: argomesh.stream.v1.Digests
-	(*Buckets)(nil),       // 6: argomesh.stream.v1.Buckets
-	(*Inventory)(nil),     // 7: argomesh.stream.v1.Inventory
-	(*Entry)(nil),         // 8: argomesh.stream.v1.Entry
-	(*Version)(nil),       // 9: argomesh.stream.v1.Version
-	(*Batch)(nil),         // 10: argomesh.stream.v1.Batch
-	(*Applied)(nil),       // 11: argomesh.stream.v1.Applied
-	(*Result)(nil),        // 12: argomesh.stream.v1.Result
-	(*Refusal)(nil),       // 13: argomesh.stream.v1.Refusal
-	(*Heartbeat)(nil),     // 14: argomesh.stream.v1.Heartbeat
-	(*Goodbye)(nil),       // 15: argomesh.stream.v1.Goodbye
-	(*pb.CloudEvent)(nil), // 16: io.cloudevents.v1.CloudEvent
+	(*History)(nil),       // 4: argomesh.stream.v1.History
+	(*SpokeInfo)(nil),     // 5: argomesh.stream.v1.SpokeInfo
+	(*Digest)(nil),        // 6: argomesh.stream.v1.Digest
+	(*Digests)(nil),       // 7: argomesh.stream.v1.Digests
+	(*Buckets)(nil),       // 8: argomesh.stream.v1.Buckets
+	(*Inventory)(nil),     // 9: argomesh.stream.v1.Inventory
+	(*Entry)(nil),         // 10: argomesh.stream.v1.Entry
+	(*Version)(nil),       // 11: argomesh.stream.v1.Version
+	(*Batch)(nil),         // 12: argomesh.stream.v1.Batch
+	(*Absence)(nil),       // 13: argomesh.stream.v1.Absence
+	(*Applied)(nil),       // 14: argomesh.stream.v1.Applied
+	(*Result)(nil),        // 15: argomesh.stream.v1.Result
+	(*Refusal)(nil),       // 16: argomesh.stream.v1.Refusal
+	(*Heartbeat)(nil),     // 17: argomesh.stream.v1.Heartbeat
+	(*Goodbye)(nil),       // 18: argomesh.stream.v1.Goodbye
+	(*pb.CloudEvent)(nil), // 19: io.cloudevents.v1.CloudEvent
 }
 var file_stream_proto_depIdxs = []int32{
 	2,  // 0: argomesh.stream.v1.Frame.hello:type_name -> argomesh.stream.v1.Hello
 	3,  // 1: argomesh.stream.v1.Frame.welcome:type_name -> argomesh.stream.v1.Welcome
-	5,  // 2: argomesh.stream.v1.Frame.digests:type_name -> argomesh.stream.v1.Digests
-	6,  // 3: argomesh.stream.v1.Frame.buckets:type_name -> argomesh.stream.v1.Buckets
-	7,  // 4: argomesh.stream.v1.Frame.inventory:type_name -> argomesh.stream.v1.Inventory
-	10, // 5: argomesh.stream.v1.Frame.batch:type_name -> argomesh.stream.v1.Batch
-	11, // 6: argomesh.stream.v1.Frame.applied:type_name -> argomesh.stream.v1.Applied
-	14, // 7: argomesh.stream.v1.Frame.heartbeat:type_name -> argomesh.stream.v1.Heartbeat
-	15, // 8: argomesh.stream.v1.Frame.goodbye:type_name -> argomesh.stream.v1.Goodbye
-	0,  // 9: argomesh.stream.v1.Digest.collection:type_name -> argomesh.stream.v1.Collection
-	4,  // 10: argomesh.stream.v1.Digests.digests:type_name -> argomesh.stream.v1.Digest
-	0,  // 11: argomesh.stream.v1.Buckets.collection:type_name -> argomesh.stream.v1.Collection
-	0,  // 12: argomesh.stream.v1.Inventory.collection:type_name -> argomesh.stream.v1.Collection
-	8,  // 13: argomesh.stream.v1.Inventory.entries:type_name -> argomesh.stream.v1.Entry
-	9,  // 14: argomesh.stream.v1.Entry.version:type_name -> argomesh.stream.v1.Version
-	16, // 15: argomesh.stream.v1.Batch.events:type_name -> io.cloudevents.v1.CloudEvent
-	12, // 16: argomesh.stream.v1.Applied.results:type_name -> argomesh.stream.v1.Result
-	0,  // 17: argomesh.stream.v1.Result.collection:type_name -> argomesh.stream.v1.Collection
-	9,  // 18: argomesh.stream.v1.Result.held:type_name -> argomesh.stream.v1.Version
-	13, // 19: argomesh.stream.v1.Result.refusal:type_name -> argomesh.stream.v1.Refusal
-	4,  // 20: argomesh.stream.v1.Heartbeat.digests:type_name -> argomesh.stream.v1.Digest
-	1,  // 21: argomesh.stream.v1.Stream.Connect:input_type -> argomesh.stream.v1.Frame
-	1,  // 22: argomesh.stream.v1.Stream.Connect:output_type -> argomesh.stream.v1.Frame
-	22, // [22:23] is the sub-list for method output_type
-	21, // [21:22] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	7,  // 2: argomesh.stream.v1.Frame.digests:type_name -> argomesh.stream.v1.Digests
+	8,  // 3: argomesh.stream.v1.Frame.buckets:type_name -> argomesh.stream.v1.Buckets
+	9,  // 4: argomesh.stream.v1.Frame.inventory:type_name -> argomesh.stream.v1.Inventory
+	12, // 5: argomesh.stream.v1.Frame.batch:type_name -> argomesh.stream.v1.Batch
+	14, // 6: argomesh.stream.v1.Frame.applied:type_name -> argomesh.stream.v1.Applied
+	17, // 7: argomesh.stream.v1.Frame.heartbeat:type_name -> argomesh.stream.v1.Heartbeat
+	18, // 8: argomesh.stream.v1.Frame.goodbye:type_name -> argomesh.stream.v1.Goodbye
+	4,  // 9: argomesh.stream.v1.Frame.history:type_name -> argomesh.stream.v1.History
+	5,  // 10: argomesh.stream.v1.Frame.spoke_info:type_name -> argomesh.stream.v1.SpokeInfo
+	4,  // 11: argomesh.stream.v1.Hello.history:type_name -> argomesh.stream.v1.History
+	0,  // 12: argomesh.stream.v1.Digest.collection:type_name -> argomesh.stream.v1.Collection
+	6,  // 13: argomesh.stream.v1.Digests.digests:type_name -> argomesh.stream.v1.Digest
+	0,  // 14: argomesh.stream.v1.Buckets.collection:type_name -> argomesh.stream.v1.Collection
+	0,  // 15: argomesh.stream.v1.Inventory.collection:type_name -> argomesh.stream.v1.Collection
+	10, // 16: argomesh.stream.v1.Inventory.entries:type_name -> argomesh.stream.v1.Entry
+	11, // 17: argomesh.stream.v1.Entry.version:type_name -> argomesh.stream.v1.Version
+	19, // 18: argomesh.stream.v1.Batch.events:type_name -> io.cloudevents.v1.CloudEvent
+	13, // 19: argomesh.stream.v1.Batch.absences:type_name -> argomesh.stream.v1.Absence
+	0,  // 20: argomesh.stream.v1.Absence.collection:type_name -> argomesh.stream.v1.Collection
+	15, // 21: argomesh.stream.v1.Applied.results:type_name -> argomesh.stream.v1.Result
+	0,  // 22: argomesh.stream.v1.Result.collection:type_name -> argomesh.stream.v1.Collection
+	11, // 23: argomesh.stream.v1.Result.held:type_name -> argomesh.stream.v1.Version
+	16, // 24: argomesh.stream.v1.Result.refusal:type_name -> argomesh.stream.v1.Refusal
+	6,  // 25: argomesh.stream.v1.Heartbeat.digests:type_name -> argomesh.stream.v1.Digest
+	13, // 26: argomesh.stream.v1.Heartbeat.absences:type_name -> argomesh.stream.v1.Absence
+	1,  // 27: argomesh.stream.v1.Stream.Connect:input_type -> argomesh.stream.v1.Frame
+	1,  // 28: argomesh.stream.v1.Stream.Connect:output_type -> argomesh.stream.v1.Frame
+	28, // [28:29] is the sub-list for method output_type
+	27, // [27:28] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_stream_proto_init() }
@@ -1281,6 +1574,8 @@ func file_stream_proto_init() {
 		(*Frame_Applied)(nil),
 		(*Frame_Heartbeat)(nil),
 		(*Frame_Goodbye)(nil),
+		(*Frame_History)(nil),
+		(*Frame_SpokeInfo)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1288,7 +1583,7 @@ func file_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
