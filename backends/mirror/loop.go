@@ -37,13 +37,17 @@ type loop struct {
 	gone     map[stream.EntryKey]stream.Version
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
 	// waiting holds the objects whose commands wait for the spoke.
-	waiting  map[stream.ResourceKey]bool
-	refreshs map[stream.ResourceKey]string // ids of refresh requests
-	causes   map[stream.EntryKey]string    // trace parents of what is sent
-	effects  map[stream.ResourceKey]effect
-	later    map[stream.ResourceKey]delayed // upkeep that failed
-	look     time.Time                      // when ahead and later must be looked at; zero for never
-	ticked   time.Time                      // when time was last let pass
+	waiting   map[stream.ResourceKey]bool
+	begin     bool                          // a new history may begin
+	stored    string                        // the newest token that the spoke said it keeps
+	announced stream.History                // on this connection
+	spawn     []func(context.Context)       // to be run beside the loop
+	refreshs  map[stream.ResourceKey]string // ids of refresh requests
+	causes    map[stream.EntryKey]string    // trace parents of what is sent
+	effects   map[stream.ResourceKey]effect
+	later     map[stream.ResourceKey]delayed // upkeep that failed
+	look      time.Time                      // when ahead and later must be looked at; zero for never
+	ticked    time.Time                      // when time was last let pass
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -87,6 +91,7 @@ func newLoop(m *Mirror) *loop {
 		rules: m.cfg.Rules,
 		link: link.New(link.Config{
 			Side: m.cfg.Rules.Side, Mode: m.cfg.Rules.Mode, Window: m.cfg.Window, WindowBytes: m.cfg.WindowBytes,
+			Guard: m.cfg.Rules.Side == stream.Hub,
 		}),
 		jobs:     map[stream.ResourceKey]*job{},
 		ahead:    map[stream.ResourceKey]ahead{},
@@ -121,6 +126,10 @@ func (l *loop) run(ctx context.Context) {
 				out, message = l.session.out, l.queue[0]
 			}
 		}
+		for _, f := range l.spawn {
+			l.workers.Go(func() { f(ctx) })
+		}
+		l.spawn = nil
 		for len(l.ready) > 0 && l.working < l.m.cfg.Workers {
 			l.start(ctx)
 		}
@@ -130,8 +139,10 @@ func (l *loop) run(ctx context.Context) {
 			return
 		case f := <-l.m.inbox:
 			f(l)
-		case <-l.m.holding:
+		case <-l.m.told:
 			l.hold()
+			l.announce()
+			l.accept()
 		case <-l.m.changed.signal:
 			l.observeAll(l.m.changed.take())
 		case out <- message:
@@ -176,6 +187,8 @@ func (l *loop) attach(s *session) {
 		l.observeStore()
 	}
 	l.hold() // nothing leaves before what Hold was last told is known
+	l.begin, l.stored, l.announced = false, "", stream.History{}
+	l.announce() // before the digests: what follows is of that history
 	l.step(link.Connected{ID: s.peer.Connection})
 }
 
@@ -195,6 +208,7 @@ func (l *loop) detach(s *session) {
 // end forgets the session and what it brought that no worker has taken: its
 // authority ends with it, and the next digest tells what is still to be done.
 func (l *loop) end() {
+	close(l.session.over)
 	l.session, l.queue = nil, nil
 	for _, j := range l.jobs {
 		j.events = nil
@@ -204,6 +218,10 @@ func (l *loop) end() {
 
 func (l *loop) receive(s *session, msg stream.Message) {
 	if l.session != s {
+		return
+	}
+	if history, ok := msg.(stream.History); ok {
+		l.heard(history)
 		return
 	}
 	l.step(link.Received{Message: msg})
@@ -228,6 +246,11 @@ func (l *loop) step(in link.Input) {
 			l.apply(a.Event)
 		case link.Settled:
 			l.settled(a)
+		case link.Judge:
+			l.judge()
+		case link.Begin:
+			l.begin = true
+			l.m.cfg.Log.Warn().Msg("a new history of the agent begins")
 		case link.Disconnect:
 			goodbye := stream.GoodbyeReason("")
 			if a.Cause == link.CauseProtocol {
@@ -630,6 +653,9 @@ func (l *loop) stats() Stats {
 		Applications: l.link.Entries(stream.Applications),
 		AppProjects:  l.link.Entries(stream.AppProjects),
 		Agreed:       l.link.Agreed() && len(l.jobs) == 0,
+		Withheld:     l.link.Withheld(),
+		Begin:        l.begin,
+		Stored:       l.stored,
 		Parked:       l.link.Parked(),
 	}
 }

@@ -30,6 +30,14 @@ type Config struct {
 	// Subscribe tells of changes of the link's objects, in the manner of
 	// backends.Store.Subscribe. Nil means the Store's own.
 	Subscribe func(changed func(stream.ResourceKey)) (cancel func())
+	// History judges on the hub, by quorum reads, whether the history in which the
+	// spoke got what it holds still continues: broken says for people why not. It
+	// is called on each connection, and again before anything goes for being absent
+	// on its source. Nil means that it continues.
+	History func(ctx context.Context, peer Peer) (broken string, err error)
+	// Remember keeps on the spoke what the hub says of its history, for the next
+	// hello. It tries until that is done or ctx is. Nil means that it is not kept.
+	Remember func(ctx context.Context, hubUID string, h stream.History) error
 	// Workers bounds concurrent writes to the store. Zero means 8.
 	Workers int
 	// Window and WindowBytes are link.Config's; zero means its defaults.
@@ -46,9 +54,11 @@ type Mirror struct {
 	inbox   chan func(*loop)
 	changed *keySet
 	results chan outcome
-	held    atomic.Bool   // what Hold was last told
-	holding chan struct{} // has a value when held may have changed
-	done    chan struct{} // closed when Run returns
+	held    atomic.Bool                    // what Hold was last told
+	history atomic.Pointer[stream.History] // what Announce was last told; nil for nothing
+	accept  atomic.Pointer[string]         // what Accept was last told
+	told    chan struct{}                  // has a value when one of the three may have changed
+	done    chan struct{}                  // closed when Run returns
 }
 
 // New checks cfg and starts nothing.
@@ -70,7 +80,7 @@ func New(cfg Config) (*Mirror, error) {
 		inbox:   make(chan func(*loop)),
 		changed: newKeySet(),
 		results: make(chan outcome),
-		holding: make(chan struct{}, 1),
+		told:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
 	}, nil
 }
@@ -97,8 +107,26 @@ func (m *Mirror) Run(ctx context.Context) error {
 // same. It does not block; the last call counts.
 func (m *Mirror) Hold(held bool) {
 	m.held.Store(held)
+	m.tell()
+}
+
+// Announce says on the hub where its history stands, for the spoke to keep. It
+// does not block; the last call counts.
+func (m *Mirror) Announce(h stream.History) {
+	m.history.Store(&h)
+	m.tell()
+}
+
+// Accept takes at their word the absences that Stats.Withheld names with this id,
+// now or once it does. It does not block; the last call counts.
+func (m *Mirror) Accept(id string) {
+	m.accept.Store(&id)
+	m.tell()
+}
+
+func (m *Mirror) tell() {
 	select {
-	case m.holding <- struct{}{}:
+	case m.told <- struct{}{}:
 	default:
 	}
 }
@@ -109,6 +137,8 @@ type Peer struct {
 	Connection string
 	// HubUID identifies the hub; a spoke learns it here.
 	HubUID string
+	// Hello is what the agent said; a hub learns it here.
+	Hello stream.Hello
 }
 
 // ErrEnded wraps the reason for which this side ended a connection.
@@ -118,7 +148,7 @@ var ErrEnded = errors.New("connection ended")
 // newer call of Serve takes the link over, which it does without a gap. It
 // returns the error of conn, or one that wraps ErrEnded.
 func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
-	s := &session{peer: peer, out: make(chan stream.Message), ended: make(chan struct{})}
+	s := &session{peer: peer, out: make(chan stream.Message), ended: make(chan struct{}), over: make(chan struct{})}
 	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
 		return fmt.Errorf("%w: the link does not run", ErrEnded)
 	}
@@ -207,6 +237,14 @@ type Stats struct {
 	// Agreed says that the peer is known to hold all we desire, and that no write
 	// of ours is under way.
 	Agreed bool
+	// Withheld is what the hub holds back, since absence alone deletes nothing.
+	Withheld link.Withheld
+	// Begin says that a new history may begin, since the one of the connection did
+	// not continue and nothing is held back on its account.
+	Begin bool
+	// Stored is the newest token that the spoke said it keeps; empty for none on
+	// this connection.
+	Stored string
 	// Parked holds the entries that the peer refused.
 	Parked map[stream.EntryKey]stream.Refusal
 }
@@ -220,9 +258,11 @@ func (m *Mirror) Stats(ctx context.Context) (Stats, error) {
 	return <-reply, nil
 }
 
-// session is one connection as the loop sees it. ended is closed by the loop,
-// after goodbye and cause were set.
+// session is one connection as the loop sees it. The loop closes over when it no
+// longer is the session, and ended when it ends it, after goodbye and cause were
+// set.
 type session struct {
+	over    chan struct{}
 	peer    Peer
 	out     chan stream.Message
 	ended   chan struct{}

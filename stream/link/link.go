@@ -21,6 +21,9 @@ type Config struct {
 	// Heartbeat is the time between heartbeats. Zero means 10s. A peer that was
 	// silent for two and a half of them is taken for gone.
 	Heartbeat time.Duration
+	// Guard says that absences are taken at their word only after a judgement, and
+	// not many at once: see Judge. It is the hub's, whichever side is the source.
+	Guard bool
 }
 
 const (
@@ -163,6 +166,7 @@ type Link struct {
 	openBytes int
 	out       []stream.Message // due whatever the window says
 	results   []stream.Result
+	judgement judgement
 }
 
 // New returns a link that holds nothing and is not connected.
@@ -183,7 +187,7 @@ func New(cfg Config) *Link {
 			l.sources = append(l.sources, newSource(c))
 		case 0:
 		default:
-			l.sinks = append(l.sinks, &sink{collection: c, held: map[stream.EntryKey]stream.Version{}})
+			l.sinks = append(l.sinks, newSink(c))
 		}
 	}
 	return l
@@ -192,6 +196,10 @@ func New(cfg Config) *Link {
 // Step takes one input and returns what the caller must do, in order. It does
 // not block and keeps no reference to in.
 func (l *Link) Step(now time.Time, in Input) []Action {
+	return l.judge(l.step(now, in))
+}
+
+func (l *Link) step(now time.Time, in Input) []Action {
 	switch in := in.(type) {
 	case Connected:
 		l.connect(now, in.ID)
@@ -215,7 +223,14 @@ func (l *Link) Step(now time.Time, in Input) []Action {
 		if s := l.source(in.Collection); s != nil {
 			s.paused = in.Paused
 		}
+	case Judged:
+		return l.judged(now, in)
+	case Accepted:
+		return l.accept(in.ID)
 	case Tick:
+		if j := &l.judgement; !j.again.IsZero() && !now.Before(j.again) {
+			j.again, j.wanted = time.Time{}, true
+		}
 		for _, s := range l.sources {
 			s.unpark(now)
 		}
@@ -238,7 +253,7 @@ func (l *Link) Flush(now time.Time, load Load) []stream.Message {
 	out := l.out
 	l.out = nil
 	if !now.Before(l.beat) {
-		out = append(out, stream.Heartbeat{Digests: l.digests()})
+		out = append(out, stream.Heartbeat{Digests: l.digests(), Absences: l.absences()})
 		l.beat = now.Add(l.cfg.Heartbeat)
 	}
 	return append(out, l.batches(load)...)
@@ -256,6 +271,7 @@ func (l *Link) Next() time.Time {
 	if l.connected {
 		sooner(l.beat)
 		sooner(l.heard.Add(l.silence() + 1))
+		sooner(l.judgement.again)
 		for _, s := range l.sources {
 			sooner(s.parked.next())
 		}
@@ -347,6 +363,7 @@ func (l *Link) connect(now time.Time, id string) {
 	l.connected, l.id = true, id
 	l.heard = now
 	l.beat = now.Add(l.cfg.Heartbeat)
+	l.judgement.wanted = true
 	l.out = []stream.Message{stream.Digests{Digests: l.digests()}}
 }
 
@@ -355,7 +372,11 @@ func (l *Link) disconnect() {
 	l.inFlight, l.bytes = 0, 0
 	l.open, l.openBytes = map[string]int{}, 0
 	l.out, l.results = nil, nil
+	l.judgement = judgement{}
 	for _, s := range l.sources {
+		s.disconnect()
+	}
+	for _, s := range l.sinks {
 		s.disconnect()
 	}
 }
@@ -377,6 +398,7 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 			}
 		}
 	case stream.Heartbeat:
+		l.announced(m.Absences)
 		for _, d := range m.Digests {
 			if s := l.source(d.Collection); s != nil && s.ready {
 				l.out = append(l.out, s.compare(d)...)
@@ -414,13 +436,17 @@ func (l *Link) flushResults() {
 
 func (l *Link) apply(m stream.Batch) []Action {
 	actions := make([]Action, 0, len(m.Events))
+	l.announced(m.Absences)
 	for _, e := range m.Events {
 		l.open[e.ID] = len(e.Data)
 		l.openBytes += len(e.Data)
-		if l.sink(e.Key.Collection) == nil || len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
+		s := l.sink(e.Key.Collection)
+		if s == nil || len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
 			return append(actions, Disconnect{Cause: CauseProtocol})
 		}
-		actions = append(actions, Apply{Event: e})
+		if l.guardEvent(s, e) {
+			actions = append(actions, Apply{Event: e})
+		}
 	}
 	return actions
 }
@@ -465,8 +491,13 @@ func (l *Link) batches(load Load) []stream.Message {
 	var out []stream.Message
 	var batch stream.Batch
 	size := 0
+	absent := false // the batch holds a deletion
 	cut := func() {
 		if len(batch.Events) > 0 {
+			if absent {
+				batch.Absences = l.absences()
+			}
+			absent = false
 			out = append(out, batch)
 			batch, size = stream.Batch{}, 0
 		}
@@ -486,6 +517,10 @@ func (l *Link) batches(load Load) []stream.Message {
 			if e.satisfied() {
 				continue
 			}
+			if l.withholds(s, e) {
+				e.withheld = true
+				continue
+			}
 			l.events++
 			event := stream.Event{
 				ID: l.id + "." + strconv.FormatUint(l.events, 36), Key: key, Verb: stream.Delete,
@@ -498,6 +533,7 @@ func (l *Link) batches(load Load) []stream.Message {
 			if size > 0 && size+len(event.Data) > maxBatchBytes || len(batch.Events) == maxBatchEvents {
 				cut()
 			}
+			absent = absent || !present
 			s.sent(e, event)
 			l.inFlight++
 			l.bytes += len(event.Data)

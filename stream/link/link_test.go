@@ -74,7 +74,7 @@ func (h *history) label() string {
 func (h *history) act() {
 	e := h.ends()[h.chance.IntN(2)]
 	key := h.key()
-	switch h.chance.IntN(24) {
+	switch h.chance.IntN(26) {
 	case 0, 1, 2, 3:
 		h.set(key, h.content(h.label(), h.chance.IntN(80), h.chance.IntN(5) == 0))
 		h.tell(key)
@@ -116,6 +116,17 @@ func (h *history) act() {
 		clear(e.refuses)
 	case 17:
 		h.step(h.source(key.Collection), link.Paused{Collection: key.Collection, Paused: h.chance.IntN(2) == 0})
+	case 19:
+		verdicts := []link.Judged{{}, {}, {Broken: "restored"}, {Unknown: true}}
+		h.verdict = verdicts[h.chance.IntN(len(verdicts))]
+		h.later = h.chance.IntN(3) == 0
+	case 20:
+		if h.asked {
+			h.judge()
+		}
+		if h.chance.IntN(4) == 0 {
+			h.accept()
+		}
 	case 18:
 		h.advance(time.Duration(h.chance.IntN(3000)) * time.Millisecond)
 	default:
@@ -135,6 +146,10 @@ func (h *history) settle() {
 		for _, c := range stream.Collections() {
 			h.step(e, link.Paused{Collection: c})
 		}
+	}
+	h.verdict, h.later = link.Judged{}, false
+	if h.asked {
+		h.judge()
 	}
 	for _, key := range sortedKeys(h.hub.content) {
 		h.tell(key)
@@ -179,6 +194,9 @@ func (h *history) agreed(t *testing.T) bool {
 				t.Errorf("the %s believes %s to be %s", e.name, keyText(key), h.versionText(got))
 			}
 		}
+	}
+	for _, promise := range h.broken {
+		t.Error(promise)
 	}
 	// The digests are equal, or there would be something to ask.
 	before := len(h.trace)

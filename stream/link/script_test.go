@@ -33,6 +33,9 @@ import (
 //	send END / take END                           put what it says into the pipe / take one message out
 //	advance DURATION                              time passes, and is told
 //	next                                          when each end wants to be woken
+//	verdict ok|later|unknown|broken               what the hub's guard is told when it asks; later: nothing until judge
+//	judge                                         answer the guard
+//	accept [ID]                                   accept what the guard holds back, or that set of it
 //	inject END MESSAGE                            give it a message that the other end did not send
 //	state                                         what both ends know
 func TestScripts(t *testing.T) {
@@ -175,6 +178,23 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 				w.log("%s: in %s", e.name, next.Sub(w.now))
 			}
 		}
+	case "verdict":
+		w.later = arg(0) == "later"
+		w.verdict = link.Judged{Unknown: arg(0) == "unknown"}
+		if arg(0) == "broken" {
+			w.verdict.Broken = "restored"
+		}
+	case "judge":
+		if !w.asked {
+			d.Fatalf(t, "nobody asks for a judgement")
+		}
+		w.judge()
+	case "accept":
+		if len(d.CmdArgs) > 0 {
+			w.step(w.hub, link.Accepted{ID: arg(0)})
+		} else {
+			w.accept()
+		}
 	case "inject":
 		e := w.end(t, d, arg(0))
 		var words []string
@@ -230,6 +250,13 @@ func (w *world) state() {
 		parked := e.link.Parked()
 		for _, key := range sortedKeys(parked) {
 			w.log("%s: parked %s %s", e.name, keyText(key), parked[key].Kind)
+		}
+		if held := e.link.Withheld(); held.Total > 0 || held.Broken != "" {
+			var parts []string
+			for _, key := range held.Keys {
+				parts = append(parts, keyText(key))
+			}
+			w.log("%s: withholds %d (%s), history %q", e.name, held.Total, listText(parts), held.Broken)
 		}
 		for _, c := range stream.Collections() {
 			if w.source(c) == e && e.link.Entries(c)+e.peer.link.Entries(c) > 0 {

@@ -11,6 +11,34 @@ type sink struct {
 	collection stream.Collection
 	held       map[stream.EntryKey]stream.Version
 	tally      tally
+
+	// absences is how many entries the peer last said that it has not, and told
+	// that it said so on this connection.
+	absences uint64
+	told     bool
+	// waiting are deletions that wait for a judgement, refused those that were held
+	// back, and accepted those that may go all the same.
+	waiting  map[stream.EntryKey]waiting
+	refused  map[stream.EntryKey]bool
+	accepted map[stream.EntryKey]bool
+	peaks    peaks
+}
+
+func newSink(c stream.Collection) *sink {
+	return &sink{
+		collection: c,
+		held:       map[stream.EntryKey]stream.Version{},
+		waiting:    map[stream.EntryKey]waiting{},
+		refused:    map[stream.EntryKey]bool{},
+		accepted:   map[stream.EntryKey]bool{},
+	}
+}
+
+// disconnect forgets what was said on the connection.
+func (s *sink) disconnect() {
+	s.absences, s.told = 0, false
+	clear(s.waiting)
+	clear(s.refused)
 }
 
 // set reports whether it changed something.
@@ -24,6 +52,7 @@ func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
 	s.tally.add(key, bucket, v)
 	if v.Absent() {
 		delete(s.held, key)
+		s.settled(key)
 	} else {
 		s.held[key] = v
 	}

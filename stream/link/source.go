@@ -25,6 +25,15 @@ type source struct {
 	// listing says that the first part of that Inventory has come.
 	listing bool
 	paused  bool
+	// missing are the entries that the sink holds and we have not, and leaving those
+	// that announce their end, which is not yet known.
+	missing map[stream.EntryKey]*entry
+	leaving map[stream.EntryKey]*entry
+	// fresh says that something is missing that no judgement was asked for, many
+	// that it is too much to go.
+	fresh bool
+	many  bool
+	peaks peaks
 }
 
 // entry is one entry of a source.
@@ -48,10 +57,14 @@ type entry struct {
 	// than undoneMemory; undoneAt is the last time.
 	undoings int
 	undoneAt time.Time
+	// asked says that a judgement was asked for since the entry is missing, free
+	// that it may go on this connection, accepted that it may on any, and withheld
+	// that the guard took it out of the queue.
+	asked, free, accepted, withheld bool
 }
 
 func newSource(c stream.Collection) *source {
-	return &source{collection: c, entries: map[stream.EntryKey]*entry{}}
+	return &source{collection: c, entries: map[stream.EntryKey]*entry{}, missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{}}
 }
 
 // satisfied reports whether the sink holds what it should.
@@ -79,8 +92,10 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 		s.desired.add(key, e.bucket, v)
 		e.desired = v
 		e.attempts, e.retry, e.refusal = 0, time.Time{}, nil
+		e.withheld = false
 	}
 	e.leaving = leaving
+	s.weigh(key, e)
 	s.settle(key, e)
 }
 
@@ -92,6 +107,7 @@ func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 	if !v.Absent() {
 		e.gone = stream.Version{}
 	}
+	s.weigh(key, e)
 }
 
 // settle queues an entry that must be sent and forgets one that is no more.
@@ -100,7 +116,7 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 	case e.event != "":
 		// The answer decides.
 	case !e.satisfied():
-		if !e.queued && e.retry.IsZero() {
+		if !e.queued && !e.withheld && e.retry.IsZero() {
 			e.queued = true
 			s.dirty.push(key)
 		}
@@ -154,9 +170,11 @@ func (s *source) sent(e *entry, event stream.Event) {
 // disconnect forgets what is in flight; the next digest tells what became of it.
 func (s *source) disconnect() {
 	s.ready, s.repairing, s.listing = false, false, false
+	s.fresh, s.many = len(s.missing) > 0, false
 	s.settleAll(func(e *entry) bool {
-		lost := e.event != ""
+		lost := e.event != "" || e.withheld
 		e.event, e.bytes = "", 0
+		e.asked, e.free, e.withheld = false, false, false
 		return lost
 	})
 }
@@ -255,6 +273,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 		if e.refusal == nil && e.leaving && r.Held.Absent() {
 			e.gone = e.sent
 			settled.Gone = true
+			s.weigh(r.Key, e)
 		}
 		if !e.satisfied() {
 			// Refused, or taken but not held, as when a second writer undoes it.

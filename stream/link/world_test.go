@@ -13,11 +13,19 @@ import (
 // world is the two ends of one link and an ordered pipe between them, which
 // loses what it carries when it is cut. Nothing happens in it by itself.
 type world struct {
-	cfg      link.Config
-	now      time.Time
-	hub      *end
-	spoke    *end
-	trace    []string
+	cfg     link.Config
+	now     time.Time
+	hub     *end
+	spoke   *end
+	trace   []string
+	verdict link.Judged // what the hub's guard is told
+	later   bool        // it is not told yet
+	asked   bool        // it waits
+	// judged says that the guard was told on this connection that the history
+	// continues, and broken what of the guard's promises was not kept.
+	judged   bool
+	broken   []string
+	accepted map[stream.EntryKey]bool
 	versions map[stream.Version]string // how versions are written in the trace
 }
 
@@ -40,7 +48,7 @@ type end struct {
 }
 
 func newWorld(cfg link.Config) *world {
-	w := &world{cfg: cfg, now: time.Unix(1_700_000_000, 0), versions: map[stream.Version]string{}}
+	w := &world{cfg: cfg, now: time.Unix(1_700_000_000, 0), accepted: map[stream.EntryKey]bool{}, versions: map[stream.Version]string{}}
 	w.hub = &end{name: "hub", side: stream.Hub}
 	w.spoke = &end{name: "spoke", side: stream.Spoke}
 	w.hub.peer, w.spoke.peer = w.spoke, w.hub
@@ -70,6 +78,7 @@ func (w *world) sink(c stream.Collection) *end { return w.source(c).peer }
 func (w *world) boot(e *end) {
 	cfg := w.cfg
 	cfg.Side = e.side
+	cfg.Guard = e.side == stream.Hub
 	e.link = link.New(cfg)
 	e.inbox, e.pending = nil, nil
 	for _, key := range sortedKeys(e.content) {
@@ -81,6 +90,7 @@ func (w *world) boot(e *end) {
 }
 
 func (w *world) connect(id string) {
+	w.judged, w.asked = false, false
 	for _, e := range w.ends() {
 		e.inbox = nil
 		w.step(e, link.Connected{ID: id})
@@ -98,18 +108,56 @@ func (w *world) step(e *end, in link.Input) {
 	for _, action := range e.link.Step(w.now, in) {
 		switch a := action.(type) {
 		case link.Apply:
+			if e == w.hub {
+				w.checkAbsence(a.Event)
+			}
 			e.pending = append(e.pending, a.Event)
 		case link.Settled:
 			e.settled = append(e.settled, a)
 			w.log("%s settled %s", e.name, w.settledText(a))
+		case link.Judge:
+			w.asked = true
+			if w.later || w.verdict != (link.Judged{}) {
+				w.log("%s asks for a judgement", e.name)
+			}
+		case link.Begin:
+			w.log("%s begins a new history", e.name)
 		case link.Disconnect:
 			e.ended = append(e.ended, a.Cause)
 			w.log("%s ends the connection: %s", e.name, a.Cause)
 		}
 	}
+	if w.asked && !w.later && e == w.hub {
+		w.judge()
+	}
 	if !e.slow {
 		w.answer(e)
 	}
+}
+
+// judge answers the guard.
+func (w *world) judge() {
+	w.asked = false
+	w.judged = w.verdict == link.Judged{}
+	w.step(w.hub, w.verdict)
+}
+
+// checkAbsence notes an absence that the guard let go though it must not.
+func (w *world) checkAbsence(e stream.Event) {
+	existence := e.Key.Collection == stream.Applications || e.Key.Collection == stream.AppProjects
+	held := w.sink(e.Key.Collection).held[e.Key]
+	if existence && e.Verb == stream.Delete && !held.Absent() && !w.judged && !w.accepted[e.Key] {
+		w.broken = append(w.broken, fmt.Sprintf("the absence of %s went without a judgement", keyText(e.Key)))
+	}
+}
+
+// accept takes at their word what the guard of the hub holds back.
+func (w *world) accept() {
+	withheld := w.hub.link.Withheld()
+	for _, key := range withheld.Keys {
+		w.accepted[key] = true
+	}
+	w.step(w.hub, link.Accepted{ID: withheld.ID})
 }
 
 // answer carries out all that is pending at e's sinks.
@@ -167,6 +215,11 @@ func (w *world) send(e *end) {
 	}
 	for _, m := range e.link.Flush(w.now, load) {
 		w.log("%s > %s", e.name, w.text(m))
+		if batch, ok := m.(stream.Batch); ok && e == w.hub {
+			for _, event := range batch.Events {
+				w.checkAbsence(event)
+			}
+		}
 		e.peer.inbox = append(e.peer.inbox, m)
 	}
 }
@@ -253,7 +306,7 @@ func (w *world) text(m stream.Message) string {
 	case stream.Digests:
 		return "digests" + digestText(m.Digests)
 	case stream.Heartbeat:
-		return "heartbeat" + digestText(m.Digests)
+		return "heartbeat" + digestText(m.Digests) + absenceText(m.Absences)
 	case stream.Buckets:
 		used := 0
 		for i := range m.Sums {
@@ -321,7 +374,17 @@ func (w *world) batchText(m stream.Batch) string {
 		}
 		parts = append(parts, part+" #"+e.ID)
 	}
-	return "batch " + listText(parts)
+	return "batch " + listText(parts) + absenceText(m.Absences)
+}
+
+func absenceText(absences []stream.Absence) string {
+	var out string
+	for _, a := range absences {
+		if a.Entries > 0 {
+			out += fmt.Sprintf(", %s lacks %d", collectionNames[a.Collection], a.Entries)
+		}
+	}
+	return out
 }
 
 func listText(parts []string) string {

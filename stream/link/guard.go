@@ -1,0 +1,458 @@
+package link
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// The absence of an entry at its source is taken at its word only by a guard of
+// the hub, which holds it back (design, section 4.3)
+//
+//   - until a Judged has said, after the absence was noticed, that the hub's
+//     history continues;
+//   - when it does not, until someone accepts it;
+//   - and when the collection would become smaller by more than fewAbsences, and
+//     by more than one in absenceShare, within absenceMemory, until someone
+//     accepts it. What comes anew makes up for what goes: short-lived entries are
+//     no loss.
+const (
+	fewAbsences   = 10
+	absenceShare  = 5
+	absenceMemory = 5 * time.Minute
+	// judgeAgain is when a judgement that held something back, or could not be had,
+	// is asked for again.
+	judgeAgain = 10 * time.Second
+)
+
+// Judge asks the caller to judge whether the history continues, by what the hub's
+// API server says after this moment, and to answer by Judged.
+type Judge struct{}
+
+// Begin says that a new history may begin in place of one that did not continue:
+// nothing is held back on its account, or what was has been accepted.
+type Begin struct{}
+
+// Judged answers Judge.
+type Judged struct {
+	// Broken says for people why the history does not continue; empty when it does.
+	Broken string
+	// Unknown says that it could not be found out, and Broken means nothing.
+	Unknown bool
+}
+
+// Accepted takes the absences at their word that Withheld names with this ID.
+type Accepted struct{ ID string }
+
+func (Judge) action()   {}
+func (Begin) action()   {}
+func (Judged) input()   {}
+func (Accepted) input() {}
+
+// Withheld is what the guards of a link hold back.
+type Withheld struct {
+	// ID names this set of entries; another set has another. Empty when nothing is
+	// held back.
+	ID string
+	// Broken is why the history does not continue; empty when it does, and what is
+	// held back is held back for its number.
+	Broken string
+	// Total is the number of entries, and Keys those of them that are known by name,
+	// in order.
+	Total int
+	Keys  []stream.EntryKey
+}
+
+// guarded reports whether the entries of c exist by the word of their source.
+func guarded(c stream.Collection) bool {
+	return c == stream.Applications || c == stream.AppProjects
+}
+
+// judgement is what a link knows of the history on its present connection.
+type judgement struct {
+	// known says that there was a Judged on this connection, and broken what it said.
+	known  bool
+	broken string
+	wanted bool      // something waits for one
+	asked  bool      // Judge was returned and not yet answered
+	again  time.Time // when to want one again; zero for not before something happens
+}
+
+// closed reports whether nothing may go, intended or not.
+func (j *judgement) closed() bool { return !j.known || j.broken != "" }
+
+// peaks remembers how large a collection was of late.
+type peaks []peak
+
+type peak struct {
+	at   time.Time
+	size int
+}
+
+// highest takes the size of now and returns the largest within absenceMemory.
+func (p *peaks) highest(now time.Time, size int) int {
+	*p = slices.DeleteFunc(*p, func(old peak) bool { return old.size <= size || now.Sub(old.at) > absenceMemory })
+	// What is left is larger and older: the first is the largest.
+	*p = append(*p, peak{at: now, size: size})
+	return (*p)[0].size
+}
+
+// tooMany is the rule of 10 and 20 %: of size entries only so many would stay.
+func tooMany(size, stay int) bool {
+	lost := size - stay
+	return lost > fewAbsences && lost*absenceShare > size
+}
+
+// missing reports whether the sink holds an entry that the source has not.
+func (e *entry) missing() bool { return e.desired.Absent() && !e.held.Absent() }
+
+// weigh keeps the sets of what is missing and of what is leaving after a change
+// of e.
+func (s *source) weigh(key stream.EntryKey, e *entry) {
+	if e.leaving && !e.satisfied() {
+		s.leaving[key] = e
+	} else {
+		delete(s.leaving, key)
+	}
+	if e.missing() {
+		if _, already := s.missing[key]; !already {
+			s.missing[key] = e
+			s.fresh = true
+		}
+		return
+	}
+	if _, was := s.missing[key]; was {
+		delete(s.missing, key)
+		e.asked, e.free, e.accepted, e.withheld = false, false, false, false
+	}
+}
+
+// withholds reports whether the guard holds back what would now be sent of e.
+func (l *Link) withholds(s *source, e *entry) bool {
+	if !l.cfg.Guard || !guarded(s.collection) {
+		return false
+	}
+	return e.missing() && !e.free && !e.accepted || e.leaving && l.judgement.closed()
+}
+
+// judge ends a Step: it asks for a judgement when one is wanted, and tells when a
+// new history may begin.
+func (l *Link) judge(actions []Action) []Action {
+	j := &l.judgement
+	if !l.cfg.Guard || !l.connected {
+		return actions
+	}
+	for _, s := range l.sources {
+		if s.fresh && s.ready && guarded(s.collection) {
+			s.fresh, j.wanted = false, true
+		}
+	}
+	if j.known && j.broken != "" && l.nothingToHold() {
+		j.broken = ""
+		l.release()
+		actions = append(actions, Begin{})
+	}
+	if !j.wanted || j.asked {
+		return actions
+	}
+	j.wanted, j.asked, j.again = false, true, time.Time{}
+	for _, s := range l.sources {
+		for _, e := range s.missing {
+			e.asked = true
+		}
+	}
+	for _, s := range l.sinks {
+		for key, w := range s.waiting {
+			w.asked = true
+			s.waiting[key] = w
+		}
+	}
+	return append(actions, Judge{})
+}
+
+// nothingToHold reports whether both sides are known to agree on what exists, and
+// nothing is on its way out.
+func (l *Link) nothingToHold() bool {
+	for _, s := range l.sources {
+		if !guarded(s.collection) {
+			continue
+		}
+		if !s.ready || len(s.missing)+len(s.leaving) > 0 {
+			return false
+		}
+	}
+	for _, s := range l.sinks {
+		if guarded(s.collection) && (!s.told || s.absences > 0 || len(s.waiting) > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// judged takes an answer.
+func (l *Link) judged(now time.Time, in Judged) []Action {
+	j := &l.judgement
+	if !j.asked {
+		return nil // of an earlier connection
+	}
+	j.asked = false
+	if in.Unknown {
+		j.again = now.Add(judgeAgain)
+		return l.refuseWaiting(stream.Refusal{
+			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
+		})
+	}
+	j.known, j.broken = true, in.Broken
+	var actions []Action
+	held := false
+	for _, s := range l.sources {
+		if guarded(s.collection) {
+			held = l.weighSource(now, s) || held
+		}
+	}
+	for _, s := range l.sinks {
+		if guarded(s.collection) {
+			more, kept := l.weighSink(now, s)
+			actions = append(actions, more...)
+			held = held || kept
+		}
+	}
+	if held || j.broken != "" {
+		j.again = now.Add(judgeAgain)
+	}
+	l.release()
+	return actions
+}
+
+// weighSource lets the absences of a source go that were noticed before the
+// judgement, or none of them. It reports whether some are held back.
+func (l *Link) weighSource(now time.Time, s *source) (held bool) {
+	var due []*entry
+	going := 0
+	for _, e := range s.missing {
+		if e.accepted {
+			continue
+		}
+		going++
+		if e.asked && !e.free {
+			due = append(due, e)
+		}
+	}
+	size := int(s.believed.entries)
+	s.many = tooMany(s.peaks.highest(now, size), size-going)
+	if l.judgement.broken != "" || s.many {
+		return going > 0
+	}
+	for _, e := range due {
+		e.free = true
+	}
+	return false
+}
+
+// weighSink does the same for what the peer says of its absences.
+func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
+	going := max(int(min(s.absences, maxEntries)), len(s.waiting))
+	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, len(s.held)), len(s.held)-going) {
+		for _, key := range s.waitingKeys() {
+			if w := s.waiting[key]; w.asked {
+				delete(s.waiting, key)
+				delete(s.refused, key)
+				actions = append(actions, Apply{Event: w.event})
+			}
+		}
+		return actions, false
+	}
+	for _, key := range s.waitingKeys() {
+		w := s.waiting[key]
+		if !w.asked {
+			continue
+		}
+		s.refused[key] = true
+		actions = append(actions, l.answerWaiting(s, key, stream.Refusal{
+			Kind: stream.RefusalHeld, Message: "the hub does not remove it before someone accepts that: see condition DeletionsHeld of the Agent",
+		})...)
+	}
+	return actions, len(s.refused) > 0
+}
+
+// guardEvent takes an event of the peer before it is applied. It returns false
+// when the guard keeps it.
+func (l *Link) guardEvent(s *sink, e stream.Event) bool {
+	if !l.cfg.Guard || !guarded(s.collection) {
+		return true
+	}
+	if e.Verb != stream.Delete || s.held[e.Key].Absent() {
+		s.settled(e.Key)
+		return true
+	}
+	if s.accepted[e.Key] {
+		return true
+	}
+	s.waiting[e.Key] = waiting{event: e}
+	l.judgement.wanted = true
+	return false
+}
+
+// waiting is a deletion that waits for a judgement.
+type waiting struct {
+	event stream.Event
+	asked bool
+}
+
+func (s *sink) waitingKeys() []stream.EntryKey {
+	keys := make([]stream.EntryKey, 0, len(s.waiting))
+	for key := range s.waiting {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, byName)
+	return keys
+}
+
+// settled forgets what was held back of an entry that is there again, or gone.
+func (s *sink) settled(key stream.EntryKey) {
+	delete(s.refused, key)
+	delete(s.accepted, key)
+}
+
+// announced takes what the peer says of the absences of its sources.
+func (l *Link) announced(absences []stream.Absence) {
+	for _, a := range absences {
+		s := l.sink(a.Collection)
+		if s == nil {
+			continue
+		}
+		s.absences, s.told = a.Entries, true
+		if a.Entries == 0 {
+			clear(s.refused)
+			clear(s.accepted)
+		}
+	}
+}
+
+// absences is what we tell a guard of the sources that know what the peer holds.
+func (l *Link) absences() []stream.Absence {
+	if l.cfg.Guard {
+		return nil // there is one guard, and it is ours
+	}
+	var out []stream.Absence
+	for _, s := range l.sources {
+		if s.ready && guarded(s.collection) {
+			out = append(out, stream.Absence{Collection: s.collection, Entries: uint64(len(s.missing))})
+		}
+	}
+	return out
+}
+
+func (l *Link) refuseWaiting(r stream.Refusal) []Action {
+	var actions []Action
+	for _, s := range l.sinks {
+		for _, key := range s.waitingKeys() {
+			actions = append(actions, l.answerWaiting(s, key, r)...)
+		}
+	}
+	return actions
+}
+
+func (l *Link) answerWaiting(s *sink, key stream.EntryKey, r stream.Refusal) []Action {
+	e := s.waiting[key].event
+	delete(s.waiting, key)
+	return l.hold(s, Held{Key: key, Version: s.held[key], Event: e.ID, Refusal: &r})
+}
+
+// release queues again what the guard may let go now; what it may not is put back
+// when its turn comes.
+func (l *Link) release() {
+	for _, s := range l.sources {
+		if !guarded(s.collection) {
+			continue
+		}
+		s.settleAll(func(e *entry) bool {
+			was := e.withheld
+			e.withheld = false
+			return was
+		})
+	}
+}
+
+// accept takes what is held back at its word if it is the set that was meant.
+func (l *Link) accept(id string) []Action {
+	if id == "" || l.Withheld().ID != id {
+		return nil
+	}
+	for _, s := range l.sources {
+		for _, e := range s.missing {
+			e.accepted = true
+		}
+		s.many, s.peaks = false, nil
+	}
+	for _, s := range l.sinks {
+		for key := range s.refused {
+			s.accepted[key] = true
+		}
+		clear(s.refused)
+		s.peaks = nil
+	}
+	begin := l.judgement.broken != ""
+	l.judgement.broken = ""
+	l.release()
+	if begin {
+		return []Action{Begin{}}
+	}
+	return nil
+}
+
+// Withheld returns what is held back at present.
+func (l *Link) Withheld() Withheld {
+	w := Withheld{Broken: l.judgement.broken}
+	if !l.cfg.Guard {
+		return w
+	}
+	sum := sha256.New()
+	add := func(key stream.EntryKey, held stream.Version) {
+		w.Keys = append(w.Keys, key)
+		sum.Write([]byte(strings.Join([]string{key.String(), held.SourceUID}, "\x00") + "\x00"))
+	}
+	for _, s := range l.sources {
+		if !guarded(s.collection) {
+			continue
+		}
+		var keys []stream.EntryKey
+		for key, e := range s.missing {
+			if !e.accepted && !e.free && (s.many || l.judgement.broken != "") {
+				keys = append(keys, key)
+			}
+		}
+		if l.judgement.broken != "" {
+			for key := range s.leaving {
+				keys = append(keys, key)
+			}
+		}
+		slices.SortFunc(keys, byName)
+		for _, key := range keys {
+			add(key, s.entries[key].held)
+		}
+	}
+	w.Total = len(w.Keys)
+	for _, s := range l.sinks {
+		if !guarded(s.collection) || len(s.refused) == 0 {
+			continue
+		}
+		var keys []stream.EntryKey
+		for key := range s.refused {
+			keys = append(keys, key)
+		}
+		slices.SortFunc(keys, byName)
+		for _, key := range keys {
+			add(key, s.held[key])
+		}
+		w.Total += max(len(keys), int(min(s.absences, maxEntries)))
+	}
+	if w.Total > 0 {
+		w.ID = hex.EncodeToString(sum.Sum(nil)[:8])
+	}
+	return w
+}
