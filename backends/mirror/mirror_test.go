@@ -92,6 +92,7 @@ type options struct {
 	hub, spoke memory.Config
 	subscribe  func(func(stream.ResourceKey)) func() // of the hub
 	before     func(hub, spoke *memory.Store)
+	configure  func(stream.Side, *mirror.Config)
 }
 
 // newRig starts both sides. They end with the test.
@@ -106,8 +107,11 @@ func newRig(t *testing.T, o options) *rig {
 	if o.before != nil {
 		o.before(hub, spoke)
 	}
-	r.hub = r.start(stream.Hub, o.mode, "edge-1", hub, o.subscribe)
-	r.spoke = r.start(stream.Spoke, o.mode, "argocd", spoke, nil)
+	if o.configure == nil {
+		o.configure = func(stream.Side, *mirror.Config) {}
+	}
+	r.hub = r.start(stream.Hub, o.mode, "edge-1", hub, o)
+	r.spoke = r.start(stream.Spoke, o.mode, "argocd", spoke, o)
 	t.Cleanup(func() {
 		r.cancel()
 		r.wait.Wait()
@@ -115,7 +119,7 @@ func newRig(t *testing.T, o options) *rig {
 	return r
 }
 
-func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store *memory.Store, subscribe func(func(stream.ResourceKey)) func()) end {
+func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store *memory.Store, o options) end {
 	r.t.Helper()
 	agent, err := identity.ParseAgentName("edge-1")
 	if err != nil {
@@ -125,14 +129,18 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	mi, err := mirror.New(mirror.Config{
-		Rules:     mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1"},
-		Store:     store,
-		Subscribe: subscribe,
-		Metrics:   metrics,
-		Tracer:    sdktrace.NewTracerProvider().Tracer(""),
-		Log:       zerolog.Nop(),
-	})
+	cfg := mirror.Config{
+		Rules:   mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1"},
+		Store:   store,
+		Metrics: metrics,
+		Tracer:  sdktrace.NewTracerProvider().Tracer(""),
+		Log:     zerolog.Nop(),
+	}
+	if side == stream.Hub {
+		cfg.Subscribe = o.subscribe
+	}
+	o.configure(side, &cfg)
+	mi, err := mirror.New(cfg)
 	if err != nil {
 		r.t.Fatal(err)
 	}

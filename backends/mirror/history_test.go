@@ -1,0 +1,190 @@
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// hubHistory is what the hub's API server would say.
+type hubHistory struct {
+	mu     sync.Mutex
+	broken string
+	err    error
+	asked  int
+	kept   []stream.History // by the spoke
+	away   bool             // the spoke's API server does not take what is to be kept
+}
+
+func (h *hubHistory) set(broken string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken, h.err = broken, err
+}
+
+func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
+	if side == stream.Hub {
+		cfg.History = func(context.Context, mirror.Peer) (string, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.asked++
+			return h.broken, h.err
+		}
+		return
+	}
+	cfg.Remember = func(ctx context.Context, hub string, history stream.History) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.away {
+			h.mu.Unlock()
+			<-ctx.Done()
+			h.mu.Lock()
+			return ctx.Err()
+		}
+		if hub != "hub-1" {
+			return errors.New("the history of another hub")
+		}
+		h.kept = append(h.kept, history)
+		return nil
+	}
+}
+
+func (r *rig) withheld() []string {
+	r.t.Helper()
+	var names []string
+	for _, key := range r.stats(r.hub).Withheld.Keys {
+		names = append(names, key.String())
+	}
+	return names
+}
+
+// A hub that was restored has fewer Applications than the spoke: they stay until
+// someone accepts their end, and what is there flows all the same.
+func TestRestoredHubRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hubHistory{}
+		r := newRig(t, options{configure: h.configure})
+		for _, name := range []string{"lost", "kept", "leaves"} {
+			r.create(r.hub, name, m{"finalizers": []any{cascade}}, spec("v1"))
+		}
+		cut, _ := r.connect()
+		pass(time.Second)
+		cut()
+		synctest.Wait()
+		h.set("the hub was restored", nil)
+		r.update(r.hub, "lost", func(o m) { o["metadata"].(m)["finalizers"] = nil })
+		r.remove(r.hub, "lost")
+		r.update(r.hub, "kept", func(o m) { o["spec"] = spec("v2")["spec"] })
+		r.remove(r.hub, "leaves") // witnessed, but by which hub?
+		r.connect()
+		pass(30 * time.Second)
+		if diff := cmp.Diff([]string{"application leaves", "application lost"}, r.withheld()); diff != "" {
+			t.Fatalf("withheld (-want +got):\n%s", diff)
+		}
+		for _, name := range []string{"lost", "leaves"} {
+			if o := r.get(r.spoke, name); o == nil || o["metadata"].(m)["deletionTimestamp"] != nil {
+				t.Errorf("%s on the spoke is %v, want it untouched", name, o)
+			}
+		}
+		if got := at(r.get(r.spoke, "kept"), "spec", "source", "path"); got != "v2" {
+			t.Errorf("a change did not come: path %v", got)
+		}
+
+		stats := r.stats(r.hub)
+		if stats.Begin || stats.Withheld.Broken != "the hub was restored" {
+			t.Fatalf("Stats() = %+v", stats)
+		}
+		r.hub.Accept("0000000000000000")
+		pass(15 * time.Second)
+		if len(r.withheld()) != 2 {
+			t.Error("the acceptance of another set was taken for that of this one")
+		}
+		r.hub.Accept(stats.Withheld.ID)
+		h.set("", nil)
+		pass(15 * time.Second)
+		if o := r.get(r.spoke, "lost"); o != nil {
+			t.Errorf("after the acceptance the spoke holds %v", o)
+		}
+		if o := r.get(r.spoke, "leaves"); o == nil || o["metadata"].(m)["deletionTimestamp"] == nil {
+			t.Errorf("after the acceptance the spoke holds %v, want it to be deleted with its workloads", o)
+		}
+		if stats = r.stats(r.hub); !stats.Begin || stats.Withheld.Total != 0 {
+			t.Errorf("Stats() = %+v, want a new history to begin", stats)
+		}
+	})
+}
+
+// A judgement that cannot be had holds back what is absent, and nothing else.
+func TestNoJudgementNoAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hubHistory{}
+		r := newRig(t, options{configure: h.configure})
+		r.create(r.hub, "gone", nil, spec("v1"))
+		r.connect()
+		pass(time.Second)
+		h.set("", errors.New("the API server is away"))
+		r.remove(r.hub, "gone")
+		r.create(r.hub, "new", nil, spec("v1"))
+		pass(30 * time.Second)
+		if r.get(r.spoke, "gone") == nil {
+			t.Error("an absence went without a judgement")
+		}
+		if r.get(r.spoke, "new") == nil {
+			t.Error("what is new did not come")
+		}
+		h.set("", nil)
+		pass(15 * time.Second)
+		if o := r.get(r.spoke, "gone"); o != nil {
+			t.Errorf("after the judgement the spoke holds %v", o)
+		}
+	})
+}
+
+// The spoke keeps what the hub announces, and says so; what it cannot keep it does
+// not confirm.
+func TestSpokeKeepsTheHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hubHistory{}
+		r := newRig(t, options{configure: h.configure})
+		first := stream.History{ID: "h1", Token: "t1", Revision: 7}
+		r.hub.Announce(first)
+		cut, _ := r.connect()
+		pass(time.Second)
+		second := stream.History{ID: "h1", Token: "t2", Revision: 9}
+		r.hub.Announce(second)
+		pass(time.Second)
+		stored := func() string { return r.stats(r.hub).Stored }
+		if got := stored(); got != "t2" {
+			t.Errorf("the hub knows %q to be kept, want t2", got)
+		}
+		h.mu.Lock()
+		if diff := cmp.Diff([]stream.History{first, second}, h.kept); diff != "" {
+			t.Errorf("kept (-want +got):\n%s", diff)
+		}
+		h.away = true
+		h.mu.Unlock()
+		r.hub.Announce(stream.History{ID: "h1", Token: "t3", Revision: 11})
+		pass(time.Minute)
+		if got := stored(); got != "t2" {
+			t.Errorf("the hub knows %q to be kept, want t2", got)
+		}
+		cut()
+		synctest.Wait() // what waited ends with the connection
+		h.mu.Lock()
+		h.away = false
+		h.mu.Unlock()
+		r.connect()
+		pass(time.Second)
+		if got := stored(); got != "t3" {
+			t.Errorf("after a reconnect the hub knows %q to be kept, want t3", got)
+		}
+	})
+}
