@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/kubeconfig"
+	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/telemetry"
@@ -36,6 +38,9 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 )
+
+// leaseName names the Lease under which a hub's singleton controllers run.
+const leaseName = "argomesh-principal"
 
 func main() { process.Main("principal", run) }
 
@@ -144,6 +149,14 @@ func run(ctx context.Context, args []string) error {
 		_ = adminListener.Close() // never served
 		return err
 	}
+	singletons, err := lease.New(lease.Config{
+		Leases: leases, Namespace: cfg.Namespace, Name: leaseName,
+		Holder: cfg.replica() + "/" + streamListener.Addr().String(), // the same again after a restart
+		Log:    log,
+	})
+	if err != nil {
+		return errors.Join(err, adminListener.Close(), streamListener.Close())
+	}
 	log.Info().Str("listener", cfg.Stream.Listen).Str("version", build.Version).Msg("principal starts")
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -152,8 +165,7 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return store.Run(ctx) })
 	g.Go(func() error { return watch.Run(ctx) })
 	g.Go(func() error {
-		holder := cfg.replica() + "/" + streamListener.Addr().String() // the same again after a restart
-		return underLease(ctx, leases, cfg.Namespace, holder, func(ctx context.Context) error {
+		return singletons.Run(ctx, func(ctx context.Context) error {
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return agentController.Run(ctx) })
 			g.Go(func() error { return projects.Run(ctx) })

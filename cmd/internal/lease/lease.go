@@ -1,0 +1,234 @@
+// Package lease lets a function run in one process at a time. It owns how a
+// Kubernetes Lease is gained, kept and handed over; what runs under it is left to
+// the caller.
+//
+//	l, err := lease.New(lease.Config{Leases: client, Namespace: "argocd", Name: "argomesh-agent", Holder: holder, Log: log})
+//	err = l.Run(ctx, func(ctx context.Context) error { ... })
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The usual times of Kubernetes' own controllers. A holder that cannot renew is
+// told renewTime after it last could, and has the rest of holdTime to end.
+const (
+	holdTime  = 15 * time.Second
+	renewTime = 10 * time.Second
+	retryTime = 2 * time.Second
+	// releaseTime bounds a release: an API server that is away must not hold up the
+	// end of a process.
+	releaseTime = 3 * time.Second
+)
+
+// Config holds what a Lease needs. Fields without a stated default are required.
+type Config struct {
+	Leases          coordination.LeasesGetter
+	Namespace, Name string
+	// Holder names this process among those that want the Lease. A process that
+	// comes back under the name it had holds the Lease at once if it still had it,
+	// so no two that live at the same time may share one.
+	Holder string
+	// Log is told of each gain and loss. Its zero value writes nothing.
+	Log zerolog.Logger
+}
+
+// Lease is one process's claim to a Kubernetes Lease.
+type Lease struct {
+	cfg  Config
+	lock *resourcelock.LeaseLock
+	log  zerolog.Logger
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Lease, error) {
+	if cfg.Leases == nil || cfg.Namespace == "" || cfg.Name == "" || cfg.Holder == "" {
+		return nil, errors.New("lease: leases, namespace, name and holder are required")
+	}
+	return &Lease{
+		cfg: cfg,
+		lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: cfg.Namespace, Name: cfg.Name},
+			Client:     cfg.Leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Holder},
+		},
+		log: cfg.Log.With().Str("lease", cfg.Namespace+"/"+cfg.Name).Str("holder", cfg.Holder).Logger(),
+	}, nil
+}
+
+// Run runs f while this process holds the Lease, again each time it is gained,
+// until ctx is done or f returns by itself, whose error it then returns. The
+// context of f ends with ctx or with the Lease; f returns within five seconds of
+// a loss, after which another process may begin. No two runs of f overlap, and
+// the Lease is given back only when f has ended, so the next process begins at
+// once. Run is called once.
+func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
+	for ctx.Err() == nil {
+		ended, err := l.term(ctx, f)
+		if ended || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// term waits for the Lease, runs f under it and gives it back. It reports whether
+// f ended by itself.
+func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
+	// The election outlasts ctx: the Lease is renewed for as long as f takes to end.
+	election, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	gained := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l.lock, Name: l.cfg.Name,
+		LeaseDuration: holdTime, RenewDeadline: renewTime, RetryPeriod: retryTime,
+		// Not ReleaseOnCancel: it also gives back a Lease that could not be renewed, and
+		// does so before the context of the term ends.
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(term context.Context) { gained <- term },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(holder string) {
+				if holder != l.cfg.Holder {
+					l.log.Info().Str("held_by", holder).Msg("lease is held by another process, waiting for it")
+				}
+			},
+		},
+	})
+	if err != nil {
+		return false, fmt.Errorf("lease %s/%s: %w", l.cfg.Namespace, l.cfg.Name, err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		elector.Run(election)
+	}()
+	freed := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		l.watch(election, freed)
+	}()
+	defer func() {
+		end()
+		<-over // or it would renew what is given back
+		<-watched
+		if elector.IsLeader() {
+			l.release(ctx)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+		return false, nil
+	case <-freed:
+		return false, nil // the next term begins with an attempt
+	case term := <-gained:
+		return l.hold(ctx, term, f)
+	}
+}
+
+// hold runs f until the Lease is lost or ctx is done.
+func (l *Lease) hold(ctx, term context.Context, f func(context.Context) error) (ended bool, err error) {
+	l.log.Info().Msg("lease gained")
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	cancel := context.AfterFunc(term, func() {
+		l.log.Warn().Msg("lease lost: it could not be renewed in time")
+		stop(errLost)
+	})
+	defer cancel()
+	if err := f(running); err != nil {
+		return true, err
+	}
+	return running.Err() == nil, nil
+}
+
+var errLost = errors.New("the lease was lost")
+
+// watch closes freed when the Lease is given back while another process waits
+// for it. It only saves the time until the next attempt, so what goes wrong is
+// left to that.
+func (l *Lease) watch(ctx context.Context, freed chan<- struct{}) {
+	again := time.NewTicker(retryTime)
+	defer again.Stop()
+	held := false // seen in the hands of another
+	for {
+		events, err := l.cfg.Leases.Leases(l.cfg.Namespace).Watch(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, l.cfg.Name).String(),
+		})
+		if err == nil {
+			if l.follow(ctx, events, &held) {
+				close(freed)
+				return
+			}
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follow reports whether the Lease was given back; false when the events end.
+func (l *Lease) follow(ctx context.Context, events watch.Interface, held *bool) bool {
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case e, ok := <-events.ResultChan():
+			if !ok {
+				return false
+			}
+			lease, isLease := e.Object.(*coordinationv1.Lease)
+			if !isLease {
+				continue // an error, after which the events end
+			}
+			holder := ""
+			if lease.Spec.HolderIdentity != nil && e.Type != watch.Deleted {
+				holder = *lease.Spec.HolderIdentity
+			}
+			switch {
+			case holder == l.cfg.Holder:
+				*held = false
+			case holder != "":
+				*held = true
+			case *held:
+				return true
+			}
+		}
+	}
+}
+
+// release gives the Lease back unless another process has it by now.
+func (l *Lease) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	record, _, err := l.lock.Get(ctx)
+	if err == nil && record.HolderIdentity != l.cfg.Holder {
+		return
+	}
+	if err == nil {
+		now := metav1.Now()
+		err = l.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions: record.LeaderTransitions, LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now,
+		})
+	}
+	if err != nil {
+		l.log.Warn().Err(err).Dur("expires_in", holdTime).Msg("lease could not be given back, another process waits until it expires")
+		return
+	}
+	l.log.Info().Msg("lease given back")
+}
