@@ -19,6 +19,8 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrNotConnected: the agent has no connection to this principal.
 	ErrNotConnected = errors.New("agent is not connected")
+	// ErrRevoked: the registry no longer admits the agent.
+	ErrRevoked = errors.New("the registry no longer admits the agent")
 	// ErrProtocol: the peer sent what the protocol does not allow.
 	ErrProtocol = errors.New("protocol violation")
 )

@@ -146,7 +146,9 @@ var ErrEnded = errors.New("connection ended")
 
 // Serve runs the link over conn until the connection ends, ctx is done, or a
 // newer call of Serve takes the link over, which it does without a gap. It
-// returns the error of conn, or one that wraps ErrEnded.
+// returns the error of conn, or one that wraps ErrEnded and, when either side
+// ended the connection because of a revocation, stream.ErrRevoked. After ctx is
+// done it waits for the peer to end the connection too, for a second at most.
 func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	s := &session{peer: peer, out: make(chan stream.Message), ended: make(chan struct{}), over: make(chan struct{})}
 	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
@@ -157,12 +159,16 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 
 	failed := make(chan error, 2)
 	quit := make(chan stream.GoodbyeReason)
+	var revoked atomic.Bool // the peer said so
 	go func() {
 		for {
 			msg, err := conn.Recv()
 			if err != nil {
 				failed <- err
 				return
+			}
+			if msg == (stream.Goodbye{Reason: stream.GoodbyeRevoked}) {
+				revoked.Store(true)
 			}
 			if msg != nil && !m.do(ctx, func(l *loop) { l.receive(s, msg) }) {
 				return
@@ -172,32 +178,49 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	go func() { failed <- write(conn, s.out, quit) }()
 	defer close(quit)
 
-	reason, cause := stream.GoodbyeDrain, "stopping"
+	reason, cause := stream.GoodbyeDrain, errors.New("stopping")
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
-		cause = context.Cause(ctx).Error()
+		if cause = context.Cause(ctx); errors.Is(cause, stream.ErrRevoked) {
+			reason = stream.GoodbyeRevoked
+		}
 	case <-m.done:
 	case <-s.ended:
-		reason, cause = s.goodbye, s.cause
-	}
-	// A peer that reads knows why; one that does not must not hold us up.
-	patience := time.NewTimer(goodbyeTime)
-	defer patience.Stop()
-	select {
-	case quit <- reason:
-		select {
-		case <-failed: //nolint:errcheck // the cause is known
-		case <-patience.C:
+		reason, cause = s.goodbye, errors.New(s.cause)
+		if revoked.Load() {
+			cause = stream.ErrRevoked
 		}
-	case <-failed: //nolint:errcheck // as above
-	case <-patience.C:
 	}
-	return fmt.Errorf("%w: %s", ErrEnded, cause)
+	part(reason, quit, failed)
+	return fmt.Errorf("%w: %w", ErrEnded, cause)
 }
 
-// goodbyeTime is how long a goodbye may take to be written.
+// part says goodbye. A peer that reads knows why; one that does not must not hold
+// us up. At a drain the end of the peer is waited for, so that its next connection,
+// or that of another process, begins after this one.
+func part(reason stream.GoodbyeReason, quit chan<- stream.GoodbyeReason, failed <-chan error) {
+	patience := time.NewTimer(goodbyeTime)
+	defer patience.Stop()
+	ends := 1 // of writing
+	if reason == stream.GoodbyeDrain {
+		ends = 2 // and of reading
+	}
+	for ends > 0 {
+		select {
+		case quit <- reason:
+			quit = nil
+		case <-failed: //nolint:errcheck // the cause is known
+			ends--
+		case <-patience.C:
+			return
+		}
+	}
+}
+
+// goodbyeTime is how long a goodbye may take to be written, and at a drain to be
+// heeded.
 const goodbyeTime = time.Second
 
 // write sends what comes from out until it is told to quit; then a goodbye, if

@@ -31,8 +31,9 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Hello is sent on each connection.
 	Hello stream.Hello
-	// Serve runs a connection until it ends; a later call takes over from an
-	// earlier one, which then returns.
+	// Serve runs a connection until it ends, and returns soon after ctx is done; the
+	// connection lives until then. A later call takes over from an earlier one,
+	// which then returns.
 	Serve func(ctx context.Context, w stream.Welcome, conn *Conn) error
 	// Updated returns a channel that is closed when our SVID may have changed since
 	// the call. Nil means never.
@@ -105,7 +106,8 @@ type progress struct {
 	err        error
 }
 
-// Run connects, again and again, until ctx is done. It returns nil then.
+// Run connects, again and again, until ctx is done, and returns nil when every
+// call of Serve has returned. It may be called again then.
 func (c *Client) Run(ctx context.Context) error {
 	reports := make(chan progress)
 	running := map[int]bool{} // by number of the connection: whether it is up
@@ -186,14 +188,24 @@ const settledTime = 10 * time.Second
 // is not asked again soon.
 func (c *Client) backOff(failures int, err error) time.Duration {
 	limit := min(c.cfg.MinBackOff<<min(failures, 16), c.cfg.MaxBackOff)
-	if errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) || errors.Is(err, errMismatch) {
+	if refused(err) {
 		return c.cfg.MaxBackOff/4 + rand.N(c.cfg.MaxBackOff-c.cfg.MaxBackOff/4)
 	}
 	return rand.N(limit + 1)
 }
 
+// refused reports whether the principal will not have us until a person, or a new
+// SVID, changes something.
+func refused(err error) bool {
+	return errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) ||
+		errors.Is(err, stream.ErrRevoked) || errors.Is(err, errMismatch)
+}
+
 func (c *Client) report(err error, was bool, delay time.Duration) {
 	switch {
+	case was && (errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+			Msg("connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed")
 	case was:
 		c.cfg.Log.Info().Err(err).Dur("retry_in", delay).Msg("connection to the principal ended")
 	case errors.Is(err, identity.ErrDenied):
@@ -218,8 +230,11 @@ func (c *Client) connection(ctx context.Context, number int, reports chan<- prog
 }
 
 func (c *Client) connect(ctx context.Context, up func()) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	// Once it is up the connection outlasts ctx, so that Serve can say goodbye.
+	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stopped()
 	cc, err := grpc.NewClient(c.cfg.Target,
 		grpc.WithTransportCredentials(c.cfg.Credentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes), grpc.MaxCallSendMsgSize(stream.MaxFrameBytes)),
@@ -233,9 +248,9 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	defer func() { _ = cc.Close() }() // nothing is left to be flushed
 	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
 	defer patience.Stop()
-	frames, err := streampb.NewStreamClient(cc).Connect(ctx)
+	frames, err := streampb.NewStreamClient(cc).Connect(call)
 	if err != nil {
-		return withCause(ctx, err)
+		return withCause(call, err)
 	}
 	if err := frames.Send(stream.HelloFrame(c.cfg.Hello)); err != nil {
 		// io.EOF: the status is what Recv returns.
@@ -243,7 +258,7 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	}
 	frame, err := frames.Recv()
 	if err != nil {
-		return withCause(ctx, err)
+		return withCause(call, err)
 	}
 	welcome, err := stream.ParseWelcome(frame)
 	if err != nil {
@@ -254,6 +269,9 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	}
 	if !patience.Stop() {
 		return errPatience
+	}
+	if !stopped() {
+		return context.Cause(ctx)
 	}
 	up()
 	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")

@@ -57,7 +57,8 @@ type Config struct {
 	Authenticate func(ctx context.Context) (identity.Peer, error)
 	Registry     Registry
 	// Serve runs an admitted connection until it ends, and returns soon after ctx
-	// is done, whose cause says why.
+	// is done, whose cause says why: stream.ErrRevoked when the registry no longer
+	// admits the agent.
 	Serve func(ctx context.Context, s Session, conn *Conn) error
 	// Opened is told of an admitted connection before its agent is, and what it
 	// returns is called when the connection has ended. Nil means that nobody asks.
@@ -160,11 +161,10 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return g.Wait()
 }
 
-// The causes for which this side ends a connection; they reach the log and the
-// peer's goodbye.
+// The causes, beside stream.ErrRevoked, for which this side ends a connection.
+// They reach the log and the status; the peer's goodbye is Serve's.
 var (
 	errDraining = errors.New("the principal is stopping")
-	errRevoked  = errors.New("the registry no longer admits the agent")
 	errExpired  = errors.New("the svid that opened the connection has expired and no newer one was proven")
 )
 
@@ -228,7 +228,7 @@ func (s *Server) guard(ctx context.Context, end context.CancelCauseFunc, session
 	for {
 		changed := s.cfg.Registry.Changed()
 		if agent, err := s.cfg.Registry.Admit(session.Peer); err != nil || agent != session.Agent {
-			end(errRevoked)
+			end(stream.ErrRevoked)
 			return
 		}
 		select {
@@ -308,8 +308,8 @@ func statusOf(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errDraining), errors.Is(err, errDraining):
 		return status.Error(codes.Unavailable, errDraining.Error())
-	case errors.Is(cause, errRevoked):
-		return status.Error(codes.PermissionDenied, errRevoked.Error())
+	case errors.Is(cause, stream.ErrRevoked):
+		return status.Error(codes.PermissionDenied, stream.ErrRevoked.Error())
 	case errors.Is(cause, errExpired), errors.Is(err, errExpired):
 		return status.Error(codes.Unauthenticated, errExpired.Error())
 	case err == nil:

@@ -30,8 +30,8 @@ func TestStatusOf(t *testing.T) {
 		"anything else":           {nil, secret, codes.Unavailable, "connection ended"},
 		"draining":                {errDraining, secret, codes.Unavailable, "the principal is stopping"},
 		"draining before hello":   {nil, errDraining, codes.Unavailable, "the principal is stopping"},
-		"revoked":                 {errRevoked, errRevoked, codes.PermissionDenied, "the registry no longer admits the agent"},
-		"revoked, ended by Serve": {errRevoked, nil, codes.PermissionDenied, "the registry no longer admits the agent"},
+		"revoked":                 {stream.ErrRevoked, stream.ErrRevoked, codes.PermissionDenied, "the registry no longer admits the agent"},
+		"revoked, ended by Serve": {stream.ErrRevoked, nil, codes.PermissionDenied, "the registry no longer admits the agent"},
 		"expired":                 {errExpired, secret, codes.Unauthenticated, errExpired.Error()},
 		"expired before hello":    {nil, errExpired, codes.Unauthenticated, errExpired.Error()},
 	}
