@@ -8,15 +8,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -24,6 +28,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/kubeconfig"
+	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/telemetry"
@@ -78,6 +83,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("kubernetes client: %w", err)
 	}
+	leases, err := coordination.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
 
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
@@ -98,12 +107,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	link, err := mirror.New(mirror.Config{
-		Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
-		Store: store, Metrics: metrics, Tracer: tracing.Provider.Tracer("github.com/argomesh/argomesh"), Log: log,
+	active := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "argomesh_agent_active", Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
 	})
-	if err != nil {
-		return err
+	if err := registry.Register(active); err != nil {
+		return fmt.Errorf("metrics: %w", err)
 	}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
@@ -119,18 +127,31 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	only, err := lease.New(lease.Config{
+		Leases: leases, Namespace: cfg.Namespace, Name: leaseName,
+		Holder: holder(adminListener.Addr()), Log: log,
+	})
+	if err != nil {
+		return errors.Join(err, adminListener.Close())
+	}
 	log.Info().Stringer("mode", cfg.Mode).Str("version", build.Version).Msg("agent starts")
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
 	g.Go(func() error { return source.Run(ctx) })
 	g.Go(func() error { return store.Run(ctx) })
-	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error {
 		spoke, described := describeSpoke(ctx, restConfig, kubeClient, log)
 		identified := source.WaitReady(ctx) == nil
 		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
+		}
+		u := &uplink{
+			mirror: mirror.Config{
+				Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
+				Store: store, Metrics: metrics, Tracer: tracing.Provider.Tracer("github.com/argomesh/argomesh"), Log: log,
+			},
+			active: active,
 		}
 		c, err := client.New(client.Config{
 			Target:      cfg.Principal.Address,
@@ -139,9 +160,7 @@ func run(ctx context.Context, args []string) error {
 				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
 				ClusterUID: spoke.uid, Kubernetes: spoke.version,
 			},
-			Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
-				return link.Serve(ctx, mirror.Peer{Connection: w.Connection, HubUID: w.HubUID}, conn)
-			},
+			Serve:   u.serve,
 			Updated: source.Updated,
 			Proves: func() time.Time {
 				svid, err := source.GetX509SVID()
@@ -155,9 +174,24 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return c.Run(ctx)
+		u.client = c
+		return only.Run(ctx, u.run)
 	})
 	return g.Wait()
+}
+
+// leaseName names the Lease under which one of a spoke's agents works; the others
+// stand by, ready and with synced caches.
+const leaseName = "argomesh-agent"
+
+// holder names this process among the agents of the spoke, by the same name again
+// after a restart.
+func holder(admin net.Addr) string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "agent"
+	}
+	return name + "/" + admin.String()
 }
 
 func synced(store *kube.Store) error {

@@ -154,6 +154,8 @@ type AgentConfig struct {
 	PrincipalAddress string
 	// PrincipalIDs are the SPIFFE IDs the principal may have. Required.
 	PrincipalIDs []string
+	// Process is the name of the process. Empty means agent-<name>.
+	Process string
 	// Settings are added to those made from the other fields.
 	Settings Settings
 }
@@ -167,11 +169,14 @@ type Agent struct {
 	ConfigFile string
 }
 
-// StartAgent starts an agent as a process named agent-<name> and waits until it is
-// ready.
+// StartAgent starts an agent and waits until it is ready, which one that stands by
+// is too.
 func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 	if cfg.Name == "" || cfg.ControlPlane == nil || cfg.WorkloadAPI == nil {
 		return nil, errors.New("start agent: a name, a control plane and a Workload API are required")
+	}
+	if cfg.Process == "" {
+		cfg.Process = "agent-" + cfg.Name
 	}
 	settings := Settings{
 		"name":                  cfg.Name,
@@ -185,7 +190,7 @@ func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, erro
 	maps.Copy(settings, cfg.Settings)
 	a := &Agent{}
 	var err error
-	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, "agent", "agent-"+cfg.Name, settings)
+	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, "agent", cfg.Process, settings)
 	return a, err
 }
 
