@@ -181,6 +181,9 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	reason, cause := stream.GoodbyeDrain, errors.New("stopping")
 	select {
 	case err := <-failed:
+		if revoked.Load() {
+			return fmt.Errorf("%w: %w: %w", ErrEnded, stream.ErrRevoked, err)
+		}
 		return err
 	case <-ctx.Done():
 		if cause = context.Cause(ctx); errors.Is(cause, stream.ErrRevoked) {
