@@ -11,27 +11,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
-	"go.opentelemetry.io/otel/trace"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/dynamic"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
-	"github.com/argomesh/argomesh/cmd/internal/kubeconfig"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
 	"github.com/argomesh/argomesh/cmd/internal/process"
-	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
@@ -53,40 +48,16 @@ func run(ctx context.Context, args []string) error {
 	if err := cfg.Identity.CheckFolder(); err != nil {
 		return err
 	}
-	log := telemetry.NewLogger(cfg.Log, os.Stderr).With().Stringer("agent", cfg.Name).Logger()
-	telemetry.AdoptLibraryLogs(log)
-	registry := telemetry.NewRegistry(build)
-	tracing, err := telemetry.NewTracing(ctx, telemetry.TracingConfig{
-		Settings: cfg.Tracing, Service: "argomesh-agent", Build: build, Log: log,
+	base, err := start.New(ctx, start.Config{
+		Program: "agent", Build: build, Output: os.Stderr,
+		Fields: func(c zerolog.Context) zerolog.Context { return c.Stringer("agent", cfg.Name) },
+		Log:    cfg.Log, Tracing: cfg.Tracing, Kubernetes: cfg.Kubernetes,
 	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := tracing.Shutdown(flush); err != nil {
-			log.Warn().Err(err).Msg("cannot export the last traces")
-		}
-	}()
-
-	restConfig, err := kubeconfig.Load(cfg.Kubernetes, "argomesh-agent/"+build.Version)
-	if err != nil {
-		return err
-	}
-	restConfig.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-		return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(tracing.Provider), otelhttp.WithFilter(func(r *http.Request) bool {
-			return trace.SpanContextFromContext(r.Context()).IsValid() // only what belongs to a change
-		}))
-	})
-	kubeClient, err := dynamic.NewForConfig(restConfig)
-	if err != nil {
-		return fmt.Errorf("kubernetes client: %w", err)
-	}
-	leases, err := coordination.NewForConfig(restConfig)
-	if err != nil {
-		return fmt.Errorf("kubernetes client: %w", err)
-	}
+	defer base.Close(ctx)
+	log, registry := base.Log, base.Metrics
 
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
@@ -96,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	store, err := kube.New(kube.Config{
-		Client:  kubeClient,
+		Client:  base.Dynamic,
 		Watch:   map[stream.Kind][]string{stream.Application: {cfg.Namespace}, stream.AppProject: {cfg.Namespace}},
 		Metrics: registry, Log: log,
 	})
@@ -128,7 +99,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	only, err := lease.New(lease.Config{
-		Leases: leases, Namespace: cfg.Namespace, Name: leaseName,
+		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
 		Holder: holder(adminListener.Addr()), Log: log,
 	})
 	if err != nil {
@@ -141,7 +112,7 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return source.Run(ctx) })
 	g.Go(func() error { return store.Run(ctx) })
 	g.Go(func() error {
-		spoke, described := describeSpoke(ctx, restConfig, kubeClient, log)
+		spoke, described := describeSpoke(ctx, base.REST, base.Dynamic, log)
 		identified := source.WaitReady(ctx) == nil
 		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
@@ -149,7 +120,7 @@ func run(ctx context.Context, args []string) error {
 		u := &uplink{
 			mirror: mirror.Config{
 				Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
-				Store: store, Metrics: metrics, Tracer: tracing.Provider.Tracer("github.com/argomesh/argomesh"), Log: log,
+				Store: store, Metrics: metrics, Tracer: base.Tracer, Log: log,
 			},
 			active: active,
 		}

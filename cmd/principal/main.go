@@ -10,15 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"time"
 
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/dynamic"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/kube"
@@ -26,11 +20,10 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
-	"github.com/argomesh/argomesh/cmd/internal/kubeconfig"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
 	"github.com/argomesh/argomesh/cmd/internal/process"
-	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
@@ -57,40 +50,15 @@ func run(ctx context.Context, args []string) error {
 	if err := cfg.Identity.CheckFolder(); err != nil {
 		return err
 	}
-	log := telemetry.NewLogger(cfg.Log, os.Stderr)
-	telemetry.AdoptLibraryLogs(log)
-	registry := telemetry.NewRegistry(build)
-	tracing, err := telemetry.NewTracing(ctx, telemetry.TracingConfig{
-		Settings: cfg.Tracing, Service: "argomesh-principal", Build: build, Log: log,
+	base, err := start.New(ctx, start.Config{
+		Program: "principal", Build: build, Output: os.Stderr,
+		Log: cfg.Log, Tracing: cfg.Tracing, Kubernetes: cfg.Kubernetes,
 	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := tracing.Shutdown(flush); err != nil {
-			log.Warn().Err(err).Msg("cannot export the last traces")
-		}
-	}()
-
-	restConfig, err := kubeconfig.Load(cfg.Kubernetes, "argomesh-principal/"+build.Version)
-	if err != nil {
-		return err
-	}
-	restConfig.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-		return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(tracing.Provider), otelhttp.WithFilter(func(r *http.Request) bool {
-			return trace.SpanContextFromContext(r.Context()).IsValid() // only what belongs to a change
-		}))
-	})
-	client, err := dynamic.NewForConfig(restConfig)
-	if err != nil {
-		return fmt.Errorf("kubernetes client: %w", err)
-	}
-	leases, err := coordination.NewForConfig(restConfig)
-	if err != nil {
-		return fmt.Errorf("kubernetes client: %w", err)
-	}
+	defer base.Close(ctx)
+	log, registry := base.Log, base.Metrics
 
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
@@ -100,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	store, err := kube.New(kube.Config{
-		Client:  client,
+		Client:  base.Dynamic,
 		Watch:   map[stream.Kind][]string{stream.Application: nil, stream.AppProject: {cfg.Namespace}},
 		Metrics: registry, Log: log,
 	})
@@ -108,19 +76,19 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	agents := &fleet.Registry{}
-	watch := &agentWatch{client: client, namespace: cfg.Namespace, registry: agents, log: log}
+	watch := &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, log: log}
 	sessions := newSessions(cfg.replica())
 	mirrors, err := mirror.NewMetrics(registry)
 	if err != nil {
 		return err
 	}
 	links := &links{
-		cfg: cfg, client: client, store: store, registry: agents, sessions: sessions,
-		metrics: mirrors, tracer: tracing.Provider.Tracer("github.com/argomesh/argomesh"), log: log,
+		cfg: cfg, client: base.Dynamic, store: store, registry: agents, sessions: sessions,
+		metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{},
 	}
 	agentController, err := controller.New(controller.Config{
-		Client: client, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
+		Client: base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
 		Sessions: sessions, Metrics: registry, Log: log,
 	})
 	if err != nil {
@@ -150,7 +118,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	singletons, err := lease.New(lease.Config{
-		Leases: leases, Namespace: cfg.Namespace, Name: leaseName,
+		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
 		Holder: cfg.replica() + "/" + streamListener.Addr().String(), // the same again after a restart
 		Log:    log,
 	})
@@ -174,7 +142,7 @@ func run(ctx context.Context, args []string) error {
 	})
 	g.Go(func() error { return links.Run(ctx) })
 	g.Go(func() error {
-		hub, known := hubUID(ctx, client, cfg.Namespace, log)
+		hub, known := hubUID(ctx, base.Dynamic, cfg.Namespace, log)
 		if !known {
 			return streamListener.Close() // ctx is done
 		}
