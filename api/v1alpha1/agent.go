@@ -4,12 +4,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Finalizer keeps a deleted Agent until its streams have ended and its cluster
-// Secret is gone.
+// Finalizer keeps a deleted Agent until what its deletion policy asks for is
+// done, its streams have ended and its cluster Secret is gone.
 const Finalizer = "argomesh.io/agent"
+
+// AcceptDeletionsAnnotation accepts deletions that are held: its value is the ID
+// of the hold in AgentStatus.DeletionsHeld. Any other value, such as the ID of an
+// earlier hold, accepts nothing.
+const AcceptDeletionsAnnotation = "argomesh.io/accept-deletions"
 
 // MaxParked is the largest number of objects AgentStatus.Parked names.
 const MaxParked = 50
+
+// MaxHeld is the largest number of objects DeletionsHeld.Objects names.
+const MaxHeld = 50
+
+// MaxHistoryTokens is the largest number of tokens AgentHistory.Tokens keeps.
+const MaxHistoryTokens = 3
 
 // Agent registers one spoke with the hub it lives on. The name of the object is
 // the name of the agent, of its cluster in Argo CD, and by default of the
@@ -27,6 +38,7 @@ const MaxParked = 50
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Suspended",type=boolean,priority=1,JSONPath=`.spec.suspended`
 // +kubebuilder:printcolumn:name="Parked",type=integer,priority=1,JSONPath=`.status.counts.parked`
+// +kubebuilder:printcolumn:name="Held",type=integer,priority=1,JSONPath=`.status.deletionsHeld.total`
 // +kubebuilder:printcolumn:name="Version",type=string,priority=1,JSONPath=`.status.versions.agent`
 // +kubebuilder:printcolumn:name="Kubernetes",type=string,priority=1,JSONPath=`.status.versions.kubernetes`
 // +kubebuilder:printcolumn:name="SVID expiry",type=string,format=date-time,priority=1,JSONPath=`.status.svidExpiry`
@@ -71,14 +83,37 @@ const (
 
 // DeletionPolicy says what deleting an Agent does to its spoke.
 //
-// +kubebuilder:validation:Enum=orphan
+// +kubebuilder:validation:Enum=orphan;cascade
 type DeletionPolicy string
 
-// DeletionOrphan ends the agent's streams and removes its cluster Secret, and
-// leaves everything on the spoke as it is.
-const DeletionOrphan DeletionPolicy = "orphan"
+const (
+	// DeletionOrphan ends the agent's streams and removes its cluster Secret, and
+	// leaves everything on the spoke as it is.
+	DeletionOrphan DeletionPolicy = "orphan"
+	// DeletionCascade deletes the agent's Applications with their workloads first:
+	// the Agent stays until the spoke has confirmed that they are gone. Only a
+	// managed agent can have it.
+	DeletionCascade DeletionPolicy = "cascade"
+)
+
+// ChildApplications says what the hub does about Applications of a managed spoke
+// that it did not put there: children of an app of apps.
+//
+// +kubebuilder:validation:Enum=ignore;mirror
+type ChildApplications string
+
+const (
+	// ChildApplicationsIgnore leaves them out of the hub.
+	ChildApplicationsIgnore ChildApplications = "ignore"
+	// ChildApplicationsMirror shows them on the hub, read-only: what is changed
+	// there is undone.
+	ChildApplicationsMirror ChildApplications = "mirror"
+)
 
 // AgentSpec is what the hub's operator wants of an agent.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'cascade' || self.mode == 'managed'",message="deletionPolicy cascade is for mode managed: the Applications of an autonomous agent belong to its spoke"
+// +kubebuilder:validation:XValidation:rule="!has(self.childApplications) || self.childApplications != 'mirror' || self.mode == 'managed'",message="childApplications mirror is for mode managed: of an autonomous agent the hub shows every Application"
 type AgentSpec struct {
 	// Mode says which side owns the Applications of this agent: managed, the hub,
 	// or autonomous, the spoke. It cannot be changed; delete and create the Agent
@@ -95,10 +130,21 @@ type AgentSpec struct {
 	Suspended bool `json:"suspended,omitempty"`
 
 	// DeletionPolicy says what deleting this Agent does to the spoke. With orphan
-	// nothing on the spoke is touched.
+	// nothing on the spoke is touched. With cascade the Agent stays until the spoke
+	// has removed its Applications with their workloads; only mode managed can have
+	// it. It can be changed while the Agent is being deleted: orphan lets one go
+	// whose spoke does not come back.
 	// +kubebuilder:default=orphan
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// ChildApplications says what becomes of Applications on the spoke that the hub
+	// did not put there, such as children of an app of apps. With ignore the hub
+	// does not show them, with mirror it shows them read-only; the spoke's own are
+	// never touched. Only mode managed can have mirror.
+	// +kubebuilder:default=ignore
+	// +optional
+	ChildApplications ChildApplications `json:"childApplications,omitempty"`
 
 	// Labels are added to the cluster Secret of this agent, where the cluster
 	// generator of an ApplicationSet can select on them.
@@ -175,8 +221,20 @@ type AgentStatus struct {
 	// +optional
 	Parked []ParkedObject `json:"parked,omitempty"`
 
-	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict
-	// and Conflict.
+	// History is what a spoke must continue, so that what is no longer on the hub
+	// counts as deleted rather than as lost. It is absent until the first agent
+	// connected.
+	// +optional
+	History *AgentHistory `json:"history,omitempty"`
+
+	// DeletionsHeld are deletions that wait until a person accepts them, with
+	// annotation argomesh.io/accept-deletions or agentctl agent accept-deletions.
+	// They stay here while the agent is away. Absent means that none are held.
+	// +optional
+	DeletionsHeld *DeletionsHeld `json:"deletionsHeld,omitempty"`
+
+	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
+	// Conflict and DeletionsHeld.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -222,6 +280,76 @@ type ParkedObject struct {
 	Since metav1.Time `json:"since"`
 }
 
+// AgentHistory names what hub and spoke have in common. The spoke keeps the newest
+// token it was told and shows it when it connects. A token that is not here means
+// that the hub was restored from a backup, or made anew; no token, or another
+// cluster UID, that the spoke was. Then nothing is deleted for being absent until
+// a person accepts it, and a new history begins.
+type AgentHistory struct {
+	// ID names the history. It is random, and new after each break.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// Tokens are random, newest first, at most 3. A new one is added when
+	// ObservedAt is renewed, once the spoke has confirmed the one before.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=atomic
+	Tokens []string `json:"tokens"`
+	// ClusterUID is the UID of the spoke's namespace kube-system, which no other
+	// Kubernetes cluster has.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ClusterUID string `json:"clusterUID"`
+}
+
+// HoldReason says why deletions are held.
+type HoldReason string
+
+const (
+	// HoldHistoryBroken means that hub or spoke is not the one that the other knew:
+	// restored, made anew or replaced.
+	HoldHistoryBroken HoldReason = "HistoryBroken"
+	// HoldTooMany means that more than 10 objects and more than 20 % of a collection
+	// would go at once.
+	HoldTooMany HoldReason = "TooMany"
+)
+
+// DeletionsHeld are deletions that wait for a person.
+type DeletionsHeld struct {
+	// ID names this set of deletions for this reason. Another set has another ID, so
+	// that nobody accepts what was not shown.
+	ID string `json:"id"`
+	// Since is when they were first held, by the hub's clock.
+	Since metav1.Time `json:"since"`
+	// Reason is HistoryBroken or TooMany.
+	Reason HoldReason `json:"reason"`
+	// Message says for people what happened.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Total is the number of objects held, also of those Objects does not name.
+	Total int64 `json:"total"`
+	// Objects names the objects held, at most 50.
+	// +kubebuilder:validation:MaxItems=50
+	// +listType=atomic
+	// +optional
+	Objects []HeldObject `json:"objects,omitempty"`
+}
+
+// HeldObject is an object whose deletion is held.
+type HeldObject struct {
+	// Kind is the kind of the object, such as Application.
+	Kind string `json:"kind"`
+	// Namespace is the namespace of the object where it would be deleted.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the name of the object.
+	Name string `json:"name"`
+}
+
 // Types of AgentStatus.Conditions.
 const (
 	// ConditionReady is true when the registration is in force: the cluster Secret
@@ -241,4 +369,8 @@ const (
 	// ConditionConflict is true when a SPIFFE ID of this Agent belongs to an older
 	// one. The message names both.
 	ConditionConflict = "Conflict"
+	// ConditionDeletionsHeld is true while deletions wait for a person. Its reason
+	// is that of AgentStatus.DeletionsHeld; the message names the numbers and the
+	// command that accepts them.
+	ConditionDeletionsHeld = "DeletionsHeld"
 )

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
@@ -146,8 +147,32 @@ func TestCRDJudgesAgents(t *testing.T) {
 			refusal: `spec.mode: Unsupported value: "remote"`,
 		},
 		"a deletion policy that does not exist": {
-			change:  func(a *v1alpha1.Agent) { a.Spec.DeletionPolicy = "cascade" },
-			refusal: `spec.deletionPolicy: Unsupported value: "cascade"`,
+			change:  func(a *v1alpha1.Agent) { a.Spec.DeletionPolicy = "force" },
+			refusal: `spec.deletionPolicy: Unsupported value: "force"`,
+		},
+		"a managed agent that cascades and shows child Applications": {change: func(a *v1alpha1.Agent) {
+			a.Spec.DeletionPolicy, a.Spec.ChildApplications = v1alpha1.DeletionCascade, v1alpha1.ChildApplicationsMirror
+		}},
+		"a managed agent without a policy": {change: func(a *v1alpha1.Agent) { a.Spec.DeletionPolicy = "" }},
+		"an autonomous agent with every default": {change: func(a *v1alpha1.Agent) {
+			a.Spec.Mode = v1alpha1.ModeAutonomous
+			a.Spec.DeletionPolicy, a.Spec.ChildApplications = v1alpha1.DeletionOrphan, v1alpha1.ChildApplicationsIgnore
+		}},
+		"an autonomous agent that cascades": {
+			change: func(a *v1alpha1.Agent) {
+				a.Spec.Mode, a.Spec.DeletionPolicy = v1alpha1.ModeAutonomous, v1alpha1.DeletionCascade
+			},
+			refusal: "deletionPolicy cascade is for mode managed",
+		},
+		"an autonomous agent that shows child Applications": {
+			change: func(a *v1alpha1.Agent) {
+				a.Spec.Mode, a.Spec.ChildApplications = v1alpha1.ModeAutonomous, v1alpha1.ChildApplicationsMirror
+			},
+			refusal: "childApplications mirror is for mode managed",
+		},
+		"child Applications in a way that does not exist": {
+			change:  func(a *v1alpha1.Agent) { a.Spec.ChildApplications = "adopt" },
+			refusal: `spec.childApplications: Unsupported value: "adopt"`,
 		},
 		"no SPIFFE ID": {
 			change:  func(a *v1alpha1.Agent) { a.Spec.Identity.SPIFFEIDs = []string{} },
@@ -210,6 +235,66 @@ func TestCRDKeepsMode(t *testing.T) {
 	const want = "mode cannot be changed"
 	if got := c.check(t, next, old); len(got) != 1 || !strings.Contains(got[0], want) {
 		t.Errorf("changing the mode: refusals = %q, want one with %q", got, want)
+	}
+}
+
+// A policy must stay changeable until the end: that is how an Agent whose spoke
+// does not come back is let go.
+func TestCRDLetsThePolicyChangeWhileDeleting(t *testing.T) {
+	c := loadCRD(t)
+	old := edge1(func(a *v1alpha1.Agent) {
+		a.DeletionTimestamp = new(metav1.Now())
+		a.Finalizers = []string{v1alpha1.Finalizer}
+		a.Spec.DeletionPolicy = v1alpha1.DeletionCascade
+	})
+	next := old.DeepCopy()
+	next.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
+	for _, step := range [][2]*v1alpha1.Agent{{old, next}, {next, old}} {
+		if got := c.check(t, step[1], step[0]); len(got) > 0 {
+			t.Errorf("from %s to %s: refusals = %q", step[0].Spec.DeletionPolicy, step[1].Spec.DeletionPolicy, got)
+		}
+	}
+}
+
+func TestCRDJudgesStatus(t *testing.T) {
+	c := loadCRD(t)
+	full := func(a *v1alpha1.Agent) {
+		a.Status.History = &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"c", "b", "a"}, ClusterUID: "u"}
+		a.Status.DeletionsHeld = &v1alpha1.DeletionsHeld{
+			ID: "x", Since: metav1.Now(), Reason: v1alpha1.HoldTooMany, Message: strings.Repeat("m", 1024), Total: 51,
+			Objects: slices.Repeat([]v1alpha1.HeldObject{{Kind: "Application", Namespace: "edge-1", Name: "a"}}, v1alpha1.MaxHeld),
+		}
+	}
+	tests := map[string]struct {
+		change  func(*v1alpha1.AgentStatus)
+		refusal string
+	}{
+		"the most of everything": {func(*v1alpha1.AgentStatus) {}, ""},
+		"a fourth token": {
+			func(s *v1alpha1.AgentStatus) { s.History.Tokens = append(s.History.Tokens, "d") },
+			"status.history.tokens: Too many: 4",
+		},
+		"no token": {
+			func(s *v1alpha1.AgentStatus) { s.History.Tokens = []string{} },
+			"status.history.tokens: Invalid value: 0",
+		},
+		"one object more than may be named": {
+			func(s *v1alpha1.AgentStatus) {
+				s.DeletionsHeld.Objects = append(s.DeletionsHeld.Objects, s.DeletionsHeld.Objects[0])
+			},
+			"status.deletionsHeld.objects: Too many: 51",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := c.check(t, edge1(func(a *v1alpha1.Agent) { full(a); tt.change(&a.Status) }), nil)
+			switch {
+			case tt.refusal == "" && len(got) > 0:
+				t.Errorf("refused: %q", got)
+			case tt.refusal != "" && (len(got) != 1 || !strings.Contains(got[0], tt.refusal)):
+				t.Errorf("refusals = %q, want one with %q", got, tt.refusal)
+			}
+		})
 	}
 }
 

@@ -105,8 +105,10 @@ func TestDiffSpecs(t *testing.T) {
 		diff       []string
 	}{
 		"the same": {have: spec(nil), want: spec(nil)},
-		"a default and the order of sets are no difference": {
-			have: spec(func(s *v1alpha1.AgentSpec) { s.DeletionPolicy = v1alpha1.DeletionOrphan }),
+		"defaults and the order of sets are no difference": {
+			have: spec(func(s *v1alpha1.AgentSpec) {
+				s.DeletionPolicy, s.ChildApplications = v1alpha1.DeletionOrphan, v1alpha1.ChildApplicationsIgnore
+			}),
 			want: spec(func(s *v1alpha1.AgentSpec) { s.Identity.SPIFFEIDs = []string{"spiffe://a/c", "spiffe://a/b"} }),
 		},
 		"every field counts": {

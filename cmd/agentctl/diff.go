@@ -39,6 +39,9 @@ func leaves(spec v1alpha1.AgentSpec) (map[string]any, error) {
 	if spec.DeletionPolicy == "" {
 		spec.DeletionPolicy = v1alpha1.DeletionOrphan
 	}
+	if spec.ChildApplications == "" {
+		spec.ChildApplications = v1alpha1.ChildApplicationsIgnore
+	}
 	raw, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err

@@ -70,10 +70,11 @@ func (c agentctl) testCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := v1alpha1.AgentSpec{
-		Mode:           v1alpha1.ModeManaged,
-		Identity:       v1alpha1.AgentIdentity{SPIFFEIDs: []string{"spiffe://example.org/argomesh/agent/ctl-1"}},
-		DeletionPolicy: v1alpha1.DeletionOrphan,
-		Labels:         map[string]v1alpha1.LabelValue{"env": "prod"},
+		Mode:              v1alpha1.ModeManaged,
+		Identity:          v1alpha1.AgentIdentity{SPIFFEIDs: []string{"spiffe://example.org/argomesh/agent/ctl-1"}},
+		DeletionPolicy:    v1alpha1.DeletionOrphan,
+		ChildApplications: v1alpha1.ChildApplicationsIgnore,
+		Labels:            map[string]v1alpha1.LabelValue{"env": "prod"},
 	}
 	if diff := cmp.Diff(want, agent.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
