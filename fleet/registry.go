@@ -72,8 +72,22 @@ func (r *Registry) Changed() <-chan struct{} {
 	return r.changed
 }
 
-// Admit returns the agent to which the peer's SPIFFE ID belongs. The error wraps
-// identity.ErrDenied and says why: for our log, not for the peer.
+// Cascades reports whether deleting agent takes its Applications along, with their
+// workloads: only where the hub owns them.
+func Cascades(agent *v1alpha1.Agent) bool {
+	return agent.Spec.DeletionPolicy == v1alpha1.DeletionCascade && agent.Spec.Mode == v1alpha1.ModeManaged
+}
+
+// leaving reports whether agent is being deleted and nothing more is to pass
+// between it and the hub.
+func leaving(agent *v1alpha1.Agent) bool {
+	return agent.DeletionTimestamp != nil && !Cascades(agent)
+}
+
+// Admit returns the agent to which the peer's SPIFFE ID belongs. One whose
+// deletion cascades is admitted until its Agent is gone, since its spoke has to
+// carry the deletion out; that nothing else passes is for the caller to see to.
+// The error wraps identity.ErrDenied and says why: for our log, not for the peer.
 func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -83,7 +97,7 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	}
 	a := r.agents[name]
 	switch {
-	case a.DeletionTimestamp != nil:
+	case leaving(&a):
 		return Agent{}, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)
 	case a.Spec.Suspended:
 		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
@@ -91,14 +105,15 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	return Agent{Name: name, Mode: a.Spec.Mode}, nil
 }
 
-// Agents returns the agents that are not being deleted, in no order. They are
-// shared: callers do not change them.
+// Agents returns the agents that have something to do with the hub, in no order:
+// those that are not being deleted, suspended ones included, and those whose
+// deletion cascades. They are shared: callers do not change them.
 func (r *Registry) Agents() map[identity.AgentName]v1alpha1.Agent {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := make(map[identity.AgentName]v1alpha1.Agent, len(r.agents))
 	for name, a := range r.agents {
-		if a.DeletionTimestamp == nil {
+		if !leaving(&a) {
 			out[name] = a
 		}
 	}

@@ -26,6 +26,14 @@ func peer(t testing.TB, id string) identity.Peer {
 	return identity.Peer{ID: parsed, NotAfter: time.Now().Add(time.Hour), Method: identity.MethodX509}
 }
 
+// deleting returns an Agent that is being deleted.
+func deleting(name string, mode v1alpha1.AgentMode, policy v1alpha1.DeletionPolicy) v1alpha1.Agent {
+	a := agent(name, 0, "/"+name)
+	a.Spec.Mode, a.Spec.DeletionPolicy = mode, policy
+	a.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_500, 0)}
+	return a
+}
+
 func TestAdmit(t *testing.T) {
 	suspended, leaving, nobody := agent("suspended", 0, "/suspended"), agent("leaving", 0, "/leaving"), agent("nobody", 0)
 	suspended.Spec.Suspended = true
@@ -34,8 +42,14 @@ func TestAdmit(t *testing.T) {
 	one.Spec.Mode = v1alpha1.ModeManaged
 	two := agent("two", 1, "/two", "/shared", "/suspended")
 	two.Spec.Mode = v1alpha1.ModeAutonomous
+	// Those whose deletion cascades, and those whose does not though they say so.
+	cascading := deleting("cascading", v1alpha1.ModeManaged, v1alpha1.DeletionCascade)
+	orphaning := deleting("orphaning", v1alpha1.ModeManaged, v1alpha1.DeletionOrphan)
+	impossible := deleting("impossible", v1alpha1.ModeAutonomous, v1alpha1.DeletionCascade)
+	paused := deleting("paused", v1alpha1.ModeManaged, v1alpha1.DeletionCascade)
+	paused.Spec.Suspended = true
 	var r fleet.Registry
-	r.Set([]v1alpha1.Agent{two, suspended, one, leaving, nobody})
+	r.Set([]v1alpha1.Agent{two, suspended, one, leaving, nobody, cascading, orphaning, impossible, paused})
 
 	tests := map[string]struct {
 		id   string
@@ -53,6 +67,10 @@ func TestAdmit(t *testing.T) {
 		"no path":                             {"spiffe://example.org", "", "", "is not in"},
 		"suspended, though a newer claims it": {"spiffe://example.org/suspended", "", "", "suspended"},
 		"being deleted":                       {"spiffe://example.org/leaving", "", "", "being deleted"},
+		"being deleted with cascade":          {"spiffe://example.org/cascading", "cascading", v1alpha1.ModeManaged, ""},
+		"being deleted without cascade":       {"spiffe://example.org/orphaning", "", "", "being deleted"},
+		"autonomous, which never cascades":    {"spiffe://example.org/impossible", "", "", "being deleted"},
+		"suspended in the midst of a cascade": {"spiffe://example.org/paused", "", "", "suspended"},
 		"the ID of an agent's name":           {"spiffe://example.org/argomesh/agent/nobody", "", "", "is not in"},
 	}
 	for name, tt := range tests {
@@ -69,6 +87,22 @@ func TestAdmit(t *testing.T) {
 	}
 	if _, err := r.Admit(identity.Peer{}); !errors.Is(err, identity.ErrDenied) {
 		t.Errorf("Admit() of nobody = %v, want an error of kind %q", err, identity.ErrDenied)
+	}
+}
+
+// Who forces the deletion of an Agent turns its cascade into an orphaning one:
+// that ends its admission at once.
+func TestAdmissionFollowsThePolicy(t *testing.T) {
+	var r fleet.Registry
+	leaving := deleting("leaving", v1alpha1.ModeManaged, v1alpha1.DeletionCascade)
+	r.Set([]v1alpha1.Agent{leaving})
+	if _, err := r.Admit(peer(t, "spiffe://example.org/leaving")); err != nil {
+		t.Errorf("Admit() with cascade = %v", err)
+	}
+	leaving.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
+	r.Set([]v1alpha1.Agent{leaving})
+	if _, err := r.Admit(peer(t, "spiffe://example.org/leaving")); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() with orphan = %v, want an error of kind %q", err, identity.ErrDenied)
 	}
 }
 
@@ -143,12 +177,15 @@ func TestAgentsLeavesOutTheDeleting(t *testing.T) {
 	leaving.DeletionTimestamp = &metav1.Time{Time: time.Unix(1_700_000_500, 0)}
 	suspended.Spec.Suspended = true
 	var r fleet.Registry
-	r.Set([]v1alpha1.Agent{agent("one", 0, "/c"), leaving, suspended, agent("Not A Name", 0, "/d")})
+	cascading := deleting("cascading", v1alpha1.ModeManaged, v1alpha1.DeletionCascade)
+	orphaning := deleting("orphaning", v1alpha1.ModeManaged, v1alpha1.DeletionOrphan)
+	impossible := deleting("impossible", v1alpha1.ModeAutonomous, v1alpha1.DeletionCascade)
+	r.Set([]v1alpha1.Agent{agent("one", 0, "/c"), leaving, suspended, agent("Not A Name", 0, "/d"), cascading, orphaning, impossible})
 	got := map[string]bool{}
 	for name := range r.Agents() {
 		got[name.String()] = true
 	}
-	if diff := cmp.Diff(map[string]bool{"one": true, "suspended": true}, got); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"one": true, "suspended": true, "cascading": true}, got); diff != "" {
 		t.Errorf("Agents() (-want +got):\n%s", diff)
 	}
 	if _, err := r.Admit(peer(t, "spiffe://example.org/d")); !errors.Is(err, identity.ErrDenied) {

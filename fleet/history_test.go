@@ -1,0 +1,129 @@
+package fleet_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+)
+
+func TestJudgeHistory(t *testing.T) {
+	const hub, here = "hub-1", "cluster-1"
+	kept := &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t5", "t4", "t3"}, ClusterUID: here}
+	tests := map[string]struct {
+		kept     *v1alpha1.AgentHistory
+		shown    fleet.Shown
+		revision uint64
+		want     string // a part of what is said; empty when the history continues
+	}{
+		"a first contact": {
+			shown: fleet.Shown{ClusterUID: here}, revision: 100,
+		},
+		"a spoke that was cut off before the hub began a history": {
+			shown: fleet.Shown{Hub: hub, Revision: 90, ClusterUID: here}, revision: 100,
+		},
+		"the newest token": {
+			kept: kept, shown: fleet.Shown{hub, "t5", 90, here}, revision: 100,
+		},
+		"the token before, since the newest did not arrive": {
+			kept: kept, shown: fleet.Shown{hub, "t4", 90, here}, revision: 100,
+		},
+		"the oldest token that is kept": {
+			kept: kept, shown: fleet.Shown{hub, "t3", 90, here}, revision: 100,
+		},
+		"a hub on which nothing happened": {
+			kept: kept, shown: fleet.Shown{hub, "t5", 100, here}, revision: 100,
+		},
+		"a spoke that knows a token and no revision": {
+			kept: kept, shown: fleet.Shown{Hub: hub, Token: "t5", ClusterUID: here}, revision: 100,
+		},
+
+		"a hub restored to a lower revision": {
+			kept: kept, shown: fleet.Shown{hub, "t5", 101, here}, revision: 100,
+			want: "the hub is at resourceVersion 100, but the spoke has seen 101 of it",
+		},
+		"a hub restored to before its first history": {
+			shown: fleet.Shown{hub, "t1", 101, here}, revision: 100,
+			want: "restored from a backup",
+		},
+		"a hub restored to before it handed out a token": {
+			shown: fleet.Shown{Hub: hub, Revision: 101, ClusterUID: here}, revision: 100,
+			want: "restored from a backup",
+		},
+		"a hub restored with a bumped revision": {
+			kept: kept, shown: fleet.Shown{hub, "t6", 101, here}, revision: 1_000_000,
+			want: "not in the hub's history",
+		},
+		"a spoke restored to before the tokens kept": {
+			kept: kept, shown: fleet.Shown{hub, "t2", 50, here}, revision: 100,
+			want: "not in the hub's history",
+		},
+		"a history accepted anew, of which the spoke has not heard": {
+			kept:  &v1alpha1.AgentHistory{ID: "h2", Tokens: []string{"u1"}, ClusterUID: here},
+			shown: fleet.Shown{hub, "t5", 90, here}, revision: 100,
+			want: "not in the hub's history",
+		},
+		"a hub with a new identity": {
+			kept: kept, shown: fleet.Shown{"hub-0", "t5", 90, here}, revision: 100,
+			want: "the history of hub hub-0, but this is hub hub-1",
+		},
+		"a spoke of another hub": {
+			shown: fleet.Shown{"hub-0", "x", 90, here}, revision: 100,
+			want: "the history of hub hub-0, but this is hub hub-1",
+		},
+		"a spoke that saw another hub, which gave it no token": {
+			shown: fleet.Shown{Hub: "hub-0", ClusterUID: here}, revision: 100,
+			want: "the history of hub hub-0",
+		},
+		"an Agent created again": {
+			shown: fleet.Shown{hub, "t5", 90, here}, revision: 100,
+			want: "deleted and created again",
+		},
+		"a spoke without memory": {
+			kept: kept, shown: fleet.Shown{ClusterUID: here}, revision: 100,
+			want: "remembers none",
+		},
+		"a spoke that kept the hub, but no token": {
+			kept: kept, shown: fleet.Shown{Hub: hub, Revision: 90, ClusterUID: here}, revision: 100,
+			want: "remembers none",
+		},
+		"a rebuilt spoke": {
+			kept: kept, shown: fleet.Shown{ClusterUID: "cluster-2"}, revision: 100,
+			want: "the spoke is Kubernetes cluster cluster-2, but the agent was on cluster-1",
+		},
+		"a spoke whose backup was restored into another cluster": {
+			kept: kept, shown: fleet.Shown{hub, "t5", 90, "cluster-2"}, revision: 100,
+			want: "the spoke is Kubernetes cluster cluster-2",
+		},
+		"a token of no hub": {
+			kept: kept, shown: fleet.Shown{Token: "t5", ClusterUID: here}, revision: 100,
+			want: "does not say of which hub",
+		},
+		"a revision of no hub": {
+			shown: fleet.Shown{Revision: 7, ClusterUID: here}, revision: 100,
+			want: "does not say of which hub",
+		},
+		"an empty token is not among those kept": {
+			kept:  &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t1", ""}, ClusterUID: here},
+			shown: fleet.Shown{Hub: hub, Revision: 90, ClusterUID: here}, revision: 100,
+			want: "remembers none",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := fleet.JudgeHistory(hub, tt.kept, tt.shown, tt.revision)
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("JudgeHistory() = %q, want something with %q", got, tt.want)
+			}
+			if tt.want != "" && (got == "" || strings.ContainsAny(got, "\n")) {
+				t.Errorf("JudgeHistory() = %q, want one sentence", got)
+			}
+			for _, secret := range []string{"t1", "t2", "t3", "t4", "t5", "t6", "u1"} {
+				if strings.Contains(got, secret) {
+					t.Errorf("JudgeHistory() = %q names a token", got)
+				}
+			}
+		})
+	}
+}
