@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	agentController, err := controller.New(controller.Config{
 		Client: base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
-		Sessions: sessions, Metrics: registry, Log: log,
+		Sessions: sessions, Depart: departWithoutCascade, Metrics: registry, Log: log,
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -33,8 +34,19 @@ type Config struct {
 	// means a config without credentials.
 	ClusterConfig func(context.Context, identity.AgentName) ([]byte, error)
 	Sessions      Sessions
-	Metrics       prometheus.Registerer
-	Log           zerolog.Logger
+	// Depart carries out on the hub's objects what the deletion of an Agent asks
+	// for, by its mode and policy; see fleet.Cascades. It gets the Agent as a quorum
+	// read just showed it: of an orphaning one once its streams have ended, of a
+	// cascading one while it is connected or away. It is called again a few seconds
+	// later until it returns nothing, which says that it is done; before that it
+	// returns what it waits for, to complete the sentence "the Agent is being deleted
+	// and waits for ...", such as "the spoke to remove 3 Applications". It does not
+	// wait itself: ctx ends after 20 s. What it did must be found done by the next
+	// call, also of another process. It is called from several goroutines, for one
+	// Agent from one at a time.
+	Depart  func(ctx context.Context, agent v1alpha1.Agent) (waits string, err error)
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
 }
 
 // Controller keeps cluster Secrets and the status of Agents. One at a time runs
@@ -56,6 +68,9 @@ func New(cfg Config) (*Controller, error) {
 	}
 	if cfg.Sessions == nil {
 		problems = append(problems, errors.New("sessions are missing"))
+	}
+	if cfg.Depart == nil {
+		problems = append(problems, errors.New("depart is missing"))
 	}
 	if cfg.Metrics == nil {
 		problems = append(problems, errors.New("metrics registerer is missing"))

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -26,6 +28,7 @@ func TestNewChecksItsConfig(t *testing.T) {
 	valid := func() controller.Config {
 		return controller.Config{
 			Client: client, Namespace: "argocd", ProxyURL: "https://proxy:9090/", Sessions: nobody{},
+			Depart:  func(context.Context, v1alpha1.Agent) (string, error) { return "", nil },
 			Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 		}
 	}
@@ -38,7 +41,7 @@ func TestNewChecksItsConfig(t *testing.T) {
 	}{
 		"everything is missing": {
 			change: func(c *controller.Config) { *c = controller.Config{} },
-			want:   []string{"client", "namespace", "sessions", "metrics", "proxy url"},
+			want:   []string{"client", "namespace", "sessions", "depart", "metrics", "proxy url"},
 		},
 		"a proxy without tls":       {func(c *controller.Config) { c.ProxyURL = "http://proxy:9090" }, []string{"proxy url"}},
 		"a proxy with a path":       {func(c *controller.Config) { c.ProxyURL = "https://proxy:9090/x" }, []string{"proxy url"}},

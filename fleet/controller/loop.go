@@ -212,12 +212,14 @@ func (l *loop) pass(ctx context.Context, name string) {
 
 // pace is what is remembered of an Agent between passes.
 type pace struct {
-	// statusAt is when we last wrote the status; over, the resourceVersion of the
-	// Agent before that write, and status what was written. While the collection
-	// still shows the version in over, status is newer.
+	// statusAt is when we last wrote the status, status what was written, and version
+	// the resourceVersion the Agent has since. Behind are the versions before it:
+	// while the collection still shows one of those, status and version are newer.
+	// It is empty when the API server did not take that for true.
 	statusAt time.Time
-	over     string
 	status   v1alpha1.AgentStatus
+	version  string
+	behind   []string
 	// applied is the Secret as last applied, nil before the first time, and
 	// appliedOver the resourceVersion it had before.
 	applied     *wantedSecret

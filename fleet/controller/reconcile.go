@@ -29,6 +29,10 @@ const (
 	restoreFirst = time.Second
 	restoreMost  = time.Minute
 	restoreCalm  = 10 * time.Minute
+	// departTimeout bounds one call of Depart; the rest of a pass is for our writes.
+	departTimeout = 20 * time.Second
+	// departInterval is how soon Depart is called again while it is not done.
+	departInterval = 3 * time.Second
 )
 
 // reconcile brings one Agent to where it should be, and says how soon to look
@@ -206,10 +210,12 @@ func (p *pace) untilRestore(now time.Time) time.Duration {
 // reconcileStatus writes the status of agent when it is due.
 func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found findings) (time.Duration, error) {
 	p := l.paceOf(agent.Name)
-	if p.over == agent.ResourceVersion {
+	if slices.Contains(p.behind, agent.ResourceVersion) {
 		current := *agent // the collection does not show our last write yet
-		current.Status = p.status
+		current.Status, current.ResourceVersion = p.status, p.version
 		agent = &current
+	} else {
+		p.behind = nil
 	}
 	now := time.Now()
 	want := wantStatus(agent, found, now)
@@ -217,73 +223,61 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 	if !d.write {
 		return d.again, nil
 	}
-	if err := l.applyStatus(ctx, agent, want); err != nil {
+	version, err := l.applyStatus(ctx, agent, want)
+	if err != nil {
+		if apierrors.IsConflict(err) {
+			p.behind = nil // after a restore of etcd the collection is right, and we are wrong
+		}
 		return 0, err
 	}
 	if agent.Status.Connected != want.Connected {
 		l.log.Info().Str("agent", agent.Name).Bool("connected", want.Connected).Msg("agent status written")
 	}
-	p.statusAt, p.over, p.status = now, agent.ResourceVersion, want
+	l.logHistory(agent, want)
+	p.statusAt, p.status, p.version = now, want, version
+	p.behind = append(p.behind, agent.ResourceVersion)
 	l.metrics.statusWrites.Inc()
 	return d.again, nil
 }
 
-func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1alpha1.AgentStatus) error {
+// logHistory tells of what operators follow beside the status.
+func (l *loop) logHistory(agent *v1alpha1.Agent, want v1alpha1.AgentStatus) {
+	log := l.log.With().Str("agent", agent.Name).Logger()
+	if historyID(agent.Status.History) != historyID(want.History) {
+		log.Info().Bool("first", agent.Status.History == nil).Msg("history begun")
+	}
+	switch held := want.DeletionsHeld; {
+	case heldID(agent.Status.DeletionsHeld) == heldID(held):
+	case held == nil:
+		log.Info().Msg("deletions no longer held")
+	default:
+		log.Warn().Str("reason", string(held.Reason)).Int64("total", held.Total).Str("why", held.Message).Msg("deletions held")
+	}
+}
+
+// applyStatus writes the status of agent and returns the resourceVersion it then
+// has. It fails with a conflict when agent is no longer what the API server has:
+// otherwise one that reads behind, or has not seen yet that etcd was restored,
+// would write a history that is not the hub's.
+func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1alpha1.AgentStatus) (string, error) {
 	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.Agent{Status: status})
 	if err != nil {
-		return err
+		return "", err
 	}
 	obj := &unstructured.Unstructured{Object: map[string]any{"status": body["status"]}}
 	obj.SetGroupVersionKind(v1alpha1.AgentGroupVersionKind)
 	obj.SetName(agent.Name)
 	obj.SetNamespace(agent.Namespace)
 	obj.SetUID(agent.UID) // never another Agent of the same name
-	_, err = l.agentClient.ApplyStatus(ctx, agent.Name, obj, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	obj.SetResourceVersion(agent.ResourceVersion)
+	stored, err := l.agentClient.ApplyStatus(ctx, agent.Name, obj, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if apierrors.IsNotFound(err) {
-		return nil // deleted meanwhile
+		return agent.ResourceVersion, nil // deleted meanwhile
 	}
 	if err != nil {
-		return fmt.Errorf("apply status of agent %s: %w", agent.Name, err)
+		return "", fmt.Errorf("apply status of agent %s: %w", agent.Name, err)
 	}
-	return nil
-}
-
-// finalize ends what we keep for a deleted Agent: after its streams, the cluster
-// Secret, last the finalizer. The spoke is not touched.
-func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName) (time.Duration, error) {
-	if !slices.Contains(agent.Finalizers, v1alpha1.Finalizer) {
-		return 0, nil
-	}
-	have, err := l.getSecret(ctx, name)
-	if err != nil {
-		return 0, err
-	}
-	if session := l.cfg.Sessions.Snapshot()[name]; session.Connected {
-		// The registry ends the streams of a deleted Agent; Sessions tells when it
-		// is done, and starts the next pass.
-		return l.reconcileStatus(ctx, agent, findings{
-			conflicts: l.conflictsOf(agent, name),
-			secret:    secretPlan{ready: have != nil && isOurs(have), problem: "the Agent is being deleted"},
-			session:   session,
-		})
-	}
-	if have != nil && isOurs(have) {
-		err := l.secretClient.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			UID: &have.UID, ResourceVersion: &have.ResourceVersion,
-		}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return 0, fmt.Errorf("delete secret %s: %w", have.Name, err)
-		}
-		l.metrics.secretWrites.WithLabelValues(verbDelete).Inc()
-		l.log.Info().Stringer("agent", name).Msg("cluster secret deleted")
-	}
-	err = l.setFinalizers(ctx, agent, slices.DeleteFunc(slices.Clone(agent.Finalizers), func(f string) bool {
-		return f == v1alpha1.Finalizer
-	}))
-	if err == nil {
-		l.forget(agent.Name)
-	}
-	return 0, err
+	return stored.GetResourceVersion(), nil
 }
 
 // setFinalizers writes the finalizers of agent. It fails with a conflict when

@@ -41,4 +41,35 @@ type Session struct {
 	// Parked are the objects that cannot be applied, in any order; the status
 	// names the v1alpha1.MaxParked oldest.
 	Parked []v1alpha1.ParkedObject
+	// ClusterUID is the UID of the spoke's namespace kube-system.
+	ClusterUID string
+	// History is what was found out about the past that hub and spoke share. It is
+	// that of a connected agent only.
+	History SessionHistory
+	// Held are the deletions of a connected agent that wait for a person, nil when
+	// none do. Its Since is zero: the status keeps when an ID was first held. Its
+	// Objects may be more than a status names, in any order, and Total may be less
+	// than their number.
+	Held *v1alpha1.DeletionsHeld
+	// HeldUnknown says that Held is not known yet, such as right after a connect.
+	// The status then keeps what it shows.
+	HeldUnknown bool
+}
+
+// SessionHistory is how a session stands to its Agent's status.history. The zero
+// value leaves that as it is.
+type SessionHistory struct {
+	// Broken says why the history does not continue, as fleet.JudgeHistory does; it
+	// is empty when it continues. While it is broken no token is added.
+	Broken string
+	// Stored is the newest token that the spoke said it keeps; empty for none. The
+	// next one is made once the spoke keeps the one before.
+	Stored string
+	// Begin says that a new history may begin: the first one ever, or one after a
+	// break that a person accepted or for which nothing was held.
+	Begin bool
+	// Replaces is the ID of the history that the new one replaces; empty when there
+	// was none. A history begins only while the status has that ID, so that it
+	// begins once, however often it is asked for.
+	Replaces string
 }

@@ -28,7 +28,7 @@ const (
 	// connectionInterval is how far apart any two writes of the status are, so that
 	// an agent whose connection flaps does not keep the API server busy.
 	connectionInterval = time.Second
-	// maxMessageBytes is the longest message of a parked object.
+	// maxMessageBytes is the longest message of a parked object and of a hold.
 	maxMessageBytes = 1024
 )
 
@@ -36,7 +36,7 @@ const (
 // who wrote them.
 var ourConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
-	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict,
+	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict, v1alpha1.ConditionDeletionsHeld,
 }
 
 // Reasons of conditions.
@@ -56,6 +56,8 @@ type findings struct {
 	conflicts []fleet.Conflict
 	secret    secretPlan
 	session   Session
+	// waits is what the deletion of the Agent waits for, to complete a sentence.
+	waits string
 }
 
 // wantStatus returns the status agent should have at now, by what it has and what
@@ -65,10 +67,12 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 	want.ObservedGeneration = agent.Generation
 	setConnection(&want, found.session, now)
 	setDetails(&want, found.session)
+	setHistory(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
+	setHeld(&want, found.session, now)
 	want.Conditions = slices.DeleteFunc(want.Conditions, func(c metav1.Condition) bool {
 		return !slices.Contains(ourConditions, c.Type)
 	})
-	for _, c := range wantConditions(agent, found) {
+	for _, c := range append(wantConditions(agent, found), heldCondition(agent.Name, want.DeletionsHeld)) {
 		c.ObservedGeneration = agent.Generation
 		c.LastTransitionTime = seconds(now)
 		meta.SetStatusCondition(&want.Conditions, c)
@@ -161,7 +165,7 @@ func readyCondition(agent *v1alpha1.Agent, found findings, idConflict string) me
 	}
 	switch {
 	case agent.DeletionTimestamp != nil:
-		return no(reasonDeleting, "the Agent is being deleted and waits for its streams to end")
+		return no(reasonDeleting, "the Agent is being deleted and waits for "+found.waits)
 	case agent.Spec.Suspended:
 		return no(reasonSuspended, "spec.suspended is true")
 	case idConflict != "":
@@ -245,9 +249,11 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 }
 
 // sameConnection reports whether two statuses say the same about the connection
-// and the registration.
+// and the registration, and about what must not be shown late: a new history and
+// other deletions held.
 func sameConnection(a, b v1alpha1.AgentStatus) bool {
-	return a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
+	return historyID(a.History) == historyID(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
+		a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
 		a.ObservedGeneration == b.ObservedGeneration &&
 		equality.Semantic.DeepEqual(ours(a).Conditions, ours(b).Conditions)
 }

@@ -119,7 +119,7 @@ func TestConditions(t *testing.T) {
 		},
 		"being deleted": {
 			agent: func(a *v1alpha1.Agent) { a.DeletionTimestamp = at(0) },
-			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
+			found: findings{secret: secretPlan{ready: true}, session: connected(nil), waits: "its streams to end"},
 			want:  map[string]string{"Ready": "False Deleting the Agent is being deleted and waits for its streams to end"},
 		},
 		"a SPIFFE ID that stays with an older agent": {
@@ -144,6 +144,28 @@ func TestConditions(t *testing.T) {
 				"ClusterSecretConflict": "True ClusterSecretConflict Secret x is there",
 			},
 		},
+		"deletions held": {
+			agent: func(a *v1alpha1.Agent) { a.Name = "edge-1" },
+			found: findings{secret: secretPlan{ready: true}, session: connected(func(s *Session) {
+				s.Held = &v1alpha1.DeletionsHeld{ID: "x", Reason: v1alpha1.HoldTooMany, Message: "12 of 40 Applications would go", Total: 12}
+			})},
+			want: map[string]string{
+				"DeletionsHeld": "True TooMany 12 deletions are held: 12 of 40 Applications would go; " +
+					"look at them and let them happen with: agentctl agent accept-deletions edge-1",
+			},
+		},
+		"one deletion held before a disconnect": {
+			agent: func(a *v1alpha1.Agent) {
+				a.Name = "edge-1"
+				a.Status.DeletionsHeld = &v1alpha1.DeletionsHeld{ID: "x", Reason: v1alpha1.HoldHistoryBroken, Total: 1}
+			},
+			found: findings{secret: secretPlan{ready: true}},
+			want: map[string]string{
+				"Connected": "False NotConnected ",
+				"DeletionsHeld": "True HistoryBroken 1 deletion is held; " +
+					"look at them and let them happen with: agentctl agent accept-deletions edge-1",
+			},
+		},
 		"a Secret that others keep changing": {
 			found: findings{secret: secretPlan{problem: "somebody does"}, session: connected(nil)},
 			want: map[string]string{
@@ -165,6 +187,7 @@ func TestConditions(t *testing.T) {
 				"ClusterSecretReady":    "True AsExpected ",
 				"ClusterSecretConflict": "False AsExpected ",
 				"Conflict":              "False AsExpected ",
+				"DeletionsHeld":         "False AsExpected ",
 			}
 			for kind, text := range tt.want {
 				want[kind] = text

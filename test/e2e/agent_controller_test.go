@@ -82,7 +82,12 @@ func TestAgents(t *testing.T) {
 	t.Run("secret conflict", r.testSecretConflict)
 	t.Run("spiffe id conflict", r.testIDConflict)
 	t.Run("connection", r.testConnection)
+	t.Run("history", r.testHistory)
+	t.Run("deletions held", r.testHeld)
 	t.Run("deletion", r.testDeletion)
+	t.Run("orphaning deletion", r.testOrphan)
+	t.Run("cascading deletion", r.testCascade)
+	t.Run("forced deletion", r.testForce)
 	t.Run("api server away", r.testOutage)
 }
 
@@ -93,6 +98,7 @@ type registration struct {
 	agents     dynamic.ResourceInterface
 	secrets    dynamic.ResourceInterface
 	sessions   *sessionTable
+	departures *departureTable
 	controller *controller.Controller
 	metrics    *prometheus.Registry
 	log        *logBuffer
@@ -108,13 +114,13 @@ func startRegistration(t *testing.T, hub *harness.ControlPlane) *registration {
 		t: t, hub: hub,
 		agents:   hub.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace),
 		secrets:  hub.Resource(corev1.SchemeGroupVersion.WithResource("secrets"), harness.ArgoCDNamespace),
-		sessions: newSessionTable(),
-		metrics:  prometheus.NewRegistry(),
-		log:      &logBuffer{},
+		sessions: newSessionTable(), departures: newDepartureTable(),
+		metrics: prometheus.NewRegistry(),
+		log:     &logBuffer{},
 	}
 	r.controller, err = controller.New(controller.Config{
 		Client: client, Namespace: harness.ArgoCDNamespace, ProxyURL: agentsProxyURL,
-		Sessions: r.sessions, Metrics: r.metrics, Log: zerolog.New(r.log).With().Timestamp().Logger(),
+		Sessions: r.sessions, Depart: r.departures.depart, Metrics: r.metrics, Log: zerolog.New(r.log).With().Timestamp().Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +144,7 @@ func startRegistration(t *testing.T, hub *harness.ControlPlane) *registration {
 func (r *registration) in(t *testing.T) *registration {
 	t.Helper()
 	return &registration{
-		t: t, hub: r.hub, agents: r.agents, secrets: r.secrets, sessions: r.sessions,
+		t: t, hub: r.hub, agents: r.agents, secrets: r.secrets, sessions: r.sessions, departures: r.departures,
 		controller: r.controller, metrics: r.metrics, log: r.log,
 	}
 }
