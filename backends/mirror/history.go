@@ -11,31 +11,74 @@ import (
 // judgeTime bounds one judgement of the history.
 const judgeTime = 10 * time.Second
 
+// past is what a connection knows of the history.
+type past struct {
+	judged bool
+	broken bool
+	// begun says that a new history may begin in place of the one with id replaced.
+	begun    bool
+	replaced string
+	// stored is the newest token that the spoke said it keeps, and announced what it
+	// was last told.
+	stored    string
+	announced stream.History
+}
+
 // judge finds out whether the history of the hub continues, and tells the link.
 func (l *loop) judge() {
 	s := l.session
 	if l.m.cfg.History == nil || s == nil {
-		l.step(link.Judged{})
+		l.judged("", nil)
 		return
 	}
+	begun := l.past.begun
 	l.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, judgeTime)
 		defer cancel()
-		broken, err := l.m.cfg.History(ctx, s.peer)
+		broken, err := l.m.cfg.History(ctx, s.peer, begun)
 		return func() { l.judged(broken, err) }
 	})
 }
 
 func (l *loop) judged(broken string, err error) {
-	before := l.link.Withheld().Broken
 	switch {
 	case err != nil:
 		l.m.cfg.Log.Warn().Err(err).Msg("cannot judge the history of the hub, nothing is removed meanwhile")
-	case broken != "" && before == "":
+		l.step(link.Judged{Unknown: true})
+		return
+	case broken != "" && !l.past.broken:
 		l.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
-	l.step(link.Judged{Broken: broken, Unknown: err != nil})
+	l.past.judged, l.past.broken = true, broken != ""
+	l.step(link.Judged{Broken: broken})
 	l.accept()
+	l.announce()
+}
+
+// beginHistory notes that the history of the moment may be replaced.
+func (l *loop) beginHistory() {
+	l.past.broken, l.past.begun, l.past.replaced = false, true, l.history().ID
+	l.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
+}
+
+// mayBegin says whether a new history may begin, and in place of which.
+func (l *loop) mayBegin() (begin bool, replaces string) {
+	id := l.history().ID
+	switch {
+	case l.session == nil || !l.past.judged || l.past.broken:
+		return false, ""
+	case l.past.begun && id == l.past.replaced:
+		return true, id
+	}
+	return id == "", ""
+}
+
+// history is what Announce was last told.
+func (l *loop) history() stream.History {
+	if h := l.m.history.Load(); h != nil {
+		return *h
+	}
+	return stream.History{}
 }
 
 // accept passes on what Accept was last told.
@@ -45,18 +88,31 @@ func (l *loop) accept() {
 	}
 }
 
-// announce tells the spoke where the history of the hub stands.
+// announce tells the spoke where the history of the hub stands. A token that it
+// keeps is a proof that it was there, so it gets none before the history is known
+// to continue; and revisions of a history that does not continue are compared with
+// none from before.
 func (l *loop) announce() {
-	if h := l.m.history.Load(); h != nil && l.session != nil && *h != l.announced {
-		l.announced = *h
-		l.queue = append(l.queue, *h)
+	if l.rules.Side != stream.Hub || l.session == nil {
+		return
+	}
+	h := l.history()
+	switch {
+	case l.past.broken, l.past.begun && h.ID == l.past.replaced:
+		h = stream.History{ID: l.session.peer.Connection}
+	case !l.past.judged:
+		h = stream.History{ID: h.ID}
+	}
+	if h != l.past.announced {
+		l.past.announced = h
+		l.queue = append(l.queue, h)
 	}
 }
 
 // heard takes what the peer says of the history.
 func (l *loop) heard(h stream.History) {
 	if l.rules.Side == stream.Hub {
-		l.stored = h.Token
+		l.past.stored = h.Token
 		return
 	}
 	s := l.session

@@ -32,7 +32,7 @@ func (h *hubHistory) set(broken string, err error) {
 
 func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 	if side == stream.Hub {
-		cfg.History = func(context.Context, mirror.Peer) (string, error) {
+		cfg.History = func(context.Context, mirror.Peer, bool) (string, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.asked++

@@ -37,17 +37,15 @@ type loop struct {
 	gone     map[stream.EntryKey]stream.Version
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
 	// waiting holds the objects whose commands wait for the spoke.
-	waiting   map[stream.ResourceKey]bool
-	begin     bool                          // a new history may begin
-	stored    string                        // the newest token that the spoke said it keeps
-	announced stream.History                // on this connection
-	spawn     []func(context.Context)       // to be run beside the loop
-	refreshs  map[stream.ResourceKey]string // ids of refresh requests
-	causes    map[stream.EntryKey]string    // trace parents of what is sent
-	effects   map[stream.ResourceKey]effect
-	later     map[stream.ResourceKey]delayed // upkeep that failed
-	look      time.Time                      // when ahead and later must be looked at; zero for never
-	ticked    time.Time                      // when time was last let pass
+	waiting  map[stream.ResourceKey]bool
+	past     past                          // what is known of the history
+	spawn    []func(context.Context)       // to be run beside the loop
+	refreshs map[stream.ResourceKey]string // ids of refresh requests
+	causes   map[stream.EntryKey]string    // trace parents of what is sent
+	effects  map[stream.ResourceKey]effect
+	later    map[stream.ResourceKey]delayed // upkeep that failed
+	look     time.Time                      // when ahead and later must be looked at; zero for never
+	ticked   time.Time                      // when time was last let pass
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -187,7 +185,7 @@ func (l *loop) attach(s *session) {
 		l.observeStore()
 	}
 	l.hold() // nothing leaves before what Hold was last told is known
-	l.begin, l.stored, l.announced = false, "", stream.History{}
+	l.past = past{}
 	l.announce() // before the digests: what follows is of that history
 	l.step(link.Connected{ID: s.peer.Connection})
 }
@@ -249,8 +247,7 @@ func (l *loop) step(in link.Input) {
 		case link.Judge:
 			l.judge()
 		case link.Begin:
-			l.begin = true
-			l.m.cfg.Log.Warn().Msg("a new history of the agent begins")
+			l.beginHistory()
 		case link.Disconnect:
 			goodbye := stream.GoodbyeReason("")
 			if a.Cause == link.CauseProtocol {
@@ -649,13 +646,15 @@ func severity(r stream.Refusal) zerolog.Level {
 }
 
 func (l *loop) stats() Stats {
-	return Stats{
+	s := Stats{
 		Applications: l.link.Entries(stream.Applications),
 		AppProjects:  l.link.Entries(stream.AppProjects),
 		Agreed:       l.link.Agreed() && len(l.jobs) == 0,
 		Withheld:     l.link.Withheld(),
-		Begin:        l.begin,
-		Stored:       l.stored,
+		Judged:       l.past.judged,
+		Stored:       l.past.stored,
 		Parked:       l.link.Parked(),
 	}
+	s.Begin, s.Replaces = l.mayBegin()
+	return s
 }

@@ -33,8 +33,9 @@ type Config struct {
 	// History judges on the hub, by quorum reads, whether the history in which the
 	// spoke got what it holds still continues: broken says for people why not. It
 	// is called on each connection, and again before anything goes for being absent
-	// on its source. Nil means that it continues.
-	History func(ctx context.Context, peer Peer) (broken string, err error)
+	// on its source; begun says that Stats.Begin is set since. Calls of one link do
+	// not overlap. Nil means that it continues.
+	History func(ctx context.Context, peer Peer, begun bool) (broken string, err error)
 	// Remember keeps on the spoke what the hub says of its history, for the next
 	// hello. It tries until that is done or ctx is. Nil means that it is not kept.
 	Remember func(ctx context.Context, hubUID string, h stream.History) error
@@ -110,8 +111,8 @@ func (m *Mirror) Hold(held bool) {
 	m.tell()
 }
 
-// Announce says on the hub where its history stands, for the spoke to keep. It
-// does not block; the last call counts.
+// Announce says on the hub where its history stands, for the spoke to keep once
+// that is known to continue. It does not block; the last call counts.
 func (m *Mirror) Announce(h stream.History) {
 	m.history.Store(&h)
 	m.tell()
@@ -265,9 +266,13 @@ type Stats struct {
 	Agreed bool
 	// Withheld is what the hub holds back, since absence alone deletes nothing.
 	Withheld link.Withheld
-	// Begin says that a new history may begin, since the one of the connection did
-	// not continue and nothing is held back on its account.
-	Begin bool
+	// Judged says that the history was judged on this connection.
+	Judged bool
+	// Begin says that a new history may begin in place of the one with the id
+	// Replaces, or that the first one may, when that is empty: the old one did not
+	// continue, and nothing is held back on its account.
+	Begin    bool
+	Replaces string
 	// Stored is the newest token that the spoke said it keeps; empty for none on
 	// this connection.
 	Stored string

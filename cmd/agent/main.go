@@ -117,10 +117,12 @@ func run(ctx context.Context, args []string) error {
 		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
 		}
+		past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
 		u := &uplink{
+			memory: past,
 			mirror: mirror.Config{
 				Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
-				Store: store, Metrics: metrics, Tracer: base.Tracer, Log: log,
+				Store: store, Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
 			},
 			active: active,
 		}
@@ -131,6 +133,7 @@ func run(ctx context.Context, args []string) error {
 				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
 				ClusterUID: spoke.uid, Kubernetes: spoke.version,
 			},
+			History: past.tell,
 			Serve:   u.serve,
 			Updated: source.Updated,
 			Proves: func() time.Time {

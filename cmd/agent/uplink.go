@@ -15,6 +15,7 @@ import (
 // connection to the principal and mirrors over it.
 type uplink struct {
 	mirror mirror.Config
+	memory *memory
 	client *client.Client
 	active prometheus.Gauge
 
@@ -24,6 +25,9 @@ type uplink struct {
 // run works until ctx is done. It is called again in a later term, and begins
 // with nothing of the last one: another agent may have worked since.
 func (u *uplink) run(ctx context.Context) error {
+	if u.memory.load(ctx) != nil {
+		return nil // ctx is done
+	}
 	var err error
 	if u.link, err = mirror.New(u.mirror); err != nil {
 		return err

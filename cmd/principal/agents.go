@@ -159,7 +159,9 @@ func (w *agentWatch) agent(obj any) (a v1alpha1.Agent, ok bool) {
 func relevant(before, after v1alpha1.Agent) bool {
 	return before.UID != after.UID || before.Generation != after.Generation ||
 		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
-		clusterSecretSettled(before) != clusterSecretSettled(after)
+		clusterSecretSettled(before) != clusterSecretSettled(after) ||
+		announced(before).Token != announced(after).Token ||
+		before.Annotations[v1alpha1.AcceptDeletionsAnnotation] != after.Annotations[v1alpha1.AcceptDeletionsAnnotation]
 }
 
 // clusterSecretSettled says whether Argo CD knows the agent's cluster, and by no

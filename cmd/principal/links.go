@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,9 +32,11 @@ type links struct {
 	store    *kube.Store
 	registry *fleet.Registry
 	sessions *sessions
-	metrics  *mirror.Metrics
-	tracer   trace.Tracer
-	log      zerolog.Logger
+	// hub is the identity of the hub, empty while it is not known.
+	hub     atomic.Pointer[string]
+	metrics *mirror.Metrics
+	tracer  trace.Tracer
+	log     zerolog.Logger
 
 	mu      sync.Mutex // guards running
 	running map[identity.AgentName]*runningLink
@@ -45,6 +48,7 @@ type runningLink struct {
 	mode   v1alpha1.AgentMode
 	stop   context.CancelFunc
 	done   chan struct{}
+	newest atomic.Pointer[string] // token of the agent's history
 
 	mu      sync.Mutex // guards changed
 	changed func(stream.ResourceKey)
@@ -99,8 +103,17 @@ func (l *links) follow(ctx context.Context) {
 				continue
 			}
 		}
-		r.mirror.Hold(!clusterSecretSettled(a))
+		r.tellAgent(a)
 	}
+}
+
+// tellAgent tells the link what its Agent says.
+func (r *runningLink) tellAgent(a v1alpha1.Agent) {
+	history := announced(a)
+	r.newest.Store(&history.Token)
+	r.mirror.Hold(!clusterSecretSettled(a))
+	r.mirror.Announce(history)
+	r.mirror.Accept(a.Annotations[v1alpha1.AcceptDeletionsAnnotation])
 }
 
 func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.Agent) (*runningLink, error) {
@@ -110,6 +123,10 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	}
 	log := l.log.With().Stringer("agent", name).Logger()
 	r := &runningLink{mode: a.Spec.Mode, done: make(chan struct{})}
+	judge := &historian{
+		client: l.client, namespace: l.cfg.Namespace, agent: name,
+		hub: func() string { return value(&l.hub) }, newest: func() string { return value(&r.newest) },
+	}
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
 		Rules: mirror.Rules{
@@ -117,12 +134,13 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 			ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
 		},
 		Store: l.store, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(name, r, changed) },
+		History: judge.judge,
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.mirror.Hold(!clusterSecretSettled(a))
+	r.tellAgent(a)
 	ctx, r.stop = context.WithCancel(ctx)
 	l.mu.Lock()
 	l.running[name] = r
@@ -139,6 +157,13 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		}
 	}()
 	return r, nil
+}
+
+func value(p *atomic.Pointer[string]) string {
+	if s := p.Load(); s != nil {
+		return *s
+	}
+	return ""
 }
 
 // dispatch tells a change of the hub to the links it may concern.
@@ -204,7 +229,7 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	if r == nil {
 		return fmt.Errorf("link of agent %s: %w", s.Agent.Name, stream.ErrUnavailable) // registered a moment ago
 	}
-	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection}, conn)
+	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection, Hello: s.Hello}, conn)
 }
 
 // count takes the counts of connected agents.
@@ -217,7 +242,7 @@ func (l *links) count(ctx context.Context) {
 		stats, err := r.mirror.Stats(moment)
 		cancel()
 		if err == nil { // else its store has not synced yet
-			l.sessions.count(name, stats)
+			l.sessions.count(name, l.cfg.Namespace, stats)
 		}
 	}
 }

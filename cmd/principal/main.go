@@ -146,6 +146,7 @@ func run(ctx context.Context, args []string) error {
 		if !known {
 			return streamListener.Close() // ctx is done
 		}
+		links.hub.Store(&hub)
 		srv, err := server.New(server.Config{
 			Credentials:  source.ServerCredentials(log),
 			Authenticate: workload.PeerFromContext,

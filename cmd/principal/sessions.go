@@ -11,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
 	"github.com/argomesh/argomesh/stream/server"
 )
 
@@ -55,6 +56,8 @@ func (s *sessions) open(session server.Session) (closed func()) {
 	a.info.Replica = s.replica
 	a.info.AgentVersion, a.info.KubernetesVersion = session.Hello.Version, session.Hello.Kubernetes
 	a.info.SVIDExpiry = session.Peer.NotAfter
+	a.info.ClusterUID = session.Hello.ClusterUID
+	a.info.History, a.info.HeldUnknown = controller.SessionHistory{}, true
 	s.touch()
 	return func() {
 		s.mu.Lock()
@@ -63,6 +66,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 		if a.open == 0 {
 			now := time.Now()
 			a.info.Connected, a.info.Since, a.info.ObservedAt, a.info.Replica = false, now, now, ""
+			a.info.History, a.info.HeldUnknown = controller.SessionHistory{}, true
 			if a.forgotten && s.agents[name] == a {
 				delete(s.agents, name)
 			}
@@ -79,7 +83,7 @@ func (s *sessions) connected(name identity.AgentName) bool {
 }
 
 // count records what the link of a connected agent holds.
-func (s *sessions) count(name identity.AgentName, stats mirror.Stats) {
+func (s *sessions) count(name identity.AgentName, namespace string, stats mirror.Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
@@ -87,7 +91,13 @@ func (s *sessions) count(name identity.AgentName, stats mirror.Stats) {
 		return
 	}
 	now := time.Now()
-	before := a.info.Counts
+	before := a.info
+	if stats.Judged {
+		a.info.History = controller.SessionHistory{
+			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces,
+		}
+		a.info.Held, a.info.HeldUnknown = heldOf(name, namespace, stats.Withheld), false
+	}
 	a.info.Counts = v1alpha1.AgentCounts{
 		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
 	}
@@ -108,9 +118,37 @@ func (s *sessions) count(name identity.AgentName, stats mirror.Stats) {
 			delete(a.parkedSince, entry)
 		}
 	}
-	if a.info.Counts != before {
+	if a.info.Counts != before.Counts || a.info.History != before.History || a.info.HeldUnknown != before.HeldUnknown ||
+		idOfHeld(a.info.Held) != idOfHeld(before.Held) {
 		s.touch()
 	}
+}
+
+func idOfHeld(h *v1alpha1.DeletionsHeld) string {
+	if h == nil {
+		return ""
+	}
+	return h.ID
+}
+
+// heldOf is what is held back of an agent, as its status shows it. namespace is
+// where AppProjects are.
+func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha1.DeletionsHeld {
+	if w.Total == 0 {
+		return nil
+	}
+	held := &v1alpha1.DeletionsHeld{ID: w.ID, Reason: v1alpha1.HoldTooMany, Total: int64(w.Total)}
+	if w.Broken != "" {
+		held.Reason, held.Message = v1alpha1.HoldHistoryBroken, w.Broken
+	}
+	for _, entry := range w.Keys {
+		object := v1alpha1.HeldObject{Kind: kindOf(entry.Collection), Namespace: name.String(), Name: entry.Name}
+		if entry.Collection == stream.AppProjects {
+			object.Namespace = namespace
+		}
+		held.Objects = append(held.Objects, object)
+	}
+	return held
 }
 
 // forget drops what is known of an agent that is no longer registered.

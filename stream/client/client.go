@@ -31,6 +31,9 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Hello is sent on each connection.
 	Hello stream.Hello
+	// History returns, for each hello, the hub whose history the spoke saw last and
+	// what it keeps of it. Nil means that it keeps nothing.
+	History func() (hubUID string, h stream.History)
 	// Serve runs a connection until it ends, and returns soon after ctx is done; the
 	// connection lives until then. A later call takes over from an earlier one,
 	// which then returns.
@@ -252,7 +255,11 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	if err != nil {
 		return withCause(call, err)
 	}
-	if err := frames.Send(stream.HelloFrame(c.cfg.Hello)); err != nil {
+	hello := c.cfg.Hello
+	if c.cfg.History != nil {
+		hello.HubUID, hello.History = c.cfg.History()
+	}
+	if err := frames.Send(stream.HelloFrame(hello)); err != nil {
 		// io.EOF: the status is what Recv returns.
 		c.cfg.Log.Debug().Err(err).Msg("cannot send hello")
 	}
