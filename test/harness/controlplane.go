@@ -163,6 +163,19 @@ func (c *ControlPlane) writeKubeconfig(files servingFiles) (token string, err er
 	return token, nil
 }
 
+// Restore takes the control plane back to a snapshot of its etcd, which must be its
+// own, as an operator does: the API server stops, etcd is restored as Etcd.Restore
+// says, and the API server starts again under the same address.
+func (c *ControlPlane) Restore(ctx context.Context, snapshot string, bump uint64) error {
+	if err := c.Server.Stop(ctx); err != nil {
+		return err
+	}
+	if err := c.Etcd.Restore(ctx, snapshot, bump); err != nil {
+		return err
+	}
+	return c.Server.Start(ctx)
+}
+
 // REST returns a client configuration with the rights of system:masters, which the
 // caller may change.
 func (c *ControlPlane) REST() *rest.Config { return rest.CopyConfig(c.rest) }

@@ -5,6 +5,7 @@ package harness_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,67 @@ func TestControlPlaneRestarts(t *testing.T) {
 			t.Errorf("after %s: %v", name, err)
 		}
 	}
+}
+
+// A restored control plane has forgotten what came after the snapshot, at its old
+// address, and its revisions go back or leap ahead.
+func TestControlPlaneRestored(t *testing.T) {
+	harnesstest.SkipMissing(t, "etcd", "etcdctl", "etcdutl", "kube-apiserver")
+	h := harnesstest.New(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cp, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "restored"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces := cp.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "")
+	if err := cp.EnsureNamespace(ctx, "before"); err != nil {
+		t.Fatal(err)
+	}
+	snapshot := h.Path("snapshot.db")
+	if err := cp.Etcd.Snapshot(ctx, snapshot); err != nil {
+		t.Fatal(err)
+	}
+	for _, bump := range []uint64{0, 1_000_000} {
+		// More than a starting API server writes by itself.
+		const writes = 100
+		for i := range writes {
+			if err := cp.EnsureNamespace(ctx, fmt.Sprintf("after-%d-%d", bump, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after := fmt.Sprintf("after-%d-%d", bump, writes-1)
+		newest, err := namespaces.Get(ctx, after, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cp.Restore(ctx, snapshot, bump); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := namespaces.Get(ctx, after, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("bump %d: what came after the snapshot is there: %v", bump, err)
+		}
+		if _, err := namespaces.Get(ctx, "before", metav1.GetOptions{}); err != nil {
+			t.Errorf("bump %d: what the snapshot holds: %v", bump, err)
+		}
+		list, err := namespaces.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		was, now := revision(t, newest.GetResourceVersion()), revision(t, list.GetResourceVersion())
+		if (now > was) != (bump > 0) || now < bump {
+			t.Errorf("bump %d: revision %d became %d", bump, was, now)
+		}
+	}
+}
+
+func revision(t *testing.T, resourceVersion string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // A real Argo CD syncs a real repository, and its server shows it.

@@ -99,6 +99,8 @@ func Tools() []Tool {
 		{Name: "nolisten", Group: Servers, Local: true, Programs: []Program{{Name: "nolisten"}}},
 		{Name: "etcd", Group: Servers, Programs: []Program{
 			{Name: "etcd", Package: "go.etcd.io/etcd/server/v3"},
+			{Name: "etcdctl", Package: "go.etcd.io/etcd/etcdctl/v3"},
+			{Name: "etcdutl", Package: "go.etcd.io/etcd/etcdutl/v3"},
 		}},
 		{Name: "kubernetes", Group: Servers, Programs: []Program{
 			{Name: "kube-apiserver", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Stamp: kubernetesStamp, Module: kubernetesModule},
