@@ -199,7 +199,9 @@ func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Wr
 	case stringAt(ours, "phase") == "Terminating":
 		status["operationState"] = ours // a Running from before does not undo it
 	}
-	next.fields["status"] = status
+	if len(status) > 0 || current.child("status") != nil {
+		next.fields["status"] = status // else there is nothing to write, as on a copy that was just made
+	}
 	if refresh != "" && data["refreshed"] == refresh {
 		delete(next.child("metadata", "annotations"), refreshKey)
 	}

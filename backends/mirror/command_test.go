@@ -66,6 +66,7 @@ func TestPlanOfAStatus(t *testing.T) {
 	}{
 		"the first":                   {status("uid-1", m{"status": healthy}), nil, nil, "", update(healthy, nil, nil), ""},
 		"the same":                    {status("uid-1", m{"status": healthy}), nil, m{"status": healthy}, "", nil, ""},
+		"a copy has none at first":    {status("uid-1", m{"status": m{}}), nil, nil, "", nil, ""},
 		"of another object":           {status("uid-0", m{"status": healthy}), nil, nil, "", nil, ""},
 		"fields that went are gone":   {status("uid-1", m{"status": healthy}), nil, m{"status": m{"sync": m{}}}, "", update(healthy, nil, nil), ""},
 		"our condition survives":      {status("uid-1", m{"status": m{"conditions": []any{m{"type": "SyncError"}}}}), nil, m{"status": m{"conditions": []any{ours}}}, "", update(m{"conditions": []any{m{"type": "SyncError"}, ours}}, nil, nil), ""},
@@ -80,7 +81,7 @@ func TestPlanOfAStatus(t *testing.T) {
 		"an earlier command does not end the one that is pending": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "old", operation("c-0", "5"))}}), nil, pending, "", nil, ""},
 		"no operation on the spoke yet":                           {status("uid-1", m{"status": m{}}), nil, pending, "", nil, ""},
 		"an operation without an id keeps what is shown": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "old", operation("c-0", "5"))}}), nil,
-			m{"operation": operation("", "")}, "", update(m{}, operation("", ""), nil), ""},
+			m{"operation": operation("", "")}, "", nil, ""},
 		"the command runs": {status("uid-1", m{"status": m{"operationState": state("Running", "3 of 5", operation("c-1", "6"))}}), nil, pending, "",
 			update(m{"operationState": state("Running", "3 of 5", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
 		"the command will be retried: running with finishedAt is not completed": {status("uid-1", m{"status": m{"operationState": retrying}}), nil, pending, "",
