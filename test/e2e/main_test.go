@@ -49,48 +49,54 @@ type world struct {
 	traces            *collector
 }
 
-// starter starts the shared world for the first test that asks for it, so that a
-// test with control planes of its own can be run alone.
-type starter struct {
+// starter starts a world for the first test that asks for it, so that a test which
+// needs none, or another, can be run alone.
+type starter[W any] struct {
+	start func(context.Context, *harness.Harness) (W, error)
 	once  sync.Once
 	h     *harness.Harness
-	world *world
+	world W
 	err   error
 }
 
-var shared starter
+var shared = starter[*world]{start: startWorld}
 
 // theWorld returns the shared world.
 func theWorld(t *testing.T) *world {
 	t.Helper()
-	shared.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		shared.world, shared.err = shared.start(ctx)
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.world
+	return shared.get(t)
 }
 
-func (s *starter) start(ctx context.Context) (*world, error) {
+func (s *starter[W]) get(t *testing.T) W {
+	t.Helper()
+	s.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		if s.err = s.open(); s.err == nil {
+			s.world, s.err = s.start(ctx, s.h)
+		}
+	})
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.world
+}
+
+func (s *starter[W]) open() error {
 	tools, err := toolset.Open()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	dir, err := os.MkdirTemp("", "argomesh-e2e-")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if s.h, err = harness.New(harness.Config{Dir: dir, Tools: tools}); err != nil {
-		return nil, err
-	}
-	return startWorld(ctx, s.h)
+	s.h, err = harness.New(harness.Config{Dir: dir, Tools: tools})
+	return err
 }
 
-// stop ends the shared world and says where its logs are when something failed.
-func (s *starter) stop(failed bool) error {
+// stop ends the world and says where its logs are when something failed.
+func (s *starter[W]) stop(failed bool) error {
 	if s.h == nil {
 		return nil
 	}
@@ -106,7 +112,7 @@ func (s *starter) stop(failed bool) error {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := shared.stop(code != 0); err != nil {
+	if err := errors.Join(shared.stop(code != 0), quiet.stop(code != 0)); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared control planes:", err)
 		code = 1
 	}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// TestHistoryAway makes 1,500 updates, 200 deletes and 200 creates while the agent
+// is away, once behind a network that is cut, once killed, so that one of the two
+// sides remembers nothing. A queue of events per agent breaks on it: it is full long
+// before, drops the oldest, and nobody looks again at what they were about.
+func TestHistoryAway(t *testing.T) {
+	w, ctx := theQuietWorld(t), t.Context()
+	r := w.connect(t, "away", "managed")
+	const seed = 1100
+	createAll(t, r.hub, seed, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("app-0-", i)) })
+	// Those of the spoke's own people are nobody's business.
+	const locals = 5
+	createAll(t, r.spoke, locals, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("local-", i)) })
+	hub, spoke := record(t, r.hub), record(t, r.spoke)
+	eventually(t, "both sides are equal at first", func() error { return r.agree(hub, spoke) })
+
+	for round, c := range []struct {
+		what       string
+		away, back func() error
+	}{
+		{
+			"the network is cut",
+			func() error { r.network.Cut(); return nil },
+			func() error { r.network.Mend(); return nil },
+		},
+		{
+			"the agent is killed",
+			r.agent.Kill,
+			func() error { return r.agent.Start(ctx) },
+		},
+	} {
+		spoke.caughtUp(t, r.spoke)
+		before, seen := spoke.objects(), record(t, r.spoke)
+		if err := c.away(); err != nil {
+			t.Fatal(err)
+		}
+		names := slices.Sorted(maps.Keys(hub.objects()))
+		updated, deleted := names[:700], names[600:800]
+		created := make([]string, 200)
+		for i := range created {
+			created[i] = fmt.Sprintf("app-%d-%d", round+1, i)
+		}
+		each(t, len(updated), func(ctx context.Context, i int) error {
+			// 1,500 updates of 700: two of each, and a third of the first hundred.
+			for n := range 2 + (len(updated)-1-i)/600 {
+				patch := fmt.Sprintf(`{"metadata":{"labels":{"round":"%d-%d"}},"spec":{"source":{"targetRevision":"%d-%d"}}}`, round, n, round, n)
+				if _, err := r.hub.Patch(ctx, updated[i], types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		each(t, len(deleted), func(ctx context.Context, i int) error { return r.hub.Delete(ctx, deleted[i], metav1.DeleteOptions{}) })
+		createAll(t, r.hub, len(created), func(i int) *unstructured.Unstructured { return r.application(created[i]) })
+		hub.caughtUp(t, r.hub)
+		mine := hub.objects()
+		if err := c.back(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, c.what+": both sides are equal again", func() error { return r.agree(hub, spoke) })
+
+		// Nothing but what had to be written was written, and that once.
+		want := map[string][]watch.EventType{}
+		for _, name := range updated {
+			want[name] = []watch.EventType{watch.Modified}
+		}
+		for _, name := range deleted {
+			want[name] = []watch.EventType{watch.Modified, watch.Deleted} // released, then gone
+		}
+		for _, name := range created {
+			want[name] = []watch.EventType{watch.Added}
+		}
+		seen.caughtUp(t, r.spoke)
+		if diff := cmp.Diff(want, seen.writes()); diff != "" {
+			t.Errorf("%s: writes on the spoke (-want +got):\n%s", c.what, diff)
+		}
+		after := spoke.objects()
+		for _, name := range append(names[800:], "local-0", "local-4") {
+			if was, is := before[name].GetResourceVersion(), after[name].GetResourceVersion(); was != is {
+				t.Errorf("%s: %s was written: resourceVersion %s became %s", c.what, name, was, is)
+			}
+		}
+		hub.caughtUp(t, r.hub)
+		for name, o := range hub.objects() {
+			if was, is := mine[name].GetResourceVersion(), o.GetResourceVersion(); was != is {
+				t.Errorf("%s: %s was written on the hub: resourceVersion %s became %s", c.what, name, was, is)
+			}
+		}
+	}
+}

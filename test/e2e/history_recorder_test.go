@@ -1,0 +1,155 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// recorder follows the objects of one place by a watch, and keeps every state that
+// the API server tells of. Methods may be called concurrently.
+type recorder struct {
+	begin uint64 // the resourceVersion from which on everything is recorded
+
+	mu     sync.Mutex // guards what follows
+	now    map[string]*unstructured.Unstructured
+	events []watch.Event
+	err    error
+}
+
+// record begins a record, which ends with the test.
+func record(t *testing.T, where dynamic.ResourceInterface) *recorder {
+	t.Helper()
+	list, err := where.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{begin: revisionOf(t, list.GetResourceVersion()), now: map[string]*unstructured.Unstructured{}}
+	for i := range list.Items {
+		r.now[list.Items[i].GetName()] = &list.Items[i]
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) { return where.Watch(ctx, opts) },
+	})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range watcher.ResultChan() {
+			r.take(event)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if r.err != nil {
+			t.Error(r.err)
+		}
+	})
+	return r
+}
+
+func (r *recorder) take(event watch.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o, ok := event.Object.(*unstructured.Unstructured)
+	if !ok || event.Type == watch.Error {
+		r.err = fmt.Errorf("the record ends, the API server says %s: %v", event.Type, event.Object)
+		return
+	}
+	r.events = append(r.events, event)
+	if event.Type == watch.Deleted {
+		delete(r.now, o.GetName())
+	} else {
+		r.now[o.GetName()] = o
+	}
+}
+
+// objects returns what there is now, by name. The objects must not be changed.
+func (r *recorder) objects() map[string]*unstructured.Unstructured {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.now)
+}
+
+// history returns what happened to one object since the record began, oldest first.
+func (r *recorder) history(name string) []watch.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var events []watch.Event
+	for _, event := range r.events {
+		if event.Object.(*unstructured.Unstructured).GetName() == name {
+			events = append(events, event)
+		}
+	}
+	return events
+}
+
+// writes counts what happened to each object since the record began.
+func (r *recorder) writes() map[string][]watch.EventType {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	writes := map[string][]watch.EventType{}
+	for _, event := range r.events {
+		name := event.Object.(*unstructured.Unstructured).GetName()
+		writes[name] = append(writes[name], event.Type)
+	}
+	return writes
+}
+
+// caughtUp waits until the record holds all that the API server has seen by now.
+func (r *recorder) caughtUp(t *testing.T, where dynamic.ResourceInterface) {
+	t.Helper()
+	list, err := where.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for _, o := range list.Items {
+		want[o.GetName()] = o.GetResourceVersion()
+	}
+	eventually(t, "the record is complete", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.err != nil {
+			return r.err
+		}
+		for name, o := range r.now {
+			if _, ok := want[name]; !ok && revisionOf(t, o.GetResourceVersion()) <= revisionOf(t, list.GetResourceVersion()) {
+				return fmt.Errorf("it has not seen %s go", name)
+			}
+		}
+		for name, version := range want {
+			if o := r.now[name]; o == nil || revisionOf(t, o.GetResourceVersion()) < revisionOf(t, version) {
+				return fmt.Errorf("it has not seen %s at %s", name, version)
+			}
+		}
+		return nil
+	})
+}
+
+// revisionOf is a resourceVersion as the number it is.
+func revisionOf(t *testing.T, resourceVersion string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

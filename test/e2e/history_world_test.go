@@ -1,0 +1,246 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// quietWorld is a hub and a spoke with Argo CD's definitions and without its
+// processes: nobody writes but the test and we, so that each write can be counted.
+// The agents of several tests share the spoke, each in a namespace of its own.
+type quietWorld struct {
+	h          *harness.Harness
+	hub, spoke *harness.ControlPlane
+	principal  *harness.Principal
+	identities atomic.Int64 // Workload API servers started
+}
+
+var quiet = starter[*quietWorld]{start: startQuiet}
+
+func theQuietWorld(t *testing.T) *quietWorld {
+	t.Helper()
+	return quiet.get(t)
+}
+
+func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
+	w := &quietWorld{h: h}
+	g, gctx := errgroup.WithContext(ctx)
+	for name, at := range map[string]**harness.ControlPlane{"hub": &w.hub, "spoke": &w.spoke} {
+		g.Go(func() (err error) {
+			*at, err = startQuietControlPlane(gctx, h, name)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	identity, err := w.identify(ctx, principalID)
+	if err != nil {
+		return nil, err
+	}
+	w.principal, err = h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity})
+	return w, err
+}
+
+// startQuietControlPlane starts an API server, with an etcd of its own, that knows
+// Argo CD's kinds and ours.
+func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string) (*harness.ControlPlane, error) {
+	ours, err := filepath.Glob("../../charts/argomesh-principal/crds/*.yaml")
+	if err != nil || len(ours) == 0 {
+		return nil, fmt.Errorf("our own CRDs are missing: %w", err)
+	}
+	theirs, err := h.ArgoCDManifests()
+	if err != nil {
+		return nil, err
+	}
+	// The largest of all, of no use here.
+	theirs = slices.DeleteFunc(theirs, func(file string) bool { return filepath.Base(file) == "applicationset-crd.yaml" })
+	c, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: name, Manifests: append(ours, theirs...)})
+	if err != nil {
+		return nil, err
+	}
+	return c, c.EnsureNamespace(ctx, harness.ArgoCDNamespace)
+}
+
+// identify starts a Workload API server for one SPIFFE ID. Its name is short, since
+// that of a socket must be.
+func (w *quietWorld) identify(ctx context.Context, id string) (*harness.WorkloadAPI, error) {
+	return w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{id},
+	})
+}
+
+// remote is one agent of a quiet world, behind a network of its own.
+type remote struct {
+	w       *quietWorld
+	name    string
+	mode    string
+	network *harness.Proxy
+	agent   *harness.Agent
+	// namespace is that of the agent on the spoke.
+	namespace string
+	// hub and spoke are its Applications on either side.
+	hub, spoke dynamic.ResourceInterface
+}
+
+// connect registers and starts an agent, which ends with the test. Its namespace on
+// the spoke has its name.
+func (w *quietWorld) connect(t *testing.T, name, mode string) *remote {
+	t.Helper()
+	r := &remote{
+		w: w, name: name, mode: mode, namespace: name,
+		hub:   w.hub.Resource(harness.Applications, name),
+		spoke: w.spoke.Resource(harness.Applications, name),
+	}
+	ctx := t.Context()
+	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), w.spoke.EnsureNamespace(ctx, name)); err != nil {
+		t.Fatal(err)
+	}
+	identity, err := w.identify(ctx, idOf(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
+		t.Fatal(err)
+	}
+	r.network = startNetwork(t, w.h, w.principal.Address)
+	if r.agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
+		Name: name, Mode: mode, ControlPlane: w.spoke, WorkloadAPI: identity,
+		PrincipalAddress: r.network.Address(), PrincipalIDs: []string{principalID},
+		Settings: harness.Settings{"namespace": r.namespace},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.agent.Stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "agent "+name+" is connected", func() error { return r.connected(t.Context(), true) })
+	return r
+}
+
+func startNetwork(t *testing.T, h *harness.Harness, target string) *harness.Proxy {
+	t.Helper()
+	network, err := h.NewProxy(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- network.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return network
+}
+
+var agents = schema.GroupVersionResource{Group: "argomesh.io", Version: "v1alpha1", Resource: "agents"}
+
+// connected is a check of what the hub says of the agent's connection.
+func (r *remote) connected(ctx context.Context, want bool) error {
+	return field(ctx, r.w.hub.Resource(agents, harness.ArgoCDNamespace), r.name, want, "status", "connected")
+}
+
+// application is an Application for this agent as its owner writes it.
+func (r *remote) application(name string) *unstructured.Unstructured {
+	destination := map[string]any{"name": r.name, "namespace": "default"}
+	if r.mode == "autonomous" {
+		destination = map[string]any{"server": "https://kubernetes.default.svc", "namespace": "default"}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+		"metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"project": "default", "destination": destination,
+			"source": map[string]any{"repoURL": "https://git.example.com/r.git", "path": ".", "targetRevision": "1"},
+		},
+	}}
+}
+
+// each calls f with 0 to n-1, several at a time.
+func each(t *testing.T, n int, f func(ctx context.Context, i int) error) {
+	t.Helper()
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(16)
+	for i := range n {
+		g.Go(func() error { return f(ctx, i) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// createAll creates the Applications that build returns for 0 to n-1.
+func createAll(t *testing.T, where dynamic.ResourceInterface, n int, build func(i int) *unstructured.Unstructured) {
+	t.Helper()
+	each(t, n, func(ctx context.Context, i int) error {
+		_, err := where.Create(ctx, build(i), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// sourceUID is annotated on a copy.
+const sourceUID = "argocd.argoproj.io/source-uid"
+
+// agree is a check that the copies of the source are all there, that there are no
+// others, and that each shows its source's spec, labels and annotations.
+func (r *remote) agree(source, copies *recorder) error {
+	want, got := map[string]string{}, map[string]string{}
+	for name, o := range source.objects() {
+		want[name] = string(o.GetUID()) + " " + r.shown(o)
+	}
+	for name, o := range copies.objects() {
+		if uid := o.GetAnnotations()[sourceUID]; uid != "" {
+			got[name] = uid + " " + r.shown(o)
+		}
+	}
+	var differ []string
+	for name := range want {
+		if want[name] != got[name] {
+			differ = append(differ, fmt.Sprintf("%s: the source is %q, the copy %q", name, want[name], got[name]))
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			differ = append(differ, name+": the copy has no source")
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	slices.Sort(differ)
+	return fmt.Errorf("%d of %d differ: %s", len(differ), len(want), strings.Join(differ[:min(len(differ), 3)], "; "))
+}
+
+// shown is what both sides of the link must show of an Application.
+func (r *remote) shown(o *unstructured.Unstructured) string {
+	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+	delete(spec, "destination") // in each side's own terms
+	spec["project"] = strings.TrimPrefix(fmt.Sprint(spec["project"]), r.name+"-")
+	annotations := maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(annotations, func(key, _ string) bool {
+		return strings.HasPrefix(key, "argomesh.io/") || strings.HasPrefix(key, "argocd.argoproj.io/")
+	})
+	return fmt.Sprint(spec, o.GetLabels(), annotations)
+}
