@@ -42,7 +42,9 @@ func record(t *testing.T, where dynamic.ResourceInterface) *recorder {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) { return where.Watch(ctx, opts) },
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return where.Watch(ctx, opts)
+		},
 	})
 	if err != nil {
 		cancel()

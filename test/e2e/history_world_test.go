@@ -181,8 +181,13 @@ func (r *remote) application(name string) *unstructured.Unstructured {
 // each calls f with 0 to n-1, several at a time.
 func each(t *testing.T, n int, f func(ctx context.Context, i int) error) {
 	t.Helper()
+	atOnce(t, 16, n, f)
+}
+
+func atOnce(t *testing.T, limit, n int, f func(ctx context.Context, i int) error) {
+	t.Helper()
 	g, ctx := errgroup.WithContext(t.Context())
-	g.SetLimit(16)
+	g.SetLimit(limit)
 	for i := range n {
 		g.Go(func() error { return f(ctx, i) })
 	}
@@ -208,11 +213,11 @@ const sourceUID = "argocd.argoproj.io/source-uid"
 func (r *remote) agree(source, copies *recorder) error {
 	want, got := map[string]string{}, map[string]string{}
 	for name, o := range source.objects() {
-		want[name] = string(o.GetUID()) + " " + r.shown(o)
+		want[name] = string(o.GetUID()) + " " + r.shown(o, r.projectPrefix())
 	}
 	for name, o := range copies.objects() {
 		if uid := o.GetAnnotations()[sourceUID]; uid != "" {
-			got[name] = uid + " " + r.shown(o)
+			got[name] = uid + " " + r.shown(o, "")
 		}
 	}
 	var differ []string
@@ -233,11 +238,20 @@ func (r *remote) agree(source, copies *recorder) error {
 	return fmt.Errorf("%d of %d differ: %s", len(differ), len(want), strings.Join(differ[:min(len(differ), 3)], "; "))
 }
 
-// shown is what both sides of the link must show of an Application.
-func (r *remote) shown(o *unstructured.Unstructured) string {
+// projectPrefix is what the copies' projects begin with.
+func (r *remote) projectPrefix() string {
+	if r.mode == "autonomous" {
+		return r.name + "-"
+	}
+	return ""
+}
+
+// shown is what both sides of the link must show of an Application, whose project
+// gets a prefix.
+func (r *remote) shown(o *unstructured.Unstructured, prefix string) string {
 	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 	delete(spec, "destination") // in each side's own terms
-	spec["project"] = strings.TrimPrefix(fmt.Sprint(spec["project"]), r.name+"-")
+	spec["project"] = prefix + fmt.Sprint(spec["project"])
 	annotations := maps.Clone(o.GetAnnotations())
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
 		return strings.HasPrefix(key, "argomesh.io/") || strings.HasPrefix(key, "argocd.argoproj.io/")

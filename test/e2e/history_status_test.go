@@ -1,0 +1,63 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestHistoryManyStatuses changes the status of each of 500 Applications 20 times at
+// a round trip of 100 ms. What sends one change and waits for its answer needs a
+// quarter of an hour; what queues every change writes 10,000 times.
+func TestHistoryManyStatuses(t *testing.T) {
+	w := theQuietWorld(t)
+	r := w.connect(t, "busy", "managed")
+	const applications, changes = 500, 20
+	createAll(t, r.hub, applications, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("app-", i)) })
+	hub, spoke := record(t, r.hub), record(t, r.spoke)
+	eventually(t, "both sides are equal", func() error { return r.agree(hub, spoke) })
+	hub.caughtUp(t, r.hub)
+	seen := record(t, r.hub)
+
+	r.network.Delay(50 * time.Millisecond)
+	// Few at once, so that the changes of one follow each other faster than a round
+	// trip.
+	atOnce(t, 4, applications, func(ctx context.Context, i int) error {
+		for n := range changes {
+			status := fmt.Sprintf(`{"status":{"health":{"status":"Progressing"},"sync":{"status":"Synced","revision":"%d"},"summary":{"images":["example.com/%d:%d"]}}}`, n, i, n)
+			if _, err := r.spoke.Patch(ctx, fmt.Sprint("app-", i), types.MergePatchType, []byte(status), metav1.PatchOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	spoke.caughtUp(t, r.spoke)
+	eventually(t, "the hub shows the final statuses", func() error {
+		got := hub.objects()
+		for name, o := range spoke.objects() {
+			if want, is := fmt.Sprint(o.Object["status"]), fmt.Sprint(got[name].Object["status"]); want != is {
+				return fmt.Errorf("%s: the spoke has %s, the hub shows %s", name, want, is)
+			}
+		}
+		return nil
+	})
+	seen.caughtUp(t, r.hub)
+	total := 0
+	for name, writes := range seen.writes() {
+		total += len(writes)
+		if len(writes) > changes {
+			t.Errorf("%s was written %d times for %d changes", name, len(writes), changes)
+		}
+	}
+	t.Logf("%d changes were %d writes on the hub", applications*changes, total)
+	if total > applications*changes/2 {
+		t.Errorf("%d changes were %d writes on the hub", applications*changes, total)
+	}
+}
