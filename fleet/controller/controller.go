@@ -37,8 +37,8 @@ type Config struct {
 	// Depart carries out on the hub's objects what the deletion of an Agent asks
 	// for, by its mode and policy; see fleet.Cascades. It gets the Agent as a quorum
 	// read just showed it: of an orphaning one once its streams have ended, of a
-	// cascading one while it is connected or away. It is called again a few seconds
-	// later until it returns nothing, which says that it is done; before that it
+	// cascading one while it is connected or away. It is called again within a few
+	// seconds until it returns nothing, which says that it is done; before that it
 	// returns what it waits for, to complete the sentence "the Agent is being deleted
 	// and waits for ...", such as "the spoke to remove 3 Applications". It does not
 	// wait itself: ctx ends after 20 s. What it did must be found done by the next
