@@ -14,7 +14,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Aliases: []string{"agents"},
-		Short:   "Create, list, get, edit and delete agents",
+		Short:   "Create, list, get, edit and delete agents, and let held deletions happen",
 		Long: "An agent is registered by an Agent object in the namespace of the hub's Argo CD.\n" +
 			"These commands write and read that object; kubectl and GitOps do as well.",
 		Args: noCommand,
@@ -26,6 +26,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 		newGetCommand(std, conn),
 		newEditCommand(std, conn),
 		newDeleteCommand(std, conn),
+		newAcceptCommand(std, conn),
 	)
 	return cmd
 }

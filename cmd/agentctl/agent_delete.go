@@ -2,20 +2,28 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
 )
 
 type deleteCommand struct {
 	std            streams
 	conn           *connection
 	output         *output
+	orphan         bool
+	cascade        bool
+	force          bool
+	yes            bool
 	ignoreNotFound bool
 	wait           bool
 	timeout        time.Duration
@@ -24,18 +32,31 @@ type deleteCommand struct {
 func newDeleteCommand(std streams, conn *connection) *cobra.Command {
 	c := &deleteCommand{std: std, conn: conn, output: newOutput("name")}
 	cmd := &cobra.Command{
-		Use:     "delete NAME...",
+		Use:     "delete NAME... [--orphan | --cascade | --force]",
 		Aliases: []string{"rm"},
 		Short:   "Take agents off the hub",
-		Long: "Take agents off the hub: their streams end and their cluster Secrets go. Nothing on\n" +
-			"the spoke is touched; what is left there, and how to release it, is printed.",
-		Example:           "  agentctl agent delete edge-1",
+		Long: "Take agents off the hub. Their cluster Secrets go, and what becomes of their spokes\n" +
+			"follows spec.deletionPolicy, which a flag changes first:\n\n" +
+			"  orphan   The streams end at once, and nothing on the spoke is touched. What is left\n" +
+			"           there, and how to release it, is printed.\n" +
+			"  cascade  The spoke deletes the agent's Applications with their workloads; the agent\n" +
+			"           stays until it has confirmed that. For mode managed only.\n\n" +
+			"A cascade whose spoke does not come back waits for ever. --force calls it off: the\n" +
+			"agent goes without its spoke, where everything is left as it is.",
+		Example: "  agentctl agent delete edge-1\n" +
+			"  agentctl agent delete edge-1 --cascade --timeout 10m\n" +
+			"  agentctl agent delete edge-1 --force",
 		Args:              names(false),
 		ValidArgsFunction: conn.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	c.output.addFlag(cmd)
 	flags := cmd.Flags()
+	flags.BoolVar(&c.orphan, "orphan", false, "leave everything on the spoke as it is")
+	flags.BoolVar(&c.cascade, "cascade", false, "delete the Applications with their workloads on the spoke first")
+	flags.BoolVar(&c.force, "force", false, "do not wait for the spoke, also when a cascade was asked for before")
+	cmd.MarkFlagsMutuallyExclusive("orphan", "cascade", "force")
+	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask before a cascade")
 	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "an agent that does not exist is no error")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the agent is gone")
 	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0 means without limit")
@@ -59,44 +80,107 @@ func (c *deleteCommand) run(ctx context.Context, agents []string) error {
 func (c *deleteCommand) delete(ctx context.Context, h *hub, name string) error {
 	doing := fmt.Sprintf("delete agent %q", name)
 	obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		// The UID keeps a new agent of the same name from being deleted for the one
-		// that was meant.
-		uid := obj.GetUID()
-		err = h.agents.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	}
-	switch {
-	case err == nil:
-	case c.ignoreNotFound && apierrors.IsNotFound(err) && !isCRDMissing(err):
+	if c.ignoreNotFound && apierrors.IsNotFound(err) && !isCRDMissing(err) {
 		return nil
-	default:
+	}
+	if err != nil {
 		return h.explain(err, doing)
 	}
 	agent, err := parseAgent(obj)
 	if err != nil {
 		return err
 	}
+	if policy := c.policy(); policy != "" {
+		agent.Spec.DeletionPolicy = policy
+	}
+	if c.cascade && !fleet.Cascades(agent) {
+		return fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
+	}
+	if fleet.Cascades(agent) && c.std.interactive && !c.yes {
+		ok, err := confirm(c.std, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", name))
+		if err != nil {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+		if !ok {
+			_, err := fmt.Fprintf(c.std.err, "Cancelled, agent %s stays.\n", name)
+			return err
+		}
+	}
+	if err := c.carryOut(ctx, h, obj, agent.Spec.DeletionPolicy); err != nil {
+		if c.ignoreNotFound && apierrors.IsNotFound(err) {
+			return nil
+		}
+		return h.explain(err, doing)
+	}
 	if err := c.output.done(c.std.out, obj, "deleted"); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprint(c.std.err, leftOnSpoke(agent)); err != nil {
+	if _, err := fmt.Fprint(c.std.err, c.consequences(agent)); err != nil {
 		return err
 	}
 	if !c.wait {
 		return nil
 	}
-	return h.waitGone(ctx, name, agent.UID, c.timeout)
+	return h.waitGone(ctx, agent, c.timeout, c.std.err)
 }
 
-// leftOnSpoke says what deleting agent leaves on its spoke, and how a person
-// removes that.
-func leftOnSpoke(agent *v1alpha1.Agent) string {
-	if agent.Spec.Mode == v1alpha1.ModeAutonomous {
-		return fmt.Sprintf("Nothing on the spoke %s was touched: its Applications are its own and go on as before.\n"+
-			"Stop the agent there, since the hub refuses it from now on.\n", agent.Name)
+// policy is what a flag makes of the Agent's own policy; empty for no flag.
+func (c *deleteCommand) policy() v1alpha1.DeletionPolicy {
+	switch {
+	case c.cascade:
+		return v1alpha1.DeletionCascade
+	case c.orphan, c.force:
+		return v1alpha1.DeletionOrphan
 	}
-	return fmt.Sprintf("Nothing on the spoke %s was touched: its Applications and workloads stay as they are.\n"+
-		"To release the Applications there, stop the agent first, then for each of them, on the spoke:\n"+
-		"  argocd app delete NAME --cascade=false --core\n"+
-		"Their workloads stay.\n", agent.Name)
+	return ""
 }
+
+// carryOut gives obj the policy, and then deletes it. The UID keeps a new agent of
+// the same name from being deleted for the one that was meant.
+func (c *deleteCommand) carryOut(ctx context.Context, h *hub, obj *unstructured.Unstructured, policy v1alpha1.DeletionPolicy) error {
+	uid := obj.GetUID()
+	if have, _, _ := unstructured.NestedString(obj.Object, "spec", "deletionPolicy"); have != string(policy) {
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": uid},
+			"spec":     map[string]any{"deletionPolicy": policy},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := h.agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"}); err != nil {
+			return err
+		}
+	}
+	return h.agents.Delete(ctx, obj.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+}
+
+// consequences says what deleting agent means for its spoke, and what is left for
+// a person to do there.
+func (c *deleteCommand) consequences(agent *v1alpha1.Agent) string {
+	name := agent.Name
+	switch {
+	case fleet.Cascades(agent):
+		return fmt.Sprintf("The spoke %s deletes its Applications with their workloads; the agent stays until all are gone.\n"+
+			"If the spoke does not come back: agentctl agent delete %s --force\n", name, name)
+	case agent.Spec.Mode == v1alpha1.ModeAutonomous:
+		return fmt.Sprintf("Nothing on the spoke %s was touched: its Applications are its own and go on as before.\n"+
+			"Stop the agent there, since the hub refuses it from now on.\n", name)
+	}
+	forced := ""
+	if c.force {
+		forced = "Forced: the hub did not wait for the spoke. What a cascade did not delete there before goes on running.\n"
+	}
+	return forced + fmt.Sprintf("Nothing more on the spoke %s is touched: its Applications and workloads stay as they are.\n"+
+		"Stop the agent there, since the hub refuses it from now on. Then, on the spoke, make all of them its own:\n"+
+		"  kubectl -n argocd annotate applications.argoproj.io,appprojects.argoproj.io --all %s- %s- %s-\n"+
+		"or release one by one, whose workloads stay:\n"+
+		"  argocd app delete NAME --cascade=false --core\n",
+		name, sourceAnnotation, sourceUIDAnnotation, principalUIDAnnotation)
+}
+
+// Annotations by which a spoke's agent knows the copies that the hub put there.
+const (
+	sourceAnnotation       = "argomesh.io/source"
+	sourceUIDAnnotation    = "argocd.argoproj.io/source-uid"
+	principalUIDAnnotation = "argocd.argoproj.io/principal-uid"
+)

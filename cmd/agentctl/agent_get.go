@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,5 +70,39 @@ func (c *getCommand) printTable(ctx context.Context, h *hub, agents []string) er
 			whole.Rows = append(whole.Rows, table.Rows...)
 		}
 	}
-	return c.output.printTable(c.std.out, whole)
+	if err := c.output.printTable(c.std.out, whole); err != nil || c.output.noHeaders {
+		return err // lines for a program
+	}
+	return c.printDetails(ctx, h, agents)
+}
+
+// printDetails prints what does not fit a table: deletions held, and in the wide
+// form the history.
+func (c *getCommand) printDetails(ctx context.Context, h *hub, agents []string) error {
+	for _, name := range agents {
+		obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return h.explain(err, fmt.Sprintf("get agent %q", name))
+		}
+		agent, err := parseAgent(obj)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprint(c.std.out, c.details(agent)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *getCommand) details(agent *v1alpha1.Agent) string {
+	out := ""
+	if history := agent.Status.History; history != nil && c.output.value == "wide" {
+		out += fmt.Sprintf("\nAgent %s has history %s with Kubernetes cluster %s, tokens %s.\n",
+			agent.Name, history.ID, history.ClusterUID, strings.Join(history.Tokens, ", "))
+	}
+	if agent.Status.DeletionsHeld != nil {
+		out += "\n" + describeHeld(agent) + fmt.Sprintf("Let them happen with: agentctl agent accept-deletions %s\n", agent.Name)
+	}
+	return out
 }

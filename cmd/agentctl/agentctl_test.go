@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -70,6 +73,7 @@ func TestErrorsNameTheCure(t *testing.T) {
 		"misspelt command":   {"agents creat", `did you mean "agentctl agent create"?`},
 		"unknown flag":       {"agent get x --show", `unknown flag: --show; see "agentctl agent get --help"`},
 		"argument too many":  {"agent list x", `unexpected argument "x"`},
+		"two ends at once":   {"agent delete a --orphan --force", "none of the others can be"},
 		"two agents to edit": {"agent edit a b", "one agent at a time, not 2"},
 		"no mode":            {"agent create a --trust-domain b", "managed when Applications are written on the hub"},
 		"no identity":        {"agent create a --mode managed", "or give its --trust-domain"},
@@ -171,5 +175,105 @@ func TestEditorKeepsWhatIsNoComment(t *testing.T) {
 	file.remove()
 	if _, err := os.Stat(file.path); !os.IsNotExist(err) {
 		t.Errorf("stat after remove: %v", err)
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	tests := map[string]struct {
+		said string
+		want bool
+		err  error
+	}{
+		"yes":                     {"yes\n", true, nil},
+		"y, without a line's end": {"y", true, nil},
+		"in capitals, with space": {" Y \n", true, nil},
+		"no":                      {"n\n", false, nil},
+		"only return":             {"\n", false, nil},
+		"something else":          {"yesterday\ny\n", false, nil},
+		"nobody there":            {"", false, errNoAnswer},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var asked strings.Builder
+			got, err := confirm(streams{in: strings.NewReader(tt.said), err: &asked}, "Really?")
+			if got != tt.want || !errors.Is(err, tt.err) {
+				t.Errorf("confirm() = %v, %v, want %v, %v", got, err, tt.want, tt.err)
+			}
+			if !strings.HasPrefix(asked.String(), "Really? (y/N): ") {
+				t.Errorf("it asked %q", asked.String())
+			}
+		})
+	}
+}
+
+func TestConsequencesNameWhatToDo(t *testing.T) {
+	tests := map[string]struct {
+		mode   v1alpha1.AgentMode
+		policy v1alpha1.DeletionPolicy
+		force  bool
+		want   []string
+		not    []string
+	}{
+		"orphan": {
+			mode: v1alpha1.ModeManaged, policy: v1alpha1.DeletionOrphan,
+			want: []string{"--all argomesh.io/source- argocd.argoproj.io/source-uid- argocd.argoproj.io/principal-uid-\n", "argocd app delete NAME --cascade=false --core"},
+			not:  []string{"Forced"},
+		},
+		"force": {
+			mode: v1alpha1.ModeManaged, policy: v1alpha1.DeletionOrphan, force: true,
+			want: []string{"Forced: the hub did not wait for the spoke", "--cascade=false"},
+		},
+		"cascade": {
+			mode: v1alpha1.ModeManaged, policy: v1alpha1.DeletionCascade,
+			want: []string{"with their workloads", "agentctl agent delete edge-1 --force"},
+			not:  []string{"kubectl", "stay as they are"},
+		},
+		"autonomous": {
+			mode: v1alpha1.ModeAutonomous, policy: v1alpha1.DeletionOrphan,
+			want: []string{"its Applications are its own"},
+			not:  []string{"kubectl", "argocd app delete"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			agent := &v1alpha1.Agent{}
+			agent.Name, agent.Spec.Mode, agent.Spec.DeletionPolicy = "edge-1", tt.mode, tt.policy
+			got := (&deleteCommand{force: tt.force}).consequences(agent)
+			for _, part := range tt.want {
+				if !strings.Contains(got, part) {
+					t.Errorf("it says\n%swant something with\n%s", got, part)
+				}
+			}
+			for _, part := range tt.not {
+				if strings.Contains(got, part) {
+					t.Errorf("it says\n%swant nothing with\n%s", got, part)
+				}
+			}
+		})
+	}
+}
+
+func TestDescribeHeld(t *testing.T) {
+	agent := &v1alpha1.Agent{}
+	agent.Name = "edge-1"
+	agent.Status.DeletionsHeld = &v1alpha1.DeletionsHeld{
+		ID: "hold-1", Since: metav1.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600)),
+		Reason: v1alpha1.HoldTooMany, Message: "12 of 40 Applications would go", Total: 12,
+		Objects: []v1alpha1.HeldObject{{Kind: "Application", Namespace: "argocd", Name: "a"}, {Kind: "Cluster", Name: "b"}},
+	}
+	want := `Agent edge-1 holds back 12 deletions since 2026-11-21T12:00:00Z (TooMany): 12 of 40 Applications would go
+ID hold-1
+  Application argocd/a
+  Cluster b
+  and 10 more
+`
+	if diff := cmp.Diff(want, describeHeld(agent)); diff != "" {
+		t.Errorf("describeHeld() (-want +got):\n%s", diff)
+	}
+	agent.Status.DeletionsHeld.Total, agent.Status.DeletionsHeld.Message = 1, ""
+	agent.Status.DeletionsHeld.Objects = agent.Status.DeletionsHeld.Objects[:1]
+	want = "Agent edge-1 holds back 1 deletion since 2026-11-21T12:00:00Z (TooMany)\nID hold-1\n  Application argocd/a\n"
+	if diff := cmp.Diff(want, describeHeld(agent)); diff != "" {
+		t.Errorf("describeHeld() of one (-want +got):\n%s", diff)
 	}
 }

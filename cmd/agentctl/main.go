@@ -21,7 +21,9 @@ import (
 func main() {
 	klog.SetLogger(logr.Discard()) // what client-go has to say reaches us as errors
 	process.Main("agentctl", func(ctx context.Context, args []string) error {
-		return run(ctx, args, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+		return run(ctx, args, streams{
+			in: os.Stdin, out: os.Stdout, err: os.Stderr, interactive: isTerminal(os.Stdin),
+		})
 	})
 }
 
@@ -30,6 +32,8 @@ type streams struct {
 	in  io.Reader
 	out io.Writer
 	err io.Writer
+	// interactive says that a person can answer on in.
+	interactive bool
 }
 
 // run executes one command line. The error is one line that says what to do.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -60,16 +60,35 @@ func registered(agent *v1alpha1.Agent) (bool, error) {
 	return meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionClusterSecretReady), nil
 }
 
-// waitGone waits until the object with that name and UID is gone.
-func (h *hub) waitGone(ctx context.Context, name string, uid types.UID, timeout time.Duration) error {
-	err := h.watch(ctx, name, timeout, func(seen *unstructured.Unstructured) (bool, error) {
-		return seen == nil || seen.GetUID() != uid, nil
+// waitGone waits until agent, which is being deleted, is gone. What the principal
+// says it waits for is told to progress, one line whenever it changes.
+func (h *hub) waitGone(ctx context.Context, agent *v1alpha1.Agent, timeout time.Duration, progress io.Writer) error {
+	last := ""
+	err := h.watch(ctx, agent.Name, timeout, func(seen *unstructured.Unstructured) (bool, error) {
+		if seen == nil || seen.GetUID() != agent.UID {
+			return true, nil
+		}
+		now, err := parseAgent(seen)
+		if err != nil {
+			return false, err
+		}
+		// Of an Agent that is being deleted the condition says what it waits for.
+		c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady)
+		if now.DeletionTimestamp == nil || c == nil || c.ObservedGeneration < now.Generation || c.Message == last {
+			return false, nil
+		}
+		last = c.Message
+		_, err = fmt.Fprintf(progress, "%s: %s\n", agent.Name, last)
+		return false, err
 	})
-	doing := fmt.Sprintf("agent %q is being deleted, but not gone", name)
-	if errors.Is(err, context.DeadlineExceeded) {
+	doing := fmt.Sprintf("agent %q is being deleted, but not gone", agent.Name)
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded):
+		return h.explain(err, doing)
+	case last == "":
 		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.namespace)
 	}
-	return h.explain(err, doing)
+	return fmt.Errorf("%s after %s: %s", doing, timeout, last)
 }
 
 // watch calls done with the Agent of that name, nil when there is none, now and

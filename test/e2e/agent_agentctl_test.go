@@ -36,6 +36,10 @@ type call struct {
 	// wantOut is what it prints, wantNote part of what it says beside that.
 	wantOut  string
 	wantNote string
+	// talks says that it may say more before it complains.
+	talks bool
+	// stdin is what a person says to it; nil for nobody there.
+	stdin *os.File
 }
 
 func (c agentctl) testBeforeInstallation(t *testing.T) {
@@ -290,6 +294,9 @@ func (c agentctl) run(want call) (stdout, stderr string) {
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.temp(), "TMPDIR=" + c.temp()}, want.env...)
 	var out, complaint strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if want.stdin != nil {
+		cmd.Stdin = want.stdin
+	}
 	err := cmd.Run()
 	stdout, stderr = out.String(), complaint.String()
 	line := "agentctl " + strings.Join(want.args, " ")
@@ -305,7 +312,11 @@ func (c agentctl) run(want call) (stdout, stderr string) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		c.t.Errorf("%s: %v, want exit code 1", line, err)
 	}
-	if !strings.HasPrefix(stderr, "agentctl: ") || !strings.Contains(stderr, want.wantErr) || strings.Count(stderr, "\n") != 1 {
+	last := stderr
+	if want.talks {
+		last = stderr[max(0, strings.LastIndex(stderr, "agentctl: ")):]
+	}
+	if !strings.HasPrefix(last, "agentctl: ") || !strings.Contains(last, want.wantErr) || strings.Count(last, "\n") != 1 {
 		c.t.Errorf("%s complains:\n%swant one line with:\n%s", line, stderr, want.wantErr)
 	}
 	return stdout, stderr

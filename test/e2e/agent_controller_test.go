@@ -88,6 +88,9 @@ func TestAgents(t *testing.T) {
 	t.Run("orphaning deletion", r.testOrphan)
 	t.Run("cascading deletion", r.testCascade)
 	t.Run("forced deletion", r.testForce)
+	t.Run("agentctl agent delete", func(t *testing.T) { testAgentctlDelete(t, r, ctl) })
+	t.Run("agentctl agent accept-deletions", func(t *testing.T) { testAgentctlAccept(t, r, ctl) })
+	t.Run("two controllers", r.testTwoControllers)
 	t.Run("api server away", r.testOutage)
 }
 

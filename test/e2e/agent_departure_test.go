@@ -14,11 +14,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/test/harness"
 )
 
 // connect gives an agent a session, and returns it.
@@ -97,6 +101,85 @@ func (r *registration) testHistory(t *testing.T) {
 	same := r.status("historic", "a count", func(s v1alpha1.AgentStatus) bool { return s.Counts.Applications == 3 })
 	if diff := cmp.Diff(third.History, same.History); diff != "" {
 		t.Errorf("a history that began already (-want +got):\n%s", diff)
+	}
+}
+
+// testTwoControllers runs a second controller beside the first, as when one that
+// was thought dead wakes up. Neither may write its history over the other's: each
+// token that was ever shown is the next one's predecessor.
+func (r *registration) testTwoControllers(t *testing.T) {
+	r = r.in(t)
+	r.create("twice", nil)
+	session := r.connect("twice", func(s *controller.Session) { s.History.Begin = true })
+	r.status("twice", "a history", func(s v1alpha1.AgentStatus) bool { return s.History != nil })
+	events, err := r.agents.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=twice"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	second, stop := r.another()
+	defer stop()
+	r.eventually("the second controller", func() error {
+		if !second.Synced() {
+			return errors.New("not synced")
+		}
+		return nil
+	})
+	session.History = controller.SessionHistory{}
+	const minutes = 8
+	for range minutes {
+		newest := r.agent("twice").Status.History.Tokens[0]
+		session.History.Stored, session.ObservedAt = newest, session.ObservedAt.Add(time.Minute)
+		r.sessions.set(t, "twice", session)
+		r.status("twice", "another token", func(s v1alpha1.AgentStatus) bool { return s.History.Tokens[0] != newest })
+	}
+	var last []string
+	tokens := 0
+	for tokens < minutes {
+		event, open := <-events.ResultChan()
+		if !open {
+			t.Fatalf("the watch ended after %d tokens", tokens)
+		}
+		raw, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			t.Fatalf("the watch says %v", event.Object)
+		}
+		now, _, err := unstructured.NestedStringSlice(raw.Object, "status", "history", "tokens")
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case last == nil:
+		case slices.Equal(now, last):
+			continue
+		case !slices.Equal(now[1:], last[:min(len(last), v1alpha1.MaxHistoryTokens-1)]):
+			t.Fatalf("tokens went from %q to %q, want one more in front", last, now)
+		default:
+			tokens++
+		}
+		last = now
+	}
+}
+
+// another starts a second controller on the same hub and sessions.
+func (r *registration) another() (c *controller.Controller, stop func()) {
+	r.t.Helper()
+	c, err := controller.New(controller.Config{
+		Client: r.hub.Dynamic(), Namespace: harness.ArgoCDNamespace, ProxyURL: agentsProxyURL,
+		Sessions: r.sessions, Depart: r.departures.depart, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	return c, func() {
+		r.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("Run() of the second controller = %v", err)
+		}
 	}
 }
 

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+)
+
+type acceptCommand struct {
+	std     streams
+	conn    *connection
+	output  *output
+	id      string
+	yes     bool
+	wait    bool
+	timeout time.Duration
+}
+
+func newAcceptCommand(std streams, conn *connection) *cobra.Command {
+	c := &acceptCommand{std: std, conn: conn, output: newOutput("name")}
+	cmd := &cobra.Command{
+		Use:   "accept-deletions NAME",
+		Short: "Let deletions happen that are held back",
+		Long: "Let deletions happen that are held back, after showing them. Deletions are held when\n" +
+			"hub or spoke is not the one that the other knew (restored from a backup, rebuilt), or\n" +
+			"when more than 10 objects and more than 20 % would go at once. Only what is shown is\n" +
+			"accepted: when other deletions are held meanwhile, nothing happens.",
+		Example: "  agentctl agent accept-deletions edge-1\n" +
+			"  agentctl agent accept-deletions edge-1 --id 0f8fad5b-d9cb-469f-a165-70867728950e --yes",
+		Args:              names(true),
+		ValidArgsFunction: conn.completeName,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+	}
+	c.output.addFlag(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&c.id, "id", "", "accept only the deletions held under this ID")
+	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	flags.BoolVar(&c.wait, "wait", true, "wait until the principal has let them happen")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long --wait waits; 0 means without limit")
+	for _, name := range []string{"id", "timeout"} {
+		register(cmd, name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+func (c *acceptCommand) run(ctx context.Context, name string) error {
+	h, err := c.conn.hub()
+	if err != nil {
+		return err
+	}
+	doing := fmt.Sprintf("accept deletions of agent %q", name)
+	obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return h.explain(err, doing)
+	}
+	agent, err := parseAgent(obj)
+	if err != nil {
+		return err
+	}
+	held := agent.Status.DeletionsHeld
+	if held == nil {
+		_, err := fmt.Fprintf(c.std.err, "No deletions are held for agent %s.\n", name)
+		return err
+	}
+	if c.id != "" && c.id != held.ID {
+		return fmt.Errorf("%s: held is %s, not %s: look at it with \"agentctl agent get %s\"", doing, held.ID, c.id, name)
+	}
+	if _, err := fmt.Fprint(c.std.err, describeHeld(agent)); err != nil {
+		return err
+	}
+	if !c.yes {
+		ok, err := confirm(c.std, fmt.Sprintf("Let %s happen?", deletions(held.Total)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", doing, err)
+		}
+		if !ok {
+			_, err := fmt.Fprintln(c.std.err, "Cancelled, they stay held.")
+			return err
+		}
+	}
+	if err := h.accept(ctx, obj, held.ID); err != nil {
+		return h.explain(err, doing)
+	}
+	if c.wait {
+		if err := h.waitAccepted(ctx, agent, held.ID, c.timeout); err != nil {
+			return err
+		}
+	}
+	return c.output.done(c.std.out, obj, "deletions accepted")
+}
+
+// accept annotates the Agent obj with the ID of what is accepted, unless something
+// else is held by now. The principal writing the status meanwhile is no harm.
+func (h *hub) accept(ctx context.Context, obj *unstructured.Unstructured, id string) error {
+	uid := obj.GetUID()
+	for {
+		agent, err := parseAgent(obj)
+		switch held := agent.Status.DeletionsHeld; {
+		case err != nil:
+			return err
+		case agent.UID != uid:
+			return errGone
+		case held == nil:
+			return errors.New("they are not held any more")
+		case held.ID != id:
+			return otherHeld(held)
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid":             uid,
+			"resourceVersion": obj.GetResourceVersion(),
+			"annotations":     map[string]any{v1alpha1.AcceptDeletionsAnnotation: id},
+		}})
+		if err != nil {
+			return err
+		}
+		_, err = h.agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if obj, err = h.agents.Get(ctx, obj.GetName(), metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+}
+
+// otherHeld is the error when other deletions are held than those accepted.
+func otherHeld(held *v1alpha1.DeletionsHeld) error {
+	is := "are"
+	if held.Total == 1 {
+		is = "is"
+	}
+	return fmt.Errorf("what is held changed meanwhile: now it is %s, under which %s %s held; look at them and accept again", held.ID, deletions(held.Total), is)
+}
+
+// waitAccepted waits until what was held under id is no longer held.
+func (h *hub) waitAccepted(ctx context.Context, agent *v1alpha1.Agent, id string, timeout time.Duration) error {
+	away := !agent.Status.Connected
+	err := h.watch(ctx, agent.Name, timeout, func(seen *unstructured.Unstructured) (bool, error) {
+		if seen == nil || seen.GetUID() != agent.UID {
+			return false, errGone
+		}
+		now, err := parseAgent(seen)
+		if err != nil {
+			return false, err
+		}
+		away = !now.Status.Connected
+		held := now.Status.DeletionsHeld
+		if held != nil && held.ID != id {
+			return false, otherHeld(held)
+		}
+		return held == nil, nil
+	})
+	doing := fmt.Sprintf("deletions of agent %q are accepted, but still held", agent.Name)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && away:
+		return fmt.Errorf("%s after %s: the agent is not connected; they happen when it is back", doing, timeout)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.namespace)
+	case err != nil:
+		return h.explain(err, fmt.Sprintf("accept deletions of agent %q", agent.Name))
+	}
+	return nil
+}
+
+// describeHeld shows what is held for an agent, some lines.
+func describeHeld(agent *v1alpha1.Agent) string {
+	held := agent.Status.DeletionsHeld
+	var b strings.Builder
+	fmt.Fprintf(&b, "Agent %s holds back %s since %s (%s)", agent.Name, deletions(held.Total), held.Since.UTC().Format(time.RFC3339), held.Reason)
+	if held.Message != "" {
+		fmt.Fprintf(&b, ": %s", held.Message)
+	}
+	fmt.Fprintf(&b, "\nID %s\n", held.ID)
+	for _, o := range held.Objects {
+		where := o.Name
+		if o.Namespace != "" {
+			where = o.Namespace + "/" + o.Name
+		}
+		fmt.Fprintf(&b, "  %s %s\n", o.Kind, where)
+	}
+	if more := held.Total - int64(len(held.Objects)); more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	return b.String()
+}
+
+func deletions(n int64) string {
+	if n == 1 {
+		return "1 deletion"
+	}
+	return fmt.Sprintf("%d deletions", n)
+}
