@@ -22,6 +22,10 @@ const (
 	sentMessage    = "sent to agent "
 )
 
+// unstartedPrefix marks a command among those that a spoke took as one that it
+// never started, since its termination came first.
+const unstartedPrefix = "!"
+
 // failedMessage begins the message of the operationState in which a command ends
 // that the spoke will never run.
 const failedMessage = "not run by agent "
@@ -46,6 +50,24 @@ func addInfo(operation map[string]any, name, value string) {
 // commandID returns the id of an operation; empty when it was given none.
 func commandID(operation map[string]any) string { return info(operation, commandInfo) }
 
+// bornOnSpoke returns an operation that the hub shows since it was born on the
+// spoke, as it is there; nil for every other one.
+func bornOnSpoke(operation map[string]any) map[string]any {
+	if info(operation, spokeInfo) == "" {
+		return nil
+	}
+	born, _ := clone(operation).(map[string]any)
+	list, _ := born["info"].([]any)
+	list = slices.DeleteFunc(list, func(item any) bool {
+		m, _ := item.(map[string]any)
+		return m["name"] == spokeInfo
+	})
+	if born["info"] = list; len(list) == 0 {
+		delete(born, "info")
+	}
+	return born
+}
+
 // sent reports whether the operation of a hub Application is free to be sent, or
 // was sent already.
 func sent(o object) bool {
@@ -55,22 +77,90 @@ func sent(o object) bool {
 }
 
 // command is what the hub asks of an Application; nil when nothing.
-func (r Rules) command(o object, refresh string) map[string]any {
+func (r Rules) command(o object, asked Requests) map[string]any {
 	data := map[string]any{}
 	if sent(o) {
 		data["operation"] = o.fields["operation"]
 	}
-	if kind := o.annotation(refreshKey); kind != "" && refresh != "" {
-		data["refresh"] = map[string]any{"type": kind, "id": refresh}
+	if end := termination(o); end != (target{}) {
+		data["terminate"] = end.encode()
 	}
+	asked.ask(o, data)
 	if len(data) == 0 {
 		return nil
 	}
 	return data
 }
 
-// planCommand starts an operation that this spoke has not yet started, and asks
-// for a refresh it was not yet asked for, in one write.
+// target names the operation that is to be terminated: one of the hub's by its
+// command id, one that was born on the spoke by its start. The zero value names
+// none.
+type target struct{ command, startedAt string }
+
+// termination is what somebody asked the hub to terminate on the spoke.
+func termination(o object) target {
+	state := o.child("status", "operationState")
+	switch id := commandID(o.child("status", "operationState", "operation")); {
+	case !terminating(state):
+		return target{}
+	case id == "":
+		return target{startedAt: stringAt(state, "startedAt")}
+	case sent(o):
+		return target{command: id}
+	}
+	return target{} // of a command that waits the hub alone knows
+}
+
+func (t target) encode() map[string]any {
+	if t.command != "" {
+		return map[string]any{"command": t.command}
+	}
+	return map[string]any{"startedAt": t.startedAt}
+}
+
+func targetOf(data map[string]any) target {
+	m, _ := data["terminate"].(map[string]any)
+	return target{command: stringAt(m, "command"), startedAt: stringAt(m, "startedAt")}
+}
+
+// runs reports whether the target is the operation in progress on the spoke, and
+// not yet terminating.
+func (t target) runs(o object) bool {
+	state := o.child("status", "operationState")
+	if t == (target{}) || o.child("operation") == nil || state == nil || completed(state) || terminating(state) {
+		return false
+	}
+	id := commandID(o.child("status", "operationState", "operation"))
+	return id == t.command && (id != "" || stringAt(state, "startedAt") == t.startedAt)
+}
+
+// takenCommand is the newest command that a spoke took of an Application; the
+// zero value is none.
+type takenCommand struct {
+	version stream.Version
+	end     target
+}
+
+func takenOf(e stream.Event) takenCommand {
+	data, err := decode(e.Data)
+	if err != nil {
+		return takenCommand{version: e.Version} // planCommand took it, so it decodes
+	}
+	return takenCommand{version: e.Version, end: targetOf(data)}
+}
+
+// held is the version of the command that o holds. Argo CD's controller writes
+// operationState without looking at what it overwrites, and so may undo a
+// termination; then nothing is held, and the hub sends the command again.
+func (t takenCommand) held(o object) stream.Version {
+	if t.end.runs(o) {
+		return stream.Version{}
+	}
+	return t.version
+}
+
+// planCommand starts an operation that this spoke has not yet started, terminates
+// one, and asks for what it was not yet asked for, in one write.
 func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		return nil, nil
@@ -85,39 +175,61 @@ func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Re
 		return nil, invalid("the command is not a JSON object")
 	}
 	next := current.clone()
-	changed := false
-	if refresh, ok := data["refresh"].(map[string]any); ok && stringAt(refresh, "id") != current.annotation(refreshedKey) {
-		next.setAnnotation(refreshKey, stringAt(refresh, "type"))
-		next.setAnnotation(refreshedKey, stringAt(refresh, "id"))
-		changed = true
-	}
+	takeRequests(next, data)
+	end := targetOf(data)
+	var refusal *stream.Refusal
 	if operation, ok := data["operation"].(map[string]any); ok {
-		id := commandID(operation)
-		taken := takenCommands(*current)
-		if id == "" {
-			return nil, invalid("the operation carries no command id")
-		}
-		if !slices.Contains(taken, id) {
-			if r.remade(*current, operation) {
-				return nil, invalid("the Application was made anew on the spoke after the command was sent; " +
-					"whether it ran before is not known, so it is not run again")
-			}
-			if current.child("operation") != nil {
-				return nil, &stream.Refusal{
-					Kind: stream.RefusalUnavailable, Message: "another operation is in progress on the spoke",
-				}
-			}
-			next.fields["operation"] = operation
-			delete(next.child("status"), "operationState")
-			taken = append(taken, id)
-			next.setAnnotation(commandsKey, string(encode(taken[max(0, len(taken)-keptCommands):])))
-			changed = true
-		}
+		refusal = r.take(next, operation, end)
 	}
-	if !changed {
-		return nil, nil
+	if end.runs(next) {
+		next.child("status", "operationState")["phase"] = "Terminating"
 	}
-	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+	if bytes.Equal(encode(next.fields), encode(current.fields)) {
+		return nil, refusal
+	}
+	return []Write{{Op: Update, Raw: encode(next.fields)}}, refusal
+}
+
+// take starts an operation in o unless it was taken before, and says why it cannot.
+// One that is to end before it began is taken but never starts.
+func (r Rules) take(o object, operation map[string]any, end target) *stream.Refusal {
+	id := commandID(operation)
+	if id == "" {
+		return invalid("the operation carries no command id")
+	}
+	ids := takenCommands(o)
+	unstarted := slices.Contains(ids, unstartedPrefix+id)
+	inProgress := commandID(o.child("operation")) == id
+	switch {
+	case unstarted:
+	case inProgress && end.command == id && commandID(o.child("status", "operationState", "operation")) != id:
+		return &stream.Refusal{
+			Kind: stream.RefusalUnavailable, Message: "the operation that is to end has not begun on the spoke",
+		}
+	// The object itself tells as well, should somebody have removed our list.
+	case inProgress, slices.Contains(ids, id), commandID(o.child("status", "operationState", "operation")) == id:
+		return nil
+	case r.remade(o, operation):
+		return invalid("the Application was made anew on the spoke after the command was sent; " +
+			"whether it ran before is not known, so it is not run again")
+	case end.command == id:
+		remember(o, append(ids, unstartedPrefix+id))
+	case o.child("operation") != nil:
+		return &stream.Refusal{
+			Kind: stream.RefusalUnavailable, Message: "another operation is in progress on the spoke",
+		}
+	default:
+		o.fields["operation"] = operation
+		delete(o.child("status"), "operationState")
+		remember(o, append(ids, id))
+		return nil
+	}
+	return invalid("terminated before it was started")
+}
+
+// remember keeps the last ids of the commands that were taken.
+func remember(o object, ids []string) {
+	o.setAnnotation(commandsKey, string(encode(ids[max(0, len(ids)-keptCommands):])))
 }
 
 // remade reports whether the copy on the spoke may be younger than the first
@@ -148,18 +260,45 @@ func overtaken(o object) string {
 		return ""
 	}
 	last := ids[len(ids)-1]
-	if commandID(o.child("operation")) == last || commandID(o.child("status", "operationState", "operation")) == last {
+	if strings.HasPrefix(last, unstartedPrefix) ||
+		commandID(o.child("operation")) == last || commandID(o.child("status", "operationState", "operation")) == last {
 		return ""
 	}
 	return last
 }
 
-// planStatus writes the spoke's status to the hub's object. While a command is
-// pending its operationState stays until the spoke shows that command; that of a
-// command which was never run stays until the spoke runs something later.
-func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Write, *stream.Refusal) {
-	if e.Verb == stream.Delete || current == nil || r.sourceUID(*current) != e.Version.SourceUID || r.unsendable(*current) != "" {
+// status is what a spoke tells of an Application's status and operation.
+func (r Rules) status(o object) map[string]any {
+	data := statusForm(o, nil)
+	operation, state := o.child("operation"), o.child("status", "operationState")
+	// An operation that was written anew over a running one is that one: the
+	// controller goes on with what operationState holds.
+	anew := !completed(state) && commandID(o.child("status", "operationState", "operation")) != ""
+	if operation != nil && commandID(operation) == "" && !anew {
+		data["operation"] = operation
+	}
+	if id := overtaken(o); id != "" {
+		data["overtaken"] = id
+	}
+	tellRequests(o, data)
+	return data
+}
+
+// planStatus writes the spoke's status to the hub's object.
+func (r Rules) planStatus(e stream.Event, current *object, asked Requests) ([]Write, *stream.Refusal) {
+	if current == nil {
 		return nil, nil // no object to show it on
+	}
+	next := current.clone()
+	if e.Verb == stream.Delete {
+		if r.sourceUID(*current) == "" || bornOnSpoke(next.child("operation")) == nil {
+			return nil, nil // the last status stays to be seen
+		}
+		delete(next.fields, "operation")
+		return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+	}
+	if r.sourceUID(*current) != e.Version.SourceUID || r.unsendable(*current) != "" {
+		return nil, nil
 	}
 	data, err := decode(e.Data)
 	if err != nil {
@@ -169,7 +308,6 @@ func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Wr
 	if !ok {
 		return nil, invalid("the event carries no status")
 	}
-	next := current.clone()
 	list := slices.DeleteFunc(conditions(status), isErrorCondition)
 	for _, c := range conditions(current.child("status")) {
 		if isErrorCondition(c) {
@@ -177,44 +315,67 @@ func (r Rules) planStatus(e stream.Event, current *object, refresh string) ([]Wr
 		}
 	}
 	setConditions(status, list)
-	id := commandID(next.child("operation"))
-	ours := current.child("status", "operationState")
-	theirs, _ := status["operationState"].(map[string]any)
-	operation, _ := theirs["operation"].(map[string]any)
-	switch {
-	case next.child("operation") == nil:
-		// Both times are RFC 3339 in UTC, as Kubernetes writes them.
-		if neverRan(ours) && stringAt(theirs, "startedAt") < stringAt(ours, "finishedAt") {
-			status["operationState"] = ours
-		}
-	case id != "" && data["overtaken"] == id:
-		delete(next.fields, "operation") // it ended unseen, while the spoke was away
-	case id == "" || commandID(operation) != id:
+	if state := r.showOperation(next, data); state != nil {
+		status["operationState"] = state
+	} else {
 		delete(status, "operationState")
-		if ours != nil {
-			status["operationState"] = ours
-		}
-	case completed(theirs):
-		delete(next.fields, "operation")
-	case stringAt(ours, "phase") == "Terminating":
-		status["operationState"] = ours // a Running from before does not undo it
 	}
 	if len(status) > 0 || current.child("status") != nil {
 		next.fields["status"] = status // else there is nothing to write, as on a copy that was just made
 	}
-	if refresh != "" && data["refreshed"] == refresh {
-		delete(next.child("metadata", "annotations"), refreshKey)
-	}
+	asked.endRequests(next, data)
 	if bytes.Equal(encode(next.fields), encode(current.fields)) {
 		return nil, nil
 	}
 	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
 }
 
+// showOperation brings the operation of a hub Application in line with what the
+// spoke tells in data, and returns the operationState to be shown with it. While a
+// command is pending its operationState stays until the spoke shows that command;
+// that of a command which was never run stays until the spoke runs something
+// later; and a termination stays until the spoke shows the end.
+func (r Rules) showOperation(o object, data map[string]any) map[string]any {
+	operation, ours := o.child("operation"), o.child("status", "operationState")
+	id := commandID(operation)
+	told := object{fields: data}
+	theirs, born := told.child("status", "operationState"), told.child("operation")
+	theirID := commandID(told.child("status", "operationState", "operation"))
+	switch {
+	case operation == nil || bornOnSpoke(operation) != nil:
+		delete(o.fields, "operation")
+		// Both times are RFC 3339 in UTC, as Kubernetes writes them.
+		if neverRan(ours) && stringAt(theirs, "startedAt") < stringAt(ours, "finishedAt") {
+			return ours
+		}
+		if born != nil {
+			addInfo(born, spokeInfo, r.Agent.String())
+			o.fields["operation"] = born
+		}
+		end := termination(o)
+		if end.startedAt != "" && end.startedAt == stringAt(theirs, "startedAt") && theirID == "" && !completed(theirs) {
+			return ours
+		}
+	case id != "" && data["overtaken"] == id:
+		delete(o.fields, "operation") // it ended unseen, while the spoke was away
+	case id == "" || theirID != id:
+		return ours
+	case completed(theirs):
+		delete(o.fields, "operation")
+	case terminating(ours):
+		return ours // a Running from before does not undo it
+	}
+	return theirs
+}
+
 // neverRan reports whether state is the end of a command that the spoke refused.
 func neverRan(state map[string]any) bool {
 	return completed(state) && strings.HasPrefix(stringAt(state, "message"), failedMessage)
 }
+
+// terminating reports whether somebody asked for the end of an operation that has
+// not ended.
+func terminating(state map[string]any) bool { return stringAt(state, "phase") == "Terminating" }
 
 // completed reports whether an operation has come to its end. Running with
 // finishedAt is an operation that will be retried.

@@ -54,6 +54,12 @@ func TestPlanOfAStatus(t *testing.T) {
 		s["startedAt"] = at
 		return s
 	}
+	running := m{"operationState": state("Running", "", operation("", ""))}
+	born := func() m {
+		o := operation("", "")
+		addInfo(o, spokeInfo, "edge-1")
+		return o
+	}
 	retrying := state("Running", "", operation("c-1", "6"))
 	retrying["finishedAt"] = now
 	tests := map[string]struct {
@@ -74,6 +80,36 @@ func TestPlanOfAStatus(t *testing.T) {
 		"our condition alone, and no change": {status("uid-1", m{"status": healthy}), nil,
 			m{"status": m{"health": m{"status": "Healthy"}, "conditions": []any{ours}}}, "", nil, ""},
 
+		"an operation that was born on the spoke is shown, and marked": {status("uid-1", m{"operation": operation("", ""), "status": m{"operationState": state("Running", "", operation("", ""))}}), nil, nil, "",
+			update(m{"operationState": state("Running", "", operation("", ""))}, born(), nil), ""},
+		"one that has not begun": {status("uid-1", m{"operation": operation("", ""), "status": m{}}), nil, nil, "", update(m{}, born(), nil), ""},
+		"one that is shown":      {status("uid-1", m{"operation": operation("", ""), "status": running}), nil, m{"operation": born(), "status": running}, "", nil, ""},
+		"one that is gone from the spoke goes from the hub": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "", operation("", ""))}}), nil, m{"operation": born(), "status": running}, "",
+			update(m{"operationState": state("Succeeded", "", operation("", ""))}, nil, nil), ""},
+		"another one takes its place": {status("uid-1", m{"operation": m{"retry": m{}}, "status": m{}}), nil, m{"operation": born(), "status": running}, "",
+			update(m{}, m{"retry": m{}, "info": born()["info"]}, nil), ""},
+		"it does not take the place of a command that waits": {status("uid-1", m{"operation": operation("", ""), "status": running}), nil, pending, "", nil, ""},
+		"it does not take the place of an operation that has no id yet": {status("uid-1", m{"operation": operation("", ""), "status": running}), nil,
+			m{"operation": operation("", ""), "status": m{}}, "", nil, ""},
+		"its Running from before does not undo its termination": {status("uid-1", m{"operation": operation("", ""), "status": running}), nil,
+			m{"operation": born(), "status": m{"operationState": state("Terminating", "", operation("", ""))}}, "", nil, ""},
+		"its termination is not that of a later one": {status("uid-1", m{"operation": operation("", ""), "status": m{"operationState": startedAt("2026-01-01T00:00:01Z")}}), nil,
+			m{"operation": born(), "status": m{"operationState": state("Terminating", "", operation("", ""))}}, "",
+			update(m{"operationState": startedAt("2026-01-01T00:00:01Z")}, born(), nil), ""},
+		"it ended before it was terminated": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "", operation("", ""))}}), nil,
+			m{"operation": born(), "status": m{"operationState": state("Terminating", "", operation("", ""))}}, "",
+			update(m{"operationState": state("Succeeded", "", operation("", ""))}, nil, nil), ""},
+		"the end of a command that was never run is not hidden by what began before it": {status("uid-1", m{"operation": operation("", ""), "status": m{"operationState": startedAt("2025-12-31T23:59:59Z")}}), nil,
+			m{"operation": born(), "status": m{"operationState": failed}}, "", update(m{"operationState": failed}, nil, nil), ""},
+		"the command ended before it was terminated": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "", operation("c-1", "6"))}}), nil,
+			m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))}}, "",
+			update(m{"operationState": state("Succeeded", "", operation("c-1", "6"))}, nil, nil), ""},
+		"what else the spoke shows does not undo a termination": {status("uid-1", m{"status": m{"health": m{}, "operationState": state("Succeeded", "", operation("c-0", "6"))}}), nil,
+			m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))}}, "",
+			update(m{"health": m{}, "operationState": state("Terminating", "", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
+		"there is no status any more: what was born there is gone": {removal(stream.Statuses), nil, m{"operation": born(), "status": running}, "", update(running, nil, nil), ""},
+		"there is no status any more: a command stays":             {removal(stream.Statuses), nil, pending, "", nil, ""},
+		"a refresh that was made harder meanwhile":                 {status("uid-1", m{"status": healthy, "refreshed": "r-1"}), m{refreshKey: "normal"}, nil, "r-1", update(healthy, nil, m{refreshKey: "normal"}), ""},
 		"an operation of the spoke's own": {status("uid-1", m{"status": m{"operationState": state("Running", "", operation("", ""))}}), nil, nil, "",
 			update(m{"operationState": state("Running", "", operation("", ""))}, nil, nil), ""},
 		"an older operation does not hide the command that is pending": {status("uid-1", m{"status": m{"health": m{}, "operationState": state("Succeeded", "old", operation("", ""))}}), nil, pending, "",
@@ -167,6 +203,22 @@ func TestPlanOfACommand(t *testing.T) {
 		many = append(many, fmt.Sprint("c-", i))
 	}
 	running := func(o *object) { o.ensure("operation")["sync"] = m{"revision": "spoke-born"} }
+	ended := func(id, after string) m {
+		return m{"operation": operation(id, after), "terminate": m{"command": id}}
+	}
+	// in puts an operation with an id into the object, as far as the controller is.
+	in := func(phase, id string, change func(*object)) func(*object) {
+		return func(o *object) {
+			change(o)
+			if phase != "" {
+				o.ensure("status")["operationState"] = normal(t, state(phase, "", operation(id, "")))
+			}
+			if !completed(m{"phase": phase, "finishedAt": now}) {
+				o.fields["operation"] = normal(t, operation(id, ""))
+			}
+		}
+	}
+	const never = "invalid: terminated before it was started"
 	tests := map[string]struct {
 		event   stream.Event
 		change  func(*object)
@@ -177,16 +229,59 @@ func TestPlanOfACommand(t *testing.T) {
 			o.ensure("status")["operationState"] = state("Succeeded", "old", operation("", ""))
 			o.ensure("status")["health"] = "h"
 		}, update(operation("c-1", "10"), m{"health": "h"}, m{commandsKey: `["c-1"]`}), ""},
-		"it was taken before":                    {command(m{"operation": operation("c-1", "10")}), taken("c-0", "c-1"), nil, ""},
-		"it was taken before and still runs":     {command(m{"operation": operation("c-1", "10")}), func(o *object) { taken("c-1")(o); running(o) }, nil, ""},
-		"the next one":                           {command(m{"operation": operation("c-2", "10")}), taken("c-1"), update(operation("c-2", "10"), nil, m{commandsKey: `["c-1","c-2"]`}), ""},
-		"only the last ids are kept":             {command(m{"operation": operation("c-new", "10")}), taken(many...), update(operation("c-new", "10"), nil, m{commandsKey: string(encode(append(many[1:], "c-new")))}), ""},
-		"another operation is in progress":       {command(m{"operation": operation("c-1", "10")}), running, nil, "unavailable: another operation is in progress on the spoke"},
-		"the copy was made after it was sent":    {command(m{"operation": operation("c-1", "8")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
-		"the copy was made just as it was sent":  {command(m{"operation": operation("c-1", "9")}), nil, update(operation("c-1", "9"), nil, m{commandsKey: `["c-1"]`}), ""},
-		"it does not say when it was sent":       {command(m{"operation": operation("c-1", "")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
-		"no id":                                  {command(m{"operation": operation("", "")}), nil, nil, "invalid: the operation carries no command id"},
-		"a damaged list of ids is an empty one":  {command(m{"operation": operation("c-1", "10")}), func(o *object) { o.setAnnotation(commandsKey, "}{") }, update(operation("c-1", "10"), nil, m{commandsKey: `["c-1"]`}), ""},
+		"it was taken before":                                           {command(m{"operation": operation("c-1", "10")}), taken("c-0", "c-1"), nil, ""},
+		"it was taken before and still runs":                            {command(m{"operation": operation("c-1", "10")}), func(o *object) { taken("c-1")(o); running(o) }, nil, ""},
+		"the next one":                                                  {command(m{"operation": operation("c-2", "10")}), taken("c-1"), update(operation("c-2", "10"), nil, m{commandsKey: `["c-1","c-2"]`}), ""},
+		"only the last ids are kept":                                    {command(m{"operation": operation("c-new", "10")}), taken(many...), update(operation("c-new", "10"), nil, m{commandsKey: string(encode(append(many[1:], "c-new")))}), ""},
+		"another operation is in progress":                              {command(m{"operation": operation("c-1", "10")}), running, nil, "unavailable: another operation is in progress on the spoke"},
+		"the copy was made after it was sent":                           {command(m{"operation": operation("c-1", "8")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"the copy was made just as it was sent":                         {command(m{"operation": operation("c-1", "9")}), nil, update(operation("c-1", "9"), nil, m{commandsKey: `["c-1"]`}), ""},
+		"it does not say when it was sent":                              {command(m{"operation": operation("c-1", "")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"no id":                                                         {command(m{"operation": operation("", "")}), nil, nil, "invalid: the operation carries no command id"},
+		"a damaged list of ids is an empty one":                         {command(m{"operation": operation("c-1", "10")}), func(o *object) { o.setAnnotation(commandsKey, "}{") }, update(operation("c-1", "10"), nil, m{commandsKey: `["c-1"]`}), ""},
+		"it was taken before, and somebody removed the list":            {command(m{"operation": operation("c-1", "10")}), in("Running", "c-1", func(*object) {}), nil, ""},
+		"it was taken before, has ended, and somebody removed the list": {command(m{"operation": operation("c-1", "10")}), in("Failed", "c-1", func(*object) {}), nil, ""},
+
+		"the end of what runs": {command(ended("c-1", "10")), in("Running", "c-1", taken("c-1")),
+			update(operation("c-1", ""), m{"operationState": state("Terminating", "", operation("c-1", ""))}, m{commandsKey: `["c-1"]`}), ""},
+		"the end of what will be retried": {command(ended("c-1", "10")), func(o *object) {
+			in("Running", "c-1", taken("c-1"))(o)
+			o.child("status", "operationState")["finishedAt"] = now
+		}, update(operation("c-1", ""), m{"operationState": func() m {
+			s := state("Terminating", "", operation("c-1", ""))
+			s["finishedAt"] = now
+			return s
+		}()}, m{commandsKey: `["c-1"]`}), ""},
+		"the end of what runs, written anew by RollingSync on the spoke": {command(ended("c-1", "10")), func(o *object) {
+			in("Running", "c-1", taken("c-1"))(o)
+			o.fields["operation"] = normal(t, operation("", ""))
+		}, update(operation("", ""), m{"operationState": state("Terminating", "", operation("c-1", ""))}, m{commandsKey: `["c-1"]`}), ""},
+		"the end of what is terminating":        {command(ended("c-1", "10")), in("Terminating", "c-1", taken("c-1")), nil, ""},
+		"the end of what has ended":             {command(ended("c-1", "10")), in("Succeeded", "c-1", taken("c-1")), nil, ""},
+		"the end of what has not begun":         {command(ended("c-1", "10")), in("", "c-1", taken("c-1")), nil, "unavailable: the operation that is to end has not begun on the spoke"},
+		"the end of what ended unseen":          {command(ended("c-1", "10")), in("Running", "", taken("c-1")), nil, ""},
+		"the end of what this spoke never took": {command(ended("c-1", "10")), taken("c-0"), update(nil, nil, m{commandsKey: `["c-0","!c-1"]`}), never},
+		"the end of what waits here for another": {command(ended("c-1", "10")), func(o *object) { taken("c-0")(o); running(o) },
+			update(m{"sync": m{"revision": "spoke-born"}}, nil, m{commandsKey: `["c-0","!c-1"]`}), never},
+		"what ended before it was taken is never started": {command(m{"operation": operation("c-1", "10")}), taken("c-0", "!c-1"), nil, never},
+		"its end, told again":                             {command(ended("c-1", "10")), taken("c-0", "!c-1"), nil, never},
+		"what may have run before is not ended as if it had not": {command(ended("c-1", "8")), nil, nil,
+			"invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"the end of what was born here": {command(m{"terminate": m{"startedAt": now}}), in("Running", "", taken("c-0")),
+			update(operation("", ""), m{"operationState": state("Terminating", "", operation("", ""))}, m{commandsKey: `["c-0"]`}), ""},
+		"the end of what was born here before":                   {command(m{"terminate": m{"startedAt": "2025-12-31T23:59:59Z"}}), in("Running", "", taken("c-0")), nil, ""},
+		"the end of what was born here is not that of a command": {command(m{"terminate": m{"startedAt": now}}), in("Running", "c-0", taken("c-0")), nil, ""},
+		"the end of a command is not that of what was born here": {command(m{"terminate": m{"command": "c-0"}}), in("Running", "", taken("c-0")), nil, ""},
+		"the end of nothing is not that of what has no start":    {command(m{"terminate": m{}}), func(o *object) { running(o); o.ensure("status", "operationState") }, nil, ""},
+
+		"hydrate": {command(m{"hydrate": m{"type": "hard", "id": "h-1"}}), func(o *object) { o.ensure("spec", "sourceHydrator") },
+			[]view{{Op: Update, Annotations: m{sourceUIDKey: "uid-1", principalUIDKey: "hub-1", hydrateKey: "hard", hydratedKey: "h-1"},
+				Spec: m{"destination": m{"name": "in-cluster"}, "sourceHydrator": m{}}, Created: 9, Revision: 9}}, ""},
+		"hydrate what has no dry source": {command(m{"hydrate": m{"type": "hard", "id": "h-1"}}), nil, update(nil, nil, m{hydratedKey: "h-1"}), ""},
+		"refresh and hydrate, one of them asked for before": {command(m{"refresh": m{"type": "hard", "id": "r-1"}, "hydrate": m{"type": "hard", "id": "h-1"}}),
+			func(o *object) { o.setAnnotation(hydratedKey, "h-1") }, update(nil, nil, m{refreshKey: "hard", refreshedKey: "r-1", hydratedKey: "h-1"}), ""},
+		"a refresh does not wait with the operation": {command(m{"operation": operation("c-1", "10"), "refresh": m{"type": "hard", "id": "r-1"}}), running,
+			update(m{"sync": m{"revision": "spoke-born"}}, nil, m{refreshKey: "hard", refreshedKey: "r-1"}), "unavailable: another operation is in progress on the spoke"},
 		"a refresh":                              {command(m{"refresh": m{"type": "hard", "id": "r-1"}}), nil, update(nil, nil, m{refreshKey: "hard", refreshedKey: "r-1"}), ""},
 		"a refresh it was asked for before":      {command(m{"refresh": m{"type": "hard", "id": "r-1"}}), func(o *object) { o.setAnnotation(refreshedKey, "r-1") }, nil, ""},
 		"a refresh asked for again":              {command(m{"refresh": m{"type": "normal", "id": "r-2"}}), func(o *object) { o.setAnnotation(refreshedKey, "r-1") }, update(nil, nil, m{refreshKey: "normal", refreshedKey: "r-2"}), ""},
@@ -215,9 +310,9 @@ func TestPlanOfACommand(t *testing.T) {
 		theirs := copied(spoke, makeEvent(stream.Applications, "theirs", 5000, m{"spec": m{}}), func(o *object) {
 			o.setAnnotation(principalUIDKey, "hub-2")
 		})(t)
-		writes, _ := spoke.Plan(made, theirs.key, theirs, "")
+		writes, _ := spoke.Plan(made, theirs.key, theirs, Requests{})
 		o := stored(t, theirs.key, writes, nil)
-		writes, refusal := spoke.Plan(command(m{"operation": operation("c-1", "10")}), o.key, &o, "")
+		writes, refusal := spoke.Plan(command(m{"operation": operation("c-1", "10")}), o.key, &o, Requests{})
 		if diff := cmp.Diff([]Op{Update}, ops(writes), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("Plan(), refused %q (-want +got)\n%s", refusalText(refusal), diff)
 		}
@@ -230,4 +325,67 @@ func ops(writes []Write) []Op {
 		out = append(out, w.Op)
 	}
 	return out
+}
+
+// TestTakenCommandIsHeld checks when a spoke no longer holds a command that it
+// took: the hub sends it again.
+func TestTakenCommandIsHeld(t *testing.T) {
+	r := ruleSet(t, stream.Spoke, stream.Autonomous)
+	sync := makeEvent(stream.Commands, "uid-1", 12, m{"operation": operation("c-1", "10")})
+	end := makeEvent(stream.Commands, "uid-1", 12, m{"operation": operation("c-1", "10"), "terminate": m{"command": "c-1"}})
+	born := makeEvent(stream.Commands, "uid-1", 12, m{"terminate": m{"startedAt": now}})
+	odd := raw2(stream.Commands, "{")
+	tests := map[string]struct {
+		event stream.Event
+		phase string
+		id    string
+		held  bool
+	}{
+		"a sync that runs":                       {sync, "Running", "c-1", true},
+		"a sync that has ended":                  {sync, "Failed", "c-1", true},
+		"an end that is under way":               {end, "Terminating", "c-1", true},
+		"an end that is reached":                 {end, "Failed", "c-1", true},
+		"an end of what was followed by another": {end, "Running", "", true},
+		"an end that the controller has undone":  {end, "Running", "c-1", false},
+		"an end of what was born here":           {born, "Terminating", "", true},
+		"one that the controller has undone":     {born, "Running", "", false},
+		"what does not decode":                   {odd, "Running", "", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := makeObject(t, appKey(r), nil, m{
+				"operation": operation(test.id, ""), "status": m{"operationState": state(test.phase, "", operation(test.id, ""))},
+			})
+			want := stream.Version{}
+			if test.held {
+				want = test.event.Version
+			}
+			if got := takenOf(test.event).held(o); got != want {
+				t.Errorf("held() = %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestRequestsOfAnObject(t *testing.T) {
+	r := ruleSet(t, stream.Hub, stream.Managed)
+	known := Requests{refresh: {"normal", "r-1"}, hydrate: {"hard", "h-1"}}
+	tests := map[string]struct {
+		annotations m
+		want        Requests
+	}{
+		"none is left":               {nil, Requests{}},
+		"one is left":                {m{hydrateKey: "hard"}, Requests{hydrate: {"hard", "h-1"}}},
+		"both are known":             {m{refreshKey: "normal", hydrateKey: "hard"}, known},
+		"one is harder now":          {m{refreshKey: "hard", hydrateKey: "hard"}, Requests{refresh: {"hard", "new"}, hydrate: {"hard", "h-1"}}},
+		"an empty one is no request": {m{refreshKey: ""}, Requests{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := makeObject(t, appKey(r), m{"annotations": test.annotations}, nil)
+			if diff := cmp.Diff(test.want, known.of(o, func() string { return "new" })); diff != "" {
+				t.Errorf("of() (-want +got)\n%s", diff)
+			}
+		})
+	}
 }

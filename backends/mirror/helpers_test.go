@@ -98,6 +98,15 @@ func stored(t testing.TB, key stream.ResourceKey, writes []Write, change func(ob
 	return o
 }
 
+// hard are the requests of an Application that carries a hard refresh of that id;
+// none for an empty one.
+func hard(id string) Requests {
+	if id == "" {
+		return Requests{}
+	}
+	return Requests{refresh: {Type: "hard", ID: id}}
+}
+
 // copyOf returns the copy that an event makes where there was nothing.
 func copyOf(t testing.TB, r Rules, e stream.Event, change func(object)) object {
 	t.Helper()
@@ -105,7 +114,7 @@ func copyOf(t testing.TB, r Rules, e stream.Event, change func(object)) object {
 	if !ok {
 		t.Fatalf("%s is not local", e.Key)
 	}
-	writes, refusal := r.Plan(e, key, nil, "")
+	writes, refusal := r.Plan(e, key, nil, Requests{})
 	if refusal != nil {
 		t.Fatalf("Plan() = %+v", refusal)
 	}

@@ -27,13 +27,17 @@ const (
 	recordKey = ownPrefix + "source"
 	// commandsKey holds the ids of the last commands taken, newest last.
 	commandsKey = ownPrefix + "commands"
-	// refreshedKey holds the id of the last refresh request taken.
+	// refreshedKey and hydratedKey hold the id of the last such request taken.
 	refreshedKey = ownPrefix + "refresh"
+	hydratedKey  = ownPrefix + "hydrate"
 	// commandInfo is the name of the operation.info entry that carries a command's id.
 	commandInfo = ownPrefix + "command"
 	// afterInfo is the name of the operation.info entry that carries the hub's
 	// resourceVersion at which a command became free to be sent.
 	afterInfo = ownPrefix + "after"
+	// spokeInfo is the name of the operation.info entry that marks an operation on
+	// the hub as one that was born on the spoke; its value is the agent's name.
+	spokeInfo = ownPrefix + "spoke"
 	// errorCondition is the type of the Application condition that says why a spoke
 	// did not take a spec.
 	errorCondition = "ArgomeshError"

@@ -31,21 +31,24 @@ type loop struct {
 	workers sync.WaitGroup
 	ahead   map[stream.ResourceKey]ahead
 	replies map[stream.EntryKey]Reply
-	taken   map[stream.EntryKey]stream.Version // commands this spoke took
+	taken   map[stream.EntryKey]takenCommand // by this spoke
 	// refusals and gone are the spoke's answers to Applications of the hub.
 	refusals map[stream.EntryKey]stream.Refusal
 	gone     map[stream.EntryKey]stream.Version
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
 	// waiting holds the objects whose commands wait for the spoke.
-	waiting  map[stream.ResourceKey]bool
-	past     past                          // what is known of the history
-	spawn    []func(context.Context)       // to be run beside the loop
-	refreshs map[stream.ResourceKey]string // ids of refresh requests
-	causes   map[stream.EntryKey]string    // trace parents of what is sent
-	effects  map[stream.ResourceKey]effect
-	later    map[stream.ResourceKey]delayed // upkeep that failed
-	look     time.Time                      // when ahead and later must be looked at; zero for never
-	ticked   time.Time                      // when time was last let pass
+	waiting map[stream.ResourceKey]bool
+	// born holds the objects that show an operation which was born on the spoke.
+	born    map[stream.ResourceKey]bool
+	asked   map[stream.ResourceKey]Requests
+	past    past                    // what is known of the history
+	spawn   []func(context.Context) // to be run beside the loop
+	causes  map[stream.EntryKey]string // trace parents of what is sent
+	effects map[stream.ResourceKey]effect
+	later   map[stream.ResourceKey]delayed // upkeep that failed
+	look    time.Time                      // when ahead, later and born must be looked at; zero for never
+	ticked  time.Time                      // when time was last let pass
+	apart   time.Time                      // since when there is no session; zero while there is one
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -94,12 +97,13 @@ func newLoop(m *Mirror) *loop {
 		jobs:     map[stream.ResourceKey]*job{},
 		ahead:    map[stream.ResourceKey]ahead{},
 		replies:  map[stream.EntryKey]Reply{},
-		taken:    map[stream.EntryKey]stream.Version{},
+		taken:    map[stream.EntryKey]takenCommand{},
 		refusals: map[stream.EntryKey]stream.Refusal{},
 		gone:     map[stream.EntryKey]stream.Version{},
 		failures: map[stream.EntryKey]failure{},
 		waiting:  map[stream.ResourceKey]bool{},
-		refreshs: map[stream.ResourceKey]string{},
+		born:     map[stream.ResourceKey]bool{},
+		asked:    map[stream.ResourceKey]Requests{},
 		causes:   map[stream.EntryKey]string{},
 		effects:  map[stream.ResourceKey]effect{},
 		later:    map[stream.ResourceKey]delayed{},
@@ -110,6 +114,7 @@ func (l *loop) run(ctx context.Context) {
 	// Everything the cache holds is observed before the first connection, whether
 	// or not the store has told of it yet.
 	l.m.changed.take()
+	l.part()
 	l.observeStore()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -154,6 +159,7 @@ func (l *loop) run(ctx context.Context) {
 				l.look = time.Time{}
 				l.verify()
 				l.retry()
+				l.letGo()
 			}
 		}
 	}
@@ -179,7 +185,7 @@ func (l *loop) attach(s *session) {
 		l.end()
 		old.end(stream.GoodbyeSuperseded, "superseded by a newer connection")
 	}
-	l.session = s
+	l.session, l.apart = s, time.Time{}
 	if l.rules.Side == stream.Spoke && l.rules.HubUID != s.peer.HubUID {
 		l.rules.HubUID = s.peer.HubUID
 		l.observeStore()
@@ -208,10 +214,28 @@ func (l *loop) detach(s *session) {
 func (l *loop) end() {
 	close(l.session.over)
 	l.session, l.queue = nil, nil
+	l.part()
 	for _, j := range l.jobs {
 		j.events = nil
 	}
 	l.link.Step(time.Now(), link.Disconnected{})
+}
+
+// part notes that there is no connection from now on.
+func (l *loop) part() {
+	l.apart = time.Now()
+	l.lookAt(l.apart.Add(awayTime))
+}
+
+// letGo looks again at the operations of a spoke that has been away for long.
+func (l *loop) letGo() {
+	switch {
+	case l.apart.IsZero():
+	case time.Since(l.apart) < awayTime:
+		l.lookAt(l.apart.Add(awayTime))
+	default:
+		l.observeAll(slices.Collect(maps.Keys(l.born)))
+	}
 }
 
 func (l *loop) receive(s *session, msg stream.Message) {
@@ -343,7 +367,7 @@ func (l *loop) observe(key stream.ResourceKey) {
 		return // what is seen in the middle of a write misleads; finish looks again
 	}
 	current := l.current(key)
-	l.noteRefresh(key, current)
+	l.note(key, current)
 	for _, entry := range entries {
 		switch {
 		case l.rules.sources(entry.Collection):
@@ -353,7 +377,7 @@ func (l *loop) observe(key stream.ResourceKey) {
 			delete(l.taken, entry)
 			l.step(link.Held{Key: entry})
 		case entry.Collection == stream.Commands:
-			l.step(link.Held{Key: entry, Version: l.taken[entry]})
+			l.step(link.Held{Key: entry, Version: l.taken[entry].held(*current)})
 		default:
 			var last *Reply
 			if reply, ok := l.replies[entry]; ok {
@@ -366,8 +390,15 @@ func (l *loop) observe(key stream.ResourceKey) {
 		l.forget(key)
 		return
 	}
-	if delete(l.waiting, key); l.rules.Side == stream.Hub && current.child("operation") != nil && !sent(*current) {
-		l.waiting[key] = true
+	delete(l.waiting, key)
+	delete(l.born, key)
+	if operation := current.child("operation"); l.rules.Side == stream.Hub && operation != nil {
+		switch {
+		case bornOnSpoke(operation) != nil:
+			l.born[key] = true
+		case !sent(*current):
+			l.waiting[key] = true
+		}
 	}
 	if !l.later[key].at.IsZero() {
 		return
@@ -382,7 +413,7 @@ func (l *loop) observe(key stream.ResourceKey) {
 func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *object) {
 	var content link.Content
 	if current != nil {
-		if c, present := l.rules.Content(entry.Collection, *current, l.refreshs[key]); present {
+		if c, present := l.rules.Content(entry.Collection, *current, l.asked[key]); present {
 			content = c
 		}
 	}
@@ -414,7 +445,8 @@ func (l *loop) forget(key stream.ResourceKey) {
 	delete(l.effects, key)
 	delete(l.later, key)
 	delete(l.waiting, key)
-	delete(l.refreshs, key)
+	delete(l.born, key)
+	delete(l.asked, key)
 	for _, entry := range l.rules.Keys(key) {
 		delete(l.refusals, entry)
 		delete(l.gone, entry)
@@ -422,13 +454,15 @@ func (l *loop) forget(key stream.ResourceKey) {
 	}
 }
 
-// noteRefresh gives a refresh request its id for as long as it stands.
-func (l *loop) noteRefresh(key stream.ResourceKey, current *object) {
-	switch {
-	case l.rules.Side != stream.Hub || current == nil || current.annotation(refreshKey) == "":
-		delete(l.refreshs, key)
-	case l.refreshs[key] == "":
-		l.refreshs[key] = uuid.NewString()
+// note gives the requests of an object their ids for as long as they stand.
+func (l *loop) note(key stream.ResourceKey, current *object) {
+	if l.rules.Side != stream.Hub || current == nil {
+		return
+	}
+	if asked := l.asked[key].of(*current, uuid.NewString); asked != (Requests{}) {
+		l.asked[key] = asked
+	} else {
+		delete(l.asked, key)
 	}
 }
 
@@ -438,6 +472,9 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	command := stream.EntryKey{Collection: stream.Commands, Name: key.Name}
 	s.Present = l.session != nil && (l.rules.Mode == stream.Autonomous ||
 		l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))
+	if !l.apart.IsZero() {
+		s.Away = time.Since(l.apart)
+	}
 	if f, ok := l.failures[command]; ok && f.version == l.link.Desired(command) {
 		s.Failure = &f.refusal
 	}
@@ -445,7 +482,7 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 		s.Refusal = &refusal
 	}
 	if version, ok := l.gone[entry]; ok {
-		content, present := l.rules.Content(stream.Applications, current, "")
+		content, present := l.rules.Content(stream.Applications, current, Requests{})
 		s.Gone = present && content.Leaving && content.Version == version
 	}
 	return s
@@ -506,7 +543,7 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	present := false
 	if key, ok := l.rules.Local(entry); ok {
 		if current := l.current(key); current != nil {
-			content, present = l.rules.Content(entry.Collection, *current, l.refreshs[key])
+			content, present = l.rules.Content(entry.Collection, *current, l.asked[key])
 		}
 	}
 	if !present {
@@ -537,7 +574,7 @@ func (l *loop) schedule(key stream.ResourceKey, j *job) {
 
 func (l *loop) task(key stream.ResourceKey) task {
 	j := l.jobs[key]
-	t := task{key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, refresh: l.refreshs[key]}
+	t := task{key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key]}
 	if o, ok := l.newest(key); ok {
 		t.current = &o
 	}
@@ -575,12 +612,12 @@ func (l *loop) finish(o outcome) {
 		switch {
 		case entry.Collection == stream.Commands && r.refusal == nil && r.event.Verb == stream.Apply:
 			held = r.event.Version
-			l.taken[entry] = held
+			l.taken[entry] = takenOf(r.event)
 		case entry.Collection == stream.Commands && r.event.Verb == stream.Delete:
 			delete(l.taken, entry)
 			held = stream.Version{}
 		case entry.Collection == stream.Commands:
-			held = l.taken[entry]
+			held = l.taken[entry].version
 		case r.reply != nil:
 			l.replies[entry] = *r.reply
 		}

@@ -29,12 +29,13 @@ type Write struct {
 // Plan returns the writes that make the local object what an event says, in
 // order: none when it already is, or when it must be left alone. Each write
 // stands on the result of the one before; on a conflict the object is read and
-// planned again. current is nil when there is no object. refresh is the id of
-// the refresh request that current carries on the hub.
-func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, refresh string) ([]Write, *stream.Refusal) {
+// planned again. A refusal beside writes is the answer once they are done.
+// current is nil when there is no object. asked holds the requests that current
+// carries on the hub.
+func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, asked Requests) ([]Write, *stream.Refusal) {
 	switch e.Key.Collection {
 	case stream.Statuses:
-		return r.planStatus(e, current, refresh)
+		return r.planStatus(e, current, asked)
 	case stream.Commands:
 		return r.planCommand(e, current)
 	}

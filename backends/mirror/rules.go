@@ -186,7 +186,7 @@ func (r Rules) replyOf(c stream.Collection, v stream.Version, o object) Reply {
 // local hashes what the source of c owns of o.
 func (r Rules) local(c stream.Collection, o object) stream.Hash {
 	if c == stream.Statuses {
-		return stream.HashOf(statusForm(o, "", ""))
+		return stream.HashOf(encode(statusForm(o, bornOnSpoke(o.child("operation")))))
 	}
 	rec, _ := recordOf(o)
 	return stream.HashOf(owned(o, rec))
@@ -216,8 +216,8 @@ func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
 }
 
 // Content returns what this side's source sends of o in collection c; false when
-// nothing. refresh is the id of the refresh request that o carries.
-func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Content, bool) {
+// nothing. asked holds the requests that o carries.
+func (r Rules) Content(c stream.Collection, o object, asked Requests) (link.Content, bool) {
 	if o.label(ignoreSyncKey) == "true" {
 		return link.Content{}, false
 	}
@@ -251,18 +251,16 @@ func (r Rules) Content(c stream.Collection, o object, refresh string) (link.Cont
 		}
 		data = canonical(o, spec)
 	case stream.Statuses:
-		content.Data = statusForm(o, refreshed(o), overtaken(o))
+		data = r.status(o)
 	case stream.Commands:
 		if r.unsendable(o) != "" {
 			return link.Content{}, false
 		}
-		if data = r.command(o, refresh); data == nil {
+		if data = r.command(o, asked); data == nil {
 			return link.Content{}, false
 		}
 	}
-	if data != nil {
-		content.Data = encode(data)
-	}
+	content.Data = encode(data)
 	content.Version.Hash = stream.HashOf(content.Data)
 	return content, true
 }
@@ -301,30 +299,19 @@ func (r Rules) destined(o object) bool {
 }
 
 // statusForm is the canonical form of an Application's status, less what we add
-// to it on the hub.
-func statusForm(o object, refreshed, overtaken string) []byte {
+// to it on the hub, and of the operation that was born on the spoke, if there is
+// one.
+func statusForm(o object, born map[string]any) map[string]any {
 	status, _ := clone(o.child("status")).(map[string]any)
 	if status == nil {
 		status = map[string]any{}
 	}
 	setConditions(status, slices.DeleteFunc(conditions(status), isErrorCondition))
 	form := map[string]any{"status": status}
-	if refreshed != "" {
-		form["refreshed"] = refreshed
+	if born != nil {
+		form["operation"] = born
 	}
-	if overtaken != "" {
-		form["overtaken"] = overtaken
-	}
-	return encode(form)
-}
-
-// refreshed is the id of the refresh request that the spoke's controller has
-// consumed; empty while one is pending.
-func refreshed(o object) string {
-	if o.annotation(refreshKey) != "" {
-		return ""
-	}
-	return o.annotation(refreshedKey)
+	return form
 }
 
 func conditions(status map[string]any) []any {

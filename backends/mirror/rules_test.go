@@ -170,7 +170,7 @@ func TestRulesContentOfAnApplication(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := ruleSet(t, test.side, test.mode)
 			o := makeObject(t, appKey(r), test.meta, m{"spec": test.spec, "status": m{"health": m{"status": "Healthy"}}})
-			got, ok := r.Content(stream.Applications, o, "")
+			got, ok := r.Content(stream.Applications, o, Requests{})
 			if ok != (test.want != "") {
 				t.Fatalf("Content() = %s, %t", got.Data, ok)
 			}
@@ -210,6 +210,11 @@ func TestRulesContentOfAStatus(t *testing.T) {
 		want   string
 		uid    string
 	}{
+		"a request to hydrate that was consumed is told, and one to refresh": {managed, m{"annotations": with(m{hydratedKey: "h-1", refreshedKey: "r-1"})}, m{},
+			`{"hydrated":"h-1","refreshed":"r-1","status":{}}`, "hub-app"},
+		"a request to hydrate that nobody will consume is told": {managed, m{"annotations": with(m{hydratedKey: "h-1", hydrateKey: "normal"})}, m{},
+			`{"hydrated":"h-1","status":{}}`, "hub-app"},
+		"a command that never started is not overtaken": {managed, m{"annotations": with(m{commandsKey: `["c-0","!c-1"]`})}, m{}, `{"status":{}}`, "hub-app"},
 		"of a copy, under the UID of the original": {managed, m{"annotations": copied}, m{"health": m{"status": "Healthy"}},
 			`{"status":{"health":{"status":"Healthy"}}}`, "hub-app"},
 		"of an original": {autonomous, nil, m{"health": m{"status": "Healthy"}},
@@ -232,7 +237,7 @@ func TestRulesContentOfAStatus(t *testing.T) {
 			if test.status != nil {
 				rest["status"] = test.status
 			}
-			got, ok := test.rules.Content(stream.Statuses, makeObject(t, appKey(test.rules), test.meta, rest), "")
+			got, ok := test.rules.Content(stream.Statuses, makeObject(t, appKey(test.rules), test.meta, rest), Requests{})
 			if diff := cmp.Diff(test.want, string(got.Data)); diff != "" || ok != (test.want != "") {
 				t.Errorf("Content() (-want +got)\n%s", diff)
 			}
@@ -243,35 +248,106 @@ func TestRulesContentOfAStatus(t *testing.T) {
 	}
 }
 
+// TestRulesContentOfAnOperation checks which operations of a spoke the hub is told
+// of.
+func TestRulesContentOfAnOperation(t *testing.T) {
+	r := ruleSet(t, stream.Spoke, stream.Autonomous)
+	tests := map[string]struct {
+		rest m
+		want any // the operation
+	}{
+		"none":                                   {m{"status": m{}}, nil},
+		"one that begins":                        {m{"operation": operation("", "")}, operation("", "")},
+		"one that runs":                          {m{"operation": operation("", ""), "status": m{"operationState": state("Running", "", operation("", ""))}}, operation("", "")},
+		"one that follows a command which ended": {m{"operation": operation("", ""), "status": m{"operationState": state("Succeeded", "", operation("c-1", "6"))}}, operation("", "")},
+		"a command":                              {m{"operation": operation("c-1", "6")}, nil},
+		"a command that was written anew while it runs": {m{"operation": operation("", ""), "status": m{"operationState": state("Running", "", operation("c-1", "6"))}}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := makeObject(t, appKey(r), nil, test.rest)
+			content, ok := r.Content(stream.Statuses, o, Requests{})
+			if !ok {
+				t.Fatal("Content() is none")
+			}
+			data, err := decode(content.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(normal(t, test.want), data["operation"]); diff != "" {
+				t.Errorf("Content() (-want +got)\n%s", diff)
+			}
+			// On the hub it is marked, and without that the same.
+			hub := ruleSet(t, stream.Hub, stream.Autonomous)
+			shown := copyOf(t, hub, makeEvent(stream.Applications, "uid-1", 9, m{"spec": m{}}), nil)
+			writes, refusal := hub.Plan(stream.Event{ID: "c.2", Key: stream.EntryKey{Collection: stream.Statuses, Name: "guestbook"},
+				Verb: stream.Apply, Version: content.Version, Revision: 9, Data: content.Data}, shown.key, &shown, Requests{})
+			if refusal != nil {
+				t.Fatalf("Plan() = %s", refusalText(refusal))
+			}
+			if len(writes) > 0 {
+				shown = stored(t, shown.key, writes, nil)
+			}
+			if got := hub.Held(stream.Statuses, shown, nil); got != content.Version {
+				t.Errorf("Held() = %v on the hub, want %v: %s", got, content.Version, encode(shown.fields))
+			}
+			if raw, ok := hub.Content(stream.Commands, shown, Requests{}); ok {
+				t.Errorf("it is sent back: %s", raw.Data)
+			}
+		})
+	}
+}
+
 func TestRulesContentOfACommand(t *testing.T) {
 	r := ruleSet(t, stream.Hub, stream.Managed)
 	operation := func(info ...any) m { return m{"sync": m{"revision": "HEAD"}, "info": info} }
 	id, after := m{"name": commandInfo, "value": "c-1"}, m{"name": afterInfo, "value": "6"}
 	shown := m{"operationState": m{"operation": operation(id), "phase": "Running"}}
+	ending := m{"operationState": m{"operation": operation(id), "phase": "Terminating", "startedAt": now}}
+	const free = `"operation":{"info":[{"name":"argomesh.io/command","value":"c-1"},{"name":"argomesh.io/after","value":"6"}],"sync":{"revision":"HEAD"}}`
+	asked := func(kind, id string) Requests { return Requests{refresh: {kind, id}} }
 	tests := map[string]struct {
 		annotations m
 		rest        m
-		refresh     string
+		asked       Requests
 		want        string
 	}{
-		"nothing is asked":                     {nil, nil, "", ""},
-		"an operation without an id":           {nil, m{"operation": operation()}, "", ""},
-		"an operation that waits":              {nil, m{"operation": operation(id), "status": shown}, "", ""},
-		"an operation that is free, not shown": {nil, m{"operation": operation(id, after)}, "", ""},
-		"an operation that is free to be sent": {nil, m{"operation": operation(id, after), "status": shown}, "",
-			`{"operation":{"info":[{"name":"argomesh.io/command","value":"c-1"},{"name":"argomesh.io/after","value":"6"}],"sync":{"revision":"HEAD"}}}`},
-		"a refresh":                       {m{refreshKey: "hard"}, nil, "r-1", `{"refresh":{"id":"r-1","type":"hard"}}`},
-		"a refresh that has no id yet":    {m{refreshKey: "hard"}, nil, "", ""},
-		"an id whose refresh is consumed": {nil, nil, "r-1", ""},
-		"both": {m{refreshKey: "normal"}, m{"operation": operation(id, after), "status": shown}, "r-1",
-			`{"operation":{"info":[{"name":"argomesh.io/command","value":"c-1"},{"name":"argomesh.io/after","value":"6"}],"sync":{"revision":"HEAD"}},` +
-				`"refresh":{"id":"r-1","type":"normal"}}`},
+		"nothing is asked":                     {nil, nil, Requests{}, ""},
+		"an operation without an id":           {nil, m{"operation": operation()}, Requests{}, ""},
+		"an operation that waits":              {nil, m{"operation": operation(id), "status": shown}, Requests{}, ""},
+		"an operation that is free, not shown": {nil, m{"operation": operation(id, after)}, Requests{}, ""},
+		"an operation that is free to be sent": {nil, m{"operation": operation(id, after), "status": shown}, Requests{}, `{` + free + `}`},
+		"a refresh":                            {m{refreshKey: "hard"}, nil, asked("hard", "r-1"), `{"refresh":{"id":"r-1","type":"hard"}}`},
+		"a refresh that has no id yet":         {m{refreshKey: "hard"}, nil, Requests{}, ""},
+		"a refresh whose id is of another one": {m{refreshKey: "hard"}, nil, asked("normal", "r-1"), ""},
+		"an id whose refresh is consumed":      {nil, nil, asked("hard", "r-1"), ""},
+		"both": {m{refreshKey: "normal"}, m{"operation": operation(id, after), "status": shown}, asked("normal", "r-1"),
+			`{` + free + `,"refresh":{"id":"r-1","type":"normal"}}`},
+		"hydrate": {m{hydrateKey: "normal"}, nil, Requests{hydrate: {"normal", "h-1"}}, `{"hydrate":{"id":"h-1","type":"normal"}}`},
+		"refresh and hydrate, as argocd-server asks for them": {m{refreshKey: "hard", hydrateKey: "hard"}, nil, Requests{refresh: {"hard", "r-1"}, hydrate: {"hard", "h-1"}},
+			`{"hydrate":{"id":"h-1","type":"hard"},"refresh":{"id":"r-1","type":"hard"}}`},
+
+		"the end of an operation that was sent": {nil, m{"operation": operation(id, after), "status": ending}, Requests{},
+			`{` + free + `,"terminate":{"command":"c-1"}}`},
+		"the end of an operation that waits is the hub's alone":      {nil, m{"operation": operation(id), "status": ending}, Requests{}, ""},
+		"the end of an operation of the hub's that somebody removed": {nil, m{"status": ending}, Requests{}, ""},
+		"an operation that was born on the spoke is not sent back": {nil, m{
+			"operation": operation(m{"name": spokeInfo, "value": "edge-1"}),
+			"status":    m{"operationState": m{"operation": operation(), "phase": "Running", "startedAt": now}},
+		}, Requests{}, ""},
+		"the end of an operation that was born on the spoke": {nil, m{
+			"operation": operation(m{"name": spokeInfo, "value": "edge-1"}),
+			"status":    m{"operationState": m{"operation": operation(), "phase": "Terminating", "startedAt": now}},
+		}, Requests{}, `{"terminate":{"startedAt":"` + now + `"}}`},
+		"the end of such an operation after it left the hub": {nil, m{
+			"status": m{"operationState": m{"operation": operation(), "phase": "Terminating", "startedAt": now}},
+		}, Requests{}, `{"terminate":{"startedAt":"` + now + `"}}`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			rest := m{"spec": m{"destination": m{"name": "edge-1"}}}
 			maps.Copy(rest, test.rest)
-			got, ok := r.Content(stream.Commands, makeObject(t, appKey(r), m{"annotations": test.annotations}, rest), test.refresh)
+			got, ok := r.Content(stream.Commands, makeObject(t, appKey(r), m{"annotations": test.annotations}, rest), test.asked)
 			if diff := cmp.Diff(test.want, string(got.Data)); diff != "" || ok != (test.want != "") {
 				t.Errorf("Content() (-want +got)\n%s", diff)
 			}
@@ -331,7 +407,7 @@ func TestRulesContentOfAProject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.spec["roles"] = []any{m{"name": "admins", "jwtTokens": []any{m{"iat": 1}}}}
 			test.spec["sourceRepos"] = []any{"https://git/*"}
-			got, ok := r.Content(stream.AppProjects, makeObject(t, projectKey(r, "p"), test.meta, m{"spec": test.spec}), "")
+			got, ok := r.Content(stream.AppProjects, makeObject(t, projectKey(r, "p"), test.meta, m{"spec": test.spec}), Requests{})
 			if ok != (test.want != nil) {
 				t.Fatalf("Content() = %s, %t", got.Data, ok)
 			}
@@ -349,7 +425,7 @@ func TestRulesContentOfAProject(t *testing.T) {
 
 	t.Run("an autonomous spoke sends its projects as they are", func(t *testing.T) {
 		r := ruleSet(t, stream.Spoke, stream.Autonomous)
-		got, ok := r.Content(stream.AppProjects, makeObject(t, projectKey(r, "p"), nil, m{"spec": to(m{"server": "https://x"})}), "")
+		got, ok := r.Content(stream.AppProjects, makeObject(t, projectKey(r, "p"), nil, m{"spec": to(m{"server": "https://x"})}), Requests{})
 		want := `{"annotations":{},"labels":{},"spec":{"destinations":[{"server":"https://x"}],"sourceNamespaces":["*"]}}`
 		if !ok || string(got.Data) != want {
 			t.Errorf("Content() = %s, want %s", got.Data, want)
@@ -477,10 +553,10 @@ func TestRulesHeld(t *testing.T) {
 		if got := longer.Held(stream.AppProjects, theirs, nil); got.SourceUID != "spoke-project" {
 			t.Errorf("Held() = %v of the agent it belongs to", got)
 		}
-		if writes, _ := hub.Plan(removal(stream.AppProjects), theirs.key, &theirs, ""); len(writes) != 0 {
+		if writes, _ := hub.Plan(removal(stream.AppProjects), theirs.key, &theirs, Requests{}); len(writes) != 0 {
 			t.Errorf("Plan() removes it: %+v", viewsOf(t, theirs.key, writes))
 		}
-		_, refusal := hub.Plan(makeEvent(stream.AppProjects, "own", 3, m{"spec": m{}}), theirs.key, &theirs, "")
+		_, refusal := hub.Plan(makeEvent(stream.AppProjects, "own", 3, m{"spec": m{}}), theirs.key, &theirs, Requests{})
 		if refusal == nil || refusal.Kind != stream.RefusalNotOwned {
 			t.Errorf("Plan() = %s, want a refusal", refusalText(refusal))
 		}
@@ -509,7 +585,7 @@ func TestRulesFixedPoint(t *testing.T) {
 			if got := test.rules.Held(test.event.Key.Collection, o, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
-			writes, refusal := test.rules.Plan(test.event, o.key, &o, "")
+			writes, refusal := test.rules.Plan(test.event, o.key, &o, Requests{})
 			if diff := cmp.Diff([]view(nil), viewsOf(t, o.key, writes), cmpopts.EquateEmpty()); diff != "" || refusal != nil {
 				t.Errorf("Plan() again, refusal %q (-want +got)\n%s", refusalText(refusal), diff)
 			}

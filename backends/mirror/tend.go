@@ -13,18 +13,28 @@ type Situation struct {
 	// Present says that there is a connection, and that the spoke is known to hold
 	// the Application.
 	Present bool
+	// Away is for how long there has been no connection; zero while there is one.
+	Away time.Duration
 	// Refusal is why the spoke did not take the object; nil when it did, or was
 	// not asked.
 	Refusal *stream.Refusal
 	// Failure is why the spoke will never run the command of this moment; nil when
 	// it may.
 	Failure *stream.Refusal
+	// HistoryBroken is why a command that waits is not to be sent any more: the
+	// history of hub and spoke in which it was given is not the one in which it
+	// would run, so whether it ran before is not known. Empty while history goes on.
+	HistoryBroken string
 	// Gone says that the spoke holds nothing any more of this object, whose
 	// deletion it witnessed.
 	Gone bool
 	// NewID returns a random id for a command.
 	NewID func() string
 }
+
+// awayTime is how long the hub shows an operation of a spoke that is away. While
+// it does, argocd-server takes no other one.
+const awayTime = 30 * time.Second
 
 // Tend returns the upkeep that an Application on the hub needs besides what
 // events bring: ids and visible states of commands, the end of finalizers, and
@@ -40,10 +50,10 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	if ours && current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
 		changed = next.dropFinalizers(isArgoCD)
 	} else {
-		if ours {
-			changed = r.announce(next, s)
-		}
-		changed = r.report(next, s) || changed
+		changed = r.report(next, s)
+	}
+	if ours {
+		changed = r.announce(next, s) || changed
 	}
 	if !changed {
 		return nil, false
@@ -54,12 +64,25 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 // announce gives a new operation its id and shows where it is.
 func (r Rules) announce(o object, s Situation) bool {
 	operation := o.child("operation")
-	if operation == nil {
+	switch {
+	case operation == nil:
 		return false
+	case bornOnSpoke(operation) != nil:
+		if s.Away < awayTime {
+			return false
+		}
+		delete(o.fields, "operation")
+		return true
 	}
 	state := o.child("status", "operationState")
 	shown := commandID(o.child("status", "operationState", "operation"))
 	id := commandID(operation)
+	fail := func(reason string) bool {
+		state["phase"], state["message"] = "Error", failedMessage+r.Agent.String()+": "+reason
+		state["finishedAt"] = s.Now.UTC().Format(time.RFC3339)
+		delete(o.fields, "operation")
+		return true
+	}
 	switch {
 	case id == "" && shown != "" && !completed(state):
 		// RollingSync writes the operation anew on each pass: the same command.
@@ -71,6 +94,10 @@ func (r Rules) announce(o object, s Situation) bool {
 			id = s.NewID()
 			addInfo(operation, commandInfo, id)
 		}
+		message := waitingMessage
+		if info(operation, afterInfo) != "" {
+			message = sentMessage // somebody removed the state of what was sent
+		}
 		started := s.Now.UTC().Format(time.RFC3339)
 		if r.startedByApplicationSet(operation) {
 			// RollingSync takes a later start for an operation that ran.
@@ -79,21 +106,19 @@ func (r Rules) announce(o object, s Situation) bool {
 		o.ensure("status")["operationState"] = map[string]any{
 			"operation": clone(operation),
 			"phase":     "Running",
-			"message":   waitingMessage + r.Agent.String(),
+			"message":   message + r.Agent.String(),
 			"startedAt": started,
 		}
 		return true
-	case !sent(o) && (stringAt(state, "phase") == "Terminating" || o.deleting()):
-		// Nobody but the hub knows of it, so the hub alone ends it.
-		state["phase"], state["message"] = "Error", failedMessage+r.Agent.String()+": terminated before it was sent"
-		state["finishedAt"] = s.Now.UTC().Format(time.RFC3339)
-		delete(o.fields, "operation")
-		return true
+	// Nobody but the hub knows of a command that waits, so the hub alone ends it.
+	case !sent(o) && terminating(state):
+		return fail("terminated before it was sent")
+	case !sent(o) && o.deleting():
+		return fail("the Application is being deleted")
+	case !sent(o) && s.HistoryBroken != "":
+		return fail(s.HistoryBroken)
 	case sent(o) && s.Failure != nil && !completed(state):
-		state["phase"], state["message"] = "Error", failedMessage+r.Agent.String()+": "+s.Failure.Message
-		state["finishedAt"] = s.Now.UTC().Format(time.RFC3339)
-		delete(o.fields, "operation")
-		return true
+		return fail(s.Failure.Message)
 	case !sent(o) && s.Present:
 		// The write is tested on the resourceVersion that it records.
 		addInfo(operation, afterInfo, o.meta("resourceVersion"))

@@ -23,6 +23,11 @@ func TestTend(t *testing.T) {
 	}
 	waiting := func() m { return invented("waiting for agent edge-1", operation("c-1", "")) }
 	sent := func() m { return invented("sent to agent edge-1", operation("c-1", "6")) }
+	born := func() m {
+		o := operation("", "")
+		addInfo(o, spokeInfo, "edge-1")
+		return o
+	}
 	bySet := func(o m) m { o["initiatedBy"] = m{"username": "applicationset-controller"}; return o }
 	condition := func(message string) m {
 		return m{"type": errorCondition, "message": message, "lastTransitionTime": at}
@@ -71,9 +76,49 @@ func TestTend(t *testing.T) {
 		"an Application that is deleted ends the command that waits": {managed, deleting(cascadeFinalizer), m{
 			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()},
 		}, Situation{Present: true}, &view{Finalizers: []string{cascadeFinalizer}, Status: m{"operationState": m{
-			"operation": operation("c-1", ""), "phase": "Error", "message": "not run by agent edge-1: terminated before it was sent",
+			"operation": operation("c-1", ""), "phase": "Error", "message": "not run by agent edge-1: the Application is being deleted",
 			"startedAt": at, "finishedAt": at,
 		}}}},
+		"so does one that is deleted without cascade and kept by others": {managed, deleting("foreign"), m{
+			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()},
+		}, Situation{}, &view{Finalizers: []string{"foreign"}, Status: m{"operationState": m{
+			"operation": operation("c-1", ""), "phase": "Error", "message": "not run by agent edge-1: the Application is being deleted",
+			"startedAt": at, "finishedAt": at,
+		}}}},
+		"a command that was sent outlives the begin of a deletion": {managed, deleting(cascadeFinalizer), m{
+			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()},
+		}, Situation{Present: true}, nil},
+		"a command that was sent and is terminating waits for the spoke": {managed, nil, m{
+			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "sent to agent edge-1", operation("c-1", "6"))},
+		}, Situation{Away: time.Hour}, nil},
+		"it was never started there": {managed, nil, m{
+			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "sent to agent edge-1", operation("c-1", "6"))},
+		}, Situation{Present: true, Failure: &stream.Refusal{Kind: stream.RefusalInvalid, Message: "terminated before it was started"}}, &view{Status: m{"operationState": func() m {
+			s := state("Error", "not run by agent edge-1: terminated before it was started", operation("c-1", "6"))
+			s["finishedAt"] = at
+			return s
+		}()}}},
+		"RollingSync wrote it anew while it is terminating": {managed, nil, m{
+			"spec": spec, "operation": operation("", ""), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))},
+		}, Situation{Present: true}, &view{Operation: operation("c-1", "6"), Status: m{"operationState": state("Terminating", "", operation("c-1", "6"))}}},
+		"history breaks while it waits: it ends, to be seen": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true, HistoryBroken: "the hub was restored"},
+			&view{Status: m{"operationState": m{
+				"operation": operation("c-1", ""), "phase": "Error", "message": "not run by agent edge-1: the hub was restored", "startedAt": at, "finishedAt": at,
+			}}}},
+		"history breaks before it got an id: it gets one, to end next": {managed, nil,
+			m{"spec": spec, "operation": operation("", "")}, Situation{Present: true, HistoryBroken: "the hub was restored"},
+			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+		"history breaks after it was sent: the spoke answers": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()}}, Situation{Present: true, HistoryBroken: "the hub was restored"}, nil},
+		"an operation that was born on the spoke is no command": {managed, nil, m{"spec": spec, "operation": born()}, Situation{Present: true}, nil},
+		"it stays while its spoke is away for a moment":         {managed, nil, m{"spec": spec, "operation": born()}, Situation{Away: awayTime - 1}, nil},
+		"it leaves the hub when its spoke is away for longer, its state stays": {managed, nil, m{
+			"spec": spec, "operation": born(), "status": m{"operationState": state("Running", "", operation("", ""))},
+		}, Situation{Away: awayTime}, &view{Status: m{"operationState": state("Running", "", operation("", ""))}}},
+		"RollingSync wrote over it: a new command": {managed, nil, m{
+			"spec": spec, "operation": operation("", ""), "status": m{"operationState": state("Running", "", operation("", ""))},
+		}, Situation{}, &view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
 		"a deletion of what is not the agent's is left alone, but for the report": {managed, deleting(postDeleteFinalizer),
 			m{"spec": m{"destination": m{"name": "edge-2"}}}, Situation{Present: true}, &view{Finalizers: []string{postDeleteFinalizer}, Status: m{
 				"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")},
@@ -98,7 +143,7 @@ func TestTend(t *testing.T) {
 			}}}},
 		"someone cleared the state after it was sent: it is shown again": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", "6")}, Situation{Present: true},
-			&view{Operation: operation("c-1", "6"), Status: m{"operationState": invented("waiting for agent edge-1", operation("c-1", "6"))}}},
+			&view{Operation: operation("c-1", "6"), Status: m{"operationState": sent()}}},
 		"the spoke will never run it: it ends, to be seen": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()}}, Situation{Present: true, Failure: invalid},
 			&view{Status: m{"operationState": m{

@@ -25,7 +25,7 @@ type task struct {
 	tend      bool
 	situation Situation
 	verify    bool
-	refresh   string
+	asked     Requests
 }
 
 // outcome is what became of a task.
@@ -103,7 +103,7 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	rules, c := w.task.rules, e.Key.Collection
 	r := result{event: e}
 	wrote, refusal, err := w.execute(ctx, func(current *object) ([]Write, *stream.Refusal) {
-		return rules.Plan(e, w.task.key, current, w.task.refresh)
+		return rules.Plan(e, w.task.key, current, w.task.asked)
 	})
 	switch {
 	case err != nil:
@@ -168,11 +168,11 @@ func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stre
 			current = &o
 		}
 		writes, refusal := plan(current)
-		if refusal != nil || len(writes) == 0 {
+		if len(writes) == 0 {
 			return wrote, refusal, nil
 		}
 		if err = w.carryOut(ctx, writes); err == nil {
-			return true, nil, nil
+			return true, refusal, nil
 		}
 		if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) {
 			return wrote, nil, err
