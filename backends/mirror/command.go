@@ -232,12 +232,23 @@ func remember(o object, ids []string) {
 	o.setAnnotation(commandsKey, string(encode(ids[max(0, len(ids)-keptCommands):])))
 }
 
-// remade reports whether the copy on the spoke may be younger than the first
-// sending of the command. The command became free to be sent when the hub knew
-// of the copy, so a copy made from a later state of the hub is another one.
+// after is what a command that becomes free to be sent says of the Application on
+// the spoke that it is for, so that another one of the same name does not run it
+// again. o is the Application on the hub.
+func (r Rules) after(o object) string {
+	if r.Mode == stream.Autonomous {
+		return r.sourceUID(o)
+	}
+	// The write is tested on the resourceVersion that it records.
+	return o.meta("resourceVersion")
+}
+
+// remade reports whether the Application on the spoke may be younger than the
+// first sending of the command. The command became free to be sent when the hub
+// knew of the copy, so a copy made from a later state of the hub is another one.
 func (r Rules) remade(o object, operation map[string]any) bool {
 	if r.Mode == stream.Autonomous {
-		return false // the object is the original; another one has another UID
+		return info(operation, afterInfo) != o.uid()
 	}
 	after, err := strconv.ParseUint(info(operation, afterInfo), 10, 64)
 	rec, _ := recordOf(o)

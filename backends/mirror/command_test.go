@@ -301,10 +301,15 @@ func TestPlanOfACommand(t *testing.T) {
 		checkPlan(t, spoke, command(m{"operation": operation("c-1", "10")}), nil, "", nil,
 			"unavailable: the Application that the command is for is not on the spoke")
 	})
-	t.Run("an original cannot be made anew", func(t *testing.T) {
+	t.Run("an original", func(t *testing.T) {
 		original := func(t *testing.T) *object { o := makeObject(t, appKey(autonomous), nil, nil); return &o }
-		checkPlan(t, autonomous, command(m{"operation": operation("c-1", "")}), original, "",
-			[]view{{Op: Update, Annotations: m{commandsKey: `["c-1"]`}, Operation: operation("c-1", "")}}, "")
+		checkPlan(t, autonomous, command(m{"operation": operation("c-1", "uid-1")}), original, "",
+			[]view{{Op: Update, Annotations: m{commandsKey: `["c-1"]`}, Operation: operation("c-1", "uid-1")}}, "")
+	})
+	t.Run("the command was sent to an earlier original of that name", func(t *testing.T) {
+		original := func(t *testing.T) *object { o := makeObject(t, appKey(autonomous), nil, nil); return &o }
+		checkPlan(t, autonomous, command(m{"operation": operation("c-1", "uid-0")}), original, "", nil,
+			"invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again")
 	})
 	t.Run("a copy taken over from another hub runs the commands of this one", func(t *testing.T) {
 		theirs := copied(spoke, makeEvent(stream.Applications, "theirs", 5000, m{"spec": m{}}), func(o *object) {

@@ -32,8 +32,9 @@ const (
 	hydratedKey  = ownPrefix + "hydrate"
 	// commandInfo is the name of the operation.info entry that carries a command's id.
 	commandInfo = ownPrefix + "command"
-	// afterInfo is the name of the operation.info entry that carries the hub's
-	// resourceVersion at which a command became free to be sent.
+	// afterInfo is the name of the operation.info entry that tells which Application
+	// of the spoke a command became free to be sent to: the hub's resourceVersion of
+	// that moment for a copy, the UID of an original.
 	afterInfo = ownPrefix + "after"
 	// spokeInfo is the name of the operation.info entry that marks an operation on
 	// the hub as one that was born on the spoke; its value is the agent's name.

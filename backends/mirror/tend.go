@@ -120,8 +120,7 @@ func (r Rules) announce(o object, s Situation) bool {
 	case sent(o) && s.Failure != nil && !completed(state):
 		return fail(s.Failure.Message)
 	case !sent(o) && s.Present:
-		// The write is tested on the resourceVersion that it records.
-		addInfo(operation, afterInfo, o.meta("resourceVersion"))
+		addInfo(operation, afterInfo, r.after(o))
 		state["operation"] = clone(operation)
 		state["message"] = sentMessage + r.Agent.String()
 		return true

@@ -155,6 +155,9 @@ func TestTend(t *testing.T) {
 		"an operation on a mirror of an autonomous agent": {autonomous, m{"annotations": mirror},
 			m{"spec": m{}, "operation": operation("", "")}, Situation{},
 			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+		"it is sent to the original that the mirror shows": {autonomous, m{"annotations": mirror},
+			m{"spec": m{}, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
+			&view{Operation: operation("c-1", "spoke-app"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "spoke-app"))}}},
 		"an operation on an object of the hub in the agent's namespace": {autonomous, nil, m{"spec": m{}, "operation": operation("", "")}, Situation{}, nil},
 
 		"a refusal becomes a condition beside the others": {managed, nil,
