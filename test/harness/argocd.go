@@ -69,6 +69,7 @@ type ArgoCD struct {
 
 	h            *Harness
 	controlPlane *ControlPlane
+	namespaces   []string // those of ArgoCDConfig
 	env          []string
 }
 
@@ -83,7 +84,7 @@ func (h *Harness) StartArgoCD(ctx context.Context, cfg ArgoCDConfig) (*ArgoCD, e
 	if cfg.ControlPlane == nil {
 		return nil, errors.New("start argocd: a control plane is required")
 	}
-	a := &ArgoCD{h: h, controlPlane: cfg.ControlPlane}
+	a := &ArgoCD{h: h, controlPlane: cfg.ControlPlane, namespaces: cfg.ApplicationNamespaces}
 	if err := a.start(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("argocd of %s: %w", cfg.ControlPlane.Name, err)
 	}
@@ -116,7 +117,7 @@ func (a *ArgoCD) start(ctx context.Context, cfg ArgoCDConfig) error {
 		g.Go(func() error { return a.startServer(gctx, cfg) })
 	}
 	if cfg.ApplicationSets {
-		g.Go(func() error { return a.startApplicationSets(gctx, cfg) })
+		g.Go(func() error { return a.StartApplicationSets(gctx) })
 	}
 	return g.Wait()
 }
@@ -355,7 +356,9 @@ func (a *ArgoCD) adminPassword(ctx context.Context) (string, error) {
 	return string(password), err
 }
 
-func (a *ArgoCD) startApplicationSets(ctx context.Context, cfg ArgoCDConfig) error {
+// StartApplicationSets starts the ApplicationSet controller, with progressive syncs,
+// of an Argo CD that began without. It is called once, and not concurrently.
+func (a *ArgoCD) StartApplicationSets(ctx context.Context) error {
 	path, err := a.h.tools.Path("argocd-applicationset-controller")
 	if err != nil {
 		return err
@@ -373,8 +376,11 @@ func (a *ArgoCD) startApplicationSets(ctx context.Context, cfg ArgoCDConfig) err
 		"--argocd-repo-server", a.RepoServerAddress, "--repo-server-plaintext",
 		"--enable-progressive-syncs",
 	}
-	if len(cfg.ApplicationNamespaces) > 0 {
-		args = append(args, "--applicationset-namespaces", strings.Join(cfg.ApplicationNamespaces, ","))
+	if len(a.namespaces) > 0 {
+		// A single one would be the only namespace that it watches, "*" taken as a name.
+		// With several it asks for a list of the SCM providers that it may call.
+		namespaces := append([]string{ArgoCDNamespace}, a.namespaces...)
+		args = append(args, "--applicationset-namespaces", strings.Join(namespaces, ","), "--enable-scm-providers=false")
 	}
 	a.ApplicationSets, err = a.h.Start(ctx, Command{
 		Name: a.name("argocd-applicationset-controller"),
