@@ -41,8 +41,8 @@ type loop struct {
 	// born holds the objects that show an operation which was born on the spoke.
 	born    map[stream.ResourceKey]bool
 	asked   map[stream.ResourceKey]Requests
-	past    past                    // what is known of the history
-	spawn   []func(context.Context) // to be run beside the loop
+	past    past                       // what is known of the history
+	spawn   []func(context.Context)    // to be run beside the loop
 	causes  map[stream.EntryKey]string // trace parents of what is sent
 	effects map[stream.ResourceKey]effect
 	later   map[stream.ResourceKey]delayed // upkeep that failed
