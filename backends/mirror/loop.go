@@ -46,9 +46,14 @@ type loop struct {
 	causes  map[stream.EntryKey]string // trace parents of what is sent
 	effects map[stream.ResourceKey]effect
 	later   map[stream.ResourceKey]delayed // upkeep that failed
-	look    time.Time                      // when ahead, later and born must be looked at; zero for never
+	look    time.Time                      // when ahead, later, born and quiet must be looked at; zero for never
 	ticked  time.Time                      // when time was last let pass
 	apart   time.Time                      // since when there is no session; zero while there is one
+	// pulses are what was last told of statuses, quiet the entries of which a newer
+	// one is held back, until quietEnd.
+	pulses   map[stream.EntryKey]pulse
+	quiet    []stream.EntryKey
+	quietEnd time.Time
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -107,6 +112,7 @@ func newLoop(m *Mirror) *loop {
 		causes:   map[stream.EntryKey]string{},
 		effects:  map[stream.ResourceKey]effect{},
 		later:    map[stream.ResourceKey]delayed{},
+		pulses:   map[stream.EntryKey]pulse{},
 	}
 }
 
@@ -160,6 +166,7 @@ func (l *loop) run(ctx context.Context) {
 				l.verify()
 				l.retry()
 				l.letGo()
+				l.speak()
 			}
 		}
 	}
@@ -417,6 +424,9 @@ func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *ob
 			content = c
 		}
 	}
+	if l.holdBack(entry, content) {
+		return
+	}
 	if before := l.link.Desired(entry); before != content.Version {
 		l.traceCause(entry, key)
 		delete(l.refusals, entry) // of the version before
@@ -549,6 +559,7 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	if !present {
 		content = link.Content{}
 	}
+	l.told(entry, content)
 	content.TraceParent = l.causes[entry]
 	delete(l.causes, entry)
 	return content, present
@@ -652,7 +663,7 @@ func (l *loop) postpone(key stream.ResourceKey) {
 	l.lookAt(d.at)
 }
 
-// lookAt sees to it that verify and retry run at t at the latest.
+// lookAt sees to it that verify, retry and speak run at t at the latest.
 func (l *loop) lookAt(t time.Time) {
 	if l.look.IsZero() || t.Before(l.look) {
 		l.look = t
@@ -686,7 +697,7 @@ func (l *loop) stats() Stats {
 	s := Stats{
 		Applications: l.link.Entries(stream.Applications),
 		AppProjects:  l.link.Entries(stream.AppProjects),
-		Agreed:       l.link.Agreed() && len(l.jobs) == 0,
+		Agreed:       l.link.Agreed() && len(l.jobs) == 0 && len(l.quiet) == 0,
 		Withheld:     l.link.Withheld(),
 		Judged:       l.past.judged,
 		Stored:       l.past.stored,

@@ -12,6 +12,8 @@ import (
 type Metrics struct {
 	events *prometheus.CounterVec
 	apply  *prometheus.HistogramVec
+	// delayed counts changes of statuses that were held back.
+	delayed prometheus.Counter
 }
 
 // NewMetrics registers the metrics of package mirror.
@@ -26,8 +28,12 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from a worker taking an event to its being stored.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"kind"}),
+		delayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "argomesh_mirror_delayed_total",
+			Help: "Changes of a status that were held back, since they moved nothing but the time of the last reconciliation.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.events, m.apply} {
+	for _, c := range []prometheus.Collector{m.events, m.apply, m.delayed} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -43,9 +43,12 @@ type Config struct {
 	Workers int
 	// Window and WindowBytes are link.Config's; zero means its defaults.
 	Window, WindowBytes int
-	Metrics             *Metrics
-	Tracer              trace.Tracer
-	Log                 zerolog.Logger
+	// StatusDelay is how long a change of a status may wait that moves the time of
+	// its last reconciliation and nothing else. Zero means 10s; less means not at all.
+	StatusDelay time.Duration
+	Metrics     *Metrics
+	Tracer      trace.Tracer
+	Log         zerolog.Logger
 }
 
 // Mirror is one side of one agent link at work. Its methods may be called
@@ -75,6 +78,9 @@ func New(cfg Config) (*Mirror, error) {
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 8
+	}
+	if cfg.StatusDelay == 0 {
+		cfg.StatusDelay = statusDelay
 	}
 	return &Mirror{
 		cfg:     cfg,

@@ -35,6 +35,7 @@ type m = map[string]any
 type conn struct {
 	in, out chan stream.Message
 	ended   <-chan struct{}
+	watch   func(stream.Message) // of what is sent; may be nil
 }
 
 var errEnded = errors.New("the connection has ended")
@@ -46,6 +47,9 @@ func (c conn) Send(msg stream.Message) error {
 	}
 	select {
 	case c.out <- msg:
+		if c.watch != nil {
+			c.watch(msg)
+		}
 		return nil
 	case <-c.ended:
 		return errEnded
@@ -75,6 +79,7 @@ type rig struct {
 	ctx        context.Context //nolint:containedctx // the bubble's life
 	wait       sync.WaitGroup
 	connection atomic.Int64
+	options    options
 }
 
 type end struct {
@@ -93,6 +98,9 @@ type options struct {
 	subscribe  func(func(stream.ResourceKey)) func() // of the hub
 	before     func(hub, spoke *memory.Store)
 	configure  func(stream.Side, *mirror.Config)
+	// statusDelay is mirror.Config's, on both sides; watch sees all that is sent.
+	statusDelay time.Duration
+	watch       func(stream.Message)
 }
 
 // newRig starts both sides. They end with the test.
@@ -101,7 +109,7 @@ func newRig(t *testing.T, o options) *rig {
 	if o.mode == 0 {
 		o.mode = stream.Managed
 	}
-	r := &rig{t: t}
+	r := &rig{t: t, options: o}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	hub, spoke := memory.New(o.hub), memory.New(o.spoke)
 	if o.before != nil {
@@ -130,8 +138,8 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 		r.t.Fatal(err)
 	}
 	cfg := mirror.Config{
-		Rules:   mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1"},
-		Store:   store,
+		Rules: mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1"},
+		Store: store, StatusDelay: r.options.statusDelay,
 		Metrics: metrics,
 		Tracer:  sdktrace.NewTracerProvider().Tracer(""),
 		Log:     zerolog.Nop(),
@@ -158,6 +166,7 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	r.t.Helper()
 	ctx, cut := context.WithCancel(r.ctx)
 	hub, spoke := pipe(ctx)
+	hub.watch, spoke.watch = r.options.watch, r.options.watch
 	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1"}
 	errs := make(chan error, 2)
 	for e, c := range map[*mirror.Mirror]conn{r.hub.Mirror: hub, r.spoke.Mirror: spoke} {

@@ -1,0 +1,124 @@
+package mirror
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// statusDelay is how long a change of a status may wait that moves timestamps
+// alone.
+const statusDelay = 10 * time.Second
+
+// pulse is what was last told of an entry that carries a status. Argo CD writes
+// the whole status of each Application at every reconciliation, most of the time
+// to say no more than when that was.
+type pulse struct {
+	version stream.Version
+	// rest is the hash of the content less the timestamps of reconciliation.
+	rest stream.Hash
+	// reconciled says that the status is that of a reconciliation later than the
+	// end of the last operation.
+	reconciled bool
+	// waits says that a newer version is held back.
+	waits bool
+}
+
+// carriesStatus reports whether the entries of c hold an Application's status.
+func carriesStatus(c stream.Collection) bool {
+	return c == stream.Statuses || c == stream.Children
+}
+
+// pulseOf is the pulse of content that carries a status.
+func pulseOf(content link.Content) pulse {
+	p := pulse{version: content.Version, rest: content.Version.Hash}
+	data, err := decode(content.Data)
+	if err != nil {
+		return p // never: we encoded it
+	}
+	status, _ := data["status"].(map[string]any)
+	reconciledAt := stringAt(status, "reconciledAt")
+	operation, _ := status["operationState"].(map[string]any)
+	// Times are RFC 3339 in UTC, as Kubernetes writes them.
+	p.reconciled = reconciledAt != "" && reconciledAt >= stringAt(operation, "finishedAt")
+	delete(status, "reconciledAt")
+	delete(status, "observedAt") // its predecessor, which Argo CD 3 still carries along
+	p.rest = stream.HashOf(encode(data))
+	return p
+}
+
+// mayWait reports whether nobody on the hub waits for next, when it was told of
+// last: it moves the time of the last reconciliation and nothing else. Two do wait
+// for that time: the CLI and the notifications controller, after the end of an
+// operation, for a reconciliation that is not earlier (Argo CD 3.5,
+// checkAppWaitConditions), and RollingSync for one later than the operation that
+// it started. The first reconciliation after an operation satisfies both, and does
+// not wait. That a refresh was consumed is told beside the status, and so is not a
+// change of time alone.
+func mayWait(last, next pulse) bool {
+	return last.version.SourceUID == next.version.SourceUID && last.rest == next.rest &&
+		(last.reconciled || !next.reconciled)
+}
+
+// holdBack reports whether content may wait, and then sees to it that the entry is
+// looked at again in time. What is told then is decided from the state of that
+// moment. All that is held back leaves at once, in few batches.
+func (l *loop) holdBack(entry stream.EntryKey, content link.Content) bool {
+	told := l.link.Desired(entry)
+	switch {
+	case !carriesStatus(entry.Collection) || l.m.cfg.StatusDelay < 0:
+		return false
+	case content.Version.Absent():
+		delete(l.pulses, entry)
+		return false
+	case told == content.Version:
+		return false
+	}
+	next := pulseOf(content)
+	if last, ok := l.pulses[entry]; ok && last.version == told && mayWait(last, next) {
+		if !last.waits {
+			if len(l.quiet) == 0 {
+				l.quietEnd = time.Now().Add(l.m.cfg.StatusDelay)
+				l.lookAt(l.quietEnd)
+			}
+			l.quiet = append(l.quiet, entry)
+			last.waits = true
+			l.pulses[entry] = last
+		}
+		l.m.cfg.Metrics.delayed.Inc()
+		return true
+	}
+	l.pulses[entry] = next
+	return false
+}
+
+// told notes what the link takes by itself of an entry: it may be newer than what
+// it was told of.
+func (l *loop) told(entry stream.EntryKey, content link.Content) {
+	if p, ok := l.pulses[entry]; ok && p.version != content.Version {
+		waits := p.waits
+		p = pulseOf(content)
+		p.waits = waits
+		l.pulses[entry] = p
+	}
+}
+
+// speak tells what was held back for long enough.
+func (l *loop) speak() {
+	switch {
+	case len(l.quiet) == 0:
+		return
+	case time.Now().Before(l.quietEnd):
+		l.lookAt(l.quietEnd)
+		return
+	}
+	entries := l.quiet
+	l.quiet = nil
+	for _, entry := range entries {
+		delete(l.pulses, entry) // without one nothing is held back
+		if key, ok := l.rules.Local(entry); ok {
+			l.observe(key)
+		}
+	}
+}
