@@ -46,6 +46,9 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	if err != nil {
 		return nil, invalid("the event's data is not a JSON object")
 	}
+	if refusal := r.outdated(e, current); refusal != nil {
+		return nil, refusal
+	}
 	if leaving, ok := data["leaving"].([]any); ok && r.Side == stream.Spoke {
 		return r.leave(e, current, leaving), nil
 	}
@@ -88,8 +91,8 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 // write puts what the source owns into o, and only that.
 func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
 	created := old.Created
-	if created == 0 || !r.isCopy(o) { // another hub counts its revisions by itself
-		created = e.Revision
+	if created == 0 || !r.isCopy(o) || old.History != r.HistoryID {
+		created = e.Revision // another hub, or history, counts its revisions by itself
 	}
 	replace := func(field string, oldKeys []string, values map[string]any) {
 		m := o.child("metadata", field)
@@ -112,7 +115,7 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 		o.setAnnotation(principalUIDKey, r.HubUID)
 	}
 	rec := record{
-		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created,
+		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: r.HistoryID,
 		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations),
 	}
 	if r.Side == stream.Hub {
@@ -153,7 +156,10 @@ func (r Rules) leave(e stream.Event, current *object, finalizers []any) []Write 
 	if rec.Releasing {
 		delete(next.child("metadata", "annotations"), skipReconcileKey)
 	}
-	rec.Hash, rec.Revision, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, true, false
+	if rec.History != r.HistoryID {
+		rec.Created = e.Revision
+	}
+	rec.Hash, rec.Revision, rec.History, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, r.HistoryID, true, false
 	r.stamp(next, rec)
 	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
 }

@@ -24,6 +24,9 @@ type Rules struct {
 	ClusterServer string
 	// HubUID identifies the hub whose copies a spoke holds. Used on the spoke.
 	HubUID string
+	// HistoryID names the history of the hub in which its revisions are comparable;
+	// empty while it is not known, and then they are not compared. Used on the spoke.
+	HistoryID string
 }
 
 // namespace is where the Applications of the link are on this side.
@@ -90,6 +93,9 @@ type record struct {
 	Hash string `json:"hash"`
 	// Revision is the source's resourceVersion of that version.
 	Revision uint64 `json:"revision"`
+	// History is the hub's history in which Revision and Created are comparable to
+	// others; empty when it was not known.
+	History string `json:"history,omitempty"`
 	// Created is the source's resourceVersion from which the copy was made.
 	Created uint64 `json:"created"`
 	// Agent is the one whose object the copy shows, on the hub: the names of
