@@ -15,8 +15,11 @@ const (
 	hydrateKey       = "argocd.argoproj.io/hydrate"
 	skipReconcileKey = "argocd.argoproj.io/skip-reconcile"
 	trackingKey      = "argocd.argoproj.io/tracking-id"
-	lastAppliedKey   = "kubectl.kubernetes.io/last-applied-configuration"
-	notifiedPrefix   = "notified.notifications.argoproj.io"
+	// mismatchPolicyKey is set on the owner's Application, travels with it like any
+	// other annotation, and is read from there, so nobody but the owner decides.
+	mismatchPolicyKey = "argocd.argoproj.io/source-uid-mismatch-policy"
+	lastAppliedKey    = "kubectl.kubernetes.io/last-applied-configuration"
+	notifiedPrefix    = "notified.notifications.argoproj.io"
 )
 
 // Keys of ours, on copies only: the principal adds no metadata to a managed
@@ -82,6 +85,5 @@ func mirroredKey(key string) bool {
 	// other one it could make a namesake prune the copy.
 	return !slices.Contains([]string{
 		sourceUIDKey, principalUIDKey, refreshKey, hydrateKey, trackingKey, lastAppliedKey, ignoreSyncKey,
-		"argocd.argoproj.io/source-uid-mismatch-policy",
 	}, key)
 }

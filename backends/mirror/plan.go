@@ -61,14 +61,17 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	desired := func(base object, old record) object {
 		return r.write(base, old, e, r.mapped(e.Key.Collection, spec), mirrored(labels), mirrored(annotations))
 	}
-	switch {
-	case current == nil:
+	create := func() Write {
 		base := object{key: key, fields: map[string]any{
 			"apiVersion": "argoproj.io/v1alpha1",
 			"kind":       string(key.Kind),
 			"metadata":   map[string]any{"namespace": key.Namespace, "name": key.Name},
 		}}
-		return []Write{{Op: Create, Raw: encode(desired(base, record{}).fields)}}, nil
+		return Write{Op: Create, Raw: encode(desired(base, record{}).fields)}
+	}
+	switch {
+	case current == nil:
+		return []Write{create()}, nil
 	case current.deleting():
 		return nil, &stream.Refusal{
 			Kind:    stream.RefusalUnavailable,
@@ -79,6 +82,8 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 			Kind:    stream.RefusalNotOwned,
 			Message: fmt.Sprintf("a %s of that name on the hub is not a mirror; rename or remove one of the two", key.Kind),
 		}
+	case r.recreates(e, *current, annotations):
+		return append(r.release(current), create()), nil
 	}
 	old, _ := recordOf(*current)
 	next := desired(current.clone(), old)
