@@ -193,8 +193,8 @@ func (l *loop) attach(s *session) {
 		old.end(stream.GoodbyeSuperseded, "superseded by a newer connection")
 	}
 	l.session, l.apart = s, time.Time{}
-	if l.rules.Side == stream.Spoke && l.rules.HubUID != s.peer.HubUID {
-		l.rules.HubUID = s.peer.HubUID
+	if l.rules.Side == stream.Spoke && (l.rules.HubUID != s.peer.HubUID || l.rules.Children != s.peer.Children) {
+		l.rules.HubUID, l.rules.Children = s.peer.HubUID, s.peer.Children
 		l.observeStore()
 	}
 	l.hold() // nothing leaves before what Hold was last told is known

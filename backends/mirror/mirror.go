@@ -146,6 +146,8 @@ type Peer struct {
 	HubUID string
 	// Hello is what the agent said; a hub learns it here.
 	Hello stream.Hello
+	// Children says that the hub shows child applications; a spoke learns it here.
+	Children bool
 }
 
 // ErrEnded wraps the reason for which this side ended a connection.

@@ -101,6 +101,8 @@ type options struct {
 	// statusDelay is mirror.Config's, on both sides; watch sees all that is sent.
 	statusDelay time.Duration
 	watch       func(stream.Message)
+	children    bool             // the hub shows child applications
+	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 }
 
 // newRig starts both sides. They end with the test.
@@ -111,7 +113,10 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	r := &rig{t: t, options: o}
 	r.ctx, r.cancel = context.WithCancel(t.Context())
-	hub, spoke := memory.New(o.hub), memory.New(o.spoke)
+	hub, spoke := o.stores[0], o.stores[1]
+	if hub == nil {
+		hub, spoke = memory.New(o.hub), memory.New(o.spoke)
+	}
 	if o.before != nil {
 		o.before(hub, spoke)
 	}
@@ -138,7 +143,10 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 		r.t.Fatal(err)
 	}
 	cfg := mirror.Config{
-		Rules: mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1"},
+		Rules: mirror.Rules{
+			Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
+			Children: side == stream.Hub && r.options.children,
+		},
 		Store: store, StatusDelay: r.options.statusDelay,
 		Metrics: metrics,
 		Tracer:  sdktrace.NewTracerProvider().Tracer(""),
@@ -167,7 +175,7 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	ctx, cut := context.WithCancel(r.ctx)
 	hub, spoke := pipe(ctx)
 	hub.watch, spoke.watch = r.options.watch, r.options.watch
-	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1"}
+	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children}
 	errs := make(chan error, 2)
 	for e, c := range map[*mirror.Mirror]conn{r.hub.Mirror: hub, r.spoke.Mirror: spoke} {
 		r.wait.Go(func() { errs <- e.Serve(r.ctx, peer, c) })

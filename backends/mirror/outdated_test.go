@@ -54,7 +54,7 @@ func TestPlanOfAnOutdatedEvent(t *testing.T) {
 			if test.current != nil {
 				current = test.current(t)
 			}
-			writes, refusal := test.rules.Plan(test.event, key, current, "")
+			writes, refusal := test.rules.Plan(test.event, key, current, Requests{})
 			want := ""
 			if test.refused {
 				want = refused
@@ -69,7 +69,7 @@ func TestPlanOfAnOutdatedEvent(t *testing.T) {
 			return makeEvent(stream.AppProjects, "hub-project", revision, m{"spec": m{"destinations": []any{}, "description": revision}})
 		}
 		current := copied(spoke, project(9), nil)(t)
-		if _, refusal := spoke.Plan(project(8), current.key, current, ""); refusalText(refusal) != refused {
+		if _, refusal := spoke.Plan(project(8), current.key, current, Requests{}); refusalText(refusal) != refused {
 			t.Errorf("Plan() = %q", refusalText(refusal))
 		}
 	})
@@ -77,7 +77,7 @@ func TestPlanOfAnOutdatedEvent(t *testing.T) {
 		hub := ruleSet(t, stream.Hub, stream.Autonomous)
 		hub.HistoryID = "h-1"
 		current := copied(hub, app("spoke-app", 9, "new"), nil)(t)
-		if writes, refusal := hub.Plan(app("spoke-app", 8, "old"), current.key, current, ""); refusal != nil || len(writes) == 0 {
+		if writes, refusal := hub.Plan(app("spoke-app", 8, "old"), current.key, current, Requests{}); refusal != nil || len(writes) == 0 {
 			t.Errorf("Plan() = %d writes, %q", len(writes), refusalText(refusal))
 		}
 	})
@@ -115,7 +115,7 @@ func TestOutdatedNeverGoesBackAndNeverBlocks(t *testing.T) {
 		if current != nil {
 			before, _ = recordOf(*current)
 		}
-		writes, refusal := spoke.Plan(e, key, current, "")
+		writes, refusal := spoke.Plan(e, key, current, Requests{})
 		if refusal != nil {
 			refusals++
 			if e.Revision == newest {
@@ -157,7 +157,7 @@ func TestCreatedIsOfTheSameHistory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			current := copied(first, made, nil)(t)
-			writes, refusal := test.rules.Plan(test.event, current.key, current, "")
+			writes, refusal := test.rules.Plan(test.event, current.key, current, Requests{})
 			if refusal != nil {
 				t.Fatal(refusal)
 			}

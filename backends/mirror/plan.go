@@ -38,6 +38,8 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return r.planStatus(e, current, asked)
 	case stream.Commands:
 		return r.planCommand(e, current)
+	case stream.Children:
+		return r.planChild(e, key, current)
 	}
 	if e.Verb == stream.Delete {
 		return r.release(current), nil
@@ -62,12 +64,7 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return r.write(base, old, e, r.mapped(e.Key.Collection, spec), mirrored(labels), mirrored(annotations))
 	}
 	create := func() Write {
-		base := object{key: key, fields: map[string]any{
-			"apiVersion": "argoproj.io/v1alpha1",
-			"kind":       string(key.Kind),
-			"metadata":   map[string]any{"namespace": key.Namespace, "name": key.Name},
-		}}
-		return Write{Op: Create, Raw: encode(desired(base, record{}).fields)}
+		return Write{Op: Create, Raw: encode(desired(newObject(key), record{}).fields)}
 	}
 	switch {
 	case current == nil:
@@ -91,6 +88,14 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return nil, nil
 	}
 	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+}
+
+func newObject(key stream.ResourceKey) object {
+	return object{key: key, fields: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1",
+		"kind":       string(key.Kind),
+		"metadata":   map[string]any{"namespace": key.Namespace, "name": key.Name},
+	}}
 }
 
 // write puts what the source owns into o, and only that.
@@ -121,7 +126,7 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 	}
 	rec := record{
 		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: r.HistoryID,
-		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations),
+		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations), Child: e.Key.Collection == stream.Children,
 	}
 	if r.Side == stream.Hub {
 		rec.Agent = r.Agent.String()

@@ -202,6 +202,9 @@ func (r Rules) mapped(c stream.Collection, spec map[string]any) map[string]any {
 	if project == "" {
 		project = "default" // what Argo CD takes an empty project for
 	}
-	spec["project"] = r.projectPrefix() + project
+	if r.prefixed() {
+		project = r.projectPrefix() + project
+	}
+	spec["project"] = project
 	return spec
 }

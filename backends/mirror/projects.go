@@ -94,6 +94,9 @@ func (p *Projects) used() (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
+		if rec, _ := recordOf(app); rec.Child {
+			continue // a spoke cannot keep a project of the hub by naming it
+		}
 		names[stringAt(app.child("spec"), "project")] = true
 	}
 	return names, nil

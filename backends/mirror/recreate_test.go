@@ -83,7 +83,7 @@ func TestPlanOfAnotherObjectOfThatName(t *testing.T) {
 	}
 	t.Run("a mirror on the hub", func(t *testing.T) {
 		current := earlier(hub, nil)(t)
-		writes, refusal := hub.Plan(event("later", 9, policyRecreate), current.key, current, "")
+		writes, refusal := hub.Plan(event("later", 9, policyRecreate), current.key, current, Requests{})
 		if refusal != nil || len(writes) != 3 || writes[2].Op != Create {
 			t.Errorf("Plan() = %+v, %v", viewsOf(t, current.key, writes), refusal)
 		}
@@ -93,7 +93,7 @@ func TestPlanOfAnotherObjectOfThatName(t *testing.T) {
 			return makeEvent(stream.AppProjects, uid, 9, m{"annotations": m{mismatchPolicyKey: policyRecreate}, "spec": m{}})
 		}
 		current := copied(spoke, project("earlier"), nil)(t)
-		writes, refusal := spoke.Plan(project("later"), current.key, current, "")
+		writes, refusal := spoke.Plan(project("later"), current.key, current, Requests{})
 		if refusal != nil || len(writes) != 1 || writes[0].Op != Update {
 			t.Errorf("Plan() = %+v, %v", viewsOf(t, current.key, writes), refusal)
 		}

@@ -27,6 +27,9 @@ type Rules struct {
 	// HistoryID names the history of the hub in which its revisions are comparable;
 	// empty while it is not known, and then they are not compared. Used on the spoke.
 	HistoryID string
+	// Children says whether the hub shows the managed spoke's own Applications: the
+	// spoke sends them, and the hub takes them, only then.
+	Children bool
 }
 
 // namespace is where the Applications of the link are on this side.
@@ -52,11 +55,15 @@ func (r Rules) prefixed() bool { return r.Side == stream.Hub && r.Mode == stream
 func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 	switch {
 	case key.Kind == stream.Application && key.Namespace == r.namespace():
-		return []stream.EntryKey{
+		keys := []stream.EntryKey{
 			{Collection: stream.Applications, Name: key.Name},
 			{Collection: stream.Commands, Name: key.Name},
 			{Collection: stream.Statuses, Name: key.Name},
 		}
+		if r.Mode == stream.Managed {
+			keys = append(keys, stream.EntryKey{Collection: stream.Children, Name: key.Name})
+		}
+		return keys
 	case key.Kind == stream.AppProject && key.Namespace == r.Namespace:
 		name := key.Name
 		if r.prefixed() {
@@ -74,7 +81,7 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 // Local returns the object that an entry is about; false when the peer may not
 // name it.
 func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
-	if key.Namespace != "" || key.Collection == stream.Children {
+	if key.Namespace != "" || key.Collection == stream.Children && r.Mode != stream.Managed {
 		return stream.ResourceKey{}, false
 	}
 	if key.Collection != stream.AppProjects {
@@ -101,6 +108,8 @@ type record struct {
 	// Agent is the one whose object the copy shows, on the hub: the names of
 	// projects alone do not tell, since one agent's prefix may begin with another's.
 	Agent string `json:"agent,omitempty"`
+	// Child says that the copy shows a child application.
+	Child bool `json:"child,omitempty"`
 	// Wrote is the hash of what was written, to tell whether someone changed it.
 	Wrote string `json:"wrote"`
 	// Leaving says that the deletion of source and workloads was witnessed.
@@ -139,13 +148,17 @@ func (r Rules) isCopy(o object) bool {
 	return o.key.Kind == stream.Application || rec.Agent == r.Agent.String()
 }
 
-// sourceUID is the UID at its source of the Application that o is or mirrors.
+// sourceUID is the UID at its source of the Application that o is or mirrors. The
+// mirror of a child application has none: it is an entry of its own collection.
 func (r Rules) sourceUID(o object) string {
 	owner := stream.Hub
 	if r.Mode == stream.Autonomous {
 		owner = stream.Spoke
 	}
-	if r.Side == owner {
+	switch {
+	case r.isChild(o):
+		return ""
+	case r.Side == owner:
 		return o.uid()
 	}
 	if !r.isCopy(o) {
@@ -166,14 +179,18 @@ func owned(o object, rec record) []byte {
 		}
 		return out
 	}
-	return encode(map[string]any{
+	form := map[string]any{
 		"labels":      subset(o.child("metadata", "labels"), rec.Labels),
 		"annotations": subset(o.child("metadata", "annotations"), rec.Annotations),
 		"spec":        o.fields["spec"],
 		// A copy has no cascade finalizer until its deletion was witnessed.
 		"cascade":   slices.ContainsFunc(o.finalizers(), isCascade),
 		"releasing": rec.Releasing,
-	})
+	}
+	if rec.Child {
+		form["status"] = shown(o)
+	}
+	return encode(form)
 }
 
 // Reply is what the API server made of our last write of an entry. It lives in
@@ -201,7 +218,7 @@ func (r Rules) local(c stream.Collection, o object) stream.Hash {
 // Held returns the version that a sink holds in o. last is the last Reply for
 // the entry; nil when there is none.
 func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
-	uid := r.sourceUID(o)
+	uid := r.uidIn(c, o)
 	if uid == "" || c == stream.Commands {
 		return stream.Version{} // what was taken of commands is known to the Mirror alone
 	}
@@ -228,7 +245,7 @@ func (r Rules) Content(c stream.Collection, o object, asked Requests) (link.Cont
 		return link.Content{}, false
 	}
 	content := link.Content{Revision: o.revision()}
-	content.Version.SourceUID = r.sourceUID(o)
+	content.Version.SourceUID = r.uidIn(c, o)
 	if content.Version.SourceUID == "" {
 		return link.Content{}, false // not ours to speak of
 	}
@@ -256,6 +273,8 @@ func (r Rules) Content(c stream.Collection, o object, asked Requests) (link.Cont
 			}
 		}
 		data = canonical(o, spec)
+	case stream.Children:
+		data = childForm(o)
 	case stream.Statuses:
 		data = r.status(o)
 	case stream.Commands:
@@ -304,16 +323,20 @@ func (r Rules) destined(o object) bool {
 	return server != "" && server == r.ClusterServer
 }
 
-// statusForm is the canonical form of an Application's status, less what we add
-// to it on the hub, and of the operation that was born on the spoke, if there is
-// one.
-func statusForm(o object, born map[string]any) map[string]any {
+// statusOf is an Application's status, less what we add to it on the hub.
+func statusOf(o object) map[string]any {
 	status, _ := clone(o.child("status")).(map[string]any)
 	if status == nil {
 		status = map[string]any{}
 	}
 	setConditions(status, slices.DeleteFunc(conditions(status), isErrorCondition))
-	form := map[string]any{"status": status}
+	return status
+}
+
+// statusForm is the canonical form of an Application's status, and of the
+// operation that was born on the spoke, if there is one.
+func statusForm(o object, born map[string]any) map[string]any {
+	form := map[string]any{"status": statusOf(o)}
 	if born != nil {
 		form["operation"] = born
 	}

@@ -3,6 +3,7 @@ package mirror
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,17 +25,19 @@ func TestRulesKeys(t *testing.T) {
 		{Collection: stream.Commands, Name: "a"},
 		{Collection: stream.Statuses, Name: "a"},
 	}
+	four := append(slices.Clone(three), stream.EntryKey{Collection: stream.Children, Name: "a"})
 	tests := map[string]struct {
 		side stream.Side
 		mode stream.Mode
 		key  stream.ResourceKey
 		want []stream.EntryKey
 	}{
-		"an Application in the agent's namespace of the hub": {stream.Hub, stream.Managed, app("edge-1", "a"), three},
-		"an Application in Argo CD's namespace of the hub":   {stream.Hub, stream.Managed, app("argocd", "a"), nil},
-		"an Application of another agent":                    {stream.Hub, stream.Managed, app("edge-2", "a"), nil},
-		"an Application in Argo CD's namespace of the spoke": {stream.Spoke, stream.Managed, app("argocd", "a"), three},
-		"an Application elsewhere on the spoke":              {stream.Spoke, stream.Managed, app("edge-1", "a"), nil},
+		"an Application in the agent's namespace of the hub":            {stream.Hub, stream.Managed, app("edge-1", "a"), four},
+		"an Application in Argo CD's namespace of the hub":              {stream.Hub, stream.Managed, app("argocd", "a"), nil},
+		"an Application of another agent":                               {stream.Hub, stream.Managed, app("edge-2", "a"), nil},
+		"an Application in Argo CD's namespace of the spoke":            {stream.Spoke, stream.Managed, app("argocd", "a"), four},
+		"an Application of an autonomous spoke has no part in children": {stream.Spoke, stream.Autonomous, app("argocd", "a"), three},
+		"an Application elsewhere on the spoke":                         {stream.Spoke, stream.Managed, app("edge-1", "a"), nil},
 		"a project of the hub": {stream.Hub, stream.Managed, project("argocd", "p"),
 			[]stream.EntryKey{{Collection: stream.AppProjects, Name: "p"}}},
 		"a project in the agent's namespace": {stream.Hub, stream.Managed, project("edge-1", "p"), nil},
@@ -73,6 +76,10 @@ func TestRulesLocal(t *testing.T) {
 			stream.EntryKey{Collection: stream.Statuses, Name: "a"}, "Application edge-1/a"},
 		"an Application is kept in Argo CD's namespace of the spoke": {stream.Spoke, stream.Managed,
 			stream.EntryKey{Collection: stream.Applications, Name: "a"}, "Application argocd/a"},
+		"a child application is kept in the agent's namespace of the hub": {stream.Hub, stream.Managed,
+			stream.EntryKey{Collection: stream.Children, Name: "a"}, "Application edge-1/a"},
+		"a child application of an autonomous spoke": {stream.Hub, stream.Autonomous,
+			stream.EntryKey{Collection: stream.Children, Name: "a"}, ""},
 		"a project keeps its name on a managed spoke": {stream.Spoke, stream.Managed,
 			stream.EntryKey{Collection: stream.AppProjects, Name: "p"}, "AppProject argocd/p"},
 		"an autonomous project gets the agent's prefix": {stream.Hub, stream.Autonomous,

@@ -41,6 +41,9 @@ const awayTime = 30 * time.Second
 // the condition that says why the spoke did not take a spec. It returns false
 // when it needs none.
 func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
+	if r.isChild(current) {
+		return r.tendChild(current, s)
+	}
 	if r.Side != stream.Hub || current.key.Kind != stream.Application || r.sourceUID(current) == "" {
 		return nil, false
 	}
