@@ -82,7 +82,7 @@ func TestPlanOfAStatus(t *testing.T) {
 
 		"an operation that was born on the spoke is shown, and marked": {status("uid-1", m{"operation": operation("", ""), "status": m{"operationState": state("Running", "", operation("", ""))}}), nil, nil, "",
 			update(m{"operationState": state("Running", "", operation("", ""))}, born(), nil), ""},
-		"one that has not begun": {status("uid-1", m{"operation": operation("", ""), "status": m{}}), nil, nil, "", update(m{}, born(), nil), ""},
+		"one that has not begun": {status("uid-1", m{"operation": operation("", ""), "status": m{}}), nil, nil, "", update(nil, born(), nil), ""},
 		"one that is shown":      {status("uid-1", m{"operation": operation("", ""), "status": running}), nil, m{"operation": born(), "status": running}, "", nil, ""},
 		"one that is gone from the spoke goes from the hub": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "", operation("", ""))}}), nil, m{"operation": born(), "status": running}, "",
 			update(m{"operationState": state("Succeeded", "", operation("", ""))}, nil, nil), ""},

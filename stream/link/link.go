@@ -86,6 +86,9 @@ type Tick struct{}
 type Paused struct {
 	Collection stream.Collection
 	Paused     bool
+	// LeavingOnly lets what announces its own end pass, and nothing else: neither
+	// changes nor absences are told.
+	LeavingOnly bool
 }
 
 func (Connected) input()    {}
@@ -221,7 +224,7 @@ func (l *Link) step(now time.Time, in Input) []Action {
 		}
 	case Paused:
 		if s := l.source(in.Collection); s != nil {
-			s.paused = in.Paused
+			s.pause(in)
 		}
 	case Judged:
 		return l.judged(now, in)
@@ -514,7 +517,7 @@ func (l *Link) batches(load Load) []stream.Message {
 			}
 			s.desire(key, content.Version, content.Leaving) // does not queue it again while queued is set
 			e.queued = false
-			if e.satisfied() {
+			if e.satisfied() || s.leavingOnly && !e.leaving {
 				continue
 			}
 			if l.withholds(s, e) {

@@ -115,7 +115,9 @@ func (h *history) act() {
 	case 16:
 		clear(e.refuses)
 	case 17:
-		h.step(h.source(key.Collection), link.Paused{Collection: key.Collection, Paused: h.chance.IntN(2) == 0})
+		h.step(h.source(key.Collection), link.Paused{
+			Collection: key.Collection, Paused: h.chance.IntN(2) == 0, LeavingOnly: h.chance.IntN(3) == 0,
+		})
 	case 19:
 		verdicts := []link.Judged{{}, {}, {Broken: "restored"}, {Unknown: true}}
 		h.verdict = verdicts[h.chance.IntN(len(verdicts))]

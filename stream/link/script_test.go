@@ -29,6 +29,7 @@ import (
 //	stuck END / free END                          its connection takes nothing / takes again
 //	connect ID, cut, restart END                  connections and processes
 //	pause COLLECTION, resume COLLECTION           sources
+//	depart COLLECTION                             a source tells of ends only
 //	flow                                          let messages pass until all is said
 //	send END / take END                           put what it says into the pipe / take one message out
 //	advance DURATION                              time passes, and is told
@@ -153,9 +154,9 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 		w.cut()
 	case "restart":
 		w.boot(w.end(t, d, arg(0)))
-	case "pause", "resume":
+	case "pause", "resume", "depart":
 		c := parseCollection(t, d, arg(0))
-		w.step(w.source(c), link.Paused{Collection: c, Paused: d.Cmd == "pause"})
+		w.step(w.source(c), link.Paused{Collection: c, Paused: d.Cmd == "pause", LeavingOnly: d.Cmd == "depart"})
 	case "flow":
 		w.deliver()
 	case "send":

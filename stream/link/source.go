@@ -25,6 +25,9 @@ type source struct {
 	// listing says that the first part of that Inventory has come.
 	listing bool
 	paused  bool
+	// leavingOnly says that only entries that announce their end are sent. The
+	// others leave the queue unsent.
+	leavingOnly bool
 	// missing are the entries that the sink holds and we have not, and leaving those
 	// that announce their end, which is not yet known.
 	missing map[stream.EntryKey]*entry
@@ -125,6 +128,14 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 		if e.desired.Absent() {
 			delete(s.entries, key) // a key left in dirty or parked is skipped there
 		}
+	}
+}
+
+func (s *source) pause(in Paused) {
+	again := s.leavingOnly && !in.LeavingOnly
+	s.paused, s.leavingOnly = in.Paused, in.LeavingOnly
+	if again {
+		s.settleAll(func(e *entry) bool { return !e.satisfied() })
 	}
 }
 
