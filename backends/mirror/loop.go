@@ -206,7 +206,7 @@ func (l *loop) attach(s *session) {
 // hold passes on what Hold was last told.
 func (l *loop) hold() {
 	for _, c := range stream.Collections() {
-		l.step(link.Paused{Collection: c, Paused: l.m.held.Load()})
+		l.step(l.rules.paused(c, l.m.held.Load()))
 	}
 }
 

@@ -102,6 +102,7 @@ type options struct {
 	statusDelay time.Duration
 	watch       func(stream.Message)
 	children    bool             // the hub shows child applications
+	departing   bool             // the Agent is being deleted with a cascade
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 }
 
@@ -145,7 +146,7 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 	cfg := mirror.Config{
 		Rules: mirror.Rules{
 			Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
-			Children: side == stream.Hub && r.options.children,
+			Children: side == stream.Hub && r.options.children, Departing: r.options.departing,
 		},
 		Store: store, StatusDelay: r.options.statusDelay,
 		Metrics: metrics,

@@ -30,6 +30,21 @@ type Rules struct {
 	// Children says whether the hub shows the managed spoke's own Applications: the
 	// spoke sends them, and the hub takes them, only then.
 	Children bool
+	// Departing says that the Agent is being deleted with a cascade: cascading
+	// deletions and what confirms them pass, and nothing else leaves the hub. What is
+	// not being deleted is left on the spoke as it is, changed or gone on the hub or
+	// not, and so are AppProjects. Used on the hub of a managed agent.
+	Departing bool
+}
+
+// paused is how the source of c is paused; held is what the Mirror was told of all.
+func (r Rules) paused(c stream.Collection, held bool) link.Paused {
+	departing := r.Departing && r.Side == stream.Hub && r.Mode == stream.Managed
+	return link.Paused{
+		Collection:  c,
+		Paused:      held || departing && c != stream.Applications,
+		LeavingOnly: departing && c == stream.Applications,
+	}
 }
 
 // namespace is where the Applications of the link are on this side.

@@ -1,0 +1,210 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Departure is what the deletion of an Agent does to the objects of the hub
+// (design, section 4.3). Its methods look at what there is, do what is to be done,
+// and say what they wait for: they are called again and again until they wait for
+// nothing. To call them once more does no harm, and neither does a process that
+// ends in between.
+//
+// With the policy orphan the link has ended, and Orphan is all. With cascade the
+// link goes on under Rules.Departing until Cascade waits for nothing; then it ends,
+// and Orphan follows.
+type Departure struct {
+	Store backends.Store
+	// Rules are those of the hub's side of the Agent's link.
+	Rules Rules
+}
+
+// departureWriters bounds the concurrent writes of a Departure.
+const departureWriters = 8
+
+// Orphan lets the hub go on without the agent, and asks nothing of the spoke. All
+// mirrors leave the hub without their workloads: those of an autonomous agent's
+// Applications and AppProjects, and of a managed one's child applications. Of a
+// managed agent's own Applications, those that are being deleted lose Argo CD's
+// finalizers, since nobody will say when the spoke is done; the others stay as they
+// are. It must not run beside the agent's link, which would make mirrors anew.
+//
+// waiting is empty once a look at the cache finds nothing more to do. Errors wrap
+// the kinds of package stream.
+func (d *Departure) Orphan(ctx context.Context) (waiting string, err error) {
+	kinds := []stream.Kind{stream.Application}
+	if d.Rules.Mode == stream.Autonomous {
+		kinds = append(kinds, stream.AppProject) // after the Applications that name them
+	}
+	moved := 0
+	for _, kind := range kinds {
+		n, err := d.each(ctx, kind, func(o object) (writes []Write, waits bool) {
+			writes = d.Rules.orphan(o)
+			return writes, len(writes) > 0
+		})
+		if err != nil {
+			return "", err
+		}
+		moved += n
+	}
+	if moved == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%d objects to leave the hub, or to be let go", moved), nil
+}
+
+// Cascade deletes the managed agent's own Applications, together with their
+// workloads: those that the hub sends to it and that there were when the Agent was
+// deleted. What is made later, by an ApplicationSet say, is neither deleted nor
+// waited for. deleted is the Agent's deletionTimestamp. Of an autonomous agent the
+// hub owns nothing, and there is nothing to do.
+//
+// waiting says how many are left, until there are none. One that was being deleted
+// without a cascade is waited for, not cascaded.
+func (d *Departure) Cascade(ctx context.Context, deleted time.Time) (waiting string, err error) {
+	if d.Rules.Mode != stream.Managed {
+		return "", nil
+	}
+	left, err := d.each(ctx, stream.Application, func(o object) (writes []Write, waits bool) {
+		if !d.Rules.departs(o, deleted) {
+			return nil, false
+		}
+		return cascade(o), true
+	})
+	if err != nil || left == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%d Applications to be removed on the spoke", left), nil
+}
+
+// orphan is what becomes of a hub object when its agent is no more.
+func (r Rules) orphan(o object) []Write {
+	_, copied := recordOf(o)
+	leaves := r.isChild(o) || r.Mode == stream.Autonomous && r.isCopy(o)
+	freed := o.deleting() && (leaves || r.Mode == stream.Managed && o.key.Kind == stream.Application && (copied || r.sendable(o)))
+	var writes []Write
+	next := o.clone()
+	if (leaves || freed) && next.dropFinalizers(isArgoCD) {
+		writes = append(writes, Write{Op: Update, Raw: encode(next.fields)})
+	}
+	if leaves && !o.deleting() {
+		writes = append(writes, Write{Op: Delete})
+	}
+	return writes
+}
+
+// sendable reports whether a hub Application is one that a managed agent gets.
+func (r Rules) sendable(o object) bool {
+	return r.sourceUID(o) != "" && o.label(ignoreSyncKey) != "true" && r.unsendable(o) == ""
+}
+
+// departs reports whether a hub Application goes with its agent.
+func (r Rules) departs(o object, deleted time.Time) bool {
+	created, err := time.Parse(time.RFC3339, o.meta("creationTimestamp"))
+	// Both times are whole seconds. What was made in the very second cannot be on the
+	// spoke, if it was made later.
+	return err == nil && !created.After(deleted) && r.sendable(o)
+}
+
+// cascade deletes an Application of the hub with its workloads. The finalizer and
+// the deletion are tested on each other, since an ApplicationSet may take the
+// finalizer away in between.
+func cascade(o object) []Write {
+	if o.deleting() {
+		return nil
+	}
+	if slices.ContainsFunc(o.finalizers(), isCascade) {
+		return []Write{{Op: Delete}}
+	}
+	next := o.clone()
+	next.setFinalizers(append(next.finalizers(), cascadeFinalizer))
+	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
+}
+
+// plan is what is to be done with an object, and whether it is waited for.
+type plan func(object) (writes []Write, waits bool)
+
+// each carries out the plans for all objects of a kind that may be the agent's. It
+// returns how many are waited for.
+func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits int, err error) {
+	select {
+	case <-d.Store.Synced():
+	default:
+		return 0, fmt.Errorf("the hub's objects are not known yet: %w", stream.ErrUnavailable)
+	}
+	namespace := d.Rules.namespace()
+	if kind == stream.AppProject {
+		namespace = d.Rules.Namespace
+	}
+	var failed error
+	var writers errgroup.Group // without a context: one that fails does not keep others
+	writers.SetLimit(departureWriters)
+	for _, o := range d.Store.List(kind, namespace) {
+		parsed, err := parseObject(o)
+		if err != nil {
+			failed = err // and go on with the others
+			continue
+		}
+		writes, waited := p(parsed)
+		if waited {
+			waits++
+		}
+		if len(writes) > 0 && ctx.Err() == nil {
+			writers.Go(func() error { return d.carryOut(ctx, o, writes, p) })
+		}
+	}
+	return waits, errors.Join(failed, writers.Wait(), ctx.Err())
+}
+
+// carryOut writes, and on a conflict reads and plans again. A conflict that goes on
+// is left to the next pass.
+func (d *Departure) carryOut(ctx context.Context, o backends.Object, writes []Write, p plan) error {
+	for range attempts {
+		err := d.write(ctx, o, writes)
+		if err == nil || errors.Is(err, stream.ErrNotFound) {
+			return nil
+		}
+		if !errors.Is(err, stream.ErrConflict) {
+			return fmt.Errorf("take away %s: %w", o.Key, err)
+		}
+		o, err = d.Store.Read(ctx, o.Key)
+		if errors.Is(err, stream.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", o.Key, err)
+		}
+		parsed, err := parseObject(o)
+		if err != nil {
+			return err
+		}
+		if writes, _ = p(parsed); len(writes) == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (d *Departure) write(ctx context.Context, o backends.Object, writes []Write) error {
+	for _, w := range writes {
+		var err error
+		if w.Op == Update {
+			o, err = d.Store.Update(ctx, o, w.Raw)
+		} else {
+			err = d.Store.Delete(ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
