@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"identity/devworkload": {"identity"},
 	"fleet":                {"api/v1alpha1", "identity"},
 	"fleet/controller":     {"api/v1alpha1", "identity", "fleet"},
+	"fleet/clusterinfo":    {"identity", "stream"},          // both ends of what an agent tells of its Argo CD
 	"stream":               {"identity", "stream/streampb"}, // the wire mapping is stream's
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
