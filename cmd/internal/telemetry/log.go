@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/grpclog"
 	"k8s.io/klog/v2"
@@ -31,14 +32,24 @@ func NewLogger(cfg config.Log, w io.Writer) zerolog.Logger {
 		}))
 }
 
-// AdoptLibraryLogs sends what client-go (klog), gRPC and users of log/slog log to
-// log, with field "library". Their loggers are global, so a process calls it
-// once, before it starts anything. gRPC's messages are about single connections,
-// which we report ourselves, so they come one level lower.
+// AdoptLibraryLogs sends what client-go (klog), gRPC, go-redis and users of
+// log/slog log to log, with field "library". Their loggers are global, so a
+// process calls it once, before it starts anything. Messages of gRPC and go-redis
+// are about single connections, which we report ourselves, so those of gRPC come
+// one level lower, and those of go-redis, which has no levels, at debug.
 func AdoptLibraryLogs(log zerolog.Logger) {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(newSlogHandler(log, "client-go")), klog.ContextualLogger(true))
 	slog.SetDefault(slog.New(newSlogHandler(log, "slog")))
 	grpclog.SetLoggerV2(grpcLogger{log: log.With().Str("library", "grpc").Logger()})
+	redis.SetLogger(redisLogger{log: log.With().Str("library", "go-redis").Logger()})
+}
+
+// redisLogger is go-redis' logger.
+type redisLogger struct{ log zerolog.Logger }
+
+// Printf logs the text as a field, since it is no constant message.
+func (r redisLogger) Printf(_ context.Context, format string, args ...any) {
+	r.log.Debug().Str("text", strings.TrimSpace(fmt.Sprintf(format, args...))).Msg("redis message")
 }
 
 // slogHandler is zerolog's handler with our key for errors and our time.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -95,6 +97,28 @@ func TestAdoptLibraryLogs(t *testing.T) {
 				t.Errorf("line (-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestAdoptLibraryLogsOfRedis(t *testing.T) {
+	var out bytes.Buffer
+	telemetry.AdoptLibraryLogs(telemetry.NewLogger(config.Log{Level: config.Level(zerolog.DebugLevel), Format: config.FormatJSON}, &out))
+	t.Cleanup(func() {
+		klog.ClearLogger()
+		slog.SetDefault(slog.New(slog.DiscardHandler))
+	})
+	client := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("nobody is there")
+	}})
+	if err := client.Ping(t.Context()).Err(); err == nil {
+		t.Error("Ping() = nil")
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	line := parse(t, out.String())
+	if line["level"] != "debug" || line["library"] != "go-redis" || line["message"] != "redis message" || !strings.Contains(fmt.Sprint(line["text"]), "nobody is there") {
+		t.Errorf("line = %v", line)
 	}
 }
 
