@@ -23,7 +23,8 @@ type loop struct {
 	rules   Rules
 	link    *link.Link
 	session *session
-	queue   []stream.Message // flushed, not yet taken by the session
+	queue   []stream.Message  // flushed, not yet taken by the session
+	info    *stream.SpokeInfo // of Mirror.info, on this session
 
 	jobs    map[stream.ResourceKey]*job // waiting or under way
 	ready   []stream.ResourceKey        // whose job waits for a worker, oldest first
@@ -130,6 +131,7 @@ func (l *loop) run(ctx context.Context) {
 		if l.session != nil {
 			if len(l.queue) == 0 {
 				l.queue = l.link.Flush(time.Now(), l.load)
+				l.tell()
 			}
 			if len(l.queue) > 0 {
 				out, message = l.session.out, l.queue[0]
@@ -203,6 +205,14 @@ func (l *loop) attach(s *session) {
 	l.step(link.Connected{ID: s.peer.Connection})
 }
 
+// tell queues what Tell was last told, unless this session has it.
+func (l *loop) tell() {
+	if info := l.m.info.Load(); info != l.info {
+		l.info = info
+		l.queue = append(l.queue, *info)
+	}
+}
+
 // hold passes on what Hold was last told.
 func (l *loop) hold() {
 	for _, c := range stream.Collections() {
@@ -220,7 +230,7 @@ func (l *loop) detach(s *session) {
 // authority ends with it, and the next digest tells what is still to be done.
 func (l *loop) end() {
 	close(l.session.over)
-	l.session, l.queue = nil, nil
+	l.session, l.queue, l.info = nil, nil, nil
 	l.part()
 	for _, j := range l.jobs {
 		j.events = nil
@@ -254,8 +264,10 @@ func (l *loop) receive(s *session, msg stream.Message) {
 		return
 	}
 	l.step(link.Received{Message: msg})
-	// Now the spoke may be known to hold what a command waits for.
 	switch msg := msg.(type) {
+	case stream.SpokeInfo:
+		l.m.cfg.Heard(msg)
+	// Now the spoke may be known to hold what a command waits for.
 	case stream.Digests, stream.Inventory:
 		l.observeAll(slices.Collect(maps.Keys(l.waiting)))
 	case stream.Applied:

@@ -46,9 +46,12 @@ type Config struct {
 	// StatusDelay is how long a change of a status may wait that moves the time of
 	// its last reconciliation and nothing else. Zero means 10s; less means not at all.
 	StatusDelay time.Duration
-	Metrics     *Metrics
-	Tracer      trace.Tracer
-	Log         zerolog.Logger
+	// Heard is told what the peer says of its spoke, whenever a connection begins
+	// and when it changes. It does not block. Nil means that nobody asks.
+	Heard   func(stream.SpokeInfo)
+	Metrics *Metrics
+	Tracer  trace.Tracer
+	Log     zerolog.Logger
 }
 
 // Mirror is one side of one agent link at work. Its methods may be called
@@ -58,11 +61,12 @@ type Mirror struct {
 	inbox   chan func(*loop)
 	changed *keySet
 	results chan outcome
-	held    atomic.Bool                    // what Hold was last told
-	history atomic.Pointer[stream.History] // what Announce was last told; nil for nothing
-	accept  atomic.Pointer[string]         // what Accept was last told
-	told    chan struct{}                  // has a value when one of the three may have changed
-	done    chan struct{}                  // closed when Run returns
+	held    atomic.Bool                      // what Hold was last told
+	history atomic.Pointer[stream.History]   // what Announce was last told; nil for nothing
+	accept  atomic.Pointer[string]           // what Accept was last told
+	info    atomic.Pointer[stream.SpokeInfo] // what Tell was last told; nil for nothing
+	told    chan struct{}                    // has a value when one of the four may have changed
+	done    chan struct{}                    // closed when Run returns
 }
 
 // New checks cfg and starts nothing.
@@ -75,6 +79,9 @@ func New(cfg Config) (*Mirror, error) {
 	}
 	if cfg.Subscribe == nil {
 		cfg.Subscribe = cfg.Store.Subscribe
+	}
+	if cfg.Heard == nil {
+		cfg.Heard = func(stream.SpokeInfo) {}
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 8
@@ -136,6 +143,13 @@ func (m *Mirror) tell() {
 	case m.told <- struct{}{}:
 	default:
 	}
+}
+
+// Tell lets the peer know what this side knows of its spoke: now, and at the
+// beginning of each connection. It does not block; the last call counts.
+func (m *Mirror) Tell(info stream.SpokeInfo) {
+	m.info.Store(&info)
+	m.tell()
 }
 
 // Peer is what the handshake of a connection told.
