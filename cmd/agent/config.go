@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -19,6 +20,7 @@ type Config struct {
 	Mode       stream.Mode        `koanf:"mode" help:"managed: the hub owns the Applications; autonomous: this spoke does"`
 	Namespace  string             `koanf:"namespace" help:"the spoke's Argo CD namespace, where its Applications and AppProjects are"`
 	Principal  Principal          `koanf:"principal"`
+	Redis      config.Redis       `koanf:"redis"`
 	Kubernetes config.Kubernetes  `koanf:"kubernetes"`
 	Identity   config.Identity    `koanf:"identity"`
 	Admin      config.Admin       `koanf:"admin"`
@@ -53,6 +55,7 @@ func (p Principal) Validate() error {
 func Default() Config {
 	return Config{
 		Namespace:  "argocd",
+		Redis:      config.DefaultRedis(clusterinfo.Version),
 		Kubernetes: config.DefaultKubernetes(),
 		Admin:      config.DefaultAdmin(),
 		Log:        config.DefaultLog(),

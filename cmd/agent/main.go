@@ -84,6 +84,21 @@ func run(ctx context.Context, args []string) error {
 	if err := registry.Register(active); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
+	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
+	u := &uplink{
+		memory: past,
+		mirror: mirror.Config{
+			Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
+			Store: store, Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
+		},
+		active: active,
+	}
+	tellInfo, err := spokeInfo(cfg, store.Synced(), func() int {
+		return len(store.List(stream.Application, cfg.Namespace))
+	}, u.tell, registry, log)
+	if err != nil {
+		return err
+	}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
 			{Name: "identity", Ready: source.Ready},
@@ -111,20 +126,12 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
 	g.Go(func() error { return source.Run(ctx) })
 	g.Go(func() error { return store.Run(ctx) })
+	g.Go(func() error { return tellInfo(ctx) })
 	g.Go(func() error {
 		spoke, described := describeSpoke(ctx, base.REST, base.Dynamic, log)
 		identified := source.WaitReady(ctx) == nil
 		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
-		}
-		past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
-		u := &uplink{
-			memory: past,
-			mirror: mirror.Config{
-				Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
-				Store: store, Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
-			},
-			active: active,
 		}
 		c, err := client.New(client.Config{
 			Target:      cfg.Principal.Address,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -19,7 +20,9 @@ type uplink struct {
 	client *client.Client
 	active prometheus.Gauge
 
-	link *mirror.Mirror // of this term; the client's runs begin after it is set
+	mu   sync.Mutex        // guards what follows
+	link *mirror.Mirror    // of this term; the client's runs begin after it is set
+	info *stream.SpokeInfo // the newest; nil before the first
 }
 
 // run works until ctx is done. It is called again in a later term, and begins
@@ -28,19 +31,38 @@ func (u *uplink) run(ctx context.Context) error {
 	if u.memory.load(ctx) != nil {
 		return nil // ctx is done
 	}
-	var err error
-	if u.link, err = mirror.New(u.mirror); err != nil {
+	link, err := mirror.New(u.mirror)
+	if err != nil {
 		return err
 	}
+	u.mu.Lock()
+	u.link = link
+	if u.info != nil {
+		link.Tell(*u.info)
+	}
+	u.mu.Unlock()
 	u.active.Set(1)
 	defer u.active.Set(0)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return u.link.Run(ctx) })
+	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error { return u.client.Run(ctx) })
 	return g.Wait()
 }
 
+// tell hands the newest info on the spoke to the link of this and later terms.
+func (u *uplink) tell(info stream.SpokeInfo) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.info = &info
+	if u.link != nil {
+		u.link.Tell(info)
+	}
+}
+
 // serve is client.Config.Serve.
 func (u *uplink) serve(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
-	return u.link.Serve(ctx, mirror.Peer{Connection: w.Connection, HubUID: w.HubUID}, conn)
+	u.mu.Lock()
+	link := u.link
+	u.mu.Unlock()
+	return link.Serve(ctx, mirror.Peer{Connection: w.Connection, HubUID: w.HubUID, Children: w.Children}, conn)
 }

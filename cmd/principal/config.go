@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/fleet/clusterinfo"
 )
 
 // Config is the configuration of the principal. Its keys are the reference
@@ -16,6 +17,7 @@ type Config struct {
 	Namespace     string            `koanf:"namespace" help:"the hub's Argo CD namespace, where the Agents, AppProjects and cluster Secrets are"`
 	Stream        Stream            `koanf:"stream"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
+	Redis         config.Redis      `koanf:"redis"`
 	Kubernetes    config.Kubernetes `koanf:"kubernetes"`
 	Identity      config.Identity   `koanf:"identity"`
 	Admin         config.Admin      `koanf:"admin"`
@@ -59,6 +61,7 @@ func Default() Config {
 		Namespace:     "argocd",
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
 		ResourceProxy: ResourceProxy{URL: "https://argomesh-principal:9090"},
+		Redis:         config.DefaultRedis(clusterinfo.Version),
 		Kubernetes:    config.DefaultKubernetes(),
 		Admin:         config.DefaultAdmin(),
 		Log:           config.DefaultLog(),

@@ -135,6 +135,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		},
 		Store: l.store, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(name, r, changed) },
 		History: judge.judge,
+		Heard:   func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
 	if err != nil {

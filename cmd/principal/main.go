@@ -94,6 +94,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	showClusters, err := clusterInfoWriter(cfg, clusterSessions{sessions: sessions, registry: agents}, registry, log)
+	if err != nil {
+		return err
+	}
 	projects := &mirror.Projects{Store: store, Namespace: cfg.Namespace, Log: log}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
@@ -137,6 +141,7 @@ func run(ctx context.Context, args []string) error {
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return agentController.Run(ctx) })
 			g.Go(func() error { return projects.Run(ctx) })
+			g.Go(func() error { return showClusters(ctx) })
 			return g.Wait()
 		})
 	})

@@ -27,6 +27,8 @@ type sessions struct {
 type agentSession struct {
 	open int // connections; two while one takes over from the other
 	info controller.Session
+	// spoke is what the agent last told of its Argo CD; nil before it told.
+	spoke *stream.SpokeInfo
 	// forgotten says that the agent is no longer registered.
 	forgotten bool
 	// parkedSince keeps when an entry was first seen parked.
@@ -149,6 +151,18 @@ func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha
 		held.Objects = append(held.Objects, object)
 	}
 	return held
+}
+
+// hear records what an agent tells of its Argo CD.
+func (s *sessions) hear(name identity.AgentName, info stream.SpokeInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[name]
+	if a == nil || a.spoke != nil && *a.spoke == info {
+		return
+	}
+	a.spoke = &info
+	s.touch()
 }
 
 // forget drops what is known of an agent that is no longer registered.

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/argomesh/argomesh/cmd/internal/argoredis"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/fleet/clusterinfo"
+	"github.com/argomesh/argomesh/stream"
+)
+
+const (
+	// lookInterval is how often the Applications of the spoke are counted.
+	lookInterval = time.Second
+	// tellInterval is how far apart two messages to the hub are: with the time it
+	// takes to be found out here and to be written there, a change is on the hub
+	// within 10 s.
+	tellInterval = 5 * time.Second
+)
+
+// spokeInfo returns what tells the hub of the spoke's Argo CD, by tell, until its
+// context is done. The Applications are those that count returns, once synced is
+// closed; what Argo CD's cluster cache holds is in its Redis, and unknown without
+// an address of that, which the log says.
+func spokeInfo(cfg Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo), registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
+	t := teller{synced: synced, count: count, tell: tell, cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
+	if cfg.Redis.Address == "" {
+		log.Info().Msg("redis.address is not set, so the hub is not told what argo cd's cluster cache holds")
+		return t.run, nil
+	}
+	reader, err := clusterinfo.NewReader(clusterinfo.ReaderConfig{
+		Source:  argoredis.Open(cfg.Redis),
+		Format:  clusterinfo.Format{Version: cfg.Redis.CacheVersion, Plain: cfg.Redis.Compression == config.CompressionNone},
+		Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("redis of the spoke: %w", err)
+	}
+	t.cache = func() stream.SpokeInfo {
+		info, _ := reader.Latest()
+		return info
+	}
+	return func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return reader.Run(ctx) })
+		g.Go(func() error { return t.run(ctx) })
+		return g.Wait()
+	}, nil
+}
+
+// teller brings together what is known of the spoke's Argo CD, and tells it when
+// it has changed.
+type teller struct {
+	synced <-chan struct{}
+	count  func() int
+	cache  func() stream.SpokeInfo
+	tell   func(stream.SpokeInfo)
+}
+
+func (t teller) run(ctx context.Context) error {
+	if !await(ctx, t.synced) {
+		return nil
+	}
+	var told *stream.SpokeInfo
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		info := t.cache()
+		// Not Argo CD's own number, which is up to 10 s older.
+		info.Applications = int64(t.count())
+		timer.Reset(lookInterval)
+		if told == nil || *told != info {
+			told = &info
+			t.tell(info)
+			timer.Reset(tellInterval)
+		}
+	}
+}
