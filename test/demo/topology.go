@@ -128,6 +128,7 @@ func (t *topology) startHub(ctx context.Context) error {
 	if t.principal, err = t.h.StartPrincipal(ctx, harness.PrincipalConfig{
 		ControlPlane: hub,
 		WorkloadAPI:  t.hub.workloadAPI,
+		Redis:        t.hub.argocd.Redis,
 		Settings:     harness.Settings{"resource_proxy.url": "https://127.0.0.1:9090"},
 	}); err != nil {
 		return err
@@ -210,6 +211,7 @@ func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*h
 		WorkloadAPI:      spoke.workloadAPI,
 		PrincipalAddress: t.principal.Address,
 		PrincipalIDs:     []string{principalID},
+		Redis:            spoke.argocd.Redis,
 	})
 	if err != nil {
 		return nil, err

@@ -41,6 +41,7 @@ type world struct {
 	h                 *harness.Harness
 	hub, edge1, edge2 *harness.ControlPlane
 	hubArgo           *harness.ArgoCD
+	edgeRedis         map[string]*harness.Redis       // of the spokes' Argo CDs, by agent
 	identities        map[string]*harness.WorkloadAPI // by whose they are
 	caDir             string
 	principal         *harness.Principal
@@ -158,13 +159,18 @@ func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.edgeRedis = map[string]*harness.Redis{managed: {}, autonomous: {}}
 	for name, at := range map[string]**harness.ControlPlane{managed: &w.edge1, autonomous: &w.edge2} {
+		redis := w.edgeRedis[name]
 		g.Go(func() (err error) {
 			stores := map[string]*harness.Etcd{managed: small, autonomous: etcd}
 			if *at, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: name, Etcd: stores[name], Workloads: true}); err != nil {
 				return err
 			}
-			_, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{ControlPlane: *at, Controller: true, DefaultProject: true})
+			argo, err := h.StartArgoCD(gctx, harness.ArgoCDConfig{ControlPlane: *at, Controller: true, DefaultProject: true})
+			if err == nil {
+				*redis = *argo.Redis
+			}
 			return err
 		})
 	}
@@ -181,7 +187,7 @@ func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
 		}
 	}
 	if w.principal, err = h.StartPrincipal(ctx, harness.PrincipalConfig{
-		ControlPlane: w.hub, WorkloadAPI: w.identities["principal"],
+		ControlPlane: w.hub, WorkloadAPI: w.identities["principal"], Redis: w.hubArgo.Redis,
 		Settings: harness.Settings{"tracing.otlp_endpoint": w.traces.address, "tracing.insecure": true, "log.level": "debug"},
 	}); err != nil {
 		return nil, err
@@ -198,7 +204,7 @@ func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
 		mode := map[string]string{managed: "managed", autonomous: "autonomous"}[name]
 		w.agents[name], err = h.StartAgent(ctx, harness.AgentConfig{
 			Name: name, Mode: mode, ControlPlane: at, WorkloadAPI: w.identities[name],
-			PrincipalAddress: w.principal.Address, PrincipalIDs: []string{principalID},
+			PrincipalAddress: w.principal.Address, PrincipalIDs: []string{principalID}, Redis: w.edgeRedis[name],
 			Settings: harness.Settings{"tracing.otlp_endpoint": w.traces.address, "tracing.insecure": true, "log.level": "debug"},
 		})
 		if err != nil {

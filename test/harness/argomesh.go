@@ -100,6 +100,8 @@ type PrincipalConfig struct {
 	ControlPlane *ControlPlane
 	// WorkloadAPI gives it its SVID. Required.
 	WorkloadAPI *WorkloadAPI
+	// Redis is that of the hub's Argo CD. Nil means that the principal leaves it alone.
+	Redis *Redis
 	// Settings are added to those made from the other fields.
 	Settings Settings
 }
@@ -134,6 +136,9 @@ func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Pri
 		"identity.socket":       cfg.WorkloadAPI.Socket,
 		"stream.listen":         p.Address,
 	}
+	if cfg.Redis != nil {
+		settings["redis.address"] = cfg.Redis.Address
+	}
 	maps.Copy(settings, cfg.Settings)
 	p.Process, p.AdminAddress, p.ConfigFile, err = h.startOwn(ctx, "principal", cfg.Name, settings)
 	return p, err
@@ -156,6 +161,8 @@ type AgentConfig struct {
 	PrincipalIDs []string
 	// Process is the name of the process. Empty means agent-<name>.
 	Process string
+	// Redis is that of the spoke's Argo CD. Nil means that the agent does not read it.
+	Redis *Redis
 	// Settings are added to those made from the other fields.
 	Settings Settings
 }
@@ -186,6 +193,9 @@ func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, erro
 		"identity.socket":       cfg.WorkloadAPI.Socket,
 		"principal.address":     cfg.PrincipalAddress,
 		"principal.spiffe_ids":  cfg.PrincipalIDs,
+	}
+	if cfg.Redis != nil {
+		settings["redis.address"] = cfg.Redis.Address
 	}
 	maps.Copy(settings, cfg.Settings)
 	a := &Agent{}
