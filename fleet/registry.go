@@ -22,6 +22,9 @@ import (
 type Agent struct {
 	Name identity.AgentName
 	Mode v1alpha1.AgentMode
+	// Children says that the hub shows the Applications of a managed spoke that it
+	// did not put there.
+	Children bool
 }
 
 // Registry knows the agents of one hub. The zero value knows none and admits
@@ -78,6 +81,12 @@ func Cascades(agent *v1alpha1.Agent) bool {
 	return agent.Spec.DeletionPolicy == v1alpha1.DeletionCascade && agent.Spec.Mode == v1alpha1.ModeManaged
 }
 
+// ShowsChildren reports whether the hub shows the Applications of agent's spoke
+// that it did not put there.
+func ShowsChildren(agent *v1alpha1.Agent) bool {
+	return agent.Spec.ChildApplications == v1alpha1.ChildApplicationsMirror && agent.Spec.Mode == v1alpha1.ModeManaged
+}
+
 // leaving reports whether agent is being deleted and nothing more is to pass
 // between it and the hub.
 func leaving(agent *v1alpha1.Agent) bool {
@@ -102,7 +111,7 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	case a.Spec.Suspended:
 		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
 	}
-	return Agent{Name: name, Mode: a.Spec.Mode}, nil
+	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a)}, nil
 }
 
 // Agents returns the agents that have something to do with the hub, in no order:

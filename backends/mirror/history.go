@@ -2,6 +2,8 @@ package mirror
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -50,9 +52,16 @@ func (l *loop) judged(broken string, err error) {
 		l.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
 	l.past.judged, l.past.broken = true, broken != ""
+	if broken != "" {
+		// Whoever pressed them saw another state of the Application.
+		for key := range l.waiting {
+			l.stale[key] = "the history of hub and spoke does not continue: " + broken
+		}
+	}
 	l.step(link.Judged{Broken: broken})
 	l.accept()
 	l.announce()
+	l.observeAll(slices.Collect(maps.Keys(l.waiting)))
 }
 
 // beginHistory notes that the history of the moment may be replaced.
@@ -115,6 +124,7 @@ func (l *loop) heard(h stream.History) {
 		l.past.stored = h.Token
 		return
 	}
+	l.rules.HistoryID = h.ID
 	s := l.session
 	if h.Token == "" || l.m.cfg.Remember == nil {
 		return

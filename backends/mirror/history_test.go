@@ -188,3 +188,41 @@ func TestSpokeKeepsTheHistory(t *testing.T) {
 		}
 	})
 }
+
+// A command that waited when the history broke was pressed on another state of
+// the Application: it ends visibly, and a later one runs.
+func TestWaitingCommandsEndWithTheHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hubHistory{}
+		r := newRig(t, options{configure: h.configure})
+		r.create(r.hub, "app", nil, spec("v1"))
+		cut, _ := r.connect()
+		pass(time.Second)
+		cut()
+		synctest.Wait()
+		press := func() {
+			r.update(r.hub, "app", func(o m) {
+				o["operation"] = m{"sync": m{"revision": "HEAD"}}
+				delete(o, "status")
+			})
+		}
+		press()
+		pass(time.Second)
+		h.set("the hub was restored", nil)
+		r.connect()
+		pass(time.Second)
+		hub := r.get(r.hub, "app")
+		if hub["operation"] != nil || at(hub, "status", "operationState", "phase") != "Error" {
+			t.Errorf("after the break the hub shows %v", hub)
+		}
+		if o := r.get(r.spoke, "app"); o["operation"] != nil {
+			t.Errorf("the command reached the spoke: %v", o)
+		}
+		h.set("", nil)
+		press()
+		pass(15 * time.Second)
+		if o := r.get(r.spoke, "app"); o["operation"] == nil {
+			t.Errorf("a later command did not reach the spoke: %v", o)
+		}
+	})
+}

@@ -39,6 +39,8 @@ type loop struct {
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
 	// waiting holds the objects whose commands wait for the spoke.
 	waiting map[stream.ResourceKey]bool
+	// stale says why a command that waits is not to be sent any more.
+	stale map[stream.ResourceKey]string
 	// born holds the objects that show an operation which was born on the spoke.
 	born    map[stream.ResourceKey]bool
 	asked   map[stream.ResourceKey]Requests
@@ -108,6 +110,7 @@ func newLoop(m *Mirror) *loop {
 		gone:     map[stream.EntryKey]stream.Version{},
 		failures: map[stream.EntryKey]failure{},
 		waiting:  map[stream.ResourceKey]bool{},
+		stale:    map[stream.ResourceKey]string{},
 		born:     map[stream.ResourceKey]bool{},
 		asked:    map[stream.ResourceKey]Requests{},
 		causes:   map[stream.EntryKey]string{},
@@ -419,6 +422,9 @@ func (l *loop) observe(key stream.ResourceKey) {
 			l.waiting[key] = true
 		}
 	}
+	if !l.waiting[key] {
+		delete(l.stale, key)
+	}
 	if !l.later[key].at.IsZero() {
 		return
 	}
@@ -467,6 +473,7 @@ func (l *loop) forget(key stream.ResourceKey) {
 	delete(l.effects, key)
 	delete(l.later, key)
 	delete(l.waiting, key)
+	delete(l.stale, key)
 	delete(l.born, key)
 	delete(l.asked, key)
 	for _, entry := range l.rules.Keys(key) {
@@ -492,11 +499,13 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	s := Situation{Now: time.Now(), NewID: uuid.NewString}
 	entry := stream.EntryKey{Collection: stream.Applications, Name: key.Name}
 	command := stream.EntryKey{Collection: stream.Commands, Name: key.Name}
-	s.Present = l.session != nil && (l.rules.Mode == stream.Autonomous ||
+	// A command that may have been sent into another history is one too many.
+	s.Present = l.session != nil && l.past.judged && !l.past.broken && (l.rules.Mode == stream.Autonomous ||
 		l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))
 	if !l.apart.IsZero() {
 		s.Away = time.Since(l.apart)
 	}
+	s.HistoryBroken = l.stale[key]
 	if f, ok := l.failures[command]; ok && f.version == l.link.Desired(command) {
 		s.Failure = &f.refusal
 	}

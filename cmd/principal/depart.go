@@ -3,16 +3,63 @@ package main
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
 )
 
-// departWithoutCascade is controller.Config.Depart of a principal that leaves the
-// hub's Applications as they are: nothing is to be done for an orphaned agent, and
-// one that is to be deleted with its Applications stays.
-func departWithoutCascade(_ context.Context, agent v1alpha1.Agent) (waits string, err error) {
-	if fleet.Cascades(&agent) {
-		return "a principal that can delete its Applications", nil
+// depart is controller.Config.Depart: it carries out what the deletion of an Agent
+// asks for, and says what that waits for.
+func (l *links) depart(ctx context.Context, a v1alpha1.Agent) (waits string, err error) {
+	name, err := identity.ParseAgentName(a.Name)
+	if err != nil {
+		return "", err
 	}
-	return "", nil
+	if err := synced(l.store); err != nil {
+		return "", err
+	}
+	d := mirror.Departure{Store: l.store, Rules: l.rulesOf(name, a)}
+	if fleet.Cascades(&a) {
+		if waits, err := d.Cascade(ctx, a.DeletionTimestamp.Time); err != nil || waits != "" {
+			return waits, err
+		}
+		l.setRetired(a.UID)
+	}
+	if l.link(name) != nil {
+		return "its link to end", nil
+	}
+	return d.Orphan(ctx)
+}
+
+// setRetired ends the link of an Agent that has nothing left to do.
+func (l *links) setRetired(uid types.UID) {
+	l.mu.Lock()
+	l.retired[uid] = true
+	l.mu.Unlock()
+	select {
+	case l.retire <- struct{}{}:
+	default:
+	}
+}
+
+// dropRetired takes the Agents whose links have retired out of agents, and forgets
+// those that are gone.
+func (l *links) dropRetired(agents map[identity.AgentName]v1alpha1.Agent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	there := map[types.UID]bool{}
+	for name, a := range agents {
+		there[a.UID] = true
+		if l.retired[a.UID] {
+			delete(agents, name)
+		}
+	}
+	for uid := range l.retired {
+		if !there[uid] {
+			delete(l.retired, uid)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -38,14 +39,17 @@ type links struct {
 	tracer  trace.Tracer
 	log     zerolog.Logger
 
-	mu      sync.Mutex // guards running
+	mu      sync.Mutex // guards what follows
 	running map[identity.AgentName]*runningLink
+	// retired are the Agents, by UID, whose link has nothing left to do.
+	retired map[types.UID]bool
+	retire  chan struct{} // has a value when retired may have changed
 }
 
 // runningLink is the link of one agent, from its registration to its end.
 type runningLink struct {
 	mirror *mirror.Mirror
-	mode   v1alpha1.AgentMode
+	rules  mirror.Rules
 	stop   context.CancelFunc
 	done   chan struct{}
 	newest atomic.Pointer[string] // token of the agent's history
@@ -67,6 +71,7 @@ func (l *links) Run(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
+		case <-l.retire:
 		case <-stats.C:
 			if synced(l.store) == nil {
 				l.count(ctx)
@@ -83,16 +88,20 @@ func (l *links) Run(ctx context.Context) error {
 // follow starts the links of new agents and ends those of agents that went.
 func (l *links) follow(ctx context.Context) {
 	agents := l.registry.Agents()
+	l.dropRetired(agents)
 	for name, r := range l.all() {
-		if a, ok := agents[name]; ok && a.Spec.Mode == r.mode {
+		a, registered := agents[name]
+		if registered && l.rulesOf(name, a) == r.rules {
 			continue
 		}
-		r.stop()
+		r.stop() // other rules are another link; a connected agent connects again
 		<-r.done
 		l.mu.Lock()
 		delete(l.running, name)
 		l.mu.Unlock()
-		l.sessions.forget(name)
+		if !registered {
+			l.sessions.forget(name)
+		}
 	}
 	for name, a := range agents {
 		r := l.link(name)
@@ -104,6 +113,16 @@ func (l *links) follow(ctx context.Context) {
 			}
 		}
 		r.tellAgent(a)
+	}
+}
+
+// rulesOf are the rules of the hub's side of an agent's link.
+func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
+	return mirror.Rules{
+		Side: stream.Hub, Mode: modeOf(a.Spec.Mode), Agent: name, Namespace: l.cfg.Namespace,
+		ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
+		Children:      fleet.ShowsChildren(&a),
+		Departing:     a.DeletionTimestamp != nil && fleet.Cascades(&a),
 	}
 }
 
@@ -122,17 +141,14 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 			"delete the Agent and create it under another name", l.cfg.Namespace)
 	}
 	log := l.log.With().Stringer("agent", name).Logger()
-	r := &runningLink{mode: a.Spec.Mode, done: make(chan struct{})}
+	r := &runningLink{rules: l.rulesOf(name, a), done: make(chan struct{})}
 	judge := &historian{
 		client: l.client, namespace: l.cfg.Namespace, agent: name,
 		hub: func() string { return value(&l.hub) }, newest: func() string { return value(&r.newest) },
 	}
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
-		Rules: mirror.Rules{
-			Side: stream.Hub, Mode: modeOf(a.Spec.Mode), Agent: name, Namespace: l.cfg.Namespace,
-			ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
-		},
+		Rules: r.rules,
 		Store: l.store, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(name, r, changed) },
 		History: judge.judge,
 		Heard:   func(info stream.SpokeInfo) { l.sessions.hear(name, info) },

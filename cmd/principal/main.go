@@ -13,6 +13,7 @@ import (
 	"os"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/kube"
@@ -85,11 +86,11 @@ func run(ctx context.Context, args []string) error {
 	links := &links{
 		cfg: cfg, client: base.Dynamic, store: store, registry: agents, sessions: sessions,
 		metrics: mirrors, tracer: base.Tracer, log: log,
-		running: map[identity.AgentName]*runningLink{},
+		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 	}
 	agentController, err := controller.New(controller.Config{
 		Client: base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
-		Sessions: sessions, Depart: departWithoutCascade, Metrics: registry, Log: log,
+		Sessions: sessions, Depart: links.depart, Metrics: registry, Log: log,
 	})
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func (a admission) Admit(peer identity.Peer) (server.Agent, error) {
 	if err != nil {
 		return server.Agent{}, err
 	}
-	return server.Agent{Name: agent.Name, Mode: modeOf(agent.Mode)}, nil
+	return server.Agent{Name: agent.Name, Mode: modeOf(agent.Mode), Children: agent.Children}, nil
 }
 
 func modeOf(m v1alpha1.AgentMode) stream.Mode {

@@ -28,6 +28,9 @@ import (
 type Agent struct {
 	Name identity.AgentName
 	Mode stream.Mode
+	// Children says that the hub shows the spoke's own Applications. The agent
+	// learns it in its welcome, so a change takes effect with the next connection.
+	Children bool
 }
 
 // Registry says who may connect.
@@ -204,7 +207,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	defer s.metrics.connections.Dec()
 	welcome := stream.WelcomeFrame(stream.Welcome{
 		Protocol: stream.Protocol, Version: s.cfg.Version, Agent: agent.Name,
-		HubUID: s.cfg.HubUID, Connection: session.Connection,
+		HubUID: s.cfg.HubUID, Connection: session.Connection, Children: agent.Children,
 	})
 	if err := g.Send(welcome); err != nil {
 		return err
@@ -227,7 +230,7 @@ func (s *Server) guard(ctx context.Context, end context.CancelCauseFunc, session
 	defer expiry.Stop()
 	for {
 		changed := s.cfg.Registry.Changed()
-		if agent, err := s.cfg.Registry.Admit(session.Peer); err != nil || agent != session.Agent {
+		if agent, err := s.cfg.Registry.Admit(session.Peer); err != nil || agent.Name != session.Agent.Name || agent.Mode != session.Agent.Mode {
 			end(stream.ErrRevoked)
 			return
 		}
