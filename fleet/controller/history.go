@@ -32,6 +32,23 @@ func setHistory(want *v1alpha1.AgentStatus, session Session, observed bool) {
 	}
 }
 
+// beginning is a session's wish for a new history. The same wish is fulfilled once
+// by one controller: when the history that it made is gone, the hub was restored,
+// and another would hide that.
+type beginning struct {
+	wished           bool
+	since            time.Time
+	replaces, broken string
+}
+
+// beginningOf is the zero value for a session without such a wish.
+func beginningOf(s Session) beginning {
+	if !s.History.Begin {
+		return beginning{}
+	}
+	return beginning{wished: true, since: s.Since, replaces: s.History.Replaces, broken: s.History.Broken}
+}
+
 // historyID is empty when there is no history.
 func historyID(h *v1alpha1.AgentHistory) string {
 	if h == nil {

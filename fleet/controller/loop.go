@@ -220,6 +220,8 @@ type pace struct {
 	status   v1alpha1.AgentStatus
 	version  string
 	behind   []string
+	// begun is the wish that the last new history fulfilled.
+	begun beginning
 	// applied is the Secret as last applied, nil before the first time, and
 	// appliedOver the resourceVersion it had before.
 	applied     *wantedSecret

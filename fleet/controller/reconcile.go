@@ -218,6 +218,10 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 		p.behind = nil
 	}
 	now := time.Now()
+	wish := beginningOf(found.session)
+	if wish == p.begun {
+		found.session.History.Begin = false
+	}
 	want := wantStatus(agent, found, now)
 	d := decide(agent.Status, want, found.session.Connected, now, p.statusAt)
 	if !d.write {
@@ -234,6 +238,9 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 		l.log.Info().Str("agent", agent.Name).Bool("connected", want.Connected).Msg("agent status written")
 	}
 	l.logHistory(agent, want)
+	if historyID(agent.Status.History) != historyID(want.History) {
+		p.begun = wish
+	}
 	p.statusAt, p.status, p.version = now, want, version
 	p.behind = append(p.behind, agent.ResourceVersion)
 	l.metrics.statusWrites.Inc()

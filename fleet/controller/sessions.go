@@ -69,7 +69,8 @@ type SessionHistory struct {
 	// break that a person accepted or for which nothing was held.
 	Begin bool
 	// Replaces is the ID of the history that the new one replaces; empty when there
-	// was none. A history begins only while the status has that ID, so that it
-	// begins once, however often it is asked for.
+	// was none. A history begins only while the status has that ID, and once for
+	// the same Since, Replaces and Broken, so that it begins once, however often it
+	// is asked for.
 	Replaces string
 }

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet/controller"
@@ -102,6 +103,24 @@ func (r *registration) testHistory(t *testing.T) {
 	if diff := cmp.Diff(third.History, same.History); diff != "" {
 		t.Errorf("a history that began already (-want +got):\n%s", diff)
 	}
+
+	// A history that is lost does not begin again for the same wish: that the hub
+	// was restored has to show.
+	r.create("restored", nil)
+	session = r.connect("restored", func(s *controller.Session) { s.History.Begin = true })
+	r.status("restored", "a history", func(s v1alpha1.AgentStatus) bool { return s.History != nil })
+	if _, err := r.agents.Patch(t.Context(), "restored", types.MergePatchType, []byte(`{"status":{"history":null}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	session.Counts.Applications = 4
+	r.sessions.set(t, "restored", session)
+	lost := r.status("restored", "a count", func(s v1alpha1.AgentStatus) bool { return s.Counts.Applications == 4 })
+	if lost.History != nil {
+		t.Errorf("after its history was lost the Agent has %+v", lost.History)
+	}
+	session.History.Broken = "the hub was restored"
+	r.sessions.set(t, "restored", session)
+	r.status("restored", "a history after the break", func(s v1alpha1.AgentStatus) bool { return s.History != nil })
 }
 
 // testTwoControllers runs a second controller beside the first, as when one that
