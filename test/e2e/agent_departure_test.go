@@ -180,8 +180,9 @@ func (r *registration) testTwoControllers(t *testing.T) {
 	}
 }
 
-// another starts a second controller on the same hub and sessions.
-func (r *registration) another() (c *controller.Controller, stop func()) {
+// another starts a second controller on the same hub and sessions, and returns
+// what stops it.
+func (r *registration) another() (*controller.Controller, func()) {
 	r.t.Helper()
 	c, err := controller.New(controller.Config{
 		Client: r.hub.Dynamic(), Namespace: harness.ArgoCDNamespace, ProxyURL: agentsProxyURL,
