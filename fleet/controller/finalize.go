@@ -38,7 +38,11 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 		_, statusErr := l.leaving(ctx, agent, name, session, "another attempt, since one failed: "+cut(err.Error(), maxMessageBytes))
 		return 0, errors.Join(err, statusErr)
 	case waits != "":
-		if fleet.Cascades(agent) && !session.Connected {
+		switch {
+		case !fleet.Cascades(agent) || session.Connected:
+		case agent.Spec.Suspended:
+			waits += "; the agent may not connect, since spec.suspended is true"
+		default:
 			waits += "; the agent is not connected"
 		}
 		again, err := l.leaving(ctx, agent, name, session, waits)

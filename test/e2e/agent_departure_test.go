@@ -302,6 +302,9 @@ func (r *registration) testCascade(t *testing.T) {
 	r.condition("cascading", v1alpha1.ConditionClusterSecretReady, metav1.ConditionTrue, "")
 	r.sessions.remove(t, "cascading")
 	r.condition("cascading", v1alpha1.ConditionReady, metav1.ConditionFalse, "the spoke to remove 2 Applications; the agent is not connected")
+	r.patchAgent("cascading", `{"spec":{"suspended":true}}`)
+	r.condition("cascading", v1alpha1.ConditionReady, metav1.ConditionFalse, "2 Applications; the agent may not connect, since spec.suspended is true")
+	r.patchAgent("cascading", `{"spec":{"suspended":false}}`)
 	r.connect("cascading", nil)
 
 	answer.waits("")
