@@ -371,12 +371,28 @@ func (r Rules) showOperation(o object, data map[string]any) map[string]any {
 		delete(o.fields, "operation") // it ended unseen, while the spoke was away
 	case id == "" || theirID != id:
 		return ours
+	case completed(theirs) && startedByApplicationSet(operation) && !lookedAtSince(told):
+		// RollingSync would take an end for none, and sync again, until it also sees
+		// that the Application was reconciled; the controller does so right after.
+		return ours
 	case completed(theirs):
 		delete(o.fields, "operation")
 	case terminating(ours):
 		return ours // a Running from before does not undo it
 	}
 	return theirs
+}
+
+// startedByApplicationSet reports whether an operation is one of RollingSync.
+func startedByApplicationSet(operation map[string]any) bool {
+	by, _ := operation["initiatedBy"].(map[string]any)
+	return stringAt(by, "username") == "applicationset-controller"
+}
+
+// lookedAtSince reports whether a spoke reconciled an Application after the end of
+// its last operation. Both times are RFC 3339 in UTC.
+func lookedAtSince(o object) bool {
+	return stringAt(o.child("status"), "reconciledAt") >= stringAt(o.child("status", "operationState"), "finishedAt")
 }
 
 // neverRan reports whether state is the end of a command that the spoke refused.

@@ -60,6 +60,11 @@ func TestPlanOfAStatus(t *testing.T) {
 		addInfo(o, spokeInfo, "edge-1")
 		return o
 	}
+	bySet := func() m {
+		o := operation("c-1", "6")
+		o["initiatedBy"] = m{"username": "applicationset-controller"}
+		return o
+	}
 	retrying := state("Running", "", operation("c-1", "6"))
 	retrying["finishedAt"] = now
 	tests := map[string]struct {
@@ -107,6 +112,12 @@ func TestPlanOfAStatus(t *testing.T) {
 		"what else the spoke shows does not undo a termination": {status("uid-1", m{"status": m{"health": m{}, "operationState": state("Succeeded", "", operation("c-0", "6"))}}), nil,
 			m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))}}, "",
 			update(m{"health": m{}, "operationState": state("Terminating", "", operation("c-1", "6"))}, operation("c-1", "6"), nil), ""},
+		"RollingSync's command has ended, and the spoke has not looked since": {status("uid-1", m{"status": m{"reconciledAt": "2025-12-31T23:59:59Z", "operationState": state("Succeeded", "", bySet())}}), nil,
+			m{"operation": bySet(), "status": m{"operationState": state("Running", "", bySet())}}, "",
+			update(m{"reconciledAt": "2025-12-31T23:59:59Z", "operationState": state("Running", "", bySet())}, bySet(), nil), ""},
+		"RollingSync's command has ended, and the spoke has looked since": {status("uid-1", m{"status": m{"reconciledAt": now, "operationState": state("Failed", "", bySet())}}), nil,
+			m{"operation": bySet(), "status": m{"operationState": state("Running", "", bySet())}}, "",
+			update(m{"reconciledAt": now, "operationState": state("Failed", "", bySet())}, nil, nil), ""},
 		"there is no status any more: what was born there is gone": {removal(stream.Statuses), nil, m{"operation": born(), "status": running}, "", update(running, nil, nil), ""},
 		"there is no status any more: a command stays":             {removal(stream.Statuses), nil, pending, "", nil, ""},
 		"a refresh that was made harder meanwhile":                 {status("uid-1", m{"status": healthy, "refreshed": "r-1"}), m{refreshKey: "normal"}, nil, "r-1", update(healthy, nil, m{refreshKey: "normal"}), ""},

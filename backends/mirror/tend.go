@@ -78,6 +78,12 @@ func (r Rules) announce(o object, s Situation) bool {
 		return true
 	}
 	state := o.child("status", "operationState")
+	if operation["sync"] == nil && commandID(operation) == "" {
+		// RollingSync patches what differs from what it last saw, which is the info that
+		// we added. Where the operation has ended meanwhile, that is all there is.
+		delete(o.fields, "operation")
+		return true
+	}
 	shown := commandID(o.child("status", "operationState", "operation"))
 	id := commandID(operation)
 	fail := func(reason string) bool {
@@ -102,7 +108,7 @@ func (r Rules) announce(o object, s Situation) bool {
 			message = sentMessage // somebody removed the state of what was sent
 		}
 		started := s.Now.UTC().Format(time.RFC3339)
-		if r.startedByApplicationSet(operation) {
+		if startedByApplicationSet(operation) {
 			// RollingSync takes a later start for an operation that ran.
 			started = o.meta("creationTimestamp")
 		}
@@ -129,11 +135,6 @@ func (r Rules) announce(o object, s Situation) bool {
 		return true
 	}
 	return false
-}
-
-func (r Rules) startedByApplicationSet(operation map[string]any) bool {
-	by, _ := operation["initiatedBy"].(map[string]any)
-	return stringAt(by, "username") == "applicationset-controller"
 }
 
 // report keeps the condition that says why the spoke did not take the spec.

@@ -49,11 +49,11 @@ func TestTend(t *testing.T) {
 
 		"a new operation gets an id and is shown as waiting": {managed, nil, m{"spec": spec, "operation": operation("", "")}, Situation{},
 			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
-		"a new operation keeps the info it has": {managed, nil, m{"spec": spec, "operation": m{"info": []any{m{"name": "Reason", "value": "x"}}}}, Situation{},
+		"a new operation keeps the info it has": {managed, nil, m{"spec": spec, "operation": m{"sync": m{}, "info": []any{m{"name": "Reason", "value": "x"}}}}, Situation{},
 			&view{
-				Operation: m{"info": []any{m{"name": "Reason", "value": "x"}, m{"name": commandInfo, "value": "c-1"}}},
+				Operation: m{"sync": m{}, "info": []any{m{"name": "Reason", "value": "x"}, m{"name": commandInfo, "value": "c-1"}}},
 				Status: m{"operationState": invented("waiting for agent edge-1",
-					m{"info": []any{m{"name": "Reason", "value": "x"}, m{"name": commandInfo, "value": "c-1"}}})},
+					m{"sync": m{}, "info": []any{m{"name": "Reason", "value": "x"}, m{"name": commandInfo, "value": "c-1"}}})},
 			}},
 		"a new operation hides the state of the last": {managed, nil, m{
 			"spec": spec, "operation": operation("", ""),
@@ -136,6 +136,9 @@ func TestTend(t *testing.T) {
 		"RollingSync wrote it anew while it runs": {managed, nil, m{
 			"spec": spec, "operation": operation("", ""), "status": m{"operationState": state("Running", "2 of 3", operation("c-1", "6"))},
 		}, Situation{Present: true}, &view{Operation: operation("c-1", "6"), Status: m{"operationState": state("Running", "2 of 3", operation("c-1", "6"))}}},
+		"RollingSync patched an operation that had ended: nothing is left to be run": {managed, nil, m{
+			"spec": spec, "operation": m{"info": []any{m{"name": "Reason", "value": "x"}}}, "status": m{"operationState": state("Succeeded", "", operation("c-1", "6"))},
+		}, Situation{Present: true}, &view{Status: m{"operationState": state("Succeeded", "", operation("c-1", "6"))}}},
 		"an operation of an ApplicationSet starts when the Application was made": {managed, m{"creationTimestamp": now},
 			m{"spec": spec, "operation": bySet(operation("", ""))}, Situation{},
 			&view{Operation: bySet(operation("c-1", "")), Status: m{"operationState": m{

@@ -167,7 +167,9 @@ func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
 			if *at, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: name, Etcd: stores[name], Workloads: true}); err != nil {
 				return err
 			}
-			argo, err := h.StartArgoCD(gctx, harness.ArgoCDConfig{ControlPlane: *at, Controller: true, DefaultProject: true})
+			argo, err := h.StartArgoCD(gctx, harness.ArgoCDConfig{
+				ControlPlane: *at, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
+			})
 			if err == nil {
 				*redis = *argo.Redis
 			}
