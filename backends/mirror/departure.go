@@ -104,7 +104,8 @@ func (r Rules) orphan(o object) []Write {
 
 // sendable reports whether a hub Application is one that a managed agent gets.
 func (r Rules) sendable(o object) bool {
-	return r.sourceUID(o) != "" && o.label(ignoreSyncKey) != "true" && r.unsendable(o) == ""
+	ignored := stringAt(o.child("metadata", "labels"), ignoreSyncKey) == "true"
+	return r.sourceUID(o) != "" && !ignored && r.unsendable(o) == ""
 }
 
 // departs reports whether a hub Application goes with its agent.

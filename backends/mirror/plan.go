@@ -69,6 +69,11 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	switch {
 	case current == nil:
 		return []Write{create()}, nil
+	case r.takenDown(*current):
+		return nil, &stream.Refusal{
+			Kind:    stream.RefusalUnavailable,
+			Message: "someone on the spoke deletes the Application together with its workloads; it is made anew when it is gone",
+		}
 	case current.deleting():
 		return nil, &stream.Refusal{
 			Kind:    stream.RefusalUnavailable,
@@ -192,6 +197,13 @@ func (r Rules) release(current *object) []Write {
 	rec.Releasing = true
 	r.stamp(next, rec)
 	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
+}
+
+// takenDown reports whether the spoke's owner deletes a copy together with its
+// workloads, which the hub did not ask for. It is his to do.
+func (r Rules) takenDown(o object) bool {
+	rec, _ := recordOf(o)
+	return r.Side == stream.Spoke && o.key.Kind == stream.Application && r.isCopy(o) && o.cascades() && !rec.Leaving
 }
 
 func invalid(message string) *stream.Refusal {

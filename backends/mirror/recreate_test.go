@@ -58,6 +58,7 @@ func TestPlanOfAnotherObjectOfThatName(t *testing.T) {
 		"recreate, and it is there":      {event("later", 9, policyRecreate), copied(spoke, event("later", 9, policyRecreate), nil), nil, ""},
 		"recreate, and nothing is there": {event("later", 9, policyRecreate), nil, []view{made}, ""},
 		"recreate, and the release of the earlier one waits for others": {event("later", 9, policyRecreate), earlier(spoke, func(o object) {
+			o.setFinalizers([]string{"foreign"})
 			o.ensure("metadata")["deletionTimestamp"] = now
 		}), nil, "unavailable: the Application is being deleted on the spoke; it is made anew when it is gone"},
 		"recreate, set on the spoke: it is the owner's to say": {event("later", 9, ""), earlier(spoke, func(o object) {

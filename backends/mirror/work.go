@@ -127,6 +127,9 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 				r.reply = &Reply{Local: rules.local(c, o)}
 			}
 			r.held = rules.Held(c, o, r.reply)
+			if c == stream.Applications && rules.takenDown(o) {
+				w.m.cfg.Log.Warn().Stringer("resource", w.task.key).Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
+			}
 		}
 	}
 	if wrote {
