@@ -377,6 +377,9 @@ func FuzzPlan(f *testing.F) {
 	add(3, 9, m{"operation": operation, "terminate": m{"startedAt": now}, "refresh": m{"type": "hard", "id": "r-1"}})
 	add(2, 5, m{"status": m{"operationState": m{"phase": "Terminating"}}, "operation": m{"info": []any{m{"name": spokeInfo, "value": "edge-1"}}}})
 	add(3, 3, m{"operation": m{"info": []any{nil, m{"name": commandInfo, "value": 7}}}})
+	add(4, 0, m{"labels": m{"a": "b"}, "spec": m{"destination": m{"name": "x"}}, "status": m{"conditions": []any{m{"type": errorCondition}}, "operationState": m{"startedAt": now}}})
+	add(4, 4, m{"spec": m{"project": "p"}, "status": m{"operationState": m{"phase": "Error", "message": failedMessage, "finishedAt": now}}})
+	add(0, 4, m{"annotations": m{mismatchPolicyKey: policyRecreate}, "spec": m{}})
 	f.Add(uint8(0), uint8(4), []byte("{\"spec\":{\"a\":1e400,\"b\":-0,\"c\":1.0}}"))
 	f.Add(uint8(0), uint8(0), []byte("{\"spec\":{},\"labels\":{\"-\":\"\\u0000\"}} trailing"))
 	f.Fuzz(func(t *testing.T, collection, situation uint8, data []byte) {
@@ -389,7 +392,11 @@ func FuzzPlan(f *testing.F) {
 		if c.Source(mode) == stream.Hub {
 			side = stream.Spoke
 		}
+		if c == stream.Children {
+			mode = stream.Managed
+		}
 		r := ruleSet(t, side, mode)
+		r.Children, r.HistoryID = true, "h-1"
 		e := makeEvent(c, "source-1", 9, nil)
 		e.Data = data
 		e.Version.Hash = stream.HashOf(data)
@@ -402,10 +409,12 @@ func FuzzPlan(f *testing.F) {
 		switch situation >> 2 & 3 {
 		case 1: // ours
 			owner := stream.Applications
-			if c == stream.AppProjects {
+			if c == stream.AppProjects || c == stream.Children {
 				owner = c
 			}
-			w.run(makeEvent(owner, "source-1", 3, m{"labels": m{"l": "1"}, "annotations": m{"n": "1"}, "spec": m{"destination": m{"name": "edge-1"}}}))
+			w.run(makeEvent(owner, "source-1", 3, m{
+				"labels": m{"l": "1"}, "annotations": m{"n": "1"}, "spec": m{"destination": m{"name": "edge-1"}}, "status": m{"a": "b"},
+			}))
 		case 2: // someone else's
 			w.seed(makeObject(t, w.key, m{"uid": "", "resourceVersion": "", "finalizers": []any{cascadeFinalizer}}, m{"spec": m{}, "operation": m{}}))
 		case 3: // being deleted, with a finalizer that stays

@@ -1,0 +1,157 @@
+package mirror
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+func TestContentOfAChild(t *testing.T) {
+	spoke := ruleSet(t, stream.Spoke, stream.Managed)
+	spoke.Children = true
+	rules := func(change func(*Rules)) Rules {
+		r := spoke
+		change(&r)
+		return r
+	}
+	tests := map[string]struct {
+		rules Rules
+		meta  m
+		want  string // empty: nothing is sent
+	}{
+		"an Application without a source UID, and of its metadata what travels": {spoke, m{
+			"labels": m{"team": "x"}, "annotations": m{"note": "n", trackingKey: "parent:…", refreshKey: "normal", notifiedPrefix: "{}"},
+			"finalizers": []any{cascadeFinalizer}, "ownerReferences": []any{m{"kind": "ApplicationSet"}},
+		}, `{"annotations":{"note":"n"},"labels":{"team":"x"},"spec":{"project":"shop"},"status":{"health":{"status":"Healthy"}}}`},
+		"one that is being deleted is shown until it is gone": {spoke, m{"deletionTimestamp": now, "finalizers": []any{cascadeFinalizer}},
+			`{"annotations":{},"labels":{},"spec":{"project":"shop"},"status":{"health":{"status":"Healthy"}}}`},
+		"the hub does not ask":            {rules(func(r *Rules) { r.Children = false }), nil, ""},
+		"ignore-sync":                     {spoke, m{"labels": m{ignoreSyncKey: "true"}}, ""},
+		"a copy of this hub":              {spoke, m{"annotations": m{sourceUIDKey: "u", principalUIDKey: "hub-1", recordKey: "{}"}}, ""},
+		"a copy of another hub":           {spoke, m{"annotations": m{sourceUIDKey: "u", principalUIDKey: "hub-2", recordKey: "{}"}}, ""},
+		"a copy that argocd-agent made":   {spoke, m{"annotations": m{sourceUIDKey: "u"}}, ""},
+		"an autonomous spoke has none":    {rules(func(r *Rules) { r.Mode = stream.Autonomous }), nil, ""},
+		"an Application of the hub's own": {rules(func(r *Rules) { r.Side = stream.Hub }), nil, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := makeObject(t, appKey(test.rules), test.meta, m{
+				"spec": m{"project": "shop"}, "status": m{"health": m{"status": "Healthy"}, "conditions": []any{m{"type": errorCondition}}},
+			})
+			got, ok := test.rules.Content(stream.Children, o, "")
+			if diff := cmp.Diff(test.want, string(got.Data)); diff != "" || ok != (test.want != "") {
+				t.Errorf("Content() (-want +got)\n%s", diff)
+			}
+			if ok && (got.Version.SourceUID != "uid-1" || got.Leaving) {
+				t.Errorf("version %v, leaving %t", got.Version, got.Leaving)
+			}
+		})
+	}
+}
+
+func TestPlanOfAChild(t *testing.T) {
+	hub := ruleSet(t, stream.Hub, stream.Managed)
+	hub.Children = true
+	child := func(uid string, revision uint64, health string) stream.Event {
+		return makeEvent(stream.Children, uid, revision, m{
+			"labels": m{"team": "x"}, "annotations": m{"note": "n"},
+			"spec":   m{"project": "", "destination": m{"server": inClusterServer, "namespace": "web"}},
+			"status": m{"health": m{"status": health}},
+		})
+	}
+	first := child("c-1", 3, "Healthy")
+	written := view{
+		Op: Create, Labels: m{"team": "x"}, Annotations: m{sourceUIDKey: "c-1", "note": "n"}, SourceLabels: []string{"team"},
+		Spec:   m{"project": "default", "destination": m{"name": "edge-1", "namespace": "web"}},
+		Status: m{"health": m{"status": "Healthy"}}, Created: 3, Revision: 3,
+	}
+	but := func(change func(v *view)) []view {
+		v := written
+		v.Op = Update
+		change(&v)
+		return []view{v}
+	}
+	autonomous := ruleSet(t, stream.Hub, stream.Autonomous)
+	refused := m{"phase": "Error", "message": failedMessage + "edge-1: " + childMessage, "startedAt": now, "finishedAt": now}
+	const own = "not-owned: the hub has an Application of that name of its own, which goes before the spoke's"
+	tests := map[string]struct {
+		rules   Rules
+		event   stream.Event
+		current func(*testing.T) *object
+		want    []view
+		refusal string
+	}{
+		"nothing is there": {hub, first, nil, []view{written}, ""},
+		"it is there":      {hub, first, copied(hub, first, nil), nil, ""},
+		"another status": {hub, child("c-1", 5, "Degraded"), copied(hub, first, nil), but(func(v *view) {
+			v.Status, v.Revision = m{"health": m{"status": "Degraded"}}, 5
+		}), ""},
+		"a status that someone changed on the hub": {hub, first, copied(hub, first, func(o *object) { o.ensure("status", "health")["status"] = "Missing" }), but(func(*view) {}), ""},
+		"a finalizer that someone set on the hub":  {hub, first, copied(hub, first, func(o *object) { o.setFinalizers([]string{cascadeFinalizer}) }), but(func(*view) {}), ""},
+		"another child of that name": {hub, child("c-2", 9, "Healthy"), copied(hub, first, nil), but(func(v *view) {
+			v.Annotations, v.Revision = m{sourceUIDKey: "c-2", "note": "n"}, 9
+		}), ""},
+		"the end of an operation that we refused stays": {hub, child("c-1", 5, "Degraded"), copied(hub, first, func(o *object) { o.ensure("status")["operationState"] = refused }), but(func(v *view) {
+			v.Status, v.Revision = m{"health": m{"status": "Degraded"}, "operationState": refused}, 5
+		}), ""},
+		"the hub's own Application":                 {hub, first, foreign(hub, nil, m{"spec": m{}}), nil, own},
+		"a mirror of when the agent was autonomous": {hub, first, copied(autonomous, makeEvent(stream.Applications, "c-1", 3, m{"spec": m{}}), nil), nil, own},
+		"another agent's child":                     {hub, first, copied(hub, first, func(o *object) { o.setAnnotation(recordKey, `{"agent":"edge-2","child":true}`) }), nil, own},
+		"the hub's own, and it is being deleted":    {hub, first, foreign(hub, m{"deletionTimestamp": now}, m{"spec": m{}}), nil, "unavailable: the Application is being deleted on the hub; it is made anew when it is gone"},
+		"the hub shows none":                        {ruleSet(t, stream.Hub, stream.Managed), first, nil, nil, "not-owned: the hub shows no child applications of this agent"},
+		"gone":                                      {hub, removal(stream.Children), copied(hub, first, nil), []view{{Op: Update, Labels: written.Labels, Annotations: m{sourceUIDKey: "c-1", "note": "n", skipReconcileKey: "true"}, SourceLabels: []string{"team"}, Spec: written.Spec, Status: written.Status, Releasing: true, Created: 3, Revision: 3}, {Op: Delete}}, ""},
+		"gone, and the hub's own is there":          {hub, removal(stream.Children), foreign(hub, nil, m{"spec": m{}}), nil, ""},
+		"gone, and nothing is there":                {hub, removal(stream.Children), nil, nil, ""},
+		"data without a status":                     {hub, makeEvent(stream.Children, "c-1", 3, m{"spec": m{}}), nil, nil, "invalid: the event carries no spec or no status"},
+		"data without a spec":                       {hub, makeEvent(stream.Children, "c-1", 3, m{"status": m{}}), nil, nil, "invalid: the event carries no spec or no status"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			checkPlan(t, test.rules, test.event, test.current, "", test.want, test.refusal)
+		})
+	}
+}
+
+// TestChildIsNothingElse: the mirror of a child has no part in any other
+// collection, whatever is in it.
+func TestChildIsNothingElse(t *testing.T) {
+	hub := ruleSet(t, stream.Hub, stream.Managed)
+	hub.Children = true
+	e := makeEvent(stream.Children, "c-1", 3, m{"spec": m{"destination": m{"name": "edge-1"}}, "status": m{"health": m{"status": "Healthy"}}})
+	o := copyOf(t, hub, e, func(o object) {
+		o.setAnnotation(refreshKey, "hard")
+		o.fields["operation"] = operation("c-1", "6")
+	})
+	for _, c := range []stream.Collection{stream.Applications, stream.Commands, stream.Statuses} {
+		if content, ok := hub.Content(c, o, "r-1"); ok {
+			t.Errorf("as %s it is sent: %s", c, content.Data)
+		}
+		if held := hub.Held(c, o, nil); !held.Absent() {
+			t.Errorf("as %s it is held: %v", c, held)
+		}
+	}
+	status := makeEvent(stream.Statuses, "c-1", 3, m{"status": m{}})
+	if writes, refusal := hub.Plan(status, o.key, &o, ""); len(writes) != 0 || refusal != nil {
+		t.Errorf("a status is written to it: %v, %v", writes, refusal)
+	}
+	if held := hub.Held(stream.Children, o, nil); held != e.Version {
+		t.Errorf("Held() = %v, want %v", held, e.Version)
+	}
+	raw, needed := hub.Tend(o, Situation{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Present: true, Refusal: &stream.Refusal{Kind: stream.RefusalInvalid}})
+	if !needed {
+		t.Fatal("Tend() has nothing to do")
+	}
+	tended := stored(t, o.key, []Write{{Op: Update, Raw: raw}}, nil)
+	if tended.annotation(refreshKey) != "" || tended.child("operation") != nil || len(conditions(tended.child("status"))) != 0 {
+		t.Errorf("Tend() = %s", raw)
+	}
+	if _, needed := hub.Tend(tended, Situation{}); needed {
+		t.Error("Tend() is never done")
+	}
+	if held := hub.Held(stream.Children, tended, nil); held != e.Version {
+		t.Errorf("an operation that was refused makes the spoke send the mirror again: Held() = %v", held)
+	}
+}
