@@ -53,6 +53,7 @@ func TestKindOf(t *testing.T) {
 		codes.PermissionDenied:   identity.ErrDenied,
 		codes.FailedPrecondition: errMismatch,
 		codes.InvalidArgument:    stream.ErrProtocol,
+		codes.ResourceExhausted:  stream.ErrProtocol,
 		codes.Unavailable:        stream.ErrUnavailable,
 	}
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {

@@ -15,12 +15,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/stream/zstd"
 )
 
 // Config holds what a Client needs. Fields without a stated default are required.
@@ -251,19 +254,7 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	defer func() { _ = cc.Close() }() // nothing is left to be flushed
 	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
 	defer patience.Stop()
-	frames, err := streampb.NewStreamClient(cc).Connect(call)
-	if err != nil {
-		return withCause(call, err)
-	}
-	hello := c.cfg.Hello
-	if c.cfg.History != nil {
-		hello.HubUID, hello.History = c.cfg.History()
-	}
-	if err := frames.Send(stream.HelloFrame(hello)); err != nil {
-		// io.EOF: the status is what Recv returns.
-		c.cfg.Log.Debug().Err(err).Msg("cannot send hello")
-	}
-	frame, err := frames.Recv()
+	frames, frame, err := c.call(call, streampb.NewStreamClient(cc))
 	if err != nil {
 		return withCause(call, err)
 	}
@@ -283,6 +274,34 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	up()
 	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")
 	return c.cfg.Serve(ctx, welcome, &Conn{frames: frames})
+}
+
+// codings are the content codings of the stream, by preference.
+func codings() []string { return []string{zstd.Name, gzip.Name, encoding.Identity} }
+
+// call says hello and returns the first frame of the principal. A content coding
+// that it does not know is answered with the code Unimplemented before it reads
+// anything, and the next one is tried on the same connection; it answers in the
+// coding it was called in.
+func (c *Client) call(ctx context.Context, service streampb.StreamClient) (frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame], first *streampb.Frame, err error) {
+	hello := c.cfg.Hello
+	if c.cfg.History != nil {
+		hello.HubUID, hello.History = c.cfg.History()
+	}
+	for _, coding := range codings() {
+		if frames, err = service.Connect(ctx, grpc.UseCompressor(coding)); err != nil {
+			return nil, nil, err
+		}
+		if err := frames.Send(stream.HelloFrame(hello)); err != nil {
+			// io.EOF: the status is what Recv returns.
+			c.cfg.Log.Debug().Err(err).Msg("cannot send hello")
+		}
+		if first, err = frames.Recv(); status.Code(err) != codes.Unimplemented {
+			break
+		}
+		c.cfg.Log.Debug().Err(err).Str("coding", coding).Msg("the principal does not know this content coding")
+	}
+	return frames, first, err
 }
 
 var (
@@ -306,7 +325,7 @@ func kindOf(err error) error {
 		return fmt.Errorf("%w: %s", identity.ErrDenied, status.Convert(err).Message())
 	case codes.FailedPrecondition:
 		return fmt.Errorf("%w: %s", errMismatch, status.Convert(err).Message())
-	case codes.InvalidArgument:
+	case codes.InvalidArgument, codes.ResourceExhausted: // the latter is gRPC's own of a frame that is too large
 		return fmt.Errorf("%w: %s", stream.ErrProtocol, status.Convert(err).Message())
 	case codes.Unavailable:
 		return fmt.Errorf("%w: %s", stream.ErrUnavailable, status.Convert(err).Message())

@@ -288,16 +288,21 @@ type agent struct {
 	stop    func()
 }
 
-func config(t *testing.T, p *principal, source *workload.Source) client.Config {
+func edge1Name(t *testing.T) identity.AgentName {
 	t.Helper()
 	name, err := identity.ParseAgentName("edge-1")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return name
+}
+
+func config(t *testing.T, p *principal, source *workload.Source) client.Config {
+	t.Helper()
 	return client.Config{
 		Target:      p.address,
 		Credentials: source.ClientCredentials(identity.AllowIDs(principalID)),
-		Hello:       stream.Hello{Protocol: stream.Protocol, Version: "v1.2.3", Agent: name, Mode: stream.Managed},
+		Hello:       stream.Hello{Protocol: stream.Protocol, Version: "v1.2.3", Agent: edge1Name(t), Mode: stream.Managed},
 		Updated:     source.Updated,
 		Proves: func() time.Time {
 			svid, err := source.GetX509SVID()

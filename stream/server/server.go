@@ -16,12 +16,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/encoding/gzip" // agents may call in it
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
+	_ "github.com/argomesh/argomesh/stream/zstd" // as above; gRPC answers in the coding of the call
 )
 
 // Agent is what the registry knows of an admitted peer.
@@ -337,13 +339,18 @@ type Conn struct {
 // Send blocks while the peer takes nothing.
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
 
-// Recv returns neither a message nor an error for a frame of a newer peer.
+// Recv returns neither a message nor an error for a frame of a newer peer. What
+// cannot be read, or is larger than stream.MaxFrameBytes once it is unpacked, is an
+// error that wraps stream.ErrProtocol.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame, err := c.frames.Recv()
-	if err != nil {
-		return nil, err
+	switch status.Code(err) {
+	case codes.OK:
+		return stream.ParseFrame(frame)
+	case codes.ResourceExhausted, codes.Internal: // gRPC's words for too large and unreadable
+		return nil, fmt.Errorf("receive: %w: %w", stream.ErrProtocol, err)
 	}
-	return stream.ParseFrame(frame)
+	return nil, err
 }
 
 type metrics struct {

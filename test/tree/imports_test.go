@@ -35,8 +35,9 @@ var mayImport = map[string][]string{
 	"stream":               {"identity", "stream/streampb"}, // the wire mapping is stream's
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
-	"stream/server":        {"identity", "stream", "stream/link", "stream/streampb"},
-	"stream/client":        {"identity", "stream", "stream/link", "stream/streampb"},
+	"stream/zstd":          {"stream"}, // the limit of a frame
+	"stream/server":        {"identity", "stream", "stream/link", "stream/streampb", "stream/zstd"},
+	"stream/client":        {"identity", "stream", "stream/link", "stream/streampb", "stream/zstd"},
 	"stream/tunnel":        {"identity", "stream", "stream/streampb"},
 	"backends":             {"identity", "stream"},
 	"backends/backendtest": {"backends", "identity", "stream"},

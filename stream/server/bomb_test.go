@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// A frame that is small on the wire and large once it is unpacked ends its own
+// stream, whether it is the first or a later one, and takes no memory beyond the
+// limit of a frame.
+func TestBombsAreRefused(t *testing.T) {
+	h := newHub(t, nil)
+	witness := h.as(edge2ID).connect("edge-2")
+	const size = 64 << 20
+	bomb := helloFrame(t, "edge-1")
+	bomb.GetHello().Version = strings.Repeat("v", size)
+	edge1 := h.as(edge1ID)
+	for _, coding := range []string{"zstd", "gzip"} {
+		for name, first := range map[string]*streampb.Frame{"at first": bomb, "later": helloFrame(t, "edge-1")} {
+			t.Run(coding+" "+name, func(t *testing.T) {
+				s, err := streampb.NewStreamClient(edge1.cc).Connect(testContext(t), grpc.UseCompressor(coding), grpc.MaxCallSendMsgSize(size+1<<20))
+				if err != nil {
+					t.Fatal(err)
+				}
+				call := frames{s}
+				if first != bomb {
+					if err := call.Send(first); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := call.Recv(); err != nil {
+						t.Fatal(err)
+					}
+					call.alive(t)
+				}
+				packed := &grpc.PreparedMsg{} // so that what it takes to make it is not counted
+				if err := packed.Encode(s, bomb); err != nil {
+					t.Fatal(err)
+				}
+				before := h.log.count()
+				var idle, after runtime.MemStats
+				runtime.ReadMemStats(&idle)
+				if err := s.SendMsg(packed); err != nil {
+					t.Fatal(err)
+				}
+				err = call.end()
+				runtime.ReadMemStats(&after)
+				if status.Code(err) != codes.ResourceExhausted {
+					t.Errorf("the stream ends with %v, want %s", err, codes.ResourceExhausted)
+				}
+				if first == bomb {
+					h.log.wait(t, before, "connection refused", "error", "protocol violation")
+				} else {
+					h.log.wait(t, before, "agent disconnected", "agent", "edge-1")
+				}
+				if used := after.TotalAlloc - idle.TotalAlloc; used > 8*stream.MaxFrameBytes {
+					t.Errorf("%d bytes were allocated for a frame of %d", used, size)
+				}
+				witness.alive(t)
+			})
+		}
+	}
+}
+
+// What is no frame ends its own stream, in every coding. (gRPC itself tells the
+// peer, by its own code.)
+func TestUnreadableFrameIsAProtocolViolation(t *testing.T) {
+	h := newHub(t, nil)
+	witness := h.as(edge2ID).connect("edge-2")
+	for _, coding := range []string{"zstd", "gzip", "identity"} {
+		before := h.log.count()
+		s, err := streampb.NewStreamClient(h.as(edge1ID).cc).Connect(testContext(t), grpc.UseCompressor(coding))
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := frames{s}
+		if err := call.Send(helloFrame(t, "edge-1")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := call.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		// A field of length five that has two bytes.
+		broken := &streampb.Frame{}
+		broken.ProtoReflect().SetUnknown([]byte{0x0a, 0x05, 'n', 'o'})
+		if err := call.Send(broken); err != nil {
+			t.Fatal(err)
+		}
+		if err := call.end(); status.Code(err) != codes.Internal {
+			t.Errorf("%s: the stream ends with %v, want %s", coding, err, codes.Internal)
+		}
+		h.log.wait(t, before, "agent disconnected", "agent", "edge-1")
+		witness.alive(t)
+	}
+}
