@@ -21,6 +21,9 @@ var (
 	ErrNotConnected = errors.New("agent is not connected")
 	// ErrRevoked: the registry no longer admits the agent.
 	ErrRevoked = errors.New("the registry no longer admits the agent")
+	// ErrIncompatible: the peer speaks another version of the protocol. Only an
+	// upgrade of one of both helps.
+	ErrIncompatible = errors.New("incompatible protocol")
 	// ErrProtocol: the peer sent what the protocol does not allow.
 	ErrProtocol = errors.New("protocol violation")
 )

@@ -8,7 +8,8 @@ import (
 )
 
 // Protocol is the major version of the wire that this release speaks. Peers of
-// another one are refused; within one, capabilities say what a peer can do.
+// another one are refused with ErrIncompatible; within one, capabilities say what a
+// peer can do.
 const Protocol = 1
 
 // MaxFrameBytes bounds one frame: an object that an API server holds at all,
@@ -17,9 +18,9 @@ const MaxFrameBytes = 8 << 20
 
 // Hello is how an agent introduces itself.
 type Hello struct {
-	Protocol     uint32
+	Protocol     uint32 // what ParseHello returns is always ours
 	Version      string // release of the agent
-	Capabilities []string
+	Capabilities Capabilities
 	Agent        identity.AgentName // as configured; the principal's registry decides
 	Mode         Mode
 	ClusterUID   string // UID of the spoke's namespace kube-system
@@ -32,9 +33,9 @@ type Hello struct {
 
 // Welcome is how a principal answers.
 type Welcome struct {
-	Protocol     uint32
+	Protocol     uint32 // what ParseWelcome returns is always ours
 	Version      string // release of the principal
-	Capabilities []string
+	Capabilities Capabilities
 	Agent        identity.AgentName // who the principal takes the peer for
 	HubUID       string
 	Connection   string // id of the connection, for both logs
@@ -51,18 +52,23 @@ const (
 // HelloFrame writes h for the wire.
 func HelloFrame(h Hello) *streampb.Frame {
 	return &streampb.Frame{Body: &streampb.Frame_Hello{Hello: &streampb.Hello{
-		Protocol: h.Protocol, Version: h.Version, Capabilities: h.Capabilities,
+		Protocol: h.Protocol, Version: h.Version, Capabilities: h.Capabilities.Names(),
 		Agent: h.Agent.String(), Mode: h.Mode.String(),
 		KubernetesClusterUid: h.ClusterUID, KubernetesVersion: h.Kubernetes,
 		HubUid: h.HubUID, History: historyOf(h.History),
 	}}}
 }
 
-// ParseHello reads the first frame of an agent. Errors wrap ErrProtocol.
+// ParseHello reads the first frame of an agent. Errors wrap ErrProtocol, or
+// ErrIncompatible when the agent speaks another protocol, of which nothing else is
+// understood.
 func ParseHello(f *streampb.Frame) (Hello, error) {
 	pb := f.GetHello()
 	if pb == nil {
 		return Hello{}, fmt.Errorf("first frame is not hello: %w", ErrProtocol)
+	}
+	if pb.GetProtocol() != Protocol {
+		return Hello{}, fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
 	}
 	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion(), pb.GetHubUid()); err != nil {
 		return Hello{}, err
@@ -80,7 +86,7 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 		return Hello{}, fmt.Errorf("hello: %w", err)
 	}
 	return Hello{
-		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: pb.GetCapabilities(),
+		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, Mode: mode, ClusterUID: pb.GetKubernetesClusterUid(), Kubernetes: pb.GetKubernetesVersion(),
 		HubUID: pb.GetHubUid(), History: history,
 	}, nil
@@ -89,16 +95,20 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 // WelcomeFrame writes w for the wire.
 func WelcomeFrame(w Welcome) *streampb.Frame {
 	return &streampb.Frame{Body: &streampb.Frame_Welcome{Welcome: &streampb.Welcome{
-		Protocol: w.Protocol, Version: w.Version, Capabilities: w.Capabilities,
+		Protocol: w.Protocol, Version: w.Version, Capabilities: w.Capabilities.Names(),
 		Agent: w.Agent.String(), HubUid: w.HubUID, Connection: w.Connection, ChildApplications: w.Children,
 	}}}
 }
 
-// ParseWelcome reads the first frame of a principal. Errors wrap ErrProtocol.
+// ParseWelcome reads the first frame of a principal. Errors wrap ErrProtocol, or
+// ErrIncompatible when the principal speaks another protocol.
 func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	pb := f.GetWelcome()
 	if pb == nil {
 		return Welcome{}, fmt.Errorf("first frame is not welcome: %w", ErrProtocol)
+	}
+	if pb.GetProtocol() != Protocol {
+		return Welcome{}, fmt.Errorf("%w: the principal speaks protocol %d, the agent %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
 	}
 	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetHubUid(), pb.GetConnection()); err != nil {
 		return Welcome{}, err
@@ -111,7 +121,7 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 		return Welcome{}, fmt.Errorf("welcome: %w: %w", ErrProtocol, err)
 	}
 	return Welcome{
-		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: pb.GetCapabilities(),
+		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, HubUID: pb.GetHubUid(), Connection: pb.GetConnection(), Children: pb.GetChildApplications(),
 	}, nil
 }

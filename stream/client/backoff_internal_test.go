@@ -14,8 +14,8 @@ import (
 )
 
 func TestBackOff(t *testing.T) {
-	const shortest, longest = 250 * time.Millisecond, 15 * time.Second
-	c := &Client{cfg: Config{MinBackOff: shortest, MaxBackOff: longest}}
+	const shortest, longest, upgrade = 250 * time.Millisecond, 15 * time.Second, 3 * time.Minute
+	c := &Client{cfg: Config{MinBackOff: shortest, MaxBackOff: longest, UpgradeBackOff: upgrade}}
 	away := errors.New("away")
 	tests := map[string]struct {
 		failures int
@@ -30,6 +30,8 @@ func TestBackOff(t *testing.T) {
 		"not registered":                 {1, identity.ErrDenied, longest / 4, longest},
 		"not authenticated":              {1, identity.ErrUnauthenticated, longest / 4, longest},
 		"registered otherwise":           {1, errMismatch, longest / 4, longest},
+		"revoked":                        {0, stream.ErrRevoked, longest / 4, longest},
+		"another protocol":               {0, stream.ErrIncompatible, upgrade / 3, upgrade},
 	}
 	for name, tt := range tests {
 		least, most := time.Duration(1<<62), time.Duration(0)
@@ -52,6 +54,8 @@ func TestKindOf(t *testing.T) {
 		codes.Unauthenticated:    identity.ErrUnauthenticated,
 		codes.PermissionDenied:   identity.ErrDenied,
 		codes.FailedPrecondition: errMismatch,
+		codes.OutOfRange:         stream.ErrIncompatible,
+		codes.Unimplemented:      stream.ErrIncompatible,
 		codes.InvalidArgument:    stream.ErrProtocol,
 		codes.ResourceExhausted:  stream.ErrProtocol,
 		codes.Unavailable:        stream.ErrUnavailable,

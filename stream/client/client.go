@@ -39,7 +39,7 @@ type Config struct {
 	History func() (hubUID string, h stream.History)
 	// Serve runs a connection until it ends, and returns soon after ctx is done; the
 	// connection lives until then. A later call takes over from an earlier one,
-	// which then returns.
+	// which then returns. The capabilities of w are those that both sides offer.
 	Serve func(ctx context.Context, w stream.Welcome, conn *Conn) error
 	// Updated returns a channel that is closed when our SVID may have changed since
 	// the call. Nil means never.
@@ -53,8 +53,11 @@ type Config struct {
 	// ended; the pause is drawn evenly from zero to a limit that doubles. Zero
 	// means 250ms and 15s.
 	MinBackOff, MaxBackOff time.Duration
-	Metrics                prometheus.Registerer
-	Log                    zerolog.Logger
+	// UpgradeBackOff bounds the pause after a principal that speaks another protocol;
+	// it is drawn evenly from a third of it on. Zero means 3min.
+	UpgradeBackOff time.Duration
+	Metrics        prometheus.Registerer
+	Log            zerolog.Logger
 }
 
 // Client keeps a connection to a principal.
@@ -78,6 +81,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	if cfg.MaxBackOff == 0 {
 		cfg.MaxBackOff = 15 * time.Second
+	}
+	if cfg.UpgradeBackOff == 0 {
+		cfg.UpgradeBackOff = 3 * time.Minute
 	}
 	if cfg.Updated == nil {
 		cfg.Updated = func() <-chan struct{} { return nil }
@@ -191,13 +197,17 @@ func (c *Client) show(up bool) {
 const settledTime = 10 * time.Second
 
 // backOff draws the pause before the next attempt. A principal that refused us
-// is not asked again soon.
+// is not asked again soon, and one of another protocol even later: it takes an
+// upgrade of one of us, and every agent of the fleet may be as wrong as we are.
 func (c *Client) backOff(failures int, err error) time.Duration {
-	limit := min(c.cfg.MinBackOff<<min(failures, 16), c.cfg.MaxBackOff)
-	if refused(err) {
-		return c.cfg.MaxBackOff/4 + rand.N(c.cfg.MaxBackOff-c.cfg.MaxBackOff/4)
+	least, most := time.Duration(0), min(c.cfg.MinBackOff<<min(failures, 16), c.cfg.MaxBackOff)
+	switch {
+	case errors.Is(err, stream.ErrIncompatible):
+		least, most = c.cfg.UpgradeBackOff/3, c.cfg.UpgradeBackOff
+	case refused(err):
+		least, most = c.cfg.MaxBackOff/4, c.cfg.MaxBackOff
 	}
-	return rand.N(limit + 1)
+	return least + rand.N(most-least+1)
 }
 
 // refused reports whether the principal will not have us until a person, or a new
@@ -217,6 +227,8 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 	case errors.Is(err, identity.ErrDenied):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
 			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or edit on the hub")
+	case errors.Is(err, stream.ErrIncompatible):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal speaks another protocol; upgrade the older of both")
 	case errors.Is(err, errMismatch):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal has this agent registered otherwise than it is configured")
 	default:
@@ -265,6 +277,7 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	if welcome.Agent != c.cfg.Hello.Agent {
 		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.Agent, errMismatch)
 	}
+	welcome.Capabilities = welcome.Capabilities.Common(c.cfg.Hello.Capabilities)
 	if !patience.Stop() {
 		return errPatience
 	}
@@ -325,6 +338,8 @@ func kindOf(err error) error {
 		return fmt.Errorf("%w: %s", identity.ErrDenied, status.Convert(err).Message())
 	case codes.FailedPrecondition:
 		return fmt.Errorf("%w: %s", errMismatch, status.Convert(err).Message())
+	case codes.OutOfRange, codes.Unimplemented: // the latter of a server that has no such service
+		return fmt.Errorf("%w: %s", stream.ErrIncompatible, status.Convert(err).Message())
 	case codes.InvalidArgument, codes.ResourceExhausted: // the latter is gRPC's own of a frame that is too large
 		return fmt.Errorf("%w: %s", stream.ErrProtocol, status.Convert(err).Message())
 	case codes.Unavailable:

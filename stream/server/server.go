@@ -47,10 +47,12 @@ type Registry interface {
 
 // Session is one admitted connection.
 type Session struct {
-	Agent      Agent
-	Peer       identity.Peer
-	Hello      stream.Hello
-	Connection string
+	Agent Agent
+	Peer  identity.Peer
+	Hello stream.Hello
+	// Capabilities are those that both sides offer; nothing else may be used.
+	Capabilities stream.Capabilities
+	Connection   string
 }
 
 // Config holds what a Server needs. Fields without a stated default are required.
@@ -72,6 +74,8 @@ type Config struct {
 	HubUID string
 	// Version is the release of the principal.
 	Version string
+	// Capabilities are offered to agents. Zero means none beyond the protocol.
+	Capabilities stream.Capabilities
 	// MaxConnections bounds the open TCP connections; more wait to be accepted.
 	// Zero means 20,000.
 	MaxConnections int
@@ -193,13 +197,19 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	if errors.Is(err, errDraining) {
 		return statusOf(g.Context(), err) // nothing is wrong with the caller
 	}
+	if errors.Is(err, stream.ErrIncompatible) {
+		return s.refuse(log, "incompatible", err)
+	}
 	if err != nil {
 		return s.refuse(log, "protocol", err)
 	}
 	if err := check(hello, agent); err != nil {
 		return s.refuse(log, "mismatch", err)
 	}
-	session := Session{Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString()}
+	session := Session{
+		Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString(),
+		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),
+	}
 	log = log.With().Str("connection", session.Connection).Logger()
 	// Before the agent knows: at its welcome it ends the connection before this one,
 	// and a takeover must show no gap.
@@ -208,7 +218,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	s.metrics.connections.Inc()
 	defer s.metrics.connections.Dec()
 	welcome := stream.WelcomeFrame(stream.Welcome{
-		Protocol: stream.Protocol, Version: s.cfg.Version, Agent: agent.Name,
+		Protocol: stream.Protocol, Version: s.cfg.Version, Capabilities: s.cfg.Capabilities, Agent: agent.Name,
 		HubUID: s.cfg.HubUID, Connection: session.Connection, Children: agent.Children,
 	})
 	if err := g.Send(welcome); err != nil {
@@ -282,8 +292,6 @@ var errMismatch = errors.New("configuration mismatch")
 
 func check(h stream.Hello, a Agent) error {
 	switch {
-	case h.Protocol != stream.Protocol:
-		return fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one", errMismatch, h.Protocol, stream.Protocol)
 	case h.Agent != a.Name:
 		return fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", errMismatch, h.Agent)
 	case h.Mode != a.Mode:
@@ -325,6 +333,8 @@ func statusOf(ctx context.Context, err error) error {
 		return status.Error(codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub")
 	case errors.Is(err, errMismatch):
 		return status.Error(codes.FailedPrecondition, err.Error())
+	case errors.Is(err, stream.ErrIncompatible):
+		return status.Error(codes.OutOfRange, err.Error()) // of the protocols we speak; it names two numbers
 	case errors.Is(err, stream.ErrProtocol):
 		return status.Error(codes.InvalidArgument, "protocol violation")
 	}

@@ -119,7 +119,15 @@ func TestRefusedCallers(t *testing.T) {
 		},
 		"another protocol": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Protocol = stream.Protocol + 1 }),
-			code: codes.FailedPrecondition, says: "upgrade the older one", kind: "mismatch", logs: "protocol",
+			code: codes.OutOfRange, says: "the agent speaks protocol 2, the principal 1: upgrade the older one", kind: "incompatible", logs: "upgrade",
+		},
+		"no protocol": {
+			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Protocol = 0 }),
+			code: codes.OutOfRange, says: "upgrade the older one", kind: "incompatible", logs: "the agent speaks protocol 0",
+		},
+		"another protocol whose hello says what we do not know": {
+			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Protocol, h.Mode, h.Agent = 2, "hybrid", "" }),
+			code: codes.OutOfRange, says: "upgrade the older one", kind: "incompatible", logs: "the agent speaks protocol 2",
 		},
 		"a mode that there is not": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Mode = "anarchic" }),

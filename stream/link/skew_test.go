@@ -1,0 +1,46 @@
+package link_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// A sink of another release says by its digests which collections it knows: what
+// it does not know is never sent, and what only it knows does no harm.
+func TestOnlyCollectionsOfTheSinkAreSent(t *testing.T) {
+	now := time.Unix(0, 0)
+	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed})
+	version := stream.Version{SourceUID: "u", Hash: stream.HashOf([]byte("x"))}
+	for _, c := range []stream.Collection{stream.Applications, stream.AppProjects, stream.Commands} {
+		hub.Step(now, link.Desired{Key: stream.EntryKey{Collection: c, Name: "a"}, Version: version})
+	}
+	hub.Step(now, link.Connected{ID: "c"})
+	// ParseFrame leaves out the digests of collections that we do not know.
+	hub.Step(now, link.Received{Message: stream.Digests{Digests: []stream.Digest{{Collection: stream.Applications}}}})
+	sent := map[string]int{}
+	for range 20 {
+		for _, m := range hub.Flush(now, func(stream.EntryKey) (link.Content, bool) {
+			return link.Content{Version: version, Data: []byte("x")}, true
+		}) {
+			if batch, ok := m.(stream.Batch); ok {
+				for _, e := range batch.Events {
+					sent[e.Key.Collection.String()]++
+				}
+			}
+		}
+		now = now.Add(5 * time.Second)
+		hub.Step(now, link.Received{Message: stream.Heartbeat{}}) // it lives
+		if actions := hub.Step(now, link.Tick{}); len(actions) > 0 {
+			t.Fatalf("after %s the link asks for %s", now, fmt.Sprint(actions))
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"application": 1}, sent); diff != "" {
+		t.Errorf("events by collection (-want +got):\n%s", diff)
+	}
+}
