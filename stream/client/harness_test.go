@@ -119,6 +119,8 @@ type principal struct {
 	source   *workload.Source
 	registry *fleet.Registry
 	grace    time.Duration
+	serving  func(context.Context, server.Session, *server.Conn) error // what a connection is for
+	closed   chan struct{}                                             // has a value for each connection that ended
 	address  string
 	sessions chan server.Session
 	stop     func()
@@ -126,7 +128,8 @@ type principal struct {
 
 func newPrincipal(t *testing.T, source *workload.Source) *principal {
 	t.Helper()
-	p := &principal{t: t, source: source, registry: &fleet.Registry{}, address: "127.0.0.1:0", sessions: make(chan server.Session, 64)}
+	p := &principal{t: t, source: source, registry: &fleet.Registry{}, address: "127.0.0.1:0", sessions: make(chan server.Session, 64), closed: make(chan struct{}, 64)}
+	p.serving = p.serve
 	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
 	return p
 }
@@ -141,8 +144,9 @@ func (p *principal) start() {
 	p.address = l.Addr().String()
 	s, err := server.New(server.Config{
 		Credentials:  p.source.ServerCredentials(zerolog.Nop()),
-		Authenticate: workload.PeerFromContext, Registry: registry{p.registry}, Serve: p.serve, HubUID: "hub-uid",
-		Grace: p.grace, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+		Authenticate: workload.PeerFromContext, Registry: registry{p.registry}, Serve: p.serving, HubUID: "hub-uid",
+		Opened: func(server.Session) func() { return func() { p.closed <- struct{}{} } },
+		Grace:  p.grace, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
 	if err != nil {
 		p.t.Fatal(err)
