@@ -41,7 +41,7 @@ func TestContentOfAChild(t *testing.T) {
 			o := makeObject(t, appKey(test.rules), test.meta, m{
 				"spec": m{"project": "shop"}, "status": m{"health": m{"status": "Healthy"}, "conditions": []any{m{"type": errorCondition}}},
 			})
-			got, ok := test.rules.Content(stream.Children, o, "")
+			got, ok := test.rules.Content(stream.Children, o, Requests{})
 			if diff := cmp.Diff(test.want, string(got.Data)); diff != "" || ok != (test.want != "") {
 				t.Errorf("Content() (-want +got)\n%s", diff)
 			}
@@ -126,7 +126,7 @@ func TestChildIsNothingElse(t *testing.T) {
 		o.fields["operation"] = operation("c-1", "6")
 	})
 	for _, c := range []stream.Collection{stream.Applications, stream.Commands, stream.Statuses} {
-		if content, ok := hub.Content(c, o, "r-1"); ok {
+		if content, ok := hub.Content(c, o, Requests{Refresh: "r-1"}); ok {
 			t.Errorf("as %s it is sent: %s", c, content.Data)
 		}
 		if held := hub.Held(c, o, nil); !held.Absent() {
@@ -134,7 +134,7 @@ func TestChildIsNothingElse(t *testing.T) {
 		}
 	}
 	status := makeEvent(stream.Statuses, "c-1", 3, m{"status": m{}})
-	if writes, refusal := hub.Plan(status, o.key, &o, ""); len(writes) != 0 || refusal != nil {
+	if writes, refusal := hub.Plan(status, o.key, &o, Requests{}); len(writes) != 0 || refusal != nil {
 		t.Errorf("a status is written to it: %v, %v", writes, refusal)
 	}
 	if held := hub.Held(stream.Children, o, nil); held != e.Version {
