@@ -95,6 +95,11 @@ func TestDrainIsHeeded(t *testing.T) {
 				served := make(chan error, 1)
 				r.wait.Go(func() { served <- r.hub.Serve(ctx, mirror.Peer{Connection: "c"}, mine) })
 				read := make(chan time.Time, 1)
+				r.wait.Go(func() { // it talks on until the end
+					for theirs.Send(stream.Heartbeat{}) == nil {
+						<-time.After(10 * time.Millisecond)
+					}
+				})
 				r.wait.Go(func() {
 					for {
 						switch msg, err := theirs.Recv(); msg.(type) {
@@ -112,7 +117,7 @@ func TestDrainIsHeeded(t *testing.T) {
 						}
 					}
 				})
-				synctest.Wait()
+				pass(5 * time.Millisecond)
 				end(tt.cause)
 				said := <-read
 				if err := <-served; !errors.Is(err, tt.cause) {

@@ -178,12 +178,13 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 		return fmt.Errorf("%w: the link does not run", ErrEnded)
 	}
 	// When the loop has ended there is nothing to detach from.
-	defer func() { _ = m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) }) }()
+	detach := func() { _ = m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) }) }
 
 	failed := make(chan error, 2)
 	quit := make(chan stream.GoodbyeReason)
 	var revoked atomic.Bool // the peer said so
 	go func() {
+		taken := true // until the link is told nothing more; the peer's end still is to be read
 		for {
 			msg, err := conn.Recv()
 			if err != nil {
@@ -193,8 +194,8 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 			if msg == (stream.Goodbye{Reason: stream.GoodbyeRevoked}) {
 				revoked.Store(true)
 			}
-			if msg != nil && !m.do(ctx, func(l *loop) { l.receive(s, msg) }) {
-				return
+			if msg != nil && taken {
+				taken = m.do(ctx, func(l *loop) { l.receive(s, msg) })
 			}
 		}
 	}()
@@ -204,6 +205,7 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	reason, cause := stream.GoodbyeDrain, errors.New("stopping")
 	select {
 	case err := <-failed:
+		detach()
 		if revoked.Load() {
 			return fmt.Errorf("%w: %w: %w", ErrEnded, stream.ErrRevoked, err)
 		}
@@ -219,6 +221,7 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 			cause = stream.ErrRevoked
 		}
 	}
+	detach() // what the peer says from now on is not heard
 	part(reason, quit, failed)
 	return fmt.Errorf("%w: %w", ErrEnded, cause)
 }

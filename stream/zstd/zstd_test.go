@@ -56,7 +56,7 @@ func TestMessagesSurvive(t *testing.T) {
 	for _, length := range []int{0, 1, 2, 255, 256, 257, 511, 512, 1022, 1023, 1024, 1025, 4 << 10, 128 << 10, 1<<20 + 1, stream.MaxFrameBytes} {
 		raw := content(length)
 		for name, pieces := range map[string]int{"at once": max(length, 1), "in pieces of 7": 7, "in pieces of 1000": 1000} {
-			if pieces == 7 && length > 4<<10 {
+			if length > 1000*pieces && length != pieces {
 				continue // as many calls
 			}
 			var packed bytes.Buffer
@@ -148,19 +148,26 @@ func TestBombs(t *testing.T) {
 		refused bool
 		memory  uint64
 	}{
-		"a gigabyte of zeros": {pack(1<<30, reference.WithWindowSize(1<<20)), false, 64 << 20},
-		"a large window":      {pack(64<<20, reference.WithWindowSize(64<<20)), true, 4 << 20},
+		"64 MiB of zeros": {pack(64<<20, reference.WithWindowSize(1<<20)), false, 8 << 20},
+		"a large window":  {pack(16<<20, reference.WithWindowSize(16<<20)), true, 4 << 20},
 		// A header that announces a terabyte in a single segment, and nothing else.
 		"a large size": {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0xE0, 0, 0, 0, 0, 0, 1, 0, 0}, true, 4 << 20},
 		// Magic and window descriptor of the largest window there is.
 		"the largest window": {[]byte{0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xFF, 1, 0, 0}, true, 4 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got []byte
+			var got int64
 			var err error
-			used := allocated(func() { got, err = unpack(c, tt.packed, stream.MaxFrameBytes) })
-			if (err != nil) != tt.refused || err == nil && len(got) != stream.MaxFrameBytes+1 {
-				t.Errorf("Decompress() of %d bytes = %d bytes, %v", len(tt.packed), len(got), err)
+			used := allocated(func() {
+				var r io.Reader
+				if r, err = c.Decompress(onlyReader{bytes.NewReader(tt.packed)}); err != nil {
+					return
+				}
+				got, err = io.Copy(io.Discard, io.LimitReader(r, stream.MaxFrameBytes+1))
+				err = errors.Join(err, r.(io.Closer).Close())
+			})
+			if (err != nil) != tt.refused || err == nil && got != stream.MaxFrameBytes+1 {
+				t.Errorf("Decompress() of %d bytes = %d bytes, %v", len(tt.packed), got, err)
 			}
 			if used > tt.memory {
 				t.Errorf("%d bytes were allocated for %d on the wire, want at most %d", used, len(tt.packed), tt.memory)

@@ -94,8 +94,8 @@ func TestOneAgentWorksAtATime(t *testing.T) {
 	}
 	reaches("by-the-first-again")
 
-	// Killed and back at once, it need not wait: the Lease, of which it has renewed at
-	// least thirteen of fifteen seconds, is its own.
+	// Killed and back at once, it need not wait: the Lease is its own, which another
+	// would not get within the next thirteen seconds.
 	began = time.Now()
 	if err := killAndStart(ctx, first.Process); err != nil {
 		t.Fatal(err)
