@@ -138,7 +138,7 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			close(way.swallow)
 			began := time.Now()
 			late := time.After(foundWithin)
-			onSpoke, onHub := (<-chan error)(ended), (<-chan struct{})(p.closed)
+			onSpoke, onHub := ended, p.closed
 			for onSpoke != nil || onHub != nil {
 				select {
 				case err := <-onSpoke:
