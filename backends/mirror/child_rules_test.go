@@ -126,7 +126,7 @@ func TestChildIsNothingElse(t *testing.T) {
 		o.fields["operation"] = operation("c-1", "6")
 	})
 	for _, c := range []stream.Collection{stream.Applications, stream.Commands, stream.Statuses} {
-		if content, ok := hub.Content(c, o, Requests{Refresh: "r-1"}); ok {
+		if content, ok := hub.Content(c, o, Requests{{Type: "normal", ID: "r-1"}}); ok {
 			t.Errorf("as %s it is sent: %s", c, content.Data)
 		}
 		if held := hub.Held(c, o, nil); !held.Absent() {
