@@ -37,6 +37,7 @@ type loop struct {
 	refusals map[stream.EntryKey]stream.Refusal
 	gone     map[stream.EntryKey]stream.Version
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
+	refused  refusals                    // entries of the peer that we did not take
 	// waiting holds the objects whose commands wait for the spoke.
 	waiting map[stream.ResourceKey]bool
 	// stale says why a command that waits is not to be sent any more.
@@ -109,6 +110,7 @@ func newLoop(m *Mirror) *loop {
 		refusals: map[stream.EntryKey]stream.Refusal{},
 		gone:     map[stream.EntryKey]stream.Version{},
 		failures: map[stream.EntryKey]failure{},
+		refused:  refusals{},
 		waiting:  map[stream.ResourceKey]bool{},
 		stale:    map[stream.ResourceKey]string{},
 		born:     map[stream.ResourceKey]bool{},
@@ -660,6 +662,7 @@ func (l *loop) finish(o outcome) {
 				Str("reason", r.refusal.Message).Msg("entry was not applied")
 		}
 		l.m.cfg.Metrics.received(entry.Collection, result)
+		l.refused.note(entry, r.refusal, time.Now())
 		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal})
 	}
 	if o.failed {
@@ -715,6 +718,8 @@ func severity(r stream.Refusal) zerolog.Level {
 }
 
 func (l *loop) stats() Stats {
+	parked := l.link.Parked()
+	maps.Copy(parked, l.refused.standing(time.Now()))
 	s := Stats{
 		Applications: l.link.Entries(stream.Applications),
 		AppProjects:  l.link.Entries(stream.AppProjects),
@@ -722,7 +727,7 @@ func (l *loop) stats() Stats {
 		Withheld:     l.link.Withheld(),
 		Judged:       l.past.judged,
 		Stored:       l.past.stored,
-		Parked:       l.link.Parked(),
+		Parked:       parked,
 	}
 	s.Begin, s.Replaces = l.mayBegin()
 	return s

@@ -301,7 +301,7 @@ type Stats struct {
 	// Stored is the newest token that the spoke said it keeps; empty for none on
 	// this connection.
 	Stored string
-	// Parked holds the entries that the peer refused.
+	// Parked holds the entries that either side refused.
 	Parked map[stream.EntryKey]stream.Refusal
 }
 

@@ -399,6 +399,38 @@ func TestRefusalIsShownAndDelaysNothingElse(t *testing.T) {
 	})
 }
 
+// TestRefusalOfOursIsShown lets the hub's API server refuse what a spoke owns: there is
+// no object on the hub that could say so.
+func TestRefusalOfOursIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{mode: stream.Autonomous, hub: memory.Config{MaxObjectBytes: 4096}})
+		r.connect()
+		path := func(bytes int) m {
+			return m{"spec": m{"project": "web", "destination": m{}, "source": m{"path": strings.Repeat("x", bytes)}}}
+		}
+		for _, name := range []string{"mended", "deleted"} {
+			r.create(r.spoke, name, nil, path(4096))
+		}
+		pass(time.Second)
+		got := r.stats(r.hub).Parked
+		for _, name := range []string{"mended", "deleted"} {
+			if got[stream.EntryKey{Collection: stream.Applications, Name: name}].Kind != stream.RefusalInvalid {
+				t.Errorf("Parked = %v, without %s", got, name)
+			}
+		}
+		r.update(r.spoke, "mended", func(app m) { app["spec"] = path(1)["spec"] })
+		pass(time.Second)
+		if got := r.stats(r.hub).Parked; len(got) != 1 {
+			t.Errorf("Parked = %v after one was mended", got)
+		}
+		r.remove(r.spoke, "deleted")
+		pass(time.Hour)
+		if got := r.stats(r.hub).Parked; len(got) != 0 {
+			t.Errorf("Parked = %v after the other was deleted", got)
+		}
+	})
+}
+
 // complete stands in for Argo CD's controller on the spoke.
 func (r *rig) complete(name string) {
 	r.t.Helper()

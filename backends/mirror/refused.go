@@ -1,0 +1,52 @@
+package mirror
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+const (
+	// refusalMemory is how long a refusal of ours stands when its entry does not come
+	// again. The peer tries a parked entry every six minutes at least, and says nothing
+	// of one that is gone and that we never held.
+	refusalMemory = 15 * time.Minute
+	// maxRefusals bounds the refusals that are remembered, since a peer can invent
+	// entries.
+	maxRefusals = 1 << 16
+)
+
+// refusals are the entries of the peer that this side's API server did not take
+// when they last came. The peer knows too, but only this side's people may be the
+// ones who look.
+type refusals map[stream.EntryKey]refusedEntry
+
+type refusedEntry struct {
+	refusal stream.Refusal
+	at      time.Time
+}
+
+// note remembers the answer to an entry; nil for one that was taken.
+func (r refusals) note(key stream.EntryKey, refusal *stream.Refusal, now time.Time) {
+	if refusal == nil || refusal.Kind == stream.RefusalUnavailable {
+		delete(r, key) // taken, or soon
+		return
+	}
+	if _, known := r[key]; !known && len(r) >= maxRefusals {
+		return
+	}
+	r[key] = refusedEntry{*refusal, now}
+}
+
+// standing forgets what is too old and returns the rest.
+func (r refusals) standing(now time.Time) map[stream.EntryKey]stream.Refusal {
+	out := make(map[stream.EntryKey]stream.Refusal, len(r))
+	for key, e := range r {
+		if now.Sub(e.at) > refusalMemory {
+			delete(r, key)
+			continue
+		}
+		out[key] = e.refusal
+	}
+	return out
+}
