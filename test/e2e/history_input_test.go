@@ -1,0 +1,238 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// TestHistoryClockAhead lets everything that a spoke says of time be ten years ahead,
+// then ten years behind. What orders states by their time stamps shows the first for
+// ten years; what asks for the age of a thing finds nobody alive.
+func TestHistoryClockAhead(t *testing.T) {
+	w, ctx := theQuietWorld(t), t.Context()
+	r := w.connect(t, "clock", "managed")
+	create(t, r.hub, r.application("app"))
+	eventually(t, "the copy is there", func() error { return field(ctx, r.spoke, "app", "1", "spec", "source", "targetRevision") })
+	for _, years := range []int{10, -10, 0} {
+		at := time.Now().AddDate(years, 0, 0).UTC().Format(time.RFC3339)
+		phase := fmt.Sprint("Succeeded ", years)
+		patch(t, r.spoke, "app", map[string]any{"status": map[string]any{
+			"reconciledAt": at, "observedAt": at,
+			"conditions": []any{map[string]any{"type": "SyncError", "message": at, "lastTransitionTime": at}},
+			"health":     map[string]any{"status": "Healthy", "lastTransitionTime": at},
+			"operationState": map[string]any{
+				"operation": map[string]any{"sync": map[string]any{}}, "phase": phase, "startedAt": at, "finishedAt": at,
+			},
+			"history": []any{map[string]any{"id": 0, "revision": "1", "deployedAt": at, "deployStartedAt": at}},
+		}})
+		want := fmt.Sprint(get(t, r.spoke, "app").Object["status"])
+		eventually(t, fmt.Sprintf("the hub shows the status of %d years ahead", years), func() error {
+			return field(ctx, r.hub, "app", want, "status")
+		})
+		// And the hub's word still reaches the spoke.
+		patch(t, r.hub, "app", map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": phase}}})
+		eventually(t, "a spec reaches the spoke", func() error { return field(ctx, r.spoke, "app", phase, "spec", "source", "targetRevision") })
+	}
+	// What the hub says of the agent is by the hub's clock.
+	a := get(t, w.hub.Resource(agents, harness.ArgoCDNamespace), r.name)
+	seen, _, _ := unstructured.NestedString(a.Object, "status", "observedAt")
+	if at, err := time.Parse(time.RFC3339, seen); err != nil || time.Since(at).Abs() > time.Hour {
+		t.Errorf("the hub has seen the agent at %q", seen)
+	}
+}
+
+// TestHistoryLongNames has an agent, a namespace and Applications with names as long
+// as Kubernetes lets them be. A name that becomes part of another (a label, a prefix,
+// an event's id) no longer fits, and one object that cannot be named must not end the
+// link for all.
+func TestHistoryLongNames(t *testing.T) {
+	w, ctx := theQuietWorld(t), t.Context()
+	label := func(char string) string { return strings.Repeat(char, 63) }
+	managed, autonomous := w.connect(t, label("m"), "managed"), w.connect(t, label("a"), "autonomous")
+	connects := map[*remote]float64{managed: managed.connects(t), autonomous: autonomous.connects(t)}
+	// An RFC 1123 subdomain, once of short labels and once of a single one, which
+	// Kubernetes takes too.
+	names := []string{strings.Repeat("n.", 126) + "n", strings.Repeat("n", 253)}
+	for r, sides := range map[*remote][2]string{managed: {"hub", "spoke"}, autonomous: {"spoke", "hub"}} {
+		source, copies := r.hub, r.spoke
+		if r == autonomous {
+			source, copies = r.spoke, r.hub
+		}
+		for _, name := range names {
+			create(t, source, r.application(name))
+		}
+		from, to := record(t, source), record(t, copies)
+		eventually(t, r.mode+": from the "+sides[0]+" to the "+sides[1], func() error { return r.agree(from, to) })
+		for _, name := range names {
+			patch(t, r.spoke, name, map[string]any{"status": map[string]any{"health": map[string]any{"status": "Healthy"}}})
+			eventually(t, "the hub shows its status", func() error { return field(ctx, r.hub, name, "Healthy", "status", "health", "status") })
+			if err := source.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "its copy goes", func() error { return gone(ctx, copies, name) })
+		}
+	}
+	// With the agent's name before it, a project's may be too long for the hub.
+	fits, tooLong := strings.Repeat("p", 253-64), strings.Repeat("p", 254-64)
+	create(t, autonomous.projects(), projectNamed(tooLong))
+	create(t, autonomous.projects(), projectNamed(fits))
+	eventually(t, "a project whose name just fits is on the hub", func() error {
+		_, err := w.hubProjects().Get(ctx, autonomous.name+"-"+fits, metav1.GetOptions{})
+		return err
+	})
+	eventually(t, "one whose name does not is parked, with the reason", func() error { return autonomous.parked(ctx, tooLong, "no more than 253 characters") })
+	for r, before := range connects {
+		if now := r.connects(t); now != before {
+			t.Errorf("the %s agent connected %v times meanwhile", r.mode, now-before)
+		}
+	}
+}
+
+// TestHistoryInvalidObjects writes 2,000 Applications on the hub that the spoke's API
+// server refuses, among 100 that it takes. What tries again at once, or keeps the
+// order of all, never comes to the 100; what keeps each refusal grows.
+func TestHistoryInvalidObjects(t *testing.T) {
+	w, ctx := theQuietWorld(t), t.Context()
+	const invalid, valid = 2000, 100
+	const unwanted = "this spoke takes no unwanted Application"
+	if err := w.spoke.ApplyYAML(ctx, []byte(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-unwanted-applications}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [argoproj.io], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [applications]}
+  validations:
+  - {expression: "!has(object.metadata.labels) || !('unwanted' in object.metadata.labels)", message: `+unwanted+`}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-unwanted-applications}
+spec: {policyName: no-unwanted-applications, validationActions: [Deny]}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	r := w.connect(t, "choosy", "managed")
+	build := func(i int) *unstructured.Unstructured {
+		app := r.application(fmt.Sprint("app-", i))
+		if i%(invalid/valid+1) != 0 {
+			app.SetLabels(map[string]string{"unwanted": "yes"})
+		}
+		return app
+	}
+	eventually(t, "the policy is in force on the spoke", func() error {
+		_, err := r.spoke.Create(ctx, build(1), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+			return nil
+		}
+		return fmt.Errorf("the probe was answered by %w", errors.Join(err, errors.New("no refusal")))
+	})
+	before, connects := w.memory(t, r), r.connects(t)
+	createAll(t, r.hub, invalid+valid, build)
+	hub, spoke := record(t, r.hub), record(t, r.spoke)
+	eventually(t, "the valid ones arrive", func() error {
+		if n := len(spoke.objects()); n != valid {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	refused := func() error {
+		n := 0
+		for name, o := range hub.objects() {
+			if o.GetLabels()["unwanted"] == "" {
+				continue
+			}
+			list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+			if !strings.Contains(fmt.Sprint(list), unwanted) {
+				return fmt.Errorf("%s says %v", name, list)
+			}
+			n++
+		}
+		if n != invalid {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	}
+	eventually(t, "each of the others says why it does not", refused)
+	eventually(t, "they are counted, and as many named as fit", func() error {
+		a, err := w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, r.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		count, _, _ := unstructured.NestedInt64(a.Object, "status", "counts", "parked")
+		list, _, _ := unstructured.NestedSlice(a.Object, "status", "parked")
+		if text := fmt.Sprint(list); count != invalid || len(list) != 50 || strings.Count(text, unwanted) != 50 {
+			return fmt.Errorf("%d are parked; named are %s", count, text)
+		}
+		return nil
+	})
+
+	// A change passes them all, in either direction, and one that mends an object ends
+	// its parking at once.
+	patch(t, r.hub, "app-1", map[string]any{"metadata": map[string]any{"labels": map[string]any{"unwanted": nil}}})
+	patch(t, r.hub, "app-0", map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": "2"}}})
+	eventually(t, "a change and an object that was mended arrive", func() error {
+		return errors.Join(field(ctx, r.spoke, "app-0", "2", "spec", "source", "targetRevision"), field(ctx, r.spoke, "app-1", "1", "spec", "source", "targetRevision"))
+	})
+	if _, err := r.spoke.Patch(ctx, "app-1", types.MergePatchType, []byte(`{"status":{"health":{"status":"Healthy"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its status comes back, and its condition is gone", func() error {
+		return field(ctx, r.hub, "app-1", "map[health:map[status:Healthy]]", "status")
+	})
+	if now := r.connects(t); now != connects {
+		t.Errorf("the agent connected %v times meanwhile", now-connects)
+	}
+
+	// Another round of refusals finds the memory of the first: what is refused is
+	// kept once.
+	grown := w.memory(t, r)
+	failures := func() (float64, error) {
+		return metric(ctx, r.agent.AdminAddress, "argomesh_mirror_apply_seconds_count")
+	}
+	tried, err := failures()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are tried again", func() error {
+		now, err := failures()
+		if err == nil && now < tried+invalid-1 {
+			err = fmt.Errorf("%v of %d", now-tried, invalid-1)
+		}
+		return err
+	})
+	for process, after := range w.memory(t, r) {
+		t.Logf("%s: %d KiB before, %d KiB with %d refused objects, %d KiB after they were tried again",
+			process, before[process]>>10, grown[process]>>10, invalid, after>>10)
+		if after > before[process]+64<<20 {
+			t.Errorf("%s grew from %d to %d KiB", process, before[process]>>10, after>>10)
+		}
+	}
+}
+
+// memory is what the two ends of the link use, in bytes.
+func (w *quietWorld) memory(t *testing.T, r *remote) map[string]int64 {
+	t.Helper()
+	used := map[string]int64{}
+	for _, p := range []*harness.Process{w.principal.Process, r.agent.Process} {
+		bytes, err := p.Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		used[p.Name()] = bytes
+	}
+	return used
+}
