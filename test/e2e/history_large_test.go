@@ -38,7 +38,7 @@ func metric(ctx context.Context, admin, name string) (float64, error) {
 	return sum, nil
 }
 
-// connects is how often the agent has tried to connect.
+// connects is how many of the agent's connections, and of its attempts, have ended.
 func (r *remote) connects(t *testing.T) float64 {
 	t.Helper()
 	n, err := metric(t.Context(), r.agent.AdminAddress, "argomesh_stream_connects_total")
