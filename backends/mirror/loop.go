@@ -718,8 +718,6 @@ func severity(r stream.Refusal) zerolog.Level {
 }
 
 func (l *loop) stats() Stats {
-	parked := l.link.Parked()
-	maps.Copy(parked, l.refused.standing(time.Now()))
 	s := Stats{
 		Applications: l.link.Entries(stream.Applications),
 		AppProjects:  l.link.Entries(stream.AppProjects),
@@ -727,7 +725,7 @@ func (l *loop) stats() Stats {
 		Withheld:     l.link.Withheld(),
 		Judged:       l.past.judged,
 		Stored:       l.past.stored,
-		Parked:       parked,
+		Parked:       l.parked(),
 	}
 	s.Begin, s.Replaces = l.mayBegin()
 	return s

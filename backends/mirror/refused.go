@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"maps"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -49,4 +50,11 @@ func (r refusals) standing(now time.Time) map[stream.EntryKey]stream.Refusal {
 		out[key] = e.refusal
 	}
 	return out
+}
+
+// parked are the entries that either side refused.
+func (l *loop) parked() map[stream.EntryKey]stream.Refusal {
+	parked := l.link.Parked()
+	maps.Copy(parked, l.refused.standing(time.Now()))
+	return parked
 }
