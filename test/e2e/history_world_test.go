@@ -104,6 +104,14 @@ type remote struct {
 // the spoke has its name.
 func (w *quietWorld) connect(t *testing.T, name, mode string) *remote {
 	t.Helper()
+	r := w.register(t, name, mode)
+	r.start(t)
+	return r
+}
+
+// register makes all that an agent needs, and does not start it.
+func (w *quietWorld) register(t *testing.T, name, mode string) *remote {
+	t.Helper()
 	r := &remote{
 		w: w, name: name, mode: mode, namespace: name,
 		hub:   w.hub.Resource(harness.Applications, name),
@@ -113,16 +121,23 @@ func (w *quietWorld) connect(t *testing.T, name, mode string) *remote {
 	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), w.spoke.EnsureNamespace(ctx, name)); err != nil {
 		t.Fatal(err)
 	}
-	identity, err := w.identify(ctx, idOf(name))
-	if err != nil {
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
+	return r
+}
+
+// start returns when the hub shows the agent connected.
+func (r *remote) start(t *testing.T) {
+	t.Helper()
+	ctx, w := t.Context(), r.w
+	identity, err := w.identify(ctx, idOf(r.name))
+	if err != nil {
 		t.Fatal(err)
 	}
 	r.network = startNetwork(t, w.h, w.principal.Address)
 	if r.agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
-		Name: name, Mode: mode, ControlPlane: w.spoke, WorkloadAPI: identity,
+		Name: r.name, Mode: r.mode, ControlPlane: w.spoke, WorkloadAPI: identity,
 		PrincipalAddress: r.network.Address(), PrincipalIDs: []string{principalID},
 		Settings: harness.Settings{"namespace": r.namespace},
 	}); err != nil {
@@ -133,8 +148,7 @@ func (w *quietWorld) connect(t *testing.T, name, mode string) *remote {
 			t.Error(err)
 		}
 	})
-	eventually(t, "agent "+name+" is connected", func() error { return r.connected(t.Context(), true) })
-	return r
+	eventually(t, "agent "+r.name+" is connected", func() error { return r.connected(t.Context(), true) })
 }
 
 func startNetwork(t *testing.T, h *harness.Harness, target string) *harness.Proxy {
@@ -211,11 +225,15 @@ const sourceUID = "argocd.argoproj.io/source-uid"
 // agree is a check that the copies of the source are all there, that there are no
 // others, and that each shows its source's spec, labels and annotations.
 func (r *remote) agree(source, copies *recorder) error {
+	return r.equal(source.objects(), copies.objects())
+}
+
+func (r *remote) equal(source, copies map[string]*unstructured.Unstructured) error {
 	want, got := map[string]string{}, map[string]string{}
-	for name, o := range source.objects() {
+	for name, o := range source {
 		want[name] = string(o.GetUID()) + " " + r.shown(o, r.projectPrefix())
 	}
-	for name, o := range copies.objects() {
+	for name, o := range copies {
 		if uid := o.GetAnnotations()[sourceUID]; uid != "" {
 			got[name] = uid + " " + r.shown(o, "")
 		}
