@@ -76,7 +76,10 @@ func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string
 	if err != nil {
 		return nil, err
 	}
-	return c, c.EnsureNamespace(ctx, harness.ArgoCDNamespace)
+	if err := c.EnsureNamespace(ctx, harness.ArgoCDNamespace); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // identify starts a Workload API server for one SPIFFE ID. Its name is short, since

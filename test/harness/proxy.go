@@ -71,10 +71,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	g.Go(func() error {
 		for {
 			conn, err := p.listener.Accept()
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
+			switch {
+			case ctx.Err() != nil:
+				return nil //nolint:nilerr // it was closed by us
+			case err != nil:
 				return err
 			}
 			g.Go(func() error { p.forward(ctx, conn); return nil })
@@ -174,7 +174,8 @@ func (p *Proxy) forward(ctx context.Context, from net.Conn) {
 	defer p.dismiss(to)
 	g, ctx := errgroup.WithContext(ctx)
 	// When one way breaks so does the other; an orderly end goes one way alone.
-	defer context.AfterFunc(ctx, func() { abort(from); abort(to) })()
+	stop := context.AfterFunc(ctx, func() { abort(from); abort(to) })
+	defer stop()
 	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 		// Their number bounds what is under way.
 		chunks := make(chan chunk, 1024)
