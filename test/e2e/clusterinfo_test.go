@@ -1,0 +1,346 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// infoTime is within which the hub's Argo CD shows the truth of a cluster.
+const infoTime = 10 * time.Second
+
+var (
+	agentResource = schema.GroupVersionResource{Group: "argomesh.io", Version: "v1alpha1", Resource: "agents"}
+	secrets       = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// cluster is what argocd-server's API tells of one.
+type cluster struct {
+	Name, Server string
+	Info         struct {
+		ConnectionState struct {
+			Status, Message string
+			AttemptedAt     time.Time
+		}
+		ServerVersion string
+		CacheInfo     struct {
+			ResourcesCount, APIsCount json.Number
+			LastCacheSyncTime         time.Time
+		}
+		ApplicationsCount json.Number
+	}
+}
+
+// api is a person's session with argocd-server's REST API.
+type api struct{ base, token string }
+
+func (w *world) api(t *testing.T) api {
+	t.Helper()
+	a := api{base: "http://" + w.hubArgo.ServerAddress + "/api/v1/"}
+	body, err := json.Marshal(map[string]string{"username": "admin", "password": w.hubArgo.AdminPassword})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var session struct{ Token string }
+	if err := a.call(t.Context(), http.MethodPost, "session", body, &session); err != nil {
+		t.Fatal(err)
+	}
+	a.token = session.Token
+	return a
+}
+
+func (a api) call(ctx context.Context, method, path string, body []byte, into any) error {
+	r, err := http.NewRequestWithContext(ctx, method, a.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+a.token)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read below
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, content)
+	}
+	return json.Unmarshal(content, into)
+}
+
+// cluster returns an agent's, as the list of clusters shows it and as it is shown
+// alone.
+func (a api) cluster(ctx context.Context, agent string) (c cluster, err error) {
+	var list struct{ Items []cluster }
+	if err := a.call(ctx, http.MethodGet, "clusters", nil, &list); err != nil {
+		return c, err
+	}
+	i := slices.IndexFunc(list.Items, func(c cluster) bool { return c.Name == agent })
+	if i < 0 {
+		return c, fmt.Errorf("cluster %s is not listed", agent)
+	}
+	var alone cluster // as the web page asks for it: every colon and slash escaped
+	if err := a.call(ctx, http.MethodGet, "clusters/"+url.QueryEscape(list.Items[i].Server)+"?id.type=url", nil, &alone); err != nil {
+		return c, err
+	}
+	if diff := cmp.Diff(list.Items[i], alone); diff != "" {
+		return c, fmt.Errorf("the list and the cluster alone differ: %s", diff)
+	}
+	return alone, nil
+}
+
+// soon fails the test when the condition does not come true within infoTime.
+func soon(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), infoTime)
+	defer cancel()
+	began := time.Now()
+	if err := harness.Eventually(ctx, what, func() error { return check(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s after %s", what, time.Since(began).Round(time.Millisecond))
+}
+
+// connected is a check that Argo CD shows an agent as connected, with all that is
+// known of its cluster.
+func (w *world) connected(ctx context.Context, a api, agent string) error {
+	c, err := a.cluster(ctx, agent)
+	if err != nil {
+		return err
+	}
+	apps, err := w.onSpoke(agent).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	state, info := c.Info.ConnectionState, c.Info.CacheInfo
+	switch {
+	case state.Status != "Successful" || !strings.Contains(state.Message, "is connected since "+state.AttemptedAt.UTC().Format(time.RFC3339)):
+		return fmt.Errorf("the connection is shown as %+v", state)
+	case c.Info.ServerVersion != "v1.36.3":
+		return fmt.Errorf("the version of Kubernetes is shown as %q", c.Info.ServerVersion)
+	case c.Info.ApplicationsCount.String() != fmt.Sprint(len(apps.Items)):
+		return fmt.Errorf("%s applications are shown, there are %d", c.Info.ApplicationsCount, len(apps.Items))
+	case positive(info.APIsCount) != nil || positive(info.ResourcesCount) != nil || info.LastCacheSyncTime.IsZero():
+		return fmt.Errorf("the cache is shown as %+v", info)
+	}
+	return nil
+}
+
+func positive(n json.Number) error {
+	if i, err := n.Int64(); err != nil || i <= 0 {
+		return fmt.Errorf("%q is not above zero", n)
+	}
+	return nil
+}
+
+// away is a check that Argo CD shows that an agent has not been connected since a
+// moment between from and now, and still what was known of it.
+func away(ctx context.Context, a api, agent string, from time.Time) error {
+	c, err := a.cluster(ctx, agent)
+	if err != nil {
+		return err
+	}
+	state := c.Info.ConnectionState
+	_, text, ok := strings.Cut(state.Message, "is not connected since ")
+	since, err := time.Parse(time.RFC3339, text)
+	switch {
+	case state.Status != "Failed" || !ok || err != nil:
+		return fmt.Errorf("the connection is shown as %+v", state)
+	case since.Before(from.Truncate(time.Second)) || since.After(time.Now()):
+		return fmt.Errorf("it is said to be away since %s, it was killed at %s", since, from)
+	case c.Info.ServerVersion != "v1.36.3":
+		return fmt.Errorf("the version of Kubernetes is shown as %q", c.Info.ServerVersion)
+	}
+	return positive(c.Info.CacheInfo.ResourcesCount)
+}
+
+func TestClusterInfo(t *testing.T) {
+	w, ctx := theWorld(t), t.Context()
+	a := w.api(t)
+	for agent, make := range map[string]func() error{
+		managed: func() error {
+			_, err := w.onHub(managed).Create(ctx, w.plain("shown", managed, managed), metav1.CreateOptions{})
+			return err
+		},
+		autonomous: func() error {
+			_, err := w.onSpoke(autonomous).Create(ctx, w.plain("shown", harness.ArgoCDNamespace, ""), metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		// Before there is an Application the spoke's Argo CD looks at nothing there.
+		eventually(t, "Argo CD to show the cluster of "+agent, func() error { return w.connected(ctx, a, agent) })
+	}
+
+	agent := w.agents[managed]
+	for _, end := range []struct {
+		what string
+		end  func() error
+	}{
+		{"is killed", agent.Kill},
+		{"stops", func() error { return agent.Stop(ctx) }},
+	} {
+		began := time.Now()
+		if err := end.end(); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show that the agent is away when it "+end.what, func(ctx context.Context) error {
+			return away(ctx, a, managed, began)
+		})
+		if err := agent.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show that the agent is back", func(ctx context.Context) error { return w.connected(ctx, a, managed) })
+	}
+
+	t.Run("redis comes back empty", func(t *testing.T) {
+		if err := w.hubArgo.Redis.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show the cluster again", func(ctx context.Context) error { return w.connected(ctx, a, managed) })
+	})
+	t.Run("the agent goes while the principal is away", func(t *testing.T) {
+		if err := w.principal.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := agent.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.principal.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show that the agent is away", func(ctx context.Context) error {
+			c, err := a.cluster(ctx, managed)
+			if err != nil {
+				return err
+			}
+			if state := c.Info.ConnectionState; state.Status != "Failed" || !strings.Contains(state.Message, "is not connected") {
+				return fmt.Errorf("the connection is shown as %+v", state)
+			}
+			return nil
+		})
+		if err := agent.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show that the agent is back", func(ctx context.Context) error { return w.connected(ctx, a, managed) })
+	})
+	t.Run("flapping writes nothing else", func(t *testing.T) { w.testFlap(t, a) })
+}
+
+// testFlap lets the connection of an agent come and go, and compares all that a
+// connection has no business to change.
+func (w *world) testFlap(t *testing.T, a api) {
+	ctx := t.Context()
+	const rounds, apps = 6, 5
+	for i := range apps {
+		create(t, w.onHub(managed), w.idle(fmt.Sprint("flap-", i), managed, managed))
+	}
+	eventually(t, "the Applications to arrive", func() error {
+		return equal(ctx, side{w.onHub(managed), "flap"}, side{w.onSpoke(managed), "flap"})
+	})
+	soon(t, "Argo CD to count them", func(ctx context.Context) error { return w.connected(ctx, a, managed) })
+	before, err := w.versions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Every write of an Agent is a change of its resourceVersion.
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	events, err := w.hub.Resource(agentResource, harness.ArgoCDNamespace).Watch(watched, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := make(chan map[string]int)
+	go func() {
+		seen := map[string]int{}
+		for event := range events.ResultChan() {
+			if o, ok := event.Object.(*unstructured.Unstructured); ok && event.Type == "MODIFIED" {
+				seen[o.GetName()]++
+			}
+		}
+		writes <- seen
+	}()
+
+	began := time.Now()
+	for range rounds {
+		killed := time.Now()
+		if err := w.agents[managed].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show that the agent is away", func(ctx context.Context) error { return away(ctx, a, managed, killed) })
+		if err := w.agents[managed].Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "Argo CD to show that the agent is back", func(ctx context.Context) error { return w.connected(ctx, a, managed) })
+	}
+	took := time.Since(began)
+	after, err := w.versions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("a connection that comes and goes wrote (-before +after)\n%s", diff)
+	}
+	stop()
+	seen := <-writes
+	// Its status shows each change of the connection once, and counts and expiry at
+	// most every 10 s; that of the other agent the latter alone.
+	slow := int(took/(10*time.Second)) + 2
+	if most := 2*rounds + slow; seen[managed] < 2 || seen[managed] > most {
+		t.Errorf("%d writes of Agent %s in %d rounds, want at most %d", seen[managed], managed, rounds, most)
+	}
+	if seen[autonomous] > slow {
+		t.Errorf("%d writes of Agent %s, which did not flap, want at most %d", seen[autonomous], autonomous, slow)
+	}
+}
+
+// versions returns the resourceVersions of what a connection must not change.
+func (w *world) versions(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	for what, where := range map[string]dynamic.ResourceInterface{
+		"hub application":   w.onHub(managed),
+		"spoke application": w.onSpoke(managed),
+		"hub project":       w.hub.Resource(harness.AppProjects, harness.ArgoCDNamespace),
+		"spoke project":     w.edge1.Resource(harness.AppProjects, harness.ArgoCDNamespace),
+		"hub secret":        w.hub.Resource(secrets, harness.ArgoCDNamespace),
+	} {
+		list, err := where.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range list.Items {
+			// Others' Applications are reconciled by Argo CD, and change by that.
+			if !strings.HasSuffix(what, "application") || strings.HasPrefix(o.GetName(), "flap-") {
+				all[what+" "+o.GetName()] = o.GetResourceVersion()
+			}
+		}
+	}
+	if len(all) < 12 {
+		return nil, fmt.Errorf("there is little to compare: %v", all)
+	}
+	return all, nil
+}
