@@ -49,7 +49,12 @@ func spokeInfo(cfg Config, synced <-chan struct{}, count func() int, tell func(s
 	return func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return reader.Run(ctx) })
-		g.Go(func() error { return t.run(ctx) })
+		g.Go(func() error {
+			if !await(ctx, reader.Tried()) { // else the hub would see the cache go and come back
+				return nil
+			}
+			return t.run(ctx)
+		})
 		return g.Wait()
 	}, nil
 }

@@ -48,6 +48,7 @@ type ReaderConfig struct {
 type Reader struct {
 	cfg   ReaderConfig
 	reads *prometheus.CounterVec
+	tried chan struct{} // closed after the first read
 
 	mu      sync.Mutex // guards what follows
 	latest  stream.SpokeInfo
@@ -59,7 +60,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	if cfg.Source == nil || cfg.Metrics == nil {
 		return nil, errors.New("cluster info reader: source and metrics are required")
 	}
-	r := &Reader{cfg: cfg, changed: make(chan struct{}), reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+	r := &Reader{cfg: cfg, tried: make(chan struct{}), changed: make(chan struct{}), reads: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_clusterinfo_reads_total",
 		Help: "Reads of the cluster info in the spoke's Redis, by result: ok, missing, invalid, error.",
 	}, []string{"result"})}
@@ -78,11 +79,16 @@ func (r *Reader) Latest() (stream.SpokeInfo, <-chan struct{}) {
 	return r.latest, r.changed
 }
 
+// Tried returns a channel that is closed once Run has read, or has found out that
+// it cannot, which takes 2 s at most.
+func (r *Reader) Tried() <-chan struct{} { return r.tried }
+
 // Run reads until ctx is done, and returns nil then. It is called once.
 func (r *Reader) Run(ctx context.Context) error {
 	away := outage{log: r.cfg.Log}
 	search := search{since: time.Now()}
 	invalid := false // the entry was not to be understood the last time
+	var once sync.Once
 	for going := true; going; {
 		value, err := r.get(ctx)
 		if ctx.Err() == nil {
@@ -100,6 +106,7 @@ func (r *Reader) Run(ctx context.Context) error {
 			search.since = time.Now()
 			invalid = !r.take(value, invalid)
 		}
+		once.Do(func() { close(r.tried) })
 		going = wait(ctx, nil, max(readInterval, away.pause))
 	}
 	return nil

@@ -152,6 +152,34 @@ func TestReaderNamesTheKeyThatArgoCDUses(t *testing.T) {
 	})
 }
 
+func TestReaderTellsWhenItHasTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		redis := newRedis()
+		redis.hangs = true
+		reader, err := clusterinfo.NewReader(clusterinfo.ReaderConfig{Source: redis, Metrics: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-reader.Tried():
+			t.Error("it has tried before it runs")
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan error)
+		began := time.Now()
+		go func() { done <- reader.Run(ctx) }()
+		<-reader.Tried()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it has tried after %s", took)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+}
+
 func TestReaderIsSilentWhereNoArgoCDRuns(t *testing.T) {
 	read(t, func(r *reading) {
 		pass(time.Hour)
