@@ -1,0 +1,109 @@
+package main
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/clusterinfo"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+func TestClusterSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name, err := identity.ParseAgentName("edge-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry := &fleet.Registry{}
+		c := clusterSessions{sessions: newSessions("here"), registry: registry}
+		wants := func(when string, want map[identity.AgentName]clusterinfo.Session) {
+			t.Helper()
+			if diff := cmp.Diff(want, c.Snapshot(), cmp.AllowUnexported(identity.AgentName{})); diff != "" {
+				t.Errorf("%s: Snapshot() (-want +got)\n%s", when, diff)
+			}
+		}
+		changes := func(when string, f func()) {
+			t.Helper()
+			changed := c.Changed()
+			f()
+			select {
+			case <-changed:
+			default:
+				t.Errorf("%s: nobody is told", when)
+			}
+		}
+		none := map[identity.AgentName]clusterinfo.Session{}
+		only := func(s clusterinfo.Session) map[identity.AgentName]clusterinfo.Session {
+			return map[identity.AgentName]clusterinfo.Session{name: s}
+		}
+		session := server.Session{Agent: server.Agent{Name: name}, Hello: stream.Hello{Kubernetes: "v1.36.3"}}
+
+		wants("nothing is registered", none)
+		registry.Set([]v1alpha1.Agent{{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}})
+		wants("registered", only(clusterinfo.Session{Unseen: true}))
+
+		began := time.Now()
+		var closed func()
+		changes("opened", func() { closed = c.sessions.open(session) })
+		wants("connected", only(clusterinfo.Session{Connected: true, Since: began, Kubernetes: "v1.36.3"}))
+		changes("counted", func() { c.sessions.count(name, mirror.Stats{Applications: 7}) })
+		wants("counted by the link", only(clusterinfo.Session{
+			Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: stream.SpokeInfo{Applications: 7},
+		}))
+		spoke := stream.SpokeInfo{Applications: 0, APIs: 90, Resources: 4000, CacheSynced: began}
+		changes("heard", func() { c.sessions.hear(name, spoke) })
+		quiet := c.Changed()
+		c.sessions.hear(name, spoke)
+		select {
+		case <-quiet:
+			t.Error("what is known is told as a change")
+		default:
+		}
+		wants("told by the agent", only(clusterinfo.Session{Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: spoke}))
+
+		// A connection that takes over, whose predecessor ends late.
+		<-time.After(time.Minute)
+		next := c.sessions.open(session)
+		closed()
+		wants("taken over", only(clusterinfo.Session{Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: spoke}))
+		<-time.After(time.Minute)
+		ended := time.Now()
+		changes("closed", next)
+		wants("away", only(clusterinfo.Session{Since: ended, LastSeen: ended, Kubernetes: "v1.36.3", Spoke: spoke}))
+
+		registry.Set(nil)
+		wants("not registered any more", none)
+	})
+}
+
+func TestLastKnown(t *testing.T) {
+	at := metav1.NewTime(time.Unix(1_700_000_000, 0))
+	seen := metav1.NewTime(at.Add(time.Minute))
+	for name, tt := range map[string]struct {
+		status v1alpha1.AgentStatus
+		want   clusterinfo.Session
+	}{
+		"never connected": {v1alpha1.AgentStatus{Since: &at}, clusterinfo.Session{Unseen: true}},
+		"was away": {
+			v1alpha1.AgentStatus{Since: &seen, ObservedAt: &at, Versions: v1alpha1.AgentVersions{Kubernetes: "v1"}, Counts: v1alpha1.AgentCounts{Applications: 2}},
+			clusterinfo.Session{Unseen: true, Since: seen.Time, LastSeen: at.Time, Kubernetes: "v1", Spoke: stream.SpokeInfo{Applications: 2}},
+		},
+		"was connected, nobody knows until when": {
+			v1alpha1.AgentStatus{Connected: true, Since: &at, ObservedAt: &seen},
+			clusterinfo.Session{Unseen: true, LastSeen: seen.Time},
+		},
+	} {
+		if diff := cmp.Diff(tt.want, lastKnown(tt.status)); diff != "" {
+			t.Errorf("%s: lastKnown() (-want +got)\n%s", name, diff)
+		}
+	}
+}
