@@ -57,6 +57,7 @@ func FrameOf(m Message) *streampb.Frame {
 		if !m.CacheSynced.IsZero() {
 			info.CacheSyncedUnix = m.CacheSynced.Unix()
 		}
+		info.ToldUnix = max(m.Told.Unix(), 0) // a clock before 1970 tells nothing
 		return &streampb.Frame{Body: &streampb.Frame_SpokeInfo{SpokeInfo: info}}
 	}
 	panic(fmt.Sprintf("stream: message of type %T", m)) // the interface is sealed
@@ -201,12 +202,15 @@ func parseHistoryMessage(pb *streampb.History) (Message, error) {
 }
 
 func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
-	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 {
+	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 || pb.GetToldUnix() < 0 {
 		return nil, fmt.Errorf("spoke info with a negative number: %w", ErrProtocol)
 	}
 	info := SpokeInfo{Applications: pb.GetApplications(), APIs: pb.GetApis(), Resources: pb.GetResources()}
 	if s := pb.GetCacheSyncedUnix(); s != 0 {
 		info.CacheSynced = time.Unix(s, 0)
+	}
+	if s := pb.GetToldUnix(); s != 0 {
+		info.Told = time.Unix(s, 0)
 	}
 	return info, nil
 }

@@ -108,7 +108,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 		},
 		"history":    stream.History{ID: "h", Token: strings.Repeat("t", 64), Revision: 1 << 63},
 		"no history": stream.History{},
-		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0)},
+		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), Told: time.Unix(1<<33+1, 0)},
 		"no cache":   stream.SpokeInfo{},
 		"drain":      stream.Goodbye{Reason: stream.GoodbyeDrain},
 		"superseded": stream.Goodbye{Reason: stream.GoodbyeSuperseded},
@@ -235,8 +235,11 @@ func TestParseFrameRefuses(t *testing.T) {
 		},
 		"a history with a long token": func() *streampb.Frame { return stream.FrameOf(stream.History{Token: strings.Repeat("t", 65)}) },
 		"a history with a long id":    func() *streampb.Frame { return stream.FrameOf(stream.History{ID: strings.Repeat("i", 65)}) },
-		"spoke info below zero":       func() *streampb.Frame { return stream.FrameOf(stream.SpokeInfo{Resources: -1}) },
-		"buckets of no collection":    func() *streampb.Frame { return stream.FrameOf(stream.Buckets{}) },
+		"spoke info told before 1970": func() *streampb.Frame {
+			return &streampb.Frame{Body: &streampb.Frame_SpokeInfo{SpokeInfo: &streampb.SpokeInfo{ToldUnix: -1}}}
+		},
+		"spoke info below zero":    func() *streampb.Frame { return stream.FrameOf(stream.SpokeInfo{Resources: -1}) },
+		"buckets of no collection": func() *streampb.Frame { return stream.FrameOf(stream.Buckets{}) },
 		"buckets too few": func() *streampb.Frame {
 			f := stream.FrameOf(stream.Buckets{Collection: stream.Applications})
 			f.GetBuckets().Sums = f.GetBuckets().Sums[16:]

@@ -214,7 +214,9 @@ func (l *loop) attach(s *session) {
 func (l *loop) tell() {
 	if info := l.m.info.Load(); info != l.info {
 		l.info = info
-		l.queue = append(l.queue, *info)
+		now := *info
+		now.Told = time.Now()
+		l.queue = append(l.queue, now)
 	}
 }
 

@@ -31,9 +31,15 @@ func TestTell(t *testing.T) {
 			t.Fatal(err)
 		}
 		hub, err := mirror.New(mirror.Config{
-			Rules:   mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: agent, Namespace: "argocd"},
-			Store:   memory.New(memory.Config{}),
-			Heard:   func(info stream.SpokeInfo) { heard = append(heard, info) },
+			Rules: mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: agent, Namespace: "argocd"},
+			Store: memory.New(memory.Config{}),
+			Heard: func(info stream.SpokeInfo) {
+				if !info.Told.Equal(time.Now()) {
+					t.Errorf("it is said to be told at %s, it is %s", info.Told, time.Now())
+				}
+				info.Told = time.Time{}
+				heard = append(heard, info)
+			},
 			Metrics: metrics, Tracer: sdktrace.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 		})
 		if err != nil {

@@ -85,6 +85,52 @@ func TestClusterSessions(t *testing.T) {
 	})
 }
 
+func TestByOurClock(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	const year = 365 * 24 * time.Hour
+	for name, tt := range map[string]struct{ synced, told, want time.Time }{
+		"equal clocks":                {now.Add(-time.Hour), now, now.Add(-time.Hour)},
+		"a slow message":              {now.Add(-time.Hour), now.Add(-2 * time.Second), now.Add(-time.Hour)},
+		"ten years ahead":             {now.Add(10*year - time.Hour), now.Add(10 * year), now.Add(-time.Hour)},
+		"ten years behind":            {now.Add(-10*year - time.Hour), now.Add(-10 * year), now.Add(-time.Hour)},
+		"as far ahead as it goes":     {time.Unix(1<<62, 0), time.Unix(1<<62+60, 0), now.Add(-time.Minute)},
+		"a sync that is yet to come":  {now.Add(2 * year), now.Add(year), now},
+		"an agent that tells no time": {now.Add(-time.Hour), time.Time{}, now.Add(-time.Hour)},
+		"no cache":                    {time.Time{}, now.Add(year), time.Time{}},
+	} {
+		got := byOurClock(stream.SpokeInfo{APIs: 3, CacheSynced: tt.synced, Told: tt.told}, now)
+		if !got.CacheSynced.Equal(tt.want) || !got.Told.IsZero() || got.APIs != 3 {
+			t.Errorf("%s: byOurClock() = %v, want the cache synced at %s", name, got, tt.want)
+		}
+	}
+}
+
+// A spoke whose clock is off says the same on each of its connections, in messages
+// that take a little more or less time.
+func TestHearIsNotShakenByTheNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name, err := identity.ParseAgentName("edge-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSessions("here")
+		s.open(server.Session{Agent: server.Agent{Name: name}})
+		spoke := func() time.Time { return time.Now().Add(-24 * time.Hour) } // its clock
+		told := stream.SpokeInfo{APIs: 3, CacheSynced: spoke(), Told: spoke()}
+		s.hear(name, told)
+		<-time.After(time.Hour)
+		told.Told = spoke()
+		<-time.After(time.Second)
+		changed := s.Changed()
+		s.hear(name, told)
+		select {
+		case <-changed:
+			t.Error("what is known is told as a change")
+		default:
+		}
+	})
+}
+
 func TestLastKnown(t *testing.T) {
 	at := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	seen := metav1.NewTime(at.Add(time.Minute))

@@ -27,7 +27,8 @@ type sessions struct {
 type agentSession struct {
 	open int // connections; two while one takes over from the other
 	info controller.Session
-	// spoke is what the agent last told of its Argo CD; nil before it told.
+	// spoke is what the agent last told of its Argo CD, by our clock; nil before it
+	// told.
 	spoke *stream.SpokeInfo
 	// forgotten says that the agent is no longer registered.
 	forgotten bool
@@ -154,15 +155,39 @@ func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha
 }
 
 // hear records what an agent tells of its Argo CD.
-func (s *sessions) hear(name identity.AgentName, info stream.SpokeInfo) {
+func (s *sessions) hear(name identity.AgentName, told stream.SpokeInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
-	if a == nil || a.spoke != nil && *a.spoke == info {
+	if a == nil {
 		return
+	}
+	info := byOurClock(told, time.Now())
+	if a.spoke != nil {
+		if d := info.CacheSynced.Sub(a.spoke.CacheSynced); d.Abs() < clockTolerance {
+			info.CacheSynced = a.spoke.CacheSynced // the message was faster, or slower, than the one before
+		}
+		if *a.spoke == info {
+			return
+		}
 	}
 	a.spoke = &info
 	s.touch()
+}
+
+// clockTolerance is how much of a difference of two clocks may be the time that a
+// message takes.
+const clockTolerance = 3 * time.Second
+
+// byOurClock returns what was told now with our clock's times: the age of the
+// cache is what the spoke's clock knows.
+func byOurClock(told stream.SpokeInfo, now time.Time) stream.SpokeInfo {
+	info := told
+	info.Told = time.Time{}
+	if !told.Told.IsZero() && !told.CacheSynced.IsZero() && now.Sub(told.Told).Abs() >= clockTolerance {
+		info.CacheSynced = now.Add(-max(told.Told.Sub(told.CacheSynced), 0)).Truncate(time.Second)
+	}
+	return info
 }
 
 // forget drops what is known of an agent that is no longer registered.

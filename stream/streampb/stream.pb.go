@@ -585,6 +585,7 @@ type SpokeInfo struct {
 	Apis            int64                  `protobuf:"varint,2,opt,name=apis,proto3" json:"apis,omitempty"`
 	Resources       int64                  `protobuf:"varint,3,opt,name=resources,proto3" json:"resources,omitempty"`
 	CacheSyncedUnix int64                  `protobuf:"varint,4,opt,name=cache_synced_unix,json=cacheSyncedUnix,proto3" json:"cache_synced_unix,omitempty"` // seconds; 0: not known
+	ToldUnix        int64                  `protobuf:"varint,5,opt,name=told_unix,json=toldUnix,proto3" json:"told_unix,omitempty"`                        // the sender's clock at sending, seconds; 0: not known
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -643,6 +644,13 @@ func (x *SpokeInfo) GetResources() int64 {
 func (x *SpokeInfo) GetCacheSyncedUnix() int64 {
 	if x != nil {
 		return x.CacheSyncedUnix
+	}
+	return 0
+}
+
+func (x *SpokeInfo) GetToldUnix() int64 {
+	if x != nil {
+		return x.ToldUnix
 	}
 	return 0
 }
@@ -1414,12 +1422,13 @@ const file_stream_proto_rawDesc = "" +
 	"\aHistory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8d\x01\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xaa\x01\n" +
 	"\tSpokeInfo\x12\"\n" +
 	"\fapplications\x18\x01 \x01(\x03R\fapplications\x12\x12\n" +
 	"\x04apis\x18\x02 \x01(\x03R\x04apis\x12\x1c\n" +
 	"\tresources\x18\x03 \x01(\x03R\tresources\x12*\n" +
-	"\x11cache_synced_unix\x18\x04 \x01(\x03R\x0fcacheSyncedUnix\"v\n" +
+	"\x11cache_synced_unix\x18\x04 \x01(\x03R\x0fcacheSyncedUnix\x12\x1b\n" +
+	"\ttold_unix\x18\x05 \x01(\x03R\btoldUnix\"v\n" +
 	"\x06Digest\x12>\n" +
 	"\n" +
 	"collection\x18\x01 \x01(\x0e2\x1e.argomesh.stream.v1.CollectionR\n" +
