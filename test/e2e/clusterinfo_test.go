@@ -178,7 +178,7 @@ func away(ctx context.Context, a api, agent string, from time.Time) error {
 func TestClusterInfo(t *testing.T) {
 	w, ctx := theWorld(t), t.Context()
 	a := w.api(t)
-	for agent, make := range map[string]func() error{
+	for agent, build := range map[string]func() error{
 		managed: func() error {
 			_, err := w.onHub(managed).Create(ctx, w.plain("shown", managed, managed), metav1.CreateOptions{})
 			return err
@@ -188,7 +188,7 @@ func TestClusterInfo(t *testing.T) {
 			return err
 		},
 	} {
-		if err := make(); err != nil {
+		if err := build(); err != nil {
 			t.Fatal(err)
 		}
 		// Before there is an Application the spoke's Argo CD looks at nothing there.

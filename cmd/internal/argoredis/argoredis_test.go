@@ -159,7 +159,7 @@ func TestClientPassword(t *testing.T) {
 }
 
 func TestClientTLS(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends in the next lines
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func selfSigned(t *testing.T) (cert, key string) {
 // A Redis that takes connections and says nothing.
 func TestClientReturnsWithItsContext(t *testing.T) {
 	path := socket(t)
-	l, err := net.Listen("unix", path) //nolint:noctx // it waits for nothing
+	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
