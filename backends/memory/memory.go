@@ -40,6 +40,9 @@ const (
 	OpDelete Op = "delete"
 )
 
+// OpRestore is the Op of an Accepted that Restore brought about.
+const OpRestore Op = "restore"
+
 // Config says what a Store is like. The zero value is a Store of Applications
 // and AppProjects without faults, whose cache is always current.
 type Config struct {
@@ -64,12 +67,29 @@ type Config struct {
 	// place of the reply: what a client sees whose connection broke meanwhile.
 	// May be called concurrently.
 	LostReply func(Op, stream.ResourceKey) error
+	// Journal is told of each change, in the order of the server and before any
+	// client. Called with the server locked: it must not call the Store. Nil
+	// means nobody is told.
+	Journal func(Accepted)
+}
+
+// Accepted is one change of the server.
+type Accepted struct {
+	// Client is the name of the one that asked for it; empty for the first client
+	// and for a restore.
+	Client string
+	// Op is the call; OpRestore for what a restore changed.
+	Op Op
+	// Object is the object after the change; for one that went, as it was last.
+	Object backends.Object
+	Gone   bool
 }
 
 // Store is one client, with its cache, of one server in memory. Its methods may
 // be called concurrently.
 type Store struct {
 	cfg    Config
+	name   string
 	server *server
 	synced chan struct{}
 
@@ -77,6 +97,7 @@ type Store struct {
 	cache       map[stream.Kind]map[string]map[string]backends.Object // by namespace, name
 	subscribers []*subscriber
 	pending     []delivery
+	listed      bool // the initial list has come
 	closed      bool
 }
 
@@ -86,7 +107,8 @@ type subscriber struct {
 	changed func(stream.ResourceKey)
 }
 
-// delivery is what the cache learns in one step: the initial list, or a change.
+// delivery is what the cache learns in one step: a list, which replaces all it
+// knew, or a change.
 type delivery struct {
 	list    bool
 	changes []change
@@ -114,30 +136,34 @@ func New(cfg Config) *Store {
 		newUID:   cfg.NewUID,
 		now:      cfg.Now,
 		maxBytes: cfg.MaxObjectBytes,
+		journal:  cfg.Journal,
 		objects:  make(map[stream.ResourceKey]record),
-	})
+	}, "")
 }
 
 // Open returns another client of the same server, of the same Config, with a
 // cache and subscribers of its own. With Lag its first delivery is the list of
 // the objects there are now.
 func (s *Store) Open() *Store {
-	return newStore(s.cfg, s.server)
+	return newStore(s.cfg, s.server, "")
 }
 
-func newStore(cfg Config, srv *server) *Store {
+// OpenAs is Open for a client that has a name in the journal.
+func (s *Store) OpenAs(name string) *Store {
+	return newStore(s.cfg, s.server, name)
+}
+
+func newStore(cfg Config, srv *server, name string) *Store {
 	s := &Store{
 		cfg:    cfg,
+		name:   name,
 		server: srv,
 		synced: make(chan struct{}),
 		cache:  make(map[stream.Kind]map[string]map[string]backends.Object),
 	}
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	list := delivery{list: true}
-	for _, key := range sortedKeys(srv.objects) {
-		list.changes = append(list.changes, change{object: srv.objects[key].object})
-	}
+	list := srv.list()
 	if cfg.Lag {
 		s.pending = append(s.pending, list)
 	} else {
@@ -159,8 +185,8 @@ func (s *Store) Close() {
 	s.server.clients = slices.DeleteFunc(s.server.clients, func(other *Store) bool { return other == s })
 }
 
-// Pending returns how many deliveries wait: one for the initial list, one for
-// each change of the server after it. It is zero without Config.Lag.
+// Pending returns how many deliveries wait: one for each list, initial or after a
+// Restore, one for each change of the server. It is zero without Config.Lag.
 func (s *Store) Pending() int {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
@@ -173,27 +199,75 @@ func (s *Store) Pending() int {
 // across kinds. It is called by one goroutine at a time.
 func (s *Store) Deliver(n int) int {
 	delivered := 0
-	for n < 0 || delivered < n {
-		s.server.mu.Lock()
-		if len(s.pending) == 0 {
-			s.server.mu.Unlock()
-			break
-		}
-		next := s.pending[0]
-		s.pending = s.pending[1:]
-		s.apply(next)
-		told := slices.Clone(s.subscribers)
-		s.server.mu.Unlock()
-		tell(told, next)
+	for (n < 0 || delivered < n) && s.deliver(func([]delivery) int { return 0 }) {
 		delivered++
 	}
 	return delivered
 }
 
-// apply is called with server.mu locked.
-func (s *Store) apply(d delivery) {
+// DeliverAny is Deliver for one delivery that need not be the oldest: pick
+// chooses among the n deliveries that nothing older of the same object precedes,
+// by a number from 0 to n-1. So changes of different objects overtake each other,
+// as they do in different informers; those of one object never do, and nothing
+// overtakes a list. It reports whether there was one to deliver.
+func (s *Store) DeliverAny(pick func(n int) int) bool {
+	return s.deliver(func(pending []delivery) int {
+		seen := map[stream.ResourceKey]bool{}
+		var first []int
+		for i, d := range pending {
+			if d.list {
+				if i == 0 {
+					return 0
+				}
+				break
+			}
+			key := d.changes[0].object.Key // a change is one object's
+			if !seen[key] {
+				seen[key] = true
+				first = append(first, i)
+			}
+		}
+		return first[pick(len(first))]
+	})
+}
+
+// deliver lets the cache learn one delivery, which choose picks out of those that
+// wait; false when none does.
+func (s *Store) deliver(choose func([]delivery) int) bool {
+	s.server.mu.Lock()
+	if len(s.pending) == 0 {
+		s.server.mu.Unlock()
+		return false
+	}
+	i := choose(s.pending)
+	next := s.pending[i]
+	if i == 0 {
+		s.pending = s.pending[1:]
+	} else {
+		s.pending = slices.Delete(s.pending, i, i+1)
+	}
+	changed := s.apply(next)
+	told := slices.Clone(s.subscribers)
+	s.server.mu.Unlock()
+	tell(told, changed)
+	return true
+}
+
+// apply is called with server.mu locked. It returns the keys that subscribers are
+// to be told of.
+func (s *Store) apply(d delivery) []stream.ResourceKey {
+	var changed []stream.ResourceKey
+	if d.list {
+		for _, kind := range s.cfg.Kinds {
+			for _, object := range s.list(kind, "") {
+				changed = append(changed, object.Key)
+			}
+		}
+		clear(s.cache)
+	}
 	for _, c := range d.changes {
 		key := c.object.Key
+		changed = append(changed, key)
 		namespaces := s.cache[key.Kind]
 		if c.gone {
 			delete(namespaces[key.Namespace], key.Name)
@@ -211,15 +285,17 @@ func (s *Store) apply(d delivery) {
 		}
 		namespaces[key.Namespace][key.Name] = c.object
 	}
-	if d.list {
+	if d.list && !s.listed {
+		s.listed = true
 		close(s.synced)
 	}
+	return changed
 }
 
-func tell(subscribers []*subscriber, d delivery) {
-	for _, c := range d.changes {
+func tell(subscribers []*subscriber, changed []stream.ResourceKey) {
+	for _, key := range changed {
 		for _, sub := range subscribers {
-			sub.changed(c.object.Key)
+			sub.changed(key)
 		}
 	}
 }
@@ -332,7 +408,7 @@ func (s *Store) try(ctx context.Context, op Op, key stream.ResourceKey, do func(
 			return backends.Object{}, err
 		}
 	}
-	object, err := s.commit(key, do)
+	object, err := s.commit(op, key, do)
 	if s.cfg.LostReply != nil {
 		if lost := s.cfg.LostReply(op, key); lost != nil {
 			return backends.Object{}, lost
@@ -343,7 +419,7 @@ func (s *Store) try(ctx context.Context, op Op, key stream.ResourceKey, do func(
 
 var errClosed = errors.New("the client is closed")
 
-func (s *Store) commit(key stream.ResourceKey, do func() (backends.Object, []change, error)) (backends.Object, error) {
+func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object, []change, error)) (backends.Object, error) {
 	s.server.mu.Lock()
 	if s.closed {
 		s.server.mu.Unlock()
@@ -358,18 +434,12 @@ func (s *Store) commit(key stream.ResourceKey, do func() (backends.Object, []cha
 		s.server.mu.Unlock()
 		return object, err
 	}
-	d := delivery{changes: changes}
-	var told []*subscriber
-	for _, client := range s.server.clients {
-		if client.cfg.Lag {
-			client.pending = append(client.pending, d)
-			continue
-		}
-		client.apply(d)
-		told = append(told, client.subscribers...)
+	for _, c := range changes {
+		s.server.record(Accepted{Client: s.name, Op: op, Object: c.object, Gone: c.gone})
 	}
+	told, changed := s.server.publish(delivery{changes: changes})
 	s.server.mu.Unlock()
-	tell(told, d)
+	tell(told, changed)
 	return object, nil
 }
 

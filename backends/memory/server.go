@@ -27,6 +27,7 @@ type server struct {
 	newUID   func() string
 	now      func() time.Time
 	maxBytes int
+	journal  func(Accepted)
 
 	// mu guards what follows, and the caches of all clients.
 	mu       sync.RWMutex
@@ -44,6 +45,39 @@ type record struct {
 }
 
 // The methods below are called with mu locked.
+
+func (s *server) record(a Accepted) {
+	if s.journal != nil {
+		s.journal(a)
+	}
+}
+
+// list is what a client's cache learns of all there is.
+func (s *server) list() delivery {
+	list := delivery{list: true}
+	for _, key := range sortedKeys(s.objects) {
+		list.changes = append(list.changes, change{object: s.objects[key].object})
+	}
+	return list
+}
+
+// publish hands a delivery to every client: to come with Deliver for those that
+// lag, at once for the others, whose subscribers it returns, with what to tell
+// them.
+func (s *server) publish(d delivery) (told []*subscriber, changed []stream.ResourceKey) {
+	for _, client := range s.clients {
+		if client.cfg.Lag {
+			if d.list {
+				client.pending = client.pending[:0:0] // the watch broke, what it had not shown is lost
+			}
+			client.pending = append(client.pending, d)
+			continue
+		}
+		changed = client.apply(d) // the same for all that do not lag
+		told = append(told, client.subscribers...)
+	}
+	return told, changed
+}
 
 func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
 	r, ok := s.objects[key]
@@ -118,7 +152,7 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 		if err != nil {
 			return backends.Object{}, nil, err
 		}
-		return r.object, s.remove(key), nil
+		return r.object, s.remove(r.object), nil
 	}
 	return s.put(key, content, meta)
 }
@@ -133,7 +167,7 @@ func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]c
 	}
 	if len(old.meta.Finalizers) == 0 {
 		s.revision++
-		return s.remove(key), nil
+		return s.remove(old.object), nil
 	}
 	if old.meta.DeletionTimestamp != nil {
 		return nil, nil
@@ -158,9 +192,10 @@ func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1
 	return r.object, []change{{object: r.object}}, nil
 }
 
-func (s *server) remove(key stream.ResourceKey) []change {
-	delete(s.objects, key)
-	return []change{{object: backends.Object{Key: key}, gone: true}}
+// remove takes an object away; last is what it was.
+func (s *server) remove(last backends.Object) []change {
+	delete(s.objects, last.Key)
+	return []change{{object: last, gone: true}}
 }
 
 // next makes the record of a new revision.

@@ -1,0 +1,49 @@
+package memory
+
+import (
+	"bytes"
+	"maps"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Snapshot is what a server held at one moment, as a backup of its etcd. It is
+// immutable.
+type Snapshot struct {
+	revision uint64
+	objects  map[stream.ResourceKey]record
+}
+
+// Snapshot takes a backup of the server.
+func (s *Store) Snapshot() Snapshot {
+	s.server.mu.RLock()
+	defer s.server.mu.RUnlock()
+	return Snapshot{revision: s.server.revision, objects: maps.Clone(s.server.objects)}
+}
+
+// Restore makes the server what it was at the Snapshot, as a restore of its etcd
+// does. The objects come back with the resourceVersions they had then. bump is
+// added to the revision from which the server counts on; with zero it gives out
+// resourceVersions a second time. All clients list anew: what their watches had
+// not yet delivered is lost, and those that lag see the list with their next
+// delivery.
+func (s *Store) Restore(to Snapshot, bump uint64) {
+	s.server.mu.Lock()
+	for _, key := range sortedKeys(s.server.objects) {
+		if _, kept := to.objects[key]; !kept {
+			s.server.record(Accepted{Op: OpRestore, Object: s.server.objects[key].object, Gone: true})
+		}
+	}
+	for _, key := range sortedKeys(to.objects) {
+		now, there := s.server.objects[key]
+		then := to.objects[key].object
+		if !there || !bytes.Equal(now.object.Raw, then.Raw) {
+			s.server.record(Accepted{Op: OpRestore, Object: then})
+		}
+	}
+	s.server.objects = maps.Clone(to.objects)
+	s.server.revision = to.revision + bump
+	told, changed := s.server.publish(s.server.list())
+	s.server.mu.Unlock()
+	tell(told, changed)
+}
