@@ -1,7 +1,3 @@
-// Package sim runs both sides of a link in one process: real Mirrors over
-// backends/memory and an in-memory carrier of Frames, under the virtual time of
-// testing/synctest and a schedule drawn from a seed. It cuts, kills, delays and
-// fails, and checks the invariants of the design on what the stores saw.
 package sim
 
 import (
@@ -22,9 +18,13 @@ var errCut = errors.New("the carrier was cut")
 // Carrier is one end of a connection in memory. Frames cross it as bytes, in
 // order, each after a delay. It keeps the contract of mirror.Conn.
 type Carrier struct {
-	ctx     context.Context
-	in, out chan delayed
-	delay   func() time.Duration
+	ctx      context.Context //nolint:containedctx // the life of the connection
+	in, out  chan delayed
+	ended    <-chan struct{} // the other end sends no more
+	ending   chan struct{}
+	endOnce  sync.Once
+	delay    func() time.Duration
+	lastSent time.Time // when what was sent last arrives; only Send uses it
 }
 
 type delayed struct {
@@ -32,12 +32,14 @@ type delayed struct {
 	frame []byte
 }
 
-// Pipe returns both ends of a connection that lives until cut is called. delay
-// is asked for each frame.
-func Pipe(ctx context.Context, delay func() time.Duration) (a, b *Carrier, cut func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// Pipe returns both ends of a connection that lives until ctx is done, or until
+// an end was closed and the other one has read what was under way. delay is asked
+// for each frame.
+func Pipe(ctx context.Context, delay func() time.Duration) (a, b *Carrier) {
 	ab, ba := make(chan delayed, 16), make(chan delayed, 16)
-	return &Carrier{ctx: ctx, in: ba, out: ab, delay: delay}, &Carrier{ctx: ctx, in: ab, out: ba, delay: delay}, cancel
+	aEnds, bEnds := make(chan struct{}), make(chan struct{})
+	return &Carrier{ctx: ctx, in: ba, out: ab, delay: delay, ending: aEnds, ended: bEnds},
+		&Carrier{ctx: ctx, in: ab, out: ba, delay: delay, ending: bEnds, ended: aEnds}
 }
 
 // Send blocks while the other end takes nothing.
@@ -46,8 +48,13 @@ func (c *Carrier) Send(m stream.Message) error {
 	if err != nil {
 		return err
 	}
+	due := time.Now().Add(c.delay())
+	if due.Before(c.lastSent) {
+		due = c.lastSent // a stream keeps its order
+	}
+	c.lastSent = due
 	select {
-	case c.out <- delayed{due: time.Now().Add(c.delay()), frame: frame}:
+	case c.out <- delayed{due: due, frame: frame}:
 		return nil
 	case <-c.ctx.Done():
 		return errCut
@@ -58,36 +65,33 @@ func (c *Carrier) Send(m stream.Message) error {
 func (c *Carrier) Recv() (stream.Message, error) {
 	select {
 	case d := <-c.in:
-		due := time.NewTimer(time.Until(d.due))
-		defer due.Stop()
-		select {
-		case <-due.C:
-		case <-c.ctx.Done():
-			return nil, errCut
-		}
-		var frame streampb.Frame
-		if err := proto.Unmarshal(d.frame, &frame); err != nil {
-			return nil, err
-		}
-		return stream.ParseFrame(&frame)
+		return c.arrive(d)
 	case <-c.ctx.Done():
 		return nil, errCut
+	case <-c.ended:
+		select {
+		case d := <-c.in:
+			return c.arrive(d)
+		default:
+			return nil, errCut
+		}
 	}
 }
 
-// dice is a seeded source of chance that several goroutines share.
-type dice struct {
-	mu  sync.Mutex // guards rng
-	rng rng
+func (c *Carrier) arrive(d delayed) (stream.Message, error) {
+	due := time.NewTimer(time.Until(d.due))
+	defer due.Stop()
+	select {
+	case <-due.C:
+	case <-c.ctx.Done():
+		return nil, errCut
+	}
+	var frame streampb.Frame
+	if err := proto.Unmarshal(d.frame, &frame); err != nil {
+		return nil, err
+	}
+	return stream.ParseFrame(&frame)
 }
 
-type rng interface{ IntN(n int) int }
-
-func (d *dice) n(n int) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.rng.IntN(n)
-}
-
-// upTo returns a duration below limit.
-func (d *dice) upTo(limit time.Duration) time.Duration { return time.Duration(d.n(int(limit))) }
+// Close says that this end sends no more. What is under way still arrives.
+func (c *Carrier) Close() { c.endOnce.Do(func() { close(c.ending) }) }

@@ -1,153 +1,293 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/stream"
 )
 
-// act does one random thing that people, controllers or fate do.
-func (w *World) act(step int) {
-	name := fmt.Sprint("app-", w.chance.n(6))
-	switch w.chance.n(16) {
-	case 0, 1, 2, 3:
-		w.edit(w.owner(), name, step)
-	case 4:
-		w.remove(w.owner(), name, false)
-	case 5:
-		w.remove(w.owner(), name, true)
-	case 6:
-		w.edit(w.other(), name, step) // on the wrong side
-	case 7:
-		w.remove(w.other(), name, false) // likewise
-	case 8, 9:
-		w.status(name, step)
-	case 10, 11:
-		w.sync(name)
-	case 12:
-		w.cutLink()
-	case 13:
-		if w.chance.n(3) == 0 {
-			w.kill(w.sides[w.chance.n(2)])
+// do carries out one command. People act on what their caches show and live with
+// conflicts; a command for which there is nothing to do does nothing.
+func (w *World) do(c Command) {
+	switch c.Verb {
+	case Snapshot:
+		w.backup, w.backed = w.hub.server.Snapshot(), true
+	case Restore:
+		if w.backed {
+			w.journal.add(Entry{Place: hubPlace, Note: Restored})
+			w.hub.server.Restore(w.backup, uint64(c.Count))
 		}
-	case 14:
-		w.faulty.Store(w.chance.n(2) == 0)
-	case 15:
-		w.pause(w.chance.upTo(40e9)) // longer than the peer may be silent
+	case Pause:
+		w.pause(c.For)
+	case Kill:
+		w.kill(c)
+	case Failing:
+		w.at(c.Place).failing.Store(!c.Off)
+	case Slow:
+		w.at(c.Place).slow.Store(int64(c.For))
+	default:
+		if s := w.spokes[c.Place]; s != nil {
+			w.doAt(s, c)
+		}
 	}
-	w.pause(w.chance.upTo(400e6))
 }
 
-// edit creates an Application or gives it another spec and labels.
-func (w *World) edit(s *side, name string, step int) {
-	key := s.key(name)
-	o, ok := s.server.Get(key)
+// at returns the site of a place.
+func (w *World) at(place string) *site {
+	if s := w.spokes[place]; s != nil {
+		return s.site
+	}
+	return w.hub
+}
+
+func (w *World) kill(c Command) {
+	p := w.at(c.Place).process()
+	switch {
+	case p == nil:
+	case c.Calls == 0:
+		p.die()
+	case c.After:
+		p.dieAt.Store(p.calls.Load() + int64(c.Calls))
+	default:
+		p.dieAt.Store(-p.calls.Load() - int64(c.Calls))
+	}
+}
+
+// doAt carries out what concerns one agent.
+func (w *World) doAt(s *spoke, c Command) {
+	switch c.Verb {
+	case Edit:
+		w.edit(s, c)
+	case Burst:
+		for i := range c.Count {
+			one := c
+			one.App, one.N = fmt.Sprint("burst-", i%20), 1000*c.N+i
+			w.edit(s, one)
+		}
+	case Remove:
+		w.remove(s, c)
+	case Recreate:
+		c.Cascade = false
+		w.remove(s, c)
+		c.On = s.owner()
+		w.create(s, c)
+	case Move:
+		w.change(s, c, stream.Hub, People, func(app application) bool { return s.move(app) })
+	case Ignore:
+		w.change(s, c, s.owner(), People, func(app application) bool {
+			labels := app.ensure("metadata", "labels")
+			if app.ignored() {
+				delete(labels, "argocd-agent.argoproj-labs.io/ignore-sync")
+			} else {
+				labels["argocd-agent.argoproj-labs.io/ignore-sync"] = "true"
+			}
+			return true
+		})
+	case Status:
+		w.change(s, c, stream.Spoke, Controller, func(app application) bool {
+			app.ensure("status")["sync"] = map[string]any{"status": "Synced", "revision": s.mark(c)}
+			return true
+		})
+	case Sync:
+		w.change(s, c, stream.Hub, People, press)
+	case Terminate:
+		w.change(s, c, stream.Hub, People, func(app application) bool {
+			if app.operation() == nil || app.state() == nil || completed(app.state()) {
+				return false
+			}
+			app.state()["phase"] = "Terminating"
+			return true
+		})
+	case Refresh, Hydrate:
+		w.change(s, c, stream.Hub, People, func(app application) bool {
+			key := refreshAnnotation
+			if c.Verb == Hydrate {
+				key = hydrateAnnotation
+			}
+			app.ensure("metadata", "annotations")[key] = "normal"
+			return true
+		})
+	case AutoSync:
+		w.change(s, c, stream.Spoke, Controller, func(app application) bool {
+			if app.deleting() || app.operation() != nil {
+				return false
+			}
+			app.fields["operation"] = map[string]any{
+				"sync": map[string]any{"revision": s.mark(c)}, "initiatedBy": map[string]any{"automated": true},
+			}
+			delete(app.child("status"), "operationState")
+			return true
+		})
+	case Cut:
+		s.cut()
+	case Renew:
+		w.connect(s)
+	case Rebuild:
+		w.generations++
+		w.journal.add(Entry{Place: s.Name, Note: Rebuilt})
+		w.open(s.site, w.generations)
+		if p := s.site.process(); p != nil {
+			p.die()
+		}
+	case Accept:
+		w.journal.add(Entry{Place: s.Name, Note: Accepted})
+	}
+}
+
+// owner is the side whose people write the agent's Applications.
+func (a Agent) owner() stream.Side {
+	if a.Mode == stream.Managed {
+		return stream.Hub
+	}
+	return stream.Spoke
+}
+
+// mark is content that tells the agent it belongs to, and is like no other.
+func (a Agent) mark(c Command) string { return fmt.Sprintf("of/%s/%s/%d", a.Name, c.App, c.N) }
+
+func (a Agent) key(side stream.Side, name string) stream.ResourceKey {
+	namespace := argocdNamespace
+	if side == stream.Hub {
+		namespace = a.Name
+	}
+	return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}
+}
+
+// store is a client of a side of the link, for a writer.
+func (w *World) store(s *spoke, side stream.Side, writer Writer) *memory.Store {
+	at := s.site
+	if side == stream.Hub {
+		at = w.hub
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if writer == Controller {
+		return at.controller
+	}
+	return at.people
+}
+
+func (s *spoke) side(c Command) stream.Side {
+	if c.On == 0 {
+		return s.owner()
+	}
+	return c.On
+}
+
+// change lets a writer change the Application as its cache shows it.
+func (w *World) change(s *spoke, c Command, side stream.Side, writer Writer, do func(application) bool) {
+	store := w.store(s, side, writer)
+	o, ok := store.Get(s.key(side, c.App))
 	if !ok {
-		if s != w.owner() {
-			return
-		}
-		meta := map[string]any{"name": name, "namespace": key.Namespace}
-		if w.chance.n(2) == 0 {
-			meta["finalizers"] = []any{cascade}
-		}
-		w.try(s.server.Create(w.ctx, key, text(map[string]any{
-			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": meta, "spec": w.spec(step),
-		})))
 		return
 	}
-	app := parse(o)
-	app["spec"] = w.spec(step)
-	app["metadata"].(map[string]any)["labels"] = map[string]any{fmt.Sprint("l", w.chance.n(3)): fmt.Sprint(step)}
-	w.try(s.server.Update(w.ctx, o, text(app)))
+	if app := parse(o.Raw); do(app) {
+		_, err := store.Update(w.ctx, o, app.raw())
+		w.live(c, err)
+	}
 }
 
-func (w *World) spec(step int) map[string]any {
-	destination := map[string]any{"name": agentName, "namespace": "default"}
-	if w.mode == stream.Autonomous {
+// edit creates an Application or gives it another spec and label. On the side
+// that does not own it, it only changes what is there.
+func (w *World) edit(s *spoke, c Command) {
+	side := s.side(c)
+	if _, ok := w.store(s, side, People).Get(s.key(side, c.App)); !ok {
+		if side == s.owner() {
+			w.create(s, c)
+		}
+		return
+	}
+	w.change(s, c, side, People, func(app application) bool {
+		app.fields["spec"] = w.spec(s, c, side)
+		ignored := app.ignored()
+		labels := map[string]any{fmt.Sprint("l", c.N%3): fmt.Sprint(c.N)}
+		if ignored {
+			labels["argocd-agent.argoproj-labs.io/ignore-sync"] = "true"
+		}
+		app.ensure("metadata")["labels"] = labels
+		return true
+	})
+}
+
+func (w *World) create(s *spoke, c Command) {
+	side := s.side(c)
+	key := s.key(side, c.App)
+	app := application{map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace},
+		"spec":     w.spec(s, c, side),
+	}}
+	if c.Cascade {
+		app.setCascade(true)
+	}
+	_, err := w.store(s, side, People).Create(w.ctx, key, app.raw())
+	w.live(c, err)
+}
+
+func (w *World) spec(s *spoke, c Command, side stream.Side) map[string]any {
+	destination := map[string]any{"name": s.Name, "namespace": "default"}
+	if side == stream.Spoke {
 		destination = map[string]any{"server": "https://kubernetes.default.svc", "namespace": "default"}
 	}
 	return map[string]any{
 		"project": "default", "destination": destination,
-		"source": map[string]any{"repoURL": "file:///repo", "targetRevision": fmt.Sprint(step), "helm": map[string]any{
+		"source": map[string]any{"repoURL": "file:///repo", "targetRevision": s.mark(c), "helm": map[string]any{
 			"valuesObject": map[string]any{"key": nil},
 		}},
 	}
 }
 
+// move sends a managed Application elsewhere, or back.
+func (a Agent) move(app application) bool {
+	if a.Mode != stream.Managed {
+		return false
+	}
+	destination := app.child("spec", "destination")
+	if destination["name"] == a.Name {
+		destination["name"] = "elsewhere"
+	} else {
+		destination["name"] = a.Name
+	}
+	return true
+}
+
+// press is what argocd-server does for the button sync.
+func press(app application) bool {
+	if app.operation() != nil || app.deleting() {
+		return false
+	}
+	app.fields["operation"] = map[string]any{"sync": map[string]any{"revision": "HEAD"}}
+	delete(app.child("status"), "operationState")
+	return true
+}
+
 // remove deletes an Application, with or without its workloads.
-func (w *World) remove(s *side, name string, cascading bool) {
-	o, ok := s.server.Get(s.key(name))
+func (w *World) remove(s *spoke, c Command) {
+	side := s.side(c)
+	store := w.store(s, side, People)
+	o, ok := store.Get(s.key(side, c.App))
 	if !ok {
 		return
 	}
-	app := parse(o)
-	meta := app["metadata"].(map[string]any)
-	if meta["deletionTimestamp"] != nil {
+	app := parse(o.Raw)
+	if app.deleting() {
 		return
 	}
-	meta["finalizers"] = nil
-	if cascading {
-		meta["finalizers"] = []any{cascade}
+	app.ensure("metadata")["finalizers"] = nil
+	app.setCascade(c.Cascade)
+	o, err := store.Update(w.ctx, o, app.raw())
+	if err == nil {
+		err = store.Delete(w.ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
 	}
-	o, err := s.server.Update(w.ctx, o, text(app))
-	if err != nil {
-		w.try(o, err)
-		return
-	}
-	if s == w.owner() && cascading {
-		// Intent is there from the moment on at which the deletion can succeed.
-		w.mu.Lock()
-		w.intended[o.UID] = true
-		w.mu.Unlock()
-	}
-	if err := s.server.Delete(w.ctx, o.Key, pre(o)); err != nil && !retryable(err) {
-		w.breaks("delete: %v", err)
-	}
+	w.live(c, err)
 }
 
-// status is the spoke's controller showing something new.
-func (w *World) status(name string, step int) {
-	s := w.spoke()
-	o, ok := s.server.Get(s.key(name))
-	if !ok {
-		return
+// live panics unless the error of a person's call is one that people live with.
+func (w *World) live(c Command, err error) {
+	if err != nil && !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) && w.ctx.Err() == nil {
+		panic(fmt.Sprintf("sim: %s: %v", c, err))
 	}
-	app := parse(o)
-	status, _ := app["status"].(map[string]any)
-	if status == nil {
-		status = map[string]any{}
-	}
-	status["sync"] = map[string]any{"status": "Synced", "revision": fmt.Sprint(step)}
-	app["status"] = status
-	w.try(s.server.Update(w.ctx, o, text(app)))
-}
-
-// sync presses the button on the hub, as argocd-server does.
-func (w *World) sync(name string) {
-	s := w.hub()
-	o, ok := s.server.Get(s.key(name))
-	if !ok {
-		return
-	}
-	app := parse(o)
-	if app["operation"] != nil || app["metadata"].(map[string]any)["deletionTimestamp"] != nil {
-		return
-	}
-	app["operation"] = map[string]any{"sync": map[string]any{"revision": "HEAD"}}
-	if status, ok := app["status"].(map[string]any); ok {
-		delete(status, "operationState")
-	}
-	w.try(s.server.Update(w.ctx, o, text(app)))
-}
-
-// try takes the result of a person's call: people live with conflicts.
-func (w *World) try(_ backends.Object, err error) {
-	if err != nil && !retryable(err) && w.ctx.Err() == nil {
-		w.breaks("call: %v", err)
-	}
-}
-
-func pre(o backends.Object) backends.Preconditions {
-	return backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion}
 }

@@ -1,184 +1,107 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/argomesh/argomesh/stream"
+	"github.com/cockroachdb/datadriven"
 )
 
-// steps is how many things happen in one history.
-const steps = 120
+// shrinkTime is how long a failing history may be made smaller, in real time.
+const shrinkTime = 2 * time.Minute
 
-// TestHistories runs random histories for SIM_DURATION (default 20s), each from
-// its own seed, and repeats one alone when SIM_SEED names it.
+// TestHistories runs random histories for SIM_DURATION (default 60s), each from
+// its own seed, one on each processor; or one alone when SIM_SEED names it.
 func TestHistories(t *testing.T) {
 	if text := os.Getenv("SIM_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("SIM_SEED: %v", err)
 		}
-		run(t, seed)
+		history(t, seed)
 		return
 	}
-	duration := 20 * time.Second
+	duration := time.Minute
 	if text := os.Getenv("SIM_DURATION"); text != "" {
 		var err error
 		if duration, err = time.ParseDuration(text); err != nil {
 			t.Fatalf("SIM_DURATION: %v", err)
 		}
 	}
-	first := uint64(time.Now().UnixNano())
+	var next, histories atomic.Uint64
+	next.Store(uint64(time.Now().UnixNano()))
 	deadline := time.Now().Add(duration)
-	histories := 0
-	for seed := first; time.Now().Before(deadline) && !t.Failed(); seed++ {
-		run(t, seed)
-		histories++
-	}
-	t.Logf("%d histories of %d steps", histories, steps)
-}
-
-func run(t *testing.T, seed uint64) {
-	t.Helper()
-	mode := stream.Managed
-	if seed%2 == 1 {
-		mode = stream.Autonomous
-	}
-	ok := t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(context.Background(), seed, mode)
-			for step := range steps {
-				w.act(step)
-			}
-			w.faulty.Store(false)
-			// I8: both sides agree within 60 seconds of the last fault, and back-offs of
-			// at most 15 s after it.
-			w.pause(75 * time.Second)
-			w.check(t)
-			w.end()
-			w.wait.Wait()
-			for _, s := range w.sides {
-				<-s.done
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for time.Now().Before(deadline) && !t.Failed() {
+				history(t, next.Add(1))
+				histories.Add(1)
 			}
 		})
+	}
+	workers.Wait()
+	t.Logf("%d histories of %d commands", histories.Load(), steps)
+}
+
+// history runs the history of one seed. A failing one is printed as the shortest
+// trace that was found to break the same invariant.
+func history(t *testing.T, seed uint64) {
+	t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+		trace := Generate(seed)
+		broken := violations(t, trace)
+		if len(broken) == 0 {
+			return
+		}
+		t.Errorf("%s\nrepeat it with SIM_SEED=%d", describe(broken), seed)
+		smallest := Shrink(trace, time.Now().Add(shrinkTime), func(smaller Trace) bool {
+			return slices.ContainsFunc(violations(t, smaller), func(v Violation) bool { return v.Invariant == broken[0].Invariant })
+		})
+		t.Errorf("the smallest trace found that breaks %s, for a file in testdata:\n\n%s----\nall invariants hold\n",
+			broken[0].Invariant, smallest)
 	})
-	if !ok {
-		t.Logf("repeat it with SIM_SEED=%d", seed)
-	}
 }
 
-// check compares what the stores hold with what the invariants say.
-func (w *World) check(t *testing.T) {
-	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, b := range w.broken {
-		t.Error(b)
-	}
-	for uid, name := range w.removed {
-		if !w.intended[uid] {
-			t.Errorf("I4: the workloads of %s (%s) were removed and nobody asked for it", name, uid)
-		}
-	}
-	for id, n := range w.ran {
-		if id != "" && n > 1 {
-			t.Errorf("I5: command %s took effect %d times", id, n)
-			for _, r := range w.runs {
-				if strings.HasPrefix(r, id) {
-					t.Log(r)
-				}
-			}
-		}
-	}
-	theirs := w.view(w.other())
-	ours := w.view(w.owner())
-	for name, app := range w.view(w.hub()) {
-		// The end of a command that the spoke refused is shown on the hub alone.
-		state, _ := app["status"]["operationState"].(map[string]any)
-		message, _ := state["message"].(string)
-		if !strings.HasPrefix(message, "not run by agent ") {
-			continue
-		}
-		for _, side := range []map[string]map[string]map[string]any{ours, theirs} {
-			if status := side[name]["status"]; status != nil {
-				delete(status, "operationState")
-			}
-			if side[name] != nil && len(side[name]["status"]) == 0 {
-				side[name]["status"] = nil
-			}
-		}
-	}
-	for name, app := range theirs {
-		// Keys that the other side's people added are theirs; all of ours must be there.
-		if mine, ok := ours[name]; ok {
-			for key := range app["labels"] {
-				if _, owned := mine["labels"][key]; !owned {
-					delete(app["labels"], key)
-				}
-			}
-		}
-	}
-	if diff := cmp.Diff(ours, theirs); diff != "" {
-		t.Errorf("I8: both sides differ (-owner +other):\n%s", diff)
-		w.dump(t)
-	}
-	for _, s := range w.sides {
-		stats, err := s.mirror.Stats(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !stats.Agreed {
-			t.Errorf("I8: the %s does not know of agreement", s.which)
-		}
-	}
+// violations runs a trace in a bubble of its own.
+func violations(t *testing.T, trace Trace) []Violation {
+	var log Log
+	synctest.Test(t, func(t *testing.T) { log = Run(t.Context(), trace) })
+	return Check(log)
 }
 
-// view is what must be equal on both sides.
-func (w *World) view(s *side) map[string]map[string]map[string]any {
-	view := map[string]map[string]map[string]any{}
-	for _, o := range s.server.List(stream.Application, s.namespace()) {
-		app := parse(o)
-		spec := app["spec"].(map[string]any)
-		delete(spec, "destination") // rewritten
-		if spec["project"] == agentName+"-default" {
-			spec["project"] = "default"
-		}
-		meta := app["metadata"].(map[string]any)
-		uid := meta["uid"]
-		if s == w.other() {
-			uid = meta["annotations"].(map[string]any)["argocd.argoproj.io/source-uid"]
-		}
-		status, _ := app["status"].(map[string]any)
-		if len(status) == 0 {
-			status = nil
-		}
-		labels, _ := meta["labels"].(map[string]any)
-		if labels == nil {
-			labels = map[string]any{}
-		}
-		view[o.Key.Name] = map[string]map[string]any{
-			"spec": spec, "labels": labels, "status": status,
-			"state": {"uid": uid, "deleting": meta["deletionTimestamp"] != nil, "operation": app["operation"]},
-		}
+func describe(broken []Violation) string {
+	var lines []string
+	for _, v := range broken {
+		lines = append(lines, v.String())
 	}
-	return view
+	return strings.Join(lines, "\n")
 }
 
-// dump logs what both sides hold, for a failed history.
-func (w *World) dump(t *testing.T) {
-	for _, s := range w.sides {
-		for _, o := range s.server.List(stream.Application, s.namespace()) {
-			t.Logf("%s %s", s.which, o.Raw)
-		}
-		stats, err := s.mirror.Stats(t.Context())
-		t.Logf("%s %+v %v", s.which, stats, err)
-	}
+// TestTraces replays the histories in testdata. The only command is run, with the
+// trace as its input.
+func TestTraces(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd != "run" {
+				d.Fatalf(t, "no such command: %s", d.Cmd)
+			}
+			trace, err := ParseTrace(d.CmdArgs, d.Input)
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			if broken := violations(t, trace); len(broken) > 0 {
+				return describe(broken) + "\n"
+			}
+			return "all invariants hold\n"
+		})
+	})
 }

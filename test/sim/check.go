@@ -1,0 +1,393 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Violation is an invariant of the design (section 6) seen broken.
+type Violation struct {
+	Invariant string
+	Agent     string
+	Text      string
+}
+
+func (v Violation) String() string { return v.Invariant + ": agent " + v.Agent + ": " + v.Text }
+
+// Check returns what a Log shows of broken invariants, oldest first. It is pure.
+//
+//   - I1: at the end each spec that the owner's side holds is on the other side.
+//   - I2: no copy on a spoke goes back to a lower hub resourceVersion, within one
+//     history of the hub.
+//   - I3: a status that the principal wrote was on the spoke before.
+//   - I4: no workload and no object goes without the intent it takes.
+//   - I5: no command runs twice, and none that was ended before it was sent.
+//   - I6: nothing of one agent is ever at another one's place.
+//   - I8: at the end both sides are equal and know it.
+func Check(log Log) []Violation {
+	c := &checker{places: map[string]map[stream.ResourceKey]*object{}}
+	for _, a := range log.Agents {
+		c.agents = append(c.agents, newView(a))
+	}
+	for i, e := range log.Entries {
+		c.take(i, e)
+	}
+	return c.found
+}
+
+// object is an Application in a store, as the checker follows it.
+type object struct {
+	application
+	uid string
+	// deletedBy and cascadeBy are who asked for its deletion, and who gave it the
+	// cascade finalizer that it has.
+	deletedBy, cascadeBy Writer
+	recorded             time.Duration // when its record last changed
+}
+
+// intent is what the hub wants of an Application of a managed agent.
+type intent struct {
+	desired bool
+	// went says that it ceased to be desired, or never was; by whom and at which
+	// line of the log, the last time.
+	went      bool
+	wentBy    Writer
+	wentAt    int
+	witnessed bool // it was shown as going with its workloads
+}
+
+// view is what the checker knows of one agent.
+type view struct {
+	Agent
+	intents  map[string]*intent  // by the UID of the hub's Application
+	cascaded map[string]bool     // source UIDs whose workloads went because the hub said so
+	runs     map[string][]string // by command, each time it was started
+	unsent   map[string]bool     // commands that the hub ended before it sent them
+	statuses map[string]bool     // what the spoke showed, by name and revision
+	accepted int                 // the line at which a person last accepted deletions; -1 for never
+}
+
+func newView(a Agent) *view {
+	return &view{
+		Agent: a, intents: map[string]*intent{}, cascaded: map[string]bool{}, runs: map[string][]string{},
+		unsent: map[string]bool{}, statuses: map[string]bool{}, accepted: -1,
+	}
+}
+
+type checker struct {
+	agents   []*view
+	places   map[string]map[stream.ResourceKey]*object
+	restored time.Duration // when the hub was last restored; zero for never
+	found    []Violation
+}
+
+func (c *checker) breaks(invariant string, v *view, format string, args ...any) {
+	c.found = append(c.found, Violation{Invariant: invariant, Agent: v.Name, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) agent(name string) *view {
+	i := slices.IndexFunc(c.agents, func(v *view) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return c.agents[i]
+}
+
+// take follows one line of the log.
+func (c *checker) take(i int, e Entry) {
+	switch e.Note {
+	case Restored:
+		c.restored = e.At
+		return
+	case Rebuilt:
+		delete(c.places, e.Place)
+		return
+	case Accepted:
+		c.agent(e.Place).accepted = i
+		return
+	case Settled:
+		for _, v := range c.agents {
+			c.compare(v)
+		}
+		return
+	case Knows:
+		if v := c.agent(e.Place); !e.Agreed && e.Held == 0 {
+			c.breaks("I8", v, "the %s does not know of agreement; parked: %q", e.Side, e.Parked)
+		}
+		return
+	}
+	if e.Key.Kind != stream.Application {
+		return
+	}
+	name := e.Place
+	if e.Place == hubPlace {
+		name = e.Key.Namespace
+	}
+	v := c.agent(name)
+	if v == nil {
+		return // not an agent's
+	}
+	if c.places[e.Place] == nil {
+		c.places[e.Place] = map[stream.ResourceKey]*object{}
+	}
+	before := c.places[e.Place][e.Key]
+	if before != nil && before.uid != e.UID {
+		before = nil // a restore replaces objects
+	}
+	after := follow(before, e)
+	c.isolated(v, e)
+	if e.Place == hubPlace {
+		c.atHub(i, v, e, before, after)
+	} else {
+		c.atSpoke(v, e, before, after)
+	}
+	if e.Gone {
+		delete(c.places[e.Place], e.Key)
+	} else {
+		c.places[e.Place][e.Key] = after
+	}
+}
+
+// follow is the state of an object after a change.
+func follow(before *object, e Entry) *object {
+	after := &object{application: parse(e.Raw), uid: e.UID, recorded: e.At}
+	if before != nil {
+		after.deletedBy, after.cascadeBy = before.deletedBy, before.cascadeBy
+		if before.record() == after.record() {
+			after.recorded = before.recorded
+		}
+	}
+	if after.cascades() && (before == nil || !before.cascades()) {
+		after.cascadeBy = e.Writer
+	}
+	if (after.deleting() || e.Gone) && (before == nil || !before.deleting()) {
+		after.deletedBy = e.Writer
+	}
+	return after
+}
+
+// isolated is I6: content says whose it is.
+func (c *checker) isolated(v *view, e Entry) {
+	for _, other := range c.agents {
+		if other != v && strings.Contains(string(e.Raw), `"of/`+other.Name+`/`) {
+			c.breaks("I6", v, "it shows what is agent %s's: %s", other.Name, e)
+		}
+	}
+}
+
+// desires reports whether the hub wants the Application to be on the spoke.
+func (v *view) desires(o *object) bool {
+	return !o.deleting() && !o.ignored() && o.child("spec", "destination")["name"] == v.Name
+}
+
+func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
+	if v.Mode == stream.Managed {
+		in := v.intents[e.UID]
+		if in == nil {
+			in = &intent{}
+			v.intents[e.UID] = in
+		}
+		desired := !e.Gone && v.desires(after)
+		if !desired && (in.desired || !in.went) {
+			in.went, in.wentBy, in.wentAt = true, e.Writer, i
+		}
+		in.desired = desired
+		in.witnessed = in.witnessed || after.deleting() && after.cascades()
+		if e.Gone && e.Writer == Principal && !after.deleting() {
+			c.breaks("I4", v, "the principal deleted an Application of the hub: %s", e)
+		}
+	}
+	state := after.state()
+	if id := commandOf(nested(state, "operation")); id != "" && strings.Contains(str(state, "message"), "terminated before it was sent") {
+		v.unsent[id] = true
+	}
+	if e.Writer != Principal || e.Gone {
+		return
+	}
+	shown := str(after.child("status", "sync"), "revision")
+	if (before == nil || str(before.child("status", "sync"), "revision") != shown) && shown != "" && !v.statuses[e.Key.Name+" "+shown] {
+		c.breaks("I3", v, "the hub shows a status that the spoke never had: %s", e)
+	}
+}
+
+func (c *checker) atSpoke(v *view, e Entry, before, after *object) {
+	if shown := str(after.child("status", "sync"), "revision"); shown != "" {
+		v.statuses[e.Key.Name+" "+shown] = true
+	}
+	if e.Writer == Controller {
+		c.ran(v, before, after)
+	}
+	if v.Mode == stream.Managed {
+		c.ordered(v, e, before, after)
+	}
+	source := after.sourceUID()
+	if v.Mode == stream.Autonomous {
+		source = ""
+	}
+	if before == nil && c.restored == 0 && source != "" && v.cascaded[source] && !after.deleting() {
+		c.breaks("I4", v, "it came back after its cascade: %s", e)
+	}
+	if e.Writer == Controller && before != nil && before.deleting() && before.cascades() && !after.cascades() {
+		c.cascade(v, e, before, source)
+	}
+	if e.Gone {
+		c.vanish(v, e, after, source)
+	}
+}
+
+// ran is I5: each start of an operation by the controller.
+func (c *checker) ran(v *view, before, after *object) {
+	run := str(after.state(), "run")
+	id := commandOf(nested(after.state(), "operation"))
+	if run == "" || id == "" || before != nil && str(before.state(), "run") == run {
+		return
+	}
+	v.runs[id] = append(v.runs[id], run)
+	if len(v.runs[id]) > 1 {
+		c.breaks("I5", v, "command %s took effect more than once: %v", id, v.runs[id])
+	}
+	if v.unsent[id] {
+		c.breaks("I5", v, "command %s ran though the hub said that it was never sent", id)
+	}
+}
+
+// historyTime is how long what was read before a restore of the hub may still be
+// under way.
+const historyTime = 10 * time.Second
+
+// ordered is I2.
+func (c *checker) ordered(v *view, e Entry, before, after *object) {
+	if before == nil || e.Gone || e.Writer != AgentSide {
+		return
+	}
+	had, has := before.record().Revision, after.record().Revision
+	if has < had && (c.restored == 0 || before.recorded > c.restored+historyTime) {
+		c.breaks("I2", v, "a spec read at %d replaced one read at %d: %s", has, had, e)
+	}
+}
+
+// cascade is I4 for workloads.
+func (c *checker) cascade(v *view, e Entry, before *object, source string) {
+	in := v.intents[source]
+	switch {
+	case v.Mode == stream.Managed && in != nil && in.witnessed:
+		v.cascaded[source] = true
+	case before.deletedBy == People && before.cascadeBy == People:
+	default:
+		c.breaks("I4", v, "the workloads went and nobody asked for it (deleted by %s, cascade by %s): %s", before.deletedBy, before.cascadeBy, e)
+	}
+}
+
+// vanish is I4 for objects.
+func (c *checker) vanish(v *view, e Entry, last *object, source string) {
+	in := v.intents[source]
+	switch {
+	case last.deletedBy == People:
+	case v.Mode == stream.Autonomous:
+		c.breaks("I4", v, "an original was deleted by the %s: %s", last.deletedBy, e)
+	case in == nil:
+		c.breaks("I4", v, "the %s deleted what is no copy of the hub's: %s", last.deletedBy, e)
+	case in.witnessed || in.went && (in.wentBy == People || v.accepted > in.wentAt):
+	default:
+		c.breaks("I4", v, "the %s deleted an Application whose absence nobody asked for: %s", last.deletedBy, e)
+	}
+}
+
+// nested returns a child of generic JSON; nil when there is none.
+func nested(m map[string]any, key string) map[string]any {
+	child, _ := m[key].(map[string]any)
+	return child
+}
+
+// compare is I1 and I8, at the end.
+func (c *checker) compare(v *view) {
+	hub, spoke := c.final(hubPlace, v), c.final(v.Name, v)
+	owner, other := hub, spoke
+	if v.Mode == stream.Autonomous {
+		owner, other = spoke, hub
+	}
+	for _, name := range slices.Sorted(maps.Keys(owner)) {
+		if other[name] == nil || !cmp.Equal(owner[name]["spec"], other[name]["spec"]) {
+			c.breaks("I1", v, "the spec of %s has not reached the other side", name)
+		}
+	}
+	for name, mine := range owner {
+		theirs := other[name]
+		if theirs == nil {
+			continue
+		}
+		// Keys that the other side's people added are theirs; all of ours must be there.
+		labels, _ := theirs["labels"].(map[string]any)
+		ours, _ := mine["labels"].(map[string]any)
+		for key := range labels {
+			if _, owned := ours[key]; !owned {
+				delete(labels, key)
+			}
+		}
+		// The end of a command that the spoke refused is shown on the hub alone.
+		if s, _ := hub[name]["status"].(map[string]any); strings.HasPrefix(str(nested(s, "operationState"), "message"), "not run by agent ") {
+			for _, side := range []map[string]any{mine, theirs} {
+				if s, _ := side["status"].(map[string]any); s != nil {
+					delete(s, "operationState")
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(owner, other); diff != "" {
+		c.breaks("I8", v, "both sides differ (-owner +other):\n%s", diff)
+	}
+}
+
+// final is what must be equal on both sides of an agent's link, by name.
+func (c *checker) final(place string, v *view) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	for key, o := range c.places[place] {
+		namespace := v.key(stream.Hub, "").Namespace
+		owns := v.owner() == stream.Hub
+		if place != hubPlace {
+			namespace, owns = argocdNamespace, v.owner() == stream.Spoke
+		}
+		if key.Namespace != namespace || owns && o.ignored() || owns && place == hubPlace && o.child("spec", "destination")["name"] != v.Name {
+			continue
+		}
+		var copied map[string]any
+		_ = json.Unmarshal(o.raw(), &copied) // it was just written
+		app := application{copied}
+		spec := app.ensure("spec")
+		delete(spec, "destination") // rewritten
+		spec["project"] = strings.TrimPrefix(str(spec, "project"), v.Name+"-")
+		uid := o.uid
+		if !owns {
+			uid = o.sourceUID()
+		}
+		status := app.ensure("status")
+		dropOurCondition(status)
+		all[key.Name] = map[string]any{
+			"spec": spec, "labels": app.ensure("metadata", "labels"), "status": status,
+			"uid": uid, "deleting": o.deleting(), "operation": app.fields["operation"],
+		}
+	}
+	return all
+}
+
+// dropOurCondition takes away the one condition that the hub adds to a status.
+func dropOurCondition(status map[string]any) {
+	list, _ := status["conditions"].([]any)
+	list = slices.DeleteFunc(list, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == "ArgomeshError"
+	})
+	if len(list) == 0 {
+		delete(status, "conditions")
+		return
+	}
+	status["conditions"] = list
+}

@@ -1,0 +1,277 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// hubPlace is the name of the hub where an agent's names its spoke.
+const hubPlace = "hub"
+
+// Agent is one agent of a history.
+type Agent struct {
+	Name string
+	Mode stream.Mode
+}
+
+// Trace is one history: all that is needed to run it.
+type Trace struct {
+	Agents []Agent
+	// Clock is how far the clocks of all spokes are ahead of the hub's.
+	Clock time.Duration
+	// Seed is that of the time before the first command.
+	Seed     uint64
+	Commands []Command
+}
+
+// Verb says what a Command does.
+type Verb string
+
+// The verbs, with the fields of Command they use besides Wait and Seed.
+const (
+	Edit      Verb = "edit"      // Place App On N Cascade: create an Application, or give it another spec and label
+	Remove    Verb = "remove"    // Place App On Cascade: delete one, with or without its workloads
+	Recreate  Verb = "recreate"  // Place App On N: delete one without its workloads, and create it anew
+	Move      Verb = "move"      // Place App: on the hub, to another destination, or back
+	Ignore    Verb = "ignore"    // Place App: set or remove ignore-sync on the owner's side
+	Status    Verb = "status"    // Place App N: the controller shows something new
+	Sync      Verb = "sync"      // Place App: the button in argocd-server
+	Terminate Verb = "terminate" // Place App: the other button
+	Refresh   Verb = "refresh"   // Place App: that one too
+	Hydrate   Verb = "hydrate"   // Place App: the request of a hydration
+	AutoSync  Verb = "autosync"  // Place App: the spoke's controller starts an operation by itself
+	Burst     Verb = "burst"     // Place On N Count: Count edits at once
+	Cut       Verb = "cut"       // Place: the agent's connections break
+	Renew     Verb = "renew"     // Place: another connection takes over, without a gap
+	Kill      Verb = "kill"      // Place Calls After: the process dies, now or with a call to its store
+	Failing   Verb = "failing"   // Place On/Off: calls of the process fail, conflict, or lose their reply
+	Slow      Verb = "slow"      // Place For: calls take up to so long
+	Pause     Verb = "pause"     // For: time passes
+	Snapshot  Verb = "snapshot"  // the hub's etcd is backed up
+	Restore   Verb = "restore"   // Count: and restored, with so much added to its revision
+	Rebuild   Verb = "rebuild"   // Place: the spoke is a new Kubernetes cluster
+	Accept    Verb = "accept"    // Place: a person accepts the deletions that are held
+)
+
+var verbs = []Verb{
+	Edit, Remove, Recreate, Move, Ignore, Status, Sync, Terminate, Refresh, Hydrate, AutoSync, Burst,
+	Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept,
+}
+
+// Command is one line of a Trace.
+type Command struct {
+	Verb  Verb
+	Place string // an agent's name, or hub
+	App   string
+	// On is the side of whoever acts. Zero means the owner's.
+	On stream.Side
+	// N makes content unlike any other.
+	N       int
+	Count   int
+	Cascade bool
+	// Calls is the number of a call of the process to its store from now on, at
+	// which it dies; zero means at once. After says that the call takes effect.
+	Calls int
+	After bool
+	Off   bool
+	For   time.Duration
+	// Wait is the time until the next command.
+	Wait time.Duration
+	Seed uint64
+}
+
+// String is the line that ParseCommand reads.
+func (c Command) String() string {
+	words := []string{string(c.Verb)}
+	for _, word := range []string{c.Place, c.App} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	flag := func(name string, set bool) {
+		if set {
+			words = append(words, name)
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			words = append(words, name+"="+strconv.Itoa(n))
+		}
+	}
+	duration := func(name string, d time.Duration) {
+		if d != 0 {
+			words = append(words, name+"="+d.String())
+		}
+	}
+	if c.On != 0 {
+		words = append(words, "on="+c.On.String())
+	}
+	number("n", c.N)
+	number("count", c.Count)
+	flag("cascade", c.Cascade)
+	number("calls", c.Calls)
+	flag("after", c.After)
+	flag("off", c.Off)
+	duration("for", c.For)
+	duration("wait", c.Wait)
+	if c.Seed != 0 {
+		words = append(words, "seed="+strconv.FormatUint(c.Seed, 16))
+	}
+	return strings.Join(words, " ")
+}
+
+// ParseCommand reads one line.
+func ParseCommand(line string) (Command, error) {
+	verb, args, err := datadriven.ParseLine(line)
+	if err != nil {
+		return Command{}, fmt.Errorf("command %q: %w", line, err)
+	}
+	c := Command{Verb: Verb(verb)}
+	if !slices.Contains(verbs, c.Verb) {
+		return Command{}, fmt.Errorf("command %q: no such verb", line)
+	}
+	for _, arg := range args {
+		if err := c.set(arg); err != nil {
+			return Command{}, fmt.Errorf("command %q: %s: %w", line, arg.Key, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *Command) set(arg datadriven.CmdArg) error {
+	value := ""
+	if len(arg.Vals) == 1 {
+		value = arg.Vals[0]
+	}
+	var err error
+	switch arg.Key {
+	case "on":
+		c.On, err = parseSide(value)
+	case "n":
+		c.N, err = strconv.Atoi(value)
+	case "count":
+		c.Count, err = strconv.Atoi(value)
+	case "calls":
+		c.Calls, err = strconv.Atoi(value)
+	case "cascade":
+		c.Cascade = true
+	case "after":
+		c.After = true
+	case "off":
+		c.Off = true
+	case "for":
+		c.For, err = time.ParseDuration(value)
+	case "wait":
+		c.Wait, err = time.ParseDuration(value)
+	case "seed":
+		c.Seed, err = strconv.ParseUint(value, 16, 64)
+	default:
+		switch {
+		case len(arg.Vals) > 0 || c.App != "":
+			return errors.New("no such argument")
+		case c.Place == "":
+			c.Place = arg.Key
+		default:
+			c.App = arg.Key
+		}
+	}
+	return err
+}
+
+func parseSide(s string) (stream.Side, error) {
+	for _, side := range []stream.Side{stream.Hub, stream.Spoke} {
+		if side.String() == s {
+			return side, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no side", s)
+}
+
+// String is the trace as a test of datadriven, less the expected result.
+func (t Trace) String() string {
+	var b strings.Builder
+	b.WriteString("run")
+	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
+		var names []string
+		for _, a := range t.Agents {
+			if a.Mode == mode {
+				names = append(names, a.Name)
+			}
+		}
+		if len(names) > 0 {
+			fmt.Fprintf(&b, " %s=(%s)", mode, strings.Join(names, ","))
+		}
+	}
+	if t.Clock != 0 {
+		fmt.Fprintf(&b, " clock=%s", t.Clock)
+	}
+	fmt.Fprintf(&b, " seed=%x\n", t.Seed)
+	for _, c := range t.Commands {
+		b.WriteString(c.String() + "\n")
+	}
+	return b.String()
+}
+
+// ParseTrace reads a test of datadriven: the arguments of run, and its input.
+func ParseTrace(args []datadriven.CmdArg, input string) (Trace, error) {
+	var t Trace
+	for _, arg := range args {
+		switch arg.Key {
+		case "managed", "autonomous":
+			mode := stream.Managed
+			if arg.Key == "autonomous" {
+				mode = stream.Autonomous
+			}
+			for _, name := range arg.Vals {
+				if _, err := identity.ParseAgentName(name); err != nil {
+					return Trace{}, err
+				}
+				t.Agents = append(t.Agents, Agent{Name: name, Mode: mode})
+			}
+		case "clock", "seed":
+			if len(arg.Vals) != 1 {
+				return Trace{}, fmt.Errorf("run: %s takes one value", arg.Key)
+			}
+			var err error
+			if arg.Key == "clock" {
+				t.Clock, err = time.ParseDuration(arg.Vals[0])
+			} else {
+				t.Seed, err = strconv.ParseUint(arg.Vals[0], 16, 64)
+			}
+			if err != nil {
+				return Trace{}, fmt.Errorf("run: %s: %w", arg.Key, err)
+			}
+		default:
+			return Trace{}, fmt.Errorf("run: no such argument: %s", arg.Key)
+		}
+	}
+	for line := range strings.Lines(input) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		c, err := ParseCommand(line)
+		if err != nil {
+			return Trace{}, err
+		}
+		if !t.names(c.Place) {
+			return Trace{}, fmt.Errorf("command %q: no such place", line)
+		}
+		t.Commands = append(t.Commands, c)
+	}
+	return t, nil
+}
+
+// names reports whether a place is one of the trace, or left out.
+func (t Trace) names(place string) bool {
+	return place == "" || place == hubPlace || slices.ContainsFunc(t.Agents, func(a Agent) bool { return a.Name == place })
+}
