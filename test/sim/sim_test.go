@@ -73,9 +73,13 @@ func history(t *testing.T, seed uint64) {
 
 // violations runs a trace in a bubble of its own.
 func violations(t *testing.T, trace Trace) []Violation {
+	return Check(logOf(t, trace))
+}
+
+func logOf(t *testing.T, trace Trace) Log {
 	var log Log
 	synctest.Test(t, func(t *testing.T) { log = Run(t.Context(), trace) })
-	return Check(log)
+	return log
 }
 
 func describe(broken []Violation) string {
