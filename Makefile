@@ -15,6 +15,9 @@ BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 10s
 
+# DURATION is how long the simulation runs random histories.
+DURATION ?= 60s
+
 # Packages with a stage of their own, so that the unit stage leaves them out.
 # test/argocd links argo-cd's types, which take minutes to build with -race;
 # test/tree asks go list and git, of which go test's cache knows nothing.
@@ -88,8 +91,8 @@ unit: ## unit tests, with the race detector
 		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
 
 .PHONY: sim
-sim: ## simulation of both ends with faults, no server
-	$(call stage,simulation,$(if $(wildcard test/sim),go test -count=1 ./test/sim/...,true))
+sim: ## simulation of hub and spokes with faults for DURATION (60s), no server
+	$(call stage,simulation,SIM_DURATION=$(DURATION) go test -count=1 -timeout 0 ./test/sim/...)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

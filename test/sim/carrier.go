@@ -33,13 +33,13 @@ type delayed struct {
 }
 
 // Pipe returns both ends of a connection that lives until ctx is done, or until
-// an end was closed and the other one has read what was under way. delay is asked
-// for each frame.
-func Pipe(ctx context.Context, delay func() time.Duration) (a, b *Carrier) {
+// an end was closed and the other one has read what was under way. fromA and fromB
+// are asked how long each frame takes.
+func Pipe(ctx context.Context, fromA, fromB func() time.Duration) (a, b *Carrier) {
 	ab, ba := make(chan delayed, 16), make(chan delayed, 16)
 	aEnds, bEnds := make(chan struct{}), make(chan struct{})
-	return &Carrier{ctx: ctx, in: ba, out: ab, delay: delay, ending: aEnds, ended: bEnds},
-		&Carrier{ctx: ctx, in: ab, out: ba, delay: delay, ending: bEnds, ended: aEnds}
+	return &Carrier{ctx: ctx, in: ba, out: ab, delay: fromA, ending: aEnds, ended: bEnds},
+		&Carrier{ctx: ctx, in: ab, out: ba, delay: fromB, ending: bEnds, ended: aEnds}
 }
 
 // Send blocks while the other end takes nothing.

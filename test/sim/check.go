@@ -51,6 +51,9 @@ type object struct {
 	// cascade finalizer that it has.
 	deletedBy, cascadeBy Writer
 	recorded             time.Duration // when its record last changed
+	// told is the line of the log at which it came to show the operationState that
+	// it has.
+	told int
 }
 
 // intent is what the hub wants of an Application of a managed agent.
@@ -143,6 +146,11 @@ func (c *checker) take(i int, e Entry) {
 		before = nil // a restore replaces objects
 	}
 	after := follow(before, e)
+	if before == nil || !cmp.Equal(before.state(), after.state()) {
+		after.told = i
+	} else {
+		after.told = before.told
+	}
 	c.isolated(v, e)
 	if e.Place == hubPlace {
 		c.atHub(i, v, e, before, after)
@@ -332,8 +340,11 @@ func (c *checker) compare(v *view) {
 				delete(labels, key)
 			}
 		}
-		// The end of a command that the spoke refused is shown on the hub alone.
-		if s, _ := hub[name]["status"].(map[string]any); strings.HasPrefix(str(nested(s, "operationState"), "message"), "not run by agent ") {
+		// The end of a command that the spoke refused is shown on the hub alone, until
+		// the spoke runs something later.
+		s, _ := hub[name]["status"].(map[string]any)
+		if strings.HasPrefix(str(nested(s, "operationState"), "message"), "not run by agent ") &&
+			c.places[hubPlace][v.key(stream.Hub, name)].told > c.places[v.Name][v.key(stream.Spoke, name)].told {
 			for _, side := range []map[string]any{mine, theirs} {
 				if s, _ := side["status"].(map[string]any); s != nil {
 					delete(s, "operationState")

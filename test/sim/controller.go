@@ -70,7 +70,7 @@ func (c *controller) look(store backends.Store, o backends.Object) {
 	_, running = c.ends[o.UID]
 	switch state := app.state(); {
 	case app.operation() != nil && !completed(state) && !running:
-		c.ends[o.UID] = time.Now().Add(c.world.chance.upTo(c.actor, operationTime))
+		c.ends[o.UID] = time.Now().Add(c.world.chance.upTo(c.actor+" operation "+o.UID, operationTime))
 	case app.operation() == nil:
 		delete(c.ends, o.UID)
 	}
@@ -111,7 +111,7 @@ func (c *controller) act(app application, uid string, due bool) bool {
 		c.finish(app, "Succeeded", "successfully synced")
 	default:
 		if _, known := c.ends[uid]; !known { // it was started by a write whose reply we did not see
-			c.ends[uid] = time.Now().Add(c.world.chance.upTo(c.actor, operationTime))
+			c.ends[uid] = time.Now().Add(c.world.chance.upTo(c.actor+" operation "+uid, operationTime))
 		}
 		return changed
 	}

@@ -95,8 +95,10 @@ func (w *World) deliver(ctx context.Context, s *site, name string, c *memory.Sto
 	c.Deliver(-1)
 	w.wait.Go(func() {
 		for pause(ctx, w.chance.upTo(actor, 80*time.Millisecond)) {
-			for range 1 + w.chance.n(actor, 4) {
-				if !c.DeliverAny(func(n int) int { return w.chance.n(actor, n) }) {
+			// One at a time: what is told at one instant may be seen together or not.
+			for range 1 + w.chance.n(actor+" count", 4) {
+				if !c.DeliverAny(func(n int) int { return w.chance.n(actor+" pick", n) }) ||
+					!pause(ctx, w.chance.upTo(actor+" apart", time.Microsecond)) {
 					break
 				}
 			}
@@ -105,14 +107,16 @@ func (w *World) deliver(ctx context.Context, s *site, name string, c *memory.Sto
 }
 
 // supervise keeps a process running on a site, as a Deployment does.
-func (w *World) supervise(s *site) {
-	for w.ctx.Err() == nil {
-		p := w.start(s)
+func (w *World) supervise(s *site, p *process) {
+	for {
 		p.run()
 		s.mu.Lock()
 		s.proc = nil
 		s.mu.Unlock()
-		pause(w.ctx, w.chance.upTo(s.place+" restart", 2*time.Second))
+		if !pause(w.ctx, w.chance.upTo(s.place+" restart", 2*time.Second)) {
+			return
+		}
+		p = w.start(s)
 	}
 }
 
@@ -230,9 +234,9 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 	if !pause(ctx, w.chance.upTo(actor, slow)) || p.ctx.Err() != nil {
 		// The server has it already, perhaps: what a dead process asked for still
 		// happens.
-		if op != memory.OpRead && w.ctx.Err() == nil && w.chance.n(actor, 2) == 0 {
+		if op != memory.OpRead && w.ctx.Err() == nil && w.chance.n(actor+" ghost", 2) == 0 {
 			w.wait.Go(func() {
-				if pause(w.ctx, w.chance.upTo(actor, slow)) {
+				if pause(w.ctx, w.chance.upTo(actor+" ghost", slow)) {
 					_, _ = do(w.ctx, p.ghost) // there is nobody to tell
 				}
 			})
@@ -241,7 +245,7 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 	}
 	failing := p.site.failing.Load()
 	if failing {
-		switch w.chance.n(actor, 12) {
+		switch w.chance.n(actor+" fault", 12) {
 		case 0:
 			return backends.Object{}, fmt.Errorf("%w: too many requests", stream.ErrUnavailable)
 		case 1:
@@ -259,7 +263,7 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 	switch {
 	case p.ctx.Err() != nil:
 		return backends.Object{}, errors.Join(stream.ErrUnavailable, p.ctx.Err())
-	case failing && w.chance.n(actor, 15) == 0:
+	case failing && w.chance.n(actor+" reply", 15) == 0:
 		return backends.Object{}, fmt.Errorf("%w: the reply was lost", stream.ErrUnavailable)
 	}
 	return o, err

@@ -50,6 +50,7 @@ const settleTime = 75 * time.Second
 func Run(ctx context.Context, trace Trace) Log {
 	w := newWorld(ctx, trace)
 	for _, c := range trace.Commands {
+		w.pause(1) // all that was to happen until now has happened
 		w.chance.begin(c.Seed)
 		w.do(c)
 		w.pause(c.Wait)
@@ -63,13 +64,15 @@ func Run(ctx context.Context, trace Trace) Log {
 
 func newWorld(ctx context.Context, trace Trace) *World {
 	w := &World{
-		trace: trace, chance: newChance(trace.Seed), spokes: map[string]*spoke{},
+		trace: trace, chance: &chance{}, spokes: map[string]*spoke{},
 		journal: &journal{began: time.Now(), log: Log{Agents: trace.Agents}},
 	}
+	w.chance.begin(trace.Seed)
 	w.ctx, w.end = context.WithCancel(ctx)
 	w.hub = &site{place: hubPlace, side: stream.Hub, agents: trace.Agents}
 	w.open(w.hub, 0)
-	w.wait.Go(func() { w.supervise(w.hub) })
+	principal := w.start(w.hub)
+	w.wait.Go(func() { w.supervise(w.hub, principal) })
 	for _, a := range trace.Agents {
 		s := &spoke{
 			Agent: a, live: map[string]context.CancelFunc{}, idle: make(chan struct{}, 1),
@@ -78,7 +81,8 @@ func newWorld(ctx context.Context, trace Trace) *World {
 		s.controller = newController(w, s.site)
 		w.spokes[a.Name] = s
 		w.open(s.site, 0)
-		w.wait.Go(func() { w.supervise(s.site) })
+		process := w.start(s.site)
+		w.wait.Go(func() { w.supervise(s.site, process) })
 		w.wait.Go(s.controller.run)
 		w.wait.Go(func() { w.dial(s) })
 	}
@@ -164,17 +168,19 @@ func (w *World) connect(s *spoke) {
 	s.live[id] = cut
 	s.mu.Unlock()
 	ends := []func() bool{context.AfterFunc(hub.ctx, cut), context.AfterFunc(agent.ctx, cut)}
-	delay := func() time.Duration { return w.chance.upTo("frames "+id, 60*time.Millisecond) }
-	down, up := Pipe(ctx, delay)
+	delay := func(from string) func() time.Duration {
+		return func() time.Duration { return w.chance.upTo("frames "+id+" "+from, 60*time.Millisecond) }
+	}
+	down, up := Pipe(ctx, delay("hub"), delay("spoke"))
 	peer := mirror.Peer{Connection: id, HubUID: "hub-uid"}
 	var both sync.WaitGroup
 	serve := func(p *process, c *Carrier) {
 		defer c.Close()
-		if pause(ctx, w.chance.upTo("attach "+id, 200*time.Millisecond)) {
+		if pause(ctx, w.chance.upTo("attach "+id+" "+p.site.place, 200*time.Millisecond)) {
 			_ = p.mirrors[s.Name].Serve(p.ctx, peer, c) // it ends by a cut, a death, or a newer one
 		}
 		// What is under way has a moment to arrive.
-		if !pause(ctx, w.chance.upTo("linger "+id, 300*time.Millisecond)) {
+		if !pause(ctx, w.chance.upTo("linger "+id+" "+p.site.place, 300*time.Millisecond)) {
 			return
 		}
 		cut()
