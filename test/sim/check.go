@@ -52,7 +52,7 @@ type object struct {
 	deletedBy, cascadeBy Writer
 	recorded             time.Duration // when its record last changed
 	// told is the line of the log at which it came to show the operationState that
-	// it has.
+	// it has; -1 while it has none.
 	told int
 }
 
@@ -146,10 +146,13 @@ func (c *checker) take(i int, e Entry) {
 		before = nil // a restore replaces objects
 	}
 	after := follow(before, e)
-	if before == nil || !cmp.Equal(before.state(), after.state()) {
-		after.told = i
-	} else {
+	switch {
+	case after.state() == nil:
+		after.told = -1
+	case before != nil && cmp.Equal(before.state(), after.state()):
 		after.told = before.told
+	default:
+		after.told = i
 	}
 	c.isolated(v, e)
 	if e.Place == hubPlace {
