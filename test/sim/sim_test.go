@@ -91,7 +91,7 @@ func describe(broken []Violation) string {
 }
 
 // TestTraces replays the histories in testdata. The only command is run, with the
-// trace as its input.
+// trace as its input. SIM_LOG=1 shows with -v what happened.
 func TestTraces(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -102,7 +102,13 @@ func TestTraces(t *testing.T) {
 			if err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			if broken := violations(t, trace); len(broken) > 0 {
+			log := logOf(t, trace)
+			if os.Getenv("SIM_LOG") != "" {
+				for _, e := range log.Entries {
+					t.Log(e)
+				}
+			}
+			if broken := Check(log); len(broken) > 0 {
 				return describe(broken) + "\n"
 			}
 			return "all invariants hold\n"
