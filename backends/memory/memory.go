@@ -137,7 +137,7 @@ func New(cfg Config) *Store {
 		now:      cfg.Now,
 		maxBytes: cfg.MaxObjectBytes,
 		journal:  cfg.Journal,
-		objects:  make(map[stream.ResourceKey]record),
+		objects:  make(map[stream.ResourceKey]backends.Object),
 	}, "")
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -11,7 +12,7 @@ import (
 // immutable.
 type Snapshot struct {
 	revision uint64
-	objects  map[stream.ResourceKey]record
+	objects  map[stream.ResourceKey]backends.Object
 }
 
 // Snapshot takes a backup of the server.
@@ -31,13 +32,13 @@ func (s *Store) Restore(to Snapshot, bump uint64) {
 	s.server.mu.Lock()
 	for _, key := range sortedKeys(s.server.objects) {
 		if _, kept := to.objects[key]; !kept {
-			s.server.record(Accepted{Op: OpRestore, Object: s.server.objects[key].object, Gone: true})
+			s.server.record(Accepted{Op: OpRestore, Object: s.server.objects[key], Gone: true})
 		}
 	}
 	for _, key := range sortedKeys(to.objects) {
 		now, there := s.server.objects[key]
-		then := to.objects[key].object
-		if !there || !bytes.Equal(now.object.Raw, then.Raw) {
+		then := to.objects[key]
+		if !there || !bytes.Equal(now.Raw, then.Raw) {
 			s.server.record(Accepted{Op: OpRestore, Object: then})
 		}
 	}

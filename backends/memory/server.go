@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -32,16 +33,8 @@ type server struct {
 	// mu guards what follows, and the caches of all clients.
 	mu       sync.RWMutex
 	revision uint64
-	objects  map[stream.ResourceKey]record
-	clients  []*Store // the open ones
-}
-
-// record is one stored object: as clients see it, and decoded. Both are
-// immutable.
-type record struct {
-	object  backends.Object
-	content map[string]any
-	meta    metav1.ObjectMeta
+	objects  map[stream.ResourceKey]backends.Object // as clients see them
+	clients  []*Store                               // the open ones
 }
 
 // The methods below are called with mu locked.
@@ -56,7 +49,7 @@ func (s *server) record(a Accepted) {
 func (s *server) list() delivery {
 	list := delivery{list: true}
 	for _, key := range sortedKeys(s.objects) {
-		list.changes = append(list.changes, change{object: s.objects[key].object})
+		list.changes = append(list.changes, change{object: s.objects[key]})
 	}
 	return list
 }
@@ -80,11 +73,11 @@ func (s *server) publish(d delivery) (told []*subscriber, changed []stream.Resou
 }
 
 func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
-	r, ok := s.objects[key]
+	object, ok := s.objects[key]
 	if !ok {
 		return backends.Object{}, stream.ErrNotFound
 	}
-	return r.object, nil
+	return object, nil
 }
 
 func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []change, error) {
@@ -121,19 +114,23 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 	if !ok {
 		return backends.Object{}, nil, stream.ErrNotFound
 	}
-	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, old.object); err != nil {
+	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, old); err != nil {
 		return backends.Object{}, nil, err
 	}
-	meta.UID, meta.ResourceVersion = old.meta.UID, old.meta.ResourceVersion
-	meta.CreationTimestamp, meta.Generation = old.meta.CreationTimestamp, old.meta.Generation
-	if old.meta.DeletionTimestamp != nil {
-		meta.DeletionTimestamp = old.meta.DeletionTimestamp
+	oldContent, oldMeta, err := decode(key, old.Raw)
+	if err != nil {
+		return backends.Object{}, nil, err
+	}
+	meta.UID, meta.ResourceVersion = oldMeta.UID, oldMeta.ResourceVersion
+	meta.CreationTimestamp, meta.Generation = oldMeta.CreationTimestamp, oldMeta.Generation
+	if oldMeta.DeletionTimestamp != nil {
+		meta.DeletionTimestamp = oldMeta.DeletionTimestamp
 	}
 	if meta.DeletionGracePeriodSeconds == nil {
-		meta.DeletionGracePeriodSeconds = old.meta.DeletionGracePeriodSeconds
+		meta.DeletionGracePeriodSeconds = oldMeta.DeletionGracePeriodSeconds
 	}
 	errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	errs = append(errs, validation.ValidateObjectMetaUpdate(&meta, &old.meta, field.NewPath("metadata"))...)
+	errs = append(errs, validation.ValidateObjectMetaUpdate(&meta, &oldMeta, field.NewPath("metadata"))...)
 	if len(errs) > 0 {
 		return backends.Object{}, nil, refuse("%v", errs.ToAggregate())
 	}
@@ -141,18 +138,18 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 	if err := setMetadata(content, meta); err != nil {
 		return backends.Object{}, nil, err
 	}
-	if reflect.DeepEqual(content, old.content) {
-		return old.object, nil, nil
+	if same, err := json.Marshal(content); err == nil && bytes.Equal(same, old.Raw) {
+		return old, nil, nil
 	}
-	if !equalBesidesMetadata(content, old.content) {
+	if !equalBesidesMetadata(content, oldContent) {
 		meta.Generation++
 	}
 	if meta.DeletionTimestamp != nil && len(meta.Finalizers) == 0 {
-		r, err := s.next(key, content, meta)
+		last, err := s.next(key, content, meta)
 		if err != nil {
 			return backends.Object{}, nil, err
 		}
-		return r.object, s.remove(r.object), nil
+		return last, s.remove(last), nil
 	}
 	return s.put(key, content, meta)
 }
@@ -162,19 +159,19 @@ func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]c
 	if !ok {
 		return nil, stream.ErrNotFound
 	}
-	if err := check(pre, old.object); err != nil {
+	if err := check(pre, old); err != nil {
 		return nil, err
 	}
-	if len(old.meta.Finalizers) == 0 {
-		s.revision++
-		return s.remove(old.object), nil
-	}
-	if old.meta.DeletionTimestamp != nil {
-		return nil, nil
-	}
-	content, meta, err := decode(key, old.object.Raw)
+	content, meta, err := decode(key, old.Raw)
 	if err != nil {
 		return nil, err
+	}
+	if len(meta.Finalizers) == 0 {
+		s.revision++
+		return s.remove(old), nil
+	}
+	if meta.DeletionTimestamp != nil {
+		return nil, nil
 	}
 	now := metav1.NewTime(s.now()).Rfc3339Copy()
 	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = &now, new(int64)
@@ -184,12 +181,12 @@ func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]c
 }
 
 func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1.ObjectMeta) (backends.Object, []change, error) {
-	r, err := s.next(key, content, meta)
+	object, err := s.next(key, content, meta)
 	if err != nil {
 		return backends.Object{}, nil, err
 	}
-	s.objects[key] = r
-	return r.object, []change{{object: r.object}}, nil
+	s.objects[key] = object
+	return object, []change{{object: object}}, nil
 }
 
 // remove takes an object away; last is what it was.
@@ -198,24 +195,22 @@ func (s *server) remove(last backends.Object) []change {
 	return []change{{object: last, gone: true}}
 }
 
-// next makes the record of a new revision.
-func (s *server) next(key stream.ResourceKey, content map[string]any, meta metav1.ObjectMeta) (record, error) {
+// next makes the object of a new revision.
+func (s *server) next(key stream.ResourceKey, content map[string]any, meta metav1.ObjectMeta) (backends.Object, error) {
 	meta.ResourceVersion = strconv.FormatUint(s.revision+1, 10)
 	if err := setMetadata(content, meta); err != nil {
-		return record{}, err
+		return backends.Object{}, err
 	}
 	raw, err := json.Marshal(content)
 	if err != nil {
-		return record{}, refuse("marshal: %v", err)
+		return backends.Object{}, refuse("marshal: %v", err)
 	}
 	if s.maxBytes > 0 && len(raw) > s.maxBytes {
-		return record{}, refuse("an object of %d bytes is larger than %d", len(raw), s.maxBytes)
+		return backends.Object{}, refuse("an object of %d bytes is larger than %d", len(raw), s.maxBytes)
 	}
 	s.revision++
-	return record{
-		object:  backends.Object{Key: key, UID: string(meta.UID), ResourceVersion: meta.ResourceVersion, Raw: raw},
-		content: content,
-		meta:    meta,
+	return backends.Object{
+		Key: key, UID: string(meta.UID), ResourceVersion: meta.ResourceVersion, Raw: bytes.Clone(raw), // no spare room
 	}, nil
 }
 
@@ -278,7 +273,7 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", stream.ErrRefused, fmt.Sprintf(format, args...))
 }
 
-func sortedKeys(objects map[stream.ResourceKey]record) []stream.ResourceKey {
+func sortedKeys(objects map[stream.ResourceKey]backends.Object) []stream.ResourceKey {
 	keys := make([]stream.ResourceKey, 0, len(objects))
 	for key := range objects {
 		keys = append(keys, key)
