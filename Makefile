@@ -112,8 +112,12 @@ e2e-matrix: tools build ## the end-to-end tests and those tagged matrix, of whic
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
 
 .PHONY: bench
-bench: ## every benchmark
-	go test -run '^$$' -bench . -benchmem $(call tests_with,'^func Benchmark')
+bench: tools build ## the targets of the design, BENCH=T2,T6 for some of them, and every Go benchmark
+	@echo "==> targets"
+	@go build -o bin/bench ./test/bench
+	bin/bench $(if $(BENCH),-run $(BENCH)) $(BENCH_FLAGS)
+	@$(if $(BENCH),,echo "==> Go benchmarks")
+	$(if $(BENCH),,go test -run '^$$' -bench . -benchmem $(call tests_with,'^func Benchmark'))
 
 ##@ Demo
 

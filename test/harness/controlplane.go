@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -41,6 +42,10 @@ type ControlPlaneConfig struct {
 	Manifests []string
 	// ServerArgs are added to those of kube-apiserver; the last of equal flags wins.
 	ServerArgs []string
+	// ServerMemory is the memory from which on kube-apiserver collects garbage ever
+	// more often, in the form of GOMEMLIMIT. Empty means 400MiB, enough for a hundred
+	// objects of any kind; with thousands it would do little else.
+	ServerMemory string
 }
 
 // WorkloadControllers returns the controllers that a cluster with workloads needs.
@@ -108,7 +113,7 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 	if err != nil {
 		return err
 	}
-	if err := c.startServer(ctx, files, token, cfg.ServerArgs); err != nil {
+	if err := c.startServer(ctx, files, token, cfg); err != nil {
 		return err
 	}
 	if c.applier, err = newApplier(c.rest); err != nil {
@@ -180,7 +185,7 @@ func (c *ControlPlane) Restore(ctx context.Context, snapshot string, bump uint64
 // caller may change.
 func (c *ControlPlane) REST() *rest.Config { return rest.CopyConfig(c.rest) }
 
-func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, token string, extra []string) error {
+func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, token string, cfg ControlPlaneConfig) error {
 	path, err := c.h.tools.Path("kube-apiserver")
 	if err != nil {
 		return err
@@ -225,10 +230,10 @@ func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, toke
 	c.Server, err = c.h.Start(ctx, Command{
 		Name: c.Name + "-kube-apiserver",
 		Path: path,
-		Args: append(args, extra...),
+		Args: append(args, cfg.ServerArgs...),
 		// It needs 200 MiB. A limit near that would keep a core busy collecting garbage,
 		// none lets it grow to 600.
-		Env:   []string{"GOMEMLIMIT=400MiB"},
+		Env:   []string{"GOMEMLIMIT=" + cmp.Or(cfg.ServerMemory, "400MiB")},
 		Ready: ready,
 	})
 	return err

@@ -1,0 +1,231 @@
+//go:build linux
+
+// Command bench measures Argomesh against the targets of its design: throughput and
+// memory of one agent and one principal (T1), latency and bursts on real API servers
+// (T2), an unchanged reconnect (T4), an idle agent (T5), restarts and cuts (T6), and
+// how latency, reconnect, memory and CPU grow with the number of Applications.
+//
+//	go run ./test/bench                                  everything
+//	go run ./test/bench -run T2,T6 -json result.json     some of it, as JSON too
+//	go run ./test/bench -docs docs/benchmarks.md         into the document
+//
+// It needs what `make tools` and `make build` leave. A target that is missed is a
+// result and no failure; it fails when something was lost or did not work. Whatever
+// it starts listens on loopback and ends with it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/argomesh/argomesh/test/tools/toolset"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// scenarioTimeout bounds one scenario.
+const scenarioTimeout = 20 * time.Minute
+
+// bench is what all scenarios share.
+type bench struct {
+	progress io.Writer
+	scenario string
+}
+
+// say tells a person what is going on.
+func (b *bench) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.progress, "%s  %s: %s\n", time.Now().Format(time.TimeOnly), b.scenario, fmt.Sprintf(format, args...))
+}
+
+// entry is a scenario to choose.
+type entry struct {
+	id, title string
+	run       func(context.Context, *bench, *Scenario) error
+}
+
+func entries() []entry {
+	return []entry{
+		{"T1", "Throughput and memory with stores in memory", runT1},
+		{"T2", "Latency and bursts with 1,000 Applications", runT2},
+		{"T4", "Unchanged reconnect with 10,000 Applications", runT4},
+		{"T5", "Idle agent with 1,000 Applications", runT5},
+		{"T6", "Restart of the principal, cut of the network", runT6},
+		{"growth", "100, 1,000 and 10,000 Applications", runGrowth},
+	}
+}
+
+// choose returns the scenarios that a comma-separated list names; all when it is
+// empty.
+func choose(list string) ([]entry, error) {
+	all := entries()
+	if list == "" {
+		return all, nil
+	}
+	var chosen []entry
+	for id := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(e entry) bool { return strings.EqualFold(e.id, strings.TrimSpace(id)) })
+		if i < 0 {
+			known := make([]string, len(all))
+			for n, e := range all {
+				known[n] = e.id
+			}
+			return nil, fmt.Errorf("there is no scenario %q: choose from %s", id, strings.Join(known, ","))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// options are what the command line says.
+type options struct {
+	run, json, docs, profiles string
+}
+
+func parseFlags(args []string, complaints io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(complaints)
+	flags.StringVar(&o.run, "run", "", "`scenarios` to run, such as T2,T6; empty means all")
+	flags.StringVar(&o.json, "json", "", "`file` for the results as JSON")
+	flags.StringVar(&o.docs, "docs", "", "`document` whose results are replaced")
+	flags.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of this process for each scenario")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return o, nil
+}
+
+func run(args []string, out, progress io.Writer) error {
+	opts, err := parseFlags(args, progress)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(opts.run)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
+	tools, err := toolset.Open()
+	if err != nil {
+		return err
+	}
+	report := &Report{Started: time.Now(), Command: "make bench", Scenarios: []*Scenario{}}
+	if opts.run != "" {
+		report.Command += " BENCH=" + opts.run
+	}
+	if report.Machine, err = thisMachine(); err != nil {
+		return err
+	}
+	if report.Commit, err = commitOf(ctx, tools.Checkout()); err != nil {
+		return err
+	}
+	var failures []error
+	for _, e := range chosen {
+		s, err := measure(ctx, e, opts, progress)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", e.id, err))
+		}
+		report.Scenarios = append(report.Scenarios, s)
+		if err := s.Table(out); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	report.Seconds = time.Since(report.Started).Seconds()
+	return errors.Join(append(failures, report.save(opts))...)
+}
+
+// measure runs one scenario.
+func measure(ctx context.Context, e entry, opts options, progress io.Writer) (_ *Scenario, err error) {
+	s := &Scenario{ID: e.id, Title: e.title, Results: []Result{}}
+	begun := time.Now()
+	defer func() {
+		s.Seconds = time.Since(begun).Seconds()
+		if err != nil {
+			s.Failure = err.Error()
+		}
+	}()
+	if s.Load, err = loadAverage(); err != nil {
+		return s, err
+	}
+	if opts.profiles != "" {
+		end, failure := profile(filepath.Join(opts.profiles, e.id+".prof"))
+		if failure != nil {
+			return s, failure
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
+	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
+	defer cancel()
+	return s, e.run(ctx, &bench{progress: progress, scenario: e.id}, s)
+}
+
+// profile records where this process spends its time until end is called.
+func profile(file string) (end func() error, err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}
+
+// save writes the files that were asked for.
+func (r *Report) save(opts options) error {
+	if opts.json != "" {
+		content, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(opts.json, append(content, '\n'), 0o644); err != nil { //nolint:gosec // for everybody
+			return err
+		}
+	}
+	if opts.docs == "" {
+		return nil
+	}
+	document, err := os.ReadFile(opts.docs)
+	if err != nil {
+		return err
+	}
+	var results strings.Builder
+	if err := r.Markdown(&results); err != nil {
+		return err
+	}
+	replaced, err := insert(string(document), strings.TrimSuffix(results.String(), "\n")+"\n")
+	if err != nil {
+		return fmt.Errorf("%s: %w", opts.docs, err)
+	}
+	return os.WriteFile(opts.docs, []byte(replaced), 0o644) //nolint:gosec // for everybody
+}

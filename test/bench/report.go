@@ -1,0 +1,207 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is everything one run measured. It is written as JSON.
+type Report struct {
+	Started time.Time `json:"started"`
+	// Seconds is how long the whole run took.
+	Seconds float64 `json:"seconds"`
+	Command string  `json:"command"`
+	// Commit is that of the checkout; "+changes" says that files differ from it.
+	Commit    string      `json:"commit"`
+	Machine   Machine     `json:"machine"`
+	Scenarios []*Scenario `json:"scenarios"`
+}
+
+// Scenario is one row of the targets, measured.
+type Scenario struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	// Setup says on what it was measured.
+	Setup string `json:"setup"`
+	// Load is the machine's load average of one minute when it began: what else ran.
+	Load      float64  `json:"load"`
+	Seconds   float64  `json:"seconds"`
+	Results   []Result `json:"results"`
+	Processes []Usage  `json:"processes,omitempty"`
+	// Failure says what was lost or did not work. Times that miss a target are none.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Result is one measured number.
+type Result struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	// Unit is ms, s, /s, B, MiB, % or empty for a count.
+	Unit   string  `json:"unit,omitempty"`
+	Target *Target `json:"target,omitempty"`
+	// Met is null where there is no target.
+	Met *bool `json:"met,omitempty"`
+	// Note says how the number came about where the name does not.
+	Note string `json:"note,omitempty"`
+}
+
+// Target is a bound.
+type Target struct {
+	// Compare is "<=" or ">=".
+	Compare string  `json:"compare"`
+	Value   float64 `json:"value"`
+}
+
+func atMost(v float64) Target  { return Target{Compare: "<=", Value: v} }
+func atLeast(v float64) Target { return Target{Compare: ">=", Value: v} }
+
+// met reports whether v keeps the bound.
+func (t Target) met(v float64) bool {
+	if t.Compare == ">=" {
+		return v >= t.Value
+	}
+	return v <= t.Value
+}
+
+// target records a number that has to keep a bound.
+func (s *Scenario) target(name string, value float64, unit string, t Target, note ...string) {
+	met := t.met(value)
+	s.Results = append(s.Results, Result{Name: name, Value: value, Unit: unit, Target: &t, Met: &met, Note: strings.Join(note, "; ")})
+}
+
+// note records a number that explains others.
+func (s *Scenario) note(name string, value float64, unit string, note ...string) {
+	s.Results = append(s.Results, Result{Name: name, Value: value, Unit: unit, Note: strings.Join(note, "; ")})
+}
+
+// verdict is a word for a table.
+func (r Result) verdict() string {
+	switch {
+	case r.Met == nil:
+		return ""
+	case *r.Met:
+		return "met"
+	}
+	return "missed"
+}
+
+// quantity writes a number with its unit and about three digits.
+func quantity(v float64, unit string) string {
+	var number string
+	switch {
+	case v == float64(int64(v)) && (unit == "" || unit == "B" || v == 0):
+		number = strconv.FormatInt(int64(v), 10)
+	case v >= 100 || v <= -100:
+		number = strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10 || v <= -10:
+		number = strconv.FormatFloat(v, 'f', 1, 64)
+	default:
+		number = strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	switch unit {
+	case "":
+		return number
+	case "/s", "%":
+		return number + unit
+	}
+	return number + " " + unit
+}
+
+// goal writes a target.
+func (r Result) goal() string {
+	if r.Target == nil {
+		return ""
+	}
+	symbol := map[string]string{"<=": "≤", ">=": "≥"}[r.Target.Compare]
+	number := strconv.FormatFloat(r.Target.Value, 'g', 6, 64)
+	switch r.Unit {
+	case "", "/s", "%":
+		return symbol + " " + number + r.Unit
+	}
+	return symbol + " " + number + " " + r.Unit
+}
+
+// Table writes a scenario for people at a terminal.
+func (s *Scenario) Table(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	_, err := fmt.Fprintf(tw, "\n%s  %s\n%s\n", s.ID, s.Title, s.Setup)
+	row := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(tw, format+"\n", args...)
+		}
+	}
+	row("")
+	for _, r := range s.Results {
+		row("  %s\t%s\t%s\t%s\t%s", r.Name, quantity(r.Value, r.Unit), r.goal(), r.verdict(), r.Note)
+	}
+	if len(s.Processes) > 0 {
+		row("")
+		row("  process\tphase\tcpu\tof a core\tresident\tpeak")
+	}
+	for _, u := range s.Processes {
+		row("  %s\t%s\t%s\t%s\t%s\t%s", u.Process, u.Phase, quantity(u.CPUSeconds, "s"), quantity(u.CPUPercent, "%"),
+			quantity(u.ResidentMiB, "MiB"), quantity(u.PeakMiB, "MiB"))
+	}
+	if s.Failure != "" {
+		row("  FAILED: %s", s.Failure)
+	}
+	if err != nil {
+		return err
+	}
+	return tw.Flush()
+}
+
+// Markdown writes the whole run for docs.
+func (r *Report) Markdown(w io.Writer) error {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "Measured on %s with `%s` at commit `%s`, in %s, on %d cores of %s with %s of memory, Linux %s, %s.\n",
+		r.Started.UTC().Format("2006-01-02 15:04 UTC"), r.Command, r.Commit, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second),
+		m.Cores, m.Processor, quantity(m.MemoryGiB, "GiB"), m.Kernel, m.Go)
+	for _, s := range r.Scenarios {
+		fmt.Fprintf(&b, "\n### %s: %s\n\n%s Load average at its start: %.1f.\n\n", s.ID, s.Title, s.Setup, s.Load)
+		if s.Failure != "" {
+			fmt.Fprintf(&b, "**Failed: %s**\n\n", cell(s.Failure))
+		}
+		b.WriteString("| Measured | Result | Target | | Remark |\n|---|---:|---:|---|---|\n")
+		for _, r := range s.Results {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), quantity(r.Value, r.Unit), r.goal(), r.verdict(), cell(r.Note))
+		}
+		if len(s.Processes) > 0 {
+			b.WriteString("\n| Process | Phase | CPU | Of a core | Resident | Peak |\n|---|---|---:|---:|---:|---:|\n")
+		}
+		for _, u := range s.Processes {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(u.Process), cell(u.Phase), quantity(u.CPUSeconds, "s"),
+				quantity(u.CPUPercent, "%"), quantity(u.ResidentMiB, "MiB"), quantity(u.PeakMiB, "MiB"))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// cell escapes what would end a cell of a table.
+func cell(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
+
+const (
+	docsBegin = "<!-- results: written by test/bench -->\n"
+	docsEnd   = "<!-- end of results -->\n"
+)
+
+// insert replaces what is between the two markers of a document.
+func insert(document, results string) (string, error) {
+	before, rest, found := strings.Cut(document, docsBegin)
+	if !found {
+		return "", fmt.Errorf("it has no line %q", strings.TrimSpace(docsBegin))
+	}
+	_, after, found := strings.Cut(rest, docsEnd)
+	if !found {
+		return "", fmt.Errorf("it has no line %q after the other", strings.TrimSpace(docsEnd))
+	}
+	return before + docsBegin + "\n" + results + "\n" + docsEnd + after, nil
+}

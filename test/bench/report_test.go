@@ -1,0 +1,143 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestQuantity(t *testing.T) {
+	for _, test := range []struct {
+		value float64
+		unit  string
+		want  string
+	}{
+		{0, "s", "0 s"},
+		{647, "B", "647 B"},
+		{1234, "", "1234"},
+		{0.0214, "s", "0.02 s"},
+		{9.578, "ms", "9.58 ms"},
+		{45.63, "MiB", "45.6 MiB"},
+		{109.4, "ms", "109 ms"},
+		{785.2, "/s", "785/s"},
+		{48.07, "%", "48.1%"},
+	} {
+		if got := quantity(test.value, test.unit); got != test.want {
+			t.Errorf("quantity(%v, %q) = %q, want %q", test.value, test.unit, got, test.want)
+		}
+	}
+}
+
+func TestTarget(t *testing.T) {
+	var s Scenario
+	s.target("few enough", 5, "s", atMost(5))
+	s.target("too many", 5.01, "s", atMost(5))
+	s.target("fast enough", 10000, "/s", atLeast(10000))
+	s.target("too slow", 9999, "/s", atLeast(10000))
+	s.note("no target", 1, "ms")
+	var got [][]string
+	for _, r := range s.Results {
+		got = append(got, []string{r.Name, r.goal(), r.verdict()})
+	}
+	want := [][]string{
+		{"few enough", "≤ 5 s", "met"},
+		{"too many", "≤ 5 s", "missed"},
+		{"fast enough", "≥ 10000/s", "met"},
+		{"too slow", "≥ 10000/s", "missed"},
+		{"no target", "", ""},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+}
+
+// testReport is a report with every kind of row.
+func testReport() *Report {
+	s := &Scenario{
+		ID: "T9", Title: "A scenario", Setup: "On nothing.", Load: 0.5, Failure: "two | were lost",
+		Processes: []Usage{{Process: "agent", Phase: "idle", CPUSeconds: 1.5, CPUPercent: 2.5, ResidentMiB: 60, PeakMiB: 61}},
+	}
+	s.target("a time", 0.25, "s", atMost(1), "of 3")
+	return &Report{
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Seconds: 61, Command: "make bench", Commit: "abc",
+		Machine: Machine{Processor: "Some CPU", Cores: 2, MemoryGiB: 24, Kernel: "6.1", Go: "go1"}, Scenarios: []*Scenario{s},
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	var b strings.Builder
+	if err := testReport().Markdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "Measured on 2026-01-02 03:04 UTC with `make bench` at commit `abc`, in 1m1s, on 2 cores of Some CPU with 24.0 GiB of memory, Linux 6.1, go1.\n" + `
+### T9: A scenario
+
+On nothing. Load average at its start: 0.5.
+
+**Failed: two \| were lost**
+
+| Measured | Result | Target | | Remark |
+|---|---:|---:|---|---|
+| a time | 0.25 s | ≤ 1 s | met | of 3 |
+
+| Process | Phase | CPU | Of a core | Resident | Peak |
+|---|---|---:|---:|---:|---:|
+| agent | idle | 1.50 s | 2.50% | 60.0 MiB | 61.0 MiB |
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("Markdown() (-want +got):\n%s", diff)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var b strings.Builder
+	if err := testReport().Scenarios[0].Table(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"T9  A scenario", "a time", "0.25 s", "≤ 1 s", "met", "agent", "60.0 MiB", "FAILED: two | were lost"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("Table() lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
+// Whoever reads the JSON later reads what was written.
+func TestJSON(t *testing.T) {
+	want := testReport()
+	raw, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got *Report
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report from its JSON (-want +got):\n%s", diff)
+	}
+}
+
+func TestInsert(t *testing.T) {
+	document := "# Title\n" + docsBegin + "old\n" + docsEnd + "after\n"
+	got, err := insert(document, "new\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "# Title\n" + docsBegin + "\nnew\n\n" + docsEnd + "after\n"; got != want {
+		t.Errorf("insert() = %q, want %q", got, want)
+	}
+	again, err := insert(got, "new\n")
+	if err != nil || again != got {
+		t.Errorf("insert() twice = %q, %v", again, err)
+	}
+	for _, broken := range []string{"", docsBegin, docsEnd, docsEnd + docsBegin} {
+		if _, err := insert(broken, "new\n"); err == nil {
+			t.Errorf("insert(%q) finds its markers", broken)
+		}
+	}
+}
