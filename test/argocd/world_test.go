@@ -46,7 +46,8 @@ func run(t *testing.T, mode stream.Mode, f func(w *world)) {
 		defer wait.Wait()
 		defer cancel()
 		w := &world{t: t, ctx: ctx, hub: memory.New(memory.Config{}), spoke: memory.New(memory.Config{})}
-		a, b, _ := sim.Pipe(ctx, func() time.Duration { return 0 })
+		atOnce := func() time.Duration { return 0 }
+		a, b := sim.Pipe(ctx, atOnce, atOnce)
 		for _, end := range []struct {
 			side  stream.Side
 			store *memory.Store
