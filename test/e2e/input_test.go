@@ -107,6 +107,7 @@ func TestStartBeforeTheWorkloadAPI(t *testing.T) {
 		Args: []string{
 			"--config", w.agents[managed].ConfigFile, "--admin.listen", admin,
 			"--identity.socket", "unix://" + w.h.Path("early.sock"),
+			"--namespace", "default", // where nobody holds the Lease: in edge-1's it would stand by
 		},
 		Ready: harness.HTTPReady("http://" + admin + "/livez"),
 	})

@@ -1,0 +1,65 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// A suspended agent loses its connection within a second and learns why, and
+// comes back by itself once it is admitted again.
+func TestSuspendedAgent(t *testing.T) {
+	w, ctx := theWorld(t), t.Context()
+	agent := w.agents[managed]
+	registry := w.hub.Resource(schema.GroupVersionResource{Group: "argomesh.io", Version: "v1alpha1", Resource: "agents"}, harness.ArgoCDNamespace)
+	eventually(t, "the agent is connected", func() error { return active(ctx, agent, true) })
+	from := size(t, agent.Process)
+	suspend := func(yes bool) {
+		t.Helper()
+		patch(t, registry, managed, map[string]any{"spec": map[string]any{"suspended": yes}})
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			suspend(false) // others use the agent
+		}
+	})
+	suspend(true)
+	suspended := time.Now()
+	eventually(t, "the agent has no connection", func() error {
+		up, err := gauge(ctx, agent.AdminAddress, "argomesh_stream_up")
+		if err == nil && up != "0" {
+			err = fmt.Errorf("argomesh_stream_up is %s", up)
+		}
+		return err
+	})
+	if took := time.Since(suspended); took > 3*time.Second {
+		t.Errorf("the connection ended %s after the agent was suspended", took)
+	}
+	create(t, w.onHub(managed), w.idle("while-suspended", managed, managed))
+	eventually(t, "the agent says why, and that it is still refused", func() error {
+		told, refused := false, false
+		for _, line := range lines(t, agent.Process, from) {
+			message, reason := fmt.Sprint(line["message"]), fmt.Sprint(line["error"])
+			told = told || strings.Contains(message, "ended by revocation") && strings.Contains(reason, "no longer admits") && line["level"] == "error"
+			refused = refused || strings.Contains(message, "does not know this agent")
+		}
+		if !told || !refused {
+			return fmt.Errorf("told %t, refused %t", told, refused)
+		}
+		return nil
+	})
+	if err := gone(ctx, w.onSpoke(managed), "while-suspended"); err != nil {
+		t.Error(err)
+	}
+	suspend(false)
+	eventually(t, "what was created meanwhile is on the spoke", func() error {
+		return field(ctx, w.onSpoke(managed), "while-suspended", harness.Branch, "spec", "source", "targetRevision")
+	})
+}
