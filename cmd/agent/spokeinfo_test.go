@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,18 +18,29 @@ import (
 func TestTeller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		synced := make(chan struct{})
-		var apps int // changed while all sleep, as the next two
-		var cache stream.SpokeInfo
+		var apps atomic.Int64
+		var cache atomic.Pointer[stream.SpokeInfo]
+		cache.Store(&stream.SpokeInfo{})
 		type told struct {
 			info stream.SpokeInfo
 			at   time.Time
 		}
-		var said []told
+		var mu sync.Mutex
+		var all []told // guarded by mu
+		said := func() []told {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
 		tt := teller{
 			synced: synced,
-			count:  func() int { return apps },
-			cache:  func() stream.SpokeInfo { return cache },
-			tell:   func(info stream.SpokeInfo) { said = append(said, told{info, time.Now()}) },
+			count:  func() int { return int(apps.Load()) },
+			cache:  func() stream.SpokeInfo { return *cache.Load() },
+			tell: func(info stream.SpokeInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, told{info, time.Now()})
+			},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -36,34 +50,39 @@ func TestTeller(t *testing.T) {
 			synctest.Wait()
 		}
 		pass(time.Minute)
-		if len(said) != 0 {
-			t.Errorf("the hub is told %v before the Applications are known", said)
+		if got := said(); len(got) != 0 {
+			t.Errorf("the hub is told %v before the Applications are known", got)
 		}
-		apps = 3
+		apps.Store(3)
 		close(synced)
 		synctest.Wait()
-		if want := (stream.SpokeInfo{Applications: 3}); len(said) != 1 || said[0].info != want {
-			t.Fatalf("the hub is told %v, want %v at once", said, want)
+		if want := (stream.SpokeInfo{Applications: 3}); len(said()) != 1 || said()[0].info != want {
+			t.Fatalf("the hub is told %v, want %v at once", said(), want)
 		}
 		pass(time.Hour)
-		if len(said) != 1 {
-			t.Errorf("the hub is told %d times of nothing new", len(said)-1)
+		if n := len(said()); n != 1 {
+			t.Errorf("the hub is told %d times of nothing new", n-1)
 		}
-		cache = stream.SpokeInfo{Applications: 99, APIs: 1, Resources: 2, CacheSynced: time.Unix(1, 0)}
+		cache.Store(&stream.SpokeInfo{Applications: 99, APIs: 1, Resources: 2, CacheSynced: time.Unix(1, 0)})
 		pass(time.Second)
-		if want := (stream.SpokeInfo{Applications: 3, APIs: 1, Resources: 2, CacheSynced: time.Unix(1, 0)}); said[len(said)-1].info != want {
-			t.Errorf("the hub is told %v, want %v", said[len(said)-1].info, want)
+		last := func() stream.SpokeInfo {
+			got := said()
+			return got[len(got)-1].info
+		}
+		if got, want := last(), (stream.SpokeInfo{Applications: 3, APIs: 1, Resources: 2, CacheSynced: time.Unix(1, 0)}); got != want {
+			t.Errorf("the hub is told %v, want %v", got, want)
 		}
 		for range 600 { // a change every 100 ms
-			apps++
+			apps.Add(1)
 			pass(100 * time.Millisecond)
 		}
 		pass(tellInterval)
-		if got := said[len(said)-1].info.Applications; got != int64(apps) {
-			t.Errorf("in the end the hub is told %d Applications, want %d", got, apps)
+		if got := last().Applications; got != apps.Load() {
+			t.Errorf("in the end the hub is told %d Applications, want %d", got, apps.Load())
 		}
-		for i := 1; i < len(said); i++ {
-			if gap := said[i].at.Sub(said[i-1].at); gap < tellInterval {
+		messages := said()
+		for i := 1; i < len(messages); i++ {
+			if gap := messages[i].at.Sub(messages[i-1].at); gap < tellInterval {
 				t.Errorf("two messages within %s", gap)
 			}
 		}

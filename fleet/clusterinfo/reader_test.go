@@ -1,7 +1,6 @@
 package clusterinfo_test
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ type reading struct {
 	t      *testing.T
 	redis  *redis
 	reader *clusterinfo.Reader
-	log    bytes.Buffer // read while all sleep
+	log    lines
 }
 
 // read runs a Reader around f.

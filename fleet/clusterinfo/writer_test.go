@@ -131,12 +131,30 @@ func (s *table) remove(name identity.AgentName) {
 	delete(s.sessions, name)
 }
 
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // writing is a Writer that runs in a bubble.
 type writing struct {
 	t     *testing.T
 	redis *redis
 	table *table
-	log   bytes.Buffer // read after the writer has ended, or while all sleep
+	log   lines
 	edge  identity.AgentName
 	reg   *prometheus.Registry
 }
