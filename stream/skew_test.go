@@ -36,6 +36,7 @@ func TestSkewOfHandshakes(t *testing.T) {
 		"an older agent that says only who it is": {
 			func(h *streampb.Hello) {
 				h.Version, h.Capabilities, h.KubernetesClusterUid, h.KubernetesVersion = "", nil, "", ""
+				h.HubUid, h.History = "", nil
 			},
 			func(h *stream.Hello) {
 				*h = stream.Hello{Protocol: stream.Protocol, Agent: agent, Mode: stream.Autonomous}
@@ -61,11 +62,11 @@ func TestSkewOfHandshakes(t *testing.T) {
 			},
 			stream.Welcome{
 				Protocol: stream.Protocol, Version: "v9", Capabilities: stream.NewCapabilities("teleport", "history"),
-				Agent: agent, HubUID: "hub", Connection: "c1",
+				Agent: agent, HubUID: "hub", Connection: "c1", Children: true,
 			},
 		},
 		"an older principal": {
-			func(w *streampb.Welcome) { w.Version, w.Capabilities = "", nil },
+			func(w *streampb.Welcome) { w.Version, w.Capabilities, w.ChildApplications = "", nil, false },
 			stream.Welcome{Protocol: stream.Protocol, Agent: agent, HubUID: "hub", Connection: "c1"},
 		},
 	} {
