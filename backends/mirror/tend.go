@@ -48,7 +48,7 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 		return nil, false
 	}
 	next := current.clone()
-	changed := false
+	var changed bool
 	ours := current.label(ignoreSyncKey) != "true" && r.unsendable(current) == ""
 	if ours && current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
 		changed = next.dropFinalizers(isArgoCD)
