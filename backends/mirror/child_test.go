@@ -147,39 +147,44 @@ func TestChildIsShownReadOnly(t *testing.T) {
 }
 
 // TestChildrenAreShownOnlyIfAsked switches it on and off, from one connection to
-// the next. Whatever the hub shows, the spoke's own Applications are never touched.
+// the next, with and without a restart of both processes. Whatever the hub shows,
+// the spoke's own Applications are never touched.
 func TestChildrenAreShownOnlyIfAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hub, spoke := memory.New(memory.Config{}), memory.New(memory.Config{})
-		untouched := any(nil)
-		for i, children := range []bool{false, true, true, false} {
-			r := newRig(t, options{children: children, stores: [2]*memory.Store{hub.Open(), spoke.Open()}})
-			if i == 0 {
+	for name, restart := range map[string]bool{"new connections": false, "new processes": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hub, spoke := memory.New(memory.Config{}), memory.New(memory.Config{})
+				r := newRig(t, options{stores: [2]*memory.Store{hub, spoke}})
 				r.child("c")
-				untouched = r.revision(r.spoke, "c")
-			}
-			r.connect()
-			pass(time.Minute)
-			if shown := r.get(r.hub, "c") != nil; shown != children {
-				t.Errorf("connection %d: shown = %t", i, shown)
-			}
-			if got := r.revision(r.spoke, "c"); got != untouched {
-				t.Errorf("connection %d: the child was written on the spoke", i)
-			}
-			if h, s := r.stats(r.hub), r.stats(r.spoke); !h.Agreed || !s.Agreed {
-				t.Errorf("connection %d: hub %+v, spoke %+v", i, h, s)
-			}
-			r.cancel()
-			r.wait.Wait()
-		}
-	})
+				untouched := r.revision(r.spoke, "c")
+				for i, children := range []bool{false, true, true, false, true} {
+					if restart && i > 0 {
+						r.cancel()
+						r.wait.Wait()
+						r = newRig(t, options{stores: [2]*memory.Store{hub.Open(), spoke.Open()}})
+					}
+					r.options.children = children
+					r.connect() // it takes over from the one before
+					pass(time.Minute)
+					if shown := r.get(r.hub, "c") != nil; shown != children {
+						t.Errorf("connection %d: shown = %t", i, shown)
+					}
+					if got := r.revision(r.spoke, "c"); got != untouched {
+						t.Errorf("connection %d: the child was written on the spoke", i)
+					}
+					if h, s := r.stats(r.hub), r.stats(r.spoke); !h.Agreed || !s.Agreed {
+						t.Errorf("connection %d: hub %+v, spoke %+v", i, h, s)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestSpokeThatShowsChildrenUnasked: what the hub shows is the hub's to say.
 func TestSpokeThatShowsChildrenUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
-		r.options.children = true // to the spoke
+		r := newRig(t, options{unasked: true})
 		r.connect()
 		r.child("c")
 		pass(time.Minute)

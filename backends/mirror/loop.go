@@ -200,8 +200,10 @@ func (l *loop) attach(s *session) {
 		old.end(stream.GoodbyeSuperseded, "superseded by a newer connection")
 	}
 	l.session, l.apart = s, time.Time{}
-	if l.rules.Side == stream.Spoke && (l.rules.HubUID != s.peer.HubUID || l.rules.Children != s.peer.Children) {
-		l.rules.HubUID, l.rules.Children = s.peer.HubUID, s.peer.Children
+	children := l.rules.Children
+	l.rules.Children = s.peer.Children
+	if l.rules.Side == stream.Spoke && (l.rules.HubUID != s.peer.HubUID || children != s.peer.Children) {
+		l.rules.HubUID = s.peer.HubUID
 		l.observeStore()
 	}
 	l.hold() // nothing leaves before what Hold was last told is known

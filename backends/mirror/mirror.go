@@ -160,7 +160,8 @@ type Peer struct {
 	HubUID string
 	// Hello is what the agent said; a hub learns it here.
 	Hello stream.Hello
-	// Children says that the hub shows child applications; a spoke learns it here.
+	// Children says that the hub shows child applications, as its welcome told: a
+	// spoke sends them, and the hub takes them.
 	Children bool
 }
 

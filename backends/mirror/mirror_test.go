@@ -102,6 +102,7 @@ type options struct {
 	statusDelay time.Duration
 	watch       func(stream.Message)
 	children    bool             // the hub shows child applications
+	unasked     bool             // the spoke shows them all the same
 	departing   bool             // the Agent is being deleted with a cascade
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 }
@@ -146,7 +147,7 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 	cfg := mirror.Config{
 		Rules: mirror.Rules{
 			Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
-			Children: side == stream.Hub && r.options.children, Departing: r.options.departing,
+			Departing: r.options.departing,
 		},
 		Store: store, StatusDelay: r.options.statusDelay,
 		Metrics: metrics,
@@ -178,9 +179,10 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	hub.watch, spoke.watch = r.options.watch, r.options.watch
 	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children}
 	errs := make(chan error, 2)
-	for e, c := range map[*mirror.Mirror]conn{r.hub.Mirror: hub, r.spoke.Mirror: spoke} {
-		r.wait.Go(func() { errs <- e.Serve(r.ctx, peer, c) })
-	}
+	r.wait.Go(func() { errs <- r.hub.Serve(r.ctx, peer, hub) })
+	told := peer
+	told.Children = told.Children || r.options.unasked
+	r.wait.Go(func() { errs <- r.spoke.Serve(r.ctx, told, spoke) })
 	synctest.Wait()
 	return cut, errs
 }

@@ -28,7 +28,8 @@ type Rules struct {
 	// empty while it is not known, and then they are not compared. Used on the spoke.
 	HistoryID string
 	// Children says whether the hub shows the managed spoke's own Applications: the
-	// spoke sends them, and the hub takes them, only then.
+	// spoke sends them, and the hub takes them, only then. A Mirror has it from the
+	// handshake of its connection.
 	Children bool
 	// Departing says that the Agent is being deleted with a cascade: cascading
 	// deletions and what confirms them pass, and nothing else leaves the hub. What is

@@ -246,7 +246,7 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	if r == nil {
 		return fmt.Errorf("link of agent %s: %w", s.Agent.Name, stream.ErrUnavailable) // registered a moment ago
 	}
-	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection, Hello: s.Hello}, conn)
+	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection, Hello: s.Hello, Children: s.Agent.Children}, conn)
 }
 
 // count takes the counts of connected agents.
