@@ -21,7 +21,7 @@ type pulse struct {
 	// reconciled says that the status is that of a reconciliation later than the
 	// end of the last operation.
 	reconciled bool
-	// waits says that a newer version is held back.
+	// waits says that the entry is among the quiet ones.
 	waits bool
 }
 
@@ -72,25 +72,28 @@ func (l *loop) holdBack(entry stream.EntryKey, content link.Content) bool {
 	case content.Version.Absent():
 		delete(l.pulses, entry)
 		return false
-	case told == content.Version:
+	}
+	last, known := l.pulses[entry]
+	if known && told == content.Version {
 		return false
 	}
 	next := pulseOf(content)
-	if last, ok := l.pulses[entry]; ok && last.version == told && mayWait(last, next) {
-		if !last.waits {
-			if len(l.quiet) == 0 {
-				l.quietEnd = time.Now().Add(l.m.cfg.StatusDelay)
-				l.lookAt(l.quietEnd)
-			}
-			l.quiet = append(l.quiet, entry)
-			last.waits = true
-			l.pulses[entry] = last
-		}
-		l.m.cfg.Metrics.delayed.Inc()
-		return true
+	if !known || last.version != told || !mayWait(last, next) {
+		next.waits = last.waits
+		l.pulses[entry] = next
+		return false
 	}
-	l.pulses[entry] = next
-	return false
+	if !last.waits {
+		if len(l.quiet) == 0 {
+			l.quietEnd = time.Now().Add(l.m.cfg.StatusDelay)
+			l.lookAt(l.quietEnd)
+		}
+		l.quiet = append(l.quiet, entry)
+		last.waits = true
+		l.pulses[entry] = last
+	}
+	l.m.cfg.Metrics.delayed.Inc()
+	return true
 }
 
 // told notes what the link takes by itself of an entry: it may be newer than what

@@ -16,8 +16,8 @@ import (
 // Departure is what the deletion of an Agent does to the objects of the hub
 // (design, section 4.3). Its methods look at what there is, do what is to be done,
 // and say what they wait for: they are called again and again until they wait for
-// nothing. To call them once more does no harm, and neither does a process that
-// ends in between.
+// nothing. To call them once more, or concurrently, does no harm, and neither does a
+// process that ends in between.
 //
 // With the policy orphan the link has ended, and Orphan is all. With cascade the
 // link goes on under Rules.Departing until Cascade waits for nothing; then it ends,

@@ -74,6 +74,10 @@ func TestReconciliationTimeMayWaitAndIsNeverLost(t *testing.T) {
 		// What is held back is told on whatever connection there is then.
 		pass(time.Minute)
 		held = r.reconcile("a")
+		pass(time.Second)
+		if r.reconciledAt("a") == held {
+			t.Error("after a pause a reconciliation that changed nothing did not wait")
+		}
 		cut()
 		pass(time.Second)
 		r.connect()
