@@ -1,7 +1,11 @@
 package mirror_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,6 +292,124 @@ func TestHubApplicationThatIsNotSentIsInTheWay(t *testing.T) {
 		pass(6 * time.Minute) // the refused entry is tried again
 		if at(r.get(r.hub, "c"), "metadata", "annotations", source) == nil {
 			t.Error("the child is not shown once the way is free")
+		}
+	})
+}
+
+// TestOwnersChangeAtRandom lets the hub and the spoke make, replace and delete
+// Applications of the same few names, while the link comes and goes. In the end
+// each name is what the rules say, and no workload went that nobody asked for.
+func TestOwnersChangeAtRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a schedule, not a secret
+				var faulty atomic.Bool
+				var mu sync.Mutex // guards random
+				draw := func(n int) int {
+					mu.Lock()
+					defer mu.Unlock()
+					return random.IntN(n)
+				}
+				unruly := memory.Config{Fault: func(memory.Op, stream.ResourceKey) error {
+					if faulty.Load() && draw(4) == 0 {
+						return []error{stream.ErrConflict, stream.ErrUnavailable}[draw(2)]
+					}
+					return nil
+				}}
+				r := newRig(t, options{children: true, hub: unruly, spoke: unruly})
+				cascades := watchCascades(t, r.spoke.store)
+				names := []string{"a", "b", "c"}
+				cut, _ := r.connect()
+				for range 60 {
+					faulty.Store(false) // people are not faulty
+					synctest.Wait()
+					name := names[draw(len(names))]
+					hub, spoke := r.get(r.hub, name), r.get(r.spoke, name)
+					switch draw(8) {
+					case 0, 1: // someone makes it on the hub, or takes the mirror's place
+						meta := m{}
+						if draw(2) == 0 {
+							meta["annotations"] = m{mismatchPolicy: "recreate"}
+						}
+						if hub == nil {
+							r.create(r.hub, name, meta, spec(fmt.Sprint(draw(100))))
+							break
+						}
+						r.update(r.hub, name, func(app m) { delete(app["metadata"].(m), "annotations") })
+					case 2:
+						if hub != nil {
+							r.remove(r.hub, name)
+						}
+					case 3: // a parent makes it on the spoke
+						if spoke == nil {
+							r.create(r.spoke, name, nil, m{"spec": m{"project": "default", "destination": m{"name": "in-cluster"}}, "status": m{}})
+						}
+					case 4:
+						if spoke != nil {
+							r.remove(r.spoke, name)
+						}
+					case 5:
+						cut()
+						pass(time.Millisecond)
+					case 6:
+						cut()
+						cut, _ = r.connect()
+					case 7:
+						faulty.Store(draw(2) == 0)
+						pass(time.Duration(draw(3000)) * time.Millisecond)
+					}
+					faulty.Store(draw(3) == 0)
+					pass(time.Millisecond)
+				}
+				faulty.Store(false)
+				cut()
+				r.connect()
+				pass(11 * time.Minute) // what was refused five minutes ago is tried again
+				for _, name := range names {
+					hub, spoke := r.get(r.hub, name), r.get(r.spoke, name)
+					hubs, spokes := at(hub, "metadata", "annotations", source), at(spoke, "metadata", "annotations", source)
+					switch {
+					case hub == nil && spoke == nil:
+					case hub == nil || spoke == nil:
+						t.Errorf("%s: hub %v, spoke %v", name, hub, spoke)
+					case hubs == nil && spokes == at(hub, "metadata", "uid"): // the hub's
+						if at(hub, "spec", "source", "path") != at(spoke, "spec", "source", "path") {
+							t.Errorf("%s: the hub's is %v, the copy %v", name, hub["spec"], spoke["spec"])
+						}
+					case spokes == nil && hubs == at(spoke, "metadata", "uid"): // a child
+					default:
+						t.Errorf("%s belongs to nobody: hub %v, spoke %v", name, hub, spoke)
+					}
+				}
+				if h, s := r.stats(r.hub), r.stats(r.spoke); !h.Agreed || !s.Agreed || len(h.Parked)+len(s.Parked) != 0 {
+					t.Errorf("hub %+v, spoke %+v", h, s)
+				}
+				if cascades() != 0 {
+					t.Error("something was deleted together with its workloads")
+				}
+			})
+		})
+	}
+}
+
+// TestReconciliationOfAChildMayWait: it is told as seldom as that of a copy.
+func TestReconciliationOfAChildMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{children: true})
+		r.connect()
+		r.child("c")
+		pass(time.Second)
+		first := r.reconcile("c")
+		pass(time.Second)
+		held := r.reconcile("c")
+		pass(time.Second)
+		if got := r.reconciledAt("c"); got != first {
+			t.Errorf("the hub shows %v, want %s", got, first)
+		}
+		pass(10 * time.Second)
+		if got := r.reconciledAt("c"); got != held {
+			t.Errorf("the hub shows %v, want %s", got, held)
 		}
 	})
 }
