@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"maps"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -30,22 +31,22 @@ func carriesStatus(c stream.Collection) bool {
 	return c == stream.Statuses || c == stream.Children
 }
 
-// pulseOf is the pulse of content that carries a status.
-func pulseOf(content link.Content) pulse {
-	p := pulse{version: content.Version, rest: content.Version.Hash}
-	data, err := decode(content.Data)
-	if err != nil {
-		return p // never: we encoded it
-	}
-	status, _ := data["status"].(map[string]any)
-	reconciledAt := stringAt(status, "reconciledAt")
+// pulse is that of o, of which content is what is sent in c, a collection that
+// carries a status.
+func (r Rules) pulse(c stream.Collection, o object, content link.Content) pulse {
+	status := maps.Clone(o.child("status"))
 	operation, _ := status["operationState"].(map[string]any)
-	// Times are RFC 3339 in UTC, as Kubernetes writes them.
-	p.reconciled = reconciledAt != "" && reconciledAt >= stringAt(operation, "finishedAt")
+	reconciledAt := stringAt(status, "reconciledAt")
 	delete(status, "reconciledAt")
 	delete(status, "observedAt") // its predecessor, which Argo CD 3 still carries along
-	p.rest = stream.HashOf(encode(data))
-	return p
+	timeless := object{key: o.key, fields: maps.Clone(o.fields)}
+	timeless.fields["status"] = status
+	rest, _ := r.Content(c, timeless, "")
+	return pulse{
+		version: content.Version, rest: rest.Version.Hash,
+		// Times are RFC 3339 in UTC, as Kubernetes writes them.
+		reconciled: reconciledAt != "" && reconciledAt >= stringAt(operation, "finishedAt"),
+	}
 }
 
 // mayWait reports whether nobody on the hub waits for next, when it was told of
@@ -61,10 +62,10 @@ func mayWait(last, next pulse) bool {
 		(last.reconciled || !next.reconciled)
 }
 
-// holdBack reports whether content may wait, and then sees to it that the entry is
+// holdBack reports whether content, which is of current, may wait, and then sees to it that the entry is
 // looked at again in time. What is told then is decided from the state of that
 // moment. All that is held back leaves at once, in few batches.
-func (l *loop) holdBack(entry stream.EntryKey, content link.Content) bool {
+func (l *loop) holdBack(entry stream.EntryKey, current *object, content link.Content) bool {
 	told := l.link.Desired(entry)
 	switch {
 	case !carriesStatus(entry.Collection) || l.m.cfg.StatusDelay < 0:
@@ -77,7 +78,7 @@ func (l *loop) holdBack(entry stream.EntryKey, content link.Content) bool {
 	if known && told == content.Version {
 		return false
 	}
-	next := pulseOf(content)
+	next := l.rules.pulse(entry.Collection, *current, content)
 	if !known || last.version != told || !mayWait(last, next) {
 		next.waits = last.waits
 		l.pulses[entry] = next
@@ -98,12 +99,11 @@ func (l *loop) holdBack(entry stream.EntryKey, content link.Content) bool {
 
 // told notes what the link takes by itself of an entry: it may be newer than what
 // it was told of.
-func (l *loop) told(entry stream.EntryKey, content link.Content) {
-	if p, ok := l.pulses[entry]; ok && p.version != content.Version {
-		waits := p.waits
-		p = pulseOf(content)
-		p.waits = waits
-		l.pulses[entry] = p
+func (l *loop) told(entry stream.EntryKey, current *object, content link.Content) {
+	if last, known := l.pulses[entry]; known && last.version != content.Version {
+		next := l.rules.pulse(entry.Collection, *current, content)
+		next.waits = last.waits
+		l.pulses[entry] = next
 	}
 }
 

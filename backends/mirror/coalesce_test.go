@@ -15,11 +15,17 @@ func TestWhatMayWait(t *testing.T) {
 		for key, value := range meta {
 			annotations[key] = value
 		}
-		content, ok := r.Content(stream.Statuses, makeObject(t, appKey(r), m{"annotations": annotations}, m{"status": status}), Requests{})
+		o := makeObject(t, appKey(r), m{"annotations": annotations}, m{"status": status})
+		before := string(encode(o.fields))
+		content, ok := r.Content(stream.Statuses, o, Requests{})
 		if !ok {
 			t.Fatal("there is no status")
 		}
-		return pulseOf(content)
+		p := r.pulse(stream.Statuses, o, content)
+		if string(encode(o.fields)) != before {
+			t.Error("pulse() changed the object that it was given")
+		}
+		return p
 	}
 	healthy := func(reconciledAt string) m {
 		return m{"health": m{"status": "Healthy"}, "reconciledAt": reconciledAt}

@@ -448,7 +448,7 @@ func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *ob
 			content = c
 		}
 	}
-	if l.holdBack(entry, content) {
+	if l.holdBack(entry, current, content) {
 		return
 	}
 	if before := l.link.Desired(entry); before != content.Version {
@@ -580,13 +580,14 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	present := false
 	if key, ok := l.rules.Local(entry); ok {
 		if current := l.current(key); current != nil {
-			content, present = l.rules.Content(entry.Collection, *current, l.asked[key])
+			if content, present = l.rules.Content(entry.Collection, *current, l.asked[key]); present {
+				l.told(entry, current, content)
+			}
 		}
 	}
 	if !present {
 		content = link.Content{}
 	}
-	l.told(entry, content)
 	content.TraceParent = l.causes[entry]
 	delete(l.causes, entry)
 	return content, present
