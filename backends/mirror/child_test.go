@@ -365,7 +365,7 @@ func TestOwnersChangeAtRandom(t *testing.T) {
 				faulty.Store(false)
 				cut()
 				r.connect()
-				pass(11 * time.Minute) // what was refused five minutes ago is tried again
+				pass(20 * time.Minute) // what was refused is tried again, or forgotten
 				for _, name := range names {
 					hub, spoke := r.get(r.hub, name), r.get(r.spoke, name)
 					hubs, spokes := at(hub, "metadata", "annotations", source), at(spoke, "metadata", "annotations", source)
