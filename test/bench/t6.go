@@ -52,6 +52,11 @@ func oneAgent(ctx context.Context, b *bench, s *Scenario) (err error) {
 	var fromReady, fromKill []time.Duration
 	if err := s.measure(ctx, "restarts with one agent", w.processes(), func() error {
 		for i := range restarts {
+			// A connection that ends within seconds counts as a failure at the agent, which
+			// then waits longer; a principal is not restarted that often.
+			if err := idle(ctx, 12*time.Second); err != nil {
+				return err
+			}
 			ready, kill, err := l.restart(ctx, apps[i])
 			if err != nil {
 				return err
