@@ -41,7 +41,7 @@ func (r Rules) pulse(c stream.Collection, o object, content link.Content) pulse 
 	delete(status, "observedAt") // its predecessor, which Argo CD 3 still carries along
 	timeless := object{key: o.key, fields: maps.Clone(o.fields)}
 	timeless.fields["status"] = status
-	rest, _ := r.Content(c, timeless, "")
+	rest, _ := r.Content(c, timeless, Requests{})
 	return pulse{
 		version: content.Version, rest: rest.Version.Hash,
 		// Times are RFC 3339 in UTC, as Kubernetes writes them.
