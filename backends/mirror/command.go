@@ -240,18 +240,27 @@ func (r Rules) after(o object) string {
 		return r.sourceUID(o)
 	}
 	// The write is tested on the resourceVersion that it records.
-	return o.meta("resourceVersion")
+	if r.HistoryID == "" {
+		return o.meta("resourceVersion")
+	}
+	return o.meta("resourceVersion") + "@" + r.HistoryID
 }
 
 // remade reports whether the Application on the spoke may be younger than the
 // first sending of the command. The command became free to be sent when the hub
 // knew of the copy, so a copy made from a later state of the hub is another one.
+// States of different histories have no order, but what was made before the
+// present history is older than a command of it.
 func (r Rules) remade(o object, operation map[string]any) bool {
 	if r.Mode == stream.Autonomous {
 		return info(operation, afterInfo) != o.uid()
 	}
-	after, err := strconv.ParseUint(info(operation, afterInfo), 10, 64)
+	revision, history, _ := strings.Cut(info(operation, afterInfo), "@")
+	after, err := strconv.ParseUint(revision, 10, 64)
 	rec, _ := recordOf(o)
+	if rec.History != history {
+		return err != nil || history != r.HistoryID
+	}
 	return err != nil || rec.Created > after
 }
 

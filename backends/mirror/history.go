@@ -112,6 +112,7 @@ func (l *loop) announce() {
 	case !l.past.judged:
 		h = stream.History{ID: h.ID}
 	}
+	l.rules.HistoryID = h.ID
 	if h != l.past.announced {
 		l.past.announced = h
 		l.queue = append(l.queue, h)

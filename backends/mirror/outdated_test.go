@@ -152,8 +152,8 @@ func TestCreatedIsOfTheSameHistory(t *testing.T) {
 		want  uint64
 	}{
 		"the same history":                     {first, makeEvent(stream.Applications, "hub-app", 5001, m{"spec": m{}}), 5000},
-		"another history":                      {second, restored, 3000},
-		"another history, in which it is gone": {second, leaving, 3000},
+		"another history":                      {second, restored, 1},
+		"another history, in which it is gone": {second, leaving, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			current := copied(first, made, nil)(t)
@@ -164,6 +164,52 @@ func TestCreatedIsOfTheSameHistory(t *testing.T) {
 			rec, _ := recordOf(stored(t, current.key, writes, nil))
 			if rec.Created != test.want || rec.History != test.rules.HistoryID {
 				t.Errorf("made at %d in history %q, want %d", rec.Created, rec.History, test.want)
+			}
+		})
+	}
+}
+
+// TestCommandsOfHistories: a command runs on a copy that was there when it became
+// free to be sent, in whichever history, and on no other.
+func TestCommandsOfHistories(t *testing.T) {
+	made := makeEvent(stream.Applications, "hub-app", 5000, m{"spec": m{"project": "a"}})
+	later := makeEvent(stream.Applications, "hub-app", 3000, m{"spec": m{"project": "b"}})
+	in := func(history string) Rules {
+		r := ruleSet(t, stream.Spoke, stream.Managed)
+		r.HistoryID = history
+		return r
+	}
+	for name, test := range map[string]struct {
+		first, second string // the histories of the copy's making and of its last write; no second is no write
+		now, after    string // the history of the moment, and what the command says
+		runs          bool
+	}{
+		"of the copy's history, after it":              {"h-1", "", "h-1", "5000@h-1", true},
+		"of the copy's history, before it":             {"h-1", "", "h-1", "4999@h-1", false},
+		"of the present history, the copy is older":    {"h-1", "", "h-2", "7@h-2", true},
+		"the older copy was written since":             {"h-1", "h-2", "h-2", "7@h-2", true},
+		"of an earlier history, the copy is of it":     {"h-1", "", "h-2", "5000@h-1", true},
+		"of an earlier history, the copy may be later": {"h-2", "", "h-2", "6000@h-1", false},
+		"of an earlier history, the copy was written":  {"h-1", "h-2", "h-2", "6000@h-1", false},
+		"of no history, as the copy":                   {"", "", "", "5000", true},
+		"of no history, the copy is later":             {"h-1", "", "h-1", "6000", false},
+		"the first history has begun since the copy":   {"", "", "h-1", "7@h-1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := *copied(in(test.first), made, nil)(t)
+			if test.second != "" {
+				writes, refusal := in(test.second).Plan(later, o.key, &o, Requests{})
+				if refusal != nil {
+					t.Fatal(refusal)
+				}
+				o = stored(t, o.key, writes, nil)
+			}
+			command := makeEvent(stream.Commands, "hub-app", 9000, m{"operation": m{
+				"sync": m{}, "info": []any{m{"name": commandInfo, "value": "c-1"}, m{"name": afterInfo, "value": test.after}},
+			}})
+			writes, refusal := in(test.now).Plan(command, o.key, &o, Requests{})
+			if runs := len(writes) > 0 && refusal == nil; runs != test.runs {
+				t.Errorf("Plan() = %d writes, %v; it runs: %t, want %t", len(writes), refusal, runs, test.runs)
 			}
 		})
 	}

@@ -103,12 +103,22 @@ func newObject(key stream.ResourceKey) object {
 	}}
 }
 
+// created is the record's Created of o, which is about to be written at that
+// revision. Histories, and hubs, count their revisions each by itself: a copy that
+// was made in an earlier history is older than all of the present one.
+func (r Rules) created(o object, old record, revision uint64) uint64 {
+	switch {
+	case old.Created == 0 || !r.isCopy(o):
+		return revision
+	case old.History != r.HistoryID:
+		return 1
+	}
+	return old.Created
+}
+
 // write puts what the source owns into o, and only that.
 func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
-	created := old.Created
-	if created == 0 || !r.isCopy(o) || old.History != r.HistoryID {
-		created = e.Revision // another hub, or history, counts its revisions by itself
-	}
+	created := r.created(o, old, e.Revision)
 	replace := func(field string, oldKeys []string, values map[string]any) {
 		m := o.child("metadata", field)
 		for _, key := range oldKeys {
@@ -171,9 +181,7 @@ func (r Rules) leave(e stream.Event, current *object, finalizers []any) []Write 
 	if rec.Releasing {
 		delete(next.child("metadata", "annotations"), skipReconcileKey)
 	}
-	if rec.History != r.HistoryID {
-		rec.Created = e.Revision
-	}
+	rec.Created = r.created(next, rec, e.Revision)
 	rec.Hash, rec.Revision, rec.History, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, r.HistoryID, true, false
 	r.stamp(next, rec)
 	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}

@@ -25,7 +25,7 @@ type Rules struct {
 	// HubUID identifies the hub whose copies a spoke holds. Used on the spoke.
 	HubUID string
 	// HistoryID names the history of the hub in which its revisions are comparable;
-	// empty while it is not known, and then they are not compared. Used on the spoke.
+	// empty while it is not known, and then they are not compared.
 	HistoryID string
 	// Children says whether the hub shows the managed spoke's own Applications: the
 	// spoke sends them, and the hub takes them, only then. A Mirror has it from the
@@ -119,7 +119,8 @@ type record struct {
 	// History is the hub's history in which Revision and Created are comparable to
 	// others; empty when it was not known.
 	History string `json:"history,omitempty"`
-	// Created is the source's resourceVersion from which the copy was made.
+	// Created is the source's resourceVersion from which the copy was made; 1 when
+	// that was in an earlier history than History.
 	Created uint64 `json:"created"`
 	// Agent is the one whose object the copy shows, on the hub: the names of
 	// projects alone do not tell, since one agent's prefix may begin with another's.

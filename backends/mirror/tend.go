@@ -48,13 +48,12 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 		return nil, false
 	}
 	next := current.clone()
-	var changed bool
 	ours := current.label(ignoreSyncKey) != "true" && r.unsendable(current) == ""
+	upkeep := r.report
 	if ours && current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
-		changed = next.dropFinalizers(isArgoCD)
-	} else {
-		changed = r.report(next, s)
+		upkeep = func(o object, _ Situation) bool { return o.dropFinalizers(isArgoCD) }
 	}
+	changed := upkeep(next, s)
 	if ours {
 		changed = r.announce(next, s) || changed
 	}
