@@ -98,7 +98,7 @@ func (c *Controller) Synced() bool { return c.synced.Load() }
 
 // Run keeps the Agents of the namespace until ctx is done, and returns nil then.
 // An API server that is away, or does not have the Agent resource yet, is waited
-// for. Run is called once.
+// for. Run is called again in a later term of a Lease, after the one before has returned.
 func (c *Controller) Run(ctx context.Context) error {
 	return newLoop(c).run(ctx)
 }
