@@ -94,7 +94,7 @@ type Store struct {
 	synced chan struct{}
 
 	// Guarded by server.mu.
-	cache       map[stream.Kind]map[string]map[string]backends.Object // by namespace, name
+	cache       map[stream.Kind]map[string]map[string]*backends.Object // by namespace, name
 	subscribers []*subscriber
 	pending     []delivery
 	listed      bool // the initial list has come
@@ -116,7 +116,7 @@ type delivery struct {
 
 // change is the state of one object after a write.
 type change struct {
-	object backends.Object // its Key at least
+	object *backends.Object
 	gone   bool
 }
 
@@ -137,7 +137,7 @@ func New(cfg Config) *Store {
 		now:      cfg.Now,
 		maxBytes: cfg.MaxObjectBytes,
 		journal:  cfg.Journal,
-		objects:  make(map[stream.ResourceKey]backends.Object),
+		objects:  make(map[stream.ResourceKey]*backends.Object),
 	}, "")
 }
 
@@ -159,7 +159,7 @@ func newStore(cfg Config, srv *server, name string) *Store {
 		name:   name,
 		server: srv,
 		synced: make(chan struct{}),
-		cache:  make(map[stream.Kind]map[string]map[string]backends.Object),
+		cache:  make(map[stream.Kind]map[string]map[string]*backends.Object),
 	}
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -277,11 +277,11 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 			continue
 		}
 		if namespaces == nil {
-			namespaces = make(map[string]map[string]backends.Object)
+			namespaces = make(map[string]map[string]*backends.Object)
 			s.cache[key.Kind] = namespaces
 		}
 		if namespaces[key.Namespace] == nil {
-			namespaces[key.Namespace] = make(map[string]backends.Object)
+			namespaces[key.Namespace] = make(map[string]*backends.Object)
 		}
 		namespaces[key.Namespace][key.Name] = c.object
 	}
@@ -332,7 +332,10 @@ func (s *Store) Get(key stream.ResourceKey) (backends.Object, bool) {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
 	object, ok := s.cache[key.Kind][key.Namespace][key.Name]
-	return object, ok
+	if !ok {
+		return backends.Object{}, false
+	}
+	return *object, true
 }
 
 // List implements backends.Store. The objects are sorted, so that a simulation
@@ -351,7 +354,7 @@ func (s *Store) list(kind stream.Kind, namespace string) []backends.Object {
 			continue
 		}
 		for _, object := range named {
-			objects = append(objects, object)
+			objects = append(objects, *object)
 		}
 	}
 	slices.SortFunc(objects, func(a, b backends.Object) int { return compareKeys(a.Key, b.Key) })
@@ -435,7 +438,7 @@ func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object
 		return object, err
 	}
 	for _, c := range changes {
-		s.server.record(Accepted{Client: s.name, Op: op, Object: c.object, Gone: c.gone})
+		s.server.record(Accepted{Client: s.name, Op: op, Object: *c.object, Gone: c.gone})
 	}
 	told, changed := s.server.publish(delivery{changes: changes})
 	s.server.mu.Unlock()

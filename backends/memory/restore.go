@@ -12,7 +12,16 @@ import (
 // immutable.
 type Snapshot struct {
 	revision uint64
-	objects  map[stream.ResourceKey]backends.Object
+	objects  map[stream.ResourceKey]*backends.Object
+}
+
+// Get returns an object as it was.
+func (s Snapshot) Get(key stream.ResourceKey) (backends.Object, bool) {
+	object, ok := s.objects[key]
+	if !ok {
+		return backends.Object{}, false
+	}
+	return *object, true
 }
 
 // Snapshot takes a backup of the server.
@@ -20,6 +29,13 @@ func (s *Store) Snapshot() Snapshot {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
 	return Snapshot{revision: s.server.revision, objects: maps.Clone(s.server.objects)}
+}
+
+// Revision is the newest resourceVersion that the server gave out.
+func (s *Store) Revision() uint64 {
+	s.server.mu.RLock()
+	defer s.server.mu.RUnlock()
+	return s.server.revision
 }
 
 // Restore makes the server what it was at the Snapshot, as a restore of its etcd
@@ -32,14 +48,14 @@ func (s *Store) Restore(to Snapshot, bump uint64) {
 	s.server.mu.Lock()
 	for _, key := range sortedKeys(s.server.objects) {
 		if _, kept := to.objects[key]; !kept {
-			s.server.record(Accepted{Op: OpRestore, Object: s.server.objects[key], Gone: true})
+			s.server.record(Accepted{Op: OpRestore, Object: *s.server.objects[key], Gone: true})
 		}
 	}
 	for _, key := range sortedKeys(to.objects) {
 		now, there := s.server.objects[key]
 		then := to.objects[key]
 		if !there || !bytes.Equal(now.Raw, then.Raw) {
-			s.server.record(Accepted{Op: OpRestore, Object: then})
+			s.server.record(Accepted{Op: OpRestore, Object: *then})
 		}
 	}
 	s.server.objects = maps.Clone(to.objects)

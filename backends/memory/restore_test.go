@@ -125,3 +125,23 @@ func TestJournal(t *testing.T) {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
 }
+
+func TestSnapshotAndRevision(t *testing.T) {
+	s := memory.New(memory.Config{})
+	a := mustCreate(t, s, app("a"))
+	backup := s.Snapshot()
+	mustCreate(t, s, app("b"))
+	if got, ok := backup.Get(app("a")); !ok || !cmp.Equal(got, a) {
+		t.Errorf("Get() of a backup (-want +got):\n%s", cmp.Diff(a, got))
+	}
+	if _, ok := backup.Get(app("b")); ok {
+		t.Error("the backup has what was made after it")
+	}
+	if got := s.Revision(); got != 2 {
+		t.Errorf("Revision() = %d, want 2", got)
+	}
+	s.Restore(backup, 10)
+	if got := s.Revision(); got != 11 {
+		t.Errorf("Revision() after a restore = %d, want that of the backup and the bump", got)
+	}
+}

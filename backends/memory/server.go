@@ -33,8 +33,8 @@ type server struct {
 	// mu guards what follows, and the caches of all clients.
 	mu       sync.RWMutex
 	revision uint64
-	objects  map[stream.ResourceKey]backends.Object // as clients see them
-	clients  []*Store                               // the open ones
+	objects  map[stream.ResourceKey]*backends.Object // immutable; caches share them
+	clients  []*Store                                // the open ones
 }
 
 // The methods below are called with mu locked.
@@ -77,7 +77,7 @@ func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
 	if !ok {
 		return backends.Object{}, stream.ErrNotFound
 	}
-	return object, nil
+	return *object, nil
 }
 
 func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []change, error) {
@@ -114,7 +114,7 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 	if !ok {
 		return backends.Object{}, nil, stream.ErrNotFound
 	}
-	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, old); err != nil {
+	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, *old); err != nil {
 		return backends.Object{}, nil, err
 	}
 	oldContent, oldMeta, err := decode(key, old.Raw)
@@ -139,7 +139,7 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 		return backends.Object{}, nil, err
 	}
 	if same, err := json.Marshal(content); err == nil && bytes.Equal(same, old.Raw) {
-		return old, nil, nil
+		return *old, nil, nil
 	}
 	if !equalBesidesMetadata(content, oldContent) {
 		meta.Generation++
@@ -149,7 +149,8 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 		if err != nil {
 			return backends.Object{}, nil, err
 		}
-		return last, s.remove(last), nil
+		changes := s.remove(&last)
+		return last, changes, nil
 	}
 	return s.put(key, content, meta)
 }
@@ -159,7 +160,7 @@ func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]c
 	if !ok {
 		return nil, stream.ErrNotFound
 	}
-	if err := check(pre, old); err != nil {
+	if err := check(pre, *old); err != nil {
 		return nil, err
 	}
 	content, meta, err := decode(key, old.Raw)
@@ -185,12 +186,12 @@ func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1
 	if err != nil {
 		return backends.Object{}, nil, err
 	}
-	s.objects[key] = object
-	return object, []change{{object: object}}, nil
+	s.objects[key] = &object
+	return object, []change{{object: &object}}, nil
 }
 
 // remove takes an object away; last is what it was.
-func (s *server) remove(last backends.Object) []change {
+func (s *server) remove(last *backends.Object) []change {
 	delete(s.objects, last.Key)
 	return []change{{object: last, gone: true}}
 }
@@ -273,7 +274,7 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", stream.ErrRefused, fmt.Sprintf(format, args...))
 }
 
-func sortedKeys(objects map[stream.ResourceKey]backends.Object) []stream.ResourceKey {
+func sortedKeys(objects map[stream.ResourceKey]*backends.Object) []stream.ResourceKey {
 	keys := make([]stream.ResourceKey, 0, len(objects))
 	for key := range objects {
 		keys = append(keys, key)
