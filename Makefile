@@ -94,6 +94,10 @@ unit: ## unit tests, with the race detector
 sim: ## simulation of hub and spokes with faults for DURATION (60s), no server
 	$(call stage,simulation,SIM_DURATION=$(DURATION) go test -count=1 -timeout 0 ./test/sim/...)
 
+.PHONY: sim-scale
+sim-scale: ## 10,000 simulated agents with 100 applications each, and what they take
+	SIM_SCALE=10000 go test -count=1 -timeout 0 -v -run TestScale ./test/sim
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	$(call stage,fuzzing,go run ./test/fuzz -time $(FUZZTIME))

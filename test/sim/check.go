@@ -52,11 +52,12 @@ type object struct {
 	deletedBy, cascadeBy Writer
 	recorded             time.Duration // when its record last changed
 	// told is the line of the log at which it came to show the operationState that
-	// it has; -1 while it has none.
+	// it has, or on a spoke the run of it; -1 while it has none.
 	told int
 }
 
-// intent is what the hub wants of an Application of a managed agent.
+// intent is what the owner wants of an Application: that it is on the other side,
+// or not.
 type intent struct {
 	desired bool
 	// went says that it ceased to be desired, or never was; by whom and at which
@@ -70,12 +71,13 @@ type intent struct {
 // view is what the checker knows of one agent.
 type view struct {
 	Agent
-	intents  map[string]*intent  // by the UID of the hub's Application
+	intents  map[string]*intent  // by the UID of the original
 	cascaded map[string]bool     // source UIDs whose workloads went because the hub said so
 	runs     map[string][]string // by command, each time it was started
 	unsent   map[string]bool     // commands that the hub ended before it sent them
 	statuses map[string]bool     // what the spoke showed, by name and revision
 	accepted int                 // the line at which a person last accepted deletions; -1 for never
+	held     int                 // absences that wait for a person at the end
 }
 
 func newView(a Agent) *view {
@@ -112,6 +114,13 @@ func (c *checker) take(i int, e Entry) {
 		return
 	case Rebuilt:
 		delete(c.places, e.Place)
+		if v := c.agent(e.Place); v.Mode == stream.Autonomous {
+			for _, in := range v.intents {
+				if in.desired {
+					in.desired, in.went, in.wentBy, in.wentAt = false, true, Nobody, i
+				}
+			}
+		}
 		return
 	case Accepted:
 		c.agent(e.Place).accepted = i
@@ -122,7 +131,9 @@ func (c *checker) take(i int, e Entry) {
 		}
 		return
 	case Knows:
-		if v := c.agent(e.Place); !e.Agreed && e.Held == 0 {
+		v := c.agent(e.Place)
+		v.held += e.Held
+		if !e.Agreed && v.held == 0 {
 			c.breaks("I8", v, "the %s does not know of agreement; parked: %q", e.Side, e.Parked)
 		}
 		return
@@ -149,7 +160,8 @@ func (c *checker) take(i int, e Entry) {
 	switch {
 	case after.state() == nil:
 		after.told = -1
-	case before != nil && cmp.Equal(before.state(), after.state()):
+	case before != nil && cmp.Equal(before.state(), after.state()),
+		before != nil && e.Place != hubPlace && str(before.state(), "run") == str(after.state(), "run"):
 		after.told = before.told
 	default:
 		after.told = i
@@ -158,7 +170,7 @@ func (c *checker) take(i int, e Entry) {
 	if e.Place == hubPlace {
 		c.atHub(i, v, e, before, after)
 	} else {
-		c.atSpoke(v, e, before, after)
+		c.atSpoke(i, v, e, before, after)
 	}
 	if e.Gone {
 		delete(c.places[e.Place], e.Key)
@@ -194,27 +206,40 @@ func (c *checker) isolated(v *view, e Entry) {
 	}
 }
 
-// desires reports whether the hub wants the Application to be on the spoke.
+// desires reports whether the owner wants the Application to be on the other side.
 func (v *view) desires(o *object) bool {
-	return !o.deleting() && !o.ignored() && o.child("spec", "destination")["name"] == v.Name
+	return !o.deleting() && !o.ignored() && (v.Mode == stream.Autonomous || o.child("spec", "destination")["name"] == v.Name)
+}
+
+// intend follows what the owner wants.
+func (v *view) intend(i int, e Entry, after *object) {
+	in := v.intents[e.UID]
+	if in == nil {
+		in = &intent{}
+		v.intents[e.UID] = in
+	}
+	desired := !e.Gone && v.desires(after)
+	if !desired && (in.desired || !in.went) {
+		in.went, in.wentBy, in.wentAt = true, e.Writer, i
+	}
+	in.desired = desired
+	in.witnessed = in.witnessed || after.deleting() && after.cascades()
+}
+
+// asked reports whether a person made an Application go from what the owner
+// wants, or accepted that it went.
+func (v *view) asked(in *intent) bool {
+	return in != nil && in.went && (in.wentBy == People || v.accepted > in.wentAt)
 }
 
 func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 	if v.Mode == stream.Managed {
-		in := v.intents[e.UID]
-		if in == nil {
-			in = &intent{}
-			v.intents[e.UID] = in
-		}
-		desired := !e.Gone && v.desires(after)
-		if !desired && (in.desired || !in.went) {
-			in.went, in.wentBy, in.wentAt = true, e.Writer, i
-		}
-		in.desired = desired
-		in.witnessed = in.witnessed || after.deleting() && after.cascades()
+		v.intend(i, e, after)
 		if e.Gone && e.Writer == Principal && !after.deleting() {
 			c.breaks("I4", v, "the principal deleted an Application of the hub: %s", e)
 		}
+	} else if e.Gone && after.deletedBy == Principal && !v.asked(v.intents[after.sourceUID()]) {
+		c.breaks("I4", v, "the principal deleted a mirror whose original's absence nobody asked for: %s", e)
 	}
 	state := after.state()
 	if id := commandOf(nested(state, "operation")); id != "" && strings.Contains(str(state, "message"), "terminated before it was sent") {
@@ -229,7 +254,7 @@ func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 	}
 }
 
-func (c *checker) atSpoke(v *view, e Entry, before, after *object) {
+func (c *checker) atSpoke(i int, v *view, e Entry, before, after *object) {
 	if shown := str(after.child("status", "sync"), "revision"); shown != "" {
 		v.statuses[e.Key.Name+" "+shown] = true
 	}
@@ -238,6 +263,8 @@ func (c *checker) atSpoke(v *view, e Entry, before, after *object) {
 	}
 	if v.Mode == stream.Managed {
 		c.ordered(v, e, before, after)
+	} else {
+		v.intend(i, e, after)
 	}
 	source := after.sourceUID()
 	if v.Mode == stream.Autonomous {
@@ -306,7 +333,7 @@ func (c *checker) vanish(v *view, e Entry, last *object, source string) {
 		c.breaks("I4", v, "an original was deleted by the %s: %s", last.deletedBy, e)
 	case in == nil:
 		c.breaks("I4", v, "the %s deleted what is no copy of the hub's: %s", last.deletedBy, e)
-	case in.witnessed || in.went && (in.wentBy == People || v.accepted > in.wentAt):
+	case in.witnessed || v.asked(in):
 	default:
 		c.breaks("I4", v, "the %s deleted an Application whose absence nobody asked for: %s", last.deletedBy, e)
 	}
@@ -324,6 +351,14 @@ func (c *checker) compare(v *view) {
 	owner, other := hub, spoke
 	if v.Mode == stream.Autonomous {
 		owner, other = spoke, hub
+	}
+	if v.held > 0 {
+		// What is held back stays until a person says otherwise: copies of what is no
+		// more, and originals whose deletion must not pass.
+		maps.DeleteFunc(other, func(name string, _ map[string]any) bool {
+			return owner[name] == nil || owner[name]["deleting"] == true
+		})
+		maps.DeleteFunc(owner, func(_ string, app map[string]any) bool { return app["deleting"] == true })
 	}
 	for _, name := range slices.Sorted(maps.Keys(owner)) {
 		if other[name] == nil || !cmp.Equal(owner[name]["spec"], other[name]["spec"]) {
@@ -387,6 +422,7 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 		all[key.Name] = map[string]any{
 			"spec": spec, "labels": app.ensure("metadata", "labels"), "status": status,
 			"uid": uid, "deleting": o.deleting(), "operation": app.fields["operation"],
+			"refresh": o.annotation(refreshAnnotation), "hydrate": o.annotation(hydrateAnnotation),
 		}
 	}
 	return all

@@ -98,11 +98,10 @@ func (b *logbook) write(place, agent string, writer Writer, op memory.Op, o thin
 }
 
 func (b *logbook) end() Log {
-	b.note(Entry{Place: hubPlace, Note: Settled})
 	for _, side := range []stream.Side{stream.Hub, stream.Spoke} {
 		b.note(Entry{Place: "far", Note: Knows, Side: side, Agreed: true})
 	}
-	return b.log
+	return b.note(Entry{Place: hubPlace, Note: Settled}).log
 }
 
 func running(id, run string) m {
@@ -120,6 +119,7 @@ func TestCheck(t *testing.T) {
 	hub := thing{uid: "h", spec: "1"}
 	copied := thing{uid: "s", source: "h", spec: "1", revision: 1}
 	original := thing{uid: "o", spec: "1"}
+	mirrored := thing{uid: "m", source: "o", spec: "1", revision: 1}
 	with := func(o thing, change func(*thing)) thing {
 		change(&o)
 		return o
@@ -276,7 +276,20 @@ func TestCheck(t *testing.T) {
 			want: []string{"I8"},
 		},
 		"a side that holds deletions": {
-			log: start().note(Entry{Place: "far", Note: Knows, Side: stream.Hub, Held: 1}).end(),
+			log: newLogbook().put("far", "far", AgentSide, copied).note(Entry{Place: "far", Note: Knows, Side: stream.Hub, Held: 1}).end(),
+		},
+		"a side that should hold deletions and does not": {
+			log:  newLogbook().put("far", "far", AgentSide, copied).end(),
+			want: []string{"I8"},
+		},
+		"a mirror goes with its original": {
+			log: newLogbook().put("free", "free", People, original).put(hubPlace, "free", Principal, mirrored).
+				drop("free", "free", People, original).drop(hubPlace, "free", Principal, mirrored).end(),
+		},
+		"a mirror goes with the spoke's cluster": {
+			log: newLogbook().put("free", "free", People, original).put(hubPlace, "free", Principal, mirrored).
+				note(Entry{Place: "free", Note: Rebuilt}).drop(hubPlace, "free", Principal, mirrored).end(),
+			want: []string{"I4"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

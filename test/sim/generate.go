@@ -33,6 +33,33 @@ func Generate(seed uint64) Trace {
 	return t
 }
 
+// GenerateBreaks is Generate with a hub that is restored and spokes that are
+// rebuilt, and people who accept what is held, or do not.
+func GenerateBreaks(seed uint64) Trace {
+	t := Generate(seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	t.Commands[5].Wait += 10 * tokenTime // a past to break
+	for i := range t.Commands {
+		c := Command{Seed: uint64(r.Uint32()), Wait: time.Duration(r.IntN(400)) * time.Millisecond}
+		a := t.Agents[r.IntN(len(t.Agents))]
+		switch k := r.IntN(100); {
+		case k < 4:
+			c.Verb = Snapshot
+			c.Wait += 5 * tokenTime // what is not older than a token is not seen
+		case k < 7:
+			c.Verb, c.Count = Restore, []int{0, 1_000_000}[r.IntN(2)]
+		case k < 9:
+			c.Verb, c.Place = Rebuild, a.Name
+		case k < 13:
+			c.Verb, c.Place = Accept, a.Name
+		default:
+			continue
+		}
+		t.Commands[i] = c
+	}
+	return t
+}
+
 // draw draws one command.
 func draw(r *rand.Rand, t Trace, n int) Command {
 	a := t.Agents[r.IntN(len(t.Agents))]
@@ -62,8 +89,10 @@ func draw(r *rand.Rand, t Trace, n int) Command {
 		c.Verb = Sync
 	case k < 28:
 		c.Verb = Terminate
-	case k < 30:
+	case k < 29:
 		c.Verb = Refresh
+	case k < 30:
+		c.Verb = Hydrate
 	case k < 31:
 		c.Verb = AutoSync
 	case k < 33:

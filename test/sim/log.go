@@ -34,10 +34,11 @@ const (
 	Rebuilt Note = "rebuilt"
 	// Accepted: a person accepted the deletions held on the place's link.
 	Accepted Note = "accepted"
-	// Settled: the last fault is over, and enough time has passed.
-	Settled Note = "settled"
-	// Knows is what the two ends of the place's link say after Settled.
+	// Knows is what an end of the place's link says at the end.
 	Knows Note = "knows"
+	// Settled: the last fault is over, enough time has passed, both ends said what
+	// they know.
+	Settled Note = "settled"
 )
 
 // Entry is one line of a Log: a change that a store accepted, or a note.

@@ -16,7 +16,7 @@ func (w *World) do(c Command) {
 	case Snapshot:
 		w.backup, w.backed = w.hub.server.Snapshot(), true
 	case Restore:
-		if w.backed {
+		if w.backed && w.seen() {
 			w.journal.add(Entry{Place: hubPlace, Note: Restored})
 			w.hub.server.Restore(w.backup, uint64(c.Count))
 		}
@@ -126,6 +126,9 @@ func (w *World) doAt(s *spoke, c Command) {
 	case Renew:
 		w.connect(s)
 	case Rebuild:
+		if !w.met(s) {
+			return // nothing on the hub could tell it from a first contact
+		}
 		w.generations++
 		w.journal.add(Entry{Place: s.Name, Note: Rebuilt})
 		w.open(s.site, w.generations)
@@ -133,7 +136,7 @@ func (w *World) doAt(s *spoke, c Command) {
 			p.die()
 		}
 	case Accept:
-		w.journal.add(Entry{Place: s.Name, Note: Accepted})
+		w.accept(s)
 	}
 }
 

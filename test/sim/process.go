@@ -39,6 +39,7 @@ type site struct {
 	controller *memory.Store
 	ghost      *memory.Store // carries out what was under way when a process died
 	proc       *process      // nil while there is none
+	generation int           // of the cluster
 }
 
 // process is one life of a principal or an agent.
@@ -51,6 +52,11 @@ type process struct {
 	ctx     context.Context //nolint:containedctx // its life
 	stop    context.CancelFunc
 	calls   atomic.Int64
+	keepers []*historian
+
+	mu  sync.Mutex // guards met
+	met map[string]met
+
 	// dieAt is the call at which it dies, negative if before the call takes effect;
 	// zero for never.
 	dieAt atomic.Int64
@@ -74,6 +80,7 @@ func (s *site) process() *process {
 func (w *World) open(s *site, generation int) {
 	var uids atomic.Int64
 	root := memory.New(memory.Config{
+		Kinds:   []stream.Kind{stream.Application, stream.AppProject, agentKind, memoryKind},
 		Lag:     true,
 		NewUID:  func() string { return fmt.Sprintf("%s-%d-%d", s.place, generation, uids.Add(1)) },
 		Now:     func() time.Time { return time.Now().Add(s.clock) },
@@ -82,7 +89,7 @@ func (w *World) open(s *site, generation int) {
 	people, controller := root.OpenAs(string(People)), root.OpenAs(string(Controller))
 	root.Close() // it has no cache to keep
 	s.mu.Lock()
-	s.server, s.people, s.controller, s.ghost = root, people, controller, root.OpenAs(string(s.writer()))
+	s.generation, s.server, s.people, s.controller, s.ghost = generation, root, people, controller, root.OpenAs(string(s.writer()))
 	s.mu.Unlock()
 	w.deliver(w.ctx, s, string(People), people)
 	w.deliver(w.ctx, s, string(Controller), controller)
@@ -125,9 +132,12 @@ func (w *World) start(s *site) *process {
 	p := &process{world: w, site: s, client: s.server.OpenAs(string(s.writer())), ghost: s.ghost}
 	s.mu.Unlock()
 	p.ctx, p.stop = context.WithCancel(w.ctx)
-	p.mirrors = map[string]*mirror.Mirror{}
+	p.mirrors, p.met = map[string]*mirror.Mirror{}, map[string]met{}
 	for _, a := range s.agents {
 		p.mirrors[a.Name] = p.mirror(a)
+	}
+	for _, h := range p.keepers {
+		w.wait.Go(h.keep)
 	}
 	w.deliver(p.ctx, s, string(s.writer()), p.client)
 	s.mu.Lock()
@@ -145,13 +155,21 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	if err != nil {
 		panic(err) // the registry is new
 	}
-	m, err := mirror.New(mirror.Config{
+	cfg := mirror.Config{
 		Rules: mirror.Rules{
 			Side: p.site.side, Mode: a.Mode, Agent: name, Namespace: argocdNamespace, ClusterServer: serverOf(a.Name),
 		},
 		Store: client{Store: p.client, process: p}, Window: 8,
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
-	})
+	}
+	if p.site.side == stream.Hub {
+		h := &historian{process: p, agent: a}
+		cfg.History = h.judge
+		p.keepers = append(p.keepers, h)
+	} else {
+		cfg.Remember = p.remember
+	}
+	m, err := mirror.New(cfg)
 	if err != nil {
 		panic(err) // all it needs is there
 	}

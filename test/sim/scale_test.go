@@ -46,7 +46,7 @@ func TestScale(t *testing.T) {
 	}
 	started := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, agents)
+		f := newCrowd(t, agents)
 		for len(f.behind()) > 0 {
 			if time.Since(f.began) > time.Hour {
 				t.Fatalf("after an hour of virtual time %d agents are behind, the first %s", len(f.behind()), f.behind()[0])
@@ -72,8 +72,8 @@ func TestScale(t *testing.T) {
 	t.Logf("in %s", time.Since(started).Round(time.Second))
 }
 
-// fleet is one hub with many agents, without faults.
-type fleet struct {
+// crowd is one hub with many agents, without faults.
+type crowd struct {
 	t       *testing.T
 	ctx     context.Context //nolint:containedctx // the bubble's life
 	end     context.CancelFunc
@@ -81,26 +81,26 @@ type fleet struct {
 	wait    sync.WaitGroup
 	hub     *memory.Store
 	metrics *mirror.Metrics
-	agents  []*fleetAgent
-	byName  map[string]*fleetAgent
+	agents  []*crowdAgent
+	byName  map[string]*crowdAgent
 }
 
-type fleetAgent struct {
+type crowdAgent struct {
 	Agent
 	changed    func(stream.ResourceKey) // of the hub
 	store      *memory.Store
 	hub, spoke *mirror.Mirror
 }
 
-func newFleet(t *testing.T, agents int) *fleet {
+func newCrowd(t *testing.T, agents int) *crowd {
 	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, began: time.Now(), hub: memory.New(memory.Config{}), metrics: metrics, byName: map[string]*fleetAgent{}}
+	f := &crowd{t: t, began: time.Now(), hub: memory.New(memory.Config{}), metrics: metrics, byName: map[string]*crowdAgent{}}
 	f.ctx, f.end = context.WithCancel(t.Context())
 	for n := range agents {
-		a := &fleetAgent{Agent: Agent{Name: fmt.Sprint("edge-", n), Mode: stream.Managed}}
+		a := &crowdAgent{Agent: Agent{Name: fmt.Sprint("edge-", n), Mode: stream.Managed}}
 		f.agents, f.byName[a.Name] = append(f.agents, a), a
 	}
 	// As the principal does: one subscription, each change to the agent it concerns.
@@ -123,7 +123,7 @@ func newFleet(t *testing.T, agents int) *fleet {
 }
 
 // start runs both sides of an agent's link and connects them.
-func (f *fleet) start(a *fleetAgent) {
+func (f *crowd) start(a *crowdAgent) {
 	subscribe := func(changed func(stream.ResourceKey)) func() {
 		a.changed = changed
 		return func() {}
@@ -156,7 +156,7 @@ func (f *fleet) start(a *fleetAgent) {
 
 func noDelay() time.Duration { return 0 }
 
-func (f *fleet) mirror(a *fleetAgent, side stream.Side, store *memory.Store, subscribe func(func(stream.ResourceKey)) func()) *mirror.Mirror {
+func (f *crowd) mirror(a *crowdAgent, side stream.Side, store *memory.Store, subscribe func(func(stream.ResourceKey)) func()) *mirror.Mirror {
 	name, err := identity.ParseAgentName(a.Name)
 	if err != nil {
 		f.t.Fatal(err)
@@ -176,7 +176,7 @@ func (f *fleet) mirror(a *fleetAgent, side stream.Side, store *memory.Store, sub
 	return m
 }
 
-func (f *fleet) create(a *fleetAgent, n int) {
+func (f *crowd) create(a *crowdAgent, n int) {
 	key := a.key(stream.Hub, fmt.Sprint("app-", n))
 	app := application{map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
@@ -192,7 +192,7 @@ func (f *fleet) create(a *fleetAgent, n int) {
 }
 
 // behind returns the agents whose sides do not yet agree on everything.
-func (f *fleet) behind() []string {
+func (f *crowd) behind() []string {
 	var names []string
 	for _, a := range f.agents {
 		for _, m := range []*mirror.Mirror{a.hub, a.spoke} {
@@ -219,7 +219,7 @@ func (f *fleet) behind() []string {
 	return nil
 }
 
-func (f *fleet) stop() {
+func (f *crowd) stop() {
 	f.end()
 	f.wait.Wait()
 }

@@ -27,7 +27,7 @@ func TestHistories(t *testing.T) {
 		if err != nil {
 			t.Fatalf("SIM_SEED: %v", err)
 		}
-		history(t, seed)
+		history(t, Generate(seed))
 		return
 	}
 	duration := time.Minute
@@ -37,32 +37,31 @@ func TestHistories(t *testing.T) {
 			t.Fatalf("SIM_DURATION: %v", err)
 		}
 	}
-	var next, histories atomic.Uint64
+	var next, done atomic.Uint64
 	next.Store(uint64(time.Now().UnixNano()))
 	deadline := time.Now().Add(duration)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for time.Now().Before(deadline) && !t.Failed() {
-				history(t, next.Add(1))
-				histories.Add(1)
+				history(t, Generate(next.Add(1)))
+				done.Add(1)
 			}
 		})
 	}
 	workers.Wait()
-	t.Logf("%d histories of %d commands", histories.Load(), steps)
+	t.Logf("%d histories of %d commands", done.Load(), steps)
 }
 
 // history runs the history of one seed. A failing one is printed as the shortest
 // trace that was found to break the same invariant.
-func history(t *testing.T, seed uint64) {
-	t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-		trace := Generate(seed)
+func history(t *testing.T, trace Trace) {
+	t.Run(fmt.Sprint("seed=", trace.Seed), func(t *testing.T) {
 		broken := violations(t, trace)
 		if len(broken) == 0 {
 			return
 		}
-		t.Errorf("%s\nrepeat it with SIM_SEED=%d", describe(broken), seed)
+		t.Errorf("%s\nrepeat it with SIM_SEED=%d", describe(broken), trace.Seed)
 		smallest := Shrink(trace, time.Now().Add(shrinkTime), func(smaller Trace) bool {
 			return slices.ContainsFunc(violations(t, smaller), func(v Violation) bool { return v.Invariant == broken[0].Invariant })
 		})

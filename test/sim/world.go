@@ -27,7 +27,6 @@ type World struct {
 	backup      memory.Snapshot
 	backed      bool
 	generations int
-	lasts       int // content of bursts
 }
 
 // spoke is an agent's side, and its connections.
@@ -97,13 +96,12 @@ func (w *World) settle() {
 		s.slow.Store(0)
 	}
 	w.pause(settleTime)
-	w.journal.add(Entry{Place: hubPlace, Note: Settled})
 	for _, a := range w.trace.Agents {
 		for _, s := range []*site{w.hub, w.spokes[a.Name].site} {
 			knows := Entry{Place: a.Name, Note: Knows, Side: s.side}
 			if p := s.process(); p != nil {
 				if stats, err := p.mirrors[a.Name].Stats(w.ctx); err == nil {
-					knows.Agreed = stats.Agreed
+					knows.Agreed, knows.Held = stats.Agreed, stats.Withheld.Total
 					for key, refusal := range stats.Parked {
 						knows.Parked = append(knows.Parked, fmt.Sprint(key, ": ", refusal.Message))
 					}
@@ -112,6 +110,7 @@ func (w *World) settle() {
 			w.journal.add(knows)
 		}
 	}
+	w.journal.add(Entry{Place: hubPlace, Note: Settled})
 }
 
 func (w *World) sites() []*site {
@@ -172,7 +171,12 @@ func (w *World) connect(s *spoke) {
 		return func() time.Duration { return w.chance.upTo("frames "+id+" "+from, 60*time.Millisecond) }
 	}
 	down, up := Pipe(ctx, delay("hub"), delay("spoke"))
-	peer := mirror.Peer{Connection: id, HubUID: "hub-uid"}
+	s.site.mu.Lock()
+	cluster := s.site.clusterUID()
+	s.site.mu.Unlock()
+	hello := agent.hello(cluster)
+	hub.meet(s.Name, id, hello.ClusterUID)
+	peer := mirror.Peer{Connection: id, HubUID: hubUID, Hello: hello}
 	var both sync.WaitGroup
 	serve := func(p *process, c *Carrier) {
 		defer c.Close()

@@ -1,0 +1,328 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// What a principal and an agent keep of the history that they have in common
+// (design, section 4.3) are objects of these kinds, so that a restore takes them
+// back too.
+const (
+	agentKind  stream.Kind = "Agent"
+	memoryKind stream.Kind = "ConfigMap"
+)
+
+// hubUID is the hub's identity, which a restore does not change.
+const hubUID = "hub-uid"
+
+// tokenTime is how often a principal hands out a token: much more often than the
+// real one's minute, since histories are short.
+const tokenTime = 3 * time.Second
+
+func (a Agent) agentKey() stream.ResourceKey {
+	return stream.ResourceKey{Kind: agentKind, Namespace: argocdNamespace, Name: a.Name}
+}
+
+var memoryKey = stream.ResourceKey{Kind: memoryKind, Namespace: argocdNamespace, Name: "argomesh-memory"}
+
+// keptOf reads what an Agent keeps, and the id of the deletions that a person
+// accepted.
+func keptOf(o backends.Object) (kept *v1alpha1.AgentHistory, accepted string) {
+	var agent struct {
+		Status struct {
+			History  *v1alpha1.AgentHistory `json:"history"`
+			Accepted string                 `json:"accepted"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(o.Raw, &agent); err != nil {
+		panic("sim: " + err.Error()) // a store holds JSON
+	}
+	return agent.Status.History, agent.Status.Accepted
+}
+
+// record is an object of ours, as text.
+func recordOf(key stream.ResourceKey, status any) []byte {
+	return application{map[string]any{
+		"apiVersion": "v1", "kind": string(key.Kind),
+		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace}, "status": status,
+	}}.raw()
+}
+
+// historian is a principal's view of one agent's history: a small model of what
+// cmd/principal and fleet/controller do. It asks one thing more than that does: the
+// token that the spoke is known to keep must be among the hub's in every judgement,
+// not only in the first of a connection. Without that a restore under a live
+// connection is seen or not, as the caches of the principal happen to list anew.
+type historian struct {
+	process *process
+	agent   Agent
+
+	// stored is the newest token that the spoke said it keeps, in its hello or since.
+	stored atomic.Pointer[string]
+
+	// The rest is judge's, whose calls do not overlap.
+	connection, broken, id string
+	before                 string // what the spoke had confirmed when a new history began after a break
+	revision               uint64
+}
+
+func (h *historian) store() client { return client{Store: h.process.client, process: h.process} }
+
+// judge is mirror.Config.History.
+func (h *historian) judge(ctx context.Context, peer mirror.Peer, begun bool) (string, error) {
+	newest := "" // of those the process knows to be handed out
+	if o, ok := h.process.client.Get(h.agent.agentKey()); ok {
+		if kept, _ := keptOf(o); kept != nil {
+			newest = kept.Tokens[0]
+		}
+	}
+	o, err := h.store().Read(ctx, h.agent.agentKey())
+	if err != nil {
+		return "", err
+	}
+	revision := h.process.client.Revision()
+	kept, _ := keptOf(o)
+	id := ""
+	if kept != nil {
+		id = kept.ID
+	}
+	if peer.Connection != h.connection {
+		h.connection, h.revision, h.id, h.before = peer.Connection, revision, id, ""
+		h.stored.Store(&peer.Hello.History.Token)
+		h.broken = fleet.JudgeHistory(hubUID, kept, fleet.Shown{
+			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision, ClusterUID: peer.Hello.ClusterUID,
+		}, revision)
+		return h.broken, nil
+	}
+	confirmed := h.confirmed()
+	if begun {
+		if h.broken != "" {
+			h.before = confirmed
+		}
+		h.broken, h.id = "", id
+	}
+	switch {
+	case h.broken != "":
+		return h.broken, nil
+	case revision < h.revision:
+		h.broken = "the hub's revision went back"
+	case h.id != "" && id != h.id:
+		h.broken = "the hub has another history"
+	case confirmed != "" && confirmed != h.before && (kept == nil || !slices.Contains(kept.Tokens, confirmed)):
+		h.broken = "the hub has forgotten the token that the spoke confirmed"
+	case newest != "" && kept != nil && !slices.Contains(kept.Tokens, newest):
+		h.broken = "the hub has forgotten its newest token"
+	}
+	h.revision = max(h.revision, revision)
+	if h.id == "" {
+		h.id = id
+	}
+	return h.broken, nil
+}
+
+func (h *historian) confirmed() string {
+	if token := h.stored.Load(); token != nil {
+		return *token
+	}
+	return ""
+}
+
+// keep hands out tokens, begins histories and passes on what a person accepted,
+// for as long as the process lives.
+func (h *historian) keep() {
+	p := h.process
+	m := p.mirrors[h.agent.Name]
+	fulfilled := "" // the wish for a new history that was fulfilled last
+	for pause(p.ctx, tokenTime) {
+		o, err := h.store().Read(p.ctx, h.agent.agentKey())
+		if errors.Is(err, stream.ErrNotFound) {
+			_, _ = h.store().Create(p.ctx, h.agent.agentKey(), recordOf(h.agent.agentKey(), nil)) // or in the next pass
+			continue
+		}
+		stats, statsErr := m.Stats(p.ctx)
+		if err != nil || statsErr != nil {
+			continue
+		}
+		if stats.Stored != "" {
+			h.stored.Store(&stats.Stored)
+		}
+		kept, accepted := keptOf(o)
+		m.Accept(accepted)
+		if kept != nil {
+			revision, _ := strconv.ParseUint(o.ResourceVersion, 10, 64) // the store counts
+			m.Announce(stream.History{ID: kept.ID, Token: kept.Tokens[0], Revision: revision})
+		}
+		id := ""
+		if kept != nil {
+			id = kept.ID
+		}
+		wish := p.peerOf(h.agent.Name) + " " + stats.Replaces + " " + stats.Withheld.Broken
+		switch {
+		case !stats.Judged:
+			continue
+		case stats.Begin && stats.Replaces == id && wish != fulfilled:
+			fulfilled = wish
+			kept = &v1alpha1.AgentHistory{ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: p.clusterOf(h.agent.Name)}
+		case kept != nil && stats.Withheld.Broken == "" && stats.Stored != "" && stats.Stored == kept.Tokens[0]:
+			kept.Tokens = append([]string{uuid.NewString()}, kept.Tokens...)
+			kept.Tokens = kept.Tokens[:min(len(kept.Tokens), v1alpha1.MaxHistoryTokens)]
+		default:
+			continue
+		}
+		app := parse(o.Raw)
+		app.ensure("status")["history"] = kept
+		_, _ = h.store().Update(p.ctx, o, app.raw()) // or in the next pass
+	}
+}
+
+// met notes what the handshake of a connection told.
+type met struct{ connection, cluster string }
+
+func (p *process) meet(agent, connection, cluster string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.met[agent] = met{connection, cluster}
+}
+
+func (p *process) peerOf(agent string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met[agent].connection
+}
+
+func (p *process) clusterOf(agent string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met[agent].cluster
+}
+
+// remembered is what a spoke keeps.
+type remembered struct {
+	Hub     string         `json:"hub"`
+	History stream.History `json:"history"`
+}
+
+// remember is mirror.Config.Remember.
+func (p *process) remember(ctx context.Context, hub string, h stream.History) error {
+	store := client{Store: p.client, process: p}
+	for {
+		o, err := store.Read(ctx, memoryKey)
+		switch raw := recordOf(memoryKey, remembered{hub, h}); {
+		case errors.Is(err, stream.ErrNotFound):
+			_, err = store.Create(ctx, memoryKey, raw)
+		case err == nil:
+			app := parse(o.Raw)
+			app.fields["status"] = remembered{hub, h}
+			_, err = store.Update(ctx, o, app.raw())
+		}
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, time.Second) {
+			return fmt.Errorf("remember: %w", ctx.Err())
+		}
+	}
+}
+
+// hello is what an agent says of itself: what its spoke keeps, by a quorum read.
+func (p *process) hello(cluster string) stream.Hello {
+	hello := stream.Hello{ClusterUID: cluster}
+	// No fault here: an agent that cannot read does not connect.
+	o, err := p.client.Read(p.ctx, memoryKey)
+	if err != nil {
+		return hello
+	}
+	kept := memoryOf(o)
+	hello.HubUID, hello.History = kept.Hub, kept.History
+	return hello
+}
+
+func memoryOf(o backends.Object) remembered {
+	var kept struct {
+		Status remembered `json:"status"`
+	}
+	if err := json.Unmarshal(o.Raw, &kept); err != nil {
+		panic("sim: " + err.Error()) // a store holds JSON
+	}
+	return kept.Status
+}
+
+// tokenOf is the newest token that a spoke keeps; empty for none.
+func (w *World) tokenOf(s *spoke) string {
+	s.site.mu.Lock()
+	store := s.site.people
+	s.site.mu.Unlock()
+	o, err := store.Read(w.ctx, memoryKey)
+	if err != nil {
+		return ""
+	}
+	return memoryOf(o).History.Token
+}
+
+// met reports whether the hub has a history with the spoke's cluster.
+func (w *World) met(s *spoke) bool {
+	o, err := w.hub.people.Read(w.ctx, s.agentKey())
+	if err != nil {
+		return false
+	}
+	s.site.mu.Lock()
+	defer s.site.mu.Unlock()
+	kept, _ := keptOf(o)
+	return kept != nil && kept.ClusterUID == s.site.clusterUID()
+}
+
+// clusterUID is that of the site's cluster; called with mu locked.
+func (s *site) clusterUID() string { return fmt.Sprintf("%s-cluster-%d", s.place, s.generation) }
+
+// seen reports whether a restore of the backup can be seen: every spoke keeps a
+// token that the backup does not have. What is younger than a token is not seen,
+// as the design says.
+func (w *World) seen() bool {
+	for _, s := range w.spokes {
+		token := w.tokenOf(s)
+		var kept *v1alpha1.AgentHistory
+		if o, ok := w.backup.Get(s.agentKey()); ok {
+			kept, _ = keptOf(o)
+		}
+		if token == "" || kept != nil && slices.Contains(kept.Tokens, token) {
+			return false
+		}
+	}
+	return true
+}
+
+// accept is a person who looks at what is held and lets it happen.
+func (w *World) accept(s *spoke) {
+	p := w.hub.process()
+	if p == nil {
+		return
+	}
+	stats, err := p.mirrors[s.Name].Stats(w.ctx)
+	if err != nil || stats.Withheld.ID == "" {
+		return
+	}
+	o, err := w.hub.people.Read(w.ctx, s.agentKey())
+	if err != nil {
+		return
+	}
+	app := parse(o.Raw)
+	app.ensure("status")["accepted"] = stats.Withheld.ID
+	w.journal.add(Entry{Place: s.Name, Note: Accepted}) // before it can have an effect
+	_, err = w.hub.people.Update(w.ctx, o, app.raw())
+	w.live(Command{Verb: Accept, Place: s.Name}, err)
+}
