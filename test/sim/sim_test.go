@@ -19,15 +19,21 @@ import (
 // shrinkTime is how long a failing history may be made smaller, in real time.
 const shrinkTime = 2 * time.Minute
 
-// TestHistories runs random histories for SIM_DURATION (default 60s), each from
-// its own seed, one on each processor; or one alone when SIM_SEED names it.
-func TestHistories(t *testing.T) {
+// TestHistories runs random histories for half of SIM_DURATION (default 60s), each
+// from its own seed, one on each processor; or one alone when SIM_SEED names it.
+func TestHistories(t *testing.T) { histories(t, Generate) }
+
+// TestBrokenHistories does so for the other half, with restores of the hub and
+// rebuilt spokes.
+func TestBrokenHistories(t *testing.T) { histories(t, GenerateBreaks) }
+
+func histories(t *testing.T, generate func(seed uint64) Trace) {
 	if text := os.Getenv("SIM_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("SIM_SEED: %v", err)
 		}
-		history(t, Generate(seed))
+		history(t, generate(seed))
 		return
 	}
 	duration := time.Minute
@@ -39,12 +45,12 @@ func TestHistories(t *testing.T) {
 	}
 	var next, done atomic.Uint64
 	next.Store(uint64(time.Now().UnixNano()))
-	deadline := time.Now().Add(duration)
+	deadline := time.Now().Add(duration / 2)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for time.Now().Before(deadline) && !t.Failed() {
-				history(t, Generate(next.Add(1)))
+				history(t, generate(next.Add(1)))
 				done.Add(1)
 			}
 		})
