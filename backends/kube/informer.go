@@ -119,6 +119,11 @@ func (i *informer) watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 		opts.ResourceVersion = ""
 	}
 	w, err := i.open(ctx, opts)
+	if err == nil && !streamed {
+		if err = i.continues(ctx, opts.ResourceVersion); err != nil {
+			w.Stop()
+		}
+	}
 	switch {
 	case err == nil:
 		i.store.health.ok(i)
@@ -151,6 +156,14 @@ func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Int
 		return nil, err
 	}
 	return &openWatch{Interface: w, cancel: cancel}, nil
+}
+
+// continues is Continues within the time of a page. The watch is open by then: what
+// goes back later ends it.
+func (i *informer) continues(ctx context.Context, resourceVersion string) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return Continues(ctx, i.resource, resourceVersion)
 }
 
 // openWatch frees the context of a watch when it is stopped.

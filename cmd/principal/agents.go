@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/fleet"
 )
 
@@ -48,6 +49,11 @@ func (w *agentWatch) Run(ctx context.Context) error {
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			events, err := resource.Watch(ctx, opts)
+			if err == nil && (opts.SendInitialEvents == nil || !*opts.SendInitialEvents) {
+				if err = kube.Continues(ctx, resource, opts.ResourceVersion); err != nil {
+					events.Stop()
+				}
+			}
 			if err != nil && opts.SendInitialEvents != nil && *opts.SendInitialEvents {
 				// The reflector lists now. It must not know this error: its own retries of a
 				// streamed list outlive ctx.

@@ -9,9 +9,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -76,6 +78,11 @@ func (c *collection[T]) watch(ctx context.Context, opts metav1.ListOptions) (wat
 		opts.ResourceVersion = ""
 	}
 	w, err := c.resource.Watch(ctx, opts)
+	if err == nil && !streamed {
+		if err = c.continues(ctx, opts); err != nil {
+			w.Stop()
+		}
+	}
 	if err != nil && streamed {
 		// The reflector lists now. It must not know this error: its own retries of a
 		// streamed list outlive ctx.
@@ -146,6 +153,20 @@ func toAgent(raw *unstructured.Unstructured) (*v1alpha1.Agent, error) {
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, agent)
 	agent.ManagedFields = nil
 	return agent, err
+}
+
+// continues returns an error, on which the reflector lists again, when the API server
+// is behind the resourceVersion of a watch, as after a restore of its etcd: the watch
+// would show nothing until it has caught up.
+func (c *collection[T]) continues(ctx context.Context, opts metav1.ListOptions) error {
+	now, err := c.resource.List(ctx, metav1.ListOptions{LabelSelector: opts.LabelSelector, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if order, err := resourceversion.CompareResourceVersion(now.GetResourceVersion(), opts.ResourceVersion); err == nil && order < 0 {
+		return apierrors.NewResourceExpired("the API server is behind " + opts.ResourceVersion)
+	}
+	return nil
 }
 
 // toSecret returns a Secret with its managed fields, which tell what is ours.
