@@ -81,3 +81,76 @@ func JudgeHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision
 	}
 	return ""
 }
+
+// Reading is what one consistent read of the hub's API server says.
+type Reading struct {
+	Hub      string                 // identity of the hub
+	Kept     *v1alpha1.AgentHistory // status.history of the Agent; nil when there is none
+	Revision uint64                 // the hub's resourceVersion
+}
+
+// Connection is what a principal knows of one connection when it reads.
+type Connection struct {
+	ID    string
+	Shown Shown // in the hello
+	// Stored is the newest token that the spoke said it keeps since it connected, or
+	// since a new history could begin; empty for none.
+	Stored string
+	// Sent is the highest resourceVersion of an object that was sent; zero for none.
+	Sent uint64
+	// Begins counts how often a new history could begin, as a break was accepted or
+	// nothing was held back on its account.
+	Begins int
+}
+
+// Continuity judges whether the history of one agent continues, again and again:
+// the hub can be restored while an agent is connected. The zero value has judged
+// nothing yet. It is not safe for concurrent use.
+type Continuity struct {
+	connection string // the one that the rest is about
+	begins     int
+	broken     string // for good, unless a new history can begin
+	id         string // of the history; empty before there is one
+	ending     bool   // a new one may take its place
+	token      string // the newest that the spoke is known to keep
+	revision   uint64 // the highest that was read
+}
+
+// Judge returns nothing when the history continues, else what JudgeHistory would:
+// one sentence for people. now was read after all that c says was known.
+func (t *Continuity) Judge(now Reading, c Connection) string {
+	id := ""
+	if now.Kept != nil {
+		id = now.Kept.ID
+	}
+	if c.ID != t.connection {
+		*t = Continuity{
+			connection: c.ID, begins: c.Begins, id: id, token: c.Shown.Token, revision: now.Revision,
+			broken: JudgeHistory(now.Hub, now.Kept, c.Shown, now.Revision),
+		}
+		return t.broken
+	}
+	if c.Begins != t.begins {
+		t.begins, t.broken, t.id, t.token, t.revision, t.ending = c.Begins, "", id, "", now.Revision, true
+	}
+	if t.ending && id != t.id {
+		t.id, t.ending = id, false
+	}
+	if c.Stored != "" {
+		t.token = c.Stored
+	}
+	seen := max(t.revision, c.Sent)
+	switch {
+	case t.broken != "":
+		return t.broken
+	case now.Revision < seen:
+		t.broken = fmt.Sprintf("the hub is at resourceVersion %d, but was at %d: it was restored from a backup", now.Revision, seen)
+	case t.id != "" && id != t.id:
+		t.broken = "the hub has forgotten its history with the spoke, or has another one: it was restored from a backup"
+	case t.token != "" && (now.Kept == nil || !slices.Contains(now.Kept.Tokens, t.token)):
+		t.broken = "the hub has forgotten the token that the spoke keeps: it was restored from a backup"
+	default:
+		t.id, t.revision = id, now.Revision
+	}
+	return t.broken
+}

@@ -127,3 +127,64 @@ func TestJudgeHistory(t *testing.T) {
 		})
 	}
 }
+
+// A history is judged again and again on a connection: the hub can be restored
+// while the agent is connected.
+func TestContinuity(t *testing.T) {
+	kept := func(id string, tokens ...string) *v1alpha1.AgentHistory {
+		return &v1alpha1.AgentHistory{ID: id, Tokens: tokens, ClusterUID: "cluster"}
+	}
+	at := func(revision uint64, k *v1alpha1.AgentHistory) fleet.Reading {
+		return fleet.Reading{Hub: "hub", Kept: k, Revision: revision}
+	}
+	on := func(connection, shown string) fleet.Connection {
+		c := fleet.Connection{ID: connection, Shown: fleet.Shown{ClusterUID: "cluster"}}
+		if shown != "" {
+			c.Shown.Hub, c.Shown.Token, c.Shown.Revision = "hub", shown, 100
+		}
+		return c
+	}
+	with := func(c fleet.Connection, change func(*fleet.Connection)) fleet.Connection {
+		change(&c)
+		return c
+	}
+	stored := func(token string) func(*fleet.Connection) { return func(c *fleet.Connection) { c.Stored = token } }
+	type step struct {
+		now    fleet.Reading
+		c      fleet.Connection
+		broken bool
+	}
+	for name, steps := range map[string][]step{
+		"tokens come and go":                              {{at(200, kept("h", "t2", "t1")), on("c", "t2"), false}, {at(300, kept("h", "t3", "t2", "t1")), with(on("c", "t2"), stored("t3")), false}, {at(400, kept("h", "t5", "t4", "t3")), with(on("c", "t2"), stored("t3")), false}},
+		"the first one begins":                            {{at(200, nil), on("c", ""), false}, {at(300, kept("h", "t1")), on("c", ""), false}, {at(400, kept("h", "t1")), with(on("c", ""), stored("t1")), false}},
+		"the revision goes back":                          {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(199, kept("h", "t1")), on("c", "t1"), true}},
+		"it is behind what was sent":                      {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(210, kept("h", "t1")), with(on("c", "t1"), func(c *fleet.Connection) { c.Sent = 250 }), true}},
+		"the token in the hello is forgotten":             {{at(200, kept("h", "t2", "t1")), on("c", "t2"), false}, {at(900, kept("h", "t1")), on("c", "t2"), true}},
+		"the token that was stored since is forgotten":    {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(900, kept("h", "t1")), with(on("c", "t1"), stored("t2")), true}},
+		"all is forgotten":                                {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(900, nil), on("c", "t1"), true}},
+		"the first one is forgotten before it was stored": {{at(200, nil), on("c", ""), false}, {at(300, kept("h", "t1")), on("c", ""), false}, {at(900, nil), on("c", ""), true}},
+		"another one is there":                            {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("other", "t1")), on("c", "t1"), true}},
+		"a break stays a break":                           {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(199, kept("h", "t1")), on("c", "t1"), true}, {at(900, kept("h", "t1")), on("c", "t1"), true}},
+		"a break ends when a new one can begin": {
+			{at(200, kept("h", "t1")), on("c", "t2"), true},
+			{at(210, kept("h", "t1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins = 1 }), false},
+			{at(220, kept("new", "n1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins = 1 }), false},
+			{at(230, kept("new", "n1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins, c.Stored = 1, "n1" }), false},
+			{at(240, kept("h", "t1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins, c.Stored = 1, "n1" }), true},
+		},
+		"the new one is taken by the next connection": {
+			{at(200, kept("h", "t1")), on("c", "t2"), true},
+			{at(220, kept("new", "n1")), on("c-2", "n1"), false},
+		},
+		"the next connection is judged by its own hello": {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("h", "t1")), on("c-2", "t9"), true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c fleet.Continuity
+			for i, s := range steps {
+				if got := c.Judge(s.now, s.c); (got != "") != s.broken {
+					t.Fatalf("step %d: Judge() = %q, want a break: %t", i, got, s.broken)
+				}
+			}
+		})
+	}
+}

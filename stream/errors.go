@@ -41,6 +41,8 @@ const (
 	// RefusalHeld says that the absence of an entry is not taken at its word until
 	// someone accepts it.
 	RefusalHeld RefusalKind = "held"
+	// RefusalOutdated says that the sink has what was read at the source later.
+	RefusalOutdated RefusalKind = "outdated"
 	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
@@ -48,10 +50,16 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated:
 		return k
 	}
 	return RefusalUnknown
+}
+
+// Passing reports whether a refusal is not about the content, and so may pass
+// without a change of it.
+func (k RefusalKind) Passing() bool {
+	return k == RefusalUnavailable || k == RefusalHeld || k == RefusalOutdated
 }
 
 // RefusalKindOf returns the kind a sink reports for an error of its store.

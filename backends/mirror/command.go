@@ -26,6 +26,9 @@ const (
 // never started, since its termination came first.
 const unstartedPrefix = "!"
 
+// neverStarted is the value of beforeInfo for a spoke that shows no operation.
+const neverStarted = "never"
+
 // failedMessage begins the message of the operationState in which a command ends
 // that the spoke will never run.
 const failedMessage = "not run by agent "
@@ -207,7 +210,12 @@ func (r Rules) take(o object, operation map[string]any, end target) *stream.Refu
 			Kind: stream.RefusalUnavailable, Message: "the operation that is to end has not begun on the spoke",
 		}
 	// The object itself tells as well, should somebody have removed our list.
-	case inProgress, slices.Contains(ids, id), commandID(o.child("status", "operationState", "operation")) == id:
+	case inProgress, commandID(o.child("status", "operationState", "operation")) == id:
+		return nil
+	case slices.Contains(ids, id):
+		// The hub does not know that it ended. As the last one that was taken it is told
+		// to be overtaken.
+		remember(o, append(slices.DeleteFunc(ids, func(other string) bool { return other == id }), id))
 		return nil
 	case r.remade(o, operation):
 		return invalid("the Application was made anew on the spoke after the command was sent; " +
@@ -364,8 +372,7 @@ func (r Rules) showOperation(o object, data map[string]any) map[string]any {
 	switch {
 	case operation == nil || bornOnSpoke(operation) != nil:
 		delete(o.fields, "operation")
-		// Both times are RFC 3339 in UTC, as Kubernetes writes them.
-		if neverRan(ours) && stringAt(theirs, "startedAt") < stringAt(ours, "finishedAt") {
+		if neverRan(ours) && isFromBefore(ours, theirs) {
 			return ours
 		}
 		if born != nil {
@@ -390,6 +397,29 @@ func (r Rules) showOperation(o object, data map[string]any) map[string]any {
 		return ours // a Running from before does not undo it
 	}
 	return theirs
+}
+
+// isFromBefore reports whether theirs, the state of an operation on the spoke, is
+// from before ours, the end of a command that never ran. The clocks of the two
+// sides are not compared: what the spoke shows first is taken for what it had
+// shown, and noted in ours.
+func isFromBefore(ours, theirs map[string]any) bool {
+	operation, ok := ours["operation"].(map[string]any)
+	if !ok {
+		return false
+	}
+	if info(operation, beforeInfo) == "" {
+		addInfo(operation, beforeInfo, startOf(theirs))
+	}
+	return info(operation, beforeInfo) == startOf(theirs)
+}
+
+// startOf is when an operation of the spoke started, as the spoke tells.
+func startOf(state map[string]any) string {
+	if started := stringAt(state, "startedAt"); started != "" {
+		return started
+	}
+	return neverStarted
 }
 
 // startedByApplicationSet reports whether an operation is one of RollingSync.

@@ -49,6 +49,17 @@ func TestPlanOfAStatus(t *testing.T) {
 		return []view{{Op: Update, Spec: toAgent["spec"], Status: status, Operation: operation, Annotations: annotations}}
 	}
 	failed := state("Error", "not run by agent edge-1: too large", operation("c-1", "6"))
+	// noted is failed once the spoke had shown an operation that started then.
+	noted := func(before string) m {
+		o := operation("c-1", "6")
+		addInfo(o, beforeInfo, before)
+		return state("Error", "not run by agent edge-1: too large", o)
+	}
+	ended := func(at string) m {
+		s := state("Succeeded", "", operation("", ""))
+		s["startedAt"] = at
+		return s
+	}
 	startedAt := func(at string) m {
 		s := state("Running", "", operation("", ""))
 		s["startedAt"] = at
@@ -105,7 +116,7 @@ func TestPlanOfAStatus(t *testing.T) {
 			m{"operation": born(), "status": m{"operationState": state("Terminating", "", operation("", ""))}}, "",
 			update(m{"operationState": state("Succeeded", "", operation("", ""))}, nil, nil), ""},
 		"the end of a command that was never run is not hidden by what began before it": {status("uid-1", m{"operation": operation("", ""), "status": m{"operationState": startedAt("2025-12-31T23:59:59Z")}}), nil,
-			m{"operation": born(), "status": m{"operationState": failed}}, "", update(m{"operationState": failed}, nil, nil), ""},
+			m{"operation": born(), "status": m{"operationState": noted("2025-12-31T23:59:59Z")}}, "", update(m{"operationState": noted("2025-12-31T23:59:59Z")}, nil, nil), ""},
 		"the command ended before it was terminated": {status("uid-1", m{"status": m{"operationState": state("Succeeded", "", operation("c-1", "6"))}}), nil,
 			m{"operation": operation("c-1", "6"), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))}}, "",
 			update(m{"operationState": state("Succeeded", "", operation("c-1", "6"))}, nil, nil), ""},
@@ -149,11 +160,15 @@ func TestPlanOfAStatus(t *testing.T) {
 		"a status of an Application that went to another cluster": {status("uid-1", m{"status": healthy}), nil, m{"spec": m{"destination": m{"name": "edge-2"}}}, "", nil, ""},
 		"an earlier command ended unseen":                         {status("uid-1", m{"overtaken": "c-0", "status": m{"operationState": state("Running", "self-heal", operation("", ""))}}), nil, pending, "", nil, ""},
 		"the end of a command that was never run stays to be seen": {status("uid-1", m{"status": m{"health": m{}}}), nil,
-			m{"status": m{"operationState": failed}}, "", update(m{"health": m{}, "operationState": failed}, nil, nil), ""},
-		"the end of a command that was never run outlives what ran before": {status("uid-1", m{"status": m{"operationState": startedAt("2025-12-31T23:59:59Z")}}), nil,
-			m{"status": m{"operationState": failed}}, "", nil, ""},
-		"the end of a command that was never run gives way to what runs later": {status("uid-1", m{"status": m{"operationState": startedAt("2026-01-01T00:00:01Z")}}), nil,
-			m{"status": m{"operationState": failed}}, "", update(m{"operationState": startedAt("2026-01-01T00:00:01Z")}, nil, nil), ""},
+			m{"status": m{"operationState": failed}}, "", update(m{"health": m{}, "operationState": noted(neverStarted)}, nil, nil), ""},
+		"it outlives what ran before": {status("uid-1", m{"status": m{"operationState": ended("2025-12-31T23:59:59Z")}}), nil,
+			m{"status": m{"operationState": failed}}, "", update(m{"operationState": noted("2025-12-31T23:59:59Z")}, nil, nil), ""},
+		"it outlives what ran before on a spoke whose clock is ahead": {status("uid-1", m{"status": m{"operationState": ended("2036-01-01T00:00:00Z")}}), nil,
+			m{"status": m{"operationState": noted("2036-01-01T00:00:00Z")}}, "", nil, ""},
+		"it gives way to what runs later": {status("uid-1", m{"status": m{"operationState": ended("2026-01-01T00:00:01Z")}}), nil,
+			m{"status": m{"operationState": noted(neverStarted)}}, "", update(m{"operationState": ended("2026-01-01T00:00:01Z")}, nil, nil), ""},
+		"it gives way to what runs later on a spoke whose clock is behind": {status("uid-1", m{"status": m{"operationState": ended("2016-01-01T00:00:01Z")}}), nil,
+			m{"status": m{"operationState": noted("2016-01-01T00:00:00Z")}}, "", update(m{"operationState": ended("2016-01-01T00:00:01Z")}, nil, nil), ""},
 		"a refresh that was consumed": {status("uid-1", m{"status": healthy, "refreshed": "r-1"}), m{refreshKey: "hard", "note": "x"}, nil, "r-1",
 			update(healthy, nil, m{"note": "x"}), ""},
 		"an older refresh was consumed": {status("uid-1", m{"status": healthy, "refreshed": "r-0"}), m{refreshKey: "hard"}, nil, "r-1",
@@ -241,6 +256,7 @@ func TestPlanOfACommand(t *testing.T) {
 			o.ensure("status")["health"] = "h"
 		}, update(operation("c-1", "10"), m{"health": "h"}, m{commandsKey: `["c-1"]`}), ""},
 		"it was taken before":                                           {command(m{"operation": operation("c-1", "10")}), taken("c-0", "c-1"), nil, ""},
+		"it was taken before, and another one since":                    {command(m{"operation": operation("c-1", "10")}), taken("c-1", "c-2"), update(nil, nil, m{commandsKey: `["c-2","c-1"]`}), ""},
 		"it was taken before and still runs":                            {command(m{"operation": operation("c-1", "10")}), func(o *object) { taken("c-1")(o); running(o) }, nil, ""},
 		"the next one":                                                  {command(m{"operation": operation("c-2", "10")}), taken("c-1"), update(operation("c-2", "10"), nil, m{commandsKey: `["c-1","c-2"]`}), ""},
 		"only the last ids are kept":                                    {command(m{"operation": operation("c-new", "10")}), taken(many...), update(operation("c-new", "10"), nil, m{commandsKey: string(encode(append(many[1:], "c-new")))}), ""},

@@ -17,8 +17,12 @@ const judgeTime = 10 * time.Second
 type past struct {
 	judged bool
 	broken bool
-	// begun says that a new history may begin in place of the one with id replaced.
-	begun    bool
+	now    stream.History // by the last judgement
+	seen   stream.History // what Announce had told when that was asked for
+	sent   uint64         // the highest resourceVersion that was sent
+	// begins counts how often a new history could begin in place of the one with id
+	// replaced.
+	begins   int
 	replaced string
 	// stored is the newest token that the spoke said it keeps, and announced what it
 	// was last told.
@@ -29,20 +33,29 @@ type past struct {
 // judge finds out whether the history of the hub continues, and tells the link.
 func (l *loop) judge() {
 	s := l.session
+	l.past.seen = l.history()
 	if l.m.cfg.History == nil || s == nil {
-		l.judged("", nil)
+		l.judged(Judgement{Now: l.past.seen}, nil)
 		return
 	}
-	begun := l.past.begun
+	known := Known{Stored: l.past.stored, Sent: l.past.sent, Begins: l.past.begins}
 	l.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, judgeTime)
 		defer cancel()
-		broken, err := l.m.cfg.History(ctx, s.peer, begun)
-		return func() { l.judged(broken, err) }
+		judgement, err := l.m.cfg.History(ctx, s.peer, known)
+		return func() {
+			if known.Begins == l.past.begins { // else it is about the history before
+				l.judged(judgement, err)
+				return
+			}
+			l.step(link.Judged{Unknown: true})
+			l.step(link.Doubted{})
+		}
 	})
 }
 
-func (l *loop) judged(broken string, err error) {
+func (l *loop) judged(judgement Judgement, err error) {
+	broken := judgement.Broken
 	switch {
 	case err != nil:
 		l.m.cfg.Log.Warn().Err(err).Msg("cannot judge the history of the hub, nothing is removed meanwhile")
@@ -51,7 +64,7 @@ func (l *loop) judged(broken string, err error) {
 	case broken != "" && !l.past.broken:
 		l.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
-	l.past.judged, l.past.broken = true, broken != ""
+	l.past.judged, l.past.broken, l.past.now = true, broken != "", judgement.Now
 	if broken != "" {
 		// Whoever pressed them saw another state of the Application.
 		for key := range l.waiting {
@@ -66,17 +79,18 @@ func (l *loop) judged(broken string, err error) {
 
 // beginHistory notes that the history of the moment may be replaced.
 func (l *loop) beginHistory() {
-	l.past.broken, l.past.begun, l.past.replaced = false, true, l.history().ID
+	l.past.broken, l.past.replaced, l.past.stored = false, l.past.now.ID, ""
+	l.past.begins++
 	l.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
 }
 
 // mayBegin says whether a new history may begin, and in place of which.
 func (l *loop) mayBegin() (begin bool, replaces string) {
-	id := l.history().ID
+	id := l.past.now.ID
 	switch {
 	case l.session == nil || !l.past.judged || l.past.broken:
 		return false, ""
-	case l.past.begun && id == l.past.replaced:
+	case l.past.begins > 0 && id == l.past.replaced:
 		return true, id
 	}
 	return id == "", ""
@@ -90,6 +104,14 @@ func (l *loop) history() stream.History {
 	return stream.History{}
 }
 
+// doubt has the history judged again when the watch shows another one than it did
+// when that was last asked for.
+func (l *loop) doubt() {
+	if l.rules.Side == stream.Hub && l.history() != l.past.seen {
+		l.step(link.Doubted{})
+	}
+}
+
 // accept passes on what Accept was last told.
 func (l *loop) accept() {
 	if id := l.m.accept.Load(); id != nil && *id != "" {
@@ -98,22 +120,22 @@ func (l *loop) accept() {
 }
 
 // announce tells the spoke where the history of the hub stands. A token that it
-// keeps is a proof that it was there, so it gets none before the history is known
-// to continue; and revisions of a history that does not continue are compared with
-// none from before.
+// keeps is a proof that it was there, so it gets none but of a read by which the
+// history continues; and while the history does not continue, it has no name, since
+// revisions cannot be compared.
 func (l *loop) announce() {
 	if l.rules.Side != stream.Hub || l.session == nil {
 		return
 	}
-	h := l.history()
+	h := l.past.now
 	switch {
-	case l.past.broken, l.past.begun && h.ID == l.past.replaced:
-		h = stream.History{ID: l.session.peer.Connection}
 	case !l.past.judged:
-		h = stream.History{ID: h.ID}
+		h = stream.History{ID: l.history().ID}
+	case l.past.broken, l.past.begins > 0 && h.ID == l.past.replaced:
+		h = stream.History{}
 	}
 	l.rules.HistoryID = h.ID
-	if h != l.past.announced {
+	if told := l.past.announced; h.ID != told.ID || h.Token != told.Token {
 		l.past.announced = h
 		l.queue = append(l.queue, h)
 	}

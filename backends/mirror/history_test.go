@@ -19,6 +19,7 @@ type hubHistory struct {
 	mu     sync.Mutex
 	broken string
 	err    error
+	now    stream.History
 	asked  int
 	kept   []stream.History // by the spoke
 	away   bool             // the spoke's API server does not take what is to be kept
@@ -30,13 +31,21 @@ func (h *hubHistory) set(broken string, err error) {
 	h.broken, h.err = broken, err
 }
 
+// announce changes the history on the hub, and shows the change to its link.
+func (h *hubHistory) announce(hub end, now stream.History) {
+	h.mu.Lock()
+	h.now = now
+	h.mu.Unlock()
+	hub.Announce(now)
+}
+
 func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 	if side == stream.Hub {
-		cfg.History = func(context.Context, mirror.Peer, bool) (string, error) {
+		cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.asked++
-			return h.broken, h.err
+			return mirror.Judgement{Broken: h.broken, Now: h.now}, h.err
 		}
 		return
 	}
@@ -155,11 +164,11 @@ func TestSpokeKeepsTheHistory(t *testing.T) {
 		h := &hubHistory{}
 		r := newRig(t, options{configure: h.configure})
 		first := stream.History{ID: "h1", Token: "t1", Revision: 7}
-		r.hub.Announce(first)
+		h.announce(r.hub, first)
 		cut, _ := r.connect()
 		pass(time.Second)
 		second := stream.History{ID: "h1", Token: "t2", Revision: 9}
-		r.hub.Announce(second)
+		h.announce(r.hub, second)
 		pass(time.Second)
 		stored := func() string { return r.stats(r.hub).Stored }
 		if got := stored(); got != "t2" {
@@ -171,7 +180,7 @@ func TestSpokeKeepsTheHistory(t *testing.T) {
 		}
 		h.away = true
 		h.mu.Unlock()
-		r.hub.Announce(stream.History{ID: "h1", Token: "t3", Revision: 11})
+		h.announce(r.hub, stream.History{ID: "h1", Token: "t3", Revision: 11})
 		pass(time.Minute)
 		if got := stored(); got != "t2" {
 			t.Errorf("the hub knows %q to be kept, want t2", got)

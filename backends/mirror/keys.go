@@ -39,6 +39,9 @@ const (
 	// of the spoke a command became free to be sent to: the hub's resourceVersion of
 	// that moment for a copy, the UID of an original.
 	afterInfo = ownPrefix + "after"
+	// beforeInfo is the name of the operation.info entry, in the state of a command
+	// that never ran, that tells when the operation started that the spoke showed then.
+	beforeInfo = ownPrefix + "before"
 	// spokeInfo is the name of the operation.info entry that marks an operation on
 	// the hub as one that was born on the spoke; its value is the agent's name.
 	spokeInfo = ownPrefix + "spoke"

@@ -157,7 +157,7 @@ func (l *loop) run(ctx context.Context) {
 			f(l)
 		case <-l.m.told:
 			l.hold()
-			l.announce()
+			l.doubt()
 			l.accept()
 		case <-l.m.changed.signal:
 			l.observeAll(l.m.changed.take())
@@ -207,7 +207,7 @@ func (l *loop) attach(s *session) {
 		l.observeStore()
 	}
 	l.hold() // nothing leaves before what Hold was last told is known
-	l.past = past{}
+	l.past, l.rules.HistoryID = past{}, ""
 	l.announce() // before the digests: what follows is of that history
 	l.step(link.Connected{ID: s.peer.Connection})
 }
@@ -341,6 +341,9 @@ func (l *loop) settled(a link.Settled) {
 			Str("reason", a.Refusal.Message).Msg("peer did not apply an entry")
 	}
 	l.m.cfg.Metrics.sent(a.Key.Collection, result)
+	if a.Refusal != nil && a.Refusal.Kind == stream.RefusalOutdated {
+		l.step(link.Doubted{}) // within one history it does not last
+	}
 	if l.rules.Side != stream.Hub || !a.Current {
 		return
 	}
@@ -581,6 +584,7 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	if key, ok := l.rules.Local(entry); ok {
 		if current := l.current(key); current != nil {
 			if content, present = l.rules.Content(entry.Collection, *current, l.asked[key]); present {
+				l.past.sent = max(l.past.sent, content.Revision)
 				l.told(entry, current, content)
 			}
 		}
@@ -733,5 +737,6 @@ func (l *loop) stats() Stats {
 		Parked:       l.parked(),
 	}
 	s.Begin, s.Replaces = l.mayBegin()
+	s.Begins = l.past.begins
 	return s
 }

@@ -30,12 +30,11 @@ type Config struct {
 	// Subscribe tells of changes of the link's objects, in the manner of
 	// backends.Store.Subscribe. Nil means the Store's own.
 	Subscribe func(changed func(stream.ResourceKey)) (cancel func())
-	// History judges on the hub, by quorum reads, whether the history in which the
-	// spoke got what it holds still continues: broken says for people why not. It
-	// is called on each connection, and again before anything goes for being absent
-	// on its source; begun says that Stats.Begin is set since. Calls of one link do
-	// not overlap. Nil means that it continues.
-	History func(ctx context.Context, peer Peer, begun bool) (broken string, err error)
+	// History judges on the hub, by a quorum read, whether the history in which the
+	// spoke got what it holds still continues. It is called on each connection, again
+	// before anything goes for being absent on its source, and when there is reason
+	// for doubt. Calls of one link do not overlap. Nil means that it continues.
+	History func(ctx context.Context, peer Peer, known Known) (Judgement, error)
 	// Remember keeps on the spoke what the hub says of its history, for the next
 	// hello. It tries until that is done or ctx is. Nil means that it is not kept.
 	Remember func(ctx context.Context, hubUID string, h stream.History) error
@@ -124,8 +123,8 @@ func (m *Mirror) Hold(held bool) {
 	m.tell()
 }
 
-// Announce says on the hub where its history stands, for the spoke to keep once
-// that is known to continue. It does not block; the last call counts.
+// Announce says on the hub where its history stands as far as a watch tells: a
+// change of it is a reason to judge again. It does not block; the last call counts.
 func (m *Mirror) Announce(h stream.History) {
 	m.history.Store(&h)
 	m.tell()
@@ -163,6 +162,25 @@ type Peer struct {
 	// Children says that the hub shows child applications, as its welcome told: a
 	// spoke sends them, and the hub takes them.
 	Children bool
+}
+
+// Known is what a link knows of its present connection when the history is judged.
+type Known struct {
+	// Stored is the newest token that the spoke said it keeps, since it connected or
+	// since Begins last grew; empty for none.
+	Stored string
+	// Sent is the highest resourceVersion of an object that was sent; zero for none.
+	Sent uint64
+	// Begins is Stats.Begins.
+	Begins int
+}
+
+// Judgement is what a hub finds out of its history.
+type Judgement struct {
+	// Broken says for people why it does not continue; empty when it does.
+	Broken string
+	// Now is where it stands, for the spoke to keep.
+	Now stream.History
 }
 
 // ErrEnded wraps the reason for which this side ended a connection.
@@ -299,6 +317,8 @@ type Stats struct {
 	// continue, and nothing is held back on its account.
 	Begin    bool
 	Replaces string
+	// Begins counts how often that came about on the connection.
+	Begins int
 	// Stored is the newest token that the spoke said it keeps; empty for none on
 	// this connection.
 	Stored string

@@ -24,7 +24,7 @@ func (r Rules) outdated(e stream.Event, current *object) *stream.Refusal {
 		return nil
 	}
 	return &stream.Refusal{
-		Kind: stream.RefusalUnavailable,
+		Kind: stream.RefusalOutdated,
 		Message: fmt.Sprintf("it was read at revision %d of the hub, and the spoke has what was read at revision %d",
 			e.Revision, rec.Revision),
 	}

@@ -17,7 +17,7 @@ func TestPlanOfAnOutdatedEvent(t *testing.T) {
 		r.HistoryID = history
 		return r
 	}
-	const refused = "unavailable: it was read at revision 8 of the hub, and the spoke has what was read at revision 9"
+	const refused = "outdated: it was read at revision 8 of the hub, and the spoke has what was read at revision 9"
 	app := func(uid string, revision uint64, project string) stream.Event {
 		return makeEvent(stream.Applications, uid, revision, m{"spec": m{"project": project}})
 	}

@@ -29,7 +29,7 @@ type refusedEntry struct {
 
 // note remembers the answer to an entry; nil for one that was taken.
 func (r refusals) note(key stream.EntryKey, refusal *stream.Refusal, now time.Time) {
-	if refusal == nil || refusal.Kind == stream.RefusalUnavailable {
+	if refusal == nil || refusal.Kind.Passing() {
 		delete(r, key) // taken, or soon
 		return
 	}

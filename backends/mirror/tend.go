@@ -142,7 +142,7 @@ func (r Rules) report(o object, s Situation) bool {
 	switch {
 	case o.label(ignoreSyncKey) != "true" && r.unsendable(o) != "":
 		message = "not sent: " + r.unsendable(o)
-	case s.Refusal != nil && s.Refusal.Kind != stream.RefusalUnavailable:
+	case s.Refusal != nil && !s.Refusal.Kind.Passing():
 		message = "agent " + r.Agent.String() + " did not apply it: " + s.Refusal.Message
 	}
 	list := conditions(o.child("status"))

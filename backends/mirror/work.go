@@ -117,7 +117,7 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	if w.current != nil {
 		if o, err := parseObject(*w.current); err == nil {
 			if r.refusal == nil && e.Verb == stream.Apply && c != stream.Commands && rules.uidIn(c, o) == e.Version.SourceUID {
-				if rec, _ := recordOf(o); c == stream.Statuses || rec.Hash == e.Version.Hash.String() {
+				if rec, _ := recordOf(o); c == stream.Statuses && rules.unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() {
 					reply := rules.replyOf(c, e.Version, o)
 					r.reply = &reply
 				}

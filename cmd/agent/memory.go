@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ const memoryConfigMap = "argomesh-agent"
 // Keys of its data.
 const (
 	memoryHub      = "hub"
+	memoryID       = "id"
 	memoryToken    = "token"
 	memoryRevision = "revision"
 )
@@ -61,15 +63,20 @@ func (m *memory) load(ctx context.Context) error {
 		if err != nil {
 			revision = 0
 		}
-		m.set(data[memoryHub], stream.History{Token: data[memoryToken], Revision: revision})
+		m.set(data[memoryHub], stream.History{ID: data[memoryID], Token: data[memoryToken], Revision: revision})
 		return nil
 	})
 }
 
-// remember is mirror.Config.Remember.
+// remember is mirror.Config.Remember. It refuses what is older than what is kept,
+// of the same history: the proof that the hub was further must not be lost.
 func (m *memory) remember(ctx context.Context, hub string, h stream.History) error {
-	if known, kept := m.tell(); known == hub && kept.Token == h.Token {
+	switch known, kept := m.tell(); {
+	case known != hub:
+	case kept.Token == h.Token:
 		return nil // of an earlier connection
+	case kept.ID == h.ID && kept.Revision > h.Revision:
+		return fmt.Errorf("the hub was at revision %d before: a newer token is kept", kept.Revision)
 	}
 	err := m.retry(ctx, "cannot keep what the hub says of its history", func() error {
 		cm := &unstructured.Unstructured{Object: map[string]any{
@@ -79,7 +86,7 @@ func (m *memory) remember(ctx context.Context, hub string, h stream.History) err
 				"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
 			},
 			"data": map[string]any{
-				memoryHub: hub, memoryToken: h.Token, memoryRevision: strconv.FormatUint(h.Revision, 10),
+				memoryHub: hub, memoryID: h.ID, memoryToken: h.Token, memoryRevision: strconv.FormatUint(h.Revision, 10),
 			},
 		}}
 		_, err := m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,

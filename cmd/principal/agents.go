@@ -166,7 +166,7 @@ func relevant(before, after v1alpha1.Agent) bool {
 	return before.UID != after.UID || before.Generation != after.Generation ||
 		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
 		clusterSecretSettled(before) != clusterSecretSettled(after) ||
-		announced(before).Token != announced(after).Token ||
+		historyOf(before.Status.History, 0) != historyOf(after.Status.History, 0) ||
 		before.Annotations[v1alpha1.AcceptDeletionsAnnotation] != after.Annotations[v1alpha1.AcceptDeletionsAnnotation]
 }
 

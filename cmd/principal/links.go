@@ -52,7 +52,6 @@ type runningLink struct {
 	rules  mirror.Rules
 	stop   context.CancelFunc
 	done   chan struct{}
-	newest atomic.Pointer[string] // token of the agent's history
 
 	mu      sync.Mutex // guards changed
 	changed func(stream.ResourceKey)
@@ -128,10 +127,8 @@ func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules 
 
 // tellAgent tells the link what its Agent says.
 func (r *runningLink) tellAgent(a v1alpha1.Agent) {
-	history := announced(a)
-	r.newest.Store(&history.Token)
 	r.mirror.Hold(!clusterSecretSettled(a))
-	r.mirror.Announce(history)
+	r.mirror.Announce(historyOf(a.Status.History, 0))
 	r.mirror.Accept(a.Annotations[v1alpha1.AcceptDeletionsAnnotation])
 }
 
@@ -144,7 +141,12 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	r := &runningLink{rules: l.rulesOf(name, a), done: make(chan struct{})}
 	judge := &historian{
 		client: l.client, namespace: l.cfg.Namespace, agent: name,
-		hub: func() string { return value(&l.hub) }, newest: func() string { return value(&r.newest) },
+		hub: func() string {
+			if hub := l.hub.Load(); hub != nil {
+				return *hub
+			}
+			return ""
+		},
 	}
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
@@ -174,13 +176,6 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		}
 	}()
 	return r, nil
-}
-
-func value(p *atomic.Pointer[string]) string {
-	if s := p.Load(); s != nil {
-		return *s
-	}
-	return ""
 }
 
 // dispatch tells a change of the hub to the links it may concern.

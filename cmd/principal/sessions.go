@@ -97,7 +97,7 @@ func (s *sessions) count(name identity.AgentName, namespace string, stats mirror
 	before := a.info
 	if stats.Judged {
 		a.info.History = controller.SessionHistory{
-			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces,
+			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces, Begins: stats.Begins,
 		}
 		a.info.Held, a.info.HeldUnknown = heldOf(name, namespace, stats.Withheld), false
 	}
@@ -249,6 +249,10 @@ func reasonOf(k stream.RefusalKind) string {
 		return "NotOwned"
 	case stream.RefusalUnavailable:
 		return "Unavailable"
+	case stream.RefusalHeld:
+		return "Held"
+	case stream.RefusalOutdated:
+		return "Outdated"
 	}
 	return "Unknown"
 }

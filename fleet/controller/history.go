@@ -39,6 +39,7 @@ type beginning struct {
 	wished           bool
 	since            time.Time
 	replaces, broken string
+	begins           int
 }
 
 // beginningOf is the zero value for a session without such a wish.
@@ -46,7 +47,7 @@ func beginningOf(s Session) beginning {
 	if !s.History.Begin {
 		return beginning{}
 	}
-	return beginning{wished: true, since: s.Since, replaces: s.History.Replaces, broken: s.History.Broken}
+	return beginning{wished: true, since: s.Since, replaces: s.History.Replaces, broken: s.History.Broken, begins: s.History.Begins}
 }
 
 // historyID is empty when there is no history.

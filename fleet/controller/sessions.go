@@ -68,9 +68,11 @@ type SessionHistory struct {
 	// Begin says that a new history may begin: the first one ever, or one after a
 	// break that a person accepted or for which nothing was held.
 	Begin bool
+	// Begins counts how often a new history could begin on this connection.
+	Begins int
 	// Replaces is the ID of the history that the new one replaces; empty when there
 	// was none. A history begins only while the status has that ID, and once for
-	// the same Since, Replaces and Broken, so that it begins once, however often it
+	// the same Since, Replaces, Broken and Begins, so that it begins once, however often it
 	// is asked for.
 	Replaces string
 }

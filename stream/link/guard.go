@@ -45,6 +45,9 @@ type Judged struct {
 	Unknown bool
 }
 
+// Doubted says that the caller saw a reason to have the history judged again.
+type Doubted struct{}
+
 // Accepted takes the absences at their word that Withheld names with this ID.
 type Accepted struct{ ID string }
 
@@ -52,6 +55,7 @@ func (Judge) action()   {}
 func (Begin) action()   {}
 func (Judged) input()   {}
 func (Accepted) input() {}
+func (Doubted) input()  {}
 
 // Withheld is what the guards of a link hold back.
 type Withheld struct {

@@ -230,6 +230,8 @@ func (l *Link) step(now time.Time, in Input) []Action {
 		return l.judged(now, in)
 	case Accepted:
 		return l.accept(in.ID)
+	case Doubted:
+		l.judgement.wanted = true
 	case Tick:
 		if j := &l.judgement; !j.again.IsZero() && !now.Before(j.again) {
 			j.again, j.wanted = time.Time{}, true

@@ -48,7 +48,7 @@ const (
 
 func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
-	if e.refusal != nil && e.refusal.Kind != stream.RefusalUnavailable && e.refusal.Kind != stream.RefusalHeld {
+	if e.refusal != nil && !e.refusal.Kind.Passing() {
 		shortest, longest = minRetryRefused, maxRetryRefused
 	}
 	delay := min(shortest<<min(e.attempts, 16), longest)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,83 +61,40 @@ func recordOf(key stream.ResourceKey, status any) []byte {
 	}}.raw()
 }
 
-// historian is a principal's view of one agent's history: a small model of what
-// cmd/principal and fleet/controller do. It asks one thing more than that does: the
-// token that the spoke is known to keep must be among the hub's in every judgement,
-// not only in the first of a connection. Without that a restore under a live
-// connection is seen or not, as the caches of the principal happen to list anew.
+// historian is a principal's view of one agent's history: what cmd/principal and
+// fleet/controller do around fleet.Continuity.
 type historian struct {
-	process *process
-	agent   Agent
-
-	// stored is the newest token that the spoke said it keeps, in its hello or since.
-	stored atomic.Pointer[string]
-
-	// The rest is judge's, whose calls do not overlap.
-	connection, broken, id string
-	before                 string // what the spoke had confirmed when a new history began after a break
-	revision               uint64
+	process    *process
+	agent      Agent
+	continuity fleet.Continuity // of judge, whose calls do not overlap
 }
 
 func (h *historian) store() client { return client{Store: h.process.client, process: h.process} }
 
 // judge is mirror.Config.History.
-func (h *historian) judge(ctx context.Context, peer mirror.Peer, begun bool) (string, error) {
-	newest := "" // of those the process knows to be handed out
-	if o, ok := h.process.client.Get(h.agent.agentKey()); ok {
-		if kept, _ := keptOf(o); kept != nil {
-			newest = kept.Tokens[0]
-		}
-	}
+func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Known) (mirror.Judgement, error) {
 	o, err := h.store().Read(ctx, h.agent.agentKey())
 	if err != nil {
-		return "", err
+		return mirror.Judgement{}, err
 	}
-	revision := h.process.client.Revision()
 	kept, _ := keptOf(o)
-	id := ""
-	if kept != nil {
-		id = kept.ID
-	}
-	if peer.Connection != h.connection {
-		h.connection, h.revision, h.id, h.before = peer.Connection, revision, id, ""
-		h.stored.Store(&peer.Hello.History.Token)
-		h.broken = fleet.JudgeHistory(hubUID, kept, fleet.Shown{
+	revision := h.process.client.Revision()
+	broken := h.continuity.Judge(fleet.Reading{Hub: hubUID, Kept: kept, Revision: revision}, fleet.Connection{
+		ID: peer.Connection,
+		Shown: fleet.Shown{
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision, ClusterUID: peer.Hello.ClusterUID,
-		}, revision)
-		return h.broken, nil
-	}
-	confirmed := h.confirmed()
-	if begun {
-		if h.broken != "" {
-			h.before = confirmed
-		}
-		h.broken, h.id = "", id
-	}
-	switch {
-	case h.broken != "":
-		return h.broken, nil
-	case revision < h.revision:
-		h.broken = "the hub's revision went back"
-	case h.id != "" && id != h.id:
-		h.broken = "the hub has another history"
-	case confirmed != "" && confirmed != h.before && (kept == nil || !slices.Contains(kept.Tokens, confirmed)):
-		h.broken = "the hub has forgotten the token that the spoke confirmed"
-	case newest != "" && kept != nil && !slices.Contains(kept.Tokens, newest):
-		h.broken = "the hub has forgotten its newest token"
-	}
-	h.revision = max(h.revision, revision)
-	if h.id == "" {
-		h.id = id
-	}
-	return h.broken, nil
+		},
+		Stored: known.Stored, Sent: known.Sent, Begins: known.Begins,
+	})
+	return mirror.Judgement{Broken: broken, Now: stands(kept, revision)}, nil
 }
 
-func (h *historian) confirmed() string {
-	if token := h.stored.Load(); token != nil {
-		return *token
+// stands is where the hub's history stands by what an Agent keeps.
+func stands(kept *v1alpha1.AgentHistory, revision uint64) stream.History {
+	if kept == nil {
+		return stream.History{}
 	}
-	return ""
+	return stream.History{ID: kept.ID, Token: kept.Tokens[0], Revision: revision}
 }
 
 // keep hands out tokens, begins histories and passes on what a person accepted,
@@ -158,20 +113,14 @@ func (h *historian) keep() {
 		if err != nil || statsErr != nil {
 			continue
 		}
-		if stats.Stored != "" {
-			h.stored.Store(&stats.Stored)
-		}
 		kept, accepted := keptOf(o)
 		m.Accept(accepted)
-		if kept != nil {
-			revision, _ := strconv.ParseUint(o.ResourceVersion, 10, 64) // the store counts
-			m.Announce(stream.History{ID: kept.ID, Token: kept.Tokens[0], Revision: revision})
-		}
+		m.Announce(stands(kept, 0))
 		id := ""
 		if kept != nil {
 			id = kept.ID
 		}
-		wish := p.peerOf(h.agent.Name) + " " + stats.Replaces + " " + stats.Withheld.Broken
+		wish := fmt.Sprint(p.peerOf(h.agent.Name), " ", stats.Replaces, " ", stats.Begins, " ", stats.Withheld.Broken)
 		switch {
 		case !stats.Judged:
 			continue
@@ -227,6 +176,9 @@ func (p *process) remember(ctx context.Context, hub string, h stream.History) er
 			_, err = store.Create(ctx, memoryKey, raw)
 		case err == nil:
 			app := parse(o.Raw)
+			if kept := memoryOf(o); kept.Hub == hub && kept.History.ID == h.ID && kept.History.Revision > h.Revision {
+				return errors.New("what is kept is newer")
+			}
 			app.fields["status"] = remembered{hub, h}
 			_, err = store.Update(ctx, o, app.raw())
 		}

@@ -130,6 +130,7 @@ func (w *World) doAt(s *spoke, c Command) {
 			return // nothing on the hub could tell it from a first contact
 		}
 		w.generations++
+		s.site.lost.Store(true)
 		w.journal.add(Entry{Place: s.Name, Note: Rebuilt})
 		w.open(s.site, w.generations)
 		if p := s.site.process(); p != nil {

@@ -38,6 +38,7 @@ type site struct {
 	people     *memory.Store
 	controller *memory.Store
 	ghost      *memory.Store // carries out what was under way when a process died
+	lost       *atomic.Bool  // set once the cluster is no more
 	proc       *process      // nil while there is none
 	generation int           // of the cluster
 }
@@ -79,16 +80,23 @@ func (s *site) process() *process {
 // open makes the site's Kubernetes cluster, empty.
 func (w *World) open(s *site, generation int) {
 	var uids atomic.Int64
+	lost := &atomic.Bool{}
+	record := w.journal.of(s.place)
 	root := memory.New(memory.Config{
-		Kinds:   []stream.Kind{stream.Application, stream.AppProject, agentKind, memoryKind},
-		Lag:     true,
-		NewUID:  func() string { return fmt.Sprintf("%s-%d-%d", s.place, generation, uids.Add(1)) },
-		Now:     func() time.Time { return time.Now().Add(s.clock) },
-		Journal: w.journal.of(s.place),
+		Kinds:  []stream.Kind{stream.Application, stream.AppProject, agentKind, memoryKind},
+		Lag:    true,
+		NewUID: func() string { return fmt.Sprintf("%s-%d-%d", s.place, generation, uids.Add(1)) },
+		Now:    func() time.Time { return time.Now().Add(s.clock) },
+		Journal: func(a memory.Accepted) {
+			if !lost.Load() { // else a late call to a cluster that is no more
+				record(a)
+			}
+		},
 	})
 	people, controller := root.OpenAs(string(People)), root.OpenAs(string(Controller))
 	root.Close() // it has no cache to keep
 	s.mu.Lock()
+	s.lost = lost
 	s.generation, s.server, s.people, s.controller, s.ghost = generation, root, people, controller, root.OpenAs(string(s.writer()))
 	s.mu.Unlock()
 	w.deliver(w.ctx, s, string(People), people)
