@@ -114,25 +114,28 @@ func tooMany(size, stay int) bool {
 // missing reports whether the sink holds an entry that the source has not.
 func (e *entry) missing() bool { return e.desired.Absent() && !e.held.Absent() }
 
-// weigh keeps the sets of what is missing and of what is leaving after a change
+// weigh keeps the sets of what is missing, leaving and on its way, after a change
 // of e.
 func (s *source) weigh(key stream.EntryKey, e *entry) {
-	if e.leaving && !e.satisfied() {
-		s.leaving[key] = e
-	} else {
-		delete(s.leaving, key)
-	}
-	if e.missing() {
-		if _, already := s.missing[key]; !already {
-			s.missing[key] = e
-			s.fresh = true
-		}
-		return
-	}
-	if _, was := s.missing[key]; was {
-		delete(s.missing, key)
+	missing, leaving := e.missing(), e.leaving && !e.satisfied()
+	came := mark(s.missing, key, e, missing)
+	s.fresh = s.fresh || came && missing
+	if mark(s.leaving, key, e, leaving) || came {
+		// What was allowed was the other, or is done.
 		e.asked, e.free, e.accepted, e.withheld = false, false, false, false
 	}
+	mark(s.flying, key, e, e.event != "" && e.desired.Absent())
+}
+
+// mark puts e into a set or takes it out, and reports whether that is a change.
+func mark(set map[stream.EntryKey]*entry, key stream.EntryKey, e *entry, in bool) bool {
+	_, was := set[key]
+	if in {
+		set[key] = e
+	} else {
+		delete(set, key)
+	}
+	return in != was
 }
 
 // withholds reports whether the guard holds back what would now be sent of e.
@@ -140,7 +143,7 @@ func (l *Link) withholds(s *source, e *entry) bool {
 	if !l.cfg.Guard || !guarded(s.collection) {
 		return false
 	}
-	return e.missing() && !e.free && !e.accepted || e.leaving && l.judgement.closed()
+	return !e.accepted && (e.missing() && !e.free || e.leaving && l.judgement.closed())
 }
 
 // judge ends a Step: it asks for a judgement when one is wanted, and tells when a
@@ -178,19 +181,29 @@ func (l *Link) judge(actions []Action) []Action {
 	return append(actions, Judge{})
 }
 
-// nothingToHold reports whether both sides are known to agree on what exists, and
-// nothing is on its way out.
+// nothingToHold reports whether both sides are known to agree on what exists, but
+// for what was accepted, and nothing is on its way that is no more.
 func (l *Link) nothingToHold() bool {
 	for _, s := range l.sources {
 		if !guarded(s.collection) {
 			continue
 		}
-		if !s.ready || len(s.missing)+len(s.leaving) > 0 {
+		if !s.ready || len(s.flying) > 0 {
 			return false
+		}
+		for _, set := range []map[stream.EntryKey]*entry{s.missing, s.leaving} {
+			for _, e := range set {
+				if !e.accepted {
+					return false
+				}
+			}
 		}
 	}
 	for _, s := range l.sinks {
-		if guarded(s.collection) && (!s.told || s.absences > 0 || len(s.waiting) > 0) {
+		if !guarded(s.collection) {
+			continue
+		}
+		if !s.told || s.absences > uint64(len(s.accepted)) || len(s.waiting) > 0 {
 			return false
 		}
 	}
@@ -383,13 +396,16 @@ func (l *Link) release() {
 }
 
 // accept takes what is held back at its word if it is the set that was meant.
-func (l *Link) accept(id string) []Action {
+func (l *Link) accept(id string) {
 	if id == "" || l.Withheld().ID != id {
-		return nil
+		return
 	}
 	for _, s := range l.sources {
 		for _, e := range s.missing {
 			e.accepted = true
+		}
+		for _, e := range s.leaving {
+			e.accepted = e.accepted || l.judgement.broken != ""
 		}
 		s.many, s.peaks = false, nil
 	}
@@ -400,13 +416,7 @@ func (l *Link) accept(id string) []Action {
 		clear(s.refused)
 		s.peaks = nil
 	}
-	begin := l.judgement.broken != ""
-	l.judgement.broken = ""
 	l.release()
-	if begin {
-		return []Action{Begin{}}
-	}
-	return nil
 }
 
 // Withheld returns what is held back at present.
@@ -431,8 +441,10 @@ func (l *Link) Withheld() Withheld {
 			}
 		}
 		if l.judgement.broken != "" {
-			for key := range s.leaving {
-				keys = append(keys, key)
+			for key, e := range s.leaving {
+				if !e.accepted {
+					keys = append(keys, key)
+				}
 			}
 		}
 		slices.SortFunc(keys, byName)

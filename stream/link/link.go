@@ -229,7 +229,7 @@ func (l *Link) step(now time.Time, in Input) []Action {
 	case Judged:
 		return l.judged(now, in)
 	case Accepted:
-		return l.accept(in.ID)
+		l.accept(in.ID)
 	case Doubted:
 		l.judgement.wanted = true
 	case Tick:

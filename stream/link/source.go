@@ -28,10 +28,12 @@ type source struct {
 	// leavingOnly says that only entries that announce their end are sent. The
 	// others leave the queue unsent.
 	leavingOnly bool
-	// missing are the entries that the sink holds and we have not, and leaving those
-	// that announce their end, which is not yet known.
+	// missing are the entries that the sink holds and we have not, leaving those that
+	// announce their end, which is not yet known, and flying those that are on their
+	// way while we have them no more.
 	missing map[stream.EntryKey]*entry
 	leaving map[stream.EntryKey]*entry
+	flying  map[stream.EntryKey]*entry
 	// fresh says that something is missing that no judgement was asked for, many
 	// that it is too much to go.
 	fresh bool
@@ -67,7 +69,7 @@ type entry struct {
 }
 
 func newSource(c stream.Collection) *source {
-	return &source{collection: c, entries: map[stream.EntryKey]*entry{}, missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{}}
+	return &source{collection: c, entries: map[stream.EntryKey]*entry{}, missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{}, flying: map[stream.EntryKey]*entry{}}
 }
 
 // satisfied reports whether the sink holds what it should.
@@ -176,12 +178,14 @@ func (s *source) pop() (stream.EntryKey, *entry) {
 
 func (s *source) sent(e *entry, event stream.Event) {
 	e.event, e.sent, e.bytes = event.ID, event.Version, len(event.Data)
+	s.weigh(event.Key, e)
 }
 
 // disconnect forgets what is in flight; the next digest tells what became of it.
 func (s *source) disconnect() {
 	s.ready, s.repairing, s.listing = false, false, false
 	s.fresh, s.many = len(s.missing) > 0, false
+	clear(s.flying)
 	s.settleAll(func(e *entry) bool {
 		lost := e.event != "" || e.withheld
 		e.event, e.bytes = "", 0
@@ -279,6 +283,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 		Key: r.Key, Sent: e.sent, Current: e.sent == e.desired, Held: r.Held, Refusal: r.Refusal,
 	}
 	e.event, e.bytes = "", 0
+	s.weigh(r.Key, e)
 	if settled.Current {
 		e.refusal = r.Refusal
 		if e.refusal == nil && e.leaving && r.Held.Absent() {
