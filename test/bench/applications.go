@@ -74,13 +74,15 @@ func status(name, revision string) map[string]any {
 		"summary":      map[string]any{"images": []any{"registry.example.org/shop/" + name + ":1.27.3"}},
 	}
 	var resources []any
-	for i := 0; len(text(s)) < statusBytes-100; i++ {
-		resources = append(resources, map[string]any{
+	for i, length := 0, len(text(s)); length < statusBytes-100; i++ {
+		resource := map[string]any{
 			"version": "v1", "kind": "ConfigMap", "namespace": name, "name": fmt.Sprintf("%s-settings-%d", name, i),
 			"status": "Synced", "health": map[string]any{"status": "Healthy"},
-		})
-		s["resources"] = resources
+		}
+		resources = append(resources, resource)
+		length += len(text(resource)) + 1 // and a comma
 	}
+	s["resources"] = resources
 	return s
 }
 

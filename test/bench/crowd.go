@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/harness"
@@ -38,7 +39,7 @@ func newCrowd(w *world, ca authority, all []string) (*crowd, error) {
 		if err != nil {
 			return nil, err
 		}
-		a, err := newSimulated(name, w.principal.Address, creds, metrics, func() {
+		a, err := newSimulated(name, w.principal.Address, memory.New(memory.Config{}), creds, metrics, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.connected.add(name)

@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
@@ -71,15 +71,15 @@ func (a authority) credentials(agent string) (credentials.TransportCredentials, 
 // memory, in this process.
 type simulated struct {
 	name   identity.AgentName
-	store  *memory.Store
+	store  backends.Store
 	mirror *mirror.Mirror
 	client *client.Client
 }
 
 // newSimulated makes an agent that dials target. connected is told of each
 // connection.
-func newSimulated(name, target string, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
-	a := &simulated{store: memory.New(memory.Config{})}
+func newSimulated(name, target string, store backends.Store, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
+	a := &simulated{store: store}
 	var err error
 	if a.name, err = identity.ParseAgentName(name); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (a *simulated) key(name string) stream.ResourceKey {
 // memoryHub is a principal in this process: the real stream server, registry and
 // mirrors over one store in memory.
 type memoryHub struct {
-	store    *memory.Store
+	store    backends.Store
 	address  string
 	server   *server.Server
 	listener net.Listener
@@ -140,8 +140,8 @@ type hubLink struct {
 
 // newMemoryHub makes a hub that knows the agents. dir is for the socket of its
 // Workload API.
-func newMemoryHub(ctx context.Context, dir string, agents []string) (h *memoryHub, _ authority, err error) {
-	h = &memoryHub{store: memory.New(memory.Config{}), links: map[identity.AgentName]*hubLink{}}
+func newMemoryHub(ctx context.Context, dir string, store backends.Store, agents []string) (h *memoryHub, _ authority, err error) {
+	h = &memoryHub{store: store, links: map[identity.AgentName]*hubLink{}}
 	caDir, socket := filepath.Join(dir, "ca"), filepath.Join(dir, "principal.sock")
 	ca, err := newAuthority(caDir)
 	if err != nil {

@@ -41,7 +41,7 @@ func main() {
 }
 
 // scenarioTimeout bounds one scenario.
-const scenarioTimeout = 20 * time.Minute
+const scenarioTimeout = 30 * time.Minute
 
 // bench is what all scenarios share.
 type bench struct {

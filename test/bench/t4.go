@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -27,7 +28,7 @@ func runT4(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	hub, ca, err := newMemoryHub(ctx, dir, []string{edge})
+	hub, ca, err := newMemoryHub(ctx, dir, memory.New(memory.Config{}), []string{edge})
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func runT4(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	counted := newTraffic()
-	agent, err := newSimulated(edge, network.address(), countingCredentials{creds, counted}, metrics, func() {})
+	agent, err := newSimulated(edge, network.address(), memory.New(memory.Config{}), countingCredentials{creds, counted}, metrics, func() {})
 	if err != nil {
 		return err
 	}
