@@ -47,15 +47,17 @@ func runGrowth(ctx context.Context, b *bench, s *Scenario) (err error) {
 		have = n
 
 		b.say("changes at %d/s", rate)
-		var times []time.Duration
+		var times, fromReply []time.Duration
 		if err := s.measure(ctx, what+": changes at 20/s", w.processes(), func() (err error) {
-			times, _, err = l.latencies(ctx, apps, 20*rate)
+			times, fromReply, err = l.latencies(ctx, apps, 20*rate)
 			return err
 		}); err != nil {
 			return err
 		}
 		s.note(what+": hub write to spoke object at 20/s, p50", milliseconds(median(times)), "ms")
 		s.note(what+": hub write to spoke object at 20/s, p99", milliseconds(quantile(times, 0.99)), "ms")
+		s.note(what+": the same from the hub's reply, p50", milliseconds(median(fromReply)), "ms")
+		s.note(what+": the same from the hub's reply, p99", milliseconds(quantile(fromReply, 0.99)), "ms")
 
 		b.say("unchanged reconnects")
 		p, err := w.reconnect(ctx)
