@@ -24,9 +24,49 @@ var (
 	// ErrIncompatible: the peer speaks another version of the protocol. Only an
 	// upgrade of one of both helps.
 	ErrIncompatible = errors.New("incompatible protocol")
-	// ErrProtocol: the peer sent what the protocol does not allow.
+	// ErrProtocol: the peer sent what the protocol does not allow, or says so of us.
 	ErrProtocol = errors.New("protocol violation")
 )
+
+// Violation is an error that wraps ErrProtocol and says what the peer did. It is a
+// closed set. What this release merely does not know is none: see the package's
+// comment.
+type Violation string
+
+const (
+	// ViolationMalformed: what was sent cannot be read, or a field of it is not what
+	// it must be.
+	ViolationMalformed Violation = "malformed"
+	// ViolationHash: the hash of content is not that of its data.
+	ViolationHash Violation = "hash"
+	// ViolationOrder: a frame has no meaning at that moment.
+	ViolationOrder Violation = "order"
+	// ViolationDirection: the frame, or the collection that it is about, flows the
+	// other way.
+	ViolationDirection Violation = "direction"
+	// ViolationLimit: it is longer, or more, than anybody needs.
+	ViolationLimit Violation = "limit"
+)
+
+// Violations lists every kind.
+func Violations() []Violation {
+	return []Violation{ViolationMalformed, ViolationHash, ViolationOrder, ViolationDirection, ViolationLimit}
+}
+
+func (v Violation) Error() string { return ErrProtocol.Error() + ": " + string(v) }
+
+// Unwrap returns ErrProtocol.
+func (v Violation) Unwrap() error { return ErrProtocol }
+
+// ViolationOf returns the violation of the peer that err tells of; empty when it
+// tells of none.
+func ViolationOf(err error) Violation {
+	var v Violation
+	if errors.As(err, &v) {
+		return v
+	}
+	return ""
+}
 
 // RefusalKind says why a sink did not apply an entry. It is a closed set.
 type RefusalKind string
@@ -43,6 +83,8 @@ const (
 	RefusalHeld RefusalKind = "held"
 	// RefusalOutdated says that the sink has what was read at the source later.
 	RefusalOutdated RefusalKind = "outdated"
+	// RefusalUnsupported says that this side's release does not know such an event.
+	RefusalUnsupported RefusalKind = "unsupported"
 	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
@@ -50,7 +92,7 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported:
 		return k
 	}
 	return RefusalUnknown

@@ -52,6 +52,7 @@ const (
 	maxLabelBytes = 63  // RFC 1123 label, the longest namespace
 	maxUIDBytes   = 128
 	maxIDBytes    = 64
+	maxTypeBytes  = 255
 	// maxListed bounds a list with one element for each collection.
 	maxListed = 64
 	// maxMessageBytes bounds a refusal's text.
@@ -102,38 +103,68 @@ func ceString(s string) *cepb.CloudEventAttributeValue {
 
 func subject(k EntryKey) string { return k.Namespace + "/" + k.Name }
 
+// unsupportedEvent writes what we kept of an event that we do not know.
+func unsupportedEvent(u Unsupported) *cepb.CloudEvent {
+	return &cepb.CloudEvent{Id: u.ID, Source: eventSource, SpecVersion: specVersion, Type: u.Type}
+}
+
+// parseCloudEvents adds the events to b. It returns an error wrapping ErrProtocol
+// for what is no event.
+func parseCloudEvents(b *Batch, ces []*cepb.CloudEvent) error {
+	b.Events = make([]Event, 0, len(ces))
+	for _, ce := range ces {
+		if ce.GetSpecVersion() != specVersion {
+			return fmt.Errorf("event of CloudEvents version %.8q: %w", ce.GetSpecVersion(), ViolationMalformed)
+		}
+		if ce.GetId() == "" || len(ce.GetId()) > maxIDBytes {
+			return fmt.Errorf("event id of %d bytes: %w", len(ce.GetId()), ViolationMalformed)
+		}
+		if ce.GetType() == "" || len(ce.GetType()) > maxTypeBytes {
+			return fmt.Errorf("event type of %d bytes: %w", len(ce.GetType()), ViolationMalformed)
+		}
+		c, v := parseEventType(ce.GetType())
+		if c == 0 || v == 0 {
+			// Its other attributes are those of a kind that we do not know.
+			b.Unsupported = append(b.Unsupported, Unsupported{ID: ce.GetId(), Type: ce.GetType()})
+			continue
+		}
+		e, err := parseCloudEvent(ce, c, v)
+		if err != nil {
+			return err
+		}
+		b.Events = append(b.Events, e)
+	}
+	return nil
+}
+
+// parseEventType returns zero values for a kind or verb that we do not know.
+func parseEventType(s string) (c Collection, v Verb) {
+	s, found := strings.CutPrefix(s, eventTypePrefix)
+	kind, verb, _ := strings.Cut(s, ".")
+	if !found {
+		return 0, 0
+	}
+	for _, known := range Collections() {
+		if known.String() == kind {
+			c = known
+		}
+	}
+	for _, known := range []Verb{Apply, Delete} {
+		if known.String() == verb {
+			v = known
+		}
+	}
+	return c, v
+}
+
 // parseCloudEvent returns an error wrapping ErrProtocol for what cloudEvent does
 // not write. Attributes it does not know are ignored: a newer peer may add some.
-func parseCloudEvent(ce *cepb.CloudEvent) (Event, error) {
-	if ce.GetSpecVersion() != specVersion {
-		return Event{}, fmt.Errorf("event of CloudEvents version %.8q: %w", ce.GetSpecVersion(), ErrProtocol)
-	}
-	if ce.GetId() == "" || len(ce.GetId()) > maxIDBytes {
-		return Event{}, fmt.Errorf("event id of %d bytes: %w", len(ce.GetId()), ErrProtocol)
-	}
-	e := Event{ID: ce.GetId()}
-	typ, found := strings.CutPrefix(ce.GetType(), eventTypePrefix)
-	kind, verb, dotted := strings.Cut(typ, ".")
-	if !found || !dotted {
-		return Event{}, fmt.Errorf("event type %.64q: %w", ce.GetType(), ErrProtocol)
-	}
-	for _, c := range Collections() {
-		if c.String() == kind {
-			e.Key.Collection = c
-		}
-	}
-	for _, v := range []Verb{Apply, Delete} {
-		if v.String() == verb {
-			e.Verb = v
-		}
-	}
-	if e.Key.Collection == 0 || e.Verb == 0 {
-		return Event{}, fmt.Errorf("event type %.64q: %w", ce.GetType(), ErrProtocol)
-	}
+func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
+	e := Event{ID: ce.GetId(), Key: EntryKey{Collection: c}, Verb: v}
 	attributes := ce.GetAttributes()
 	namespace, name, slashed := strings.Cut(attributes["subject"].GetCeString(), "/")
 	if !slashed {
-		return Event{}, fmt.Errorf("event without a subject: %w", ErrProtocol)
+		return Event{}, fmt.Errorf("event without a subject: %w", ViolationMalformed)
 	}
 	if err := checkName(namespace, name); err != nil {
 		return Event{}, err
@@ -152,15 +183,15 @@ func parseCloudEvent(ce *cepb.CloudEvent) (Event, error) {
 	e.Version = version
 	revision, err := strconv.ParseUint(attributes["revision"].GetCeString(), 10, 64)
 	if err != nil {
-		return Event{}, fmt.Errorf("event revision: %w", ErrProtocol)
+		return Event{}, fmt.Errorf("event revision: %w", ViolationMalformed)
 	}
 	e.Revision = revision
 	e.Data = ce.GetBinaryData()
 	if len(e.Data) == 0 {
-		return Event{}, fmt.Errorf("event without data: %w", ErrProtocol)
+		return Event{}, fmt.Errorf("event without data: %w", ViolationMalformed)
 	}
 	if HashOf(e.Data) != e.Version.Hash {
-		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ErrProtocol)
+		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ViolationHash)
 	}
 	return e, nil
 }
@@ -168,17 +199,17 @@ func parseCloudEvent(ce *cepb.CloudEvent) (Event, error) {
 // checkName accepts what can name a namespaced Kubernetes object.
 func checkName(namespace, name string) error {
 	if len(namespace) > maxLabelBytes || name == "" || len(name) > maxNameBytes {
-		return fmt.Errorf("entry name of %d and %d bytes: %w", len(namespace), len(name), ErrProtocol)
+		return fmt.Errorf("entry name of %d and %d bytes: %w", len(namespace), len(name), ViolationMalformed)
 	}
 	if namespace != "" {
 		// A namespace and an agent name are both RFC 1123 labels.
 		if _, err := identity.ParseAgentName(namespace); err != nil {
-			return fmt.Errorf("entry namespace %.64q: %w", namespace, ErrProtocol)
+			return fmt.Errorf("entry namespace %.64q: %w", namespace, ViolationMalformed)
 		}
 	}
 	for _, label := range strings.Split(name, ".") {
 		if !subdomainLabel(label) {
-			return fmt.Errorf("entry name %.64q: %w", name, ErrProtocol)
+			return fmt.Errorf("entry name %.64q: %w", name, ViolationMalformed)
 		}
 	}
 	return nil

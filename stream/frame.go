@@ -39,6 +39,9 @@ func FrameOf(m Message) *streampb.Frame {
 		for _, e := range m.Events {
 			batch.Events = append(batch.Events, cloudEvent(e))
 		}
+		for _, u := range m.Unsupported {
+			batch.Events = append(batch.Events, unsupportedEvent(u))
+		}
 		return &streampb.Frame{Body: &streampb.Frame_Batch{Batch: batch}}
 	case Applied:
 		applied := &streampb.Applied{}
@@ -64,9 +67,10 @@ func FrameOf(m Message) *streampb.Frame {
 }
 
 // ParseFrame reads a message from the wire. It returns an error wrapping
-// ErrProtocol for anything FrameOf does not write; names, hashes and lengths are
-// checked here and nowhere else. A frame with no body this release knows gives
-// neither a message nor an error: a newer peer may send one.
+// a Violation for anything FrameOf does not write; names, hashes and lengths are
+// checked here and nowhere else. A frame with no body this release knows, or about
+// a collection that it does not know, gives neither a message nor an error: a newer
+// peer may send one.
 func ParseFrame(f *streampb.Frame) (Message, error) {
 	switch body := f.GetBody().(type) {
 	case *streampb.Frame_Digests:
@@ -94,28 +98,26 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		batch := Batch{Events: make([]Event, 0, len(body.Batch.GetEvents())), Absences: absences}
-		for _, ce := range body.Batch.GetEvents() {
-			e, err := parseCloudEvent(ce)
-			if err != nil {
-				return nil, err
-			}
-			batch.Events = append(batch.Events, e)
+		batch := Batch{Absences: absences}
+		if err := parseCloudEvents(&batch, body.Batch.GetEvents()); err != nil {
+			return nil, err
 		}
 		return batch, nil
 	case *streampb.Frame_Applied:
 		applied := Applied{Results: make([]Result, 0, len(body.Applied.GetResults()))}
 		for _, pb := range body.Applied.GetResults() {
-			r, err := parseResult(pb)
+			r, known, err := parseResult(pb)
 			if err != nil {
 				return nil, err
 			}
-			applied.Results = append(applied.Results, r)
+			if known {
+				applied.Results = append(applied.Results, r)
+			}
 		}
 		return applied, nil
 	case *streampb.Frame_Goodbye:
 		switch reason := GoodbyeReason(body.Goodbye.GetReason()); reason {
-		case GoodbyeSuperseded, GoodbyeRevoked:
+		case GoodbyeSuperseded, GoodbyeRevoked, GoodbyeProtocol:
 			return Goodbye{Reason: reason}, nil
 		}
 		return Goodbye{Reason: GoodbyeDrain}, nil
@@ -124,7 +126,7 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 	case *streampb.Frame_SpokeInfo:
 		return parseSpokeInfo(body.SpokeInfo)
 	case *streampb.Frame_Hello, *streampb.Frame_Welcome:
-		return nil, fmt.Errorf("handshake frame on an open connection: %w", ErrProtocol)
+		return nil, fmt.Errorf("handshake frame on an open connection: %w", ViolationOrder)
 	}
 	return nil, nil //nolint:nilnil // documented: an unknown frame is neither
 }
@@ -139,16 +141,19 @@ func digestsOf(ds []Digest) []*streampb.Digest {
 
 func parseDigests(pbs []*streampb.Digest) ([]Digest, error) {
 	if len(pbs) > maxListed {
-		return nil, fmt.Errorf("%d digests: %w", len(pbs), ErrProtocol)
+		return nil, fmt.Errorf("%d digests: %w", len(pbs), ViolationLimit)
 	}
 	digests := make([]Digest, 0, len(pbs))
 	for _, pb := range pbs {
 		if len(pb.GetRoot()) != len(Sum{}) {
-			return nil, fmt.Errorf("digest of %d bytes: %w", len(pb.GetRoot()), ErrProtocol)
+			return nil, fmt.Errorf("digest of %d bytes: %w", len(pb.GetRoot()), ViolationMalformed)
 		}
 		c, err := parseCollection(pb.GetCollection())
 		if err != nil {
-			continue // a collection of a newer peer
+			return nil, err
+		}
+		if c == 0 {
+			continue
 		}
 		digests = append(digests, Digest{Collection: c, Root: Sum(pb.GetRoot()), Entries: pb.GetEntries()})
 	}
@@ -165,13 +170,16 @@ func absencesOf(as []Absence) []*streampb.Absence {
 
 func parseAbsences(pbs []*streampb.Absence) ([]Absence, error) {
 	if len(pbs) > maxListed {
-		return nil, fmt.Errorf("%d absences: %w", len(pbs), ErrProtocol)
+		return nil, fmt.Errorf("%d absences: %w", len(pbs), ViolationLimit)
 	}
 	var absences []Absence
 	for _, pb := range pbs {
 		c, err := parseCollection(pb.GetCollection())
 		if err != nil {
-			continue // a collection of a newer peer
+			return nil, err
+		}
+		if c == 0 {
+			continue
 		}
 		absences = append(absences, Absence{Collection: c, Entries: pb.GetEntries()})
 	}
@@ -188,7 +196,7 @@ func historyOf(h History) *streampb.History {
 
 func parseHistory(pb *streampb.History) (History, error) {
 	if len(pb.GetId()) > maxIDBytes || len(pb.GetToken()) > maxIDBytes {
-		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ErrProtocol)
+		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ViolationMalformed)
 	}
 	return History{ID: pb.GetId(), Token: pb.GetToken(), Revision: pb.GetRevision()}, nil
 }
@@ -203,7 +211,7 @@ func parseHistoryMessage(pb *streampb.History) (Message, error) {
 
 func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
 	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 || pb.GetToldUnix() < 0 {
-		return nil, fmt.Errorf("spoke info with a negative number: %w", ErrProtocol)
+		return nil, fmt.Errorf("spoke info with a negative number: %w", ViolationMalformed)
 	}
 	info := SpokeInfo{Applications: pb.GetApplications(), APIs: pb.GetApis(), Resources: pb.GetResources()}
 	if s := pb.GetCacheSyncedUnix(); s != 0 {
@@ -217,12 +225,12 @@ func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
 
 func parseBuckets(pb *streampb.Buckets) (Message, error) {
 	c, err := parseCollection(pb.GetCollection())
-	if err != nil {
+	if err != nil || c == 0 {
 		return nil, err
 	}
 	m := Buckets{Collection: c}
 	if len(pb.GetSums()) != len(m.Sums)*len(Sum{}) {
-		return nil, fmt.Errorf("bucket sums of %d bytes: %w", len(pb.GetSums()), ErrProtocol)
+		return nil, fmt.Errorf("bucket sums of %d bytes: %w", len(pb.GetSums()), ViolationMalformed)
 	}
 	for i := range m.Sums {
 		m.Sums[i] = Sum(pb.GetSums()[i*len(Sum{}):])
@@ -232,11 +240,11 @@ func parseBuckets(pb *streampb.Buckets) (Message, error) {
 
 func parseInventory(pb *streampb.Inventory) (Message, error) {
 	c, err := parseCollection(pb.GetCollection())
-	if err != nil {
+	if err != nil || c == 0 {
 		return nil, err
 	}
 	if len(pb.GetBuckets()) != len(BucketSet{}) {
-		return nil, fmt.Errorf("bucket set of %d bytes: %w", len(pb.GetBuckets()), ErrProtocol)
+		return nil, fmt.Errorf("bucket set of %d bytes: %w", len(pb.GetBuckets()), ViolationMalformed)
 	}
 	m := Inventory{Collection: c, Buckets: BucketSet(pb.GetBuckets()), More: pb.GetMore()}
 	for _, e := range pb.GetEntries() {
@@ -266,27 +274,40 @@ func resultOf(r Result) *streampb.Result {
 	return pb
 }
 
-func parseResult(pb *streampb.Result) (Result, error) {
+// parseResult returns false for a report on a collection of a newer peer.
+func parseResult(pb *streampb.Result) (r Result, known bool, err error) {
+	if len(pb.GetEvent()) > maxIDBytes {
+		return Result{}, false, fmt.Errorf("event id of %d bytes: %w", len(pb.GetEvent()), ViolationMalformed)
+	}
+	r.Event = pb.GetEvent()
+	if pb.GetCollection() == streampb.Collection_COLLECTION_UNSPECIFIED {
+		if pb.GetNamespace() != "" || pb.GetName() != "" || r.Event == "" || pb.GetHeld() != nil || pb.GetRefusal() == nil {
+			return Result{}, false, fmt.Errorf("result about nothing: %w", ViolationMalformed)
+		}
+		r.Refusal = parseRefusal(pb.GetRefusal())
+		return r, true, nil
+	}
 	c, err := parseCollection(pb.GetCollection())
-	if err != nil {
-		return Result{}, err
+	if err != nil || c == 0 {
+		return Result{}, false, err
 	}
 	if err := checkName(pb.GetNamespace(), pb.GetName()); err != nil {
-		return Result{}, err
+		return Result{}, false, err
 	}
-	if len(pb.GetEvent()) > maxIDBytes {
-		return Result{}, fmt.Errorf("event id of %d bytes: %w", len(pb.GetEvent()), ErrProtocol)
-	}
-	r := Result{Key: EntryKey{Collection: c, Namespace: pb.GetNamespace(), Name: pb.GetName()}, Event: pb.GetEvent()}
+	r.Key = EntryKey{Collection: c, Namespace: pb.GetNamespace(), Name: pb.GetName()}
 	if pb.GetHeld() != nil {
 		if r.Held, err = parseVersion(pb.GetHeld().GetSourceUid(), pb.GetHeld().GetHash()); err != nil {
-			return Result{}, err
+			return Result{}, false, err
 		}
 	}
 	if pb.GetRefusal() != nil {
-		r.Refusal = &Refusal{Kind: ParseRefusalKind(pb.GetRefusal().GetKind()), Message: clip(pb.GetRefusal().GetMessage())}
+		r.Refusal = parseRefusal(pb.GetRefusal())
 	}
-	return r, nil
+	return r, true, nil
+}
+
+func parseRefusal(pb *streampb.Refusal) *Refusal {
+	return &Refusal{Kind: ParseRefusalKind(pb.GetKind()), Message: clip(pb.GetMessage())}
 }
 
 // clip makes s one printable line of at most maxMessageBytes of UTF-8.
@@ -310,7 +331,7 @@ func versionOf(v Version) *streampb.Version {
 // parseVersion takes no absent version: there is none to be listed or held.
 func parseVersion(uid string, hash []byte) (Version, error) {
 	if !ValidUID(uid) || len(hash) != len(Hash{}) {
-		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ErrProtocol)
+		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ViolationMalformed)
 	}
 	return Version{SourceUID: uid, Hash: Hash(hash)}, nil
 }
@@ -331,8 +352,11 @@ func collectionOf(c Collection) streampb.Collection {
 	return streampb.Collection_COLLECTION_UNSPECIFIED
 }
 
+// parseCollection returns zero for a collection of a newer peer.
 func parseCollection(pb streampb.Collection) (Collection, error) {
 	switch pb {
+	case streampb.Collection_COLLECTION_UNSPECIFIED:
+		return 0, fmt.Errorf("no collection: %w", ViolationMalformed)
 	case streampb.Collection_COLLECTION_APPLICATION:
 		return Applications, nil
 	case streampb.Collection_COLLECTION_APP_PROJECT:
@@ -344,5 +368,5 @@ func parseCollection(pb streampb.Collection) (Collection, error) {
 	case streampb.Collection_COLLECTION_CHILD:
 		return Children, nil
 	}
-	return 0, fmt.Errorf("collection %d: %w", pb, ErrProtocol)
+	return 0, nil
 }

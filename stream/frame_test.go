@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			{Key: key(stream.Statuses, "b"), Refusal: &stream.Refusal{Kind: stream.RefusalNotOwned}},
 			{Key: key(stream.Statuses, "c"), Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable}},
 			{Key: key(stream.Statuses, "d"), Refusal: &stream.Refusal{Kind: stream.RefusalUnknown}},
+			{Event: strings.Repeat("i", 64), Refusal: &stream.Refusal{Kind: stream.RefusalUnsupported}},
 		}},
 		"absences": stream.Heartbeat{Absences: []stream.Absence{{Collection: stream.Applications, Entries: 1 << 40}, {Collection: stream.Children}}},
 		"a batch with absences": stream.Batch{
@@ -113,6 +115,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 		"drain":      stream.Goodbye{Reason: stream.GoodbyeDrain},
 		"superseded": stream.Goodbye{Reason: stream.GoodbyeSuperseded},
 		"revoked":    stream.Goodbye{Reason: stream.GoodbyeRevoked},
+		"protocol":   stream.Goodbye{Reason: stream.GoodbyeProtocol},
 	}
 	for name, want := range tests {
 		got, err := wire(t, want)
@@ -165,9 +168,74 @@ func TestNewerPeersArePassedOver(t *testing.T) {
 	if diff := cmp.Diff(stream.Message(want), got); err != nil || diff != "" {
 		t.Errorf("ParseFrame() = %v (-want +got):\n%s", err, diff)
 	}
+	buckets, inventory := stream.FrameOf(stream.Buckets{Collection: stream.Statuses}), stream.FrameOf(stream.Inventory{Collection: stream.Statuses})
+	buckets.GetBuckets().Collection, inventory.GetInventory().Collection = 99, 99
+	for name, f := range map[string]*streampb.Frame{"buckets": buckets, "an inventory": inventory} {
+		if m, err := stream.ParseFrame(f); m != nil || err != nil {
+			t.Errorf("ParseFrame() of %s about an unknown collection = %v, %v, want neither", name, m, err)
+		}
+	}
+	// It tells of what its sinks hold, those we do not know included.
+	known := stream.Result{Key: key(stream.Applications, "a"), Held: version("u")}
+	frame = stream.FrameOf(stream.Applied{Results: []stream.Result{known, known}})
+	frame.GetApplied().GetResults()[0].Collection = 99
+	got, err = stream.ParseFrame(frame)
+	if diff := cmp.Diff(stream.Message(stream.Applied{Results: []stream.Result{known}}), got); err != nil || diff != "" {
+		t.Errorf("ParseFrame() = %v (-want +got):\n%s", err, diff)
+	}
 	// Field 100, which this release does not know.
 	if m, err := parse(t, []byte{0xa2, 0x06, 0x02, 'h', 'i'}); m != nil || err != nil {
 		t.Errorf("ParseFrame() of an unknown body = %v, %v, want neither", m, err)
+	}
+}
+
+// Events of an unknown kind or verb are known by their ids, and the others of their
+// batch come through.
+func TestUnsupportedEvents(t *testing.T) {
+	types := []string{
+		"io.argomesh.secret.apply", "io.argomesh.application.explode", "io.argomesh.application", "io.argomesh..apply",
+		"io.argomesh.application.", "io.argomesh.application.apply.twice", "com.example.application.apply", "x", strings.Repeat("t", 255),
+	}
+	f := stream.FrameOf(stream.Batch{Events: []stream.Event{event(nil)}})
+	want := stream.Batch{Events: []stream.Event{event(nil)}}
+	for i, typ := range types {
+		u := stream.Unsupported{ID: fmt.Sprint("c1.", i), Type: typ}
+		want.Unsupported = append(want.Unsupported, u)
+		// Whatever else it carries.
+		f.GetBatch().Events = append(f.GetBatch().Events, &cepb.CloudEvent{
+			Id: u.ID, Type: typ, SpecVersion: "1.0", Data: &cepb.CloudEvent_TextData{TextData: "text"},
+		})
+	}
+	got, err := stream.ParseFrame(f)
+	if diff := cmp.Diff(stream.Message(want), got); err != nil || diff != "" {
+		t.Errorf("ParseFrame() = %v (-want +got):\n%s", err, diff)
+	}
+	if again, err := wire(t, got); err != nil || !cmp.Equal(got, again) {
+		t.Errorf("ParseFrame(FrameOf()) = %v, %v, want %v", again, err, got)
+	}
+}
+
+// Each violation is of the kind that the peer and the metric are told.
+func TestViolations(t *testing.T) {
+	lie := stream.FrameOf(stream.Batch{Events: []stream.Event{event(nil)}})
+	lie.GetBatch().GetEvents()[0].Data = &cepb.CloudEvent_BinaryData{BinaryData: []byte("{}")}
+	for want, f := range map[stream.Violation]*streampb.Frame{
+		stream.ViolationMalformed: stream.FrameOf(stream.SpokeInfo{Resources: -1}),
+		stream.ViolationHash:      lie,
+		stream.ViolationOrder:     stream.HelloFrame(stream.Hello{}),
+		stream.ViolationLimit:     stream.FrameOf(stream.Digests{Digests: make([]stream.Digest, 65)}),
+	} {
+		if _, err := stream.ParseFrame(f); stream.ViolationOf(err) != want || !errors.Is(err, stream.ErrProtocol) {
+			t.Errorf("ParseFrame() = %v, want kind %q", err, want)
+		}
+	}
+	if _, err := stream.ParseHello(stream.FrameOf(stream.Heartbeat{})); stream.ViolationOf(err) != stream.ViolationOrder {
+		t.Errorf("ParseHello() of a heartbeat = %v, want kind %q", err, stream.ViolationOrder)
+	}
+	for _, err := range []error{nil, stream.ErrProtocol, stream.ErrRevoked} {
+		if v := stream.ViolationOf(err); v != "" {
+			t.Errorf("ViolationOf(%v) = %q", err, v)
+		}
 	}
 }
 
@@ -203,6 +271,13 @@ func TestParseFrameRefuses(t *testing.T) {
 			f := stream.FrameOf(stream.Applied{Results: []stream.Result{
 				{Key: key(stream.Applications, "guestbook"), Event: "c1.1", Held: version("u")},
 			}})
+			change(f.GetApplied().GetResults()[0])
+			return f
+		}
+	}
+	keyless := func(change func(*streampb.Result)) func() *streampb.Frame {
+		return func() *streampb.Frame {
+			f := stream.FrameOf(stream.Applied{Results: []stream.Result{{Event: "c1.1", Refusal: &stream.Refusal{}}}})
 			change(f.GetApplied().GetResults()[0])
 			return f
 		}
@@ -247,7 +322,6 @@ func TestParseFrameRefuses(t *testing.T) {
 		},
 
 		"an inventory of no collection":       inventory(func(i *streampb.Inventory) { i.Collection = 0 }),
-		"an inventory of a newer collection":  inventory(func(i *streampb.Inventory) { i.Collection = 99 }),
 		"an inventory whose set is too short": inventory(func(i *streampb.Inventory) { i.Buckets = i.Buckets[1:] }),
 		"an entry without a name":             inventory(func(i *streampb.Inventory) { i.Entries[0].Name = "" }),
 		"an entry with a long name":           inventory(func(i *streampb.Inventory) { i.Entries[0].Name = longName + "a" }),
@@ -258,6 +332,12 @@ func TestParseFrameRefuses(t *testing.T) {
 		"an entry without source": inventory(func(i *streampb.Inventory) { i.Entries[0].Version.SourceUid = "" }),
 
 		"an answer of no collection":       applied(func(r *streampb.Result) { r.Collection = 0 }),
+		"an answer about nothing":          applied(func(r *streampb.Result) { r.Reset() }),
+		"an answer by id, that holds":      keyless(func(r *streampb.Result) { r.Held = &streampb.Version{SourceUid: "u", Hash: make([]byte, 16)} }),
+		"an answer by id, with a name":     keyless(func(r *streampb.Result) { r.Name = "a" }),
+		"an answer by id, in a namespace":  keyless(func(r *streampb.Result) { r.Namespace = "a" }),
+		"an answer by id, without refusal": keyless(func(r *streampb.Result) { r.Refusal = nil }),
+		"an answer by id, without id":      keyless(func(r *streampb.Result) { r.Event = "" }),
 		"an answer without a name":         applied(func(r *streampb.Result) { r.Name = "" }),
 		"an answer with a bad namespace":   applied(func(r *streampb.Result) { r.Namespace = "Team" }),
 		"an answer with a long event id":   applied(func(r *streampb.Result) { r.Event = strings.Repeat("i", 65) }),
@@ -269,12 +349,10 @@ func TestParseFrameRefuses(t *testing.T) {
 		"an event of another version":      batch(func(ce *cepb.CloudEvent) { ce.SpecVersion = "2.0" }),
 		"an event without id":              batch(func(ce *cepb.CloudEvent) { ce.Id = "" }),
 		"an event with a long id":          batch(func(ce *cepb.CloudEvent) { ce.Id = strings.Repeat("i", 65) }),
-		"an event of somebody else's type": batch(func(ce *cepb.CloudEvent) { ce.Type = "com.example.application.apply" }),
-		"an event type without verb":       batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.application" }),
-		"an event of an unknown kind":      batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.secret.apply" }),
-		"an event of an unknown verb":      batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.application.explode" }),
-		"an event of no kind":              batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh..apply" }),
-		"an event of no verb":              batch(func(ce *cepb.CloudEvent) { ce.Type = "io.argomesh.application." }),
+		"an event without type":            batch(func(ce *cepb.CloudEvent) { ce.Type = "" }),
+		"an event type of 256 bytes":       batch(func(ce *cepb.CloudEvent) { ce.Type = strings.Repeat("t", 256) }),
+		"an unknown event without id":      batch(func(ce *cepb.CloudEvent) { ce.Type, ce.Id = "io.argomesh.secret.apply", "" }),
+		"an unknown event's version":       batch(func(ce *cepb.CloudEvent) { ce.Type, ce.SpecVersion = "io.argomesh.secret.apply", "" }),
 		"an event without attributes":      batch(func(ce *cepb.CloudEvent) { ce.Attributes = nil }),
 		"an event whose subject is bytes":  attribute("subject", hash([]byte("a/b"))),
 		"a subject without slash":          subject("guestbook"),

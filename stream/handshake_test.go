@@ -143,6 +143,8 @@ func FuzzFrame(f *testing.F) {
 		stream.Buckets{Collection: stream.Statuses},
 		stream.Inventory{Collection: stream.Applications, Buckets: buckets, Entries: []stream.Entry{{Namespace: "n", Name: "a", Version: version("u")}}},
 		stream.Batch{Events: []stream.Event{event(nil), deletion(key(stream.Commands, "a"))}},
+		stream.Batch{Unsupported: []stream.Unsupported{{ID: "c1.3", Type: "io.argomesh.secret.apply"}}},
+		stream.Applied{Results: []stream.Result{{Event: "c1.1", Refusal: &stream.Refusal{Kind: "unsupported"}}}},
 		stream.Applied{Results: []stream.Result{{
 			Key: key(stream.Statuses, "a"), Event: "c1.1", Held: version("u"), Refusal: &stream.Refusal{Kind: "invalid", Message: "no"},
 		}}},

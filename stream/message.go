@@ -61,6 +61,15 @@ type Entry struct {
 type Batch struct {
 	Events   []Event
 	Absences []Absence
+	// Unsupported are the events that this release does not know. A sender has none.
+	Unsupported []Unsupported
+}
+
+// Unsupported is an event of a kind or a verb of which we know no more than that a
+// peer may send it. It is answered by its id, and nothing else becomes of it.
+type Unsupported struct {
+	ID   string
+	Type string // of the CloudEvent; at most 255 bytes of the peer's choice
 }
 
 // Absence says how many entries of a collection a source does not have while the
@@ -76,6 +85,8 @@ type Applied struct{ Results []Result }
 // Result is the state of one entry at its sink: the answer to an event, or,
 // with Event empty, an unasked report.
 type Result struct {
+	// Key is zero in the answer to an event that the sink's release does not know:
+	// the id of the event says which entry it was about, and there is a Refusal.
 	Key     EntryKey
 	Event   string  // id of the event answered
 	Held    Version // absent when the sink holds nothing
@@ -134,6 +145,8 @@ const (
 	GoodbyeSuperseded GoodbyeReason = "superseded"
 	// GoodbyeRevoked says that the registry no longer admits the agent.
 	GoodbyeRevoked GoodbyeReason = "revoked"
+	// GoodbyeProtocol says that the receiver broke the protocol.
+	GoodbyeProtocol GoodbyeReason = "protocol"
 )
 
 func (Digests) message()   {}

@@ -1149,7 +1149,7 @@ func (x *Applied) GetResults() []*Result {
 
 type Result struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Collection    Collection             `protobuf:"varint,1,opt,name=collection,proto3,enum=argomesh.stream.v1.Collection" json:"collection,omitempty"`
+	Collection    Collection             `protobuf:"varint,1,opt,name=collection,proto3,enum=argomesh.stream.v1.Collection" json:"collection,omitempty"` // unspecified: the sink does not know such an event
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Event         string                 `protobuf:"bytes,4,opt,name=event,proto3" json:"event,omitempty"`     // id of the event answered; empty in an unasked report
@@ -1337,7 +1337,7 @@ func (x *Heartbeat) GetAbsences() []*Absence {
 
 type Goodbye struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // "drain", "superseded", "revoked"
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // "drain", "superseded", "revoked", "protocol"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

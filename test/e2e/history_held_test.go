@@ -17,15 +17,15 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-// held is a check that the Agent shows so many held deletions for that reason, and
+// holds is a check that the Agent shows so many held deletions for that reason, and
 // a condition that says so; none for an empty reason.
-func (r *remote) held(ctx context.Context, reason string, total int64) error {
+func (r *remote) holds(ctx context.Context, reason string, total int64) error {
 	agent, err := r.w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, r.name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	got, _, _ := unstructured.NestedMap(agent.Object, "status", "deletionsHeld")
-	condition := r.condition(agent, "DeletionsHeld")
+	condition := conditionIn(agent, "DeletionsHeld")
 	if reason == "" {
 		if got != nil || condition["status"] != "False" {
 			return fmt.Errorf("the Agent shows %v, condition %v", got, condition)
@@ -40,7 +40,7 @@ func (r *remote) held(ctx context.Context, reason string, total int64) error {
 	return nil
 }
 
-func (r *remote) condition(agent *unstructured.Unstructured, kind string) map[string]any {
+func conditionIn(agent *unstructured.Unstructured, kind string) map[string]any {
 	list, _, _ := unstructured.NestedSlice(agent.Object, "status", "conditions")
 	for _, c := range list {
 		if m, _ := c.(map[string]any); m["type"] == kind {
@@ -85,7 +85,7 @@ func TestHistoryManyAbsences(t *testing.T) {
 		return r.hub.Delete(ctx, fmt.Sprint("app-", i), metav1.DeleteOptions{})
 	})
 	r.network.Mend()
-	eventually(t, "the deletions are held", func() error { return r.held(ctx, "TooMany", lost) })
+	eventually(t, "the deletions are held", func() error { return r.holds(ctx, "TooMany", lost) })
 	// What is there goes on: a change comes, and what is new.
 	patch := []byte(`{"spec":{"source":{"targetRevision":"2"}}}`)
 	if _, err := r.hub.Patch(ctx, "app-29", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -102,7 +102,7 @@ func TestHistoryManyAbsences(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent is back", func() error { return r.connected(ctx, true) })
-	eventually(t, "the deletions are still held", func() error { return r.held(ctx, "TooMany", lost) })
+	eventually(t, "the deletions are still held", func() error { return r.holds(ctx, "TooMany", lost) })
 	if len(spoke.objects()) != apps+1 {
 		t.Errorf("the spoke has %d Applications, want all %d", len(spoke.objects()), apps+1)
 	}
@@ -112,7 +112,7 @@ func TestHistoryManyAbsences(t *testing.T) {
 		t.Fatalf("accept-deletions: %v\n%s", err, out)
 	}
 	eventually(t, "both sides are equal", func() error { return r.agree(hub, spoke) })
-	eventually(t, "nothing is held any more", func() error { return r.held(ctx, "", 0) })
+	eventually(t, "nothing is held any more", func() error { return r.holds(ctx, "", 0) })
 }
 
 // A spoke that was rebuilt under its name has nothing of what the hub shows. A
@@ -137,7 +137,7 @@ func TestHistoryRebuiltSpoke(t *testing.T) {
 	if err := r.agent.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the deletions are held", func() error { return r.held(ctx, "HistoryBroken", apps) })
+	eventually(t, "the deletions are held", func() error { return r.holds(ctx, "HistoryBroken", apps) })
 	eventually(t, "what is new is shown", func() error {
 		return field(ctx, r.hub, "new", "1", "spec", "source", "targetRevision")
 	})
@@ -149,7 +149,7 @@ func TestHistoryRebuiltSpoke(t *testing.T) {
 		t.Fatalf("accept-deletions: %v\n%s", err, out)
 	}
 	eventually(t, "both sides are equal", func() error { return r.agree(spoke, hub) })
-	eventually(t, "nothing is held any more", func() error { return r.held(ctx, "", 0) })
+	eventually(t, "nothing is held any more", func() error { return r.holds(ctx, "", 0) })
 	eventually(t, "a new history has begun", func() error { return r.begun(ctx) })
 }
 
@@ -175,7 +175,7 @@ func TestHistoryForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "a new history has begun", func() error { return r.begun(ctx) })
-	eventually(t, "nothing is held", func() error { return r.held(ctx, "", 0) })
+	eventually(t, "nothing is held", func() error { return r.holds(ctx, "", 0) })
 	if err := r.hub.Delete(ctx, "app-0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
