@@ -272,7 +272,7 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 
 // weighSink does the same for what the peer says of its absences.
 func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
-	going := max(int(min(s.absences, maxEntries)), len(s.waiting))
+	going := max(int(min(s.absences, maxMissing)), len(s.waiting))
 	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, len(s.held)), len(s.held)-going) {
 		for _, key := range s.waitingKeys() {
 			if w := s.waiting[key]; w.asked {
@@ -465,7 +465,7 @@ func (l *Link) Withheld() Withheld {
 		for _, key := range keys {
 			add(key, s.held[key])
 		}
-		w.Total += max(len(keys), int(min(s.absences, maxEntries)))
+		w.Total += max(len(keys), int(min(s.absences, maxMissing)))
 	}
 	if w.Total > 0 {
 		w.ID = hex.EncodeToString(sum.Sum(nil)[:8])

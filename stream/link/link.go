@@ -36,8 +36,9 @@ const (
 	maxOpenBytes = 64 << 20
 	// maxUnsent bounds the results that wait for a connection that takes nothing.
 	maxUnsent = 1 << 16
-	// maxEntries bounds the entries of a collection, since a peer can invent some.
-	maxEntries = 1 << 20
+	// maxMissing bounds the entries that the peer holds and we do not have, since it
+	// can invent some: many times the Applications of one Kubernetes cluster.
+	maxMissing = 1 << 16
 	maxResults = 1024 // of one Applied
 )
 
@@ -120,7 +121,15 @@ type Settled struct {
 }
 
 // Disconnect asks the caller to end the connection.
-type Disconnect struct{ Cause Cause }
+type Disconnect struct {
+	Cause Cause
+	// Violation is what the peer did; empty without CauseProtocol.
+	Violation stream.Violation
+}
+
+func violates(v stream.Violation) Disconnect {
+	return Disconnect{Cause: CauseProtocol, Violation: v}
+}
 
 // Cause is a closed set.
 type Cause string
@@ -165,7 +174,8 @@ type Link struct {
 	events    uint64    // events sent, for their ids
 	inFlight  int
 	bytes     int
-	open      map[string]int // events received and not yet answered, with their bytes
+	flights   map[string]stream.EntryKey // events sent and not yet answered, by id
+	open      map[string]int             // events received and not yet answered, with their bytes
 	openBytes int
 	out       []stream.Message // due whatever the window says
 	results   []stream.Result
@@ -257,6 +267,9 @@ func (l *Link) Flush(now time.Time, load Load) []stream.Message {
 	l.flushResults()
 	out := l.out
 	l.out = nil
+	for _, s := range l.sinks {
+		out = append(out, s.list(now)...)
+	}
 	if !now.Before(l.beat) {
 		out = append(out, stream.Heartbeat{Digests: l.digests(), Absences: l.absences()})
 		l.beat = now.Add(l.cfg.Heartbeat)
@@ -279,6 +292,11 @@ func (l *Link) Next() time.Time {
 		sooner(l.judgement.again)
 		for _, s := range l.sources {
 			sooner(s.parked.next())
+		}
+		for _, s := range l.sinks {
+			if s.asked != nil {
+				sooner(s.lists)
+			}
 		}
 	}
 	return next
@@ -375,6 +393,7 @@ func (l *Link) connect(now time.Time, id string) {
 func (l *Link) disconnect() {
 	l.connected = false
 	l.inFlight, l.bytes = 0, 0
+	l.flights = map[string]stream.EntryKey{}
 	l.open, l.openBytes = map[string]int{}, 0
 	l.out, l.results = nil, nil
 	l.judgement = judgement{}
@@ -399,28 +418,37 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 	case stream.Digests:
 		for _, d := range m.Digests {
 			if s := l.source(d.Collection); s != nil {
-				l.out = append(l.out, s.compare(d)...)
+				l.out = append(l.out, s.compare(now, d)...)
 			}
 		}
 	case stream.Heartbeat:
 		l.announced(m.Absences)
 		for _, d := range m.Digests {
 			if s := l.source(d.Collection); s != nil && s.ready {
-				l.out = append(l.out, s.compare(d)...)
+				l.out = append(l.out, s.compare(now, d)...)
 			}
 		}
 	case stream.Buckets:
-		s := l.sink(m.Collection)
-		if s == nil {
-			return []Action{Disconnect{Cause: CauseProtocol}}
+		switch s := l.sink(m.Collection); {
+		case s == nil:
+			return []Action{violates(stream.ViolationDirection)}
+		case s.asked != nil:
+			// Nobody asks again before he has the answer. One that does not read it would
+			// have us pile up answers.
+			return []Action{violates(stream.ViolationOrder)}
+		default:
+			s.asked = &m
 		}
-		// What is held was reported before; keep that order.
-		l.flushResults()
-		l.out = append(l.out, s.inventory(m)...)
 	case stream.Inventory:
 		s := l.source(m.Collection)
-		if s == nil || !s.repairing || !s.repair(m) {
-			return []Action{Disconnect{Cause: CauseProtocol}}
+		switch {
+		case s == nil:
+			return []Action{violates(stream.ViolationDirection)}
+		case !s.repairing:
+			return []Action{violates(stream.ViolationOrder)}
+		}
+		if v := s.repair(m); v != "" {
+			return []Action{violates(v)}
 		}
 	case stream.Batch:
 		return l.apply(m)
@@ -442,12 +470,26 @@ func (l *Link) flushResults() {
 func (l *Link) apply(m stream.Batch) []Action {
 	actions := make([]Action, 0, len(m.Events))
 	l.announced(m.Absences)
+	for _, u := range m.Unsupported {
+		if len(l.results) == maxUnsent {
+			return append(actions, Disconnect{Cause: CauseStalled})
+		}
+		l.results = append(l.results, stream.Result{Event: u.ID, Refusal: &stream.Refusal{
+			Kind: stream.RefusalUnsupported, Message: "this release does not know events of that type",
+		}})
+	}
 	for _, e := range m.Events {
+		s := l.sink(e.Key.Collection)
+		if s == nil {
+			return append(actions, violates(stream.ViolationDirection))
+		}
+		if _, again := l.open[e.ID]; again {
+			return append(actions, violates(stream.ViolationMalformed)) // its bounds count by id
+		}
 		l.open[e.ID] = len(e.Data)
 		l.openBytes += len(e.Data)
-		s := l.sink(e.Key.Collection)
-		if s == nil || len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
-			return append(actions, Disconnect{Cause: CauseProtocol})
+		if len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
+			return append(actions, violates(stream.ViolationLimit))
 		}
 		if l.guardEvent(s, e) {
 			actions = append(actions, Apply{Event: e})
@@ -459,15 +501,24 @@ func (l *Link) apply(m stream.Batch) []Action {
 func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 	var actions []Action
 	for _, r := range m.Results {
+		if r.Key == (stream.EntryKey{}) {
+			key, ok := l.flights[r.Event]
+			if !ok {
+				continue // answered already
+			}
+			r.Key = key
+			r.Held = l.source(key.Collection).entries[key].held
+		}
 		s := l.source(r.Key.Collection)
 		if s == nil {
-			return append(actions, Disconnect{Cause: CauseProtocol})
-		}
-		if len(s.entries) > maxEntries {
-			return append(actions, Disconnect{Cause: CauseProtocol})
+			return append(actions, violates(stream.ViolationDirection))
 		}
 		settled, bytes := s.answer(now, r)
+		if len(s.missing) > maxMissing {
+			return append(actions, violates(stream.ViolationLimit))
+		}
 		if settled != nil {
+			delete(l.flights, r.Event)
 			l.inFlight--
 			l.bytes -= bytes
 			actions = append(actions, *settled)
@@ -540,6 +591,7 @@ func (l *Link) batches(load Load) []stream.Message {
 			}
 			absent = absent || !present
 			s.sent(e, event)
+			l.flights[event.ID] = key
 			l.inFlight++
 			l.bytes += len(event.Data)
 			batch.Events = append(batch.Events, event)

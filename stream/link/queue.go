@@ -46,6 +46,19 @@ const (
 	undoneMemory = 5 * time.Minute
 )
 
+// A sink whose digest differs in the middle of a connection is asked what it holds
+// repairFree times at once, and after that once in repairPause, which is well within
+// the minute that two honest ends have to agree (I8). After repairMemory without it
+// all is forgotten.
+const (
+	repairFree   = 3
+	repairPause  = 40 * time.Second
+	repairMemory = 5 * time.Minute
+)
+
+// listPause is the least time between two lists of what a sink holds.
+const listPause = time.Second
+
 func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
 	if e.refusal != nil && !e.refusal.Kind.Passing() {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"slices"
+	"time"
 
 	"github.com/argomesh/argomesh/stream"
 )
@@ -11,6 +12,10 @@ type sink struct {
 	collection stream.Collection
 	held       map[stream.EntryKey]stream.Version
 	tally      tally
+	// asked is what the peer asked for and did not yet get; nil when nothing. lists
+	// is when it may get it.
+	asked *stream.Buckets
+	lists time.Time
 
 	// absences is how many entries the peer last said that it has not, and told
 	// that it said so on this connection.
@@ -37,6 +42,7 @@ func newSink(c stream.Collection) *sink {
 // disconnect forgets what was said on the connection.
 func (s *sink) disconnect() {
 	s.absences, s.told = 0, false
+	s.asked, s.lists = nil, time.Time{}
 	clear(s.waiting)
 	clear(s.refused)
 }
@@ -57,6 +63,17 @@ func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
 		s.held[key] = v
 	}
 	return true
+}
+
+// list returns the answer to what the peer asked for, once its time has come. What
+// is held was reported before, so the caller keeps that order.
+func (s *sink) list(now time.Time) []stream.Message {
+	if s.asked == nil || now.Before(s.lists) {
+		return nil
+	}
+	asked := *s.asked
+	s.asked, s.lists = nil, now.Add(listPause)
+	return s.inventory(asked)
 }
 
 // inventory answers the source's sums with all that is held in the buckets that

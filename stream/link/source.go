@@ -39,6 +39,10 @@ type source struct {
 	fresh bool
 	many  bool
 	peaks peaks
+	// repairs counts how often the sink turned out to hold something else than it had
+	// said, without a pause longer than repairMemory; repaired is the last time.
+	repairs  int
+	repaired time.Time
 }
 
 // entry is one entry of a source.
@@ -195,7 +199,7 @@ func (s *source) disconnect() {
 }
 
 // compare takes the sink's digest and returns what must be asked.
-func (s *source) compare(d stream.Digest) []stream.Message {
+func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 	switch {
 	case s.repairing:
 		return nil
@@ -207,12 +211,29 @@ func (s *source) compare(d stream.Digest) []stream.Message {
 		s.ready, s.known = true, true
 		return nil
 	}
+	if s.ready && s.tired(now) {
+		return nil
+	}
 	if !s.known {
 		// Most entries will be as they should be; say so and be corrected.
 		s.claim()
 	}
 	s.ready, s.repairing, s.listing = false, true, false
 	return []stream.Message{s.believed.buckets(s.collection)}
+}
+
+// tired reports whether a repair in the middle of a connection has to wait: a sink
+// whose digest never is that of what it lists would be asked without end. It notes
+// the repair that need not.
+func (s *source) tired(now time.Time) bool {
+	if now.Sub(s.repaired) > repairMemory {
+		s.repairs = 0
+	}
+	if s.repairs >= repairFree && now.Sub(s.repaired) < repairPause {
+		return true
+	}
+	s.repairs, s.repaired = s.repairs+1, now
+	return false
 }
 
 // claim believes that the sink holds what it should.
@@ -225,9 +246,9 @@ func (s *source) claim() {
 	}
 }
 
-// repair takes the sink's list of the buckets that differed. It returns false for
-// a list of other buckets than it says.
-func (s *source) repair(m stream.Inventory) bool {
+// repair takes the sink's list of the buckets that differed. It returns a violation
+// for a list of other buckets than it says, and for one without end.
+func (s *source) repair(m stream.Inventory) stream.Violation {
 	if !s.listing {
 		s.listing = true
 		for key, e := range s.entries {
@@ -238,17 +259,20 @@ func (s *source) repair(m stream.Inventory) bool {
 	}
 	for _, held := range m.Entries {
 		key := stream.EntryKey{Collection: s.collection, Namespace: held.Namespace, Name: held.Name}
-		if !m.Buckets.Has(bucketOf(key)) || len(s.entries) > maxEntries {
-			return false
+		if !m.Buckets.Has(bucketOf(key)) {
+			return stream.ViolationMalformed
 		}
 		s.believe(key, s.entry(key), held.Version)
+		if len(s.missing) > maxMissing {
+			return stream.ViolationLimit
+		}
 	}
 	if m.More {
-		return true
+		return ""
 	}
 	s.ready, s.known, s.repairing, s.listing = true, true, false, false
 	s.settleAll(func(e *entry) bool { return m.Buckets.Has(e.bucket) })
-	return true
+	return ""
 }
 
 // undone notes that somebody on the sink's side undid what was applied. That is
