@@ -66,6 +66,8 @@ type Client struct {
 	connected atomic.Bool
 	up        prometheus.Gauge
 	attempts  *prometheus.CounterVec
+	// violations and unsupported are the principal's.
+	violations, unsupported *prometheus.CounterVec
 }
 
 // New checks cfg and starts nothing.
@@ -99,8 +101,17 @@ func New(cfg Config) (*Client, error) {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_connects_total", Help: "Attempts to connect to the principal, by what became of them.",
 		}, []string{"result"}),
+		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
+		}, []string{"kind"}),
+		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
+		}, []string{"what"}),
 	}
-	for _, m := range []prometheus.Collector{c.up, c.attempts} {
+	for _, v := range stream.Violations() {
+		c.violations.WithLabelValues(string(v)) // so that the first one is seen as a change
+	}
+	for _, m := range []prometheus.Collector{c.up, c.attempts, c.violations, c.unsupported} {
 		if err := cfg.Metrics.Register(m); err != nil {
 			return nil, fmt.Errorf("stream client: %w", err)
 		}
@@ -211,9 +222,10 @@ func (c *Client) backOff(failures int, err error) time.Duration {
 }
 
 // refused reports whether the principal will not have us until a person, or a new
-// SVID, changes something.
+// SVID, changes something. Of two that do not understand each other the one or the
+// other must be upgraded.
 func refused(err error) bool {
-	return errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) ||
+	return errors.Is(err, stream.ErrProtocol) || errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) ||
 		errors.Is(err, stream.ErrRevoked) || errors.Is(err, errMismatch)
 }
 
@@ -222,6 +234,9 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 	case was && (errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
 			Msg("connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed")
+	case errors.Is(err, stream.ErrProtocol):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+			Msg("the principal and this agent do not understand each other; see that their releases are at most one minor release apart")
 	case was:
 		c.cfg.Log.Info().Err(err).Dur("retry_in", delay).Msg("connection to the principal ended")
 	case errors.Is(err, identity.ErrDenied):
@@ -244,6 +259,9 @@ func (c *Client) connection(ctx context.Context, number int, reports chan<- prog
 		result = status.Code(err).String()
 	}
 	c.attempts.WithLabelValues(result).Inc()
+	if v := stream.ViolationOf(err); v != "" {
+		c.violations.WithLabelValues(string(v)).Inc()
+	}
 	reports <- progress{connection: number, err: kindOf(err)}
 }
 
@@ -286,7 +304,7 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	}
 	up()
 	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")
-	return c.cfg.Serve(ctx, welcome, &Conn{frames: frames})
+	return c.cfg.Serve(ctx, welcome, &Conn{frames: frames, unsupported: c.unsupported})
 }
 
 // codings are the content codings of the stream, by preference.
@@ -340,8 +358,10 @@ func kindOf(err error) error {
 		return fmt.Errorf("%w: %s", errMismatch, status.Convert(err).Message())
 	case codes.OutOfRange, codes.Unimplemented: // the latter of a server that has no such service
 		return fmt.Errorf("%w: %s", stream.ErrIncompatible, status.Convert(err).Message())
-	case codes.InvalidArgument, codes.ResourceExhausted: // the latter is gRPC's own of a frame that is too large
-		return fmt.Errorf("%w: %s", stream.ErrProtocol, status.Convert(err).Message())
+	case codes.InvalidArgument:
+		return fmt.Errorf("%w of ours, says the principal: %s", stream.ErrProtocol, status.Convert(err).Message())
+	case codes.ResourceExhausted:
+		return fmt.Errorf("%w: a frame is longer than its receiver takes: %s", stream.ErrProtocol, status.Convert(err).Message())
 	case codes.Unavailable:
 		return fmt.Errorf("%w: %s", stream.ErrUnavailable, status.Convert(err).Message())
 	}
@@ -350,17 +370,26 @@ func kindOf(err error) error {
 
 // Conn is one connection after its handshake.
 type Conn struct {
-	frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame]
+	frames      grpc.BidiStreamingClient[streampb.Frame, streampb.Frame]
+	unsupported *prometheus.CounterVec
 }
 
 // Send blocks while the peer takes nothing.
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
 
-// Recv returns neither a message nor an error for a frame of a newer peer.
+// Recv returns neither a message nor an error for a frame of a newer peer. An error
+// wraps a stream.Violation for what nobody should have sent.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame, err := c.frames.Recv()
 	if err != nil {
 		return nil, err
 	}
-	return stream.ParseFrame(frame)
+	msg, err := stream.ParseFrame(frame)
+	if batch, ok := msg.(stream.Batch); ok && len(batch.Unsupported) > 0 {
+		c.unsupported.WithLabelValues("event").Add(float64(len(batch.Unsupported)))
+	}
+	if msg == nil && err == nil {
+		c.unsupported.WithLabelValues("frame").Inc()
+	}
+	return msg, err
 }

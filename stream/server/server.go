@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -231,7 +232,15 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	defer end(nil)
 
 	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
-	err = s.cfg.Serve(ctx, session, &Conn{frames: g})
+	conn := &Conn{frames: g, unsupported: s.metrics.unsupported}
+	err = s.cfg.Serve(ctx, session, conn)
+	if g.Context().Err() != nil {
+		// gRPC ended the call before it told Recv why.
+		err = cmp.Or(conn.unreadable(), err)
+	}
+	if v := stream.ViolationOf(err); v != "" {
+		s.metrics.violations.WithLabelValues(string(v)).Inc()
+	}
 	log.Info().AnErr("reason", reason(ctx, err)).Msg("agent disconnected")
 	return statusOf(ctx, err)
 }
@@ -309,6 +318,9 @@ func (s *Server) refuse(log zerolog.Logger, kind string, err error) error {
 }
 
 func reason(ctx context.Context, err error) error {
+	if stream.ViolationOf(err) != "" {
+		return err
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -335,37 +347,68 @@ func statusOf(ctx context.Context, err error) error {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	case errors.Is(err, stream.ErrIncompatible):
 		return status.Error(codes.OutOfRange, err.Error()) // of the protocols we speak; it names two numbers
+	case stream.ViolationOf(err) != "":
+		return status.Error(codes.InvalidArgument, stream.ViolationOf(err).Error()) // which says no more than the kind
 	case errors.Is(err, stream.ErrProtocol):
-		return status.Error(codes.InvalidArgument, "protocol violation")
+		return status.Error(codes.InvalidArgument, stream.ErrProtocol.Error())
 	}
 	return status.Error(codes.Unavailable, "connection ended")
 }
 
 // Conn is one admitted connection.
 type Conn struct {
-	frames grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]
+	frames      grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]
+	unsupported *prometheus.CounterVec
+
+	receiving sync.Mutex // held by Recv; guards broken
+	broken    error      // wraps a stream.Violation that gRPC found
+}
+
+// unreadable waits for a Recv that gRPC has ended, and returns why if that was a
+// frame which cannot be read.
+func (c *Conn) unreadable() error {
+	c.receiving.Lock()
+	defer c.receiving.Unlock()
+	return c.broken
 }
 
 // Send blocks while the peer takes nothing.
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
 
-// Recv returns neither a message nor an error for a frame of a newer peer. What
-// cannot be read, or is larger than stream.MaxFrameBytes once it is unpacked, is an
-// error that wraps stream.ErrProtocol.
+// Recv returns neither a message nor an error for a frame of a newer peer. An error
+// wraps a stream.Violation for what nobody should have sent, such as what is larger
+// than stream.MaxFrameBytes once it is unpacked.
 func (c *Conn) Recv() (stream.Message, error) {
+	c.receiving.Lock()
+	defer c.receiving.Unlock()
 	frame, err := c.frames.Recv()
 	switch status.Code(err) {
 	case codes.OK:
-		return stream.ParseFrame(frame)
-	case codes.ResourceExhausted, codes.Internal: // gRPC's words for too large and unreadable
-		return nil, fmt.Errorf("receive: %w: %w", stream.ErrProtocol, err)
+	// The peer has these two codes from gRPC itself.
+	case codes.ResourceExhausted: // longer than MaxFrameBytes
+		c.broken = fmt.Errorf("%w: %w", stream.ViolationLimit, err)
+		return nil, c.broken
+	case codes.Internal: // no Frame
+		c.broken = fmt.Errorf("%w: %w", stream.ViolationMalformed, err)
+		return nil, c.broken
+	default:
+		return nil, err
 	}
-	return nil, err
+	msg, err := stream.ParseFrame(frame)
+	if batch, ok := msg.(stream.Batch); ok && len(batch.Unsupported) > 0 {
+		c.unsupported.WithLabelValues("event").Add(float64(len(batch.Unsupported)))
+	}
+	if msg == nil && err == nil {
+		c.unsupported.WithLabelValues("frame").Inc()
+	}
+	return msg, err
 }
 
 type metrics struct {
 	connections prometheus.Gauge
 	refused     *prometheus.CounterVec
+	violations  *prometheus.CounterVec
+	unsupported *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -379,11 +422,20 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_refused_total", Help: "Calls that were refused, by why.",
 		}, []string{"kind"}),
+		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_violations_total", Help: "Admitted connections that ended since the peer broke the protocol, by how.",
+		}, []string{"kind"}),
+		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
+		}, []string{"what"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.refused} {
+	for _, c := range []prometheus.Collector{m.connections, m.refused, m.violations, m.unsupported} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
+	}
+	for _, v := range stream.Violations() {
+		m.violations.WithLabelValues(string(v)) // so that the first one is seen as a change
 	}
 	return m, nil
 }

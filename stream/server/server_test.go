@@ -3,8 +3,10 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -273,25 +278,125 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// Frames that the protocol does not know end their own stream only.
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) {
+	if raw, ok := v.([]byte); ok {
+		return raw, nil
+	}
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("marshal %T", v)
+	}
+	return proto.Marshal(m)
+}
+
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("unmarshal %T", v)
+	}
+	return proto.Unmarshal(data, m)
+}
+
+func (rawCodec) Name() string { return "proto" }
+
+// padded is a frame of n bytes with nothing that this release knows: field 100.
+func padded(n int) []byte {
+	raw := protowire.AppendTag(nil, 100, protowire.BytesType)
+	head := len(raw) + protowire.SizeBytes(n) - n
+	return protowire.AppendBytes(raw, make([]byte, n-head))
+}
+
+// What breaks the protocol ends its own stream only, with a kind that the peer, the
+// log and the metric name. Each is repeated by a peer that is as it should be, up to
+// the limit.
 func TestProtocolViolationEndsTheStream(t *testing.T) {
 	h := newHub(t, nil)
 	witness := h.as(edge2ID).connect("edge-2")
-	s := h.as(edge1ID).connect("edge-1")
-	if err := s.Send(helloFrame(t, "edge-1")); err != nil {
-		t.Fatal(err)
+	marshal := func(f *streampb.Frame, change func(*streampb.Frame)) []byte {
+		if change != nil {
+			change(f)
+		}
+		raw, err := proto.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
 	}
-	if err := s.end(); status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != "protocol violation" {
-		t.Errorf("a second hello ends the stream with %v, want %s", err, codes.InvalidArgument)
+	batch := func(change func(*streampb.Frame)) []byte {
+		return marshal(stream.FrameOf(stream.Batch{Events: []stream.Event{largeEvent()}}), change)
 	}
-	h.log.wait(t, 0, "agent disconnected", "reason", "handshake frame on an open connection")
-	witness.alive(t)
-	// A frame of a newer release is passed over.
-	s = h.as(edge1ID).connect("edge-1")
-	if err := s.Send(&streampb.Frame{}); err != nil {
-		t.Fatal(err)
+	digests := func(n int) []byte {
+		d := stream.Digest{Collection: stream.Statuses}
+		return marshal(stream.FrameOf(stream.Digests{Digests: slices.Repeat([]stream.Digest{d}, n)}), nil)
 	}
-	s.alive(t)
+	for name, tt := range map[string]struct {
+		frame []byte
+		kind  stream.Violation // empty: none
+		// unreadable is the code with which gRPC itself ends the stream.
+		unreadable codes.Code
+	}{
+		"a second hello":                    {marshal(helloFrame(t, "edge-1"), nil), stream.ViolationOrder, 0},
+		"a welcome":                         {marshal(stream.WelcomeFrame(stream.Welcome{HubUID: "h", Connection: "c"}), nil), stream.ViolationOrder, 0},
+		"bytes that are no frame":           {[]byte("\xff\xff\xff garbage"), stream.ViolationMalformed, codes.Internal},
+		"a frame that is cut off":           {batch(nil)[:100], stream.ViolationMalformed, codes.Internal},
+		"an event without id":               {batch(func(f *streampb.Frame) { f.GetBatch().GetEvents()[0].Id = "" }), stream.ViolationMalformed, 0},
+		"an event":                          {batch(nil), "", 0},
+		"a hash that lies":                  {batch(func(f *streampb.Frame) { f.GetBatch().GetEvents()[0].GetBinaryData()[0]++ }), stream.ViolationHash, 0},
+		"as many digests as anybody needs":  {digests(64), "", 0},
+		"more digests than anybody needs":   {digests(65), stream.ViolationLimit, 0},
+		"a frame of the greatest length":    {padded(stream.MaxFrameBytes), "", 0},
+		"a frame that is one byte longer":   {padded(stream.MaxFrameBytes + 1), stream.ViolationLimit, codes.ResourceExhausted},
+		"a frame of a newer release":        {padded(100), "", 0},
+		"no frame at all":                   {nil, "", 0},
+		"an event that nobody knows":        {batch(func(f *streampb.Frame) { f.GetBatch().GetEvents()[0].Type = "io.argomesh.secret.apply" }), "", 0},
+		"a collection that nobody knows":    {marshal(&streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{Collection: 99}}}, nil), "", 0},
+		"sums of a collection that is none": {marshal(&streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{}}}, nil), stream.ViolationMalformed, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, counted := h.log.count(), h.metric("argomesh_stream_violations_total", string(tt.kind))
+			c := h.as(edge1ID)
+			cs, err := c.cc.NewStream(testContext(t), &streampb.Stream_ServiceDesc.Streams[0], streampb.Stream_Connect_FullMethodName,
+				grpc.ForceCodec(rawCodec{}), grpc.MaxCallSendMsgSize(2*stream.MaxFrameBytes))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := frames{&grpc.GenericClientStream[streampb.Frame, streampb.Frame]{ClientStream: cs}}
+			if err := s.Send(helloFrame(t, "edge-1")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			if err := cs.SendMsg(tt.frame); err != nil && !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+			if tt.kind == "" {
+				s.alive(t)
+				return
+			}
+			err = s.end()
+			switch code := status.Code(err); {
+			case code == codes.InvalidArgument && status.Convert(err).Message() == "protocol violation: "+string(tt.kind):
+			case tt.unreadable != codes.OK && code == tt.unreadable:
+			default:
+				t.Errorf("the stream ends with %v, want %s for %q", err, codes.InvalidArgument, tt.kind)
+			}
+			h.log.wait(t, before, "agent disconnected", "reason", string(tt.kind))
+			if got := h.metric("argomesh_stream_violations_total", string(tt.kind)); got != counted+1 {
+				t.Errorf("argomesh_stream_violations_total{kind=%q} = %v, want %v", tt.kind, got, counted+1)
+			}
+			witness.alive(t)
+		})
+	}
+	if got := h.metric("argomesh_stream_unsupported_total", "event"); got != 1 {
+		t.Errorf("argomesh_stream_unsupported_total{what=event} = %v, want 1", got)
+	}
+	if got := h.metric("argomesh_stream_unsupported_total", "frame"); got != 4 {
+		t.Errorf("argomesh_stream_unsupported_total{what=frame} = %v, want 4", got)
+	}
 }
 
 func TestRevocationEndsTheStream(t *testing.T) {
