@@ -111,6 +111,10 @@ func TestSkewOfFrames(t *testing.T) {
 		want  stream.Message
 		err   error
 	}{
+		"buckets that are too short": {
+			&streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{Collection: streampb.Collection_COLLECTION_STATUS, Sums: make([]byte, 4095)}}},
+			nil, stream.ErrProtocol,
+		},
 		"a frame that we do not know":      {extended(&streampb.Frame{}), nil, nil},
 		"a frame with more than we know":   {extended(stream.FrameOf(stream.Heartbeat{})), stream.Heartbeat{Digests: []stream.Digest{}}, nil},
 		"a message with more than we know": {inner, stream.Heartbeat{Digests: []stream.Digest{}}, nil},
@@ -138,15 +142,15 @@ func TestSkewOfFrames(t *testing.T) {
 		},
 		"buckets of a collection that we do not know": {
 			&streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{Collection: newCollection, Sums: make([]byte, 4096)}}},
-			nil, stream.ErrProtocol,
+			nil, nil,
 		},
 		"an answer about a collection that we do not know": {
 			&streampb.Frame{Body: &streampb.Frame_Applied{Applied: &streampb.Applied{Results: []*streampb.Result{{Collection: newCollection, Name: "a"}}}}},
-			nil, stream.ErrProtocol,
+			stream.Applied{Results: []stream.Result{}}, nil,
 		},
 		"an inventory of a collection that we do not know": {
 			&streampb.Frame{Body: &streampb.Frame_Inventory{Inventory: &streampb.Inventory{Collection: newCollection, Buckets: make([]byte, 32)}}},
-			nil, stream.ErrProtocol,
+			nil, nil,
 		},
 	} {
 		got, err := stream.ParseFrame(tt.frame)

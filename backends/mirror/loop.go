@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -197,7 +198,7 @@ func (l *loop) sleep() time.Duration {
 func (l *loop) attach(s *session) {
 	if old := l.session; old != nil {
 		l.end()
-		old.end(stream.GoodbyeSuperseded, "superseded by a newer connection")
+		old.end(stream.GoodbyeSuperseded, errors.New("superseded by a newer connection"))
 	}
 	l.session, l.apart = s, time.Time{}
 	children := l.rules.Children
@@ -265,12 +266,28 @@ func (l *loop) letGo() {
 }
 
 func (l *loop) receive(s *session, msg stream.Message) {
-	if l.session != s {
+	if l.session != s || closed(s.withdrawn) {
 		return
 	}
-	if history, ok := msg.(stream.History); ok {
-		l.heard(history)
+	switch msg := msg.(type) {
+	case stream.History:
+		if l.rules.Side == stream.Hub && msg != (stream.History{Token: msg.Token}) {
+			l.breach(stream.ViolationDirection) // where the hub stands is not for the spoke to say
+			return
+		}
+		l.heard(msg)
 		return
+	case stream.SpokeInfo:
+		if l.rules.Side == stream.Spoke {
+			l.breach(stream.ViolationDirection)
+			return
+		}
+	case stream.Batch:
+		if len(msg.Unsupported) > 0 && !s.puzzled {
+			s.puzzled = true
+			l.m.cfg.Log.Warn().Str("type", msg.Unsupported[0].Type).
+				Msg("peer sent an event that this release does not know; it was answered so, and others of this connection are only counted")
+		}
 	}
 	l.step(link.Received{Message: msg})
 	switch msg := msg.(type) {
@@ -288,11 +305,23 @@ func (l *loop) receive(s *session, msg stream.Message) {
 	}
 }
 
+// breach ends the session since the peer broke the protocol.
+func (l *loop) breach(v stream.Violation) {
+	l.m.cfg.Log.Warn().Str("kind", string(v)).Msg("peer broke the protocol, closing the connection")
+	s := l.session
+	l.end()
+	s.end(stream.GoodbyeProtocol, v)
+}
+
 // step feeds the link and carries out what it asks for.
 func (l *loop) step(in link.Input) {
+	s := l.session
 	for _, action := range l.link.Step(time.Now(), in) {
 		switch a := action.(type) {
 		case link.Apply:
+			if l.session != s {
+				return // an answer to an event before this one ended it
+			}
 			l.apply(a.Event)
 		case link.Settled:
 			l.settled(a)
@@ -301,13 +330,14 @@ func (l *loop) step(in link.Input) {
 		case link.Begin:
 			l.beginHistory()
 		case link.Disconnect:
-			goodbye := stream.GoodbyeReason("")
-			if a.Cause == link.CauseProtocol {
-				l.m.cfg.Log.Warn().Msg("peer broke the protocol, closing the connection")
-			}
-			if s := l.session; s != nil {
+			switch {
+			case l.session == nil:
+			case a.Cause == link.CauseProtocol:
+				l.breach(a.Violation)
+			default:
+				s := l.session
 				l.end()
-				s.end(goodbye, string(a.Cause))
+				s.end("", errors.New(string(a.Cause)))
 			}
 			return
 		}
@@ -337,7 +367,7 @@ func (l *loop) settled(a link.Settled) {
 	result := "applied"
 	if a.Refusal != nil {
 		result = "refused"
-		l.m.cfg.Log.WithLevel(severity(*a.Refusal)).Stringer("resource", a.Key).Str("kind", string(a.Refusal.Kind)).
+		l.m.log.WithLevel(severity(*a.Refusal)).Stringer("resource", a.Key).Str("kind", string(a.Refusal.Kind)).
 			Str("reason", a.Refusal.Message).Msg("peer did not apply an entry")
 	}
 	l.m.cfg.Metrics.sent(a.Key.Collection, result)
@@ -618,6 +648,9 @@ func (l *loop) schedule(key stream.ResourceKey, j *job) {
 func (l *loop) task(key stream.ResourceKey) task {
 	j := l.jobs[key]
 	t := task{key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key]}
+	if s := l.session; s != nil {
+		t.withdrawn = s.withdrawn
+	}
 	if o, ok := l.newest(key); ok {
 		t.current = &o
 	}
@@ -667,7 +700,7 @@ func (l *loop) finish(o outcome) {
 		result := "applied"
 		if r.refusal != nil {
 			result = "refused"
-			l.m.cfg.Log.WithLevel(severity(*r.refusal)).Stringer("resource", entry).Str("kind", string(r.refusal.Kind)).
+			l.m.log.WithLevel(severity(*r.refusal)).Stringer("resource", entry).Str("kind", string(r.refusal.Kind)).
 				Str("reason", r.refusal.Message).Msg("entry was not applied")
 		}
 		l.m.cfg.Metrics.received(entry.Collection, result)

@@ -57,6 +57,7 @@ type Config struct {
 // concurrently.
 type Mirror struct {
 	cfg     Config
+	log     zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
 	inbox   chan func(*loop)
 	changed *keySet
 	results chan outcome
@@ -90,6 +91,7 @@ func New(cfg Config) (*Mirror, error) {
 	}
 	return &Mirror{
 		cfg:     cfg,
+		log:     cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
 		inbox:   make(chan func(*loop)),
 		changed: newKeySet(),
 		results: make(chan outcome),
@@ -189,10 +191,15 @@ var ErrEnded = errors.New("connection ended")
 // Serve runs the link over conn until the connection ends, ctx is done, or a
 // newer call of Serve takes the link over, which it does without a gap. It
 // returns the error of conn, or one that wraps ErrEnded and, when either side
-// ended the connection because of a revocation, stream.ErrRevoked. After ctx is
-// done it waits for the peer to end the connection too, for a second at most.
+// ended the connection because of a revocation, stream.ErrRevoked. It wraps a
+// stream.Violation when the peer broke the protocol, and stream.ErrProtocol alone
+// when the peer says so of us. Nothing that the peer sent is begun once ctx is
+// done. After that it waits for the peer to end the connection too, for a second at
+// most.
 func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
-	s := &session{peer: peer, out: make(chan stream.Message), ended: make(chan struct{}), over: make(chan struct{})}
+	s := &session{
+		peer: peer, out: make(chan stream.Message), ended: make(chan struct{}), over: make(chan struct{}), withdrawn: ctx.Done(),
+	}
 	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
 		return fmt.Errorf("%w: the link does not run", ErrEnded)
 	}
@@ -201,7 +208,7 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 
 	failed := make(chan error, 2)
 	quit := make(chan stream.GoodbyeReason)
-	var revoked atomic.Bool // the peer said so
+	var accused atomic.Value // the error that the peer said goodbye for, if it is one
 	go func() {
 		taken := true // until the link is told nothing more; the peer's end still is to be read
 		for {
@@ -210,8 +217,11 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 				failed <- err
 				return
 			}
-			if msg == (stream.Goodbye{Reason: stream.GoodbyeRevoked}) {
-				revoked.Store(true)
+			switch msg {
+			case stream.Goodbye{Reason: stream.GoodbyeRevoked}:
+				accused.Store(stream.ErrRevoked)
+			case stream.Goodbye{Reason: stream.GoodbyeProtocol}:
+				accused.Store(errAccused)
 			}
 			if msg != nil && taken {
 				taken = m.do(ctx, func(l *loop) { l.receive(s, msg) })
@@ -225,8 +235,11 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	select {
 	case err := <-failed:
 		detach()
-		if revoked.Load() {
-			return fmt.Errorf("%w: %w: %w", ErrEnded, stream.ErrRevoked, err)
+		if said, ok := accused.Load().(error); ok {
+			return fmt.Errorf("%w: %w: %w", ErrEnded, said, err)
+		}
+		if stream.ViolationOf(err) != "" {
+			part(stream.GoodbyeProtocol, quit, failed)
 		}
 		return err
 	case <-ctx.Done():
@@ -235,9 +248,9 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 		}
 	case <-m.done:
 	case <-s.ended:
-		reason, cause = s.goodbye, errors.New(s.cause)
-		if revoked.Load() {
-			cause = stream.ErrRevoked
+		reason, cause = s.goodbye, s.cause
+		if said, ok := accused.Load().(error); ok {
+			cause = said
 		}
 	}
 	detach() // what the peer says from now on is not heard
@@ -344,13 +357,36 @@ type session struct {
 	out     chan stream.Message
 	ended   chan struct{}
 	goodbye stream.GoodbyeReason
-	cause   string
+	cause   error
+	// withdrawn is closed when the authority of the connection has ended: nothing
+	// that came on it is begun any more, on the loop or by a worker.
+	withdrawn <-chan struct{}
+	// puzzled says that an event which we do not know was logged.
+	puzzled bool
 }
 
-func (s *session) end(goodbye stream.GoodbyeReason, cause string) {
+func (s *session) end(goodbye stream.GoodbyeReason, cause error) {
 	s.goodbye, s.cause = goodbye, cause
 	close(s.ended)
 }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// errAccused is what a peer says of us; what it was is in its log.
+var errAccused = fmt.Errorf("%w, says the peer", stream.ErrProtocol)
+
+// Of lines about single objects so many are written in so long; metrics count all.
+const (
+	logBurst  = 50
+	logPeriod = 10 * time.Second
+)
 
 // settleTime is how long the cache may take to show what a write returned,
 // before the API server itself is asked.

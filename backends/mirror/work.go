@@ -26,6 +26,8 @@ type task struct {
 	situation Situation
 	verify    bool
 	asked     Requests
+	// withdrawn is closed when no more may be begun of the events.
+	withdrawn <-chan struct{}
 }
 
 // outcome is what became of a task.
@@ -69,7 +71,7 @@ func (m *Mirror) perform(ctx context.Context, t task) outcome {
 	// In the order in which a source sends: the Application before its command.
 	for _, c := range stream.Collections() {
 		for key, e := range t.events {
-			if key.Collection == c {
+			if key.Collection == c && !closed(t.withdrawn) {
 				w.apply(ctx, e)
 			}
 		}
@@ -103,6 +105,9 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	rules, c := w.task.rules, e.Key.Collection
 	r := result{event: e}
 	wrote, refusal, err := w.execute(ctx, func(current *object) ([]Write, *stream.Refusal) {
+		if closed(w.task.withdrawn) { // during an attempt that met a conflict
+			return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "the connection has ended"}
+		}
 		return rules.Plan(e, w.task.key, current, w.task.asked)
 	})
 	switch {
@@ -154,7 +159,7 @@ func (w *writer) tend(ctx context.Context) {
 	})
 	if err != nil {
 		w.out.failed = true
-		w.m.cfg.Log.Warn().Err(err).Stringer("resource", w.task.key).Msg("upkeep of an object failed, trying again")
+		w.m.log.Warn().Err(err).Stringer("resource", w.task.key).Msg("upkeep of an object failed, trying again")
 	}
 }
 

@@ -253,6 +253,8 @@ func reasonOf(k stream.RefusalKind) string {
 		return "Held"
 	case stream.RefusalOutdated:
 		return "Outdated"
+	case stream.RefusalUnsupported:
+		return "Unsupported"
 	}
 	return "Unknown"
 }
