@@ -28,13 +28,12 @@ var (
 	ErrProtocol = errors.New("protocol violation")
 )
 
-// Violation is an error that wraps ErrProtocol and says what the peer did. It is a
-// closed set. What this release merely does not know is none: see the package's
-// comment.
+// Violation is a kind of ErrProtocol: what the peer did. It is a closed set. What
+// this release merely does not know is none: see the package's comment.
 type Violation string
 
 const (
-	// ViolationMalformed: what was sent cannot be read, or a field of it is not what
+	// ViolationMalformed is that what was sent cannot be read, or a field of it is not what
 	// it must be.
 	ViolationMalformed Violation = "malformed"
 	// ViolationHash: the hash of content is not that of its data.
@@ -53,17 +52,21 @@ func Violations() []Violation {
 	return []Violation{ViolationMalformed, ViolationHash, ViolationOrder, ViolationDirection, ViolationLimit}
 }
 
-func (v Violation) Error() string { return ErrProtocol.Error() + ": " + string(v) }
+// Err returns an error of that kind, which wraps ErrProtocol. Its text names the
+// kind and nothing else, so that the peer may read it.
+func (v Violation) Err() error { return violationError{v} }
 
-// Unwrap returns ErrProtocol.
-func (v Violation) Unwrap() error { return ErrProtocol }
+type violationError struct{ kind Violation }
+
+func (e violationError) Error() string { return ErrProtocol.Error() + ": " + string(e.kind) }
+func (e violationError) Unwrap() error { return ErrProtocol }
 
 // ViolationOf returns the violation of the peer that err tells of; empty when it
 // tells of none.
 func ViolationOf(err error) Violation {
-	var v Violation
+	var v violationError
 	if errors.As(err, &v) {
-		return v
+		return v.kind
 	}
 	return ""
 }

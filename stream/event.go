@@ -114,13 +114,13 @@ func parseCloudEvents(b *Batch, ces []*cepb.CloudEvent) error {
 	b.Events = make([]Event, 0, len(ces))
 	for _, ce := range ces {
 		if ce.GetSpecVersion() != specVersion {
-			return fmt.Errorf("event of CloudEvents version %.8q: %w", ce.GetSpecVersion(), ViolationMalformed)
+			return fmt.Errorf("event of CloudEvents version %.8q: %w", ce.GetSpecVersion(), ViolationMalformed.Err())
 		}
 		if ce.GetId() == "" || len(ce.GetId()) > maxIDBytes {
-			return fmt.Errorf("event id of %d bytes: %w", len(ce.GetId()), ViolationMalformed)
+			return fmt.Errorf("event id of %d bytes: %w", len(ce.GetId()), ViolationMalformed.Err())
 		}
 		if ce.GetType() == "" || len(ce.GetType()) > maxTypeBytes {
-			return fmt.Errorf("event type of %d bytes: %w", len(ce.GetType()), ViolationMalformed)
+			return fmt.Errorf("event type of %d bytes: %w", len(ce.GetType()), ViolationMalformed.Err())
 		}
 		c, v := parseEventType(ce.GetType())
 		if c == 0 || v == 0 {
@@ -164,7 +164,7 @@ func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
 	attributes := ce.GetAttributes()
 	namespace, name, slashed := strings.Cut(attributes["subject"].GetCeString(), "/")
 	if !slashed {
-		return Event{}, fmt.Errorf("event without a subject: %w", ViolationMalformed)
+		return Event{}, fmt.Errorf("event without a subject: %w", ViolationMalformed.Err())
 	}
 	if err := checkName(namespace, name); err != nil {
 		return Event{}, err
@@ -183,15 +183,15 @@ func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
 	e.Version = version
 	revision, err := strconv.ParseUint(attributes["revision"].GetCeString(), 10, 64)
 	if err != nil {
-		return Event{}, fmt.Errorf("event revision: %w", ViolationMalformed)
+		return Event{}, fmt.Errorf("event revision: %w", ViolationMalformed.Err())
 	}
 	e.Revision = revision
 	e.Data = ce.GetBinaryData()
 	if len(e.Data) == 0 {
-		return Event{}, fmt.Errorf("event without data: %w", ViolationMalformed)
+		return Event{}, fmt.Errorf("event without data: %w", ViolationMalformed.Err())
 	}
 	if HashOf(e.Data) != e.Version.Hash {
-		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ViolationHash)
+		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ViolationHash.Err())
 	}
 	return e, nil
 }
@@ -199,17 +199,17 @@ func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
 // checkName accepts what can name a namespaced Kubernetes object.
 func checkName(namespace, name string) error {
 	if len(namespace) > maxLabelBytes || name == "" || len(name) > maxNameBytes {
-		return fmt.Errorf("entry name of %d and %d bytes: %w", len(namespace), len(name), ViolationMalformed)
+		return fmt.Errorf("entry name of %d and %d bytes: %w", len(namespace), len(name), ViolationMalformed.Err())
 	}
 	if namespace != "" {
 		// A namespace and an agent name are both RFC 1123 labels.
 		if _, err := identity.ParseAgentName(namespace); err != nil {
-			return fmt.Errorf("entry namespace %.64q: %w", namespace, ViolationMalformed)
+			return fmt.Errorf("entry namespace %.64q: %w", namespace, ViolationMalformed.Err())
 		}
 	}
 	for _, label := range strings.Split(name, ".") {
 		if !subdomainLabel(label) {
-			return fmt.Errorf("entry name %.64q: %w", name, ViolationMalformed)
+			return fmt.Errorf("entry name %.64q: %w", name, ViolationMalformed.Err())
 		}
 	}
 	return nil

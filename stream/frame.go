@@ -126,7 +126,7 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 	case *streampb.Frame_SpokeInfo:
 		return parseSpokeInfo(body.SpokeInfo)
 	case *streampb.Frame_Hello, *streampb.Frame_Welcome:
-		return nil, fmt.Errorf("handshake frame on an open connection: %w", ViolationOrder)
+		return nil, fmt.Errorf("handshake frame on an open connection: %w", ViolationOrder.Err())
 	}
 	return nil, nil //nolint:nilnil // documented: an unknown frame is neither
 }
@@ -141,12 +141,12 @@ func digestsOf(ds []Digest) []*streampb.Digest {
 
 func parseDigests(pbs []*streampb.Digest) ([]Digest, error) {
 	if len(pbs) > maxListed {
-		return nil, fmt.Errorf("%d digests: %w", len(pbs), ViolationLimit)
+		return nil, fmt.Errorf("%d digests: %w", len(pbs), ViolationLimit.Err())
 	}
 	digests := make([]Digest, 0, len(pbs))
 	for _, pb := range pbs {
 		if len(pb.GetRoot()) != len(Sum{}) {
-			return nil, fmt.Errorf("digest of %d bytes: %w", len(pb.GetRoot()), ViolationMalformed)
+			return nil, fmt.Errorf("digest of %d bytes: %w", len(pb.GetRoot()), ViolationMalformed.Err())
 		}
 		c, err := parseCollection(pb.GetCollection())
 		if err != nil {
@@ -170,7 +170,7 @@ func absencesOf(as []Absence) []*streampb.Absence {
 
 func parseAbsences(pbs []*streampb.Absence) ([]Absence, error) {
 	if len(pbs) > maxListed {
-		return nil, fmt.Errorf("%d absences: %w", len(pbs), ViolationLimit)
+		return nil, fmt.Errorf("%d absences: %w", len(pbs), ViolationLimit.Err())
 	}
 	var absences []Absence
 	for _, pb := range pbs {
@@ -196,7 +196,7 @@ func historyOf(h History) *streampb.History {
 
 func parseHistory(pb *streampb.History) (History, error) {
 	if len(pb.GetId()) > maxIDBytes || len(pb.GetToken()) > maxIDBytes {
-		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ViolationMalformed)
+		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ViolationMalformed.Err())
 	}
 	return History{ID: pb.GetId(), Token: pb.GetToken(), Revision: pb.GetRevision()}, nil
 }
@@ -211,7 +211,7 @@ func parseHistoryMessage(pb *streampb.History) (Message, error) {
 
 func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
 	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 || pb.GetToldUnix() < 0 {
-		return nil, fmt.Errorf("spoke info with a negative number: %w", ViolationMalformed)
+		return nil, fmt.Errorf("spoke info with a negative number: %w", ViolationMalformed.Err())
 	}
 	info := SpokeInfo{Applications: pb.GetApplications(), APIs: pb.GetApis(), Resources: pb.GetResources()}
 	if s := pb.GetCacheSyncedUnix(); s != 0 {
@@ -230,7 +230,7 @@ func parseBuckets(pb *streampb.Buckets) (Message, error) {
 	}
 	m := Buckets{Collection: c}
 	if len(pb.GetSums()) != len(m.Sums)*len(Sum{}) {
-		return nil, fmt.Errorf("bucket sums of %d bytes: %w", len(pb.GetSums()), ViolationMalformed)
+		return nil, fmt.Errorf("bucket sums of %d bytes: %w", len(pb.GetSums()), ViolationMalformed.Err())
 	}
 	for i := range m.Sums {
 		m.Sums[i] = Sum(pb.GetSums()[i*len(Sum{}):])
@@ -244,7 +244,7 @@ func parseInventory(pb *streampb.Inventory) (Message, error) {
 		return nil, err
 	}
 	if len(pb.GetBuckets()) != len(BucketSet{}) {
-		return nil, fmt.Errorf("bucket set of %d bytes: %w", len(pb.GetBuckets()), ViolationMalformed)
+		return nil, fmt.Errorf("bucket set of %d bytes: %w", len(pb.GetBuckets()), ViolationMalformed.Err())
 	}
 	m := Inventory{Collection: c, Buckets: BucketSet(pb.GetBuckets()), More: pb.GetMore()}
 	for _, e := range pb.GetEntries() {
@@ -277,12 +277,12 @@ func resultOf(r Result) *streampb.Result {
 // parseResult returns false for a report on a collection of a newer peer.
 func parseResult(pb *streampb.Result) (r Result, known bool, err error) {
 	if len(pb.GetEvent()) > maxIDBytes {
-		return Result{}, false, fmt.Errorf("event id of %d bytes: %w", len(pb.GetEvent()), ViolationMalformed)
+		return Result{}, false, fmt.Errorf("event id of %d bytes: %w", len(pb.GetEvent()), ViolationMalformed.Err())
 	}
 	r.Event = pb.GetEvent()
 	if pb.GetCollection() == streampb.Collection_COLLECTION_UNSPECIFIED {
 		if pb.GetNamespace() != "" || pb.GetName() != "" || r.Event == "" || pb.GetHeld() != nil || pb.GetRefusal() == nil {
-			return Result{}, false, fmt.Errorf("result about nothing: %w", ViolationMalformed)
+			return Result{}, false, fmt.Errorf("result about nothing: %w", ViolationMalformed.Err())
 		}
 		r.Refusal = parseRefusal(pb.GetRefusal())
 		return r, true, nil
@@ -331,7 +331,7 @@ func versionOf(v Version) *streampb.Version {
 // parseVersion takes no absent version: there is none to be listed or held.
 func parseVersion(uid string, hash []byte) (Version, error) {
 	if !ValidUID(uid) || len(hash) != len(Hash{}) {
-		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ViolationMalformed)
+		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ViolationMalformed.Err())
 	}
 	return Version{SourceUID: uid, Hash: Hash(hash)}, nil
 }
@@ -356,7 +356,7 @@ func collectionOf(c Collection) streampb.Collection {
 func parseCollection(pb streampb.Collection) (Collection, error) {
 	switch pb {
 	case streampb.Collection_COLLECTION_UNSPECIFIED:
-		return 0, fmt.Errorf("no collection: %w", ViolationMalformed)
+		return 0, fmt.Errorf("no collection: %w", ViolationMalformed.Err())
 	case streampb.Collection_COLLECTION_APPLICATION:
 		return Applications, nil
 	case streampb.Collection_COLLECTION_APP_PROJECT:

@@ -65,7 +65,7 @@ func HelloFrame(h Hello) *streampb.Frame {
 func ParseHello(f *streampb.Frame) (Hello, error) {
 	pb := f.GetHello()
 	if pb == nil {
-		return Hello{}, fmt.Errorf("first frame is not hello: %w", ViolationOrder)
+		return Hello{}, fmt.Errorf("first frame is not hello: %w", ViolationOrder.Err())
 	}
 	if pb.GetProtocol() != Protocol {
 		return Hello{}, fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
@@ -75,11 +75,11 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 	}
 	name, err := identity.ParseAgentName(pb.GetAgent())
 	if err != nil {
-		return Hello{}, fmt.Errorf("hello: %w: %w", ViolationMalformed, err)
+		return Hello{}, fmt.Errorf("hello: %w: %w", ViolationMalformed.Err(), err)
 	}
 	mode, err := ParseMode(pb.GetMode())
 	if err != nil {
-		return Hello{}, fmt.Errorf("hello: %w: %w", ViolationMalformed, err)
+		return Hello{}, fmt.Errorf("hello: %w: %w", ViolationMalformed.Err(), err)
 	}
 	history, err := parseHistory(pb.GetHistory())
 	if err != nil {
@@ -105,7 +105,7 @@ func WelcomeFrame(w Welcome) *streampb.Frame {
 func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	pb := f.GetWelcome()
 	if pb == nil {
-		return Welcome{}, fmt.Errorf("first frame is not welcome: %w", ViolationOrder)
+		return Welcome{}, fmt.Errorf("first frame is not welcome: %w", ViolationOrder.Err())
 	}
 	if pb.GetProtocol() != Protocol {
 		return Welcome{}, fmt.Errorf("%w: the principal speaks protocol %d, the agent %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
@@ -114,11 +114,11 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 		return Welcome{}, err
 	}
 	if pb.GetHubUid() == "" || pb.GetConnection() == "" {
-		return Welcome{}, fmt.Errorf("welcome names no hub or connection: %w", ViolationMalformed)
+		return Welcome{}, fmt.Errorf("welcome names no hub or connection: %w", ViolationMalformed.Err())
 	}
 	name, err := identity.ParseAgentName(pb.GetAgent())
 	if err != nil {
-		return Welcome{}, fmt.Errorf("welcome: %w: %w", ViolationMalformed, err)
+		return Welcome{}, fmt.Errorf("welcome: %w: %w", ViolationMalformed.Err(), err)
 	}
 	return Welcome{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
@@ -128,11 +128,11 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 
 func bounded(capabilities []string, texts ...string) error {
 	if len(capabilities) > maxCapabilities {
-		return fmt.Errorf("%d capabilities: %w", len(capabilities), ViolationLimit)
+		return fmt.Errorf("%d capabilities: %w", len(capabilities), ViolationLimit.Err())
 	}
 	for _, text := range append(texts, capabilities...) {
 		if len(text) > maxVersionBytes {
-			return fmt.Errorf("text of %d bytes in the handshake: %w", len(text), ViolationMalformed)
+			return fmt.Errorf("text of %d bytes in the handshake: %w", len(text), ViolationMalformed.Err())
 		}
 	}
 	return nil

@@ -310,7 +310,7 @@ func (l *loop) breach(v stream.Violation) {
 	l.m.cfg.Log.Warn().Str("kind", string(v)).Msg("peer broke the protocol, closing the connection")
 	s := l.session
 	l.end()
-	s.end(stream.GoodbyeProtocol, v)
+	s.end(stream.GoodbyeProtocol, v.Err())
 }
 
 // step feeds the link and carries out what it asks for.

@@ -33,7 +33,7 @@ func TestBackOff(t *testing.T) {
 		"revoked":                        {0, stream.ErrRevoked, longest / 4, longest},
 		"another protocol":               {0, stream.ErrIncompatible, upgrade / 3, upgrade},
 		"we broke the protocol":          {1, stream.ErrProtocol, longest / 4, longest},
-		"it broke the protocol":          {0, stream.ViolationHash, longest / 4, longest},
+		"it broke the protocol":          {0, stream.ViolationHash.Err(), longest / 4, longest},
 	}
 	for name, tt := range tests {
 		least, most := time.Duration(1<<62), time.Duration(0)

@@ -348,7 +348,7 @@ func statusOf(ctx context.Context, err error) error {
 	case errors.Is(err, stream.ErrIncompatible):
 		return status.Error(codes.OutOfRange, err.Error()) // of the protocols we speak; it names two numbers
 	case stream.ViolationOf(err) != "":
-		return status.Error(codes.InvalidArgument, stream.ViolationOf(err).Error()) // which says no more than the kind
+		return status.Error(codes.InvalidArgument, stream.ViolationOf(err).Err().Error()) // which says no more than the kind
 	case errors.Is(err, stream.ErrProtocol):
 		return status.Error(codes.InvalidArgument, stream.ErrProtocol.Error())
 	}
@@ -386,10 +386,10 @@ func (c *Conn) Recv() (stream.Message, error) {
 	case codes.OK:
 	// The peer has these two codes from gRPC itself.
 	case codes.ResourceExhausted: // longer than MaxFrameBytes
-		c.broken = fmt.Errorf("%w: %w", stream.ViolationLimit, err)
+		c.broken = fmt.Errorf("%w: %w", stream.ViolationLimit.Err(), err)
 		return nil, c.broken
 	case codes.Internal: // no Frame
-		c.broken = fmt.Errorf("%w: %w", stream.ViolationMalformed, err)
+		c.broken = fmt.Errorf("%w: %w", stream.ViolationMalformed.Err(), err)
 		return nil, c.broken
 	default:
 		return nil, err

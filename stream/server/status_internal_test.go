@@ -28,7 +28,7 @@ func TestStatusOf(t *testing.T) {
 		"configured otherwise":    {nil, fmt.Errorf("%w: registered as managed", errMismatch), codes.FailedPrecondition, "configuration mismatch: registered as managed"},
 		"another protocol":        {nil, fmt.Errorf("%w: the agent speaks protocol 2", stream.ErrIncompatible), codes.OutOfRange, "incompatible protocol: the agent speaks protocol 2"},
 		"a protocol violation":    {nil, fmt.Errorf("%w: %w", stream.ErrProtocol, secret), codes.InvalidArgument, "protocol violation"},
-		"a kind of violation":     {nil, fmt.Errorf("%w: %w", stream.ViolationLimit, secret), codes.InvalidArgument, "protocol violation: limit"},
+		"a kind of violation":     {nil, fmt.Errorf("%w: %w", stream.ViolationLimit.Err(), secret), codes.InvalidArgument, "protocol violation: limit"},
 		"anything else":           {nil, secret, codes.Unavailable, "connection ended"},
 		"draining":                {errDraining, secret, codes.Unavailable, "the principal is stopping"},
 		"draining before hello":   {nil, errDraining, codes.Unavailable, "the principal is stopping"},

@@ -295,7 +295,7 @@ func TestHostileAgent(t *testing.T) {
 			}
 			violates := func(t *testing.T, err error, want stream.Violation) {
 				t.Helper()
-				if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want.Error() {
+				if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want.Err().Error() {
 					t.Errorf("the stream ends with %v, want %q", err, want)
 				}
 			}
