@@ -96,3 +96,44 @@ func TestUnansweredEventsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// So is one whose unanswered events are too large together.
+func TestUnansweredBytesAreBounded(t *testing.T) {
+	const limit, share = 64 << 20, 1 << 20
+	l := link.New(link.Config{Side: stream.Spoke, Mode: stream.Managed})
+	now := time.Unix(0, 0)
+	l.Step(now, link.Connected{ID: "c"})
+	data := make([]byte, share)
+	event := func(i, size int) link.Received {
+		return link.Received{Message: stream.Batch{Events: []stream.Event{{
+			ID: time.Duration(i).String(), Verb: stream.Apply, Data: data[:size],
+			Key:     stream.EntryKey{Collection: stream.Applications, Name: "app"},
+			Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(nil)},
+		}}}}
+	}
+	for i := range limit / share {
+		if actions := l.Step(now, event(i, share)); len(actions) != 1 {
+			t.Fatalf("after %d bytes: %v", (i+1)*share, actions)
+		}
+	}
+	wantViolation(t, "one byte more", l.Step(now, event(limit/share, 1)), stream.ViolationLimit)
+}
+
+// A peer that does not read our answers cannot have us keep ever more of them, not
+// even those to events that we do not know.
+func TestUnsupportedEventsAreBounded(t *testing.T) {
+	const limit = 1 << 16
+	l := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed})
+	now := time.Unix(0, 0)
+	l.Step(now, link.Connected{ID: "c"})
+	some := link.Received{Message: stream.Batch{Unsupported: make([]stream.Unsupported, 1024)}}
+	for i := 0; i < limit; i += 1024 {
+		if actions := l.Step(now, some); len(actions) > 0 {
+			t.Fatalf("after %d events: %v", i+1024, actions)
+		}
+	}
+	actions := l.Step(now, link.Received{Message: stream.Batch{Unsupported: make([]stream.Unsupported, 1)}})
+	if len(actions) != 1 || actions[0] != link.Action(link.Disconnect{Cause: link.CauseStalled}) {
+		t.Errorf("one more: %v, want the end of the connection", actions)
+	}
+}

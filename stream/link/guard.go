@@ -289,29 +289,37 @@ func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
 			continue
 		}
 		s.refused[key] = true
-		actions = append(actions, l.answerWaiting(s, key, stream.Refusal{
-			Kind: stream.RefusalHeld, Message: "the hub does not remove it before someone accepts that: see condition DeletionsHeld of the Agent",
-		})...)
+		actions = append(actions, l.answerWaiting(s, key, heldBack)...)
 	}
 	return actions, len(s.refused) > 0
 }
 
-// guardEvent takes an event of the peer before it is applied. It returns false
-// when the guard keeps it.
-func (l *Link) guardEvent(s *sink, e stream.Event) bool {
+// heldBack is the answer to a deletion that someone has to accept.
+var heldBack = stream.Refusal{
+	Kind: stream.RefusalHeld, Message: "the hub does not remove it before someone accepts that: see condition DeletionsHeld of the Agent",
+}
+
+// guardEvent takes an event of the peer before it is applied. It does not pass when
+// the guard keeps or answers it.
+func (l *Link) guardEvent(s *sink, e stream.Event) (actions []Action, passes bool) {
 	if !l.cfg.Guard || !guarded(s.collection) {
-		return true
+		return nil, true
 	}
 	if e.Verb != stream.Delete || s.held[e.Key].Absent() {
 		s.settled(e.Key)
-		return true
+		return nil, true
 	}
 	if s.accepted[e.Key] {
-		return true
+		return nil, true
 	}
 	s.waiting[e.Key] = waiting{event: e}
+	if s.refused[e.Key] && !l.judgement.again.IsZero() {
+		// The next judgement is to come. A peer that asks without end must not have the
+		// hub's API server asked as often.
+		return l.answerWaiting(s, e.Key, heldBack), false
+	}
 	l.judgement.wanted = true
-	return false
+	return nil, false
 }
 
 // waiting is a deletion that waits for a judgement.

@@ -236,3 +236,55 @@ func TestListsAreBounded(t *testing.T) {
 		t.Errorf("%d lists in 20 seconds, want 20", lists)
 	}
 }
+
+// A peer that asks again and again for a deletion that is held back is answered, and
+// the hub's API server is not asked each time.
+func TestJudgementsAreBounded(t *testing.T) {
+	l, now := link.New(link.Config{Side: stream.Hub, Mode: stream.Autonomous, Guard: true}), time.Unix(0, 0)
+	key := stream.EntryKey{Collection: stream.Applications, Name: "a"}
+	held := stream.Version{SourceUID: "u", Hash: stream.HashOf(nil)}
+	l.Step(now, link.Held{Key: key, Version: held})
+	judgements, answers := 0, 0
+	step := func(in link.Input) {
+		t.Helper()
+		actions := l.Step(now, in)
+		for _, action := range actions {
+			if action != link.Action(link.Judge{}) {
+				t.Fatalf("%+v leads to %+v", in, action)
+			}
+			judgements++
+			l.Step(now, link.Judged{Broken: "restored"})
+		}
+	}
+	step(link.Connected{ID: "c"})
+	began, asked := now, 0
+	for ; now.Sub(began) < time.Minute; now = now.Add(10 * time.Millisecond) {
+		asked++
+		step(link.Tick{})
+		step(link.Received{Message: stream.Batch{Events: []stream.Event{{ID: fmt.Sprint("e", asked), Verb: stream.Delete, Key: key}}}})
+		for _, m := range l.Flush(now, nil) {
+			if applied, ok := m.(stream.Applied); ok {
+				for _, r := range applied.Results {
+					if r.Refusal == nil || r.Refusal.Kind != stream.RefusalHeld || r.Held != held {
+						t.Fatalf("the answer is %+v", r)
+					}
+					answers++
+				}
+			}
+		}
+	}
+	if answers != asked {
+		t.Errorf("%d of %d are answered", answers, asked)
+	}
+	if judgements < 5 || judgements > 10 {
+		t.Errorf("in a minute it is judged %d times, want about every ten seconds", judgements)
+	}
+	// Once the history goes on it is let go.
+	step(link.Disconnected{})
+	l.Step(now, link.Connected{ID: "d"})
+	l.Step(now, link.Judged{})
+	l.Step(now, link.Received{Message: stream.Batch{Events: []stream.Event{{ID: "f", Verb: stream.Delete, Key: key}}}})
+	if actions := l.Step(now, link.Judged{}); len(actions) != 1 {
+		t.Errorf("after a judgement that the history goes on: %v, want the deletion", actions)
+	}
+}

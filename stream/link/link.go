@@ -491,7 +491,9 @@ func (l *Link) apply(m stream.Batch) []Action {
 		if len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
 			return append(actions, violates(stream.ViolationLimit))
 		}
-		if l.guardEvent(s, e) {
+		answer, passes := l.guardEvent(s, e)
+		actions = append(actions, answer...)
+		if passes {
 			actions = append(actions, Apply{Event: e})
 		}
 	}
