@@ -129,7 +129,9 @@ func TestHistoryRebuiltSpoke(t *testing.T) {
 	if err := r.agent.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	each(t, apps, func(ctx context.Context, i int) error { return r.spoke.Delete(ctx, fmt.Sprint("app-", i), metav1.DeleteOptions{}) })
+	each(t, apps, func(ctx context.Context, i int) error {
+		return r.spoke.Delete(ctx, fmt.Sprint("app-", i), metav1.DeleteOptions{})
+	})
 	if err := w.spoke.Resource(configMaps, r.namespace).Delete(ctx, "argomesh-agent", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
