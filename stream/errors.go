@@ -33,17 +33,17 @@ var (
 type Violation string
 
 const (
-	// ViolationMalformed is that what was sent cannot be read, or a field of it is not what
+	// ViolationMalformed says that what was sent cannot be read, or a field of it is not what
 	// it must be.
 	ViolationMalformed Violation = "malformed"
-	// ViolationHash: the hash of content is not that of its data.
+	// ViolationHash says that the hash of content is not that of its data.
 	ViolationHash Violation = "hash"
-	// ViolationOrder: a frame has no meaning at that moment.
+	// ViolationOrder says that a frame has no meaning at that moment.
 	ViolationOrder Violation = "order"
-	// ViolationDirection: the frame, or the collection that it is about, flows the
+	// ViolationDirection says that the frame, or the collection that it is about, flows the
 	// other way.
 	ViolationDirection Violation = "direction"
-	// ViolationLimit: it is longer, or more, than anybody needs.
+	// ViolationLimit says that it is longer, or more, than anybody needs.
 	ViolationLimit Violation = "limit"
 )
 

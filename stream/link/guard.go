@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -436,7 +435,7 @@ func (l *Link) Withheld() Withheld {
 	sum := sha256.New()
 	add := func(key stream.EntryKey, held stream.Version) {
 		w.Keys = append(w.Keys, key)
-		sum.Write([]byte(strings.Join([]string{key.String(), held.SourceUID}, "\x00") + "\x00"))
+		sum.Write([]byte(key.String() + "\x00" + held.SourceUID + "\x00"))
 	}
 	for _, s := range l.sources {
 		if !guarded(s.collection) {
