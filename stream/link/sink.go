@@ -1,6 +1,7 @@
 package link
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -53,9 +54,8 @@ func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
 	if old == v {
 		return false
 	}
-	bucket := bucketOf(key)
-	s.tally.remove(key, bucket, old)
-	s.tally.add(key, bucket, v)
+	s.tally.remove(key, old)
+	s.tally.add(key, v)
 	if v.Absent() {
 		delete(s.held, key)
 		s.settled(key)
@@ -79,7 +79,7 @@ func (s *sink) list(now time.Time) []stream.Message {
 // inventory answers the source's sums with all that is held in the buckets that
 // differ.
 func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
-	inv := stream.Inventory{Collection: s.collection, Buckets: s.tally.differing(&theirs.Sums)}
+	inv := stream.Inventory{Collection: s.collection, Buckets: differing(sumsOf(maps.All(s.held)), &theirs.Sums)}
 	var keys []stream.EntryKey
 	if !inv.Buckets.Empty() {
 		for key := range s.held {

@@ -97,8 +97,8 @@ func (s *source) entry(key stream.EntryKey) *entry {
 func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 	e := s.entry(key)
 	if e.desired != v {
-		s.desired.remove(key, e.bucket, e.desired)
-		s.desired.add(key, e.bucket, v)
+		s.desired.remove(key, e.desired)
+		s.desired.add(key, v)
 		e.desired = v
 		e.attempts, e.retry, e.refusal = 0, time.Time{}, nil
 		e.withheld = false
@@ -110,8 +110,8 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 
 // believe records what the sink holds.
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
-	s.believed.remove(key, e.bucket, e.held)
-	s.believed.add(key, e.bucket, v)
+	s.believed.remove(key, e.held)
+	s.believed.add(key, v)
 	e.held = v
 	if !v.Absent() {
 		e.gone = stream.Version{}
@@ -219,7 +219,16 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 		s.claim()
 	}
 	s.ready, s.repairing, s.listing = false, true, false
-	return []stream.Message{s.believed.buckets(s.collection)}
+	return []stream.Message{stream.Buckets{Collection: s.collection, Sums: *sumsOf(s.belief)}}
+}
+
+// belief yields what the sink is believed to hold.
+func (s *source) belief(yield func(stream.EntryKey, stream.Version) bool) {
+	for key, e := range s.entries {
+		if !yield(key, e.held) {
+			return
+		}
+	}
 }
 
 // tired reports whether a repair in the middle of a connection has to wait: a sink

@@ -3,40 +3,30 @@ package link
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"iter"
 	"math/bits"
 
 	"github.com/argomesh/argomesh/stream"
 )
 
-// tally sums entries of one collection, bucket by bucket. The zero value is the
-// tally of no entries.
+// tally sums entries of one collection. The zero value is the tally of no entries.
 type tally struct {
-	sums    *[stream.BucketCount]stream.Sum // nil while there was never an entry
 	root    stream.Sum
 	entries uint64
 }
 
-func (t *tally) add(key stream.EntryKey, bucket uint8, v stream.Version) {
-	if v.Absent() {
-		return
+func (t *tally) add(key stream.EntryKey, v stream.Version) {
+	if !v.Absent() {
+		t.root = plus(t.root, termOf(key, v))
+		t.entries++
 	}
-	if t.sums == nil {
-		t.sums = new([stream.BucketCount]stream.Sum)
-	}
-	term := termOf(key, v)
-	t.root = plus(t.root, term)
-	t.sums[bucket] = plus(t.sums[bucket], term)
-	t.entries++
 }
 
-func (t *tally) remove(key stream.EntryKey, bucket uint8, v stream.Version) {
-	if v.Absent() {
-		return
+func (t *tally) remove(key stream.EntryKey, v stream.Version) {
+	if !v.Absent() {
+		t.root = minus(t.root, termOf(key, v))
+		t.entries--
 	}
-	term := termOf(key, v)
-	t.root = minus(t.root, term)
-	t.sums[bucket] = minus(t.sums[bucket], term)
-	t.entries--
 }
 
 func (t *tally) digest(c stream.Collection) stream.Digest {
@@ -45,23 +35,25 @@ func (t *tally) digest(c stream.Collection) stream.Digest {
 
 func (t *tally) equals(d stream.Digest) bool { return t.root == d.Root && t.entries == d.Entries }
 
-func (t *tally) buckets(c stream.Collection) stream.Buckets {
-	b := stream.Buckets{Collection: c}
-	if t.sums != nil {
-		b.Sums = *t.sums
+// sumsOf divides a tally of entries by their buckets. It is made when a repair asks
+// for it: 4 KiB that are kept for every collection of every link would be more than
+// most collections take themselves.
+func sumsOf(entries iter.Seq2[stream.EntryKey, stream.Version]) *[stream.BucketCount]stream.Sum {
+	sums := new([stream.BucketCount]stream.Sum)
+	for key, v := range entries {
+		if !v.Absent() {
+			sum := &sums[bucketOf(key)]
+			*sum = plus(*sum, termOf(key, v))
+		}
 	}
-	return b
+	return sums
 }
 
-// differing returns the buckets in which t and the peer's sums differ.
-func (t *tally) differing(sums *[stream.BucketCount]stream.Sum) stream.BucketSet {
+// differing returns the buckets in which the sums differ.
+func differing(a, b *[stream.BucketCount]stream.Sum) stream.BucketSet {
 	var set stream.BucketSet
 	for i := range stream.BucketCount {
-		var own stream.Sum
-		if t.sums != nil {
-			own = t.sums[i]
-		}
-		if own != sums[i] {
+		if a[i] != b[i] {
 			set.Add(uint8(i))
 		}
 	}
