@@ -123,7 +123,7 @@ func (s *source) weigh(key stream.EntryKey, e *entry) {
 		// What was allowed was the other, or is done.
 		e.asked, e.free, e.accepted, e.withheld = false, false, false, false
 	}
-	mark(s.flying, key, e, e.event != "" && e.desired.Absent())
+	mark(s.flying, key, e, e.inFlight() != "" && e.desired.Absent())
 }
 
 // mark puts e into a set or takes it out, and reports whether that is a change.

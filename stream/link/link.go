@@ -308,8 +308,8 @@ func (l *Link) Parked() map[stream.EntryKey]stream.Refusal {
 	parked := map[stream.EntryKey]stream.Refusal{}
 	for _, s := range l.sources {
 		for key, e := range s.entries {
-			if e.refusal != nil {
-				parked[key] = *e.refusal
+			if r := e.refusal(); r != nil {
+				parked[key] = *r
 			}
 		}
 	}

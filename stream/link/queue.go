@@ -61,23 +61,24 @@ const listPause = time.Second
 
 func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
-	if e.refusal != nil && !e.refusal.Kind.Passing() {
+	p := e.pend()
+	if p.refusal != nil && !p.refusal.Kind.Passing() {
 		shortest, longest = minRetryRefused, maxRetryRefused
 	}
-	delay := min(shortest<<min(e.attempts, 16), longest)
-	e.attempts++
+	delay := min(shortest<<min(p.attempts, 16), longest)
+	p.attempts++
 	// Up to a quarter more, by key, so that a crowd of parked entries disperses.
 	delay += delay * time.Duration(e.bucket) / (4 * stream.BucketCount)
-	e.retry = now.Add(delay)
-	heap.Push(&s.parked, due{at: e.retry, key: key})
+	p.retry = now.Add(delay)
+	heap.Push(&s.parked, due{at: p.retry, key: key})
 }
 
 // unpark queues what is due.
 func (s *source) unpark(now time.Time) {
 	for len(s.parked) > 0 && !s.parked[0].at.After(now) {
 		d, _ := heap.Pop(&s.parked).(due)
-		if e := s.entries[d.key]; e != nil && e.retry.Equal(d.at) {
-			e.retry = time.Time{}
+		if e := s.entries[d.key]; e != nil && e.parked().Equal(d.at) {
+			e.pending.retry = time.Time{} // d.at is not zero
 			s.settle(d.key, e)
 		}
 	}

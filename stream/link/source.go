@@ -45,18 +45,29 @@ type source struct {
 	repaired time.Time
 }
 
-// entry is one entry of a source.
+// entry is one entry of a source. There are as many as there are objects, nearly
+// all of them at rest: what is known only of the others is in pending.
 type entry struct {
-	bucket  uint8
 	desired stream.Version
-	leaving bool
 	held    stream.Version // what the sink said it holds
+	pending *pending       // nil for one at rest
+	bucket  uint8
+	leaving bool
+	queued  bool
+	// asked says that a judgement was asked for since the entry is missing, free
+	// that it may go on this connection, accepted that it may on any, and withheld
+	// that the guard took it out of the queue.
+	asked, free, accepted, withheld bool
+}
+
+// pending is what is known of an entry that is under way, or was not taken as it
+// was meant. The zero value says nothing.
+type pending struct {
+	event string // id of the event in flight; empty when there is none
+	sent  stream.Version
+	bytes int
 	// gone is the leaving version that the sink answered by holding nothing.
 	gone    stream.Version
-	queued  bool
-	event   string // id of the event in flight; empty when there is none
-	sent    stream.Version
-	bytes   int
 	refusal *stream.Refusal
 	// attempts counts the answers in a row after which the sink still did not hold
 	// the desired version.
@@ -66,10 +77,67 @@ type entry struct {
 	// than undoneMemory; undoneAt is the last time.
 	undoings int
 	undoneAt time.Time
-	// asked says that a judgement was asked for since the entry is missing, free
-	// that it may go on this connection, accepted that it may on any, and withheld
-	// that the guard took it out of the queue.
-	asked, free, accepted, withheld bool
+}
+
+// pend returns what is pending of e, for a change.
+func (e *entry) pend() *pending {
+	if e.pending == nil {
+		e.pending = new(pending)
+	}
+	return e.pending
+}
+
+// rest forgets what is pending of e if that says nothing.
+func (e *entry) rest() {
+	if e.pending != nil && *e.pending == (pending{}) {
+		e.pending = nil
+	}
+}
+
+// inFlight is the id of the event in flight; empty when there is none.
+func (e *entry) inFlight() string {
+	if e.pending == nil {
+		return ""
+	}
+	return e.pending.event
+}
+
+// gone is the leaving version that the sink answered by holding nothing.
+func (e *entry) gone() stream.Version {
+	if e.pending == nil {
+		return stream.Version{}
+	}
+	return e.pending.gone
+}
+
+// refusal is the sink's answer to the desired version; nil when it did not refuse.
+func (e *entry) refusal() *stream.Refusal {
+	if e.pending == nil {
+		return nil
+	}
+	return e.pending.refusal
+}
+
+// parked is when e is due; zero when it is not parked.
+func (e *entry) parked() time.Time {
+	if e.pending == nil {
+		return time.Time{}
+	}
+	return e.pending.retry
+}
+
+// relieve lets e begin anew, without the attempts so far.
+func (e *entry) relieve() {
+	if p := e.pending; p != nil {
+		p.attempts, p.retry, p.refusal = 0, time.Time{}, nil
+	}
+}
+
+// land takes the event of e out of flight.
+func (e *entry) land() {
+	if p := e.pending; p != nil {
+		p.event, p.sent, p.bytes = "", stream.Version{}, 0
+	}
 }
 
 func newSource(c stream.Collection) *source {
@@ -79,7 +147,7 @@ func newSource(c stream.Collection) *source {
 // satisfied reports whether the sink holds what it should.
 func (e *entry) satisfied() bool {
 	if e.leaving && e.held.Absent() {
-		return e.gone == e.desired
+		return e.gone() == e.desired
 	}
 	return e.held == e.desired
 }
@@ -100,7 +168,7 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 		s.desired.remove(key, e.desired)
 		s.desired.add(key, v)
 		e.desired = v
-		e.attempts, e.retry, e.refusal = 0, time.Time{}, nil
+		e.relieve()
 		e.withheld = false
 	}
 	e.leaving = leaving
@@ -113,8 +181,8 @@ func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 	s.believed.remove(key, e.held)
 	s.believed.add(key, v)
 	e.held = v
-	if !v.Absent() {
-		e.gone = stream.Version{}
+	if e.pending != nil && !v.Absent() {
+		e.pending.gone = stream.Version{}
 	}
 	s.weigh(key, e)
 }
@@ -122,15 +190,16 @@ func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 // settle queues an entry that must be sent and forgets one that is no more.
 func (s *source) settle(key stream.EntryKey, e *entry) {
 	switch {
-	case e.event != "":
+	case e.inFlight() != "":
 		// The answer decides.
 	case !e.satisfied():
-		if !e.queued && !e.withheld && e.retry.IsZero() {
+		if !e.queued && !e.withheld && e.parked().IsZero() {
 			e.queued = true
 			s.dirty.push(key)
 		}
 	default:
-		e.attempts, e.retry, e.refusal = 0, time.Time{}, nil
+		e.relieve()
+		e.rest()
 		if e.desired.Absent() {
 			delete(s.entries, key) // a key left in dirty or parked is skipped there
 		}
@@ -181,7 +250,8 @@ func (s *source) pop() (stream.EntryKey, *entry) {
 }
 
 func (s *source) sent(e *entry, event stream.Event) {
-	e.event, e.sent, e.bytes = event.ID, event.Version, len(event.Data)
+	p := e.pend()
+	p.event, p.sent, p.bytes = event.ID, event.Version, len(event.Data)
 	s.weigh(event.Key, e)
 }
 
@@ -191,8 +261,8 @@ func (s *source) disconnect() {
 	s.fresh, s.many = len(s.missing) > 0, false
 	clear(s.flying)
 	s.settleAll(func(e *entry) bool {
-		lost := e.event != "" || e.withheld
-		e.event, e.bytes = "", 0
+		lost := e.inFlight() != "" || e.withheld
+		e.land()
 		e.asked, e.free, e.withheld = false, false, false
 		return lost
 	})
@@ -288,12 +358,13 @@ func (s *source) repair(m stream.Inventory) stream.Violation {
 // mended at once, but somebody who does it again and again is given ever more time:
 // two writers that fight must not be an endless loop.
 func (s *source) undone(now time.Time, key stream.EntryKey, e *entry) {
-	if now.Sub(e.undoneAt) > undoneMemory {
-		e.undoings = 0
+	p := e.pend()
+	if now.Sub(p.undoneAt) > undoneMemory {
+		p.undoings = 0
 	}
-	e.undoings, e.undoneAt = e.undoings+1, now
-	if e.undoings > undoneFree {
-		e.attempts = e.undoings
+	p.undoings, p.undoneAt = p.undoings+1, now
+	if p.undoings > undoneFree {
+		p.attempts = p.undoings
 		s.park(now, key, e)
 	}
 }
@@ -304,23 +375,25 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	e := s.entry(r.Key)
 	was := e.satisfied()
 	s.believe(r.Key, e, r.Held)
-	if e.event == "" || r.Event != e.event {
-		if was && e.event == "" && !e.satisfied() {
+	event := e.inFlight()
+	if event == "" || r.Event != event {
+		if was && event == "" && !e.satisfied() {
 			s.undone(now, r.Key, e)
 		}
 		s.settle(r.Key, e)
 		return nil, 0
 	}
-	bytes := e.bytes
+	p := e.pending
+	bytes := p.bytes
 	settled := &Settled{
-		Key: r.Key, Sent: e.sent, Current: e.sent == e.desired, Held: r.Held, Refusal: r.Refusal,
+		Key: r.Key, Sent: p.sent, Current: p.sent == e.desired, Held: r.Held, Refusal: r.Refusal,
 	}
-	e.event, e.bytes = "", 0
+	e.land()
 	s.weigh(r.Key, e)
 	if settled.Current {
-		e.refusal = r.Refusal
-		if e.refusal == nil && e.leaving && r.Held.Absent() {
-			e.gone = e.sent
+		p.refusal = r.Refusal
+		if p.refusal == nil && e.leaving && r.Held.Absent() {
+			p.gone = settled.Sent
 			settled.Gone = true
 			s.weigh(r.Key, e)
 		}
