@@ -13,11 +13,17 @@ type queue struct {
 	head int
 }
 
+// maxSpare is how much room for keys an empty queue keeps.
+const maxSpare = 16
+
 func (q *queue) push(key stream.EntryKey) { q.keys = append(q.keys, key) }
 
 func (q *queue) pop() (stream.EntryKey, bool) {
 	if q.head == len(q.keys) {
 		q.keys, q.head = q.keys[:0], 0
+		if cap(q.keys) > maxSpare {
+			q.keys = nil // a burst is over
+		}
 		return stream.EntryKey{}, false
 	}
 	key := q.keys[q.head]

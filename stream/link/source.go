@@ -167,7 +167,7 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 	if e.desired != v {
 		s.desired.remove(key, e.desired)
 		s.desired.add(key, v)
-		e.desired = v
+		e.desired, e.held = v, sharing(e.held, v)
 		e.relieve()
 		e.withheld = false
 	}
@@ -180,11 +180,20 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 	s.believed.remove(key, e.held)
 	s.believed.add(key, v)
-	e.held = v
+	e.held = sharing(v, e.desired)
 	if e.pending != nil && !v.Absent() {
 		e.pending.gone = stream.Version{}
 	}
 	s.weigh(key, e)
+}
+
+// sharing is v with its source UID in the memory of the same one of other, if it is:
+// both come from messages and objects of their own, and stay.
+func sharing(v, other stream.Version) stream.Version {
+	if v.SourceUID == other.SourceUID {
+		v.SourceUID = other.SourceUID
+	}
+	return v
 }
 
 // settle queues an entry that must be sent and forgets one that is no more.
