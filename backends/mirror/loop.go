@@ -696,6 +696,8 @@ func (l *loop) finish(o outcome) {
 			held = l.taken[entry].version
 		case r.reply != nil:
 			l.replies[entry] = *r.reply
+		case r.implied:
+			delete(l.replies, entry)
 		}
 		result := "applied"
 		if r.refusal != nil {

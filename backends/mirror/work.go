@@ -44,7 +44,10 @@ type outcome struct {
 type result struct {
 	event   stream.Event
 	held    stream.Version
-	reply   *Reply
+	reply   *Reply // nil when there is none to keep
+	// implied says that the object tells by itself what a Reply would: one of before
+	// is obsolete.
+	implied bool
 	refusal *stream.Refusal
 }
 
@@ -131,7 +134,12 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 				// The last status stays to be seen, but it is no longer the spoke's.
 				r.reply = &Reply{Local: rules.local(c, o)}
 			}
-			r.held = rules.Held(c, o, r.reply)
+			r.held = rules.Held(c, o, nil)
+			if r.implied = r.reply != nil && !r.held.Absent() && r.reply.Version == r.held; r.implied {
+				r.reply = nil
+			} else if r.reply != nil {
+				r.held = rules.Held(c, o, r.reply)
+			}
 			if c == stream.Applications && rules.takenDown(o) {
 				w.m.cfg.Log.Warn().Stringer("resource", w.task.key).Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
 			}
