@@ -348,11 +348,12 @@ func (s *Store) List(kind stream.Kind, namespace string) []backends.Object {
 
 // list is called with server.mu locked.
 func (s *Store) list(kind stream.Kind, namespace string) []backends.Object {
+	namespaces := s.cache[kind]
+	if namespace != "" {
+		namespaces = map[string]map[string]*backends.Object{namespace: namespaces[namespace]}
+	}
 	var objects []backends.Object
-	for ns, named := range s.cache[kind] {
-		if namespace != "" && namespace != ns {
-			continue
-		}
+	for _, named := range namespaces {
 		for _, object := range named {
 			objects = append(objects, *object)
 		}
