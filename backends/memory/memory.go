@@ -94,7 +94,7 @@ type Store struct {
 	synced chan struct{}
 
 	// Guarded by server.mu.
-	cache       map[stream.Kind]map[string]map[string]*backends.Object // by namespace, name
+	cache       table
 	subscribers []*subscriber
 	pending     []delivery
 	listed      bool // the initial list has come
@@ -137,7 +137,7 @@ func New(cfg Config) *Store {
 		now:      cfg.Now,
 		maxBytes: cfg.MaxObjectBytes,
 		journal:  cfg.Journal,
-		objects:  make(map[stream.ResourceKey]*backends.Object),
+		objects:  table{},
 	}, "")
 }
 
@@ -159,7 +159,7 @@ func newStore(cfg Config, srv *server, name string) *Store {
 		name:   name,
 		server: srv,
 		synced: make(chan struct{}),
-		cache:  make(map[stream.Kind]map[string]map[string]*backends.Object),
+		cache:  table{},
 	}
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -268,22 +268,11 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 	for _, c := range d.changes {
 		key := c.object.Key
 		changed = append(changed, key)
-		namespaces := s.cache[key.Kind]
 		if c.gone {
-			delete(namespaces[key.Namespace], key.Name)
-			if len(namespaces[key.Namespace]) == 0 {
-				delete(namespaces, key.Namespace)
-			}
-			continue
+			s.cache.remove(key)
+		} else {
+			s.cache.set(c.object)
 		}
-		if namespaces == nil {
-			namespaces = make(map[string]map[string]*backends.Object)
-			s.cache[key.Kind] = namespaces
-		}
-		if namespaces[key.Namespace] == nil {
-			namespaces[key.Namespace] = make(map[string]*backends.Object)
-		}
-		namespaces[key.Namespace][key.Name] = c.object
 	}
 	if d.list && !s.listed {
 		s.listed = true
@@ -331,8 +320,8 @@ func (s *Store) Synced() <-chan struct{} { return s.synced }
 func (s *Store) Get(key stream.ResourceKey) (backends.Object, bool) {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
-	object, ok := s.cache[key.Kind][key.Namespace][key.Name]
-	if !ok {
+	object := s.cache.get(key)
+	if object == nil {
 		return backends.Object{}, false
 	}
 	return *object, true
@@ -348,17 +337,10 @@ func (s *Store) List(kind stream.Kind, namespace string) []backends.Object {
 
 // list is called with server.mu locked.
 func (s *Store) list(kind stream.Kind, namespace string) []backends.Object {
-	namespaces := s.cache[kind]
-	if namespace != "" {
-		namespaces = map[string]map[string]*backends.Object{namespace: namespaces[namespace]}
-	}
 	var objects []backends.Object
-	for _, named := range namespaces {
-		for _, object := range named {
-			objects = append(objects, *object)
-		}
+	for _, object := range s.cache.list(kind, namespace) {
+		objects = append(objects, *object)
 	}
-	slices.SortFunc(objects, func(a, b backends.Object) int { return compareKeys(a.Key, b.Key) })
 	return objects
 }
 

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"maps"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/stream"
@@ -12,13 +11,13 @@ import (
 // immutable.
 type Snapshot struct {
 	revision uint64
-	objects  map[stream.ResourceKey]*backends.Object
+	objects  table
 }
 
 // Get returns an object as it was.
 func (s Snapshot) Get(key stream.ResourceKey) (backends.Object, bool) {
-	object, ok := s.objects[key]
-	if !ok {
+	object := s.objects.get(key)
+	if object == nil {
 		return backends.Object{}, false
 	}
 	return *object, true
@@ -28,7 +27,7 @@ func (s Snapshot) Get(key stream.ResourceKey) (backends.Object, bool) {
 func (s *Store) Snapshot() Snapshot {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
-	return Snapshot{revision: s.server.revision, objects: maps.Clone(s.server.objects)}
+	return Snapshot{revision: s.server.revision, objects: s.server.objects.clone()}
 }
 
 // Revision is the newest resourceVersion that the server gave out.
@@ -46,19 +45,18 @@ func (s *Store) Revision() uint64 {
 // delivery.
 func (s *Store) Restore(to Snapshot, bump uint64) {
 	s.server.mu.Lock()
-	for _, key := range sortedKeys(s.server.objects) {
-		if _, kept := to.objects[key]; !kept {
-			s.server.record(Accepted{Op: OpRestore, Object: *s.server.objects[key], Gone: true})
+	for _, now := range s.server.objects.all() {
+		if to.objects.get(now.Key) == nil {
+			s.server.record(Accepted{Op: OpRestore, Object: *now, Gone: true})
 		}
 	}
-	for _, key := range sortedKeys(to.objects) {
-		now, there := s.server.objects[key]
-		then := to.objects[key]
-		if !there || !bytes.Equal(now.Raw, then.Raw) {
+	for _, then := range to.objects.all() {
+		now := s.server.objects.get(then.Key)
+		if now == nil || !bytes.Equal(now.Raw, then.Raw) {
 			s.server.record(Accepted{Op: OpRestore, Object: *then})
 		}
 	}
-	s.server.objects = maps.Clone(to.objects)
+	s.server.objects = to.objects.clone()
 	s.server.revision = to.revision + bump
 	told, changed := s.server.publish(s.server.list())
 	s.server.mu.Unlock()

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,8 +31,8 @@ type server struct {
 	// mu guards what follows, and the caches of all clients.
 	mu       sync.RWMutex
 	revision uint64
-	objects  map[stream.ResourceKey]*backends.Object // immutable; caches share them
-	clients  []*Store                                // the open ones
+	objects  table    // caches share the objects
+	clients  []*Store // the open ones
 }
 
 // The methods below are called with mu locked.
@@ -48,8 +46,8 @@ func (s *server) record(a Accepted) {
 // list is what a client's cache learns of all there is.
 func (s *server) list() delivery {
 	list := delivery{list: true}
-	for _, key := range sortedKeys(s.objects) {
-		list.changes = append(list.changes, change{object: s.objects[key]})
+	for _, object := range s.objects.all() {
+		list.changes = append(list.changes, change{object: object})
 	}
 	return list
 }
@@ -73,8 +71,8 @@ func (s *server) publish(d delivery) (told []*subscriber, changed []stream.Resou
 }
 
 func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
-	object, ok := s.objects[key]
-	if !ok {
+	object := s.objects.get(key)
+	if object == nil {
 		return backends.Object{}, stream.ErrNotFound
 	}
 	return *object, nil
@@ -95,7 +93,7 @@ func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []
 	if errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
 		return backends.Object{}, nil, refuse("%v", errs.ToAggregate())
 	}
-	if _, ok := s.objects[key]; ok {
+	if s.objects.get(key) != nil {
 		return backends.Object{}, nil, fmt.Errorf("%w: it exists", stream.ErrConflict)
 	}
 	return s.put(key, content, meta)
@@ -110,8 +108,8 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 	if shown.UID == "" || shown.ResourceVersion == "" {
 		return backends.Object{}, nil, refuse("uid and resourceVersion of the object to replace are required")
 	}
-	old, ok := s.objects[key]
-	if !ok {
+	old := s.objects.get(key)
+	if old == nil {
 		return backends.Object{}, nil, stream.ErrNotFound
 	}
 	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, *old); err != nil {
@@ -156,8 +154,8 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 }
 
 func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]change, error) {
-	old, ok := s.objects[key]
-	if !ok {
+	old := s.objects.get(key)
+	if old == nil {
 		return nil, stream.ErrNotFound
 	}
 	if err := check(pre, *old); err != nil {
@@ -186,13 +184,13 @@ func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1
 	if err != nil {
 		return backends.Object{}, nil, err
 	}
-	s.objects[key] = &object
+	s.objects.set(&object)
 	return object, []change{{object: &object}}, nil
 }
 
 // remove takes an object away; last is what it was.
 func (s *server) remove(last *backends.Object) []change {
-	delete(s.objects, last.Key)
+	s.objects.remove(last.Key)
 	return []change{{object: last, gone: true}}
 }
 
@@ -272,23 +270,4 @@ func check(pre backends.Preconditions, object backends.Object) error {
 
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", stream.ErrRefused, fmt.Sprintf(format, args...))
-}
-
-func sortedKeys(objects map[stream.ResourceKey]*backends.Object) []stream.ResourceKey {
-	keys := make([]stream.ResourceKey, 0, len(objects))
-	for key := range objects {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, compareKeys)
-	return keys
-}
-
-func compareKeys(a, b stream.ResourceKey) int {
-	if c := strings.Compare(string(a.Kind), string(b.Kind)); c != 0 {
-		return c
-	}
-	if c := strings.Compare(a.Namespace, b.Namespace); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Name, b.Name)
 }
