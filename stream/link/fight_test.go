@@ -65,6 +65,41 @@ func TestFightIsDamped(t *testing.T) {
 	}
 }
 
+// A sink that knows of an object before its source does has undone nothing: later
+// it may undo as often as any other before that is answered more seldom.
+func TestFirstReportIsNoFight(t *testing.T) {
+	key := stream.EntryKey{Collection: stream.Applications, Name: "app"}
+	early := stream.Version{SourceUID: "uid", Hash: stream.HashOf([]byte("early"))}
+	version := stream.Version{SourceUID: "uid", Hash: stream.HashOf([]byte("{}"))}
+	load := func(stream.EntryKey) (link.Content, bool) {
+		return link.Content{Version: version, Revision: 1, Data: []byte("{}")}, true
+	}
+	l := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: time.Hour})
+	now := time.Unix(0, 0)
+	l.Step(now, link.Connected{ID: "c"})
+	l.Step(now, link.Received{Message: stream.Digests{Digests: []stream.Digest{
+		{Collection: stream.Applications}, {Collection: stream.AppProjects}, {Collection: stream.Commands},
+	}}})
+	report := func(event string, held stream.Version) {
+		l.Step(now, link.Received{Message: stream.Applied{Results: []stream.Result{{Key: key, Event: event, Held: held}}}})
+	}
+	report("", early)
+	l.Step(now, link.Desired{Key: key, Version: version})
+	for undoings := range 4 {
+		var sent stream.Batch
+		for _, m := range l.Flush(now, load) {
+			if batch, ok := m.(stream.Batch); ok {
+				sent = batch
+			}
+		}
+		if len(sent.Events) != 1 {
+			t.Fatalf("after %d undoings %d events are sent, want 1", undoings, len(sent.Events))
+		}
+		report(sent.Events[0].ID, version)
+		report("", stream.Version{})
+	}
+}
+
 func all() (set stream.BucketSet) {
 	for i := range set {
 		set[i] = 0xff

@@ -386,7 +386,9 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	s.believe(r.Key, e, r.Held)
 	event := e.inFlight()
 	if event == "" || r.Event != event {
-		if was && event == "" && !e.satisfied() {
+		// Where nothing should be, nothing was applied that could be undone: the sink
+		// may only be the first to know of a new object.
+		if was && event == "" && !e.desired.Absent() && !e.satisfied() {
 			s.undone(now, r.Key, e)
 		}
 		s.settle(r.Key, e)
