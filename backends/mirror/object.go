@@ -16,6 +16,9 @@ import (
 type object struct {
 	key    stream.ResourceKey
 	fields map[string]any
+	// storedUID is the UID as the Store keeps it, empty for an object that is not
+	// from one. What holds on to it then takes no memory of its own.
+	storedUID string
 }
 
 // decode keeps numbers as they are written.
@@ -48,7 +51,7 @@ func parseObject(o backends.Object) (object, error) {
 	if err != nil {
 		return object{}, fmt.Errorf("decode %s: %w", o.Key, err)
 	}
-	return object{key: o.Key, fields: fields}, nil
+	return object{key: o.Key, fields: fields, storedUID: o.UID}, nil
 }
 
 func (o object) child(path ...string) map[string]any {
@@ -78,7 +81,13 @@ func (o object) meta(name string) string {
 	return s
 }
 
-func (o object) uid() string    { return o.meta("uid") }
+func (o object) uid() string {
+	if uid := o.meta("uid"); uid != o.storedUID {
+		return uid
+	}
+	return o.storedUID
+}
+
 func (o object) deleting() bool { return o.meta("deletionTimestamp") != "" }
 
 // revision is the resourceVersion as the number it is (Kubernetes API concepts,
@@ -185,5 +194,5 @@ func clone(v any) any {
 
 func (o object) clone() object {
 	fields, _ := clone(o.fields).(map[string]any)
-	return object{key: o.key, fields: fields}
+	return object{key: o.key, fields: fields, storedUID: o.storedUID}
 }
