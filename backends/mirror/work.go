@@ -43,9 +43,9 @@ type outcome struct {
 }
 
 type result struct {
-	event   stream.Event
-	held    stream.Version
-	reply   *Reply // nil when there is none to keep
+	event stream.Event
+	held  stream.Version
+	reply *Reply // nil when there is none to keep
 	// implied says that the object tells by itself what a Reply would: one of before
 	// is obsolete.
 	implied bool

@@ -1,0 +1,135 @@
+package mirror
+
+import (
+	"context"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+func (l *loop) job(key stream.ResourceKey) *job {
+	j := l.jobs[key]
+	if j == nil {
+		j = &job{}
+		l.jobs[key] = j
+	}
+	return j
+}
+
+// schedule puts the job into the line unless it stands in it, or is under way.
+func (l *loop) schedule(key stream.ResourceKey, j *job) {
+	if j.running || j.queued {
+		return // finish comes back to a running one
+	}
+	j.queued = true
+	l.ready = append(l.ready, key)
+}
+
+func (l *loop) task(key stream.ResourceKey) task {
+	j := l.jobs[key]
+	t := task{key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key]}
+	if s := l.session; s != nil {
+		t.withdrawn = s.withdrawn
+	}
+	if o, ok := l.newest(key); ok {
+		t.current = &o
+	}
+	if t.current != nil && t.tend {
+		if parsed := l.current(key); parsed != nil {
+			t.situation = l.situation(key, *parsed)
+		}
+	}
+	return t
+}
+
+// start gives the oldest ready job to a worker.
+func (l *loop) start(ctx context.Context) {
+	t := l.task(l.ready[0])
+	l.ready = l.ready[1:]
+	*l.jobs[t.key] = job{running: true}
+	l.working++
+	l.workers.Go(func() { l.m.work(ctx, t) })
+}
+
+func (l *loop) finish(o outcome) {
+	l.working--
+	j := l.jobs[o.key]
+	j.running = false
+	if o.known {
+		l.ahead[o.key] = ahead{object: o.object, uid: o.uid, since: time.Now()}
+		l.lookAt(time.Now().Add(settleTime))
+	}
+	if o.cause.IsValid() {
+		l.effects[o.key] = effect{context: o.cause, at: time.Now()}
+	}
+	for _, r := range o.results {
+		entry := r.event.Key
+		held := r.held
+		switch {
+		case entry.Collection == stream.Commands && r.refusal == nil && r.event.Verb == stream.Apply:
+			held = r.event.Version
+			l.taken[entry] = takenOf(r.event)
+		case entry.Collection == stream.Commands && r.event.Verb == stream.Delete:
+			delete(l.taken, entry)
+			held = stream.Version{}
+		case entry.Collection == stream.Commands:
+			held = l.taken[entry].version
+		case r.reply != nil:
+			l.replies[entry] = *r.reply
+		case r.implied:
+			delete(l.replies, entry)
+		}
+		result := "applied"
+		if r.refusal != nil {
+			result = "refused"
+			l.m.log.WithLevel(severity(*r.refusal)).Stringer("resource", entry).Str("kind", string(r.refusal.Kind)).
+				Str("reason", r.refusal.Message).Msg("entry was not applied")
+		}
+		l.m.cfg.Metrics.received(entry.Collection, result)
+		l.refused.note(entry, r.refusal, time.Now())
+		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal})
+	}
+	if o.failed {
+		l.postpone(o.key)
+	} else {
+		delete(l.later, o.key)
+	}
+	if len(j.events) > 0 || j.tend || j.verify {
+		l.schedule(o.key, j)
+		return
+	}
+	delete(l.jobs, o.key)
+	l.observe(o.key)
+}
+
+// postpone lets time pass before upkeep that failed is tried again.
+func (l *loop) postpone(key stream.ResourceKey) {
+	d := l.later[key]
+	d.delay = min(max(2*d.delay, time.Second), 30*time.Second)
+	d.at = time.Now().Add(d.delay)
+	l.later[key] = d
+	l.lookAt(d.at)
+}
+
+// lookAt sees to it that verify, retry and speak run at t at the latest.
+func (l *loop) lookAt(t time.Time) {
+	if l.look.IsZero() || t.Before(l.look) {
+		l.look = t
+	}
+}
+
+// retry looks again at the objects whose postponement is over.
+func (l *loop) retry() {
+	for key, d := range l.later {
+		switch {
+		case d.at.IsZero():
+		case d.at.After(time.Now()):
+			l.lookAt(d.at)
+		default:
+			d.at = time.Time{}
+			l.later[key] = d
+			l.observe(key)
+		}
+	}
+}

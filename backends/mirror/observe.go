@@ -1,0 +1,238 @@
+package mirror
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+func (l *loop) observeAll(keys []stream.ResourceKey) {
+	for _, key := range keys {
+		l.observe(key)
+	}
+}
+
+func (l *loop) observeStore() {
+	for _, o := range l.m.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
+		l.observe(o.Key)
+	}
+	for _, o := range l.m.cfg.Store.List(stream.Application, l.rules.namespace()) {
+		l.observe(o.Key)
+	}
+}
+
+// observe looks at one object and tells the link what it means.
+func (l *loop) observe(key stream.ResourceKey) {
+	entries := l.rules.Keys(key)
+	if len(entries) == 0 {
+		return
+	}
+	if j := l.jobs[key]; j != nil && j.running {
+		return // what is seen in the middle of a write misleads; finish looks again
+	}
+	current := l.current(key)
+	l.note(key, current)
+	for _, entry := range entries {
+		switch {
+		case l.rules.sources(entry.Collection):
+			l.desire(entry, key, current)
+		case current == nil:
+			delete(l.replies, entry)
+			delete(l.taken, entry)
+			l.step(link.Held{Key: entry})
+		case entry.Collection == stream.Commands:
+			l.step(link.Held{Key: entry, Version: l.taken[entry].held(*current)})
+		default:
+			var last *Reply
+			if reply, ok := l.replies[entry]; ok {
+				last = &reply
+			}
+			l.step(link.Held{Key: entry, Version: l.rules.Held(entry.Collection, *current, last)})
+		}
+	}
+	if current == nil {
+		l.forget(key)
+		return
+	}
+	delete(l.waiting, key)
+	delete(l.born, key)
+	if operation := current.child("operation"); l.rules.Side == stream.Hub && operation != nil {
+		switch {
+		case bornOnSpoke(operation) != nil:
+			l.born[key] = true
+		case !sent(*current):
+			l.waiting[key] = true
+		}
+	}
+	if !l.waiting[key] {
+		delete(l.stale, key)
+	}
+	if !l.later[key].at.IsZero() {
+		return
+	}
+	if _, needed := l.rules.Tend(*current, l.situation(key, *current)); needed {
+		j := l.job(key)
+		j.tend = true
+		l.schedule(key, j)
+	}
+}
+
+func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *object) {
+	var content link.Content
+	if current != nil {
+		if c, present := l.rules.Content(entry.Collection, *current, l.asked[key]); present {
+			content = c
+		}
+	}
+	if l.holdBack(entry, current, content) {
+		return
+	}
+	if before := l.link.Desired(entry); before != content.Version {
+		l.traceCause(entry, key)
+		delete(l.refusals, entry) // of the version before
+	}
+	if content.Version.Absent() && l.link.Believed(entry).Absent() {
+		delete(l.causes, entry) // nothing will be sent
+	}
+	l.step(link.Desired{Key: entry, Version: content.Version, Leaving: content.Leaving})
+}
+
+// traceCause starts the trace of a change, or goes on with the one that made it.
+func (l *loop) traceCause(entry stream.EntryKey, key stream.ResourceKey) {
+	ctx := context.Background() //nolint:forbidigo // only a carrier for the parent span
+	if e, ok := l.effects[key]; ok && time.Since(e.at) < traceTime {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, e.context)
+	}
+	_, span := l.m.cfg.Tracer.Start(ctx, "mirror.observe", trace.WithAttributes(
+		attribute.String("argomesh.resource", entry.String()), attribute.Stringer("argomesh.agent", l.rules.Agent)))
+	span.End()
+	if parent := traceParent(span.SpanContext()); parent != "" {
+		l.causes[entry] = parent
+	}
+}
+
+func (l *loop) forget(key stream.ResourceKey) {
+	delete(l.effects, key)
+	delete(l.later, key)
+	delete(l.waiting, key)
+	delete(l.stale, key)
+	delete(l.born, key)
+	delete(l.asked, key)
+	for _, entry := range l.rules.Keys(key) {
+		delete(l.refusals, entry)
+		delete(l.gone, entry)
+		delete(l.failures, entry)
+	}
+}
+
+// note gives the requests of an object their ids for as long as they stand.
+func (l *loop) note(key stream.ResourceKey, current *object) {
+	if l.rules.Side != stream.Hub || current == nil {
+		return
+	}
+	if asked := l.asked[key].of(*current, uuid.NewString); asked != (Requests{}) {
+		l.asked[key] = asked
+	} else {
+		delete(l.asked, key)
+	}
+}
+
+func (l *loop) situation(key stream.ResourceKey, current object) Situation {
+	s := Situation{Now: time.Now(), NewID: uuid.NewString}
+	entry := stream.EntryKey{Collection: stream.Applications, Name: key.Name}
+	command := stream.EntryKey{Collection: stream.Commands, Name: key.Name}
+	// A command that may have been sent into another history is one too many.
+	s.Present = l.session != nil && l.past.judged && !l.past.broken && (l.rules.Mode == stream.Autonomous ||
+		l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))
+	if !l.apart.IsZero() {
+		s.Away = time.Since(l.apart)
+	}
+	s.HistoryBroken = l.stale[key]
+	if f, ok := l.failures[command]; ok && f.version == l.link.Desired(command) {
+		s.Failure = &f.refusal
+	}
+	if refusal, ok := l.refusals[entry]; ok {
+		s.Refusal = &refusal
+	}
+	if version, ok := l.gone[entry]; ok {
+		content, present := l.rules.Content(stream.Applications, current, Requests{})
+		s.Gone = present && content.Leaving && content.Version == version
+	}
+	return s
+}
+
+// current is the newest known state of an object: the cache's, or what a write
+// of ours returned if the cache is behind it.
+func (l *loop) current(key stream.ResourceKey) *object {
+	o, ok := l.newest(key)
+	if !ok {
+		return nil
+	}
+	parsed, err := parseObject(o)
+	if err != nil {
+		l.m.cfg.Log.Error().Err(err).Stringer("resource", key).Msg("object of the store is not JSON")
+		return nil
+	}
+	return &parsed
+}
+
+func (l *loop) newest(key stream.ResourceKey) (backends.Object, bool) {
+	cached, ok := l.m.cfg.Store.Get(key)
+	a, written := l.ahead[key]
+	switch {
+	case !written:
+		return cached, ok
+	case a.object == nil && ok && cached.UID == a.uid:
+		return backends.Object{}, false // the cache has not seen it go
+	case a.object != nil && (!ok || revisionOf(cached.ResourceVersion) < revisionOf(a.object.ResourceVersion)):
+		return *a.object, true
+	}
+	delete(l.ahead, key)
+	return cached, ok
+}
+
+// verify asks the API server about writes that the cache did not show in time.
+func (l *loop) verify() {
+	for key, a := range l.ahead {
+		if time.Since(a.since) < settleTime {
+			l.lookAt(a.since.Add(settleTime))
+			continue
+		}
+		a.since = time.Now()
+		l.lookAt(a.since.Add(settleTime))
+		l.ahead[key] = a
+		if _, _ = l.newest(key); l.ahead[key] == (ahead{}) {
+			continue // it has caught up
+		}
+		j := l.job(key)
+		j.verify = true
+		l.schedule(key, j)
+	}
+}
+
+// load is link.Load.
+func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
+	var content link.Content
+	present := false
+	if key, ok := l.rules.Local(entry); ok {
+		if current := l.current(key); current != nil {
+			if content, present = l.rules.Content(entry.Collection, *current, l.asked[key]); present {
+				l.past.sent = max(l.past.sent, content.Revision)
+				l.told(entry, current, content)
+			}
+		}
+	}
+	if !present {
+		content = link.Content{}
+	}
+	content.TraceParent = l.causes[entry]
+	delete(l.causes, entry)
+	return content, present
+}
