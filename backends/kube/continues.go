@@ -6,7 +6,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/stream"
 )
 
 // Continues returns an error when the API server is behind resourceVersion, as after
@@ -25,4 +28,33 @@ func Continues(ctx context.Context, resource dynamic.ResourceInterface, resource
 			now.GetResourceVersion(), resourceVersion))
 	}
 	return nil
+}
+
+// CaughtUp reports whether all that the cache shows of a kind in a namespace is
+// there by a consistent read, and the same objects. A cache whose watch stands
+// before a restore of the API server's etcd shows what is no more.
+func (s *Store) CaughtUp(ctx context.Context, kind stream.Kind, namespace string) (bool, error) {
+	cached := s.List(kind, namespace) // before the read, which may only know more
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	there := make(map[string]types.UID, len(cached))
+	opts := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := s.client.Resource(resources[kind]).Namespace(namespace).List(ctx, opts)
+		if err != nil {
+			return false, fmt.Errorf("list %s of %s: %w", kind, namespace, err)
+		}
+		for n := range page.Items {
+			there[page.Items[n].GetName()] = page.Items[n].GetUID()
+		}
+		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			break
+		}
+	}
+	for _, o := range cached {
+		if there[o.Key.Name] != types.UID(o.UID) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

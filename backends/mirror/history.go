@@ -71,7 +71,12 @@ func (l *loop) judged(judgement Judgement, err error) {
 			l.stale[key] = "the history of hub and spoke does not continue: " + broken
 		}
 	}
-	l.step(link.Judged{Broken: broken})
+	stale := judgement.Stale
+	if broken != "" && !stale {
+		l.observeAll(l.m.changed.take()) // what the cache has come to show
+		stale = len(l.jobs) > 0          // whose objects are looked at when they are done
+	}
+	l.step(link.Judged{Broken: broken, Stale: stale})
 	l.accept()
 	l.announce()
 	l.observeAll(slices.Collect(maps.Keys(l.waiting)))

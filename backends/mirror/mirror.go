@@ -181,6 +181,8 @@ type Known struct {
 type Judgement struct {
 	// Broken says for people why it does not continue; empty when it does.
 	Broken string
+	// Stale says that the Store may still show what was before the break.
+	Stale bool
 	// Now is where it stands, for the spoke to keep.
 	Now stream.History
 }

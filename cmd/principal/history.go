@@ -20,10 +20,13 @@ import (
 // historian judges for one link whether the hub's history continues, by quorum
 // reads of its Agent. The link calls it one call at a time.
 type historian struct {
-	client     dynamic.Interface
-	namespace  string
-	hub        func() string // identity of the hub; empty while it is not known
-	agent      identity.AgentName
+	client    dynamic.Interface
+	namespace string
+	hub       func() string // identity of the hub; empty while it is not known
+	agent     identity.AgentName
+	// caughtUp reports whether the caches have nothing of the agent that the hub has
+	// not.
+	caughtUp   func(context.Context) (bool, error)
 	continuity fleet.Continuity
 }
 
@@ -37,17 +40,24 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
-	return mirror.Judgement{
-		Broken: h.continuity.Judge(fleet.Reading{Hub: hub, Kept: kept, Revision: revision}, fleet.Connection{
-			ID: peer.Connection,
-			Shown: fleet.Shown{
-				Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
-				ClusterUID: peer.Hello.ClusterUID,
-			},
-			Stored: known.Stored, Sent: known.Sent, Begins: known.Begins,
-		}),
-		Now: historyOf(kept, revision),
-	}, nil
+	broken := h.continuity.Judge(fleet.Reading{Hub: hub, Kept: kept, Revision: revision}, fleet.Connection{
+		ID: peer.Connection,
+		Shown: fleet.Shown{
+			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
+			ClusterUID: peer.Hello.ClusterUID,
+		},
+		Stored: known.Stored, Sent: known.Sent, Begins: known.Begins,
+	})
+	judgement := mirror.Judgement{Broken: broken, Now: historyOf(kept, revision)}
+	if broken != "" {
+		// A cache that has not seen the restore shows agreement where there is none.
+		caughtUp, err := h.caughtUp(ctx)
+		if err != nil {
+			return mirror.Judgement{}, err
+		}
+		judgement.Stale = !caughtUp
+	}
+	return judgement, nil
 }
 
 // read returns what the hub keeps of the agent's history, and the resourceVersion

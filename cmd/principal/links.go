@@ -147,6 +147,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 			}
 			return ""
 		},
+		caughtUp: func(ctx context.Context) (bool, error) { return l.caughtUp(ctx, name) },
 	}
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
@@ -176,6 +177,18 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		}
 	}()
 	return r, nil
+}
+
+// caughtUp reports whether what the cache shows of an agent is all on the hub.
+func (l *links) caughtUp(ctx context.Context, name identity.AgentName) (bool, error) {
+	for kind, namespace := range map[stream.Kind]string{
+		stream.Application: name.String(), stream.AppProject: l.cfg.Namespace,
+	} {
+		if exact, err := l.store.CaughtUp(ctx, kind, namespace); err != nil || !exact {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // dispatch tells a change of the hub to the links it may concern.

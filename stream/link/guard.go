@@ -26,6 +26,7 @@ const (
 	// judgeAgain is when a judgement that held something back, or could not be had,
 	// is asked for again.
 	judgeAgain = 10 * time.Second
+	judgeSoon  = time.Second
 )
 
 // Judge asks the caller to judge whether the history continues, by what the hub's
@@ -42,6 +43,9 @@ type Judged struct {
 	Broken string
 	// Unknown says that it could not be found out, and Broken means nothing.
 	Unknown bool
+	// Stale says that what the caller's store shows may be from before the break, so
+	// that nothing follows from it as yet; it is to be judged again soon.
+	Stale bool
 }
 
 // Doubted says that the caller saw a reason to have the history judged again.
@@ -80,6 +84,7 @@ type judgement struct {
 	// known says that there was a Judged on this connection, and broken what it said.
 	known  bool
 	broken string
+	stale  bool      // what we desire or hold may be from before the break
 	wanted bool      // something waits for one
 	asked  bool      // Judge was returned and not yet answered
 	again  time.Time // when to want one again; zero for not before something happens
@@ -157,7 +162,7 @@ func (l *Link) judge(actions []Action) []Action {
 			s.fresh, j.wanted = false, true
 		}
 	}
-	if j.known && j.broken != "" && l.nothingToHold() {
+	if j.known && j.broken != "" && !j.stale && l.nothingToHold() {
 		j.broken = ""
 		l.release()
 		actions = append(actions, Begin{})
@@ -222,7 +227,7 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
 		})
 	}
-	j.known, j.broken = true, in.Broken
+	j.known, j.broken, j.stale = true, in.Broken, in.Stale
 	var actions []Action
 	held := false
 	for _, s := range l.sources {
@@ -239,6 +244,9 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 	}
 	if held || j.broken != "" {
 		j.again = now.Add(judgeAgain)
+	}
+	if j.stale {
+		j.again = now.Add(judgeSoon)
 	}
 	l.release()
 	return actions

@@ -34,7 +34,7 @@ import (
 //	send END / take END                           put what it says into the pipe / take one message out
 //	advance DURATION                              time passes, and is told
 //	next                                          when each end wants to be woken
-//	verdict ok|later|unknown|broken               what the hub's guard is told when it asks; later: nothing until judge
+//	verdict ok|later|unknown|broken|stale         what the hub's guard is told when it asks; later: nothing until judge
 //	judge                                         answer the guard
 //	accept [ID]                                   accept what the guard holds back, or that set of it
 //	inject END MESSAGE                            give it a message that the other end did not send
@@ -182,8 +182,8 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 	case "verdict":
 		w.later = arg(0) == "later"
 		w.verdict = link.Judged{Unknown: arg(0) == "unknown"}
-		if arg(0) == "broken" {
-			w.verdict.Broken = "restored"
+		if arg(0) == "broken" || arg(0) == "stale" {
+			w.verdict.Broken, w.verdict.Stale = "restored", arg(0) == "stale"
 		}
 	case "judge":
 		if !w.asked {

@@ -86,7 +86,27 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		},
 		Stored: known.Stored, Sent: known.Sent, Begins: known.Begins,
 	})
-	return mirror.Judgement{Broken: broken, Now: stands(kept, revision)}, nil
+	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision)}
+	if broken != "" {
+		judgement.Stale, err = h.stale(ctx)
+	}
+	return judgement, err
+}
+
+// stale reports whether the cache shows what the hub does not have.
+func (h *historian) stale(ctx context.Context) (bool, error) {
+	cached := h.process.client.List(stream.Application, h.agent.Name)
+	cached = append(cached, h.process.client.List(stream.AppProject, argocdNamespace)...)
+	for _, o := range cached {
+		now, err := h.store().Read(ctx, o.Key)
+		if err != nil && !errors.Is(err, stream.ErrNotFound) {
+			return false, err
+		}
+		if err != nil || now.UID != o.UID {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // stands is where the hub's history stands by what an Agent keeps.
