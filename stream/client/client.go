@@ -51,7 +51,7 @@ type Config struct {
 	HandshakeTimeout time.Duration
 	// MinBackOff and MaxBackOff bound the pause after a connection that failed or
 	// ended; the pause is drawn evenly from zero to a limit that doubles. Zero
-	// means 250ms and 15s.
+	// means 250ms and 10s.
 	MinBackOff, MaxBackOff time.Duration
 	// UpgradeBackOff bounds the pause after a principal that speaks another protocol;
 	// it is drawn evenly from a third of it on. Zero means 3min.
@@ -82,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 		cfg.MinBackOff = 250 * time.Millisecond
 	}
 	if cfg.MaxBackOff == 0 {
-		cfg.MaxBackOff = 15 * time.Second
+		cfg.MaxBackOff = 10 * time.Second
 	}
 	if cfg.UpgradeBackOff == 0 {
 		cfg.UpgradeBackOff = 3 * time.Minute
