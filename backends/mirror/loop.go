@@ -42,16 +42,19 @@ type loop struct {
 	// stale says why a command that waits is not to be sent any more.
 	stale map[stream.ResourceKey]string
 	// born holds the objects that show an operation which was born on the spoke.
-	born    map[stream.ResourceKey]bool
-	asked   map[stream.ResourceKey]Requests
-	past    past                       // what is known of the history
-	spawn   []func(context.Context)    // to be run beside the loop
-	causes  map[stream.EntryKey]string // trace parents of what is sent
-	effects map[stream.ResourceKey]effect
-	later   map[stream.ResourceKey]delayed // upkeep that failed
-	look    time.Time                      // when ahead, later, born and quiet must be looked at; zero for never
-	ticked  time.Time                      // when time was last let pass
-	apart   time.Time                      // since when there is no session; zero while there is one
+	born   map[stream.ResourceKey]bool
+	asked  map[stream.ResourceKey]Requests
+	past   past                       // what is known of the history
+	spawn  []func(context.Context)    // to be run beside the loop
+	causes map[stream.EntryKey]string // trace parents of what is sent
+	// made is content of what is about to be sent, and madeBytes the size of its data.
+	made      map[stream.EntryKey]made
+	madeBytes int
+	effects   map[stream.ResourceKey]effect
+	later     map[stream.ResourceKey]delayed // upkeep that failed
+	look      time.Time                      // when ahead, later, born and quiet must be looked at; zero for never
+	ticked    time.Time                      // when time was last let pass
+	apart     time.Time                      // since when there is no session; zero while there is one
 	// pulses are what was last told of statuses, quiet the entries of which a newer
 	// one is held back, until quietEnd.
 	pulses   map[stream.EntryKey]pulse
@@ -115,6 +118,7 @@ func newLoop(m *Mirror) *loop {
 		born:     map[stream.ResourceKey]bool{},
 		asked:    map[stream.ResourceKey]Requests{},
 		causes:   map[stream.EntryKey]string{},
+		made:     map[stream.EntryKey]made{},
 		effects:  map[stream.ResourceKey]effect{},
 		later:    map[stream.ResourceKey]delayed{},
 		pulses:   map[stream.EntryKey]pulse{},
@@ -239,6 +243,8 @@ func (l *loop) detach(s *session) {
 func (l *loop) end() {
 	close(l.session.over)
 	l.session, l.queue, l.info = nil, nil, nil
+	clear(l.made)
+	l.madeBytes = 0
 	l.part()
 	for _, j := range l.jobs {
 		j.events = nil

@@ -97,6 +97,7 @@ func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *ob
 	if before := l.link.Desired(entry); before != content.Version {
 		l.traceCause(entry, key)
 		delete(l.refusals, entry) // of the version before
+		l.keep(entry, current, content)
 	}
 	if content.Version.Absent() && l.link.Believed(entry).Absent() {
 		delete(l.causes, entry) // nothing will be sent
@@ -222,7 +223,9 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	var content link.Content
 	present := false
 	if key, ok := l.rules.Local(entry); ok {
-		if current := l.current(key); current != nil {
+		if content, present = l.recall(entry, key); present {
+			l.past.sent = max(l.past.sent, content.Revision)
+		} else if current := l.current(key); current != nil {
 			if content, present = l.rules.Content(entry.Collection, *current, l.asked[key]); present {
 				l.past.sent = max(l.past.sent, content.Revision)
 				l.told(entry, current, content)
@@ -235,4 +238,47 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	content.TraceParent = l.causes[entry]
 	delete(l.causes, entry)
 	return content, present
+}
+
+// made is the content of an entry that is about to be sent, so that it is not made
+// twice.
+type made struct {
+	object  string // resourceVersion of the object it is of
+	content link.Content
+}
+
+// What is kept of content between the look at an object and its being sent. More
+// is made again.
+const (
+	maxMade      = 1024
+	maxMadeBytes = 4 << 20
+)
+
+// keep keeps the content of an entry that changed, if there is room.
+func (l *loop) keep(entry stream.EntryKey, current *object, content link.Content) {
+	l.unkeep(entry)
+	if l.session == nil || current == nil || content.Version.Absent() ||
+		len(l.made) == maxMade || l.madeBytes+len(content.Data) > maxMadeBytes {
+		return
+	}
+	l.made[entry] = made{object: current.meta("resourceVersion"), content: content}
+	l.madeBytes += len(content.Data)
+}
+
+func (l *loop) unkeep(entry stream.EntryKey) {
+	if m, ok := l.made[entry]; ok {
+		l.madeBytes -= len(m.content.Data)
+		delete(l.made, entry)
+	}
+}
+
+// recall returns what is kept of an entry, once, unless its object has changed.
+func (l *loop) recall(entry stream.EntryKey, key stream.ResourceKey) (link.Content, bool) {
+	m, kept := l.made[entry]
+	if !kept {
+		return link.Content{}, false
+	}
+	l.unkeep(entry)
+	o, ok := l.newest(key)
+	return m.content, ok && o.ResourceVersion == m.object
 }
