@@ -44,6 +44,7 @@ const (
 // control plane of their own, since it takes the definition and the API server
 // away.
 func TestAgents(t *testing.T) {
+	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
 	hub, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{

@@ -21,6 +21,7 @@ import (
 // sides remembers nothing. A queue of events per agent breaks on it: it is full long
 // before, drops the oldest, and nobody looks again at what they were about.
 func TestHistoryAway(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	r := w.connect(t, "away", "managed")
 	const seed = 1100

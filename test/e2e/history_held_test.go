@@ -118,6 +118,7 @@ func TestHistoryManyAbsences(t *testing.T) {
 // A spoke that was rebuilt under its name has nothing of what the hub shows. A
 // design that believes it forgets what the fleet ran.
 func TestHistoryRebuiltSpoke(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	r := w.connect(t, "reborn", "autonomous")
 	const apps = 3
@@ -157,6 +158,7 @@ func TestHistoryRebuiltSpoke(t *testing.T) {
 
 // A spoke that forgot, and yet lacks nothing, needs nobody's attention.
 func TestHistoryForgotten(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	r := w.connect(t, "amnesic", "managed")
 	createAll(t, r.hub, 2, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("app-", i)) })

@@ -61,6 +61,7 @@ func (r *remote) padded(name string, bytes int) *unstructured.Unstructured {
 // ever, and takes all that waits behind it along; a sender that waits for an answer
 // hangs on the second.
 func TestHistoryLargeObject(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	r := w.connect(t, "large", "managed")
 	// The large ones shall be the oldest, so that they leave first.

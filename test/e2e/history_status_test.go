@@ -17,6 +17,7 @@ import (
 // a round trip of 100 ms. What sends one change and waits for its answer needs a
 // quarter of an hour; what queues every change writes 10,000 times.
 func TestHistoryManyStatuses(t *testing.T) {
+	t.Parallel()
 	w := theQuietWorld(t)
 	r := w.connect(t, "busy", "managed")
 	const applications, changes = 500, 20

@@ -28,6 +28,7 @@ import (
 // TestKubeStore holds backends/kube against a control plane of its own, since it
 // takes its definitions and its API server away.
 func TestKubeStore(t *testing.T) {
+	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "argocd")
 	h := harnesstest.New(t)
 	cluster, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
