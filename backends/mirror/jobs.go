@@ -90,6 +90,7 @@ func (l *loop) finish(o outcome) {
 		l.refused.note(entry, r.refusal, time.Now())
 		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal})
 	}
+	l.tellPruned(o.key, o.pruned)
 	if o.failed {
 		l.postpone(o.key)
 	} else {

@@ -46,6 +46,7 @@ type loop struct {
 	asked  map[stream.ResourceKey]Requests
 	past   past                       // what is known of the history
 	spawn  []func(context.Context)    // to be run beside the loop
+	pruned map[string]bool            // kinds and paths that were told to be dropped
 	causes map[stream.EntryKey]string // trace parents of what is sent
 	// made is content of what is about to be sent, and madeBytes the size of its data.
 	made      map[stream.EntryKey]made
@@ -117,6 +118,7 @@ func newLoop(m *Mirror) *loop {
 		stale:    map[stream.ResourceKey]string{},
 		born:     map[stream.ResourceKey]bool{},
 		asked:    map[stream.ResourceKey]Requests{},
+		pruned:   map[string]bool{},
 		causes:   map[stream.EntryKey]string{},
 		made:     map[stream.EntryKey]made{},
 		effects:  map[stream.ResourceKey]effect{},

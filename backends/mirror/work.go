@@ -40,6 +40,7 @@ type outcome struct {
 	uid     string
 	cause   trace.SpanContext
 	failed  bool // upkeep was needed and not done
+	pruned  []string
 }
 
 type result struct {
@@ -97,6 +98,7 @@ type writer struct {
 	m       *Mirror
 	task    task
 	current *backends.Object
+	wrote   []byte // by the last Create or Update
 	out     outcome
 }
 
@@ -129,6 +131,9 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 				if rec, _ := recordOf(o); c == stream.Statuses && rules.unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() {
 					reply := rules.replyOf(c, e.Version, o)
 					r.reply = &reply
+					if wrote && c != stream.Statuses && reply.Local.String() != rec.Wrote {
+						w.out.pruned = pruned(specOf(w.wrote), o.fields["spec"])
+					}
 				}
 			}
 			if r.refusal == nil && e.Verb == stream.Delete && c == stream.Statuses {
@@ -206,6 +211,9 @@ func (w *writer) carryOut(ctx context.Context, writes []Write) error {
 	for _, write := range writes {
 		var o backends.Object
 		var err error
+		if write.Op != Delete {
+			w.wrote = write.Raw
+		}
 		switch write.Op {
 		case Create:
 			o, err = store.Create(ctx, w.task.key, write.Raw)
