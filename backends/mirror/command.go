@@ -142,21 +142,22 @@ func (t target) runs(o object) bool {
 type takenCommand struct {
 	version stream.Version
 	end     target
+	uid     string // of the object that took it; another one of its name did not
 }
 
-func takenOf(e stream.Event) takenCommand {
+func takenOf(e stream.Event, uid string) takenCommand {
 	data, err := decode(e.Data)
 	if err != nil {
-		return takenCommand{version: e.Version} // planCommand took it, so it decodes
+		return takenCommand{version: e.Version, uid: uid} // planCommand took it, so it decodes
 	}
-	return takenCommand{version: e.Version, end: targetOf(data)}
+	return takenCommand{version: e.Version, end: targetOf(data), uid: uid}
 }
 
 // held is the version of the command that o holds. Argo CD's controller writes
 // operationState without looking at what it overwrites, and so may undo a
 // termination; then nothing is held, and the hub sends the command again.
 func (t takenCommand) held(o object) stream.Version {
-	if t.end.runs(o) {
+	if t.uid != o.uid() || t.end.runs(o) {
 		return stream.Version{}
 	}
 	return t.version

@@ -392,7 +392,7 @@ func TestTakenCommandIsHeld(t *testing.T) {
 			if test.held {
 				want = test.event.Version
 			}
-			if got := takenOf(test.event).held(o); got != want {
+			if got := takenOf(test.event, o.uid()).held(o); got != want {
 				t.Errorf("held() = %v, want %v", got, want)
 			}
 		})

@@ -69,7 +69,7 @@ func (l *loop) finish(o outcome) {
 		switch {
 		case entry.Collection == stream.Commands && r.refusal == nil && r.event.Verb == stream.Apply:
 			held = r.event.Version
-			l.taken[entry] = takenOf(r.event)
+			l.taken[entry] = takenOf(r.event, o.uid)
 		case entry.Collection == stream.Commands && r.event.Verb == stream.Delete:
 			delete(l.taken, entry)
 			held = stream.Version{}

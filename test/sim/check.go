@@ -76,6 +76,7 @@ type view struct {
 	runs     map[string][]string // by command, each time it was started
 	unsent   map[string]bool     // commands that the hub ended before it sent them
 	statuses map[string]bool     // what the spoke showed, by name and revision
+	removed  map[string]bool     // names that the owner took away on the cluster that is there now
 	accepted int                 // the line at which a person last accepted deletions; -1 for never
 	held     int                 // absences that wait for a person at the end
 }
@@ -83,7 +84,7 @@ type view struct {
 func newView(a Agent) *view {
 	return &view{
 		Agent: a, intents: map[string]*intent{}, cascaded: map[string]bool{}, runs: map[string][]string{},
-		unsent: map[string]bool{}, statuses: map[string]bool{}, accepted: -1,
+		unsent: map[string]bool{}, statuses: map[string]bool{}, removed: map[string]bool{}, accepted: -1,
 	}
 }
 
@@ -115,6 +116,7 @@ func (c *checker) take(i int, e Entry) {
 	case Rebuilt:
 		delete(c.places, e.Place)
 		if v := c.agent(e.Place); v.Mode == stream.Autonomous {
+			clear(v.removed)
 			for _, in := range v.intents {
 				if in.desired {
 					in.desired, in.went, in.wentBy, in.wentAt = false, true, Nobody, i
@@ -222,6 +224,12 @@ func (v *view) intend(i int, e Entry, after *object) {
 	if !desired && (in.desired || !in.went) {
 		in.went, in.wentBy, in.wentAt = true, e.Writer, i
 	}
+	switch {
+	case desired:
+		delete(v.removed, e.Key.Name)
+	case in.went && in.wentAt == i && e.Writer == People:
+		v.removed[e.Key.Name] = true
+	}
 	in.desired = desired
 	in.witnessed = in.witnessed || after.deleting() && after.cascades()
 }
@@ -238,7 +246,9 @@ func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 		if e.Gone && e.Writer == Principal && !after.deleting() {
 			c.breaks("I4", v, "the principal deleted an Application of the hub: %s", e)
 		}
-	} else if e.Gone && after.deletedBy == Principal && !v.asked(v.intents[after.sourceUID()]) {
+	} else if e.Gone && after.deletedBy == Principal && !v.asked(v.intents[after.sourceUID()]) && !v.removed[e.Key.Name] {
+		// A mirror may still be of what a rebuilt cluster had under the name that its
+		// owner has taken away since.
 		c.breaks("I4", v, "the principal deleted a mirror whose original's absence nobody asked for: %s", e)
 	}
 	state := after.state()
