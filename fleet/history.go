@@ -114,6 +114,9 @@ type Continuity struct {
 	ending     bool   // a new one may take its place
 	token      string // the newest that the spoke is known to keep
 	revision   uint64 // the highest that was read
+	// lastID and lastRevision are of the last read, whatever it was judged.
+	lastID       string
+	lastRevision uint64
 }
 
 // Judge returns nothing when the history continues, else what JudgeHistory would:
@@ -123,6 +126,7 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 	if now.Kept != nil {
 		id = now.Kept.ID
 	}
+	defer func() { t.lastID, t.lastRevision = id, now.Revision }()
 	if c.ID != t.connection {
 		*t = Continuity{
 			connection: c.ID, begins: c.Begins, id: id, token: c.Shown.Token, revision: now.Revision,
@@ -131,7 +135,8 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 		return t.broken
 	}
 	if c.Begins != t.begins {
-		t.begins, t.broken, t.id, t.token, t.revision, t.ending = c.Begins, "", id, "", now.Revision, true
+		// From where the break was judged on, not from this read: it may be of one more.
+		t.begins, t.broken, t.id, t.token, t.revision, t.ending = c.Begins, "", t.lastID, "", t.lastRevision, true
 	}
 	if t.ending && id != t.id {
 		t.id, t.ending = id, false

@@ -172,6 +172,15 @@ func TestContinuity(t *testing.T) {
 			{at(230, kept("new", "n1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins, c.Stored = 1, "n1" }), false},
 			{at(240, kept("h", "t1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins, c.Stored = 1, "n1" }), true},
 		},
+		"another restore before the new one began": {
+			{at(200, kept("h", "t1")), on("c", "t2"), true},
+			{at(150, kept("h", "t1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins = 1 }), true},
+		},
+		"the new one is forgotten": {
+			{at(200, kept("h", "t1")), on("c", "t2"), true},
+			{at(220, kept("new", "n1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins = 1 }), false},
+			{at(240, kept("h", "t1")), with(on("c", "t2"), func(c *fleet.Connection) { c.Begins = 1 }), true},
+		},
 		"the new one is taken by the next connection": {
 			{at(200, kept("h", "t1")), on("c", "t2"), true},
 			{at(220, kept("new", "n1")), on("c-2", "n1"), false},

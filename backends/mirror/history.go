@@ -74,7 +74,7 @@ func (l *loop) judged(judgement Judgement, err error) {
 	stale := judgement.Stale
 	if broken != "" && !stale {
 		l.observeAll(l.m.changed.take()) // what the cache has come to show
-		stale = len(l.jobs) > 0          // whose objects are looked at when they are done
+		stale = l.unseen()
 	}
 	l.step(link.Judged{Broken: broken, Stale: stale})
 	l.accept()
@@ -84,7 +84,7 @@ func (l *loop) judged(judgement Judgement, err error) {
 
 // beginHistory notes that the history of the moment may be replaced.
 func (l *loop) beginHistory() {
-	l.past.broken, l.past.replaced, l.past.stored = false, l.past.now.ID, ""
+	l.past.broken, l.past.replaced, l.past.stored, l.past.sent = false, l.past.now.ID, "", 0
 	l.past.begins++
 	l.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
 }
@@ -115,6 +115,28 @@ func (l *loop) doubt() {
 	if l.rules.Side == stream.Hub && l.history() != l.past.seen {
 		l.step(link.Doubted{})
 	}
+}
+
+// unseen reports whether the link may take for there what the hub has no more: an
+// object in the midst of a write, or one that only a write of ours has shown.
+func (l *loop) unseen() bool {
+	for key, j := range l.jobs {
+		if !j.running {
+			continue
+		}
+		if o := l.current(key); o == nil || o.deleting() {
+			return true // observe passes it over; finish looks
+		}
+	}
+	for key, a := range l.ahead {
+		if a.object == nil {
+			continue
+		}
+		if cached, ok := l.m.cfg.Store.Get(key); !ok || cached.UID != a.object.UID {
+			return true // verify tells
+		}
+	}
+	return false
 }
 
 // accept passes on what Accept was last told.
@@ -149,7 +171,9 @@ func (l *loop) announce() {
 // heard takes what the peer says of the history.
 func (l *loop) heard(h stream.History) {
 	if l.rules.Side == stream.Hub {
-		l.past.stored = h.Token
+		if h.Token == l.past.announced.Token { // else a late word on one before
+			l.past.stored = h.Token
+		}
 		return
 	}
 	l.rules.HistoryID = h.ID

@@ -53,7 +53,11 @@ func (l *links) dropRetired(agents map[identity.AgentName]v1alpha1.Agent) {
 	there := map[types.UID]bool{}
 	for name, a := range agents {
 		there[a.UID] = true
-		if l.retired[a.UID] {
+		switch {
+		case !l.retired[a.UID]:
+		case a.DeletionTimestamp == nil:
+			delete(l.retired, a.UID) // the hub was restored
+		default:
 			delete(agents, name)
 		}
 	}

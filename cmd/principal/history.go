@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,7 +19,8 @@ import (
 )
 
 // historian judges for one link whether the hub's history continues, by quorum
-// reads of its Agent. The link calls it one call at a time.
+// reads of its Agent. A call for a connection that has ended may still run beside
+// that for the next one.
 type historian struct {
 	client    dynamic.Interface
 	namespace string
@@ -26,7 +28,9 @@ type historian struct {
 	agent     identity.AgentName
 	// caughtUp reports whether the caches have nothing of the agent that the hub has
 	// not.
-	caughtUp   func(context.Context) (bool, error)
+	caughtUp func(context.Context) (bool, error)
+
+	mu         sync.Mutex // guards continuity
 	continuity fleet.Continuity
 }
 
@@ -40,7 +44,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
-	broken := h.continuity.Judge(fleet.Reading{Hub: hub, Kept: kept, Revision: revision}, fleet.Connection{
+	broken, err := h.weigh(ctx, fleet.Reading{Hub: hub, Kept: kept, Revision: revision}, fleet.Connection{
 		ID: peer.Connection,
 		Shown: fleet.Shown{
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
@@ -48,6 +52,9 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		},
 		Stored: known.Stored, Sent: known.Sent, Begins: known.Begins,
 	})
+	if err != nil {
+		return mirror.Judgement{}, err
+	}
 	judgement := mirror.Judgement{Broken: broken, Now: historyOf(kept, revision)}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
@@ -58,6 +65,16 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		judgement.Stale = !caughtUp
 	}
 	return judgement, nil
+}
+
+// weigh is Continuity.Judge for a connection that has not ended.
+func (h *historian) weigh(ctx context.Context, now fleet.Reading, c fleet.Connection) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return h.continuity.Judge(now, c), nil
 }
 
 // read returns what the hub keeps of the agent's history, and the resourceVersion

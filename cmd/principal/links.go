@@ -52,6 +52,7 @@ type runningLink struct {
 	rules  mirror.Rules
 	stop   context.CancelFunc
 	done   chan struct{}
+	said   *agentSays // of links.Run's goroutine; nil before the first
 
 	mu      sync.Mutex // guards changed
 	changed func(stream.ResourceKey)
@@ -125,11 +126,26 @@ func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules 
 	}
 }
 
-// tellAgent tells the link what its Agent says.
+// agentSays is what a link is told of its Agent.
+type agentSays struct {
+	held     bool
+	history  stream.History
+	accepted string
+}
+
+// tellAgent tells the link what its Agent says, if that is news.
 func (r *runningLink) tellAgent(a v1alpha1.Agent) {
-	r.mirror.Hold(!clusterSecretSettled(a))
-	r.mirror.Announce(historyOf(a.Status.History, 0))
-	r.mirror.Accept(a.Annotations[v1alpha1.AcceptDeletionsAnnotation])
+	says := agentSays{
+		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
+		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
+	}
+	if r.said != nil && *r.said == says {
+		return
+	}
+	r.said = &says
+	r.mirror.Hold(says.held)
+	r.mirror.Announce(says.history)
+	r.mirror.Accept(says.accepted)
 }
 
 func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.Agent) (*runningLink, error) {

@@ -27,6 +27,7 @@ const (
 	// is asked for again.
 	judgeAgain = 10 * time.Second
 	judgeSoon  = time.Second
+	judgeFree  = 20
 )
 
 // Judge asks the caller to judge whether the history continues, by what the hub's
@@ -88,6 +89,11 @@ type judgement struct {
 	wanted bool      // something waits for one
 	asked  bool      // Judge was returned and not yet answered
 	again  time.Time // when to want one again; zero for not before something happens
+	// recent counts those asked for since window; after judgeFree of them there is
+	// judgeSoon between two, whatever the peer does.
+	recent int
+	window time.Time
+	next   time.Time
 }
 
 // closed reports whether nothing may go, intended or not.
@@ -115,8 +121,11 @@ func tooMany(size, stay int) bool {
 	return lost > fewAbsences && lost*absenceShare > size
 }
 
-// missing reports whether the sink holds an entry that the source has not.
-func (e *entry) missing() bool { return e.desired.Absent() && !e.held.Absent() }
+// missing reports whether the sink holds an entry that the source has not: it has
+// nothing, or the end of another object of that name.
+func (e *entry) missing() bool {
+	return !e.held.Absent() && (e.desired.Absent() || e.leaving && e.held.SourceUID != e.desired.SourceUID)
+}
 
 // weigh keeps the sets of what is missing, leaving and on its way, after a change
 // of e.
@@ -152,7 +161,7 @@ func (l *Link) withholds(s *source, e *entry) bool {
 
 // judge ends a Step: it asks for a judgement when one is wanted, and tells when a
 // new history may begin.
-func (l *Link) judge(actions []Action) []Action {
+func (l *Link) judge(now time.Time, actions []Action) []Action {
 	j := &l.judgement
 	if !l.cfg.Guard || !l.connected {
 		return actions
@@ -169,6 +178,19 @@ func (l *Link) judge(actions []Action) []Action {
 	}
 	if !j.wanted || j.asked {
 		return actions
+	}
+	if now.Before(j.next) {
+		j.wanted = false
+		if j.again.IsZero() || j.again.After(j.next) {
+			j.again = j.next
+		}
+		return actions
+	}
+	if now.Sub(j.window) > judgeAgain {
+		j.recent, j.window = 0, now
+	}
+	if j.recent++; j.recent > judgeFree {
+		j.next = now.Add(judgeSoon)
 	}
 	j.wanted, j.asked, j.again = false, true, time.Time{}
 	for _, s := range l.sources {
@@ -416,6 +438,9 @@ func (l *Link) accept(id string) {
 		return
 	}
 	for _, s := range l.sources {
+		if !guarded(s.collection) || !s.many && l.judgement.broken == "" {
+			continue // not of this set
+		}
 		for _, e := range s.missing {
 			e.accepted = true
 		}
@@ -457,7 +482,7 @@ func (l *Link) Withheld() Withheld {
 		}
 		if l.judgement.broken != "" {
 			for key, e := range s.leaving {
-				if !e.accepted {
+				if !e.accepted && !e.missing() {
 					keys = append(keys, key)
 				}
 			}

@@ -209,7 +209,7 @@ func New(cfg Config) *Link {
 // Step takes one input and returns what the caller must do, in order. It does
 // not block and keeps no reference to in.
 func (l *Link) Step(now time.Time, in Input) []Action {
-	return l.judge(l.step(now, in))
+	return l.judge(now, l.step(now, in))
 }
 
 func (l *Link) step(now time.Time, in Input) []Action {

@@ -20,7 +20,7 @@ import (
 // #) or what a link asks of its caller. The commands, one a line:
 //
 //	new [mode=managed] [window=] [window-bytes=]  two new ends, nothing in their stores
-//	set KEY VERSION [size=] [leaving] [untold]    what a source's store shows; untold: the link does not know yet
+//	set KEY VERSION [size=] [uid=] [leaving] [untold]  what a source's store shows; untold: the link does not know yet
 //	remove KEY                                    the source's store shows nothing
 //	hold KEY VERSION|nothing [untold]             what a sink's store holds, by itself
 //	fill COLLECTION source=N sink=N               that many entries, all alike
@@ -114,7 +114,10 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 		size := 0
 		d.MaybeScanArgs(t, "size", &size)
 		key := parseKey(t, d, arg(0))
-		w.set(key, w.content(arg(1), size, d.HasArg("leaving")))
+		c := w.content(arg(1), size, d.HasArg("leaving"))
+		d.MaybeScanArgs(t, "uid", &c.Version.SourceUID)
+		w.versions[c.Version] = arg(1)
+		w.set(key, c)
 		if !d.HasArg("untold") {
 			w.tell(key)
 		}
