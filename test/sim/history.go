@@ -99,10 +99,12 @@ func (h *historian) stale(ctx context.Context) (bool, error) {
 	cached = append(cached, h.process.client.List(stream.AppProject, argocdNamespace)...)
 	for _, o := range cached {
 		now, err := h.store().Read(ctx, o.Key)
-		if err != nil && !errors.Is(err, stream.ErrNotFound) {
+		switch {
+		case errors.Is(err, stream.ErrNotFound):
+			return true, nil
+		case err != nil:
 			return false, err
-		}
-		if err != nil || now.UID != o.UID {
+		case now.UID != o.UID:
 			return true, nil
 		}
 	}
