@@ -259,7 +259,8 @@ func (r Rules) after(o object) string {
 // first sending of the command. The command became free to be sent when the hub
 // knew of the copy, so a copy made from a later state of the hub is another one.
 // States of different histories have no order, but what was made before the
-// present history is older than a command of it.
+// present history is older than a command of it. What was made while the history
+// was not known may be of the present one.
 func (r Rules) remade(o object, operation map[string]any) bool {
 	if r.Mode == stream.Autonomous {
 		return info(operation, afterInfo) != o.uid()
@@ -267,10 +268,13 @@ func (r Rules) remade(o object, operation map[string]any) bool {
 	revision, history, _ := strings.Cut(info(operation, afterInfo), "@")
 	after, err := strconv.ParseUint(revision, 10, 64)
 	rec, _ := recordOf(o)
-	if rec.History != history {
-		return err != nil || history != r.HistoryID
+	switch {
+	case err != nil, rec.History != history && history != r.HistoryID:
+		return true
+	case rec.History != history && rec.History != "":
+		return false
 	}
-	return err != nil || rec.Created > after
+	return rec.Created > after
 }
 
 func takenCommands(o object) []string {

@@ -110,15 +110,24 @@ func (r Rules) created(o object, old record, revision uint64) uint64 {
 	switch {
 	case old.Created == 0 || !r.isCopy(o):
 		return revision
-	case old.History != r.HistoryID:
+	case old.History != "" && r.HistoryID != "" && old.History != r.HistoryID:
 		return 1
 	}
 	return old.Created
 }
 
+// history is the record's History of o, which is about to be written: while the
+// history is not known a copy stays in the one that it was in.
+func (r Rules) history(o object, old record) string {
+	if r.HistoryID == "" && r.isCopy(o) {
+		return old.History
+	}
+	return r.HistoryID
+}
+
 // write puts what the source owns into o, and only that.
 func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
-	created := r.created(o, old, e.Revision)
+	created, history := r.created(o, old, e.Revision), r.history(o, old)
 	replace := func(field string, oldKeys []string, values map[string]any) {
 		m := o.child("metadata", field)
 		for _, key := range oldKeys {
@@ -140,7 +149,7 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 		o.setAnnotation(principalUIDKey, r.HubUID)
 	}
 	rec := record{
-		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: r.HistoryID,
+		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: history,
 		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations), Child: e.Key.Collection == stream.Children,
 	}
 	if r.Side == stream.Hub {
@@ -181,8 +190,8 @@ func (r Rules) leave(e stream.Event, current *object, finalizers []any) []Write 
 	if rec.Releasing {
 		delete(next.child("metadata", "annotations"), skipReconcileKey)
 	}
-	rec.Created = r.created(next, rec, e.Revision)
-	rec.Hash, rec.Revision, rec.History, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, r.HistoryID, true, false
+	rec.Created, rec.History = r.created(next, rec, e.Revision), r.history(next, rec)
+	rec.Hash, rec.Revision, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, true, false
 	r.stamp(next, rec)
 	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
 }
