@@ -28,6 +28,10 @@ const (
 	judgeAgain = 10 * time.Second
 	judgeSoon  = time.Second
 	judgeFree  = 20
+	// beginTime is how long after a break no new history begins: what was asked of an
+	// API server before, by whoever has died since, has come about by then, or will
+	// not (a call may take 30 s).
+	beginTime = 35 * time.Second
 )
 
 // Judge asks the caller to judge whether the history continues, by what the hub's
@@ -85,6 +89,7 @@ type judgement struct {
 	// known says that there was a Judged on this connection, and broken what it said.
 	known  bool
 	broken string
+	since  time.Time // when it was first said to be broken
 	stale  bool      // what we desire or hold may be from before the break
 	wanted bool      // something waits for one
 	asked  bool      // Judge was returned and not yet answered
@@ -171,7 +176,7 @@ func (l *Link) judge(now time.Time, actions []Action) []Action {
 			s.fresh, j.wanted = false, true
 		}
 	}
-	if j.known && j.broken != "" && !j.stale && l.nothingToHold() {
+	if j.known && j.broken != "" && !j.stale && now.Sub(j.since) >= beginTime && l.nothingToHold() {
 		j.broken = ""
 		l.release()
 		actions = append(actions, Begin{})
@@ -248,6 +253,9 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 		return l.refuseWaiting(stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
 		})
+	}
+	if j.broken == "" {
+		j.since = now
 	}
 	j.known, j.broken, j.stale = true, in.Broken, in.Stale
 	var actions []Action
