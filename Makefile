@@ -13,7 +13,7 @@ LDFLAGS := -s -w$(if $(VERSION), -X github.com/argomesh/argomesh/cmd/internal/bu
 BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload
 
 # FUZZTIME is how long each fuzz target runs.
-FUZZTIME ?= 6s
+FUZZTIME ?= 10s
 
 # DURATION is how long the simulation runs random histories.
 DURATION ?= 60s
@@ -99,7 +99,7 @@ sim-scale: ## 10,000 simulated agents with 100 applications each, and what they 
 	SIM_SCALE=10000 go test -count=1 -timeout 0 -v -run TestScale ./test/sim
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (6s)
+fuzz: ## every fuzz target for FUZZTIME (10s)
 	$(call stage,fuzzing,go run ./test/fuzz -time $(FUZZTIME))
 
 .PHONY: e2e

@@ -1,5 +1,5 @@
-// Command fuzz runs every fuzz target of the module for a while, one after the
-// other. It owns finding them; a target's findings stay in the testdata/fuzz of
+// Command fuzz runs every fuzz target of the module for a while, as many at once as
+// there are cores, each on one. It owns finding them; a target's findings stay in the testdata/fuzz of
 // its package, as go test leaves them.
 //
 //	go run ./test/fuzz -time 10s             every target
@@ -20,8 +20,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -54,16 +57,16 @@ func run(ctx context.Context, args []string) error {
 	if len(targets) == 0 {
 		return fmt.Errorf("no fuzz target in %s", strings.Join(patterns, " "))
 	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, target := range targets {
 		if *list {
 			_, _ = fmt.Fprintln(os.Stdout, target)
 			continue
 		}
-		if err := target.run(ctx, *duration, os.Stdout); err != nil {
-			return err
-		}
+		g.Go(func() error { return target.run(ctx, *duration, os.Stdout) })
 	}
-	return nil
+	return g.Wait()
 }
 
 // target is one fuzz test.
@@ -108,10 +111,11 @@ func find(ctx context.Context, patterns []string) ([]target, error) {
 	return targets, lines.Err()
 }
 
-// run fuzzes the target for d and prints one line, or all that go test said when it
-// fails.
+// run fuzzes the target for d on one core and prints one line, or all that go test
+// said when it fails, in one write each.
 func (t target) run(ctx context.Context, d time.Duration, w io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^"+t.name+"$", "-fuzz", "^"+t.name+"$", "-fuzztime", d.String(), t.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^"+t.name+"$", "-fuzz", "^"+t.name+"$", "-fuzztime", d.String(),
+		"-parallel", "1", t.pkg)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test keeps what it found
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
