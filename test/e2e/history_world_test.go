@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -127,6 +128,13 @@ func (w *quietWorld) register(t *testing.T, name, mode string) *remote {
 	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		// So that nothing is written for it while another test counts writes.
+		err := w.hub.Resource(agents, harness.ArgoCDNamespace).Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
 	return r
 }
 

@@ -264,11 +264,19 @@ func (w *World) met(s *spoke) bool {
 func (s *site) clusterUID() string { return fmt.Sprintf("%s-cluster-%d", s.place, s.generation) }
 
 // seen reports whether a restore of the backup can be seen: every spoke keeps a
-// token that the backup does not have. What is younger than a token is not seen,
-// as the design says.
+// token of the hub's present history that the backup does not have. What is younger
+// than a token is not seen, as the design says, and neither is what comes before the
+// first token of a history that has just begun.
 func (w *World) seen() bool {
 	for _, s := range w.spokes {
 		token := w.tokenOf(s)
+		o, err := w.hub.people.Read(w.ctx, s.agentKey())
+		if err != nil {
+			return false
+		}
+		if now, _ := keptOf(o); now == nil || !slices.Contains(now.Tokens, token) {
+			return false
+		}
 		var kept *v1alpha1.AgentHistory
 		if o, ok := w.backup.Get(s.agentKey()); ok {
 			kept, _ = keptOf(o)
