@@ -18,6 +18,15 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
+// aRestore is one way in which a hub's etcd is taken back.
+type aRestore struct {
+	what      string
+	bump      uint64 // added to the revisions, so that none is seen a second time
+	restarted bool   // principal and agents are killed before
+}
+
+const restoreBump = 1_000_000
+
 // TestHistoryHubRestored takes the hub's etcd back to a snapshot from before some
 // Applications were written. What compares only what is there deletes them from the
 // spokes: they are absent, and that they were never deleted nobody can see. A bump of
@@ -29,17 +38,7 @@ func TestHistoryHubRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const bump = 1_000_000
-	for i, c := range []struct {
-		what      string
-		bump      uint64
-		restarted bool
-	}{
-		{"revisions go back", 0, false},
-		{"revisions go back, processes restarted", 0, true},
-		{"revisions are bumped", bump, false},
-		{"revisions are bumped, processes restarted", bump, true},
-	} {
+	for i, c := range restores {
 		t.Run(c.what, func(t *testing.T) {
 			ctx := t.Context()
 			// Of few so little is lost that nothing but the history tells: the spoke came to

@@ -1,0 +1,11 @@
+//go:build linux && soak
+
+package e2e
+
+// restores are the cases of TestHistoryHubRestored.
+var restores = []aRestore{
+	{"revisions go back", 0, false},
+	{"revisions go back, processes restarted", 0, true},
+	{"revisions are bumped", restoreBump, false},
+	{"revisions are bumped, processes restarted", restoreBump, true},
+}
