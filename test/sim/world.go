@@ -94,6 +94,9 @@ func (w *World) settle() {
 	for _, s := range w.sites() {
 		s.failing.Store(false)
 		s.slow.Store(0)
+		if p := s.process(); p != nil {
+			p.dieAt.Store(0) // it was to die at a call that did not come
+		}
 	}
 	w.pause(settleTime)
 	for _, a := range w.trace.Agents {
