@@ -163,7 +163,7 @@ func TestChildrenAreShownOnlyIfAsked(t *testing.T) {
 				untouched := r.revision(r.spoke, "c")
 				for i, children := range []bool{false, true, true, false, true} {
 					if restart && i > 0 {
-						r.cancel()
+						r.cancel(nil)
 						r.wait.Wait()
 						r = newRig(t, options{stores: [2]*memory.Store{hub.Open(), spoke.Open()}})
 					}

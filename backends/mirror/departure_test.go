@@ -292,7 +292,7 @@ func TestDepartingLink(t *testing.T) {
 		r.child("child")
 		pass(2 * time.Second)
 		deleted := time.Now()
-		r.cancel()
+		r.cancel(nil)
 		r.wait.Wait()
 
 		r = newRig(t, options{stores: stores(), children: true, departing: true})
@@ -329,7 +329,7 @@ func TestDepartingLink(t *testing.T) {
 		if waiting, err := d.Cascade(r.ctx, deleted); waiting != "" || err != nil {
 			t.Errorf("Cascade() = %q, %v in the end", waiting, err)
 		}
-		r.cancel() // the link ends
+		r.cancel(nil) // the link ends
 		r.wait.Wait()
 		until(t, func() (string, error) { return d.Orphan(t.Context()) })
 		if diff := cmp.Diff(map[string]string{"ignored": "stays", "later": "stays"}, state(r.hub)); diff != "" {

@@ -71,6 +71,48 @@ func TestGoodbyeSaysWhy(t *testing.T) {
 	}
 }
 
+// A link that ends says on its connections why, though their own contexts do not.
+func TestEndOfALinkSaysWhy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cause  error
+		reason stream.GoodbyeReason
+	}{
+		"revoked":          {fmt.Errorf("registry: %w", stream.ErrRevoked), stream.GoodbyeRevoked},
+		"without a reason": {nil, stream.GoodbyeDrain},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{})
+				ctx, cut := context.WithCancel(t.Context())
+				hub, spoke := pipe(ctx)
+				ends := goodbyes{hub, make(chan stream.GoodbyeReason, 1)}
+				fromHub := make(chan error, 1)
+				r.wait.Go(func() { fromHub <- r.hub.Serve(ctx, mirror.Peer{Connection: "c"}, ends) })
+				r.wait.Go(func() {
+					for {
+						switch msg, err := spoke.Recv(); msg.(type) {
+						case stream.Goodbye:
+							cut()
+						default:
+							if err != nil {
+								return
+							}
+						}
+					}
+				})
+				synctest.Wait()
+				r.cancel(tt.cause)
+				if got := <-ends.said; got != tt.reason {
+					t.Errorf("goodbye %q, want %q", got, tt.reason)
+				}
+				if err := <-fromHub; !errors.Is(err, mirror.ErrEnded) || tt.cause != nil && !errors.Is(err, stream.ErrRevoked) {
+					t.Errorf("Serve() of the hub = %v, want the cause %v", err, tt.cause)
+				}
+			})
+		})
+	}
+}
+
 // At a drain Serve returns when the peer has ended the connection, so that the
 // next one begins after it; a peer that does not is waited for a second. At a
 // revocation it is not waited for.

@@ -67,6 +67,7 @@ type Mirror struct {
 	info    atomic.Pointer[stream.SpokeInfo] // what Tell was last told; nil for nothing
 	told    chan struct{}                    // has a value when one of the four may have changed
 	done    chan struct{}                    // closed when Run returns
+	why     error                            // the cause of its end, set before done is closed
 }
 
 // New checks cfg and starts nothing.
@@ -103,7 +104,10 @@ func New(cfg Config) (*Mirror, error) {
 // Run waits for the store to sync and then mirrors until ctx is done. It is
 // called once.
 func (m *Mirror) Run(ctx context.Context) error {
-	defer close(m.done)
+	defer func() {
+		m.why = context.Cause(ctx)
+		close(m.done)
+	}()
 	cancel := m.cfg.Subscribe(m.changed.add)
 	defer cancel()
 	select {
@@ -249,6 +253,9 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 			reason = stream.GoodbyeRevoked
 		}
 	case <-m.done:
+		if errors.Is(m.why, stream.ErrRevoked) {
+			reason, cause = stream.GoodbyeRevoked, m.why
+		}
 	case <-s.ended:
 		reason, cause = s.goodbye, s.cause
 		if said, ok := accused.Load().(error); ok {

@@ -75,7 +75,7 @@ func pipe(ctx context.Context) (hub, spoke conn) {
 type rig struct {
 	t          *testing.T
 	hub, spoke end
-	cancel     context.CancelFunc
+	cancel     context.CancelCauseFunc
 	ctx        context.Context //nolint:containedctx // the bubble's life
 	wait       sync.WaitGroup
 	connection atomic.Int64
@@ -114,7 +114,7 @@ func newRig(t *testing.T, o options) *rig {
 		o.mode = stream.Managed
 	}
 	r := &rig{t: t, options: o}
-	r.ctx, r.cancel = context.WithCancel(t.Context())
+	r.ctx, r.cancel = context.WithCancelCause(t.Context())
 	hub, spoke := o.stores[0], o.stores[1]
 	if hub == nil {
 		hub, spoke = memory.New(o.hub), memory.New(o.spoke)
@@ -128,7 +128,7 @@ func newRig(t *testing.T, o options) *rig {
 	r.hub = r.start(stream.Hub, o.mode, "edge-1", hub, o)
 	r.spoke = r.start(stream.Spoke, o.mode, "argocd", spoke, o)
 	t.Cleanup(func() {
-		r.cancel()
+		r.cancel(nil)
 		r.wait.Wait()
 	})
 	return r
@@ -822,7 +822,7 @@ func TestServeAfterTheEndOfRun(t *testing.T) {
 		r := newRig(t, options{})
 		cut, served := r.connect()
 		defer cut()
-		r.cancel()
+		r.cancel(nil)
 		for range 2 {
 			if err := <-served; !errors.Is(err, mirror.ErrEnded) && !errors.Is(err, errEnded) {
 				t.Errorf("Serve() = %v", err)

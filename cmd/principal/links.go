@@ -50,7 +50,7 @@ type links struct {
 type runningLink struct {
 	mirror *mirror.Mirror
 	rules  mirror.Rules
-	stop   context.CancelFunc
+	stop   context.CancelCauseFunc
 	done   chan struct{}
 	said   *agentSays // of links.Run's goroutine; nil before the first
 
@@ -94,7 +94,11 @@ func (l *links) follow(ctx context.Context) {
 		if registered && l.rulesOf(name, a) == r.rules {
 			continue
 		}
-		r.stop() // other rules are another link; a connected agent connects again
+		if registered {
+			r.stop(nil) // other rules are another link; a connected agent connects again
+		} else {
+			r.stop(stream.ErrRevoked)
+		}
 		<-r.done
 		l.mu.Lock()
 		delete(l.running, name)
@@ -177,7 +181,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		return nil, err
 	}
 	r.tellAgent(a)
-	ctx, r.stop = context.WithCancel(ctx)
+	ctx, r.stop = context.WithCancelCause(ctx)
 	l.mu.Lock()
 	l.running[name] = r
 	l.mu.Unlock()
