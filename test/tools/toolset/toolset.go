@@ -79,6 +79,12 @@ type File struct {
 	Mode   fs.FileMode
 }
 
+// argocdStamp makes Argo CD report its version, and puts a socket of the repo server,
+// which has one place in /tmp for all, into the folder it is started in: two that
+// start at once end one another.
+const argocdStamp = "-X github.com/argoproj/argo-cd/v3/common.version=%[1]s" +
+	" -X github.com/argoproj/argo-cd/v3/util/askpass.SocketPath=reposerver-ask-pass.sock"
+
 // kubernetesStamp makes a Kubernetes server report its version; unstamped ones
 // claim v0.0.0, which clients and feature gates take literally.
 const kubernetesStamp = "-X k8s.io/component-base/version.gitVersion=v%[1]s" +
@@ -112,7 +118,7 @@ func Tools() []Tool {
 			Name:    "argocd",
 			Package: "github.com/argoproj/argo-cd/v3/cmd",
 			Links:   []string{"argocd-server", "argocd-application-controller", "argocd-repo-server", "argocd-applicationset-controller"},
-			Stamp:   "-X github.com/argoproj/argo-cd/v3/common.version=%[1]s",
+			Stamp:   argocdStamp,
 			Module:  argocdModule,
 		}}, Files: []File{
 			{Module: argocdModule, Path: "hack/git-verify-wrapper.sh", Name: "bin/git-verify-wrapper.sh", Mode: 0o755},
