@@ -333,7 +333,7 @@ func statusOf(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errDraining), errors.Is(err, errDraining):
 		return status.Error(codes.Unavailable, errDraining.Error())
-	case errors.Is(cause, stream.ErrRevoked):
+	case errors.Is(cause, stream.ErrRevoked), errors.Is(err, stream.ErrRevoked):
 		return status.Error(codes.PermissionDenied, stream.ErrRevoked.Error())
 	case errors.Is(cause, errExpired), errors.Is(err, errExpired):
 		return status.Error(codes.Unauthenticated, errExpired.Error())

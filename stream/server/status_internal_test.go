@@ -33,6 +33,7 @@ func TestStatusOf(t *testing.T) {
 		"draining":                {errDraining, secret, codes.Unavailable, "the principal is stopping"},
 		"draining before hello":   {nil, errDraining, codes.Unavailable, "the principal is stopping"},
 		"revoked":                 {stream.ErrRevoked, stream.ErrRevoked, codes.PermissionDenied, "the registry no longer admits the agent"},
+		"revoked, seen by Serve":  {nil, fmt.Errorf("ended: %w", stream.ErrRevoked), codes.PermissionDenied, "the registry no longer admits the agent"},
 		"revoked, ended by Serve": {stream.ErrRevoked, nil, codes.PermissionDenied, "the registry no longer admits the agent"},
 		"expired":                 {errExpired, secret, codes.Unauthenticated, errExpired.Error()},
 		"expired before hello":    {nil, errExpired, codes.Unauthenticated, errExpired.Error()},

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -71,6 +72,17 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 	// Without a flag it is the Agent's own policy, and --force calls that off.
 	d = registered("end-3", cascade)
 	d.waitsFor(untilOrphan)
+	c.run(call{
+		args:    strings.Fields("agent delete end-3 --timeout 1s"),
+		wantErr: `agent "end-3" is being deleted, but not gone after 1s: `, talks: true,
+		wantOut: deleted("end-3"),
+	})
+	r.eventually("the Agent to say what it waits for", func() error {
+		if c := meta.FindStatusCondition(r.agent("end-3").Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message, waits) {
+			return errors.New(c.Message)
+		}
+		return nil
+	})
 	c.run(call{
 		args:    strings.Fields("agent delete end-3 --timeout 1s"),
 		wantErr: `agent "end-3" is being deleted, but not gone after 1s: the Agent is being deleted and waits for ` + waits, talks: true,
