@@ -176,7 +176,8 @@ func away(ctx context.Context, a api, agent string, from time.Time) error {
 }
 
 func TestClusterInfo(t *testing.T) {
-	w, ctx := theWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theWorldAlone(t), t.Context()
 	a := w.api(t)
 	for agent, build := range map[string]func() error{
 		managed: func() error {

@@ -47,9 +47,9 @@ type commander struct {
 	token      string
 }
 
-func newCommander(t *testing.T) *commander {
+func newCommander(t *testing.T, w *world) *commander {
 	t.Helper()
-	c := &commander{world: theWorld(t), t: t}
+	c := &commander{world: w, t: t}
 	configMap := func(text string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: commanded}\ndata: {text: " + text + "}\n"
 	}
@@ -272,7 +272,7 @@ func TestSyncWithOptionsAndRollback(t *testing.T) {
 	for _, agent := range []string{managed, autonomous} {
 		t.Run(agent, func(t *testing.T) {
 			t.Parallel()
-			c := newCommander(t)
+			c := newCommander(t, theWorld(t))
 			const name = "cmd-options"
 			c.start(agent, c.app(agent, name, quickPath))
 			c.sync(agent, name, map[string]any{
@@ -334,7 +334,7 @@ func TestTerminateOnTheHub(t *testing.T) {
 	for _, agent := range []string{managed, autonomous} {
 		t.Run(agent, func(t *testing.T) {
 			t.Parallel()
-			c := newCommander(t)
+			c := newCommander(t, theWorld(t))
 			const name = "cmd-terminated"
 			c.start(agent, c.app(agent, name, slowPath))
 			c.sync(agent, name, map[string]any{"retryStrategy": map[string]any{"limit": 5}})
@@ -358,7 +358,7 @@ func TestTerminateOnTheHub(t *testing.T) {
 
 func TestRetriesAreShown(t *testing.T) {
 	t.Parallel()
-	c := newCommander(t)
+	c := newCommander(t, theWorld(t))
 	const name = "cmd-retried"
 	if _, err := c.repository.Commit(t.Context(), "broken", map[string]string{
 		"broken/configmap.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Not_A_Name}\n",
@@ -385,7 +385,7 @@ func TestRefresh(t *testing.T) {
 	for _, agent := range []string{managed, autonomous} {
 		t.Run(agent, func(t *testing.T) {
 			t.Parallel()
-			c := newCommander(t)
+			c := newCommander(t, theWorld(t))
 			const name = "cmd-refreshed"
 			c.start(agent, c.app(agent, name, quickPath))
 			for _, kind := range []string{"normal", "hard"} {
@@ -424,7 +424,7 @@ func TestRefresh(t *testing.T) {
 // hydrator takes the request up; without a commit server it gets no further.
 func TestHydrate(t *testing.T) {
 	t.Parallel()
-	c := newCommander(t)
+	c := newCommander(t, theWorld(t))
 	const name = "cmd-hydrated"
 	app := c.app(managed, name, quickPath)
 	spec := app.Object["spec"].(map[string]any)
@@ -471,7 +471,8 @@ func TestHydrate(t *testing.T) {
 // TestSyncPressedWhileAway presses sync twice while the agent is away: the first is
 // terminated while it still is, the second runs once it is back.
 func TestSyncPressedWhileAway(t *testing.T) {
-	c := newCommander(t)
+	t.Parallel()
+	c := newCommander(t, theWorldAlone(t))
 	const name = "cmd-away"
 	c.start(managed, c.app(managed, name, quickPath))
 	back := c.away(managed)
@@ -505,7 +506,8 @@ func TestSyncPressedWhileAway(t *testing.T) {
 // TestCommandSurvivesKills kills agent and principal, again and again, while a
 // command is on its way, runs, and is terminated.
 func TestCommandSurvivesKills(t *testing.T) {
-	c, ctx := newCommander(t), t.Context()
+	t.Parallel()
+	c, ctx := newCommander(t, theWorldAlone(t)), t.Context()
 	kill := func() {
 		t.Helper()
 		for _, p := range []*harness.Process{c.agents[managed].Process, c.principal.Process} {
@@ -549,7 +551,8 @@ func TestCommandSurvivesKills(t *testing.T) {
 // TestAutomatedSyncIsShown looks at an operation that the spoke's controller started,
 // takes its agent away, and terminates it from the hub.
 func TestAutomatedSyncIsShown(t *testing.T) {
-	c := newCommander(t)
+	t.Parallel()
+	c := newCommander(t, theWorldAlone(t))
 	const name = "cmd-automated"
 	app := c.app(managed, name, slowPath)
 	app.Object["spec"].(map[string]any)["syncPolicy"] = map[string]any{
@@ -590,7 +593,8 @@ func TestAutomatedSyncIsShown(t *testing.T) {
 // TestRollingSyncWhileAway lets an ApplicationSet press sync anew on each of its
 // passes while the agent is away: that is one sync.
 func TestRollingSyncWhileAway(t *testing.T) {
-	c, ctx := newCommander(t), t.Context()
+	t.Parallel()
+	c, ctx := newCommander(t, theWorldAlone(t)), t.Context()
 	const name = "cmd-rolling"
 	if err := c.hubArgo.StartApplicationSets(ctx); err != nil {
 		t.Fatal(err)

@@ -104,7 +104,8 @@ func equal(ctx context.Context, a, b side) error {
 }
 
 func TestKilledInTheMiddle(t *testing.T) {
-	w, ctx := theWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theWorldAlone(t), t.Context()
 	for what, kill := range map[string]func() error{
 		"principal": func() error { return killAndStart(ctx, w.principal.Process) },
 		"agents": func() error {
@@ -158,7 +159,8 @@ func killAndStart(ctx context.Context, p *harness.Process) error {
 const outage = 20 * time.Second
 
 func TestAPIServerAway(t *testing.T) {
-	w, ctx := theWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theWorldAlone(t), t.Context()
 	for what, cluster := range map[string]*harness.ControlPlane{"hub": w.hub, "spoke": w.edge1} {
 		t.Run(what, func(t *testing.T) {
 			hub, spoke := w.onHub(managed), w.onSpoke(managed)

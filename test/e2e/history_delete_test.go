@@ -58,7 +58,8 @@ func (w *world) cascading(name string) *unstructured.Unstructured {
 // finalizer of its source takes the workloads along; an agent that only hears of
 // deletions as they happen keeps the copy for ever.
 func TestHistoryReleaseWhileAway(t *testing.T) {
-	w, ctx := theWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theWorldAlone(t), t.Context()
 	create(t, w.onHub(managed), w.cascading("left"))
 	eventually(t, "it is healthy on the hub", func() error { return healthy(ctx, w.onHub(managed), "left") })
 	before := w.workloads(t, "left")
@@ -120,6 +121,7 @@ func carriesCascade(o *unstructured.Unstructured) bool {
 // that lets go when the message is out shows an Application as gone whose workloads
 // run.
 func TestHistoryFinalizerOrder(t *testing.T) {
+	t.Parallel()
 	w, ctx := theWorld(t), t.Context()
 	hub, spoke := w.onHub(managed), w.onSpoke(managed)
 	hubSeen, spokeSeen := record(t, hub), record(t, spoke)
@@ -241,7 +243,8 @@ metadata:
 // under the same name. What goes by names alone takes the new one for the old: it
 // deletes the new one's copy, or lets a cascade of the old run into it.
 func TestHistoryRecreated(t *testing.T) {
-	w, ctx := theWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theWorldAlone(t), t.Context()
 	hub, spoke := w.onHub(managed), w.onSpoke(managed)
 	// again is the second Application of a name.
 	again := func(name string) *unstructured.Unstructured {

@@ -72,7 +72,8 @@ func (r *remote) begun(ctx context.Context) error {
 // A hub that has lost much of a collection at once looks like one whose owners have
 // deleted it. A design that takes absence for intent removes it everywhere.
 func TestHistoryManyAbsences(t *testing.T) {
-	w, ctx := theQuietWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theQuietWorldAlone(t), t.Context()
 	r := w.connect(t, "lossy", "managed")
 	const apps, lost = 30, 15
 	createAll(t, r.hub, apps, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("app-", i)) })

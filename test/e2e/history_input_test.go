@@ -21,6 +21,7 @@ import (
 // then ten years behind. What orders states by their time stamps shows the first for
 // ten years; what asks for the age of a thing finds nobody alive.
 func TestHistoryClockAhead(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	r := w.connect(t, "clock", "managed")
 	create(t, r.hub, r.application("app"))
@@ -58,6 +59,7 @@ func TestHistoryClockAhead(t *testing.T) {
 // an event's id) no longer fits, and one object that cannot be named must not end the
 // link for all.
 func TestHistoryLongNames(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	label := func(char string) string { return strings.Repeat(char, 63) }
 	managed, autonomous := w.connect(t, label("m"), "managed"), w.connect(t, label("a"), "autonomous")
@@ -104,6 +106,7 @@ func TestHistoryLongNames(t *testing.T) {
 // server refuses, among 100 that it takes. What tries again at once, or keeps the
 // order of all, never comes to the 100; what keeps each refusal grows.
 func TestHistoryInvalidObjects(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	const invalid, valid = 2000, 100
 	const unwanted = "this spoke takes no unwanted Application"

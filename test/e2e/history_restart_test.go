@@ -45,7 +45,8 @@ func projectNamed(name string) *unstructured.Unstructured {
 // time, or deletes what it cannot place; one that knows mirrors by their prefix alone
 // takes those of solo-two for solo's.
 func TestHistoryPrincipalRestart(t *testing.T) {
-	w, ctx := theQuietWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theQuietWorldAlone(t), t.Context()
 	one, two := w.connect(t, "solo", "autonomous"), w.connect(t, "solo-two", "autonomous")
 	for r, names := range map[*remote][]string{one: {"default", "team", "solo-team"}, two: {"default", "other"}} {
 		for _, name := range names {

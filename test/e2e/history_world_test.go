@@ -35,8 +35,19 @@ type quietWorld struct {
 
 var quiet = starter[*quietWorld]{start: startQuiet}
 
+// theQuietWorld is what theWorld is, of the quiet world.
 func theQuietWorld(t *testing.T) *quietWorld {
 	t.Helper()
+	quiet.use.RLock()
+	t.Cleanup(quiet.use.RUnlock)
+	return quiet.get(t)
+}
+
+// theQuietWorldAlone is what theWorldAlone is, of the quiet world.
+func theQuietWorldAlone(t *testing.T) *quietWorld {
+	t.Helper()
+	quiet.use.Lock()
+	t.Cleanup(quiet.use.Unlock)
 	return quiet.get(t)
 }
 

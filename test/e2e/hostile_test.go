@@ -219,7 +219,8 @@ func hostileLeaf(t *testing.T, w *quietWorld, id string) tls.Certificate {
 // object of the hub that is not its own changes, nothing of another's is told, and
 // each answer is of the documented kind (I6, I7).
 func TestHostileAgent(t *testing.T) {
-	w, ctx := theQuietWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theQuietWorldAlone(t), t.Context()
 	// The name of the other begins with the attacker's, and so do its projects'.
 	for _, tt := range []struct {
 		name string
@@ -554,6 +555,7 @@ func (p *hostilePrincipal) Connect(g grpc.BidiStreamingServer[streampb.Frame, st
 // TestHostilePrincipal has whoever holds the principal's identity ask an agent for
 // what is not in the agent's namespace.
 func TestHostilePrincipal(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	const name, victims = "mal-p", "victims"
 	if err := errors.Join(w.spoke.EnsureNamespace(ctx, name), w.spoke.EnsureNamespace(ctx, victims)); err != nil {

@@ -29,7 +29,10 @@ import (
 )
 
 // TestRotation keeps a link up for three lives of its SVIDs.
-func TestRotation(t *testing.T) { rotate(t, 3) }
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	rotate(t, 3)
+}
 
 // rotate keeps a link up for some lives of its SVIDs, rotates the authority in
 // every third of them, and has a change flow at the end of each.
@@ -68,6 +71,7 @@ func rotate(t *testing.T, lives int) {
 }
 
 func TestForeignPeersAreRefused(t *testing.T) {
+	t.Parallel()
 	w, ctx := theWorld(t), t.Context()
 	since := map[string]string{}
 	for _, agent := range []string{managed, autonomous} {

@@ -34,7 +34,8 @@ var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: 
 // Two agents of one spoke: one works and the other stands by, whatever becomes of
 // the first.
 func TestOneAgentWorksAtATime(t *testing.T) {
-	w, ctx := theWorld(t), t.Context()
+	t.Parallel()
+	w, ctx := theWorldAlone(t), t.Context()
 	first := w.agents[managed]
 	eventually(t, "the first agent works", func() error { return active(ctx, first, true) })
 	second, err := w.h.StartAgent(ctx, harness.AgentConfig{

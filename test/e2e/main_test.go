@@ -58,13 +58,28 @@ type starter[W any] struct {
 	h     *harness.Harness
 	world W
 	err   error
+	// use is held by each test for as long as it runs: together with others, or alone
+	// by one that stops what they need.
+	use sync.RWMutex
 }
 
 var shared = starter[*world]{start: startWorld}
 
-// theWorld returns the shared world.
+// theWorld returns the shared world to a test that leaves others' objects and all
+// processes alone. It is called once in a test.
 func theWorld(t *testing.T) *world {
 	t.Helper()
+	shared.use.RLock()
+	t.Cleanup(shared.use.RUnlock)
+	return shared.get(t)
+}
+
+// theWorldAlone returns the shared world when no other test uses it, for a test that
+// stops processes or takes agents away. It is called once in a test.
+func theWorldAlone(t *testing.T) *world {
+	t.Helper()
+	shared.use.Lock()
+	t.Cleanup(shared.use.Unlock)
 	return shared.get(t)
 }
 

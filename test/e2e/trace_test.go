@@ -83,6 +83,7 @@ func (c *collector) has(wanted ...span) error {
 }
 
 func TestOneTraceShowsAChangeAndItsStatus(t *testing.T) {
+	t.Parallel()
 	w := theWorld(t)
 	create(t, w.onHub(managed), w.guestbook("traced", managed, managed))
 	eventually(t, "a trace from the hub's API to the spoke's and back", func() error {
