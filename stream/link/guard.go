@@ -129,7 +129,8 @@ func tooMany(size, stay int) bool {
 // missing reports whether the sink holds an entry that the source has not: it has
 // nothing, or the end of another object of that name.
 func (e *entry) missing() bool {
-	return !e.held.Absent() && (e.desired.Absent() || e.leaving && e.held.SourceUID != e.desired.SourceUID)
+	held := e.held()
+	return !held.Absent() && (e.desired.Absent() || e.leaving && held.SourceUID != e.desired.SourceUID)
 }
 
 // weigh keeps the sets of what is missing, leaving and on its way, after a change
@@ -310,7 +311,7 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 // weighSink does the same for what the peer says of its absences.
 func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
 	going := max(int(min(s.absences, maxMissing)), len(s.waiting))
-	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, len(s.held)), len(s.held)-going) {
+	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, s.held.len()), s.held.len()-going) {
 		for _, key := range s.waitingKeys() {
 			if w := s.waiting[key]; w.asked {
 				delete(s.waiting, key)
@@ -342,7 +343,7 @@ func (l *Link) guardEvent(s *sink, e stream.Event) (actions []Action, passes boo
 	if !l.cfg.Guard || !guarded(s.collection) {
 		return nil, true
 	}
-	if e.Verb != stream.Delete || s.held[e.Key].Absent() {
+	if e.Verb != stream.Delete || s.held.get(e.Key).Absent() {
 		s.settled(e.Key)
 		return nil, true
 	}
@@ -422,7 +423,7 @@ func (l *Link) refuseWaiting(r stream.Refusal) []Action {
 func (l *Link) answerWaiting(s *sink, key stream.EntryKey, r stream.Refusal) []Action {
 	e := s.waiting[key].event
 	delete(s.waiting, key)
-	return l.hold(s, Held{Key: key, Version: s.held[key], Event: e.ID, Refusal: &r})
+	return l.hold(s, Held{Key: key, Version: s.held.get(key), Event: e.ID, Refusal: &r})
 }
 
 // release queues again what the guard may let go now; what it may not is put back
@@ -497,7 +498,7 @@ func (l *Link) Withheld() Withheld {
 		}
 		slices.SortFunc(keys, byName)
 		for _, key := range keys {
-			add(key, s.entries[key].held)
+			add(key, s.entries.get(key).held())
 		}
 	}
 	w.Total = len(w.Keys)
@@ -511,7 +512,7 @@ func (l *Link) Withheld() Withheld {
 		}
 		slices.SortFunc(keys, byName)
 		for _, key := range keys {
-			add(key, s.held[key])
+			add(key, s.held.get(key))
 		}
 		w.Total += max(len(keys), int(min(s.absences, maxMissing)))
 	}

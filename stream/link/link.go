@@ -226,7 +226,7 @@ func (l *Link) step(now time.Time, in Input) []Action {
 		return l.receive(now, in.Message)
 	case Desired:
 		if s := l.source(in.Key.Collection); s != nil {
-			s.desire(in.Key, in.Version, in.Leaving)
+			s.desire(in.Key, l.sharing(in.Key, in.Version), in.Leaving)
 		}
 	case Held:
 		if s := l.sink(in.Key.Collection); s != nil {
@@ -307,7 +307,7 @@ func (l *Link) Next() time.Time {
 func (l *Link) Parked() map[stream.EntryKey]stream.Refusal {
 	parked := map[stream.EntryKey]stream.Refusal{}
 	for _, s := range l.sources {
-		for key, e := range s.entries {
+		for key, e := range s.entries.all() {
 			if r := e.refusal(); r != nil {
 				parked[key] = *r
 			}
@@ -318,8 +318,10 @@ func (l *Link) Parked() map[stream.EntryKey]stream.Refusal {
 
 // Desired returns the version of an entry that our source was last told of.
 func (l *Link) Desired(key stream.EntryKey) stream.Version {
-	if s := l.source(key.Collection); s != nil && s.entries[key] != nil {
-		return s.entries[key].desired
+	if s := l.source(key.Collection); s != nil {
+		if e := s.entries.get(key); e != nil {
+			return e.desired
+		}
 	}
 	return stream.Version{}
 }
@@ -327,8 +329,10 @@ func (l *Link) Desired(key stream.EntryKey) stream.Version {
 // Believed returns the version that the peer's sink is known to hold of an entry
 // of our source; absent while there is no connection on which it was told.
 func (l *Link) Believed(key stream.EntryKey) stream.Version {
-	if s := l.source(key.Collection); s != nil && s.ready && s.entries[key] != nil {
-		return s.entries[key].held
+	if s := l.source(key.Collection); s != nil && s.ready {
+		if e := s.entries.get(key); e != nil {
+			return e.held()
+		}
 	}
 	return stream.Version{}
 }
@@ -340,7 +344,7 @@ func (l *Link) Entries(c stream.Collection) int {
 		return int(s.desired.entries)
 	}
 	if s := l.sink(c); s != nil {
-		return len(s.held)
+		return s.held.len()
 	}
 	return 0
 }
@@ -352,7 +356,7 @@ func (l *Link) Agreed() bool {
 		if l.connected && !s.ready {
 			return false
 		}
-		for _, e := range s.entries {
+		for _, e := range s.entries.values {
 			if !e.satisfied() {
 				return false
 			}
@@ -379,6 +383,28 @@ func (l *Link) sink(c stream.Collection) *sink {
 		}
 	}
 	return nil
+}
+
+// sharing is v with its source UID in the memory of the same one of another entry of
+// that name, if there is one: a copy is an entry of two collections, messages and
+// objects each bring a UID of their own, and one for each entry stays.
+func (l *Link) sharing(key stream.EntryKey, v stream.Version) stream.Version {
+	if v.Absent() {
+		return v
+	}
+	for _, s := range l.sources {
+		if e := s.entries.get(key); e != nil && e.desired.SourceUID == v.SourceUID {
+			v.SourceUID = e.desired.SourceUID
+			return v
+		}
+	}
+	for _, s := range l.sinks {
+		if held := s.held.get(key); held.SourceUID == v.SourceUID {
+			v.SourceUID = held.SourceUID
+			return v
+		}
+	}
+	return v
 }
 
 func (l *Link) connect(now time.Time, id string) {
@@ -509,7 +535,7 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 				continue // answered already
 			}
 			r.Key = key
-			r.Held = l.source(key.Collection).entries[key].held
+			r.Held = l.source(key.Collection).entries.get(key).held()
 		}
 		s := l.source(r.Key.Collection)
 		if s == nil {
@@ -534,7 +560,7 @@ func (l *Link) hold(s *sink, in Held) []Action {
 		l.openBytes -= size
 		delete(l.open, in.Event)
 	}
-	changed := s.set(in.Key, in.Version)
+	changed := s.set(in.Key, l.sharing(in.Key, in.Version))
 	if l.connected && (changed || in.Event != "") {
 		if len(l.results) == maxUnsent {
 			return []Action{Disconnect{Cause: CauseStalled}} // the next digest tells it all
@@ -570,7 +596,7 @@ func (l *Link) batches(load Load) []stream.Message {
 			if !present {
 				content = Content{TraceParent: content.TraceParent}
 			}
-			s.desire(key, content.Version, content.Leaving) // does not queue it again while queued is set
+			s.desire(key, l.sharing(key, content.Version), content.Leaving) // does not queue it again while queued is set
 			e.queued = false
 			if e.satisfied() || s.leavingOnly && !e.leaving {
 				continue

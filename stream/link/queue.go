@@ -83,7 +83,7 @@ func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 func (s *source) unpark(now time.Time) {
 	for len(s.parked) > 0 && !s.parked[0].at.After(now) {
 		d, _ := heap.Pop(&s.parked).(due)
-		if e := s.entries[d.key]; e != nil && e.parked().Equal(d.at) {
+		if e := s.entries.get(d.key); e != nil && e.parked().Equal(d.at) {
 			e.pending.retry = time.Time{} // d.at is not zero
 			s.settle(d.key, e)
 		}

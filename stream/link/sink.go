@@ -1,7 +1,6 @@
 package link
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 // sink is the receiving end of one collection: what our store holds of it.
 type sink struct {
 	collection stream.Collection
-	held       map[stream.EntryKey]stream.Version
+	held       table[stream.Version]
 	tally      tally
 	// asked is what the peer asked for and did not yet get; nil when nothing. lists
 	// is when it may get it.
@@ -33,7 +32,7 @@ type sink struct {
 func newSink(c stream.Collection) *sink {
 	return &sink{
 		collection: c,
-		held:       map[stream.EntryKey]stream.Version{},
+		held:       newTable[stream.Version](c),
 		waiting:    map[stream.EntryKey]waiting{},
 		refused:    map[stream.EntryKey]bool{},
 		accepted:   map[stream.EntryKey]bool{},
@@ -50,17 +49,17 @@ func (s *sink) disconnect() {
 
 // set reports whether it changed something.
 func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
-	old := s.held[key]
+	old := s.held.get(key)
 	if old == v {
 		return false
 	}
 	s.tally.remove(key, old)
 	s.tally.add(key, v)
 	if v.Absent() {
-		delete(s.held, key)
+		s.held.remove(key)
 		s.settled(key)
 	} else {
-		s.held[key] = v
+		s.held.set(key, v)
 	}
 	return true
 }
@@ -79,10 +78,10 @@ func (s *sink) list(now time.Time) []stream.Message {
 // inventory answers the source's sums with all that is held in the buckets that
 // differ.
 func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
-	inv := stream.Inventory{Collection: s.collection, Buckets: differing(sumsOf(maps.All(s.held)), &theirs.Sums)}
+	inv := stream.Inventory{Collection: s.collection, Buckets: differing(sumsOf(s.held.all()), &theirs.Sums)}
 	var keys []stream.EntryKey
 	if !inv.Buckets.Empty() {
-		for key := range s.held {
+		for key := range s.held.all() {
 			if inv.Buckets.Has(bucketOf(key)) {
 				keys = append(keys, key)
 			}
@@ -96,7 +95,7 @@ func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
 			out = append(out, inv)
 			inv.Entries, inv.More = nil, false
 		}
-		inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: s.held[key]})
+		inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: s.held.get(key)})
 	}
 	return append(out, inv)
 }

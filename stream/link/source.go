@@ -11,7 +11,7 @@ import (
 // source is the sending end of one collection.
 type source struct {
 	collection stream.Collection
-	entries    map[stream.EntryKey]*entry
+	entries    table[*entry]
 	desired    tally
 	believed   tally
 	dirty      queue
@@ -49,9 +49,10 @@ type source struct {
 // all of them at rest: what is known only of the others is in pending.
 type entry struct {
 	desired stream.Version
-	held    stream.Version // what the sink said it holds
-	pending *pending       // nil for one at rest
+	pending *pending // nil for one at rest
 	bucket  uint8
+	// lacking says that the sink holds nothing of it: see held.
+	lacking bool
 	leaving bool
 	queued  bool
 	// asked says that a judgement was asked for since the entry is missing, free
@@ -63,6 +64,9 @@ type entry struct {
 // pending is what is known of an entry that is under way, or was not taken as it
 // was meant. The zero value says nothing.
 type pending struct {
+	// other is what the sink said it holds, if that is neither nothing nor the
+	// desired version.
+	other stream.Version
 	event string // id of the event in flight; empty when there is none
 	sent  stream.Version
 	bytes int
@@ -92,6 +96,36 @@ func (e *entry) rest() {
 	if e.pending != nil && *e.pending == (pending{}) {
 		e.pending = nil
 	}
+}
+
+// held is what the sink said it holds: nothing, something else than is desired, or,
+// as nearly always, what is desired, of which no second copy is kept.
+func (e *entry) held() stream.Version {
+	switch {
+	case e.lacking:
+		return stream.Version{}
+	case e.pending != nil && !e.pending.other.Absent():
+		return e.pending.other
+	}
+	return e.desired
+}
+
+// hold notes what the sink said it holds.
+func (e *entry) hold(v stream.Version) {
+	e.lacking = v.Absent()
+	if v == e.desired {
+		v = stream.Version{}
+	}
+	if e.pending != nil || !v.Absent() {
+		e.pend().other = v
+	}
+}
+
+// desire changes what the sink should hold, and not what it does.
+func (e *entry) desire(v stream.Version) {
+	held := e.held()
+	e.desired = v
+	e.hold(held)
 }
 
 // inFlight is the id of the event in flight; empty when there is none.
@@ -141,22 +175,23 @@ func (e *entry) land() {
 }
 
 func newSource(c stream.Collection) *source {
-	return &source{collection: c, entries: map[stream.EntryKey]*entry{}, missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{}, flying: map[stream.EntryKey]*entry{}}
+	return &source{collection: c, entries: newTable[*entry](c), missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{}, flying: map[stream.EntryKey]*entry{}}
 }
 
 // satisfied reports whether the sink holds what it should.
 func (e *entry) satisfied() bool {
-	if e.leaving && e.held.Absent() {
+	held := e.held()
+	if e.leaving && held.Absent() {
 		return e.gone() == e.desired
 	}
-	return e.held == e.desired
+	return held == e.desired
 }
 
 func (s *source) entry(key stream.EntryKey) *entry {
-	e := s.entries[key]
+	e := s.entries.get(key)
 	if e == nil {
 		e = &entry{bucket: bucketOf(key)}
-		s.entries[key] = e
+		s.entries.set(key, e)
 	}
 	return e
 }
@@ -167,7 +202,7 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 	if e.desired != v {
 		s.desired.remove(key, e.desired)
 		s.desired.add(key, v)
-		e.desired, e.held = v, sharing(e.held, v)
+		e.desire(v)
 		e.relieve()
 		e.withheld = false
 	}
@@ -178,22 +213,13 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 
 // believe records what the sink holds.
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
-	s.believed.remove(key, e.held)
+	s.believed.remove(key, e.held())
 	s.believed.add(key, v)
-	e.held = sharing(v, e.desired)
+	e.hold(v)
 	if e.pending != nil && !v.Absent() {
 		e.pending.gone = stream.Version{}
 	}
 	s.weigh(key, e)
-}
-
-// sharing is v with its source UID in the memory of the same one of other, if it is:
-// both come from messages and objects of their own, and stay.
-func sharing(v, other stream.Version) stream.Version {
-	if v.SourceUID == other.SourceUID {
-		v.SourceUID = other.SourceUID
-	}
-	return v
 }
 
 // settle queues an entry that must be sent and forgets one that is no more.
@@ -210,7 +236,7 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 		e.relieve()
 		e.rest()
 		if e.desired.Absent() {
-			delete(s.entries, key) // a key left in dirty or parked is skipped there
+			s.entries.remove(key) // a key left in dirty or parked is skipped there
 		}
 	}
 }
@@ -227,14 +253,14 @@ func (s *source) pause(in Paused) {
 // follows from its inputs alone.
 func (s *source) settleAll(which func(*entry) bool) {
 	var keys []stream.EntryKey
-	for key, e := range s.entries {
+	for key, e := range s.entries.all() {
 		if which(e) {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, byName)
 	for _, key := range keys {
-		s.settle(key, s.entries[key])
+		s.settle(key, s.entries.get(key))
 	}
 }
 
@@ -251,7 +277,7 @@ func (s *source) pop() (stream.EntryKey, *entry) {
 		if !ok {
 			return stream.EntryKey{}, nil
 		}
-		if e := s.entries[key]; e != nil && e.queued {
+		if e := s.entries.get(key); e != nil && e.queued {
 			// load is asked even for an entry that is satisfied by now: it may be newer.
 			return key, e
 		}
@@ -303,8 +329,8 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 
 // belief yields what the sink is believed to hold.
 func (s *source) belief(yield func(stream.EntryKey, stream.Version) bool) {
-	for key, e := range s.entries {
-		if !yield(key, e.held) {
+	for key, e := range s.entries.all() {
+		if !yield(key, e.held()) {
 			return
 		}
 	}
@@ -326,8 +352,8 @@ func (s *source) tired(now time.Time) bool {
 
 // claim believes that the sink holds what it should.
 func (s *source) claim() {
-	for key, e := range s.entries {
-		if e.held != e.desired {
+	for key, e := range s.entries.all() {
+		if e.held() != e.desired {
 			s.believe(key, e, e.desired)
 		}
 		s.settle(key, e)
@@ -339,7 +365,7 @@ func (s *source) claim() {
 func (s *source) repair(m stream.Inventory) stream.Violation {
 	if !s.listing {
 		s.listing = true
-		for key, e := range s.entries {
+		for key, e := range s.entries.all() {
 			if m.Buckets.Has(e.bucket) {
 				s.believe(key, e, stream.Version{})
 			}
