@@ -212,15 +212,14 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 	// When the loop has ended there is nothing to detach from.
 	detach := func() { _ = m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) }) }
 
-	failed := make(chan error, 2)
-	quit := make(chan stream.GoodbyeReason)
+	received := make(chan error, 1)
 	var accused atomic.Value // the error that the peer said goodbye for, if it is one
 	go func() {
 		taken := true // until the link is told nothing more; the peer's end still is to be read
 		for {
 			msg, err := conn.Recv()
 			if err != nil {
-				failed <- err
+				received <- err
 				return
 			}
 			switch msg {
@@ -234,55 +233,92 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
 			}
 		}
 	}()
-	go func() { failed <- write(conn, s.out, quit) }()
-	defer close(quit)
-
-	reason, cause := stream.GoodbyeDrain, errors.New("stopping")
-	select {
-	case err := <-failed:
+	w := &sender{conn: conn, sent: make(chan error, 1)}
+	failure := func(err error) error {
 		detach()
 		if said, ok := accused.Load().(error); ok {
 			return fmt.Errorf("%w: %w: %w", ErrEnded, said, err)
 		}
 		if stream.ViolationOf(err) != "" {
-			part(stream.GoodbyeProtocol, quit, failed)
+			w.part(stream.GoodbyeProtocol, received)
 		}
 		return err
-	case <-ctx.Done():
-		if cause = context.Cause(ctx); errors.Is(cause, stream.ErrRevoked) {
-			reason = stream.GoodbyeRevoked
+	}
+
+	reason, cause := stream.GoodbyeDrain, errors.New("stopping")
+	for serving := true; serving; {
+		out := s.out
+		if w.sending {
+			out = nil
 		}
-	case <-m.done:
-		if errors.Is(m.why, stream.ErrRevoked) {
-			reason, cause = stream.GoodbyeRevoked, m.why
-		}
-	case <-s.ended:
-		reason, cause = s.goodbye, s.cause
-		if said, ok := accused.Load().(error); ok {
-			cause = said
+		select {
+		case msg := <-out:
+			w.send(msg)
+		case err := <-w.sent:
+			if w.sending = false; err != nil {
+				return failure(fmt.Errorf("send: %w", err))
+			}
+		case err := <-received:
+			return failure(err)
+		case <-ctx.Done():
+			if cause = context.Cause(ctx); errors.Is(cause, stream.ErrRevoked) {
+				reason = stream.GoodbyeRevoked
+			}
+			serving = false
+		case <-m.done:
+			if errors.Is(m.why, stream.ErrRevoked) {
+				reason, cause = stream.GoodbyeRevoked, m.why
+			}
+			serving = false
+		case <-s.ended:
+			reason, cause = s.goodbye, s.cause
+			if said, ok := accused.Load().(error); ok {
+				cause = said
+			}
+			serving = false
 		}
 	}
 	detach() // what the peer says from now on is not heard
-	part(reason, quit, failed)
+	w.part(reason, received)
 	return fmt.Errorf("%w: %w", ErrEnded, cause)
 }
 
-// part says goodbye. A peer that reads knows why; one that does not must not hold
-// us up. At a drain the end of the peer is waited for, so that its next connection,
-// or that of another process, begins after this one.
-func part(reason stream.GoodbyeReason, quit chan<- stream.GoodbyeReason, failed <-chan error) {
+// sender sends one message at a time, beside its caller, whom a peer that takes
+// nothing must not hold up. A connection that is idle, as most are at most times,
+// keeps no goroutine for it.
+type sender struct {
+	conn    Conn
+	sending bool
+	sent    chan error // with room for one: the result of what is being sent
+}
+
+// send is called while nothing is being sent.
+func (w *sender) send(m stream.Message) {
+	w.sending = true
+	go func() { w.sent <- w.conn.Send(m) }()
+}
+
+// part says goodbye, if there is a reason to give. A peer that reads knows why; one
+// that does not must not hold us up. At a drain the end of the peer is waited for, so
+// that its next connection, or that of another process, begins after this one.
+func (w *sender) part(reason stream.GoodbyeReason, received <-chan error) {
 	patience := time.NewTimer(goodbyeTime)
 	defer patience.Stop()
-	ends := 1 // of writing
-	if reason == stream.GoodbyeDrain {
-		ends = 2 // and of reading
-	}
-	for ends > 0 {
+	saying, receiving := reason != "", reason == stream.GoodbyeDrain
+	for saying || receiving || w.sending {
+		if saying && !w.sending {
+			w.send(stream.Goodbye{Reason: reason})
+			saying = false
+		}
 		select {
-		case quit <- reason:
-			quit = nil
-		case <-failed: //nolint:errcheck // the cause is known
-			ends--
+		case err := <-w.sent:
+			w.sending = false
+			saying = saying && err == nil
+		case <-received: //nolint:errcheck // the cause is known
+			if !receiving {
+				return
+			}
+			receiving = false
 		case <-patience.C:
 			return
 		}
@@ -292,24 +328,6 @@ func part(reason stream.GoodbyeReason, quit chan<- stream.GoodbyeReason, failed 
 // goodbyeTime is how long a goodbye may take to be written, and at a drain to be
 // heeded.
 const goodbyeTime = time.Second
-
-// write sends what comes from out until it is told to quit; then a goodbye, if
-// there is a reason for one.
-func write(conn Conn, out <-chan stream.Message, quit <-chan stream.GoodbyeReason) error {
-	for {
-		select {
-		case msg := <-out:
-			if err := conn.Send(msg); err != nil {
-				return fmt.Errorf("send: %w", err)
-			}
-		case reason := <-quit:
-			if reason == "" {
-				return ErrEnded
-			}
-			return errors.Join(ErrEnded, conn.Send(stream.Goodbye{Reason: reason}))
-		}
-	}
-}
 
 // do runs f on the loop's goroutine; false when the loop has ended or ctx is done.
 func (m *Mirror) do(ctx context.Context, f func(*loop)) bool {
