@@ -16,8 +16,9 @@ const statusDelay = 10 * time.Second
 // the whole status of each Application at every reconciliation, most of the time
 // to say no more than when that was.
 type pulse struct {
-	version stream.Version
-	// rest is the hash of the content less the timestamps of reconciliation.
+	content stream.Hash
+	// rest is the hash of the source UID, and of the content less the timestamps of
+	// reconciliation.
 	rest stream.Hash
 	// reconciled says that the status is that of a reconciliation later than the
 	// end of the last operation.
@@ -43,7 +44,8 @@ func (r Rules) pulse(c stream.Collection, o object, content link.Content) pulse 
 	timeless.fields["status"] = status
 	rest, _ := r.Content(c, timeless, Requests{})
 	return pulse{
-		version: content.Version, rest: rest.Version.Hash,
+		content: content.Version.Hash,
+		rest:    stream.HashOf(append(rest.Version.Hash[:], rest.Version.SourceUID...)),
 		// Times are RFC 3339 in UTC, as Kubernetes writes them.
 		reconciled: reconciledAt != "" && reconciledAt >= stringAt(operation, "finishedAt"),
 	}
@@ -58,8 +60,7 @@ func (r Rules) pulse(c stream.Collection, o object, content link.Content) pulse 
 // not wait. That a refresh was consumed is told beside the status, and so is not a
 // change of time alone.
 func mayWait(last, next pulse) bool {
-	return last.version.SourceUID == next.version.SourceUID && last.rest == next.rest &&
-		(last.reconciled || !next.reconciled)
+	return last.rest == next.rest && (last.reconciled || !next.reconciled)
 }
 
 // holdBack reports whether content, which is of current, may wait, and then sees to it that the entry is
@@ -79,7 +80,7 @@ func (l *loop) holdBack(entry stream.EntryKey, current *object, content link.Con
 		return false
 	}
 	next := l.rules.pulse(entry.Collection, *current, content)
-	if !known || last.version != told || !mayWait(last, next) {
+	if !known || last.content != told.Hash || !mayWait(last, next) {
 		next.waits = last.waits
 		l.pulses[entry] = next
 		return false
@@ -100,7 +101,7 @@ func (l *loop) holdBack(entry stream.EntryKey, current *object, content link.Con
 // told notes what the link takes by itself of an entry: it may be newer than what
 // it was told of.
 func (l *loop) told(entry stream.EntryKey, current *object, content link.Content) {
-	if last, known := l.pulses[entry]; known && last.version != content.Version {
+	if last, known := l.pulses[entry]; known && l.link.Desired(entry) != content.Version {
 		next := l.rules.pulse(entry.Collection, *current, content)
 		next.waits = last.waits
 		l.pulses[entry] = next

@@ -36,8 +36,8 @@ func (l *loop) task(key stream.ResourceKey) task {
 		t.current = &o
 	}
 	if t.current != nil && t.tend {
-		if parsed := l.current(key); parsed != nil {
-			t.situation = l.situation(key, *parsed)
+		if t.parsed = l.current(key); t.parsed != nil {
+			t.situation = l.situation(key, *t.parsed)
 		}
 	}
 	return t
@@ -101,7 +101,7 @@ func (l *loop) finish(o outcome) {
 		return
 	}
 	delete(l.jobs, o.key)
-	l.observe(o.key)
+	l.observeAgain(o.key, o.parsed)
 }
 
 // postpone lets time pass before upkeep that failed is tried again.

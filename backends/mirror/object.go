@@ -54,6 +54,11 @@ func parseObject(o backends.Object) (object, error) {
 	return object{key: o.Key, fields: fields, storedUID: o.UID}, nil
 }
 
+// shows reports whether o is what stored holds.
+func (o object) shows(stored backends.Object) bool {
+	return o.key == stored.Key && o.storedUID == stored.UID && o.meta("resourceVersion") == stored.ResourceVersion
+}
+
 func (o object) child(path ...string) map[string]any {
 	m := o.fields
 	for _, name := range path {

@@ -29,7 +29,11 @@ func (l *loop) observeStore() {
 }
 
 // observe looks at one object and tells the link what it means.
-func (l *loop) observe(key stream.ResourceKey) {
+func (l *loop) observe(key stream.ResourceKey) { l.observeAgain(key, nil) }
+
+// observeAgain is observe when the object was read before, as last, which it may
+// still be; nil when it was not.
+func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 	entries := l.rules.Keys(key)
 	if len(entries) == 0 {
 		return
@@ -37,7 +41,7 @@ func (l *loop) observe(key stream.ResourceKey) {
 	if j := l.jobs[key]; j != nil && j.running {
 		return // what is seen in the middle of a write misleads; finish looks again
 	}
-	current := l.current(key)
+	current := l.currentAgain(key, last)
 	l.note(key, current)
 	for _, entry := range entries {
 		switch {
@@ -171,10 +175,16 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 
 // current is the newest known state of an object: the cache's, or what a write
 // of ours returned if the cache is behind it.
-func (l *loop) current(key stream.ResourceKey) *object {
+func (l *loop) current(key stream.ResourceKey) *object { return l.currentAgain(key, nil) }
+
+// currentAgain is current without decoding what last shows already.
+func (l *loop) currentAgain(key stream.ResourceKey, last *object) *object {
 	o, ok := l.newest(key)
-	if !ok {
+	switch {
+	case !ok:
 		return nil
+	case last != nil && last.shows(o):
+		return last
 	}
 	parsed, err := parseObject(o)
 	if err != nil {

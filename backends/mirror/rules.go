@@ -138,12 +138,17 @@ type record struct {
 	Annotations []string `json:"annotations,omitempty"`
 }
 
+// hasRecord reports whether an object is a copy.
+func hasRecord(o object) bool {
+	// An annotation that cannot be a UID was not written by us, and as part of a
+	// version it would break the protocol.
+	return stream.ValidUID(o.annotation(sourceUIDKey)) && o.annotation(recordKey) != ""
+}
+
 // recordOf returns the record of a copy; false for an object that is none.
 func recordOf(o object) (record, bool) {
 	var rec record
-	// An annotation that cannot be a UID was not written by us, and as part of a
-	// version it would break the protocol.
-	if !stream.ValidUID(o.annotation(sourceUIDKey)) || o.annotation(recordKey) == "" {
+	if !hasRecord(o) {
 		return record{}, false
 	}
 	// A record that someone damaged counts as one that nothing matches: the object
@@ -155,14 +160,16 @@ func recordOf(o object) (record, bool) {
 // isCopy reports whether o was written by this link, or by an earlier one of the
 // same hub.
 func (r Rules) isCopy(o object) bool {
-	rec, ok := recordOf(o)
 	switch {
-	case !ok:
+	case !hasRecord(o):
 		return false
 	case r.Side == stream.Spoke:
 		return o.annotation(principalUIDKey) == r.HubUID
+	case o.key.Kind == stream.Application:
+		return true
 	}
-	return o.key.Kind == stream.Application || rec.Agent == r.Agent.String()
+	rec, _ := recordOf(o)
+	return rec.Agent == r.Agent.String()
 }
 
 // sourceUID is the UID at its source of the Application that o is or mirrors. The
@@ -322,7 +329,7 @@ func (r Rules) unsendable(o object) string {
 	if r.Side != stream.Hub || r.Mode != stream.Managed {
 		return ""
 	}
-	if _, copied := recordOf(o); copied {
+	if hasRecord(o) {
 		return "it is a mirror from the time when the agent was autonomous; its original is on the spoke, so remove the mirror without cascade"
 	}
 	if !r.destined(o) {

@@ -22,6 +22,7 @@ type task struct {
 	key       stream.ResourceKey
 	rules     Rules
 	current   *backends.Object
+	parsed    *object // current, if somebody decoded it
 	events    map[stream.EntryKey]stream.Event
 	tend      bool
 	situation Situation
@@ -37,6 +38,7 @@ type outcome struct {
 	results []result
 	known   bool             // the API server told what the object is now
 	object  *backends.Object // as far as known; nil when it is gone
+	parsed  *object          // object, if somebody decoded it
 	uid     string
 	cause   trace.SpanContext
 	failed  bool // upkeep was needed and not done
@@ -67,7 +69,7 @@ func (m *Mirror) work(ctx context.Context, t task) {
 }
 
 func (m *Mirror) perform(ctx context.Context, t task) outcome {
-	w := &writer{m: m, task: t, current: t.current}
+	w := &writer{m: m, task: t, current: t.current, parsed: t.parsed}
 	if t.verify {
 		if err := w.read(ctx); err != nil {
 			w.m.cfg.Log.Debug().Err(err).Stringer("resource", t.key).Msg("cannot verify a write, trying again")
@@ -84,7 +86,7 @@ func (m *Mirror) perform(ctx context.Context, t task) outcome {
 	if t.tend {
 		w.tend(ctx)
 	}
-	w.out.key, w.out.object = t.key, w.current
+	w.out.key, w.out.object, w.out.parsed = t.key, w.current, w.parsed
 	if w.current != nil {
 		w.out.uid = w.current.UID
 	} else if t.current != nil {
@@ -98,8 +100,24 @@ type writer struct {
 	m       *Mirror
 	task    task
 	current *backends.Object
-	wrote   []byte // by the last Create or Update
+	parsed  *object // current, once somebody decoded it; plans do not change it
+	wrote   []byte  // by the last Create or Update
 	out     outcome
+}
+
+// see notes what the object is now; nil for gone.
+func (w *writer) see(o *backends.Object) { w.current, w.parsed = o, nil }
+
+// object is the current object decoded; nil when there is none.
+func (w *writer) object() (*object, error) {
+	if w.parsed == nil && w.current != nil {
+		o, err := parseObject(*w.current)
+		if err != nil {
+			return nil, err
+		}
+		w.parsed = &o
+	}
+	return w.parsed, nil
 }
 
 func (w *writer) apply(ctx context.Context, e stream.Event) {
@@ -126,7 +144,8 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 		span.SetStatus(codes.Error, string(refusal.Kind))
 	}
 	if w.current != nil {
-		if o, err := parseObject(*w.current); err == nil {
+		if parsed, err := w.object(); err == nil {
+			o := *parsed
 			if r.refusal == nil && e.Verb == stream.Apply && c != stream.Commands && rules.uidIn(c, o) == e.Version.SourceUID {
 				if rec, _ := recordOf(o); c == stream.Statuses && rules.unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() {
 					reply := rules.replyOf(c, e.Version, o)
@@ -181,13 +200,9 @@ func (w *writer) tend(ctx context.Context) {
 // anything was written.
 func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stream.Refusal)) (wrote bool, refusal *stream.Refusal, err error) {
 	for range attempts {
-		var current *object
-		if w.current != nil {
-			o, perr := parseObject(*w.current)
-			if perr != nil {
-				return wrote, nil, perr
-			}
-			current = &o
+		current, perr := w.object()
+		if perr != nil {
+			return wrote, nil, perr
 		}
 		writes, refusal := plan(current)
 		if len(writes) == 0 {
@@ -234,9 +249,10 @@ func (w *writer) carryOut(ctx context.Context, writes []Write) error {
 		if err != nil {
 			return err
 		}
-		w.current, w.out.known = &o, true
+		w.see(&o)
+		w.out.known = true
 		if vanished(o) {
-			w.current = nil
+			w.see(nil)
 		}
 	}
 	return nil
@@ -257,9 +273,9 @@ func (w *writer) read(ctx context.Context) error {
 	o, err := w.m.cfg.Store.Read(ctx, w.task.key)
 	switch {
 	case err == nil:
-		w.current = &o
+		w.see(&o)
 	case errors.Is(err, stream.ErrNotFound):
-		w.current = nil
+		w.see(nil)
 	default:
 		return err
 	}
