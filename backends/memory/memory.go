@@ -94,7 +94,7 @@ type Store struct {
 	synced chan struct{}
 
 	// Guarded by server.mu.
-	cache       table
+	cache       table // without Lag the server's own
 	subscribers []*subscriber
 	pending     []delivery
 	listed      bool // the initial list has come
@@ -163,8 +163,7 @@ func newStore(cfg Config, srv *server, name string) *Store {
 	}
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	list := srv.list()
-	if cfg.Lag {
+	if list := srv.list(); cfg.Lag {
 		s.pending = append(s.pending, list)
 	} else {
 		s.apply(list)
@@ -179,6 +178,9 @@ func newStore(cfg Config, srv *server, name string) *Store {
 func (s *Store) Close() {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
+	if !s.closed && !s.cfg.Lag {
+		s.cache = s.cache.clone()
+	}
 	s.closed = true
 	s.pending = nil
 	s.subscribers = nil
@@ -263,14 +265,19 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 				changed = append(changed, object.Key)
 			}
 		}
-		clear(s.cache)
+		s.cache = table{}
+	}
+	if !s.cfg.Lag {
+		s.cache = s.server.objects
 	}
 	for _, c := range d.changes {
 		key := c.object.Key
 		changed = append(changed, key)
-		if c.gone {
+		switch {
+		case !s.cfg.Lag: // it is known
+		case c.gone:
 			s.cache.remove(key)
-		} else {
+		default:
 			s.cache.set(c.object)
 		}
 	}

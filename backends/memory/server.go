@@ -31,7 +31,7 @@ type server struct {
 	// mu guards what follows, and the caches of all clients.
 	mu       sync.RWMutex
 	revision uint64
-	objects  table    // caches share the objects
+	objects  table    // caches share the objects, and the table itself unless they lag
 	clients  []*Store // the open ones
 }
 
@@ -208,9 +208,13 @@ func (s *server) next(key stream.ResourceKey, content map[string]any, meta metav
 		return backends.Object{}, refuse("an object of %d bytes is larger than %d", len(raw), s.maxBytes)
 	}
 	s.revision++
-	return backends.Object{
+	next := backends.Object{
 		Key: key, UID: string(meta.UID), ResourceVersion: meta.ResourceVersion, Raw: bytes.Clone(raw), // no spare room
-	}, nil
+	}
+	if old := s.objects.get(key); old != nil && old.UID == next.UID {
+		next.Key, next.UID = old.Key, old.UID // equal, and in memory already
+	}
+	return next, nil
 }
 
 // decode returns an object less its managedFields, and its metadata.
@@ -219,18 +223,21 @@ func decode(key stream.ResourceKey, raw []byte) (map[string]any, metav1.ObjectMe
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
 		return nil, metav1.ObjectMeta{}, refuse("decode: %v", err)
 	}
-	var typed metav1.PartialObjectMetadata
-	if err := json.Unmarshal(raw, &typed); err != nil {
+	var meta metav1.ObjectMeta
+	fields, _ := content["metadata"].(map[string]any)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &meta); err != nil {
 		return nil, metav1.ObjectMeta{}, refuse("decode metadata: %v", err)
 	}
+	apiVersion, _ := content["apiVersion"].(string)
+	kind, _ := content["kind"].(string)
 	switch {
-	case typed.APIVersion == "":
+	case apiVersion == "":
 		return nil, metav1.ObjectMeta{}, refuse("apiVersion is missing")
-	case typed.Kind != string(key.Kind) || typed.Namespace != key.Namespace || typed.Name != key.Name:
-		return nil, metav1.ObjectMeta{}, refuse("the object is %s %s/%s", typed.Kind, typed.Namespace, typed.Name)
+	case kind != string(key.Kind) || meta.Namespace != key.Namespace || meta.Name != key.Name:
+		return nil, metav1.ObjectMeta{}, refuse("the object is %s %s/%s", kind, meta.Namespace, meta.Name)
 	}
-	typed.ManagedFields = nil
-	return content, typed.ObjectMeta, nil
+	meta.ManagedFields = nil
+	return content, meta, nil
 }
 
 // setMetadata replaces the metadata of content by meta; what a server does not

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -148,10 +149,10 @@ func (f *crowd) start(a *crowdAgent) {
 		if !ok {
 			return
 		}
-		app := parse(o.Raw)
-		if app.child("status") != nil {
+		if bytes.Contains(o.Raw, []byte(`"status":{`)) {
 			return
 		}
+		app := parse(o.Raw)
 		app.fields["status"] = map[string]any{
 			"sync": map[string]any{"status": "Synced", "revision": strings.Repeat("0", 40)}, "health": map[string]any{"status": "Healthy"},
 		}
