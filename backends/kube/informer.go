@@ -233,8 +233,12 @@ func (i *informer) Update(obj any) error {
 		s.mu.Unlock()
 		return nil
 	}
-	put(i.objects, it.object)
-	s.metrics.held(i.kind, old, it.object)
+	object := it.object
+	if was && object.UID == old.UID {
+		object.Key, object.UID = old.Key, old.UID // equal, and held by others already
+	}
+	put(i.objects, object)
+	s.metrics.held(i.kind, old, object)
 	told := s.subscribers
 	s.mu.Unlock()
 	tell(told, key)

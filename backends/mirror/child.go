@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 
@@ -112,13 +111,10 @@ func (r Rules) planChild(e stream.Event, key stream.ResourceKey, current *object
 	labels, _ := data["labels"].(map[string]any)
 	annotations, _ := data["annotations"].(map[string]any)
 	next = r.write(next, old, e, r.mapped(e.Key.Collection, spec), mirrored(labels), mirrored(annotations))
-	switch {
-	case current == nil:
+	if current == nil {
 		return []Write{{Op: Create, Raw: encode(next.fields)}}, nil
-	case bytes.Equal(encode(next.fields), encode(current.fields)):
-		return nil, nil
 	}
-	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+	return update(*current, next), nil
 }
 
 // tendChild answers what somebody asks of the mirror of a child application, and

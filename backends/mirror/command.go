@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -188,10 +187,7 @@ func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Re
 	if end.runs(next) {
 		next.child("status", "operationState")["phase"] = "Terminating"
 	}
-	if bytes.Equal(encode(next.fields), encode(current.fields)) {
-		return nil, refusal
-	}
-	return []Write{{Op: Update, Raw: encode(next.fields)}}, refusal
+	return update(*current, next), refusal
 }
 
 // take starts an operation in o unless it was taken before, and says why it cannot.
@@ -357,10 +353,7 @@ func (r Rules) planStatus(e stream.Event, current *object, asked Requests) ([]Wr
 		next.fields["status"] = status // else there is nothing to write, as on a copy that was just made
 	}
 	asked.endRequests(next, data)
-	if bytes.Equal(encode(next.fields), encode(current.fields)) {
-		return nil, nil
-	}
-	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+	return update(*current, next), nil
 }
 
 // showOperation brings the operation of a hub Application in line with what the

@@ -88,11 +88,16 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return append(r.release(current), create()), nil
 	}
 	old, _ := recordOf(*current)
-	next := desired(current.clone(), old)
-	if bytes.Equal(encode(next.fields), encode(current.fields)) {
-		return nil, nil
+	return update(*current, desired(current.clone(), old)), nil
+}
+
+// update is the write that makes next of current; none when they are the same.
+func update(current, next object) []Write {
+	raw := encode(next.fields)
+	if bytes.Equal(raw, encode(current.fields)) {
+		return nil
 	}
-	return []Write{{Op: Update, Raw: encode(next.fields)}}, nil
+	return []Write{{Op: Update, Raw: raw}}
 }
 
 func newObject(key stream.ResourceKey) object {

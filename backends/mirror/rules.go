@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -147,10 +148,10 @@ func hasRecord(o object) bool {
 
 // recordOf returns the record of a copy; false for an object that is none.
 func recordOf(o object) (record, bool) {
-	var rec record
 	if !hasRecord(o) {
 		return record{}, false
 	}
+	var rec record
 	// A record that someone damaged counts as one that nothing matches: the object
 	// is ours by its source UID, and will be written anew.
 	_ = json.Unmarshal([]byte(o.annotation(recordKey)), &rec)
@@ -347,9 +348,10 @@ func (r Rules) destined(o object) bool {
 	return server != "" && server == r.ClusterServer
 }
 
-// statusOf is an Application's status, less what we add to it on the hub.
+// statusOf is an Application's status, less what we add to it on the hub. Its values
+// are the Application's own.
 func statusOf(o object) map[string]any {
-	status, _ := clone(o.child("status")).(map[string]any)
+	status := maps.Clone(o.child("status"))
 	if status == nil {
 		status = map[string]any{}
 	}

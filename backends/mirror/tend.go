@@ -47,6 +47,9 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	if r.Side != stream.Hub || current.key.Kind != stream.Application || r.sourceUID(current) == "" {
 		return nil, false
 	}
+	if r.untroubled(current, s) {
+		return nil, false
+	}
 	next := current.clone()
 	ours := current.label(ignoreSyncKey) != "true" && r.unsendable(current) == ""
 	upkeep := r.report
@@ -61,6 +64,14 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 		return nil, false
 	}
 	return encode(next.fields), true
+}
+
+// untroubled reports whether an Application is as nearly all are at nearly all times:
+// there is nothing to announce, to report, or to let go. Tend is asked at every look
+// at an object, and needs no copy of it then.
+func (r Rules) untroubled(o object, s Situation) bool {
+	return o.child("operation") == nil && !o.deleting() && s.Refusal == nil && r.unsendable(o) == "" &&
+		!slices.ContainsFunc(conditions(o.child("status")), isErrorCondition)
 }
 
 // announce gives a new operation its id and shows where it is.
