@@ -116,7 +116,7 @@ type delivery struct {
 
 // change is the state of one object after a write.
 type change struct {
-	object *backends.Object
+	object backends.Object
 	gone   bool
 }
 
@@ -261,7 +261,7 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 	var changed []stream.ResourceKey
 	if d.list {
 		for _, kind := range s.cfg.Kinds {
-			for _, object := range s.list(kind, "") {
+			for _, object := range s.cache.list(kind, "") {
 				changed = append(changed, object.Key)
 			}
 		}
@@ -307,7 +307,7 @@ func (s *Store) Subscribe(changed func(stream.ResourceKey)) (cancel func()) {
 	}
 	var now []backends.Object
 	for _, kind := range s.cfg.Kinds {
-		now = append(now, s.list(kind, "")...)
+		now = append(now, s.cache.list(kind, "")...)
 	}
 	s.server.mu.Unlock()
 	for _, object := range now {
@@ -327,11 +327,7 @@ func (s *Store) Synced() <-chan struct{} { return s.synced }
 func (s *Store) Get(key stream.ResourceKey) (backends.Object, bool) {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
-	object := s.cache.get(key)
-	if object == nil {
-		return backends.Object{}, false
-	}
-	return *object, true
+	return s.cache.get(key)
 }
 
 // List implements backends.Store. The objects are sorted, so that a simulation
@@ -339,16 +335,7 @@ func (s *Store) Get(key stream.ResourceKey) (backends.Object, bool) {
 func (s *Store) List(kind stream.Kind, namespace string) []backends.Object {
 	s.server.mu.RLock()
 	defer s.server.mu.RUnlock()
-	return s.list(kind, namespace)
-}
-
-// list is called with server.mu locked.
-func (s *Store) list(kind stream.Kind, namespace string) []backends.Object {
-	var objects []backends.Object
-	for _, object := range s.cache.list(kind, namespace) {
-		objects = append(objects, *object)
-	}
-	return objects
+	return s.cache.list(kind, namespace)
 }
 
 // Read implements backends.Store.
@@ -428,7 +415,7 @@ func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object
 		return object, err
 	}
 	for _, c := range changes {
-		s.server.record(Accepted{Client: s.name, Op: op, Object: *c.object, Gone: c.gone})
+		s.server.record(Accepted{Client: s.name, Op: op, Object: c.object, Gone: c.gone})
 	}
 	told, changed := s.server.publish(delivery{changes: changes})
 	s.server.mu.Unlock()

@@ -16,11 +16,7 @@ type Snapshot struct {
 
 // Get returns an object as it was.
 func (s Snapshot) Get(key stream.ResourceKey) (backends.Object, bool) {
-	object := s.objects.get(key)
-	if object == nil {
-		return backends.Object{}, false
-	}
-	return *object, true
+	return s.objects.get(key)
 }
 
 // Snapshot takes a backup of the server.
@@ -46,14 +42,14 @@ func (s *Store) Revision() uint64 {
 func (s *Store) Restore(to Snapshot, bump uint64) {
 	s.server.mu.Lock()
 	for _, now := range s.server.objects.all() {
-		if to.objects.get(now.Key) == nil {
-			s.server.record(Accepted{Op: OpRestore, Object: *now, Gone: true})
+		if _, ok := to.objects.get(now.Key); !ok {
+			s.server.record(Accepted{Op: OpRestore, Object: now, Gone: true})
 		}
 	}
 	for _, then := range to.objects.all() {
-		now := s.server.objects.get(then.Key)
-		if now == nil || !bytes.Equal(now.Raw, then.Raw) {
-			s.server.record(Accepted{Op: OpRestore, Object: *then})
+		now, ok := s.server.objects.get(then.Key)
+		if !ok || !bytes.Equal(now.Raw, then.Raw) {
+			s.server.record(Accepted{Op: OpRestore, Object: then})
 		}
 	}
 	s.server.objects = to.objects.clone()

@@ -31,7 +31,7 @@ type server struct {
 	// mu guards what follows, and the caches of all clients.
 	mu       sync.RWMutex
 	revision uint64
-	objects  table    // caches share the objects, and the table itself unless they lag
+	objects  table    // the cache of each client that does not lag, too
 	clients  []*Store // the open ones
 }
 
@@ -71,11 +71,11 @@ func (s *server) publish(d delivery) (told []*subscriber, changed []stream.Resou
 }
 
 func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
-	object := s.objects.get(key)
-	if object == nil {
+	object, ok := s.objects.get(key)
+	if !ok {
 		return backends.Object{}, stream.ErrNotFound
 	}
-	return *object, nil
+	return object, nil
 }
 
 func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []change, error) {
@@ -93,7 +93,7 @@ func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []
 	if errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
 		return backends.Object{}, nil, refuse("%v", errs.ToAggregate())
 	}
-	if s.objects.get(key) != nil {
+	if _, ok := s.objects.get(key); ok {
 		return backends.Object{}, nil, fmt.Errorf("%w: it exists", stream.ErrConflict)
 	}
 	return s.put(key, content, meta)
@@ -108,11 +108,11 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 	if shown.UID == "" || shown.ResourceVersion == "" {
 		return backends.Object{}, nil, refuse("uid and resourceVersion of the object to replace are required")
 	}
-	old := s.objects.get(key)
-	if old == nil {
+	old, ok := s.objects.get(key)
+	if !ok {
 		return backends.Object{}, nil, stream.ErrNotFound
 	}
-	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, *old); err != nil {
+	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, old); err != nil {
 		return backends.Object{}, nil, err
 	}
 	oldContent, oldMeta, err := decode(key, old.Raw)
@@ -137,7 +137,7 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 		return backends.Object{}, nil, err
 	}
 	if same, err := json.Marshal(content); err == nil && bytes.Equal(same, old.Raw) {
-		return *old, nil, nil
+		return old, nil, nil
 	}
 	if !equalBesidesMetadata(content, oldContent) {
 		meta.Generation++
@@ -147,18 +147,17 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 		if err != nil {
 			return backends.Object{}, nil, err
 		}
-		changes := s.remove(&last)
-		return last, changes, nil
+		return last, s.remove(last), nil
 	}
 	return s.put(key, content, meta)
 }
 
 func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]change, error) {
-	old := s.objects.get(key)
-	if old == nil {
+	old, ok := s.objects.get(key)
+	if !ok {
 		return nil, stream.ErrNotFound
 	}
-	if err := check(pre, *old); err != nil {
+	if err := check(pre, old); err != nil {
 		return nil, err
 	}
 	content, meta, err := decode(key, old.Raw)
@@ -184,12 +183,12 @@ func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1
 	if err != nil {
 		return backends.Object{}, nil, err
 	}
-	s.objects.set(&object)
-	return object, []change{{object: &object}}, nil
+	s.objects.set(object)
+	return object, []change{{object: object}}, nil
 }
 
 // remove takes an object away; last is what it was.
-func (s *server) remove(last *backends.Object) []change {
+func (s *server) remove(last backends.Object) []change {
 	s.objects.remove(last.Key)
 	return []change{{object: last, gone: true}}
 }
@@ -211,8 +210,8 @@ func (s *server) next(key stream.ResourceKey, content map[string]any, meta metav
 	next := backends.Object{
 		Key: key, UID: string(meta.UID), ResourceVersion: meta.ResourceVersion, Raw: bytes.Clone(raw), // no spare room
 	}
-	if old := s.objects.get(key); old != nil && old.UID == next.UID {
-		next.Key, next.UID = old.Key, old.UID // equal, and in memory already
+	if old, ok := s.objects.get(key); ok && old.UID == next.UID {
+		next.UID = old.UID // equal, and in memory already
 	}
 	return next, nil
 }
