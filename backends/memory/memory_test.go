@@ -259,3 +259,25 @@ func BenchmarkUpdate(b *testing.B) {
 		}
 	}
 }
+
+func TestClosedClientKeepsItsCache(t *testing.T) {
+	for name, lag := range map[string]bool{"with lag": true, "without lag": false} {
+		t.Run(name, func(t *testing.T) {
+			s := memory.New(memory.Config{Lag: lag})
+			a := mustCreate(t, s, app("a"))
+			s.Deliver(-1)
+			other := s.Open()
+			s.Close()
+			mustCreate(t, other, app("b"))
+			if err := other.Delete(t.Context(), app("a"), backends.Preconditions{}); err != nil {
+				t.Fatal(err)
+			}
+			if got, ok := s.Get(app("a")); !ok || !cmp.Equal(got, a) {
+				t.Errorf("Get() of a closed client (-want +got):\n%s", cmp.Diff(a, got))
+			}
+			if _, ok := s.Get(app("b")); ok {
+				t.Error("a closed client sees what was made after its end")
+			}
+		})
+	}
+}

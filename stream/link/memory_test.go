@@ -1,0 +1,64 @@
+package link
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// TestOneSourceUIDForEachName gives both collections of a copy, and what the peer
+// says it holds, UIDs in memory of their own.
+func TestOneSourceUIDForEachName(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := New(Config{Side: stream.Spoke, Mode: stream.Managed})
+	version := func(content string) stream.Version {
+		return stream.Version{SourceUID: string([]byte("hub-app")), Hash: stream.HashOf([]byte(content))}
+	}
+	copied := stream.EntryKey{Collection: stream.Applications, Name: "shop"}
+	status := stream.EntryKey{Collection: stream.Statuses, Name: "shop"}
+	l.Step(now, Held{Key: copied, Version: version("spec")})
+	l.Step(now, Desired{Key: status, Version: version("status")})
+	l.Step(now, Desired{Key: status, Version: version("newer status")})
+	l.Step(now, Held{Key: copied, Version: version("newer spec")})
+
+	held, desired := l.sink(stream.Applications).held.get(copied), l.Desired(status)
+	if held != version("newer spec") || desired != version("newer status") {
+		t.Fatalf("held %v, desired %v", held, desired)
+	}
+	if unsafe.StringData(held.SourceUID) != unsafe.StringData(desired.SourceUID) {
+		t.Error("the entries of one name keep a source UID each")
+	}
+}
+
+// TestEntryAtRest lets the sink hold this and that.
+func TestEntryAtRest(t *testing.T) {
+	version := func(content string) stream.Version {
+		return stream.Version{SourceUID: "uid", Hash: stream.HashOf([]byte(content))}
+	}
+	var nothing stream.Version
+	var e entry
+	for _, step := range []struct {
+		change  func(stream.Version)
+		version stream.Version
+		desired stream.Version
+		held    stream.Version
+		rests   bool
+	}{
+		{e.hold, nothing, nothing, nothing, true},
+		{e.desire, version("1"), version("1"), nothing, true},
+		{e.hold, version("1"), version("1"), version("1"), true},
+		{e.desire, version("2"), version("2"), version("1"), false},
+		{e.desire, version("1"), version("1"), version("1"), true},
+		{e.hold, version("3"), version("1"), version("3"), false},
+		{e.desire, nothing, nothing, version("3"), false},
+		{e.hold, nothing, nothing, nothing, true},
+	} {
+		step.change(step.version)
+		e.rest()
+		if e.desired != step.desired || e.held() != step.held || (e.pending == nil) != step.rests {
+			t.Errorf("after %v: desired %v, held %v, at rest %t; want %v", step.version, e.desired, e.held(), e.pending == nil, step)
+		}
+	}
+}
