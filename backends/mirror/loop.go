@@ -28,6 +28,7 @@ type loop struct {
 	jobs    map[stream.ResourceKey]*job // waiting or under way
 	ready   []stream.ResourceKey        // whose job waits for a worker, oldest first
 	working int                         // workers under way
+	burst   bool                        // there were many of jobs, ahead or made
 	workers sync.WaitGroup
 	ahead   map[stream.ResourceKey]ahead
 	replies map[stream.EntryKey]Reply
@@ -136,6 +137,7 @@ func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		l.settle()
 		var out chan<- stream.Message
 		var message stream.Message
 		if l.session != nil {
@@ -181,6 +183,22 @@ func (l *loop) run(ctx context.Context) {
 				l.speak()
 			}
 		}
+	}
+}
+
+// maxSpare is how many entries there may be of what is under way before that counts
+// as a burst.
+const maxSpare = 64
+
+// settle gives back the memory that a burst took, once it is over: a map keeps room
+// for the most that it ever held, and when a spoke connects that may be all it has.
+func (l *loop) settle() {
+	switch most := max(len(l.jobs), len(l.ahead), len(l.made)); {
+	case most > maxSpare:
+		l.burst = true
+	case most == 0 && l.burst:
+		l.burst, l.ready = false, nil // ready names jobs
+		l.jobs, l.ahead, l.made = map[stream.ResourceKey]*job{}, map[stream.ResourceKey]ahead{}, map[stream.EntryKey]made{}
 	}
 }
 

@@ -177,6 +177,7 @@ type Link struct {
 	flights   map[string]stream.EntryKey // events sent and not yet answered, by id
 	open      map[string]int             // events received and not yet answered, with their bytes
 	openBytes int
+	burst     bool             // there were many of flights or open
 	out       []stream.Message // due whatever the window says
 	results   []stream.Result
 	judgement judgement
@@ -209,7 +210,20 @@ func New(cfg Config) *Link {
 // Step takes one input and returns what the caller must do, in order. It does
 // not block and keeps no reference to in.
 func (l *Link) Step(now time.Time, in Input) []Action {
-	return l.judge(now, l.step(now, in))
+	actions := l.judge(now, l.step(now, in))
+	l.settle()
+	return actions
+}
+
+// settle gives back the memory that a burst took, once it is over: a map keeps room
+// for the most that it ever held.
+func (l *Link) settle() {
+	switch most := max(len(l.flights), len(l.open)); {
+	case most > maxSpare:
+		l.burst = true
+	case most == 0 && l.burst:
+		l.burst, l.flights, l.open = false, map[string]stream.EntryKey{}, map[string]int{}
+	}
 }
 
 func (l *Link) step(now time.Time, in Input) []Action {
@@ -420,7 +434,7 @@ func (l *Link) disconnect() {
 	l.connected = false
 	l.inFlight, l.bytes = 0, 0
 	l.flights = map[string]stream.EntryKey{}
-	l.open, l.openBytes = map[string]int{}, 0
+	l.open, l.openBytes, l.burst = map[string]int{}, 0, false
 	l.out, l.results = nil, nil
 	l.judgement = judgement{}
 	for _, s := range l.sources {

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"reflect"
+	"strconv"
 	"testing"
 	"time"
 	"unsafe"
@@ -60,5 +62,40 @@ func TestEntryAtRest(t *testing.T) {
 		if e.desired != step.desired || e.held() != step.held || (e.pending == nil) != step.rests {
 			t.Errorf("after %v: desired %v, held %v, at rest %t; want %v", step.version, e.desired, e.held(), e.pending == nil, step)
 		}
+	}
+}
+
+// TestBurstIsForgotten lets there be few and many events without an answer.
+func TestBurstIsForgotten(t *testing.T) {
+	for name, test := range map[string]struct {
+		events int
+		want   bool // the memory of it is given back
+	}{
+		"few":  {maxSpare, false},
+		"many": {maxSpare + 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(0, 0)
+			l := New(Config{Side: stream.Spoke, Mode: stream.Managed})
+			l.Step(now, Connected{ID: "c"})
+			key := func(i int) stream.EntryKey {
+				return stream.EntryKey{Collection: stream.Applications, Name: strconv.Itoa(i)}
+			}
+			var batch stream.Batch
+			for i := range test.events {
+				batch.Events = append(batch.Events, stream.Event{ID: strconv.Itoa(i), Key: key(i), Verb: stream.Delete})
+			}
+			before := reflect.ValueOf(l.open).Pointer()
+			l.Step(now, Received{Message: batch})
+			for i := range test.events {
+				if len(l.open) != test.events-i || reflect.ValueOf(l.open).Pointer() != before {
+					t.Fatalf("after %d answers %d events are open", i, len(l.open))
+				}
+				l.Step(now, Held{Key: key(i), Event: strconv.Itoa(i)})
+			}
+			if got := reflect.ValueOf(l.open).Pointer() != before; got != test.want {
+				t.Errorf("memory given back: %t, want %t", got, test.want)
+			}
+		})
 	}
 }

@@ -13,7 +13,8 @@ type queue struct {
 	head int
 }
 
-// maxSpare is how much room for keys an empty queue keeps.
+// maxSpare is how much room an empty queue, or an empty map of what is under way,
+// keeps after a burst.
 const maxSpare = 16
 
 func (q *queue) push(key stream.EntryKey) { q.keys = append(q.keys, key) }
