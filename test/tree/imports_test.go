@@ -44,7 +44,8 @@ var mayImport = map[string][]string{
 	"backends/kube":        {"backends", "identity", "stream"},
 	"backends/memory":      {"backends", "identity", "stream"},
 	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
-	"proxies/resource":     {"identity", "stream"},
+	"proxies/access":       nil,
+	"proxies/resource":     {"identity", "proxies/access", "stream"},
 	"proxies/redis":        {"identity", "stream"},
 	"mesh":                 {"identity"},
 	"mesh/istio":           {"identity", "mesh"},

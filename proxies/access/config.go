@@ -1,0 +1,171 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Limits of a Config. Those of spec.access are the same.
+const (
+	// MaxRules is the largest number of rules.
+	MaxRules = 32
+	// MaxItems is the largest number of entries of one list.
+	MaxItems = 64
+)
+
+// Config says what live access may do, on either side. Its zero value allows
+// nothing.
+//
+// A call is allowed when its kind of use is switched on and a rule covers it. Enabled
+// alone, without Rules, allows discovery and reading the common kinds (see
+// docs/access.md) in every namespace.
+type Config struct {
+	// Enabled switches live access on.
+	Enabled bool
+	// Writes lets through what changes something: create, update, patch, delete,
+	// deletecollection, evictions. Secrets and Nodes need their own switch as well.
+	Writes bool
+	// Secrets lets through whatever is about Secrets.
+	Secrets bool
+	// Tokens lets through what hands out or tests credentials: tokens of service
+	// accounts, token reviews, certificate requests.
+	Tokens bool
+	// Proxy lets through subresource proxy of pods, services and nodes, by which
+	// everything that listens in the Kubernetes cluster can be reached.
+	Proxy bool
+	// Exec lets through exec, attach and port-forward.
+	Exec bool
+	// EphemeralContainers lets through adding containers to a running pod.
+	EphemeralContainers bool
+	// Nodes lets through whatever is about nodes.
+	Nodes bool
+	// Impersonate are the users that a call may ask to be, by their exact names, such
+	// as system:serviceaccount:web:deployer. A user is impersonated without groups,
+	// UID and extra fields. Empty means nobody.
+	Impersonate []string
+	// TrackedOnly restricts calls to objects that an Argo CD Application tracks, or
+	// that belong to one of those; see [Tracker].
+	TrackedOnly bool
+	// Rules say which calls are covered. Empty means one rule for the common kinds,
+	// [CommonRule].
+	Rules []Rule
+}
+
+// Rule covers calls. A call is covered when every list that is not empty has it.
+type Rule struct {
+	// Name is what decisions call the rule: a DNS label, unique among the rules.
+	Name string
+	// Verbs are those of Kubernetes' RBAC. Empty means all; what changes something
+	// needs Config.Writes in any case.
+	Verbs []string
+	// Groups are API groups, "" for the core, "*" for all, and Resources are plural
+	// names, with the subresource behind a slash, as in RBAC: "pods", "pods/log",
+	// "*/scale", or "*" for all resources and subresources. Both are given or neither,
+	// which means the common kinds.
+	Groups, Resources []string
+	// Namespaces are names, without patterns. Empty means all, and what has no
+	// namespace. Otherwise only calls within one of them are covered.
+	Namespaces []string
+	// Names are those of objects. Empty means all. Otherwise only calls that name one
+	// of them are covered; of lists and watches those with field selector
+	// metadata.name.
+	Names []string
+}
+
+// CommonRule is the name of the rule that there is when Config has none.
+const CommonRule = "common-kinds"
+
+// The verbs a rule may have: those that change nothing, and those that do.
+var (
+	reads  = []string{"get", "list", "watch"}
+	writes = []string{"create", "update", "patch", "delete", "deletecollection"}
+	verbs  = slices.Concat(reads, writes)
+)
+
+// Validate reports every problem, joined.
+func (c Config) Validate() error {
+	var problems []error
+	if len(c.Rules) > MaxRules {
+		problems = append(problems, fmt.Errorf("%d rules are more than %d", len(c.Rules), MaxRules))
+	}
+	problems = append(problems, few("impersonate", c.Impersonate))
+	for _, user := range c.Impersonate {
+		if user == "" || user != strings.TrimSpace(user) || user == "*" {
+			problems = append(problems, fmt.Errorf("impersonate: %q is no user: give exact names, such as system:serviceaccount:web:deployer", user))
+		}
+	}
+	seen := map[string]bool{}
+	for i, rule := range c.Rules {
+		if seen[rule.Name] {
+			problems = append(problems, fmt.Errorf("rules[%d]: the name %q is taken: give each rule its own", i, rule.Name))
+		}
+		seen[rule.Name] = true
+		if err := rule.validate(); err != nil {
+			problems = append(problems, fmt.Errorf("rules[%d]: %w", i, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (r Rule) validate() error {
+	var problems []error
+	if len(validation.IsDNS1123Label(r.Name)) > 0 {
+		problems = append(problems, fmt.Errorf("name: %q is not a DNS label: use a-z, 0-9 and '-', at most 63", r.Name))
+	}
+	if slices.Contains(builtIn, r.Name) {
+		problems = append(problems, fmt.Errorf("name: %q is built in: choose another", r.Name))
+	}
+	for _, verb := range r.Verbs {
+		if !slices.Contains(verbs, verb) {
+			problems = append(problems, fmt.Errorf("verbs: %q is unknown: use %s", verb, strings.Join(verbs, ", ")))
+		}
+	}
+	if len(r.Resources) > 0 && len(r.Groups) == 0 {
+		problems = append(problems, errors.New(`groups: is empty while resources are named: give their API groups, "" for the core`))
+	}
+	if len(r.Groups) > 0 && len(r.Resources) == 0 {
+		problems = append(problems, errors.New(`resources: is empty while groups are named: give resources of these groups, "*" for all`))
+	}
+	for _, group := range r.Groups {
+		if group != "" && group != "*" && len(validation.IsDNS1123Subdomain(group)) > 0 {
+			problems = append(problems, fmt.Errorf(`groups: %q is no API group: use one such as apps, "" for the core, or "*"`, group))
+		}
+	}
+	for _, resource := range r.Resources {
+		if !isResource(resource) {
+			problems = append(problems, fmt.Errorf(`resources: %q is no resource: use one such as pods, pods/log, */scale or "*"`, resource))
+		}
+	}
+	for _, namespace := range r.Namespaces {
+		if len(validation.IsDNS1123Label(namespace)) > 0 {
+			problems = append(problems, fmt.Errorf("namespaces: %q is no namespace: patterns are not known here", namespace))
+		}
+	}
+	for _, name := range r.Names {
+		if name == "" || name == "*" || strings.ContainsFunc(name, confusing) || strings.Contains(name, "/") {
+			problems = append(problems, fmt.Errorf("names: %q is no name: patterns are not known here", name))
+		}
+	}
+	problems = append(problems, few("verbs", r.Verbs), few("groups", r.Groups), few("resources", r.Resources),
+		few("namespaces", r.Namespaces), few("names", r.Names))
+	return errors.Join(problems...)
+}
+
+// isResource reports whether text is a resource of a rule, in a form that RBAC has
+// too.
+func isResource(text string) bool {
+	resource, subresource, found := strings.Cut(text, "/")
+	ok := func(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
+	return (resource == "*" || ok(resource)) && (!found || ok(subresource))
+}
+
+func few(key string, list []string) error {
+	if len(list) > MaxItems {
+		return fmt.Errorf("%s: %d entries are more than %d", key, len(list), MaxItems)
+	}
+	return nil
+}

@@ -1,0 +1,334 @@
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Side is who decides.
+type Side int
+
+// The two sides.
+const (
+	// Hub decides by spec.access of the Agent.
+	Hub Side = iota + 1
+	// Spoke decides by the agent's configuration. It has the last word.
+	Spoke
+)
+
+// String returns "hub" or "spoke".
+func (s Side) String() string {
+	if s == Hub {
+		return "hub"
+	}
+	return "spoke"
+}
+
+// Names of the rules that are not in a Config. A decision names one of these, or a
+// rule of the Config.
+const (
+	RuleEnabled       = "enabled"
+	RuleDiscovery     = "discovery" // allows versions, discovery, OpenAPI and health
+	RuleNonResource   = "non-resource-paths"
+	RuleImpersonation = "impersonation"
+	RuleSecrets       = "secrets"
+	RuleTokens        = "tokens"
+	RuleProxy         = "proxy"
+	RuleExec          = "exec"
+	RuleEphemeral     = "ephemeral-containers"
+	RuleNodes         = "nodes"
+	RuleWrites        = "writes"
+	RuleHubController = "hub-controller"
+	RuleTrackedOnly   = "tracked-only"
+	RuleDefault       = "deny-by-default" // no rule covers the call
+)
+
+var builtIn = []string{
+	RuleEnabled, RuleDiscovery, RuleNonResource, RuleImpersonation, RuleSecrets, RuleTokens, RuleProxy, RuleExec, RuleEphemeral,
+	RuleNodes, RuleWrites, RuleHubController, RuleTrackedOnly, RuleDefault,
+}
+
+// Decision is what one side says to one call.
+type Decision struct {
+	Allowed bool
+	// Side is who decided.
+	Side Side
+	// Rule is the name of the rule that allowed or refused the call.
+	Rule string
+	// Message says for people why the call is refused, by whom and by which rule.
+	// Empty when it is allowed. It holds nothing that the caller did not send.
+	Message string
+	// Tracked says that the call is allowed only if its object is tracked by an Argo
+	// CD Application, which a Tracker finds out on the spoke; a hub passes it on in
+	// TrackedOnlyHeader.
+	Tracked bool
+
+	request Request
+}
+
+// TrackedOnlyHeader is set by the principal, to "true", on a call that its side
+// allows for tracked objects only. What a caller sends under this name is removed.
+const TrackedOnlyHeader = "Argomesh-Tracked-Only"
+
+// Policy decides for one side. It is not changed once made, and its methods may be
+// called concurrently. The zero value refuses everything.
+type Policy struct {
+	side   Side
+	config Config
+}
+
+// New returns the Policy of a Config, or every problem of it.
+func New(side Side, config Config) (*Policy, error) {
+	if side != Hub && side != Spoke {
+		return nil, fmt.Errorf("access: side %d is neither hub nor spoke", side)
+	}
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("access: %w", err)
+	}
+	if len(config.Rules) == 0 {
+		config.Rules = []Rule{{Name: CommonRule}}
+	}
+	return &Policy{side: side, config: config}, nil
+}
+
+// Decide says whether a call that Parse returned may be made.
+func (p *Policy) Decide(r Request) Decision {
+	if !p.config.Enabled {
+		return p.refuse(r, RuleEnabled, "live access is off; "+p.key("enabled", "enabled")+" switches it on")
+	}
+	if d, refused := p.impersonation(r); refused {
+		return d
+	}
+	if !r.IsResource() {
+		return p.nonResource(r)
+	}
+	for _, u := range p.uses(r) {
+		if !u.on {
+			return p.refuse(r, u.rule, u.what+" is off; "+p.key(u.hubKey, u.spokeKey)+" switches it on")
+		}
+	}
+	if r.Verb == verbProxy {
+		return p.refuse(r, RuleProxy, "no Kubernetes of today has this form of proxy; use the subresource")
+	}
+	if changes(r) && fromHubController(r) {
+		return p.refuse(r, RuleHubController, "an application controller of the hub writes nothing on a spoke; the spoke's own does")
+	}
+	rule, covered := p.covering(r)
+	if !covered {
+		verb := r.Verb
+		if r.Apply {
+			verb += " with create, as server-side apply is, of"
+		}
+		return p.refuse(r, RuleDefault, fmt.Sprintf("no rule in %s covers %s %s", p.key("rules", "rules"), verb, where(r)))
+	}
+	d := Decision{Allowed: true, Side: p.side, Rule: rule, request: r}
+	if p.config.TrackedOnly {
+		return p.tracked(d)
+	}
+	return d
+}
+
+// refuse returns the refusal of r by a rule.
+func (p *Policy) refuse(r Request, rule, why string) Decision {
+	return Decision{Side: p.side, Rule: rule, request: r, Message: refusal(p.side, rule, why)}
+}
+
+func refusal(side Side, rule, why string) string {
+	return fmt.Sprintf("refused by the %s, rule %q: %s", side, rule, why)
+}
+
+// key names a setting, for whoever may change it.
+func (p *Policy) key(hub, spoke string) string {
+	if p.side == Hub {
+		return "spec.access." + hub + " of the Agent"
+	}
+	return "access." + spoke + " in the agent's configuration"
+}
+
+func (p *Policy) impersonation(r Request) (d Decision, refused bool) {
+	who := r.Impersonate
+	switch {
+	case who.IsZero():
+		return Decision{}, false
+	case !slices.Contains(p.config.Impersonate, who.User):
+		return p.refuse(r, RuleImpersonation, fmt.Sprintf("user %q is not listed in %s", clip(who.User, 253), p.key("impersonate", "impersonate"))), true
+	case who.UID != "" || who.Groups || who.Extra:
+		return p.refuse(r, RuleImpersonation, "a user is impersonated without UID, groups and extra fields"), true
+	}
+	return Decision{}, false
+}
+
+// nonResource decides about paths that are no objects.
+func (p *Policy) nonResource(r Request) Decision {
+	switch {
+	case r.Verb != "get" && r.Verb != "head":
+		return p.refuse(r, RuleNonResource, "only GET and HEAD are for paths that are no objects")
+	case !isDiscovery(r.Path):
+		return p.refuse(r, RuleNonResource, "of paths that are no objects only version, discovery, OpenAPI and health are open")
+	}
+	return Decision{Allowed: true, Side: p.side, Rule: RuleDiscovery, request: r}
+}
+
+// isDiscovery reports whether path, which is that of no object, tells only what an
+// API server is and has.
+func isDiscovery(path string) bool {
+	path = strings.TrimSuffix(path, "/")
+	switch path {
+	case "", "/version", "/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3":
+		return true
+	}
+	first, rest, _ := strings.Cut(path[1:], "/")
+	return first == prefixCore || first == prefixGrouped || (first == "openapi" && strings.HasPrefix(rest, "v3/"))
+}
+
+// use is a kind of use that has a switch.
+type use struct {
+	rule             string
+	on               bool
+	what             string
+	hubKey, spokeKey string
+}
+
+// uses returns the switches that must be on for r.
+func (p *Policy) uses(r Request) []use {
+	c := p.config
+	var out []use
+	add := func(is bool, u use) {
+		if is {
+			out = append(out, u)
+		}
+	}
+	add(isSecrets(r), use{RuleSecrets, c.Secrets, "access to Secrets", "secrets", "secrets"})
+	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials", "tokens", "tokens"})
+	add(isProxy(r), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
+	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward", "exec", "exec"})
+	add(isEphemeral(r), use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers", "ephemeralContainers", "ephemeral_containers"})
+	add(isNodes(r), use{RuleNodes, c.Nodes, "access to nodes", "nodes", "nodes"})
+	add(isWrite(r), use{RuleWrites, c.Writes, "writing", "writes", "writes"})
+	return out
+}
+
+func isSecrets(r Request) bool { return r.Group == "" && r.Resource == "secrets" }
+
+func isTokens(r Request) bool {
+	switch r.Group {
+	case "":
+		return r.Resource == "serviceaccounts" && r.Subresource == "token"
+	case "authentication.k8s.io":
+		return r.Resource != "selfsubjectreviews"
+	case "certificates.k8s.io":
+		return true
+	}
+	return false
+}
+
+func isProxy(r Request) bool { return r.Subresource == "proxy" || r.Verb == verbProxy }
+
+func isExec(r Request) bool {
+	return r.Subresource == "exec" || r.Subresource == "attach" || r.Subresource == "portforward"
+}
+
+func isEphemeral(r Request) bool { return r.Subresource == "ephemeralcontainers" }
+
+func isNodes(r Request) bool {
+	return r.Resource == "nodes" && (r.Group == "" || r.Group == "metrics.k8s.io")
+}
+
+// isWrite reports whether the switch for writes counts: r changes something, and is
+// no use whose own switch says so.
+func isWrite(r Request) bool {
+	switch {
+	case isProxy(r), isExec(r), isSelfReview(r):
+		return false
+	case isTokens(r) && r.Group != "certificates.k8s.io":
+		return false
+	case isEphemeral(r):
+		return r.Verb != "get" && r.Verb != "update" && r.Verb != "patch"
+	}
+	return !slices.Contains(reads, r.Verb)
+}
+
+// changes reports whether r may change something on the spoke, whatever its switch.
+func changes(r Request) bool { return !slices.Contains(reads, r.Verb) && !isSelfReview(r) }
+
+// isSelfReview reports whether r asks what the caller may do. It stores nothing.
+func isSelfReview(r Request) bool {
+	if r.Verb != "create" || r.Subresource != "" {
+		return false
+	}
+	switch r.Group {
+	case "authorization.k8s.io":
+		return r.Resource == "selfsubjectaccessreviews" || r.Resource == "selfsubjectrulesreviews"
+	case "authentication.k8s.io":
+		return r.Resource == "selfsubjectreviews"
+	}
+	return false
+}
+
+// hubController begins the User-Agent of Argo CD's application controller.
+const hubController = "argocd-application-controller/"
+
+// fromHubController reports whether the caller says that it is an application
+// controller. It has the token of the cluster Secret as argocd-server has, so what
+// it says is all there is: that keeps a controller out that means no harm, and
+// skip-reconcile on the Secret is what keeps it from coming.
+func fromHubController(r Request) bool { return strings.HasPrefix(r.UserAgent, hubController) }
+
+// covering returns the name of the first rule that covers r. A server-side apply
+// makes what is not there, so some rule must cover that too.
+func (p *Policy) covering(r Request) (rule string, covered bool) {
+	covering := func(verb string) int {
+		return slices.IndexFunc(p.config.Rules, func(rule Rule) bool { return rule.covers(r, verb) })
+	}
+	i := covering(r.Verb)
+	if i < 0 || (r.Apply && covering("create") < 0) {
+		return "", false
+	}
+	return p.config.Rules[i].Name, true
+}
+
+// covers reports whether the rule covers r with that verb.
+func (rule Rule) covers(r Request, verb string) bool {
+	if len(rule.Verbs) > 0 && !slices.Contains(rule.Verbs, verb) {
+		return false
+	}
+	if len(rule.Namespaces) > 0 && !slices.Contains(rule.Namespaces, r.Namespace) {
+		return false
+	}
+	if len(rule.Names) > 0 && !slices.Contains(rule.Names, r.Name) {
+		return false
+	}
+	if len(rule.Resources) == 0 {
+		return slices.Contains(commonVerbs[groupResource{r.Group, r.resource()}], verb)
+	}
+	return slices.ContainsFunc(rule.Groups, func(group string) bool { return group == "*" || group == r.Group }) &&
+		slices.ContainsFunc(rule.Resources, func(resource string) bool {
+			return resource == "*" || resource == r.resource() || (r.Subresource != "" && resource == "*/"+r.Subresource)
+		})
+}
+
+// tracked restricts d to tracked objects.
+func (p *Policy) tracked(d Decision) Decision {
+	r := d.request
+	switch {
+	case isSelfReview(r) || isEventsOf(r):
+		return d
+	case r.Name == "":
+		return p.refuse(r, RuleTrackedOnly, fmt.Sprintf("%s is only for objects that an Argo CD Application tracks, each by its name, and for events with their involvedObject", p.key("trackedOnly", "tracked_only")))
+	}
+	d.Tracked = true
+	return d
+}
+
+// where names what r is about.
+func where(r Request) string {
+	out := r.resource()
+	if r.Group != "" {
+		out += "." + r.Group
+	}
+	if r.Namespace != "" {
+		return out + " in namespace " + clip(r.Namespace, 63)
+	}
+	return out + " without a namespace"
+}
