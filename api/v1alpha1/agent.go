@@ -153,6 +153,10 @@ type AgentSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be label keys: an optional DNS name and '/', then at most 63 of letters, digits, '-', '_' and '.'"
 	// +optional
 	Labels map[string]LabelValue `json:"labels,omitempty"`
+
+	// Access says what live access the hub may ask of this spoke. Absent means none.
+	// +optional
+	Access *AgentAccess `json:"access,omitempty"`
 }
 
 // LabelValue is the value of a Kubernetes label.

@@ -10,6 +10,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -20,6 +21,7 @@ type Config struct {
 	Mode       stream.Mode        `koanf:"mode" help:"managed: the hub owns the Applications; autonomous: this spoke does"`
 	Namespace  string             `koanf:"namespace" help:"the spoke's Argo CD namespace, where its Applications and AppProjects are"`
 	Principal  Principal          `koanf:"principal"`
+	Access     access.Config      `koanf:"access"`
 	Redis      config.Redis       `koanf:"redis"`
 	Kubernetes config.Kubernetes  `koanf:"kubernetes"`
 	Identity   config.Identity    `koanf:"identity"`

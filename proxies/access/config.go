@@ -18,62 +18,68 @@ const (
 )
 
 // Config says what live access may do, on either side. Its zero value allows
-// nothing.
+// nothing. The tags are the keys of the agent's configuration; see [OfAgent] for the
+// hub.
 //
 // A call is allowed when its kind of use is switched on and a rule covers it. Enabled
 // alone, without Rules, allows discovery and reading the common kinds (see
 // docs/access.md) in every namespace.
 type Config struct {
 	// Enabled switches live access on.
-	Enabled bool
+	Enabled bool `koanf:"enabled" help:"switches live access by the hub on: discovery and reading of common kinds"`
 	// Writes lets through what changes something: create, update, patch, delete,
 	// deletecollection, evictions. Secrets and Nodes need their own switch as well.
-	Writes bool
+	Writes bool `koanf:"writes" help:"allows create, update, patch, delete, evictions and scale"`
 	// Secrets lets through whatever is about Secrets.
-	Secrets bool
+	Secrets bool `koanf:"secrets" help:"allows access to Secrets; changing them needs writes too"`
 	// Tokens lets through what hands out or tests credentials: tokens of service
 	// accounts, token reviews, certificate requests.
-	Tokens bool
+	Tokens bool `koanf:"tokens" help:"allows tokens of service accounts, token reviews and certificate requests"`
 	// Proxy lets through subresource proxy of pods, services and nodes, by which
 	// everything that listens in the Kubernetes cluster can be reached.
-	Proxy bool
+	Proxy bool `koanf:"proxy" help:"allows subresource proxy of pods, services and nodes"`
 	// Exec lets through exec, attach and port-forward.
-	Exec bool
+	Exec bool `koanf:"exec" help:"allows exec, attach and port-forward"`
 	// EphemeralContainers lets through adding containers to a running pod.
-	EphemeralContainers bool
+	EphemeralContainers bool `koanf:"ephemeral_containers" help:"allows adding containers to a running pod"`
 	// Nodes lets through whatever is about nodes.
-	Nodes bool
+	Nodes bool `koanf:"nodes" help:"allows access to nodes; changing them needs writes too"`
 	// Impersonate are the users that a call may ask to be, by their exact names, such
 	// as system:serviceaccount:web:deployer. A user is impersonated without groups,
 	// UID and extra fields. Empty means nobody.
-	Impersonate []string
+	Impersonate []string `koanf:"impersonate" help:"users that a call may ask to be, by exact names such as system:serviceaccount:web:deployer"`
 	// TrackedOnly restricts calls to objects that an Argo CD Application tracks, or
 	// that belong to one of those; see [Tracker].
-	TrackedOnly bool
+	TrackedOnly bool `koanf:"tracked_only" help:"restricts live access to objects that an Argo CD Application tracks, and what belongs to them"`
+	// TrackingLabel is the label by which the spoke's Argo CD tracks, where it does
+	// that (its setting application.instanceLabelKey). Empty means that only the
+	// annotation counts. It has no meaning on the hub.
+	TrackingLabel string `koanf:"tracking_label" help:"label by which the spoke's Argo CD tracks, such as app.kubernetes.io/instance; empty for its annotation alone"`
 	// Rules say which calls are covered. Empty means one rule for the common kinds,
 	// [CommonRule].
-	Rules []Rule
+	Rules []Rule `koanf:"rules" help:"which kinds, namespaces and names the switches are about; empty for the common kinds everywhere"`
 }
 
 // Rule covers calls. A call is covered when every list that is not empty has it.
 type Rule struct {
 	// Name is what decisions call the rule: a DNS label, unique among the rules.
-	Name string
+	Name string `koanf:"name"`
 	// Verbs are those of Kubernetes' RBAC. Empty means all; what changes something
 	// needs Config.Writes in any case.
-	Verbs []string
+	Verbs []string `koanf:"verbs"`
 	// Groups are API groups, "" for the core, "*" for all, and Resources are plural
 	// names, with the subresource behind a slash, as in RBAC: "pods", "pods/log",
 	// "*/scale", or "*" for all resources and subresources. Both are given or neither,
 	// which means the common kinds.
-	Groups, Resources []string
+	Groups    []string `koanf:"groups"`
+	Resources []string `koanf:"resources"`
 	// Namespaces are names, without patterns. Empty means all, and what has no
 	// namespace. Otherwise only calls within one of them are covered.
-	Namespaces []string
+	Namespaces []string `koanf:"namespaces"`
 	// Names are those of objects. Empty means all. Otherwise only calls that name one
 	// of them are covered; of lists and watches those with field selector
 	// metadata.name.
-	Names []string
+	Names []string `koanf:"names"`
 }
 
 // CommonRule is the name of the rule that there is when Config has none.
@@ -97,6 +103,9 @@ func (c Config) Validate() error {
 		if user == "" || user != strings.TrimSpace(user) || user == "*" {
 			problems = append(problems, fmt.Errorf("impersonate: %q is no user: give exact names, such as system:serviceaccount:web:deployer", user))
 		}
+	}
+	if c.TrackingLabel != "" && len(validation.IsQualifiedName(c.TrackingLabel)) > 0 {
+		problems = append(problems, fmt.Errorf("tracking_label: %q is no label key: use one such as app.kubernetes.io/instance", c.TrackingLabel))
 	}
 	seen := map[string]bool{}
 	for i, rule := range c.Rules {

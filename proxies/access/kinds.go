@@ -10,7 +10,7 @@ type kind struct {
 
 // Verbs of kinds.
 var (
-	read      = reads
+	read      = reads // and nothing else
 	readWrite = slices.Concat(reads, writes)
 	get       = []string{"get"}
 	scale     = []string{"get", "update", "patch"}

@@ -49,6 +49,9 @@ var builtIn = []string{
 	RuleNodes, RuleWrites, RuleHubController, RuleTrackedOnly, RuleDefault,
 }
 
+// BuiltIn returns the names that no rule of a Config may have.
+func BuiltIn() []string { return slices.Clone(builtIn) }
+
 // Decision is what one side says to one call.
 type Decision struct {
 	Allowed bool
