@@ -14,7 +14,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Aliases: []string{"agents"},
-		Short:   "Create, list, get, edit and delete agents, and let held deletions happen",
+		Short:   "Create, list, get, edit and delete agents, let held deletions happen, and print an agent's role",
 		Long: "An agent is registered by an Agent object in the namespace of the hub's Argo CD.\n" +
 			"These commands write and read that object; kubectl and GitOps do as well.",
 		Args: noCommand,
@@ -27,6 +27,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 		newEditCommand(std, conn),
 		newDeleteCommand(std, conn),
 		newAcceptCommand(std, conn),
+		newRoleCommand(std),
 	)
 	return cmd
 }

@@ -34,6 +34,9 @@ type Program struct {
 	Version string
 	// Environ returns the environment as "name=value". Nil means os.Environ.
 	Environ func() []string
+	// Partial says that the file has settings of others beside T's: unknown keys at
+	// its top level are passed over. Inside a section of T they stop the start as ever.
+	Partial bool
 }
 
 // Load returns defaults overlaid with the file, the environment and args, and
@@ -59,6 +62,7 @@ func Load[T any](program Program, args []string, defaults T) (T, error) {
 type loader struct {
 	schema  *schema
 	prefix  string // of environment variables, "PRINCIPAL__"
+	partial bool   // as Program.Partial
 	values  *koanf.Koanf
 	sources map[string]string // key to where it was set last, in words
 	// problems are the faults found so far, in the order of discovery.
@@ -73,6 +77,7 @@ func load(program Program, args []string, into reflect.Value) error {
 	l := &loader{
 		schema:  schema,
 		prefix:  envPrefix(program.Name),
+		partial: program.Partial,
 		values:  koanf.New(delimiter),
 		sources: make(map[string]string),
 	}
@@ -256,7 +261,9 @@ func (p *fileParser) check(mapping *yaml.Node, section string, values map[string
 			continue
 		}
 		if !p.loader.schema.sections[key] || !nested {
-			p.loader.problems = append(p.loader.problems, p.loader.unknownInFile(key, name.Value, source))
+			if !p.loader.partial || section != "" {
+				p.loader.problems = append(p.loader.problems, p.loader.unknownInFile(key, name.Value, source))
+			}
 			delete(values, name.Value)
 			continue
 		}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/proxies/access"
+)
+
+type roleCommand struct {
+	std       streams
+	config    string
+	account   string
+	allGroups bool
+}
+
+// roleSettings are the keys of an agent's configuration that its role depends on.
+type roleSettings struct {
+	Namespace string        `koanf:"namespace"`
+	Access    access.Config `koanf:"access"`
+}
+
+func newRoleCommand(std streams) *cobra.Command {
+	c := &roleCommand{std: std}
+	cmd := &cobra.Command{
+		Use:   "role --config FILE",
+		Short: "Print the roles that an agent's configuration needs on its spoke",
+		Long: "Print the ClusterRoles and Roles, with their bindings, that the service account of\n" +
+			"an agent needs on its spoke: what the agent itself does, and what access in its\n" +
+			"configuration lets the hub do. Nothing is contacted. Apply it on the spoke again\n" +
+			"whenever access has changed; roles of namespaces that are no longer named there\n" +
+			"are to be deleted.",
+		Example: "  agentctl agent role --config agent.yaml | kubectl --context spoke apply -f -",
+		Args:    none,
+		RunE:    func(*cobra.Command, []string) error { return c.run() },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.config, "config", "", "the agent's YAML file; of it namespace and access are read")
+	flags.StringVar(&c.account, "service-account", "argomesh-agent", "name of the agent's service account, in the agent's namespace; the roles are called the same")
+	flags.BoolVar(&c.allGroups, "all-groups", false, `write rules with group "*" as they are, although RBAC then also grants what is switched off; the agent goes on refusing that`)
+	register(cmd, "service-account", cobra.NoFileCompletions)
+	return cmd
+}
+
+func (c *roleCommand) run() error {
+	if c.config == "" {
+		return errors.New("--config is missing: name the YAML file the agent runs with")
+	}
+	if problems := validation.IsDNS1123Subdomain(c.account); len(problems) > 0 {
+		return fmt.Errorf("--service-account %q: %s", c.account, problems[0])
+	}
+	cfg, err := config.Load(config.Program{
+		Name: "agent", Environ: func() []string { return nil }, Partial: true,
+	}, []string{"--config", c.config}, roleSettings{Namespace: "argocd"})
+	if err != nil {
+		return err
+	}
+	grants, err := cfg.Access.Grants(c.allGroups)
+	if errors.Is(err, access.ErrWildcard) {
+		return fmt.Errorf("access: %w, or accept that with --all-groups", err)
+	}
+	if err != nil {
+		return err
+	}
+	return printRoles(c.std.out, agentRoles(c.account, cfg.Namespace, grants))
+}
+
+// agentRoles returns the roles of the service account of an agent, and their
+// bindings.
+func agentRoles(account, namespace string, live []access.Grant) []runtime.Object {
+	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: namespace}
+	out := slices.Concat(
+		clusterRole(account, ownClusterRules(), subject),
+		role(account, namespace, ownRules(), subject),
+	)
+	for _, grant := range live {
+		if grant.Namespace == "" {
+			out = append(out, clusterRole(account+"-live", grant.Rules, subject)...)
+		} else {
+			out = append(out, role(account+"-live", grant.Namespace, grant.Rules, subject)...)
+		}
+	}
+	return out
+}
+
+// ownClusterRules are what an agent itself needs outside of its namespace: the
+// identity of the Kubernetes cluster, which is the UID of a namespace.
+func ownClusterRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{metav1.NamespaceSystem}, Verbs: []string{"get"}},
+		{NonResourceURLs: []string{"/version"}, Verbs: []string{"get"}},
+	}
+}
+
+// ownRules are what an agent itself needs in its namespace.
+func ownRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "create", "patch"}},
+		{APIGroups: []string{"argoproj.io"}, Resources: []string{"applications", "appprojects"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}}, // has no name yet
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "watch", "update"}},
+	}
+}
+
+var partOf = map[string]string{"app.kubernetes.io/part-of": "argomesh"}
+
+func clusterRole(name string, rules []rbacv1.PolicyRule, subject rbacv1.Subject) []runtime.Object {
+	meta := metav1.ObjectMeta{Name: name, Labels: partOf}
+	return []runtime.Object{
+		&rbacv1.ClusterRole{TypeMeta: rbacType("ClusterRole"), ObjectMeta: meta, Rules: rules},
+		&rbacv1.ClusterRoleBinding{
+			TypeMeta: rbacType("ClusterRoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		},
+	}
+}
+
+func role(name, namespace string, rules []rbacv1.PolicyRule, subject rbacv1.Subject) []runtime.Object {
+	meta := metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: partOf}
+	return []runtime.Object{
+		&rbacv1.Role{TypeMeta: rbacType("Role"), ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{
+			TypeMeta: rbacType("RoleBinding"), ObjectMeta: meta, Subjects: []rbacv1.Subject{subject},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		},
+	}
+}
+
+func rbacType(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
+}
+
+// printRoles prints objects as YAML, one document each.
+func printRoles(w io.Writer, objects []runtime.Object) error {
+	p := &printers.YAMLPrinter{}
+	for _, object := range objects {
+		if err := p.PrintObj(object, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
