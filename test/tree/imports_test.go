@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"backends/kube":        {"backends", "identity", "stream"},
 	"backends/memory":      {"backends", "identity", "stream"},
 	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
-	"proxies/access":       {"api/v1alpha1"}, // spec.access is its rules on the hub
+	"proxies/access":       {"api/v1alpha1"},                                  // spec.access is its rules on the hub
 	"proxies/resource":     {"identity", "proxies/access", "stream"},
 	"proxies/redis":        {"identity", "stream"},
 	"mesh":                 {"identity"},
