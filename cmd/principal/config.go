@@ -43,7 +43,8 @@ func (s Stream) Validate() error {
 
 // ResourceProxy is the front door for live access to spokes.
 type ResourceProxy struct {
-	URL string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
+	URL         string      `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
+	Credentials Credentials `koanf:"credentials"`
 }
 
 // Validate reports every problem.
@@ -60,7 +61,7 @@ func Default() Config {
 	return Config{
 		Namespace:     "argocd",
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
-		ResourceProxy: ResourceProxy{URL: "https://argomesh-principal:9090"},
+		ResourceProxy: ResourceProxy{URL: "https://argomesh-principal:9090", Credentials: DefaultCredentials()},
 		Redis:         config.DefaultRedis(clusterinfo.Version),
 		Kubernetes:    config.DefaultKubernetes(),
 		Admin:         config.DefaultAdmin(),

@@ -40,6 +40,9 @@ func hubUID(ctx context.Context, client dynamic.Interface, namespace string, log
 				"data": map[string]any{"uid": uuid.NewString()},
 			}}
 			cm, err = maps.Create(ctx, cm, metav1.CreateOptions{FieldManager: "argomesh-principal"})
+			if apierrors.IsAlreadyExists(err) { // another part of this process, or another replica, was faster
+				cm, err = maps.Get(ctx, hubConfigMap, metav1.GetOptions{})
+			}
 		}
 		if err != nil {
 			return err

@@ -88,8 +88,13 @@ func run(ctx context.Context, args []string) error {
 		metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 	}
+	live, err := newLiveCredentials(cfg, base, source)
+	if err != nil {
+		return err
+	}
 	agentController, err := controller.New(controller.Config{
 		Client: base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
+		ClusterConfig: live.config, ConfigChanged: live.changed,
 		Sessions: sessions, Depart: links.depart, Metrics: registry, Log: log,
 	})
 	if err != nil {
@@ -143,9 +148,11 @@ func run(ctx context.Context, args []string) error {
 			g.Go(func() error { return agentController.Run(ctx) })
 			g.Go(func() error { return projects.Run(ctx) })
 			g.Go(func() error { return showClusters(ctx) })
+			g.Go(func() error { return live.rotate(ctx) })
 			return g.Wait()
 		})
 	})
+	g.Go(func() error { return live.run(ctx) })
 	g.Go(func() error { return links.Run(ctx) })
 	g.Go(func() error {
 		hub, known := hubUID(ctx, base.Dynamic, cfg.Namespace, log)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,6 +115,15 @@ func (c *collection[T]) get(name string) (T, bool) {
 	}
 	object, ok := obj.(T)
 	return object, ok
+}
+
+// names returns the names of all objects.
+func (c *collection[T]) names() []string {
+	keys := c.index.ListKeys()
+	for i, key := range keys {
+		keys[i] = strings.TrimPrefix(key, c.namespace+"/")
+	}
+	return keys
 }
 
 // by returns the objects that an index has under a value. They are shared.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -28,11 +29,15 @@ type Config struct {
 	// ProxyURL is where Argo CD reaches the resource proxy: https, host and port,
 	// no path.
 	ProxyURL string
-	// ClusterConfig returns the config of an agent's cluster Secret: Argo CD's
-	// ClusterConfig as JSON. It is called on every pass, from several goroutines,
-	// and the Secret is written when the result differs from what it holds. Nil
-	// means a config without credentials.
-	ClusterConfig func(context.Context, identity.AgentName) ([]byte, error)
+	// ClusterConfig returns the config of an agent's cluster Secret. It is called on
+	// every pass, from several goroutines, and the Secret is written when the result
+	// differs from what it holds. Have is the config in the Secret now, nil when there
+	// is none of ours: who returns it again leaves the Secret as it is. Nil means a
+	// config without credentials.
+	ClusterConfig func(ctx context.Context, agent identity.AgentName, have []byte) (ClusterConfig, error)
+	// ConfigChanged returns a channel that is closed when ClusterConfig may return
+	// something else than before, for any agent. Nil means never.
+	ConfigChanged func() <-chan struct{}
 	Sessions      Sessions
 	// Depart carries out on the hub's objects what the deletion of an Agent asks
 	// for, by its mode and policy; see fleet.Cascades. It gets the Agent as a quorum
@@ -47,6 +52,15 @@ type Config struct {
 	Depart  func(ctx context.Context, agent v1alpha1.Agent) (waits string, err error)
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
+}
+
+// ClusterConfig is the config of a cluster Secret.
+type ClusterConfig struct {
+	// JSON is Argo CD's ClusterConfig, such as Credentials make. It is a secret.
+	JSON []byte
+	// Again is how soon it may be another one although nothing changed. Zero means not
+	// before something does.
+	Again time.Duration
 }
 
 // Controller keeps cluster Secrets and the status of Agents. One at a time runs
@@ -85,6 +99,9 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.ClusterConfig == nil {
 		cfg.ClusterConfig = withoutCredentials
 	}
+	if cfg.ConfigChanged == nil {
+		cfg.ConfigChanged = func() <-chan struct{} { return nil }
+	}
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, err
@@ -115,11 +132,7 @@ func checkProxyURL(text string) error {
 }
 
 // withoutCredentials is the config of a cluster that asks for none.
-func withoutCredentials(context.Context, identity.AgentName) ([]byte, error) {
-	type tlsClientConfig struct {
-		Insecure bool `json:"insecure"`
-	}
-	return json.Marshal(struct {
-		TLSClientConfig tlsClientConfig `json:"tlsClientConfig"`
-	}{})
+func withoutCredentials(context.Context, identity.AgentName, []byte) (ClusterConfig, error) {
+	content, err := json.Marshal(Credentials{})
+	return ClusterConfig{JSON: content}, err
 }

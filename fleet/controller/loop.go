@@ -98,6 +98,7 @@ func (l *loop) run(ctx context.Context) error {
 	l.synced(true)
 	defer l.synced(false)
 	running.Go(func() { l.watchSessions(ctx) })
+	running.Go(func() { l.watchConfig(ctx) })
 	for range workers {
 		running.Go(func() { l.work(ctx) })
 	}
@@ -165,6 +166,22 @@ func (l *loop) watchSessions(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		}
+	}
+}
+
+// watchConfig looks at every Agent whenever the configs of cluster Secrets may be
+// others.
+func (l *loop) watchConfig(ctx context.Context) {
+	for changed := l.cfg.ConfigChanged(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		changed = l.cfg.ConfigChanged() // before the looks, so that no change is missed
+		for _, name := range l.agents.names() {
+			l.queue.Add(name)
 		}
 	}
 }

@@ -84,18 +84,22 @@ func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) []fle
 
 // reconcileSecret brings the cluster Secret of agent to where it should be.
 func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName) (secretPlan, time.Duration, error) {
-	config, err := l.cfg.ClusterConfig(ctx, name)
-	if err != nil {
-		return secretPlan{}, 0, fmt.Errorf("cluster config: %w", err)
-	}
-	want := wantSecret(name, agent.Spec.Labels, ClusterServer(l.cfg.ProxyURL, name), config)
 	have, seen, err := l.secretOf(ctx, name)
 	if err != nil {
 		return secretPlan{}, 0, err
 	}
-	var again time.Duration
+	var held []byte
+	if have != nil && isOurs(have) {
+		held = have.Data[dataConfig]
+	}
+	config, err := l.cfg.ClusterConfig(ctx, name, held)
+	if err != nil {
+		return secretPlan{}, 0, fmt.Errorf("cluster config: %w", err)
+	}
+	want := wantSecret(name, agent.Spec.Labels, ClusterServer(l.cfg.ProxyURL, name), config.JSON)
+	again := config.Again
 	if have != nil && !seen {
-		again = unseenInterval
+		again = soonest(again, unseenInterval)
 	}
 	plan := planSecret(want, have, l.claimsOn(want))
 	if plan.action == secretKeep {

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/proxies/token"
+)
+
+// Credentials are what Argo CD calls the resource proxy with, and knows it by. Key:
+// resource_proxy.credentials.
+type Credentials struct {
+	Enabled   bool          `koanf:"enabled" help:"puts a token, and the authorities to trust, into the cluster Secrets"`
+	TokenLife time.Duration `koanf:"token_life" help:"life of a token; it is renewed at about half of that"`
+	KeyLife   time.Duration `koanf:"key_life" help:"how long a key signs tokens before another one does, no shorter than token_life"`
+	CAFile    string        `koanf:"ca_file" help:"PEM file of the authorities of the resource proxy's certificate; empty for the system's, or ca_bundle"`
+	CABundle  bool          `koanf:"ca_bundle" help:"take the bundle of our own trust domain from the Workload API instead of ca_file"`
+}
+
+// DefaultCredentials are off.
+func DefaultCredentials() Credentials {
+	return Credentials{TokenLife: token.DefaultLife, KeyLife: token.DefaultKeyLife}
+}
+
+// Validate reports every problem.
+func (c Credentials) Validate() error {
+	var problems []error
+	if c.TokenLife < token.MinLife || c.TokenLife > token.MaxLife || c.TokenLife%time.Second != 0 {
+		problems = append(problems, config.Invalid("token_life", "%v is out of range: use whole seconds from %v to %v", c.TokenLife, token.MinLife, token.MaxLife))
+	}
+	if c.KeyLife < c.TokenLife {
+		problems = append(problems, config.Invalid("key_life", "%v is shorter than token_life, %v: a key must outlive what it signs", c.KeyLife, c.TokenLife))
+	}
+	if c.CAFile != "" && c.CABundle {
+		problems = append(problems, config.Invalid("ca_bundle", "cannot be given beside ca_file: keep one of them"))
+	}
+	return errors.Join(problems...)
+}
+
+// liveCredentials are the credentials of the resource proxy as main wires them.
+type liveCredentials struct {
+	// keys sign and check tokens; nil when they are off.
+	keys    *token.Keys
+	config  func(context.Context, identity.AgentName, []byte) (controller.ClusterConfig, error)
+	changed func() <-chan struct{}
+	run     func(context.Context) error // in every replica
+	rotate  func(context.Context) error // under the Lease
+}
+
+// newLiveCredentials starts nothing. Off, cluster Secrets are as they are without a
+// resource proxy.
+func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source) (liveCredentials, error) {
+	settings := cfg.ResourceProxy.Credentials
+	if !settings.Enabled {
+		nothing := func(context.Context) error { return nil }
+		return liveCredentials{run: nothing, rotate: nothing}, nil
+	}
+	client, err := corev1.NewForConfig(base.REST)
+	if err != nil {
+		return liveCredentials{}, fmt.Errorf("kubernetes client: %w", err)
+	}
+	keys, err := token.New(token.Config{
+		Secrets: client.Secrets(cfg.Namespace), Namespace: cfg.Namespace,
+		HubUID: func(ctx context.Context) (string, error) {
+			uid, known := hubUID(ctx, base.Dynamic, cfg.Namespace, base.Log)
+			if !known {
+				return "", context.Cause(ctx)
+			}
+			return uid, nil
+		},
+		Life: settings.TokenLife, KeyLife: settings.KeyLife, Metrics: base.Metrics, Log: base.Log,
+	})
+	if err != nil {
+		return liveCredentials{}, err
+	}
+	authorities := authorities{read: func() ([]byte, error) { return nil, nil }}
+	switch {
+	case settings.CAFile != "":
+		authorities.read = func() ([]byte, error) { return readAuthorities(settings.CAFile) }
+		if _, err := authorities.read(); err != nil { // what is mounted is there before us
+			return liveCredentials{}, config.Invalid("resource_proxy.credentials.ca_file", "%v: name a readable PEM file", err)
+		}
+	case settings.CABundle:
+		authorities.read = func() ([]byte, error) { return ownBundle(source) }
+		authorities.updated, authorities.ready = source.Updated, source.WaitReady
+	}
+	c := &clusterCredentials{
+		keys: keys, life: settings.TokenLife, authorities: authorities, log: base.Log,
+		issued: map[identity.AgentName]token.Signed{}, renewed: make(chan struct{}),
+	}
+	return liveCredentials{
+		keys: keys, config: c.config, changed: c.changed, rotate: keys.Rotate,
+		run: func(ctx context.Context) error {
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return keys.Run(ctx) })
+			g.Go(func() error { return c.Run(ctx) })
+			return g.Wait()
+		},
+	}, nil
+}
+
+// authorities are those by which Argo CD knows the resource proxy.
+type authorities struct {
+	// read returns PEM, nil for those of the system.
+	read func() ([]byte, error)
+	// updated returns a channel that is closed when they change; nil when nobody tells.
+	updated func() <-chan struct{}
+	// ready waits until they can be read, or ctx is done; nil when they can.
+	ready func(ctx context.Context) error
+}
+
+// authoritiesInterval is how often authorities are read again.
+const authoritiesInterval = 10 * time.Second
+
+// maxAuthorities is the largest file of authorities, in bytes: a Secret holds a
+// megabyte in all.
+const maxAuthorities = 256 << 10
+
+func readAuthorities(path string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(content) > maxAuthorities:
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, len(content), maxAuthorities)
+	case !x509.NewCertPool().AppendCertsFromPEM(content):
+		return nil, fmt.Errorf("%s has no certificate", path)
+	}
+	return content, nil
+}
+
+// ownBundle returns the authorities of our own trust domain, those that are about to
+// be replaced included.
+func ownBundle(source *workload.Source) ([]byte, error) {
+	svid, err := source.GetX509SVID()
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := source.GetX509BundleForTrustDomain(svid.ID.TrustDomain())
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, authority := range bundle.X509Authorities() {
+		if err := pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw}); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// tokenKeys are token.Keys as far as they are used here.
+type tokenKeys interface {
+	Sign(agent identity.AgentName) (token.Signed, error)
+	Inspect(agent identity.AgentName, text string) (token.Signed, error)
+	Changed() <-chan struct{}
+}
+
+// clusterCredentials make the config of cluster Secrets.
+type clusterCredentials struct {
+	keys        tokenKeys
+	life        time.Duration // of a token
+	authorities authorities
+	log         zerolog.Logger
+
+	mu      sync.Mutex                          // guards what follows
+	ca      []byte                              // PEM
+	known   bool                                // ca was read
+	issued  map[identity.AgentName]token.Signed // the last token of each agent, until it expires
+	renewed chan struct{}                       // closed when config may return something else
+	failed  string                              // why ca cannot be read, said once
+}
+
+// config is controller.Config.ClusterConfig. A token in the Secret stays until it is
+// due, or as long as nobody knows whether it is valid; so does everything while the
+// authorities are not known yet.
+func (c *clusterCredentials) config(_ context.Context, agent identity.AgentName, have []byte) (controller.ClusterConfig, error) {
+	c.mu.Lock()
+	ca, known, issued := c.ca, c.known, c.issued[agent]
+	c.mu.Unlock()
+	if !known && have != nil {
+		return controller.ClusterConfig{JSON: have}, nil
+	}
+	var held controller.Credentials
+	if err := json.Unmarshal(have, &held); err != nil {
+		held = controller.Credentials{} // somebody's edit, or nothing: made anew
+	}
+	text, again, err := c.token(agent, held.BearerToken, issued.Text)
+	if err != nil {
+		return controller.ClusterConfig{}, err
+	}
+	content, err := json.Marshal(controller.Credentials{BearerToken: text, CA: ca})
+	return controller.ClusterConfig{JSON: content, Again: again}, err
+}
+
+// token returns the token that a Secret with held is to have, and how soon it is to
+// be replaced. The one that was issued last restores what somebody changed.
+func (c *clusterCredentials) token(agent identity.AgentName, held, issued string) (text string, again time.Duration, err error) {
+	for _, candidate := range []string{held, issued} {
+		if candidate == "" {
+			continue
+		}
+		signed, err := c.keys.Inspect(agent, candidate)
+		if errors.Is(err, token.ErrNoKey) {
+			return held, 0, nil // Changed tells when that is another
+		}
+		if left := time.Until(signed.Renew); err == nil && left > 0 && signed.Expiry.Sub(signed.IssuedAt) <= c.life {
+			return candidate, left, nil
+		}
+	}
+	signed, err := c.keys.Sign(agent)
+	if errors.Is(err, token.ErrNoKey) {
+		return held, 0, nil
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.issued[agent] = signed
+	return signed.Text, max(time.Until(signed.Renew), time.Second), nil
+}
+
+// changed is controller.Config.ConfigChanged.
+func (c *clusterCredentials) changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.renewed
+}
+
+// Run follows keys and authorities until ctx is done.
+func (c *clusterCredentials) Run(ctx context.Context) error {
+	if c.authorities.ready != nil && c.authorities.ready(ctx) != nil {
+		return nil // ctx is done
+	}
+	again := time.NewTicker(authoritiesInterval)
+	defer again.Stop()
+	for {
+		keys := c.keys.Changed()
+		var updated <-chan struct{}
+		if c.authorities.updated != nil {
+			updated = c.authorities.updated()
+		}
+		c.look()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+			c.forget(time.Now())
+		case <-updated:
+		case <-keys:
+			c.tell()
+		}
+	}
+}
+
+// look reads the authorities. What cannot be read leaves those that are known.
+func (c *clusterCredentials) look() {
+	ca, err := c.authorities.read()
+	c.mu.Lock()
+	changed := err == nil && (!c.known || !bytes.Equal(ca, c.ca))
+	if err == nil {
+		c.ca, c.known = ca, true
+	}
+	said := c.failed
+	if c.failed = ""; err != nil {
+		c.failed = err.Error()
+	}
+	now := c.failed
+	c.mu.Unlock()
+	if changed {
+		c.tell()
+	}
+	if now != "" && now != said {
+		c.log.Warn().Err(err).Msg("authorities of the resource proxy cannot be read, trying again; known ones stay in the cluster secrets")
+	}
+}
+
+// forget drops tokens that have expired, of agents that are gone.
+func (c *clusterCredentials) forget(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.issued, func(_ identity.AgentName, signed token.Signed) bool { return now.After(signed.Expiry) })
+}
+
+// tell wakes who waits for a change.
+func (c *clusterCredentials) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.renewed)
+	c.renewed = make(chan struct{})
+}
