@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 // the package takes it off this list.
 var planned = []string{
 	"identity/header",
-	"mesh", "mesh/istio", "mesh/spire", "mesh/xds",
+	"mesh/istio", "mesh/spire", "mesh/xds",
 	"proxies/redis", "proxies/resource",
 	"stream/tunnel",
 }
