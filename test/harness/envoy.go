@@ -6,7 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // EnvoyConfig says how to run an Envoy. Name, File and AdminAddress are required.
@@ -15,11 +21,17 @@ type EnvoyConfig struct {
 	// File is the bootstrap configuration, in any form Envoy takes. Its admin address
 	// must be AdminAddress, and all of its listeners on loopback or unix sockets.
 	File string
-	// AdminAddress is asked whether Envoy is ready.
+	// AdminAddress is asked whether Envoy is ready: host:port, or unix:///path.
 	AdminAddress string
+	// Concurrency is the number of worker threads. Zero means 1.
+	Concurrency int
 	// Args are added to the command line.
 	Args []string
 }
+
+// envoyDrainTime is how long an Envoy of the harness keeps the connections of a
+// listener that changed, in seconds.
+const envoyDrainTime = 1
 
 // StartEnvoy starts an Envoy and waits until it is live, which it is once its first
 // listeners and clusters are configured.
@@ -38,14 +50,49 @@ func (h *Harness) StartEnvoy(ctx context.Context, cfg EnvoyConfig) (*Process, er
 		"--config-path", cfg.File,
 		// Several Envoys run here, and none is ever restarted hot.
 		"--disable-hot-restart",
-		"--concurrency", "1",
+		"--concurrency", strconv.Itoa(max(cfg.Concurrency, 1)),
 		"--log-level", "info",
-		"--drain-time-s", "1",
+		"--drain-time-s", strconv.Itoa(envoyDrainTime),
 	}
 	return h.Start(ctx, Command{
-		Name:  cfg.Name,
-		Path:  path,
-		Args:  append(args, cfg.Args...),
-		Ready: HTTPReady("http://" + cfg.AdminAddress + "/ready"),
+		Name: cfg.Name,
+		Path: path,
+		Args: append(args, cfg.Args...),
+		Ready: func(ctx context.Context) error {
+			_, err := EnvoyAdmin(ctx, cfg.AdminAddress, "/ready")
+			return err
+		},
 	})
+}
+
+// EnvoyAdmin gets a path of an Envoy's admin interface at host:port or unix:///path,
+// and fails unless it answers 200.
+func EnvoyAdmin(ctx context.Context, address, path string) (body []byte, err error) {
+	network, host := "tcp", address
+	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
+		network, host = "unix", socket
+	}
+	var dialer net.Dialer
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, host)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://envoy"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }() // only read from
+	if body, err = io.ReadAll(res.Body); err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("envoy: GET %s: %s: %.200s", path, res.Status, body)
+	}
+	return body, nil
 }

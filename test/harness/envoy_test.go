@@ -39,3 +39,22 @@ func TestEnvoy(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestEnvoyWithAdminOnASocket(t *testing.T) {
+	harnesstest.SkipMissing(t, "envoy")
+	h := harnesstest.New(t)
+	file, socket := h.Path("envoy.yaml"), h.Path("admin.sock")
+	if err := os.WriteFile(file, []byte("admin: {address: {pipe: {path: "+socket+", mode: 0600}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admin := "unix://" + socket
+	if _, err := h.StartEnvoy(t.Context(), harness.EnvoyConfig{Name: "envoy", File: file, AdminAddress: admin, Concurrency: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := harness.EnvoyAdmin(t.Context(), admin, "/ready"); err != nil || string(body) != "LIVE\n" {
+		t.Errorf("GET /ready = %q, %v", body, err)
+	}
+	if _, err := harness.EnvoyAdmin(t.Context(), admin, "/absent"); err == nil {
+		t.Error("a path that does not exist is no error")
+	}
+}
