@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/xds"
+)
+
+func newEnvoyCommand(std streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "envoy",
+		Short: "Set up the Envoy beside the principal",
+		Args:  noCommand,
+		RunE:  showHelp,
+	}
+	cmd.AddCommand(newEnvoyBootstrapCommand(std))
+	return cmd
+}
+
+// bootstrapFlags are those of `agentctl envoy bootstrap`.
+type bootstrapFlags struct {
+	nodeID                         string
+	xds, workloadAPI, admin, stats string
+	memory                         string
+	maxConnections                 uint32
+}
+
+func newEnvoyBootstrapCommand(std streams) *cobra.Command {
+	var flags bootstrapFlags
+	cmd := &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Print the configuration Envoy starts with",
+		Long: `bootstrap prints, as YAML, the configuration with which the Envoy beside the
+principal starts. It reaches no hub. All else Envoy gets from the principal:
+
+  agentctl envoy bootstrap > envoy.yaml
+  envoy --config-path envoy.yaml --disable-hot-restart
+
+Addresses are unix:///path or ip:port. Those of the principal's xDS, of the Workload
+API and of Envoy's own admin interface must be unix sockets or on loopback.`,
+		Args: none,
+		RunE: func(*cobra.Command, []string) error { return printBootstrap(std, flags) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&flags.nodeID, "node-id", xds.DefaultNodeID, "what Envoy says it is: the principal's envoy.node_id")
+	f.StringVar(&flags.xds, "xds", "unix:///run/argomesh/xds.sock", "where the principal serves xDS: its envoy.listen")
+	f.StringVar(&flags.workloadAPI, "workload-api", "unix:///run/spire/agent/api.sock", "where the Workload API serves secrets to Envoy")
+	f.StringVar(&flags.admin, "admin", "unix:///run/argomesh/envoy-admin.sock", "Envoy's admin interface, which can stop it")
+	f.StringVar(&flags.stats, "stats", "", "where kubelet and Prometheus get /ready and /stats/prometheus, such as 0.0.0.0:9902")
+	f.StringVar(&flags.memory, "memory", "1Gi", "heap at which Envoy accepts nothing more; less than the container's limit")
+	f.Uint32Var(&flags.maxConnections, "max-connections", xds.DefaultMaxConnections, "open connections of all listeners at a time")
+	return cmd
+}
+
+func printBootstrap(std streams, flags bootstrapFlags) error {
+	cfg := xds.BootstrapConfig{NodeID: flags.nodeID, MaxConnections: flags.maxConnections}
+	for _, a := range []struct {
+		flag, value string
+		into        *mesh.Address
+	}{
+		{"xds", flags.xds, &cfg.XDS},
+		{"workload-api", flags.workloadAPI, &cfg.WorkloadAPI},
+		{"admin", flags.admin, &cfg.Admin},
+		{"stats", flags.stats, &cfg.Stats},
+	} {
+		if err := a.into.UnmarshalText([]byte(a.value)); err != nil {
+			return fmt.Errorf("--%s: %w", a.flag, err)
+		}
+	}
+	memory, err := resource.ParseQuantity(flags.memory)
+	if err != nil || memory.Value() < xds.MinMemory {
+		return fmt.Errorf("--memory: %q is not enough memory: use a quantity of %dMi or more, such as 1Gi", flags.memory, xds.MinMemory>>20)
+	}
+	cfg.MaxMemory = uint64(memory.Value())
+	if cfg.MaxConnections == 0 {
+		return fmt.Errorf("--max-connections: 0 admits nobody: use 1 or more")
+	}
+	bootstrap, err := xds.Bootstrap(cfg)
+	if err != nil {
+		return err
+	}
+	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(bootstrap)
+	if err != nil {
+		return err
+	}
+	// Through a value, since protojson varies its white space on purpose.
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return err
+	}
+	if raw, err = yaml.Marshal(value); err != nil {
+		return err
+	}
+	_, err = std.out.Write(raw)
+	return err
+}
