@@ -17,6 +17,7 @@ type Config struct {
 	Namespace     string            `koanf:"namespace" help:"the hub's Argo CD namespace, where the Agents, AppProjects and cluster Secrets are"`
 	Stream        Stream            `koanf:"stream"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
+	Envoy         Envoy             `koanf:"envoy"`
 	Redis         config.Redis      `koanf:"redis"`
 	Kubernetes    config.Kubernetes `koanf:"kubernetes"`
 	Identity      config.Identity   `koanf:"identity"`
@@ -62,6 +63,7 @@ func Default() Config {
 		Namespace:     "argocd",
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
 		ResourceProxy: ResourceProxy{URL: "https://argomesh-principal:9090", Credentials: DefaultCredentials()},
+		Envoy:         DefaultEnvoy(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),
 		Kubernetes:    config.DefaultKubernetes(),
 		Admin:         config.DefaultAdmin(),

@@ -105,6 +105,11 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	projects := &mirror.Projects{Store: store, Namespace: cfg.Namespace, Log: log}
+	// Nobody issues tokens yet, so Envoy is no front door to spokes, only to agents.
+	door, err := newFrontDoor(cfg.Envoy, svidID(source), agents, nil, registry, log)
+	if err != nil {
+		return err
+	}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
 			{Name: "identity", Ready: source.Ready},
@@ -154,6 +159,7 @@ func run(ctx context.Context, args []string) error {
 	})
 	g.Go(func() error { return live.run(ctx) })
 	g.Go(func() error { return links.Run(ctx) })
+	g.Go(func() error { return door.Run(ctx) })
 	g.Go(func() error {
 		hub, known := hubUID(ctx, base.Dynamic, cfg.Namespace, log)
 		if !known {

@@ -83,7 +83,7 @@ func (p *encoder) cluster(name string, to mesh.Address, maxRequests uint32, prot
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
 			// Requests are what is bounded. Were connections too, what is over the
 			// limit would wait behind watches, for hours.
-			MaxConnections:     u32(2 * maxRequests),
+			MaxConnections:     u32(max(maxRequests, 2*maxRequests)), // the greater, when it overflows
 			MaxPendingRequests: u32(maxRequests),
 			MaxRequests:        u32(maxRequests),
 			MaxRetries:         u32(0), // a request is sent once

@@ -54,6 +54,7 @@ type front struct {
 	identities *devworkload.Server
 	envoy      *harness.Process
 	admin      string // of the Envoy
+	stats      string // address for kubelet and Prometheus
 	address    string // of the resource proxy
 	stream     string // address of the stream listener, if there is one
 	upstream   *upstream
@@ -138,9 +139,12 @@ func (f *front) startEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.admin = "unix://" + f.h.Path("admin.sock")
+	if f.stats, err = f.h.Address(); err != nil {
+		t.Fatal(err)
+	}
 	bootstrap, err := exec.CommandContext(t.Context(), agentctl, "envoy", "bootstrap",
 		"--xds", "unix://"+f.xdsSocket, "--workload-api", "unix://"+f.h.Path("workload.sock"),
-		"--admin", f.admin, "--memory", "512Mi").Output()
+		"--admin", f.admin, "--stats", f.stats, "--memory", "512Mi").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,10 +182,15 @@ func (f *front) GetX509BundleForTrustDomain(spiffeid.TrustDomain) (*x509bundle.B
 	return f.identities.Bundle().X509Bundle(), nil
 }
 
-// dial connects as a caller does: TLS, and Envoy must be the principal.
+// dial connects as a caller does.
 func (f *front) dial(ctx context.Context) (net.Conn, error) {
-	dialer := tls.Dialer{Config: tlsconfig.TLSClientConfig(f, tlsconfig.AuthorizeID(spiffeid.RequireFromString(principalID)))}
+	dialer := tls.Dialer{Config: f.tlsConfig()}
 	return dialer.DialContext(ctx, "tcp", f.address)
+}
+
+// tlsConfig is for a caller: Envoy must be the principal.
+func (f *front) tlsConfig() *tls.Config {
+	return tlsconfig.TLSClientConfig(f, tlsconfig.AuthorizeID(spiffeid.RequireFromString(principalID)))
 }
 
 // client is an HTTP/1.1 client that keeps no connection.
@@ -303,8 +312,9 @@ func (s signer) token(t *testing.T, agent string, change ...func(map[string]any)
 type upstream struct {
 	requests atomic.Int64
 
-	mu   sync.Mutex // guards last
-	last *http.Request
+	mu     sync.Mutex // guards what follows
+	last   *http.Request
+	behind string // what came behind the newest request that was denied
 }
 
 func startUpstream(t *testing.T, socket string) *upstream {
@@ -332,6 +342,8 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.last = r
 	u.mu.Unlock()
 	switch {
+	case strings.HasSuffix(r.URL.Path, "/deny"):
+		u.deny(w)
 	case r.Header.Get("Upgrade") != "":
 		u.echo(w, r)
 	case strings.HasSuffix(r.URL.Path, "/watch"):
@@ -355,6 +367,28 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // watchPeriod is between two lines of a watch.
 const watchPeriod = 50 * time.Millisecond
+
+// deny refuses a request after a while, and keeps what came behind it until then. A
+// server that goes on reading would take that for the next request.
+func (u *upstream) deny(w http.ResponseWriter) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetReadDeadline(time.Now().Add(denyDelay)); err != nil {
+		return
+	}
+	behind, _ := io.ReadAll(buffered) // until the deadline
+	u.mu.Lock()
+	u.behind = string(behind)
+	u.mu.Unlock()
+	_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n") // the caller may be gone
+}
+
+// denyDelay is far more than Envoy takes to forward what it has.
+const denyDelay = 300 * time.Millisecond
 
 func (u *upstream) echo(w http.ResponseWriter, r *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()

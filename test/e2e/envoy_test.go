@@ -15,6 +15,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,6 +209,31 @@ func (f *front) refused(t *testing.T, before int64, status int, body string) {
 	if s.Kind != "Status" || s.APIVersion != "v1" || s.Status != "Failure" || s.Code != status || s.Reason == "" ||
 		!strings.HasPrefix(s.Message, "refused by the hub's front door: ") {
 		t.Errorf("the answer is not a Status that says who refuses: %s", body)
+	}
+}
+
+// Bytes behind an upgrade that the principal refuses are no request of their own:
+// they have not been judged.
+func TestEnvoyUpgradesSmuggleNothing(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, nil)
+	bearer := "Authorization: Bearer " + f.signer.token(t, "a") + "\r\n"
+	smuggled := "GET /agents/b/smuggled HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\nX-Forwarded-Client-Cert: URI=x\r\n\r\n"
+	for _, upgrade := range []string{"websocket", "SPDY/3.1", "h2c"} {
+		for _, length := range []string{"", "Content-Length: 0\r\n", "Transfer-Encoding: chunked\r\n"} {
+			t.Run(upgrade+" "+strings.TrimSpace(length), func(t *testing.T) {
+				status, _ := f.raw(t, "GET /agents/a/deny HTTP/1.1\r\nHost: x\r\n"+bearer+length+
+					"Connection: Upgrade\r\nUpgrade: "+upgrade+"\r\n\r\n"+smuggled)
+				if status == http.StatusOK {
+					t.Errorf("answer is %d", status)
+				}
+				f.upstream.mu.Lock()
+				defer f.upstream.mu.Unlock()
+				if f.upstream.behind != "" {
+					t.Errorf("the principal gets %q behind the request", f.upstream.behind)
+				}
+			})
+		}
 	}
 }
 
@@ -447,6 +473,97 @@ func TestEnvoyLimits(t *testing.T) {
 	})
 	for _, s := range live {
 		s.check(t, "the limits")
+	}
+}
+
+// One connection carries many requests, and each is judged by itself.
+func TestEnvoyJudgesEachRequest(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, nil)
+	ask := func(client *http.Client, path, token string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+f.address+path, http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		return client.Do(req)
+	}
+	tokens := map[string]string{"a": f.signer.token(t, "a"), "b": f.signer.token(t, "b")}
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(name, func(t *testing.T) {
+			var dials atomic.Int64
+			transport := &http.Transport{MaxConnsPerHost: 1, ForceAttemptHTTP2: http2, TLSClientConfig: f.tlsConfig()}
+			var dialer net.Dialer
+			transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dials.Add(1)
+				return dialer.DialContext(ctx, network, address)
+			}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			for range 5 {
+				for agent, token := range tokens {
+					for other := range tokens {
+						res, err := ask(client, "/agents/"+other+"/version", token)
+						if err != nil {
+							t.Fatal(err)
+						}
+						_, err = io.Copy(io.Discard, res.Body)
+						if err := errors.Join(err, res.Body.Close()); err != nil {
+							t.Fatal(err)
+						}
+						if res.Proto != name || (res.StatusCode == http.StatusOK) != (agent == other) {
+							t.Errorf("a token of %s for %s: %s %s", agent, other, res.Proto, res.Status)
+						}
+					}
+				}
+			}
+			if n := dials.Load(); n != 1 {
+				t.Errorf("it took %d connections", n)
+			}
+		})
+	}
+}
+
+// Kubelet and Prometheus get what they ask for, and nobody gets more of the admin
+// interface.
+func TestEnvoyStatistics(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, nil)
+	if status, body := f.get(t, "/agents/a/version", f.signer.token(t, "a")); status != http.StatusOK {
+		t.Fatalf("answer is %d %s", status, body)
+	}
+	for request, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		"GET /ready":                {http.StatusOK, "LIVE"},
+		"GET /stats/prometheus":     {http.StatusOK, `envoy_cluster_upstream_rq_total{envoy_cluster_name="principal"} 1`},
+		"GET /ready?x=y":            {http.StatusOK, "LIVE"},
+		"POST /ready":               {http.StatusNotFound, ""},
+		"GET /config_dump":          {http.StatusNotFound, ""},
+		"GET /stats":                {http.StatusNotFound, ""},
+		"GET /stats/prometheus/../": {http.StatusNotFound, ""},
+		"POST /quitquitquit":        {http.StatusNotFound, ""},
+	} {
+		t.Run(request, func(t *testing.T) {
+			method, path, _ := strings.Cut(request, " ")
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+f.stats+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }() // only read from
+			body, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.StatusCode != want.status || !strings.Contains(string(body), want.body) {
+				t.Errorf("answer is %s %.200s", res.Status, body)
+			}
+		})
 	}
 }
 

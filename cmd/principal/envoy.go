@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/xds"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// Envoy is the Envoy beside the principal, its front door. Key: envoy. Without an
+// address for xDS there is none.
+type Envoy struct {
+	Listen                string       `koanf:"listen" help:"address on which the Envoy beside the principal is programmed: a unix socket, such as unix:///run/argomesh/xds.sock; empty for no Envoy"`
+	NodeID                string       `koanf:"node_id" help:"what that Envoy says it is in its bootstrap"`
+	ResourceProxy         mesh.Address `koanf:"resource_proxy" help:"address on which Envoy takes requests for spokes: ip:port"`
+	ResourceProxyUpstream mesh.Address `koanf:"resource_proxy_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
+	Stream                mesh.Address `koanf:"stream" help:"address on which Envoy takes the connections of agents and ends their TLS: ip:port; empty when they connect to the principal itself"`
+	StreamUpstream        mesh.Address `koanf:"stream_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
+	MaxRequests           uint32       `koanf:"max_requests" help:"requests for spokes under way at a time, watches included; more get 503"`
+	MaxConnections        uint32       `koanf:"max_connections" help:"open connections of callers at a time; more are closed"`
+}
+
+// DefaultEnvoy has the sockets of a pod, and no Envoy.
+func DefaultEnvoy() Envoy {
+	address := func(s string) mesh.Address {
+		a, err := mesh.ParseAddress(s)
+		if err != nil {
+			panic(err) // a constant
+		}
+		return a
+	}
+	return Envoy{
+		NodeID:                xds.DefaultNodeID,
+		ResourceProxy:         address("0.0.0.0:9090"),
+		ResourceProxyUpstream: address("unix:///run/argomesh/resource-proxy.sock"),
+		StreamUpstream:        address("unix:///run/argomesh/stream.sock"),
+		MaxRequests:           10_000,
+		MaxConnections:        10_000,
+	}
+}
+
+// Validate reports every problem. Without Envoy nothing is one.
+func (e Envoy) Validate() error {
+	if e.Listen == "" {
+		return nil
+	}
+	var problems []error
+	if address, err := mesh.ParseAddress(e.Listen); err != nil || !address.IsLocal() {
+		problems = append(problems, config.Invalid("listen", "%q is not for this pod alone: use a unix socket, such as unix:///run/argomesh/xds.sock", e.Listen))
+	}
+	if e.NodeID == "" {
+		problems = append(problems, config.Invalid("node_id", "is not set: give the node id of Envoy's bootstrap, such as %s", xds.DefaultNodeID))
+	}
+	if e.ResourceProxy.IsZero() {
+		problems = append(problems, config.Invalid("resource_proxy", "is not set: give an address such as 0.0.0.0:9090"))
+	}
+	if !e.ResourceProxyUpstream.IsLocal() {
+		problems = append(problems, config.Invalid("resource_proxy_upstream", "%q is not for this pod alone: use a unix socket or a loopback address", e.ResourceProxyUpstream))
+	}
+	if !e.Stream.IsZero() && !e.StreamUpstream.IsLocal() {
+		problems = append(problems, config.Invalid("stream_upstream", "%q is not for this pod alone: use a unix socket or a loopback address", e.StreamUpstream))
+	}
+	if e.MaxRequests == 0 {
+		problems = append(problems, config.Invalid("max_requests", "0 admits none: use 1 or more"))
+	}
+	if e.MaxConnections == 0 {
+		problems = append(problems, config.Invalid("max_connections", "0 admits none: use 1 or more"))
+	}
+	return errors.Join(problems...)
+}
+
+// tokens is what the front door must know of the tokens for the resource proxy.
+type tokens struct {
+	issuer, audience string
+	// keys returns the public keys of the moment and a channel that is closed when
+	// that changes. Before they are known it returns an error, and Envoy keeps what
+	// it has.
+	keys func() (keys jose.JSONWebKeySet, changed <-chan struct{}, err error)
+}
+
+// frontDoor keeps the Envoy beside the principal equal to the registry and the token
+// keys. A key may sign once server.WaitAcknowledged returned for it.
+type frontDoor struct {
+	cfg      Envoy
+	self     func(context.Context) (spiffeid.ID, error) // waits until it is known
+	registry *fleet.Registry
+	tokens   *tokens // nil when nobody issues any: then there is no resource proxy
+	server   *xds.Server
+	log      zerolog.Logger
+}
+
+// newFrontDoor starts nothing.
+func newFrontDoor(cfg Envoy, self func(context.Context) (spiffeid.ID, error), registry *fleet.Registry, t *tokens, metrics prometheus.Registerer, log zerolog.Logger) (*frontDoor, error) {
+	server, err := xds.New(xds.Config{NodeID: cfg.NodeID, Metrics: metrics, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return &frontDoor{cfg: cfg, self: self, registry: registry, tokens: t, server: server, log: log}, nil
+}
+
+// svidID returns what waits for the first SVID and tells its SPIFFE ID.
+func svidID(source *workload.Source) func(context.Context) (spiffeid.ID, error) {
+	return func(ctx context.Context) (spiffeid.ID, error) {
+		for {
+			if err := source.WaitReady(ctx); err != nil {
+				return spiffeid.ID{}, err
+			}
+			if svid, err := source.GetX509SVID(); err == nil { // else it has expired just now
+				return svid.ID, nil
+			}
+		}
+	}
+}
+
+// Run serves Envoy until ctx is done, if there is to be one.
+func (d *frontDoor) Run(ctx context.Context) error {
+	if d.cfg.Listen == "" {
+		return nil
+	}
+	l, err := listen.Open(ctx, "envoy.listen", d.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.server.Run(ctx, l) })
+	g.Go(func() error { return d.follow(ctx) })
+	return g.Wait()
+}
+
+// follow sets the whole state after each change of a part of it. Nothing is set before
+// all parts are known: Envoy would take agents away that are only not read yet.
+func (d *frontDoor) follow(ctx context.Context) error {
+	self, err := d.self(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("envoy: our own SPIFFE ID: %w", err)
+	}
+	for {
+		registryChanged := d.registry.Changed()
+		var (
+			keys        jose.JSONWebKeySet
+			keysChanged <-chan struct{}
+			unknown     = d.registry.Ready()
+		)
+		if d.tokens != nil {
+			var err error
+			keys, keysChanged, err = d.tokens.keys()
+			unknown = errors.Join(unknown, err)
+		}
+		if unknown == nil {
+			if err := d.set(self, keys); err != nil {
+				d.log.Error().Err(err).Msg("envoy keeps what it has, since the new state cannot be served")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-registryChanged:
+		case <-keysChanged:
+		}
+	}
+}
+
+func (d *frontDoor) set(self spiffeid.ID, keys jose.JSONWebKeySet) error {
+	snapshot := mesh.Snapshot{Self: self}
+	if d.tokens != nil {
+		public, err := publicKeys(keys)
+		if err != nil {
+			return err
+		}
+		snapshot.ResourceProxy = &mesh.ResourceProxy{
+			Listen: d.cfg.ResourceProxy, Principal: d.cfg.ResourceProxyUpstream,
+			Tokens:         mesh.Tokens{Issuer: d.tokens.issuer, Audience: d.tokens.audience, Keys: public},
+			Agents:         reachable(d.registry),
+			MaxConnections: d.cfg.MaxConnections, MaxRequests: d.cfg.MaxRequests,
+		}
+	}
+	if !d.cfg.Stream.IsZero() {
+		snapshot.Stream = &mesh.Stream{Listen: d.cfg.Stream, Principal: d.cfg.StreamUpstream, Services: streamServices()}
+	}
+	return d.server.Set(snapshot)
+}
+
+// reachable returns the agents to which requests are let through: a suspended one is
+// not there.
+func reachable(registry *fleet.Registry) map[identity.AgentName]mesh.Agent {
+	agents := map[identity.AgentName]mesh.Agent{}
+	for name, agent := range registry.Agents() {
+		if !agent.Spec.Suspended {
+			agents[name] = mesh.Agent{}
+		}
+	}
+	return agents
+}
+
+// streamServices are the gRPC services for agents.
+func streamServices() []string {
+	declared := streampb.File_stream_proto.Services()
+	names := make([]string, 0, declared.Len())
+	for i := range declared.Len() {
+		names = append(names, string(declared.Get(i).FullName()))
+	}
+	return names
+}
+
+// publicKeys returns the keys as the mesh knows them. A private one stays out of every
+// message: it is an error, and so is one that is not of an elliptic curve.
+func publicKeys(set jose.JSONWebKeySet) ([]mesh.Key, error) {
+	keys := make([]mesh.Key, 0, len(set.Keys))
+	for _, k := range set.Keys {
+		public, ok := k.Key.(*ecdsa.PublicKey)
+		if !ok {
+			return nil, fmt.Errorf("token key %q is not a public key of an elliptic curve", k.KeyID)
+		}
+		keys = append(keys, mesh.Key{ID: k.KeyID, Public: public})
+	}
+	return keys, nil
+}

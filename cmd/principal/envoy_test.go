@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/mesh"
+)
+
+// served counts what Envoy is given, by type; nothing before the first state.
+func served(t *testing.T, metrics prometheus.Gatherer) map[string]int {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, family := range families {
+		if family.GetName() == "argomesh_xds_resources" {
+			for _, m := range family.GetMetric() {
+				counts[m.GetLabel()[0].GetValue()] = int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	return counts
+}
+
+func TestFrontDoorFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var (
+			registry = &fleet.Registry{}
+			metrics  = prometheus.NewRegistry()
+			changed  = make(chan struct{})
+			unread   = errors.New("not read yet")
+			keys     jose.JSONWebKeySet
+			self     = make(chan struct{})
+		)
+		set := func(change func()) {
+			t.Helper()
+			old := changed
+			changed = make(chan struct{})
+			change()
+			close(old)
+			synctest.Wait()
+		}
+		cfg := DefaultEnvoy()
+		var ok error
+		if cfg.Stream, ok = mesh.ParseAddress("0.0.0.0:8443"); ok != nil {
+			t.Fatal(ok)
+		}
+		door, err := newFrontDoor(cfg, func(ctx context.Context) (spiffeid.ID, error) {
+			select {
+			case <-self:
+				return spiffeid.RequireFromString("spiffe://hub.test/principal"), nil
+			case <-ctx.Done():
+				return spiffeid.ID{}, ctx.Err()
+			}
+		}, registry, &tokens{
+			issuer: "issuer", audience: "audience",
+			keys: func() (jose.JSONWebKeySet, <-chan struct{}, error) { return keys, changed, unread },
+		}, metrics, zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- door.follow(ctx) }()
+		expect := func(when string, want map[string]int) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, served(t, metrics)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		agents := func(suspended ...bool) []v1alpha1.Agent {
+			var out []v1alpha1.Agent
+			for i, s := range suspended {
+				out = append(out, v1alpha1.Agent{
+					ObjectMeta: metav1.ObjectMeta{Name: "edge-" + string(rune('a'+i))}, Spec: v1alpha1.AgentSpec{Suspended: s},
+				})
+			}
+			return out
+		}
+		expect("our own identity is not known", map[string]int{})
+		close(self)
+		registry.Set(agents(false, false))
+		expect("the keys are not known", map[string]int{})
+		set(func() { unread = nil })
+		expect("all is known", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 2})
+		registry.Set(agents(false, true, false, false))
+		expect("one of four agents is suspended", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 3})
+		set(func() { unread = errors.New("not read") })
+		registry.Set(nil)
+		expect("the keys cannot be read, and Envoy keeps what it has", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 3})
+		set(func() { unread, keys.Keys = nil, []jose.JSONWebKey{{Key: private, KeyID: "1"}} })
+		expect("a private key is not sent to anybody", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 3})
+		set(func() { keys.Keys[0].Key = &private.PublicKey })
+		expect("a public key", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 0})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStreamServices(t *testing.T) {
+	if got := strings.Join(streamServices(), " "); !strings.Contains(got, "argomesh.stream.v1.Stream") {
+		t.Errorf("streamServices() = %s", got)
+	}
+}
+
+func TestEnvoyValidate(t *testing.T) {
+	if err := DefaultEnvoy().Validate(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*Envoy){
+		"node_id":                 func(e *Envoy) { e.NodeID = "" },
+		"listen":                  func(e *Envoy) { e.Listen = "0.0.0.0:18000" },
+		"resource_proxy":          func(e *Envoy) { e.ResourceProxy = mesh.Address{} },
+		"resource_proxy_upstream": func(e *Envoy) { e.ResourceProxyUpstream = e.ResourceProxy },
+		"stream_upstream":         func(e *Envoy) { e.Stream, e.StreamUpstream = e.ResourceProxy, mesh.Address{} },
+		"max_requests":            func(e *Envoy) { e.MaxRequests = 0 },
+		"max_connections":         func(e *Envoy) { e.MaxConnections = 0 },
+	} {
+		t.Run(want, func(t *testing.T) {
+			e := DefaultEnvoy()
+			e.Listen = "unix:///run/argomesh/xds.sock"
+			if err := e.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			change(&e)
+			if err := e.Validate(); err == nil || !strings.Contains(err.Error(), want+" ") && !strings.Contains(err.Error(), want+":") {
+				t.Errorf("Validate() = %v, want an error of %s", err, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,214 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/mesh"
+)
+
+const (
+	streamService = "argomesh.stream.v1.Stream"
+	tunnelService = "argomesh.stream.v1.Tunnel"
+	xfcc          = "x-forwarded-client-cert"
+)
+
+// newStreamFront starts a front whose Envoy ends the TLS of agents before a principal
+// that echoes messages and tells the headers it sees.
+func newStreamFront(t *testing.T) *front {
+	t.Helper()
+	return newFront(t, func(f *front, s *mesh.Snapshot) {
+		var err error
+		if f.stream, err = f.h.Address(); err != nil {
+			t.Fatal(err)
+		}
+		socket := f.h.Path("stream.sock")
+		s.Stream = &mesh.Stream{
+			Listen: meshAddress(t, f.stream), Principal: meshAddress(t, "unix://"+socket),
+			Services: []string{streamService, tunnelService},
+		}
+		l, err := devworkload.Listen(t.Context(), socket, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			headers, _ := metadata.FromIncomingContext(stream.Context())
+			if err := stream.SendHeader(headers); err != nil {
+				return err
+			}
+			for {
+				message := &wrapperspb.StringValue{}
+				if err := stream.RecvMsg(message); err != nil {
+					return nil //nolint:nilerr // the caller has ended the stream
+				}
+				if err := stream.SendMsg(message); err != nil {
+					return err
+				}
+			}
+		}))
+		background(t, func(ctx context.Context) error {
+			stop := context.AfterFunc(ctx, server.Stop)
+			defer stop()
+			return server.Serve(l)
+		})
+	})
+}
+
+// connect returns a connection to the stream listener with a certificate, or without
+// one.
+func (f *front) connect(t *testing.T, certificates ...tls.Certificate) *grpc.ClientConn {
+	t.Helper()
+	config := tlsconfig.TLSClientConfig(f, tlsconfig.AuthorizeID(spiffeid.RequireFromString(principalID)))
+	config.Certificates = certificates
+	cc, err := grpc.NewClient(f.stream, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// call opens a stream of a service and returns what the principal saw.
+func call(ctx context.Context, cc *grpc.ClientConn, service string) (grpc.ClientStream, metadata.MD, error) {
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := cc.NewStream(ctx, desc, "/"+service+"/Serve")
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := exchange(stream, "hello"); err != nil {
+		return nil, nil, err
+	}
+	seen, err := stream.Header()
+	return stream, seen, err
+}
+
+// exchange sends a text and wants it back.
+func exchange(stream grpc.ClientStream, text string) error {
+	if err := stream.SendMsg(wrapperspb.String(text)); err != nil {
+		_ = stream.RecvMsg(&wrapperspb.StringValue{}) // the reason is in what is received
+		return err
+	}
+	back := &wrapperspb.StringValue{}
+	if err := stream.RecvMsg(back); err != nil {
+		return err
+	}
+	if back.GetValue() != text {
+		return fmt.Errorf("%q comes back as %q", text, back.GetValue())
+	}
+	return nil
+}
+
+func (f *front) leaf(t *testing.T, leaf devworkload.Leaf) tls.Certificate {
+	t.Helper()
+	certificate, err := f.identities.Sign(leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+// What an agent has proven is forwarded, what it says about itself is not, and its
+// streams go on when certificates rotate.
+func TestEnvoyForwardsTheCertificate(t *testing.T) {
+	t.Parallel()
+	f := newStreamFront(t)
+	agent := idOf(managed)
+	cc := f.connect(t, f.leaf(t, devworkload.Leaf{URIs: []string{agent}}))
+	ctx := metadata.AppendToOutgoingContext(t.Context(),
+		xfcc, "By=x;URI=spiffe://"+trustDomain+"/somebody/else", "x-forwarded-for", "9.9.9.9", "x-envoy-original-path", "/x")
+	var streams []grpc.ClientStream
+	for i := range 90 { // on one connection
+		service := []string{streamService, tunnelService}[i%2]
+		stream, seen, err := call(ctx, cc, service)
+		if err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		streams = append(streams, stream)
+		if i > 1 {
+			continue
+		}
+		forwarded := strings.Join(seen.Get(xfcc), "|")
+		fields := map[string]string{}
+		for field := range strings.SplitSeq(forwarded, ";") {
+			name, value, _ := strings.Cut(field, "=")
+			fields[name] = strings.Trim(value, `"`)
+		}
+		if fields["URI"] != agent || strings.Contains(forwarded, "somebody") || strings.Contains(forwarded, ",") {
+			t.Errorf("%s: %s is %s", service, xfcc, forwarded)
+		}
+		if pem, err := url.QueryUnescape(fields["Cert"]); err != nil || !strings.HasPrefix(pem, "-----BEGIN CERTIFICATE-----") {
+			t.Errorf("%s: the certificate is not forwarded: %v: %s", service, err, fields["Cert"])
+		}
+		for name, values := range seen {
+			if strings.HasPrefix(name, "x-envoy-") || strings.Contains(strings.Join(values, " "), "9.9.9.9") {
+				t.Errorf("%s: %q gets through", name, values)
+			}
+		}
+	}
+	if err := f.identities.RotateCA(); err != nil {
+		t.Fatal(err)
+	}
+	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, agentName(t, "b")) })
+	beyond := time.NewTimer(beyondDrain)
+	defer beyond.Stop()
+	<-beyond.C
+	for i, stream := range streams {
+		if err := exchange(stream, fmt.Sprint("again ", i)); err != nil {
+			t.Fatalf("stream %d has not survived: %v", i, err)
+		}
+	}
+}
+
+// Who cannot prove a SPIFFE ID of a trust domain that is known does not reach the
+// principal, and nobody reaches another service.
+func TestEnvoyRefusesAgents(t *testing.T) {
+	t.Parallel()
+	f := newStreamFront(t)
+	registered := spiffeid.RequireFromString(idOf(managed))
+	impostor, err := devworkload.New(devworkload.Config{TrustDomain: spiffeid.RequireTrustDomainFromString(trustDomain)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged, err := impostor.Sign(devworkload.Leaf{URIs: []string{registered.String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, certificates := range map[string][]tls.Certificate{
+		"no certificate":         nil,
+		"another authority":      {forged},
+		"expired":                {f.leaf(t, devworkload.ExpiredLeaf(registered))},
+		"no SPIFFE ID":           {f.leaf(t, devworkload.NoURILeaf("edge-1.test"))},
+		"a foreign trust domain": {f.leaf(t, devworkload.Leaf{URIs: []string{"spiffe://foreign.test/x"}})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if _, seen, err := call(ctx, f.connect(t, certificates...), streamService); status.Code(err) != codes.Unavailable {
+				t.Errorf("call() = %v, %v, want that no connection comes about", seen, err)
+			}
+		})
+	}
+	good := f.connect(t, f.leaf(t, devworkload.Leaf{URIs: []string{registered.String()}}))
+	for _, service := range []string{"grpc.reflection.v1.ServerReflection", streamService + "x", "envoy.service.discovery.v3.AggregatedDiscoveryService"} {
+		if _, _, err := call(t.Context(), good, service); status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s: call() = %v, want unimplemented", service, err)
+		}
+	}
+}
