@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +65,57 @@ func (h *Harness) StartEnvoy(ctx context.Context, cfg EnvoyConfig) (*Process, er
 			return err
 		},
 	})
+}
+
+// SidecarConfig says how to run an Envoy beside a principal. Name, XDS and WorkloadAPI
+// are required.
+type SidecarConfig struct {
+	Name string
+	// XDS is where the principal serves it: its envoy.listen.
+	XDS string
+	// WorkloadAPI is the address of the Workload API that gives Envoy its certificate.
+	WorkloadAPI string
+	// Bootstrap are more arguments of `agentctl envoy bootstrap`.
+	Bootstrap []string
+}
+
+// Sidecar is a running Envoy beside a principal.
+type Sidecar struct {
+	*Process
+	// AdminAddress is a unix socket, for [EnvoyAdmin].
+	AdminAddress string
+	// StatsAddress serves /ready and /stats/prometheus.
+	StatsAddress string
+}
+
+// StartSidecar starts an Envoy with what agentctl prints for it, and waits until the
+// principal has told it what to serve and all that is ready.
+func (h *Harness) StartSidecar(ctx context.Context, cfg SidecarConfig) (*Sidecar, error) {
+	agentctl, err := h.Binary("agentctl")
+	if err != nil {
+		return nil, err
+	}
+	s := &Sidecar{AdminAddress: "unix://" + h.Path(cfg.Name+"-admin.sock")}
+	if s.StatsAddress, err = h.Address(); err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		"envoy", "bootstrap", "--xds", cfg.XDS, "--workload-api", cfg.WorkloadAPI,
+		"--admin", s.AdminAddress, "--stats", s.StatsAddress, "--memory", "512Mi",
+	}, cfg.Bootstrap...)
+	cmd := exec.CommandContext(ctx, agentctl, args...)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	bootstrap, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("agentctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(complaint.String()))
+	}
+	file := h.Path(cfg.Name + ".yaml")
+	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
+		return nil, err
+	}
+	s.Process, err = h.StartEnvoy(ctx, EnvoyConfig{Name: cfg.Name, File: file, AdminAddress: s.AdminAddress, Concurrency: 2})
+	return s, err
 }
 
 // EnvoyAdmin gets a path of an Envoy's admin interface at host:port or unix:///path,
