@@ -104,8 +104,8 @@ func TestValidate(t *testing.T) {
 		"not of P-256":                    func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Keys[0].Public = key(elliptic.P384()) },
 		`key "1" is not of P-256`:         func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Keys[0].Public = nil },
 		"two keys with the id": func(s *mesh.Snapshot) {
-			k := s.ResourceProxy.Tokens.Keys
-			s.ResourceProxy.Tokens.Keys = append(k, k[0])
+			t := &s.ResourceProxy.Tokens
+			t.Keys = append(t.Keys, t.Keys[0])
 		},
 		"at most 8 are used":           func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Keys = make([]mesh.Key, mesh.MaxKeys+1) },
 		"the services are required":    func(s *mesh.Snapshot) { s.Stream.Services = nil },

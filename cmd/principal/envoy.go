@@ -146,10 +146,10 @@ func (d *frontDoor) Run(ctx context.Context) error {
 // all parts are known: Envoy would take agents away that are only not read yet.
 func (d *frontDoor) follow(ctx context.Context) error {
 	self, err := d.self(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // stopped while it waited
+		}
 		return fmt.Errorf("envoy: our own SPIFFE ID: %w", err)
 	}
 	for {

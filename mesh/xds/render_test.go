@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"encoding/json"
 	"flag"
@@ -178,7 +179,7 @@ func TestListenersAreConstant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(x) != string(y) {
+		if !bytes.Equal(x, y) {
 			t.Errorf("listener %s depends on agents or keys:\n%s", a.Listeners[i].GetName(), cmp.Diff(message(t, a.Listeners[i]), message(t, b.Listeners[i])))
 		}
 	}

@@ -227,6 +227,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(uint32(s.maxStreams)+1), // one more, which is told why it is refused
 		grpc.ConnectionTimeout(10*time.Second),
+		grpc.WaitForHandlers(true), // when it stops, so that nothing of it outlives Run
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
