@@ -15,8 +15,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -52,9 +50,7 @@ const (
 type front struct {
 	h          *harness.Harness
 	identities *devworkload.Server
-	envoy      *harness.Process
-	admin      string // of the Envoy
-	stats      string // address for kubelet and Prometheus
+	envoy      *harness.Sidecar
 	address    string // of the resource proxy
 	stream     string // address of the stream listener, if there is one
 	upstream   *upstream
@@ -131,29 +127,12 @@ func (f *front) startXDS(t *testing.T) {
 	f.stopXDS = background(t, func(ctx context.Context) error { return f.server.Run(ctx, l) })
 }
 
-// startEnvoy starts Envoy with what agentctl prints.
 func (f *front) startEnvoy(t *testing.T) {
 	t.Helper()
-	agentctl, err := f.h.Binary("agentctl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.admin = "unix://" + f.h.Path("admin.sock")
-	if f.stats, err = f.h.Address(); err != nil {
-		t.Fatal(err)
-	}
-	bootstrap, err := exec.CommandContext(t.Context(), agentctl, "envoy", "bootstrap",
-		"--xds", "unix://"+f.xdsSocket, "--workload-api", "unix://"+f.h.Path("workload.sock"),
-		"--admin", f.admin, "--stats", f.stats, "--memory", "512Mi").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := f.h.Path("envoy.yaml")
-	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.envoy, err = f.h.StartEnvoy(t.Context(), harness.EnvoyConfig{Name: "envoy", File: file, AdminAddress: f.admin, Concurrency: 2})
-	if err != nil {
+	var err error
+	if f.envoy, err = f.h.StartSidecar(t.Context(), harness.SidecarConfig{
+		Name: "envoy", XDS: "unix://" + f.xdsSocket, WorkloadAPI: "unix://" + f.h.Path("workload.sock"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -255,7 +234,7 @@ func (f *front) raw(t *testing.T, request string) (int, string) {
 // stat returns one of Envoy's statistics.
 func (f *front) stat(t *testing.T, name string) float64 {
 	t.Helper()
-	body, err := harness.EnvoyAdmin(t.Context(), f.admin, "/stats?format=json&filter=^"+strings.ReplaceAll(name, ".", "%5C.")+"$")
+	body, err := harness.EnvoyAdmin(t.Context(), f.envoy.AdminAddress, "/stats?format=json&filter=^"+strings.ReplaceAll(name, ".", "%5C.")+"$")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,6 +290,7 @@ func (s signer) token(t *testing.T, agent string, change ...func(map[string]any)
 // echoes what is upgraded.
 type upstream struct {
 	requests atomic.Int64
+	endless  atomic.Int64 // bytes written of answers without an end
 
 	mu     sync.Mutex // guards what follows
 	last   *http.Request
@@ -346,6 +326,14 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		u.deny(w)
 	case r.Header.Get("Upgrade") != "":
 		u.echo(w, r)
+	case strings.HasSuffix(r.URL.Path, "/endless"):
+		for chunk := make([]byte, 32<<10); ; {
+			n, err := w.Write(chunk)
+			u.endless.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
 	case strings.HasSuffix(r.URL.Path, "/watch"):
 		for tick := 0; r.Context().Err() == nil; tick++ {
 			if _, err := fmt.Fprintln(w, tick); err != nil {

@@ -92,7 +92,7 @@ func TestEnvoyWithManyAgents(t *testing.T) {
 // heap is what Envoy has allocated, in bytes.
 func (f *front) heap(t *testing.T) float64 {
 	t.Helper()
-	body, err := harness.EnvoyAdmin(t.Context(), f.admin, "/memory")
+	body, err := harness.EnvoyAdmin(t.Context(), f.envoy.AdminAddress, "/memory")
 	if err != nil {
 		t.Fatal(err)
 	}

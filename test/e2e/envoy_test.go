@@ -389,7 +389,7 @@ func (f *front) open(t *testing.T, path, upgrade string) *liveStream {
 		t.Fatal(err)
 	}
 	reader := bufio.NewReader(conn)
-	res, err := http.ReadResponse(reader, nil)
+	res, err := http.ReadResponse(reader, nil) //nolint:bodyclose // it is read until the connection is closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,6 +476,80 @@ func TestEnvoyLimits(t *testing.T) {
 	}
 }
 
+// Callers that never read hold the principal back, not Envoy's memory, and nobody
+// else.
+func TestEnvoyCallersThatNeverRead(t *testing.T) {
+	t.Parallel()
+	const (
+		callers = 8
+		// each bounds what Envoy holds for one of them, in bytes: both directions of
+		// buffers, and the connections.
+		each = 2 << 20
+	)
+	f := newFront(t, nil)
+	empty := f.heap(t)
+	for range callers {
+		conn, err := f.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, "GET /agents/a/endless HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+f.signer.token(t, "a")+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var (
+		last  int64
+		quiet int
+	)
+	eventually(t, "the principal is held back", func() error {
+		now := f.upstream.endless.Load()
+		if quiet++; now != last || now == 0 {
+			last, quiet = now, 0
+		}
+		if quiet < 10 { // looks in a row
+			return fmt.Errorf("%d bytes are written and it goes on", now)
+		}
+		return nil
+	})
+	if full := f.heap(t); full-empty > callers*each {
+		t.Errorf("Envoy holds %.0f bytes for %d callers that do not read, want at most %d each", full-empty, callers, each)
+	}
+	if status, body := f.get(t, "/agents/a/version", f.signer.token(t, "a")); status != http.StatusOK {
+		t.Errorf("another caller gets %d %s", status, body)
+	}
+}
+
+// Who connects and does not go on is gone within seconds.
+func TestEnvoyCallersThatNeverAsk(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, nil)
+	var dialer net.Dialer
+	silent, err := dialer.DialContext(t.Context(), "tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, err := f.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(slow, "GET /agents/a/version HTTP/1.1\r\nHost: "); err != nil {
+		t.Fatal(err)
+	}
+	for name, conn := range map[string]net.Conn{"without a handshake": silent, "in the middle of headers": slow} {
+		t.Run(name, func(t *testing.T) {
+			defer func() { _ = conn.Close() }()
+			if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			said, err := io.ReadAll(conn)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the connection is still there; it said %q", said)
+			}
+		})
+	}
+}
+
 // One connection carries many requests, and each is judged by itself.
 func TestEnvoyJudgesEachRequest(t *testing.T) {
 	t.Parallel()
@@ -547,7 +621,7 @@ func TestEnvoyStatistics(t *testing.T) {
 	} {
 		t.Run(request, func(t *testing.T) {
 			method, path, _ := strings.Cut(request, " ")
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+f.stats+path, http.NoBody)
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+f.envoy.StatsAddress+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}
