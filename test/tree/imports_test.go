@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"backends/memory":      {"backends", "identity", "stream"},
 	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
 	"proxies/access":       {"api/v1alpha1"},                                  // spec.access is its rules on the hub
+	"proxies/audit":        {"identity"},
 	"proxies/resource":     {"identity", "proxies/access", "stream"},
 	"proxies/token":        {"identity"},
 	"proxies/redis":        {"identity", "stream"},
