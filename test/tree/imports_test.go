@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
 	"proxies/access":       {"api/v1alpha1"},                                  // spec.access is its rules on the hub
 	"proxies/audit":        {"identity"},
-	"proxies/resource":     {"identity", "proxies/access", "stream"},
+	"proxies/resource":     {"identity", "proxies/access", "proxies/audit", "stream"},
 	"proxies/token":        {"identity"},
 	"proxies/redis":        {"identity", "stream"},
 	"mesh":                 {"identity"},
@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 var planned = []string{
 	"identity/header",
 	"mesh/istio", "mesh/spire",
-	"proxies/redis", "proxies/resource",
+	"proxies/redis",
 	"stream/tunnel",
 }
 

@@ -1,0 +1,231 @@
+package resource
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// describe puts what is asked into the record.
+func (c *call) describe(request access.Request, target *url.URL) {
+	r := &c.record
+	r.Verb, r.Group, r.Version = request.Verb, request.Group, request.Version
+	r.Resource, r.Subresource = request.Resource, request.Subresource
+	r.Namespace, r.Name = request.Namespace, request.Name
+	r.AsUser = request.Impersonate.User
+	if !request.IsResource() {
+		r.Path = request.Path
+	}
+	c.long = isLong(request, target, r.Upgrade)
+}
+
+// isLong reports whether a call goes on until somebody ends it.
+func isLong(request access.Request, target *url.URL, upgrade string) bool {
+	if upgrade != "" || request.Verb == "watch" {
+		return true
+	}
+	if request.Subresource != "log" || !target.Query().Has("follow") {
+		return false
+	}
+	follow, err := strconv.ParseBool(target.Query().Get("follow"))
+	return err != nil || follow // Kubernetes takes follow without a value for true
+}
+
+// refuse answers a call that is not passed on.
+func (c *call) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
+	c.refused = true
+	c.record.Rule, c.record.AnsweredBy = rule, audit.ByHub
+	writeStatus(&meter{ResponseWriter: w, exchange: &c.exchange}, status)
+}
+
+// open records that a long call begins.
+func (c *call) open(r *http.Request) {
+	record := c.record
+	record.Stage = audit.Open
+	c.hub.cfg.Audit.Write(r.Context(), record)
+}
+
+// passing says what is passed on.
+type passing struct {
+	name    identity.AgentName
+	request access.Request
+	target  *url.URL
+	uid     string
+	tracked bool
+}
+
+// errRedirect is an answer that would send the caller elsewhere. No API server gives
+// one, and a spoke must not choose where the hub's Argo CD calls next.
+var errRedirect = errors.New("the spoke answered with a redirect")
+
+// pass passes the call on to the agent, and its answer back.
+func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
+	h := c.hub
+	key, kept := keyOf(p.name, p.uid, p.request, p.target, r.Header)
+	e := &c.exchange
+	e.out = h.agents
+	e.base = &url.URL{Scheme: "http", Host: p.name.String()}
+	e.target = p.target
+	e.bodyTimeout = h.cfg.BodyTimeout
+	e.log = h.cfg.Log.With().Stringer("agent", p.name).Logger()
+	e.outgoing = func(header http.Header) {
+		propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(header))
+		if p.tracked {
+			header.Set(access.TrackedOnlyHeader, "true")
+		}
+	}
+	e.answer = func(res *http.Response) error {
+		c.judge(res.Header)
+		stripAnswer(res.Header)
+		if res.StatusCode >= http.StatusMultipleChoices && res.StatusCode < http.StatusBadRequest && res.StatusCode != http.StatusNotModified {
+			return errRedirect
+		}
+		if kept && c.record.AnsweredBy == audit.ByAPIServer {
+			h.cfg.Replies.observe(key, res, time.Now())
+		}
+		return nil
+	}
+	e.failed = func(w http.ResponseWriter, err error) {
+		e.log.Debug().Err(err).Msg("call not answered")
+		if !errors.Is(err, errRedirect) {
+			e.peerLost.Store(true)
+			if kept && h.cfg.Replies.serve(w, r, key) {
+				c.record.AnsweredBy = audit.ByLastKnown
+				return
+			}
+		}
+		c.record.AnsweredBy = audit.ByHub
+		writeStatus(w, unanswered(p.name, err))
+	}
+	e.run(w, r)
+}
+
+// judge notes who answered, by what the agent says, which nobody else can say.
+func (c *call) judge(h http.Header) {
+	switch rule := h.Get(headerRefusedBy); {
+	case rule != "":
+		c.record.Decision, c.record.DecidedBy, c.record.Rule = audit.Deny, audit.Spoke, rule
+		c.record.AnsweredBy = audit.ByAgent
+	case h.Get(headerFailed) != "":
+		c.record.AnsweredBy = audit.ByAgent
+	default:
+		c.record.AnsweredBy = audit.ByAPIServer
+	}
+}
+
+// unanswered is the answer to a call that the spoke did not answer.
+func unanswered(name identity.AgentName, err error) *metav1.Status {
+	var dial dialError
+	who := "argomesh hub: agent " + name.String()
+	switch {
+	case errors.Is(err, errRedirect):
+		return access.BadGateway("argomesh hub: " + err.Error())
+	case errors.Is(err, stream.ErrNotConnected):
+		return access.Unavailable(who+" is not connected", 0)
+	case errors.As(err, &dial) && errors.Is(err, stream.ErrRefused):
+		return access.Unavailable(who+" does not serve its Kubernetes API", 0)
+	case errors.As(err, &dial):
+		return access.Unavailable(who+" has no connection to spare", 0)
+	}
+	return access.BadGateway(who + " was lost before it answered")
+}
+
+// end records what became of the call, and makes room for the next one.
+func (c *call) end(r *http.Request) {
+	e, record := &c.exchange, &c.record
+	took := time.Since(c.start)
+	record.Stage = audit.End
+	record.Status = e.status
+	record.RequestBytes, record.ResponseBytes = e.sent.Load(), e.received.Load()
+	record.Seconds = took.Seconds()
+	switch {
+	case errors.Is(context.Cause(r.Context()), errStopping):
+		record.Result = audit.Stopped
+	case e.peerLost.Load():
+		record.Result = audit.AgentGone
+	case e.callerLost.Load() || r.Context().Err() != nil:
+		record.Result = audit.CallerGone
+	default:
+		record.Result = audit.Complete
+	}
+	c.hub.cfg.Audit.Write(r.Context(), *record)
+	c.hub.metrics.ended(record.Verb, record.Status, took, c.long, record.RequestBytes, record.ResponseBytes)
+	if c.entered {
+		c.hub.gate.leave(record.Agent)
+	}
+}
+
+// claims returns sub and jti of a token that was verified. What cannot be read is
+// empty.
+func claims(token string) (subject, id string) {
+	_, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	text, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		return "", ""
+	}
+	var c struct {
+		Subject string `json:"sub"`
+		ID      string `json:"jti"`
+	}
+	if json.Unmarshal(text, &c) != nil {
+		return "", ""
+	}
+	return c.Subject, c.ID
+}
+
+// source returns the address that Envoy saw the call come from: what it appended to
+// X-Forwarded-For. Whatever stands before that is the caller's own word.
+func source(h http.Header) string {
+	lines := h["X-Forwarded-For"]
+	if len(lines) == 0 {
+		return ""
+	}
+	last := lines[len(lines)-1]
+	address, err := netip.ParseAddr(strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:]))
+	if err != nil {
+		return ""
+	}
+	return address.String()
+}
+
+// startSpan begins the span of a call, as part of the caller's trace if it has one.
+func startSpan(r *http.Request, tracer trace.Tracer, name string, kind trace.SpanKind) (context.Context, trace.Span) {
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	return tracer.Start(ctx, name, trace.WithSpanKind(kind)) //nolint:spancheck // the caller ends it
+}
+
+// endSpan ends the span of a call with what its record says.
+func endSpan(span trace.Span, record *audit.Record) {
+	span.SetAttributes(
+		attribute.String("argomesh.agent", record.Agent.String()),
+		attribute.String("k8s.verb", record.Verb),
+		attribute.String("k8s.group", record.Group),
+		attribute.String("k8s.resource", record.Resource),
+		attribute.String("k8s.subresource", record.Subresource),
+		attribute.Int("http.response.status_code", record.Status),
+		attribute.String("argomesh.result", string(record.Result)),
+	)
+	if record.Status >= http.StatusInternalServerError || record.Result == audit.AgentGone {
+		span.SetStatus(codes.Error, string(record.Result))
+	}
+	span.End()
+}

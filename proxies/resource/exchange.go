@@ -1,0 +1,308 @@
+package resource
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// exchange passes one call on, and knows what became of it.
+type exchange struct {
+	out         http.RoundTripper
+	base        *url.URL // scheme, host and path before the target's
+	target      *url.URL
+	bodyTimeout time.Duration // longest wait for the next bytes of the caller's body
+	log         zerolog.Logger
+	// outgoing finishes the header of the call.
+	outgoing func(http.Header)
+	// answer looks at the answer before it is passed on. After an error it is not.
+	answer func(*http.Response) error
+	// failed answers a call that got no answer.
+	failed func(w http.ResponseWriter, err error)
+
+	status     int
+	sent       atomic.Int64 // bytes from the caller
+	received   atomic.Int64 // bytes to the caller
+	callerLost atomic.Bool  // the caller did not take or bring its bytes to the end
+	peerLost   atomic.Bool  // the other side did not
+	// bodyDue is when the next bytes of the caller's body must be there, in nanoseconds
+	// since 1970; 0 when none are waited for.
+	bodyDue atomic.Int64
+}
+
+// run passes r on and the answer back. It returns true when the answer came to its
+// end. It panics with http.ErrAbortHandler when the answer broke off, as that is how
+// net/http closes a connection without ending the body.
+func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	in := r.Clone(r.Context())
+	if r.Body != nil && r.Body != http.NoBody {
+		in.Body = &callerBody{ReadCloser: r.Body, exchange: e, control: control}
+	}
+	proxy := httputil.ReverseProxy{
+		Transport:     e.out,
+		FlushInterval: -1,
+		BufferPool:    buffers,
+		ErrorLog:      stdlibLog(e.log),
+		Rewrite: func(p *httputil.ProxyRequest) {
+			u := *e.target
+			u.Scheme, u.Host = e.base.Scheme, e.base.Host
+			if prefix := strings.TrimSuffix(e.base.Path, "/"); prefix != "" {
+				u.Path, u.RawPath = prefix+u.Path, prefix+u.EscapedPath()
+			}
+			p.Out.URL, p.Out.Host = &u, ""
+			p.Out.Trailer = nil
+			stripRequest(p.Out.Header)
+			e.outgoing(p.Out.Header)
+		},
+		ModifyResponse: func(res *http.Response) error {
+			if err := e.answer(res); err != nil {
+				return err
+			}
+			if conn, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
+				res.Body = &peerConn{ReadWriteCloser: conn, exchange: e}
+			} else {
+				res.Body = &peerBody{ReadCloser: res.Body, exchange: e}
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if due := e.bodyDue.Load(); due != 0 && time.Now().UnixNano() >= due {
+				e.callerLost.Store(true)
+				w.Header().Set("Connection", "close")
+				writeStatus(&meter{ResponseWriter: w, exchange: e}, slowCaller())
+				return
+			}
+			if r.Context().Err() != nil {
+				e.callerLost.Store(true)
+				panic(http.ErrAbortHandler) // nobody reads an answer
+			}
+			e.failed(&meter{ResponseWriter: w, exchange: e}, err)
+		},
+	}
+	proxy.ServeHTTP(&meter{ResponseWriter: w, exchange: e}, in)
+}
+
+// buffers are what bodies are copied through.
+var buffers = &bufferPool{}
+
+// bufferBytes is the most that one Read passes on.
+const bufferBytes = 32 << 10
+
+type bufferPool struct{ pool sync.Pool }
+
+// Get implements httputil.BufferPool.
+func (p *bufferPool) Get() []byte {
+	if b, ok := p.pool.Get().(*[bufferBytes]byte); ok {
+		return b[:]
+	}
+	return make([]byte, bufferBytes)
+}
+
+// Put implements httputil.BufferPool.
+func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferBytes]byte)(b)) }
+
+// callerBody is the body of a call. It counts, and does not wait for ever for a
+// caller that says it will send more.
+type callerBody struct {
+	io.ReadCloser
+	exchange *exchange
+	control  *http.ResponseController
+}
+
+func (b *callerBody) Read(p []byte) (int, error) {
+	due := time.Now().Add(b.exchange.bodyTimeout)
+	b.exchange.bodyDue.Store(due.UnixNano())
+	_ = b.control.SetReadDeadline(due) // our connections have deadlines
+	n, err := b.ReadCloser.Read(p)
+	b.exchange.sent.Add(int64(n))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err // net/http must not wait for the rest either
+	}
+	b.exchange.bodyDue.Store(0)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{}) // what follows may be as long as a watch
+	}
+	return n, err
+}
+
+// boundRest bounds how long net/http waits for what is left of a body that nobody
+// read, before it takes the next call of the connection.
+func boundRest(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+	if r.Body != http.NoBody {
+		// As above; of a connection that was taken over it does nothing.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
+	}
+}
+
+// peerBody is the body of an answer.
+type peerBody struct {
+	io.ReadCloser
+	exchange *exchange
+}
+
+func (b *peerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+		b.exchange.peerLost.Store(true)
+	}
+	return n, err
+}
+
+// peerConn is the connection behind an answer that switched protocols.
+type peerConn struct {
+	io.ReadWriteCloser
+	exchange *exchange
+	closed   atomic.Bool // by us
+}
+
+func (c *peerConn) Read(p []byte) (int, error) {
+	n, err := c.ReadWriteCloser.Read(p)
+	c.note(err)
+	return n, err
+}
+
+func (c *peerConn) Write(p []byte) (int, error) {
+	n, err := c.ReadWriteCloser.Write(p)
+	c.note(err)
+	return n, err
+}
+
+// note notes an error that is not our own doing.
+func (c *peerConn) note(err error) {
+	if err != nil && !errors.Is(err, io.EOF) && !c.closed.Load() {
+		c.exchange.peerLost.Store(true)
+	}
+}
+
+// CloseWrite ends our direction alone.
+func (c *peerConn) CloseWrite() error { return closeWrite(c.ReadWriteCloser) }
+
+// Close ends both.
+func (c *peerConn) Close() error {
+	c.closed.Store(true)
+	return c.ReadWriteCloser.Close()
+}
+
+// errNoHalfClose ends both directions, where one cannot be ended alone.
+var errNoHalfClose = errors.New("the connection cannot be half closed")
+
+func closeWrite(w any) error {
+	if half, ok := w.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errNoHalfClose
+}
+
+// meter is the way back to the caller.
+type meter struct {
+	http.ResponseWriter
+	exchange *exchange
+}
+
+// Unwrap is for http.ResponseController.
+func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+// WriteHeader notes the status.
+func (m *meter) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		m.exchange.status = code
+	}
+	m.ResponseWriter.WriteHeader(code)
+}
+
+func (m *meter) Write(p []byte) (int, error) {
+	n, err := m.ResponseWriter.Write(p)
+	m.exchange.received.Add(int64(n))
+	if err != nil {
+		m.exchange.callerLost.Store(true)
+	}
+	return n, err
+}
+
+// Hijack gives the connection of a call whose upgrade was granted.
+func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(m.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	m.exchange.status = http.StatusSwitchingProtocols
+	early, err := buffered.Peek(buffered.Reader.Buffered())
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return &callerConn{Conn: conn, early: bytes.NewReader(bytes.Clone(early)), exchange: m.exchange}, buffered, nil
+}
+
+// callerConn is the caller's connection after its upgrade.
+type callerConn struct {
+	net.Conn
+	early    *bytes.Reader // what net/http read before it handed the connection over
+	exchange *exchange
+	closed   atomic.Bool // by us
+}
+
+func (c *callerConn) Read(p []byte) (int, error) {
+	var n int
+	var err error
+	if c.early.Len() > 0 {
+		n, err = c.early.Read(p)
+	} else {
+		n, err = c.Conn.Read(p)
+	}
+	c.exchange.sent.Add(int64(n))
+	c.note(err)
+	return n, err
+}
+
+func (c *callerConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.exchange.received.Add(int64(n))
+	c.note(err)
+	return n, err
+}
+
+// note notes an error that is not our own doing.
+func (c *callerConn) note(err error) {
+	if err != nil && !errors.Is(err, io.EOF) && !c.closed.Load() {
+		c.exchange.callerLost.Store(true)
+	}
+}
+
+// CloseWrite ends our direction alone.
+func (c *callerConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// Close ends the connection. When the other side was lost it is aborted, where a
+// connection can be: what was lost must not look finished.
+func (c *callerConn) Close() error {
+	c.closed.Store(true)
+	if c.exchange.peerLost.Load() {
+		return abort(c.Conn)
+	}
+	return c.Conn.Close()
+}
+
+// abort closes a connection so that its peer sees a failure rather than an end. A
+// unix socket has no way to say so.
+func abort(conn net.Conn) error {
+	switch c := conn.(type) {
+	case interface{ abort() error }:
+		return c.abort()
+	case interface{ SetLinger(seconds int) error }:
+		_ = c.SetLinger(0) // the connection is closed in any case
+	}
+	return conn.Close()
+}

@@ -1,0 +1,79 @@
+package resource
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// gate bounds the calls under way, in all and of each agent, so that one agent whose
+// calls hang leaves room for the others.
+type gate struct {
+	all, each int
+
+	mu      sync.Mutex // guards what follows
+	total   int
+	byAgent map[identity.AgentName]int
+	emptied chan struct{} // closed when total is 0 again; nil while nobody waits
+}
+
+func newGate(all, each int) *gate {
+	return &gate{all: all, each: each, byAgent: map[identity.AgentName]int{}}
+}
+
+// enter counts a call in. When there is no room it returns why, for people.
+func (g *gate) enter(name identity.AgentName) (refusal string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.byAgent[name] >= g.each:
+		return "too many calls to this agent are under way"
+	case g.total >= g.all:
+		return "too many calls are under way"
+	}
+	g.total++
+	g.byAgent[name]++
+	return ""
+}
+
+// leave counts a call out that enter let in.
+func (g *gate) leave(name identity.AgentName) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.total--; g.total == 0 && g.emptied != nil {
+		close(g.emptied)
+		g.emptied = nil
+	}
+	if g.byAgent[name]--; g.byAgent[name] == 0 {
+		delete(g.byAgent, name)
+	}
+}
+
+// count returns the number of calls under way.
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.total
+}
+
+// empty waits until no call is under way.
+func (g *gate) empty(ctx context.Context) error {
+	g.mu.Lock()
+	if g.total == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.emptied == nil {
+		g.emptied = make(chan struct{})
+	}
+	emptied := g.emptied
+	g.mu.Unlock()
+	select {
+	case <-emptied:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d calls did not end: %w", g.count(), ctx.Err())
+	}
+}

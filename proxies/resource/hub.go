@@ -1,0 +1,311 @@
+package resource
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/audit"
+)
+
+const (
+	// maxHeader bounds the header of a call, in bytes. An exec with a long command
+	// fits, a certificate chain in a header does not.
+	maxHeader = 96 << 10
+	// maxAnswerHeader bounds the header of an answer, in bytes.
+	maxAnswerHeader = 256 << 10
+	// headerTimeout bounds the wait for the header of a call once it has begun.
+	headerTimeout = 10 * time.Second
+	// idleTimeout ends connections of Envoy between calls. Envoy ends its own earlier.
+	idleTimeout = 10 * time.Minute
+	// spareConnections bounds the connections beyond those of calls under way.
+	spareConnections = 1024
+	// idleDials is the number of connections to one agent that are kept for the next
+	// call, and idleDialTime for how long. The agent keeps them longer, so that the
+	// hub, which is about to use one, is who ends it.
+	idleDials    = 8
+	idleDialTime = 30 * time.Second
+)
+
+// Verifier says whose a token is.
+type Verifier interface {
+	// Verify returns the agent for which token was issued. The error says why the
+	// token counts for nothing, and is not shown to the caller.
+	Verify(token string) (identity.AgentName, error)
+}
+
+// Policy decides what a call may do. *access.Policy is one.
+type Policy interface {
+	Decide(access.Request) access.Decision
+}
+
+// Target is an agent that may be reached.
+type Target struct {
+	// UID is that of the Agent object.
+	UID string
+	// Policy is what the hub allows there.
+	Policy Policy
+}
+
+// Registry says which agents there are.
+type Registry interface {
+	// Target returns what is known of an agent. The error wraps identity.ErrDenied
+	// when the agent is not registered, suspended or on its way out. It does not block.
+	Target(identity.AgentName) (Target, error)
+}
+
+// HubConfig holds what a Hub needs. Fields without a stated default are required.
+type HubConfig struct {
+	// Dial opens a connection to the agent's Spoke. It returns stream.ErrNotConnected
+	// at once when the agent is away, and an error that wraps stream.ErrRefused when the
+	// agent serves no Kubernetes API. Of the connection CloseWrite, if there is one,
+	// ends one direction, and a Read after the agent was lost fails with another error
+	// than io.EOF.
+	Dial    func(context.Context, identity.AgentName) (net.Conn, error)
+	Tokens  Verifier
+	Agents  Registry
+	Audit   *audit.Log
+	Replies *Replies
+	Tracer  trace.Tracer
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
+	// MaxCalls bounds the calls under way, and MaxCallsPerAgent those to one agent;
+	// more are answered 429. Zero means 4096 and 1024.
+	MaxCalls         int
+	MaxCallsPerAgent int
+	// BodyTimeout bounds the wait for the next bytes of a call's body. Zero means 1m.
+	BodyTimeout time.Duration
+	// DrainTimeout bounds how long Run waits for calls under way. Zero means 5s.
+	DrainTimeout time.Duration
+}
+
+// Hub is the hub's end. It serves calls that Envoy has already checked, and checks
+// them again: the token, whose path it is for, whether the agent is registered, and
+// what the hub allows there.
+type Hub struct {
+	cfg     HubConfig
+	gate    *gate
+	metrics *metrics
+	agents  *http.Transport
+	http    *http.Server
+}
+
+// NewHub checks cfg and starts nothing.
+func NewHub(cfg HubConfig) (*Hub, error) {
+	if cfg.Dial == nil || cfg.Tokens == nil || cfg.Agents == nil || cfg.Audit == nil || cfg.Replies == nil || cfg.Tracer == nil {
+		return nil, errors.New("resource proxy: dial, tokens, agents, audit, replies and tracer are required")
+	}
+	if cfg.MaxCalls < 0 || cfg.MaxCallsPerAgent < 0 || cfg.BodyTimeout < 0 || cfg.DrainTimeout < 0 {
+		return nil, errors.New("resource proxy: limits must not be negative")
+	}
+	cfg.MaxCalls = cmp.Or(cfg.MaxCalls, 4096)
+	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
+	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent)}
+	var err error
+	if h.metrics, err = newMetrics(cfg.Metrics, "hub", func() float64 { return float64(h.gate.count()) }); err != nil {
+		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	h.agents = &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			name, err := identity.ParseAgentName(host)
+			if err != nil {
+				return nil, err
+			}
+			conn, err := cfg.Dial(ctx, name)
+			if err != nil {
+				return nil, dialError{err}
+			}
+			return conn, nil
+		},
+		Protocols:              &protocols,
+		DisableCompression:     true, // bodies pass as they are
+		MaxIdleConns:           cfg.MaxCalls,
+		MaxIdleConnsPerHost:    idleDials,
+		IdleConnTimeout:        idleDialTime,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+	}
+	h.http = &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          stdlibLog(cfg.Log),
+		// OPTIONS * is refused as all else that is no path.
+		DisableGeneralOptionsHandler: true,
+	}
+	return h, nil
+}
+
+// dialError is an error of HubConfig.Dial, before anything was sent.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+// errStopping is why calls end that outlast the drain.
+var errStopping = errors.New("the principal stops")
+
+// Run serves on l until ctx is done, then lets calls finish for a moment and ends
+// the rest. It closes l in every case and is called once.
+func (h *Hub) Run(ctx context.Context, l net.Listener) error {
+	h.cfg.Log.Info().Stringer("listener", l.Addr()).Msg("resource proxy listening")
+	calls, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	defer h.agents.CloseIdleConnections()
+	h.http.BaseContext = func(net.Listener) context.Context { return calls }
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.cfg.Replies.Run(ctx) })
+	g.Go(func() error {
+		if err := h.http.Serve(newLimitListener(l, h.cfg.MaxCalls+spareConnections)); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the resource proxy: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.DrainTimeout)
+		defer cancel()
+		err := h.http.Shutdown(drain)
+		stop(errStopping) // upgraded connections too, which the server no longer knows
+		if err != nil {
+			err = h.http.Close()
+		}
+		return errors.Join(err, h.settle(drain))
+	})
+	return g.Wait()
+}
+
+// settle waits until the handlers of calls that were ended have returned, which they
+// do at once, so that each has its record.
+func (h *Hub) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return h.gate.empty(ctx)
+}
+
+// call is one call at the hub.
+type call struct {
+	hub      *Hub
+	start    time.Time
+	record   audit.Record
+	long     bool
+	exchange exchange
+	entered  bool
+	refused  bool
+}
+
+// ServeHTTP serves one call.
+func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{hub: h, start: time.Now(), record: audit.Record{
+		Call: h.cfg.Audit.Call(), Verb: verbNone, DecidedBy: audit.Hub, Decision: audit.Deny,
+		Source: source(r.Header), UserAgent: r.UserAgent(),
+	}}
+	c.record.Time = c.start
+	ctx, span := startSpan(r, h.cfg.Tracer, "resource.call", trace.SpanKindServer)
+	r = r.WithContext(ctx)
+	if sc := trace.SpanContextFromContext(ctx); sc.HasTraceID() {
+		c.record.TraceID = sc.TraceID().String()
+	}
+	defer func() {
+		c.end(r)
+		endSpan(span, &c.record)
+		boundRest(w, r, h.cfg.BodyTimeout)
+	}()
+	c.serve(w, r)
+}
+
+// serve checks the call and passes it on.
+func (c *call) serve(w http.ResponseWriter, r *http.Request) {
+	upgrade, err := checkMessage(r)
+	if err != nil {
+		c.refuse(w, "message", badRequest(err))
+		return
+	}
+	c.record.Upgrade = upgrade
+	name, path, err := splitTarget(r.RequestURI)
+	if err != nil {
+		c.refuse(w, "path", badRequest(err))
+		return
+	}
+	target, ok := c.admit(w, r, name)
+	if !ok {
+		return
+	}
+	request, err := access.Parse(r.Method, path, r.Header)
+	if err != nil {
+		c.refuse(w, "message", access.StatusOf(err))
+		return
+	}
+	there, err := url.ParseRequestURI(path)
+	if err != nil {
+		c.refuse(w, "path", badRequest(errors.New("the target cannot be read"))) // Parse has read it before
+		return
+	}
+	c.describe(request, there)
+	decision := target.Policy.Decide(request)
+	c.record.Rule = decision.Rule
+	if !decision.Allowed {
+		c.refuse(w, decision.Rule, decision.Status())
+		return
+	}
+	if refusal := c.hub.gate.enter(name); refusal != "" {
+		c.refuse(w, "concurrency", tooMany("argomesh hub: "+refusal))
+		return
+	}
+	c.entered = true
+	c.record.Decision = audit.Allow
+	if c.long {
+		c.open(r)
+	}
+	c.pass(w, r, passing{name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked})
+}
+
+// admit returns the agent of a call whose token is for it.
+func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.AgentName) (Target, bool) {
+	token, found := bearer(r.Header)
+	if !found {
+		c.refuse(w, "token", unauthorized())
+		return Target{}, false
+	}
+	of, err := c.hub.cfg.Tokens.Verify(token)
+	if err != nil {
+		c.hub.cfg.Log.Debug().Err(err).Msg("token refused")
+		c.refuse(w, "token", unauthorized())
+		return Target{}, false
+	}
+	c.record.Agent = of
+	c.record.Subject, c.record.TokenID = claims(token)
+	if of != name {
+		c.refuse(w, "token", newStatus(http.StatusForbidden, "Forbidden", "argomesh hub: the token is for another agent"))
+		return Target{}, false
+	}
+	target, err := c.hub.cfg.Agents.Target(name)
+	if err != nil {
+		if !errors.Is(err, identity.ErrDenied) {
+			c.refuse(w, "registry", access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
+			return Target{}, false
+		}
+		c.refuse(w, "registry", newStatus(http.StatusForbidden, "Forbidden", "argomesh hub: agent "+name.String()+" is not registered, or suspended"))
+		return Target{}, false
+	}
+	return target, true
+}

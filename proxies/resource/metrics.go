@@ -1,0 +1,73 @@
+package resource
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// verbs are the values of label verb; "other" stands for the rest.
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "proxy", verbNone}
+
+// verbNone is the verb of a call that was refused before it had one.
+const (
+	verbNone  = "none"
+	verbOther = "other"
+)
+
+// metrics are those of one end. Label side is hub or spoke.
+type metrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+	bytes   *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (*metrics, error) {
+	if r == nil {
+		return nil, errors.New("metrics are required")
+	}
+	labels := prometheus.Labels{"side": side}
+	m := &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_resource_calls_total", Help: "Calls to the Kubernetes API of spokes that ended, by verb and class of status: 2xx, or none when the caller left before.",
+			ConstLabels: labels,
+		}, []string{"verb", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "argomesh_resource_call_seconds", Help: "Time from the begin of a call to its end, without watches, followed logs and upgraded connections.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), ConstLabels: labels,
+		}, []string{"verb"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_resource_bytes_total", Help: "Bytes of bodies and of upgraded connections, by direction as the caller sees it: sent or received.",
+			ConstLabels: labels,
+		}, []string{"direction"}),
+	}
+	calls := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argomesh_resource_calls_in_flight", Help: "Calls under way that were let through.", ConstLabels: labels,
+	}, underWay)
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, calls} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// ended counts a call. A long one has no time that says anything.
+func (m *metrics) ended(verb string, status int, took time.Duration, long bool, sent, received int64) {
+	if !slices.Contains(verbs, verb) {
+		verb = verbOther
+	}
+	code := verbNone
+	if status != 0 {
+		code = strconv.Itoa(status/100) + "xx"
+	}
+	m.calls.WithLabelValues(verb, code).Inc()
+	if !long {
+		m.seconds.WithLabelValues(verb).Observe(took.Seconds())
+	}
+	m.bytes.WithLabelValues("sent").Add(float64(sent))
+	m.bytes.WithLabelValues("received").Add(float64(received))
+}

@@ -1,0 +1,621 @@
+package resource
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+)
+
+// Bounds of the last known replies. A spoke with a hundred custom resources has
+// about 300 KiB of them, packed, with every version of its OpenAPI.
+const (
+	// maxReply is the longest reply that is kept, in bytes, and maxPacked as it is kept.
+	maxReply  = 64 << 20
+	maxPacked = 4 << 20
+	// maxReplies is the largest number of an agent, and maxAgentBytes what they may
+	// take, packed.
+	maxReplies    = 512
+	maxAgentBytes = 8 << 20
+	// maxAccept is the longest Accept, in bytes, and maxReplyKey the longest path, for
+	// which a reply is kept.
+	maxAccept   = 512
+	maxReplyKey = 512
+	// recorders is the number of replies that are taken down at a time.
+	recorders = 4
+	// replyAge is how old a reply may be before the same is taken down again.
+	replyAge = time.Minute
+	// keepTime is how long a reply outlives its process and its last use.
+	keepTime = 30 * 24 * time.Hour
+	// keepWait bounds one call of the Keep.
+	keepWait = 2 * time.Second
+	// keepQueue is the number of replies that may wait for the Keep.
+	keepQueue = 256
+	// windowBytes is how far back the packing looks, which bounds its memory.
+	windowBytes = 128 << 10
+)
+
+// Keep keeps values across restarts. cmd/internal/argoredis has one.
+type Keep interface {
+	// Get returns at most limit bytes of the value of key, and nothing when there is
+	// none.
+	Get(ctx context.Context, key string, limit int) ([]byte, error)
+	// Set writes a value that goes by itself.
+	Set(ctx context.Context, key string, value []byte, expiry time.Duration) error
+}
+
+// RepliesConfig holds what Replies need. Fields without a stated default are
+// required.
+type RepliesConfig struct {
+	// MaxBytes bounds the replies of all agents together, packed. The one that was not
+	// used for longest goes first. Zero means 128 MiB.
+	MaxBytes int
+	// Keep outlives the process. Nil means that replies are lost with it.
+	Keep    Keep
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
+}
+
+// Replies are the last known replies of each spoke about its version and its kinds,
+// without which Argo CD creates and edits no Application of a spoke that is away.
+//
+// They are in memory, packed and bounded, and behind that in a Keep: a principal
+// that was restarted knows nothing of the spokes that are away just then, who are
+// those for whom it is asked. A reply is worth nothing that a spoke could not tell
+// again, so a Keep may lose it; the hub's Redis does. Methods may be called
+// concurrently.
+type Replies struct {
+	cfg     RepliesConfig
+	metrics *replyMetrics
+	slots   chan struct{} // one for each recording
+	dirty   chan change   // to be written to the Keep
+
+	mu     sync.Mutex // guards what follows
+	byKey  map[replyKey]*list.Element
+	order  *list.List // of *reply, the one used last in front
+	bytes  int
+	agents map[identity.AgentName]*agentReplies
+}
+
+// change is a reply that is new in memory, or one that is no longer true.
+type change struct {
+	key  replyKey
+	gone bool
+}
+
+type agentReplies struct{ count, bytes int }
+
+// replyKey names one reply. The UID is that of the Agent, so that another spoke that
+// is registered under the same name later starts without any.
+type replyKey struct {
+	agent  identity.AgentName
+	uid    string
+	path   string // with the hash of an OpenAPI document, if any
+	accept string
+}
+
+// reply is what is kept of one.
+type reply struct {
+	key    replyKey
+	at     time.Time
+	kind   string // Content-Type
+	etag   string
+	length int    // unpacked
+	packed []byte // zstd
+}
+
+// size is what a reply counts for.
+func (r *reply) size() int { return len(r.packed) + len(r.key.path) + len(r.key.accept) + 512 }
+
+// NewReplies checks cfg and starts nothing.
+func NewReplies(cfg RepliesConfig) (*Replies, error) {
+	if cfg.MaxBytes < 0 {
+		return nil, fmt.Errorf("last known replies: max bytes is %d", cfg.MaxBytes)
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 128 << 20
+	}
+	r := &Replies{
+		cfg: cfg, slots: make(chan struct{}, recorders), dirty: make(chan change, keepQueue),
+		byKey: map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
+	}
+	var err error
+	if r.metrics, err = newReplyMetrics(cfg.Metrics, r.held); err != nil {
+		return nil, fmt.Errorf("last known replies: metrics: %w", err)
+	}
+	return r, nil
+}
+
+// Run writes replies to the Keep until ctx is done. It is called once.
+func (r *Replies) Run(ctx context.Context) error {
+	log := r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-r.dirty:
+			if err := r.keep(ctx, c); err != nil && ctx.Err() == nil {
+				r.metrics.results.WithLabelValues(replyNotKept).Inc()
+				log.Warn().Err(err).Stringer("agent", c.key.agent).Msg("a last known reply is only in memory")
+			}
+		}
+	}
+}
+
+// keep brings one reply in the Keep up to date.
+func (r *Replies) keep(ctx context.Context, c change) error {
+	ctx, cancel := context.WithTimeout(ctx, keepWait)
+	defer cancel()
+	if c.gone {
+		return r.cfg.Keep.Set(ctx, c.key.name(), nil, time.Second) // no value, and soon no key
+	}
+	known, found := r.memory(c.key)
+	if !found {
+		return nil // made room for others meanwhile
+	}
+	value, err := known.encode()
+	if err != nil {
+		return err
+	}
+	return r.cfg.Keep.Set(ctx, c.key.name(), value, keepTime)
+}
+
+// changed has a change written to the Keep, or lost when too many wait.
+func (r *Replies) changed(c change) {
+	if r.cfg.Keep == nil {
+		return
+	}
+	select {
+	case r.dirty <- c:
+	default:
+		r.metrics.results.WithLabelValues(replyNotKept).Inc()
+	}
+}
+
+// keyOf returns the key of a call whose reply is kept: a plain GET of what tells the
+// version and the kinds of an API server.
+func keyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (replyKey, bool) {
+	accept := strings.Join(h["Accept"], ",")
+	if request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
+		len(accept) > maxAccept || len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
+		return replyKey{}, false
+	}
+	path := strings.TrimSuffix(request.Path, "/")
+	for name, values := range target.Query() {
+		switch {
+		case name == "timeout": // how long the caller would wait
+		case name == "hash" && len(values) == 1 && strings.HasPrefix(path, "/openapi/"):
+			path += "?hash=" + values[0]
+		default:
+			return replyKey{}, false
+		}
+	}
+	return replyKey{agent: agent, uid: uid, path: path, accept: accept}, true
+}
+
+// describes reports whether path tells the version or the kinds of an API server.
+func describes(path string) bool {
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	switch segments[0] {
+	case "version":
+		return len(segments) == 1
+	case "api":
+		return len(segments) <= 2
+	case "apis":
+		return len(segments) <= 3
+	case "openapi":
+		return len(segments) >= 2 && (segments[1] == "v2" && len(segments) == 2 || segments[1] == "v3" && len(segments) <= 5)
+	}
+	return false
+}
+
+// name is the key in the Keep.
+func (k replyKey) name() string {
+	sum := sha256.Sum256([]byte(k.path + "\n" + k.accept))
+	return "argomesh|reply|" + k.agent.String() + "|" + k.uid + "|" + hex.EncodeToString(sum[:16])
+}
+
+// observe looks at an answer of the spoke's API server to a call with that key. Of
+// one that is to be kept it takes the body down as it passes.
+func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
+	switch {
+	case res.StatusCode == http.StatusNotModified:
+		return
+	case res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests:
+		return // it says nothing of what the spoke has
+	case res.StatusCode != http.StatusOK:
+		r.forget(key) // gone, or no longer for us
+		return
+	}
+	coding := res.Header.Get("Content-Encoding")
+	etag := res.Header.Get("Etag")
+	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxAccept || len(res.Header.Get("Content-Type")) > maxAccept {
+		r.metrics.results.WithLabelValues(replyNotStored).Inc()
+		return
+	}
+	if known, found := r.memory(key); found && (now.Sub(known.at) < replyAge && etag == known.etag) {
+		return
+	}
+	select {
+	case r.slots <- struct{}{}:
+	default:
+		return // the next one of its kind comes soon
+	}
+	recording := &recording{
+		replies: r, gzip: coding == "gzip",
+		reply: reply{key: key, at: now, kind: res.Header.Get("Content-Type"), etag: etag},
+	}
+	recording.begin()
+	res.Body = &recordedBody{ReadCloser: res.Body, recording: recording}
+}
+
+// memory returns a reply that is in memory.
+func (r *Replies) memory(key replyKey) (*reply, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	element, found := r.byKey[key]
+	if !found {
+		return nil, false
+	}
+	r.order.MoveToFront(element)
+	return element.Value.(*reply), true
+}
+
+// store puts a reply into memory, and takes others out of it until all fits.
+func (r *Replies) store(next *reply) {
+	if next.size() > min(maxAgentBytes, r.cfg.MaxBytes) {
+		r.metrics.results.WithLabelValues(replyNotStored).Inc()
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old, found := r.byKey[next.key]; found {
+		r.remove(old)
+	}
+	r.byKey[next.key] = r.order.PushFront(next)
+	of := r.agents[next.key.agent]
+	if of == nil {
+		of = &agentReplies{}
+		r.agents[next.key.agent] = of
+	}
+	of.count++
+	of.bytes += next.size()
+	r.bytes += next.size()
+	for of.count > maxReplies || of.bytes > maxAgentBytes {
+		r.remove(r.oldest(next.key.agent))
+	}
+	for r.bytes > r.cfg.MaxBytes {
+		r.remove(r.order.Back())
+	}
+}
+
+// oldest returns the reply of an agent that was not used for longest. The caller
+// holds mu.
+func (r *Replies) oldest(agent identity.AgentName) *list.Element {
+	at := r.order.Back()
+	for at.Value.(*reply).key.agent != agent {
+		at = at.Prev()
+	}
+	return at
+}
+
+// remove takes a reply out of memory. The caller holds mu.
+func (r *Replies) remove(element *list.Element) {
+	old := r.order.Remove(element).(*reply)
+	delete(r.byKey, old.key)
+	r.bytes -= old.size()
+	of := r.agents[old.key.agent]
+	of.count--
+	of.bytes -= old.size()
+	if of.count == 0 {
+		delete(r.agents, old.key.agent)
+	}
+}
+
+// forget removes a reply that is no longer true, from the Keep too.
+func (r *Replies) forget(key replyKey) {
+	r.mu.Lock()
+	element, found := r.byKey[key]
+	if found {
+		r.remove(element)
+	}
+	r.mu.Unlock()
+	if found {
+		r.changed(change{key: key, gone: true})
+	}
+}
+
+// lookup returns the last known reply, from memory or the Keep.
+func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
+	if known, found := r.memory(key); found {
+		return known, true
+	}
+	if r.cfg.Keep == nil {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepWait)
+	defer cancel()
+	value, err := r.cfg.Keep.Get(ctx, key.name(), maxPacked+maxReplyHeader)
+	if err != nil || len(value) == 0 {
+		return nil, false // without its Keep a hub knows no less than without a spoke
+	}
+	known, err := decodeReply(value)
+	if err != nil || known.key != key {
+		r.metrics.results.WithLabelValues(replyUnreadable).Inc()
+		return nil, false
+	}
+	r.store(known)
+	return known, true
+}
+
+// serve answers with the last known reply; false when there is none. The answer says
+// how old it is.
+func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey) bool {
+	known, found := r.lookup(req.Context(), key)
+	if !found {
+		r.metrics.results.WithLabelValues(replyMiss).Inc()
+		return false
+	}
+	body, err := zstd.NewReader(bytes.NewReader(known.packed), zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxWindow(windowBytes), zstd.WithDecoderMaxMemory(maxReply), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		r.metrics.results.WithLabelValues(replyUnreadable).Inc()
+		return false
+	}
+	defer body.Close()
+	h := w.Header()
+	h.Set("Warning", fmt.Sprintf(`299 - "agent %s is away: this is its last known reply, of %s"`, key.agent, known.at.UTC().Format(time.RFC3339)))
+	if known.kind != "" {
+		h.Set("Content-Type", known.kind)
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(known.length))
+	r.metrics.results.WithLabelValues(replyServed).Inc()
+	w.WriteHeader(http.StatusOK)
+	// What is short of its Content-Length is an aborted answer to net/http.
+	_, _ = io.Copy(w, io.LimitReader(body, int64(known.length)))
+	return true
+}
+
+// held returns the number of replies in memory, and their bytes.
+func (r *Replies) held() (count, bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order.Len(), r.bytes
+}
+
+// recording packs a reply as it passes.
+type recording struct {
+	replies *Replies
+	reply   reply
+	gzip    bool
+	packed  bytes.Buffer
+	in      io.WriteCloser // what the body is written to
+	done    chan error     // of the goroutine that unpacks gzip; nil when there is none
+	ended   bool
+	failed  bool
+}
+
+// errTooLong ends a recording.
+var errTooLong = errors.New("the reply is too long to be kept")
+
+// begin prepares in. Of a body in gzip, which is what API servers send when it is
+// long, the content is kept, since the next caller may not read gzip.
+func (c *recording) begin() {
+	packer, err := zstd.NewWriter(&c.packed, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		c.failed = true // the options are constant
+		return
+	}
+	count := &countedWriter{recording: c, packer: packer}
+	if !c.gzip {
+		c.in = count
+		return
+	}
+	reader, writer := io.Pipe()
+	c.in, c.done = writer, make(chan error, 1)
+	go func() {
+		err := unpack(count, reader)
+		_ = reader.CloseWithError(err) // a write that comes now fails with err
+		c.done <- err
+	}()
+}
+
+// unpack writes what gzip packed.
+func unpack(to io.WriteCloser, from io.Reader) error {
+	unpacked, err := gzip.NewReader(from)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(to, unpacked); err != nil {
+		return err
+	}
+	return to.Close()
+}
+
+// countedWriter packs what is written, within the bounds of a reply.
+type countedWriter struct {
+	recording *recording
+	packer    *zstd.Encoder
+}
+
+func (w *countedWriter) Write(p []byte) (int, error) {
+	c := w.recording
+	c.reply.length += len(p)
+	if c.reply.length > maxReply || c.packed.Len() > maxPacked {
+		return 0, errTooLong
+	}
+	return w.packer.Write(p)
+}
+
+func (w *countedWriter) Close() error { return w.packer.Close() }
+
+// write takes down the next bytes of the body.
+func (c *recording) write(p []byte) {
+	if c.failed || c.ended || len(p) == 0 {
+		return
+	}
+	if _, err := c.in.Write(p); err != nil {
+		c.failed = true
+	}
+}
+
+// end stores the reply when its body came whole, and gives the slot back.
+func (c *recording) end(whole bool) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	defer func() { <-c.replies.slots }()
+	if c.in == nil {
+		return
+	}
+	if !whole {
+		c.failed = true
+	}
+	if c.done == nil {
+		if !c.failed {
+			c.failed = c.in.Close() != nil
+		}
+	} else {
+		if pipe, ok := c.in.(*io.PipeWriter); ok && c.failed {
+			_ = pipe.CloseWithError(errTooLong) // never fails
+		} else if err := c.in.Close(); err != nil {
+			c.failed = true
+		}
+		if err := <-c.done; err != nil {
+			c.failed = true
+		}
+	}
+	if c.failed || c.packed.Len() > maxPacked {
+		c.replies.metrics.results.WithLabelValues(replyNotStored).Inc()
+		return
+	}
+	c.reply.packed = bytes.Clone(c.packed.Bytes())
+	kept := c.reply
+	c.replies.store(&kept)
+	c.replies.metrics.results.WithLabelValues(replyStored).Inc()
+	c.replies.changed(change{key: kept.key})
+}
+
+// recordedBody is the body of an answer that is taken down.
+type recordedBody struct {
+	io.ReadCloser
+	recording *recording
+}
+
+func (b *recordedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.recording.write(p[:n])
+	if err != nil {
+		b.recording.end(errors.Is(err, io.EOF))
+	}
+	return n, err
+}
+
+func (b *recordedBody) Close() error {
+	b.recording.end(false)
+	return b.ReadCloser.Close()
+}
+
+// replyHeader is what stands before the packed body in the Keep, as a line of JSON.
+type replyHeader struct {
+	Agent  identity.AgentName `json:"agent"`
+	UID    string             `json:"uid"`
+	Path   string             `json:"path"`
+	Accept string             `json:"accept"`
+	At     time.Time          `json:"at"`
+	Kind   string             `json:"kind"`
+	ETag   string             `json:"etag"`
+	Length int                `json:"length"`
+}
+
+// maxReplyHeader is the longest such line, in bytes.
+const maxReplyHeader = 8 << 10
+
+func (r *reply) encode() ([]byte, error) {
+	line, err := json.Marshal(replyHeader{
+		Agent: r.key.agent, UID: r.key.uid, Path: r.key.path, Accept: r.key.accept,
+		At: r.at, Kind: r.kind, ETag: r.etag, Length: r.length,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(line, []byte("\n"), r.packed), nil
+}
+
+// decodeReply reads what encode wrote. The body is not unpacked.
+func decodeReply(value []byte) (*reply, error) {
+	line, packed, found := bytes.Cut(value, []byte("\n"))
+	if !found || len(line) > maxReplyHeader || len(packed) > maxPacked {
+		return nil, errors.New("a kept reply is no reply")
+	}
+	var h replyHeader
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("a kept reply: %w", err)
+	}
+	if h.Length < 0 || h.Length > maxReply {
+		return nil, errors.New("a kept reply has an impossible length")
+	}
+	return &reply{
+		key: replyKey{agent: h.Agent, uid: h.UID, path: h.Path, accept: h.Accept},
+		at:  h.At, kind: h.Kind, etag: h.ETag, length: h.Length, packed: packed,
+	}, nil
+}
+
+// The values of label result.
+const (
+	replyStored     = "stored"
+	replyNotStored  = "not-stored" // too long, broken off, or in a coding that is not known
+	replyServed     = "served"
+	replyMiss       = "miss"
+	replyNotKept    = "not-kept" // only in memory
+	replyUnreadable = "unreadable"
+)
+
+type replyMetrics struct{ results *prometheus.CounterVec }
+
+func newReplyMetrics(r prometheus.Registerer, held func() (count, bytes int)) (*replyMetrics, error) {
+	if r == nil {
+		return nil, errors.New("metrics are required")
+	}
+	m := &replyMetrics{results: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_resource_replies_total", Help: "Last known replies of spokes, by what became of them.",
+	}, []string{"result"})}
+	entries := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argomesh_resource_replies", Help: "Last known replies in memory.",
+	}, func() float64 { count, _ := held(); return float64(count) })
+	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argomesh_resource_replies_bytes", Help: "Memory of the last known replies.",
+	}, func() float64 { _, bytes := held(); return float64(bytes) })
+	for _, c := range []prometheus.Collector{m.results, entries, size} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	for _, result := range []string{replyStored, replyNotStored, replyServed, replyMiss, replyNotKept, replyUnreadable} {
+		m.results.WithLabelValues(result)
+	}
+	return m, nil
+}
