@@ -22,6 +22,7 @@ type Config struct {
 	Namespace  string             `koanf:"namespace" help:"the spoke's Argo CD namespace, where its Applications and AppProjects are"`
 	Principal  Principal          `koanf:"principal"`
 	Access     access.Config      `koanf:"access"`
+	LiveAccess LiveAccess         `koanf:"live_access"`
 	Redis      config.Redis       `koanf:"redis"`
 	Kubernetes config.Kubernetes  `koanf:"kubernetes"`
 	Identity   config.Identity    `koanf:"identity"`
@@ -57,6 +58,7 @@ func (p Principal) Validate() error {
 func Default() Config {
 	return Config{
 		Namespace:  "argocd",
+		LiveAccess: DefaultLiveAccess(),
 		Redis:      config.DefaultRedis(clusterinfo.Version),
 		Kubernetes: config.DefaultKubernetes(),
 		Admin:      config.DefaultAdmin(),

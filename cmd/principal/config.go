@@ -44,17 +44,24 @@ func (s Stream) Validate() error {
 
 // ResourceProxy is the front door for live access to spokes.
 type ResourceProxy struct {
-	URL         string      `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
-	Credentials Credentials `koanf:"credentials"`
+	URL string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
+
+	Listen         string      `koanf:"listen" help:"unix socket on which calls to spokes come from Envoy, such as unix:///run/argomesh/resource-proxy.sock; empty for no live access"`
+	MaxCalls       int         `koanf:"max_calls" help:"calls to spokes under way at a time, watches and sessions included; more are answered 429"`
+	MaxAgentCalls  int         `koanf:"max_agent_calls" help:"the same of one agent"`
+	LastKnownBytes int         `koanf:"last_known_bytes" help:"memory for the last known versions and kinds of spokes, packed"`
+	Audit          Audit       `koanf:"audit"`
+	Credentials    Credentials `koanf:"credentials"`
 }
 
 // Validate reports every problem.
 func (p ResourceProxy) Validate() error {
 	u, err := url.Parse(p.URL)
+	problems := p.liveProblems()
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL)
+		problems = append(problems, config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL))
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // Default is the configuration without file, environment and flags.
@@ -62,7 +69,7 @@ func Default() Config {
 	return Config{
 		Namespace:     "argocd",
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
-		ResourceProxy: ResourceProxy{URL: "https://argomesh-principal:9090", Credentials: DefaultCredentials()},
+		ResourceProxy: DefaultResourceProxy(),
 		Envoy:         DefaultEnvoy(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),
 		Kubernetes:    config.DefaultKubernetes(),

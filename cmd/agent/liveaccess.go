@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"net"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/resource"
+)
+
+// LiveAccess bounds what the hub does with this spoke's Kubernetes API. What it may do
+// is block access. Key: live_access.
+type LiveAccess struct {
+	MaxCalls      int    `koanf:"max_calls" help:"calls of the hub under way at a time, watches and sessions included; more are answered 429"`
+	TrackingLabel string `koanf:"tracking_label" help:"label by which this spoke's Argo CD tracks objects (application.instanceLabelKey); empty when it does by annotation, its default"`
+}
+
+// DefaultLiveAccess serves a thousand callers.
+func DefaultLiveAccess() LiveAccess { return LiveAccess{MaxCalls: 1024} }
+
+// Validate reports every problem.
+func (l LiveAccess) Validate() error {
+	if l.MaxCalls < 1 {
+		return config.Invalid("max_calls", "%d admits no call: use 1 or more, or leave access.enabled false", l.MaxCalls)
+	}
+	return nil
+}
+
+// newLiveAccess returns what serves connections of the hub to this spoke's Kubernetes
+// API; nil when live access is off, and the hub learns that this spoke has none.
+func newLiveAccess(cfg Config, base *start.Base) (serve func(context.Context, net.Conn) error, err error) {
+	if !cfg.Access.Enabled {
+		return nil, nil //nolint:nilnil // documented
+	}
+	policy, err := access.New(access.Spoke, cfg.Access)
+	if err != nil {
+		return nil, err
+	}
+	spoke, err := resource.NewSpoke(resource.SpokeConfig{
+		REST: base.REST, Policy: policy, TrackingLabel: cfg.LiveAccess.TrackingLabel, MaxCalls: cfg.LiveAccess.MaxCalls,
+		Tracer: base.Tracer, Metrics: base.Metrics, Log: base.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return spoke.Serve, nil
+}

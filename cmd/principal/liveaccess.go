@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/cmd/internal/argoredis"
+	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/proxies/resource"
+)
+
+// Audit is where the records of calls to spokes go. Key: resource_proxy.audit.
+type Audit struct {
+	File         string `koanf:"file" help:"file to which a line of JSON is appended for each call; - for standard output, empty for none"`
+	OTLPEndpoint string `koanf:"otlp_endpoint" help:"host:port of an OpenTelemetry collector (OTLP over gRPC) for the same records; empty exports none"`
+	Insecure     bool   `koanf:"insecure" help:"speak to the collector without TLS"`
+}
+
+// standardOutput is Audit.File's word for it.
+const standardOutput = "-"
+
+// DefaultResourceProxy takes no calls; once it does, it leaves records on standard
+// output.
+func DefaultResourceProxy() ResourceProxy {
+	return ResourceProxy{
+		URL:      "https://argomesh-principal:9090",
+		MaxCalls: 4096, MaxAgentCalls: 1024, LastKnownBytes: 128 << 20,
+		Credentials: DefaultCredentials(),
+		Audit: Audit{File: standardOutput},
+	}
+}
+
+// Validate reports every problem.
+func (a Audit) Validate() error {
+	if a.OTLPEndpoint == "" {
+		return nil
+	}
+	if _, port, err := net.SplitHostPort(a.OTLPEndpoint); err != nil || port == "" || strings.Contains(a.OTLPEndpoint, "/") {
+		return config.Invalid("otlp_endpoint", "%q is not host:port: use the collector's gRPC address, such as localhost:4317", a.OTLPEndpoint)
+	}
+	return nil
+}
+
+// liveProblems are those of what serves calls.
+func (p ResourceProxy) liveProblems() (problems []error) {
+	if p.Listen != "" {
+		// Whoever can call there says where a call came from.
+		if _, _, err := listen.Parse(p.Listen); err != nil || !strings.HasPrefix(p.Listen, "unix://") {
+			problems = append(problems, config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock", p.Listen))
+		}
+	}
+	if p.MaxCalls < 1 {
+		problems = append(problems, config.Invalid("max_calls", "%d admits no call: use 1 or more", p.MaxCalls))
+	}
+	if p.MaxAgentCalls < 1 {
+		problems = append(problems, config.Invalid("max_agent_calls", "%d admits no call: use 1 or more", p.MaxAgentCalls))
+	}
+	if p.LastKnownBytes < 1<<20 {
+		problems = append(problems, config.Invalid("last_known_bytes", "%d is no room for one spoke: use 1048576 or more", p.LastKnownBytes))
+	}
+	return problems
+}
+
+// liveAccess is the hub's end of the live Kubernetes API of spokes, with its audit.
+type liveAccess struct {
+	hub      *resource.Hub
+	audit    *audit.Log
+	listener net.Listener
+	// closers are closed when all has ended, the last one first.
+	closers []func() error
+}
+
+// liveConfig holds what live access is made of.
+type liveConfig struct {
+	cfg    ResourceProxy
+	redis  config.Redis // keeps last known replies; without an address memory alone does
+	name   string       // of this process
+	build  buildinfo.Info
+	base   *start.Base
+	agents *fleet.Registry
+	tokens resource.Verifier
+	dial   func(context.Context, identity.AgentName) (net.Conn, error)
+}
+
+// flushTime bounds the export of the last records.
+const flushTime = 5 * time.Second
+
+// newLiveAccess opens its socket and the audit's file, and starts nothing.
+func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error) {
+	l := &liveAccess{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	log, registry := c.base.Log, c.base.Metrics
+	lines, err := l.open(c.cfg.Audit.File)
+	if err != nil {
+		return nil, err
+	}
+	records, err := telemetry.NewRecords(ctx, telemetry.RecordsConfig{
+		Endpoint: c.cfg.Audit.OTLPEndpoint, Insecure: c.cfg.Audit.Insecure, Service: "argomesh-principal", Build: c.build, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("resource_proxy.audit.otlp_endpoint: %w", err)
+	}
+	l.closers = append(l.closers, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+		defer cancel()
+		return records.Shutdown(ctx)
+	})
+	if l.audit, err = audit.New(audit.Config{
+		Process: c.name, Writer: lines, Provider: records.Provider, Metrics: registry, Log: log,
+	}); err != nil {
+		return nil, err
+	}
+	replies := resource.RepliesConfig{MaxBytes: c.cfg.LastKnownBytes, Metrics: registry, Log: log}
+	if c.redis.Address != "" {
+		keep := argoredis.Open(c.redis)
+		l.closers = append(l.closers, keep.Close)
+		replies.Keep = keep
+	}
+	known, err := resource.NewReplies(replies)
+	if err != nil {
+		return nil, err
+	}
+	if l.hub, err = resource.NewHub(resource.HubConfig{
+		Dial: c.dial, Tokens: c.tokens, Agents: newReachable(c.agents, log), Audit: l.audit, Replies: known,
+		Tracer: c.base.Tracer, Metrics: registry, Log: log,
+		MaxCalls: c.cfg.MaxCalls, MaxCallsPerAgent: c.cfg.MaxAgentCalls,
+	}); err != nil {
+		return nil, err
+	}
+	if l.listener, err = listen.Open(ctx, "resource_proxy.listen", c.cfg.Listen); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// open returns what lines of the audit are written to; nil for nothing.
+func (l *liveAccess) open(path string) (io.Writer, error) {
+	switch path {
+	case "":
+		return nil, nil //nolint:nilnil // documented
+	case standardOutput:
+		return os.Stdout, nil
+	}
+	file, err := audit.OpenFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("resource_proxy.audit.file: %w", err)
+	}
+	l.closers = append(l.closers, file.Close)
+	return file, nil
+}
+
+// Run serves until ctx is done, and writes the records of the last calls after they
+// have ended.
+func (l *liveAccess) Run(ctx context.Context) error {
+	recording, ended := context.WithCancel(context.WithoutCancel(ctx))
+	defer ended()
+	var g errgroup.Group
+	g.Go(func() error { return l.audit.Run(recording) })
+	g.Go(func() error {
+		defer ended()
+		return l.hub.Run(ctx, l.listener)
+	})
+	return errors.Join(g.Wait(), l.close())
+}
+
+// close gives back what newLiveAccess opened, but for the listener that Run closes.
+func (l *liveAccess) close() error {
+	var problems []error
+	for i := len(l.closers) - 1; i >= 0; i-- {
+		problems = append(problems, l.closers[i]())
+	}
+	return errors.Join(problems...)
+}
+
+// reachable is resource.Registry: the registry with each agent's policy of the hub.
+type reachable struct {
+	registry *fleet.Registry
+	log      zerolog.Logger
+
+	mu       sync.Mutex // guards policies
+	policies map[identity.AgentName]ruled
+}
+
+// ruled is the policy of one generation of an Agent.
+type ruled struct {
+	uid        types.UID
+	generation int64
+	policy     *access.Policy
+}
+
+func newReachable(registry *fleet.Registry, log zerolog.Logger) *reachable {
+	return &reachable{registry: registry, log: log, policies: map[identity.AgentName]ruled{}}
+}
+
+// Target implements resource.Registry.
+func (r *reachable) Target(name identity.AgentName) (resource.Target, error) {
+	agent, err := r.registry.Reach(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		delete(r.policies, name)
+		return resource.Target{}, err
+	}
+	known, found := r.policies[name]
+	if !found || known.uid != agent.UID || known.generation != agent.Generation {
+		policy, err := access.New(access.Hub, access.OfAgent(agent.Spec))
+		if err != nil {
+			// The API server has checked the same, but for an Agent of a later release.
+			r.log.Warn().Err(err).Stringer("agent", name).Msg("spec.access cannot be used, so nothing is allowed")
+			policy = &access.Policy{}
+		}
+		known = ruled{uid: agent.UID, generation: agent.Generation, policy: policy}
+		r.policies[name] = known
+	}
+	return resource.Target{UID: string(agent.UID), Policy: known.policy}, nil
+}
