@@ -188,7 +188,7 @@ func (d *frontDoor) set(self spiffeid.ID, keys jose.JSONWebKeySet) error {
 		snapshot.ResourceProxy = &mesh.ResourceProxy{
 			Listen: d.cfg.ResourceProxy, Principal: d.cfg.ResourceProxyUpstream,
 			Tokens:         mesh.Tokens{Issuer: d.tokens.issuer, Audience: d.tokens.audience, Keys: public},
-			Agents:         reachable(d.registry),
+			Agents:         routed(d.registry),
 			MaxConnections: d.cfg.MaxConnections, MaxRequests: d.cfg.MaxRequests,
 		}
 	}
@@ -198,9 +198,9 @@ func (d *frontDoor) set(self spiffeid.ID, keys jose.JSONWebKeySet) error {
 	return d.server.Set(snapshot)
 }
 
-// reachable returns the agents to which requests are let through: a suspended one is
+// routed returns the agents to which requests are let through: a suspended one is
 // not there.
-func reachable(registry *fleet.Registry) map[identity.AgentName]mesh.Agent {
+func routed(registry *fleet.Registry) map[identity.AgentName]mesh.Agent {
 	agents := map[identity.AgentName]mesh.Agent{}
 	for name, agent := range registry.Agents() {
 		if !agent.Spec.Suspended {

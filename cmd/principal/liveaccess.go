@@ -45,7 +45,7 @@ func DefaultResourceProxy() ResourceProxy {
 		URL:      "https://argomesh-principal:9090",
 		MaxCalls: 4096, MaxAgentCalls: 1024, LastKnownBytes: 128 << 20,
 		Credentials: DefaultCredentials(),
-		Audit: Audit{File: standardOutput},
+		Audit:       Audit{File: standardOutput},
 	}
 }
 
