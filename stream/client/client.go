@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/zstd"
 )
@@ -49,15 +49,10 @@ type Config struct {
 	Proves func() time.Time
 	// HandshakeTimeout bounds dial, TLS and welcome together. Zero means 15s.
 	HandshakeTimeout time.Duration
-	// MinBackOff and MaxBackOff bound the pause after a connection that failed or
-	// ended; the pause is drawn evenly from zero to a limit that doubles. Zero
-	// means 250ms and 10s.
-	MinBackOff, MaxBackOff time.Duration
-	// UpgradeBackOff bounds the pause after a principal that speaks another protocol;
-	// it is drawn evenly from a third of it on. Zero means 3min.
-	UpgradeBackOff time.Duration
-	Metrics        prometheus.Registerer
-	Log            zerolog.Logger
+	// BackOff is the pause after a connection that failed or ended.
+	BackOff call.BackOff
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
 }
 
 // Client keeps a connection to a principal.
@@ -77,15 +72,6 @@ func New(cfg Config) (*Client, error) {
 	}
 	if cfg.HandshakeTimeout == 0 {
 		cfg.HandshakeTimeout = 15 * time.Second
-	}
-	if cfg.MinBackOff == 0 {
-		cfg.MinBackOff = 250 * time.Millisecond
-	}
-	if cfg.MaxBackOff == 0 {
-		cfg.MaxBackOff = 10 * time.Second
-	}
-	if cfg.UpgradeBackOff == 0 {
-		cfg.UpgradeBackOff = 3 * time.Minute
 	}
 	if cfg.Updated == nil {
 		cfg.Updated = func() <-chan struct{} { return nil }
@@ -189,7 +175,7 @@ func (c *Client) Run(ctx context.Context) error {
 			if failures++; was && lasted >= settledTime {
 				failures = 0
 			}
-			delay := c.backOff(failures, p.err)
+			delay := c.cfg.BackOff.Pause(failures, p.err)
 			c.report(p.err, was, delay)
 			resting = true
 			pause.Reset(delay)
@@ -207,28 +193,6 @@ func (c *Client) show(up bool) {
 // failure: one that comes up only to end is tried again ever more seldom.
 const settledTime = 10 * time.Second
 
-// backOff draws the pause before the next attempt. A principal that refused us
-// is not asked again soon, and one of another protocol even later: it takes an
-// upgrade of one of us, and every agent of the fleet may be as wrong as we are.
-func (c *Client) backOff(failures int, err error) time.Duration {
-	least, most := time.Duration(0), min(c.cfg.MinBackOff<<min(failures, 16), c.cfg.MaxBackOff)
-	switch {
-	case errors.Is(err, stream.ErrIncompatible):
-		least, most = c.cfg.UpgradeBackOff/3, c.cfg.UpgradeBackOff
-	case refused(err):
-		least, most = c.cfg.MaxBackOff/4, c.cfg.MaxBackOff
-	}
-	return least + rand.N(most-least+1)
-}
-
-// refused reports whether the principal will not have us until a person, or a new
-// SVID, changes something. Of two that do not understand each other the one or the
-// other must be upgraded.
-func refused(err error) bool {
-	return errors.Is(err, stream.ErrProtocol) || errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) ||
-		errors.Is(err, stream.ErrRevoked) || errors.Is(err, errMismatch)
-}
-
 func (c *Client) report(err error, was bool, delay time.Duration) {
 	switch {
 	case was && (errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)):
@@ -244,7 +208,7 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or edit on the hub")
 	case errors.Is(err, stream.ErrIncompatible):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal speaks another protocol; upgrade the older of both")
-	case errors.Is(err, errMismatch):
+	case errors.Is(err, call.ErrMismatch):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal has this agent registered otherwise than it is configured")
 	default:
 		c.cfg.Log.Warn().Err(err).Dur("retry_in", delay).Msg("cannot connect to the principal")
@@ -262,12 +226,12 @@ func (c *Client) connection(ctx context.Context, number int, reports chan<- prog
 	if v := stream.ViolationOf(err); v != "" {
 		c.violations.WithLabelValues(string(v)).Inc()
 	}
-	reports <- progress{connection: number, err: kindOf(err)}
+	reports <- progress{connection: number, err: call.KindOf(err)}
 }
 
 func (c *Client) connect(ctx context.Context, up func()) error {
 	// Once it is up the connection outlasts ctx, so that Serve can say goodbye.
-	call, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stopped()
@@ -284,16 +248,16 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	defer func() { _ = cc.Close() }() // nothing is left to be flushed
 	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
 	defer patience.Stop()
-	frames, frame, err := c.call(call, streampb.NewStreamClient(cc))
+	frames, frame, err := c.call(life, streampb.NewStreamClient(cc))
 	if err != nil {
-		return withCause(call, err)
+		return withCause(life, err)
 	}
 	welcome, err := stream.ParseWelcome(frame)
 	if err != nil {
 		return err
 	}
 	if welcome.Agent != c.cfg.Hello.Agent {
-		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.Agent, errMismatch)
+		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.Agent, call.ErrMismatch)
 	}
 	welcome.Capabilities = welcome.Capabilities.Common(c.cfg.Hello.Capabilities)
 	if !patience.Stop() {
@@ -335,35 +299,11 @@ func (c *Client) call(ctx context.Context, service streampb.StreamClient) (frame
 	return frames, first, err
 }
 
-var (
-	errPatience = errors.New("no welcome in time")
-	errMismatch = errors.New("configuration mismatch")
-)
+var errPatience = errors.New("no welcome in time")
 
 func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w: %w", cause, err)
-	}
-	return err
-}
-
-// kindOf is the one place where gRPC codes become kinds of errors.
-func kindOf(err error) error {
-	switch status.Code(err) {
-	case codes.Unauthenticated:
-		return fmt.Errorf("%w: %s", identity.ErrUnauthenticated, status.Convert(err).Message())
-	case codes.PermissionDenied:
-		return fmt.Errorf("%w: %s", identity.ErrDenied, status.Convert(err).Message())
-	case codes.FailedPrecondition:
-		return fmt.Errorf("%w: %s", errMismatch, status.Convert(err).Message())
-	case codes.OutOfRange, codes.Unimplemented: // the latter of a server that has no such service
-		return fmt.Errorf("%w: %s", stream.ErrIncompatible, status.Convert(err).Message())
-	case codes.InvalidArgument:
-		return fmt.Errorf("%w of ours, says the principal: %s", stream.ErrProtocol, status.Convert(err).Message())
-	case codes.ResourceExhausted:
-		return fmt.Errorf("%w: a frame is longer than its receiver takes: %s", stream.ErrProtocol, status.Convert(err).Message())
-	case codes.Unavailable:
-		return fmt.Errorf("%w: %s", stream.ErrUnavailable, status.Convert(err).Message())
 	}
 	return err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
 )
@@ -315,7 +316,7 @@ func config(t *testing.T, p *principal, source *workload.Source) client.Config {
 			}
 			return svid.Certificates[0].NotAfter
 		},
-		MinBackOff: 10 * time.Millisecond, MaxBackOff: 100 * time.Millisecond,
+		BackOff: call.BackOff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
@@ -74,7 +75,7 @@ func plain(t *testing.T, address string) client.Config {
 			Protocol: stream.Protocol, Agent: edge1Name(t), Mode: stream.Managed,
 			Capabilities: stream.NewCapabilities("history", "gone-since"),
 		},
-		MinBackOff: 10 * time.Millisecond, MaxBackOff: 20 * time.Millisecond, UpgradeBackOff: time.Hour,
+		BackOff: call.BackOff{Min: 10 * time.Millisecond, Max: 20 * time.Millisecond, Upgrade: time.Hour},
 	}
 }
 
@@ -167,6 +168,6 @@ func TestSkewOfProtocols(t *testing.T) {
 	p := newPrincipal(t, hub)
 	p.start()
 	cfg := config(t, p, edge1)
-	cfg.Hello.Protocol, cfg.UpgradeBackOff = 2, time.Hour
+	cfg.Hello.Protocol, cfg.BackOff.Upgrade = 2, time.Hour
 	run(t, cfg).log.wait(t, "the principal speaks another protocol", "the agent speaks protocol 2, the principal 1: upgrade the older one")
 }

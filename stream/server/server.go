@@ -23,28 +23,16 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
 	_ "github.com/argomesh/argomesh/stream/zstd" // as above; gRPC answers in the coding of the call
 )
 
 // Agent is what the registry knows of an admitted peer.
-type Agent struct {
-	Name identity.AgentName
-	Mode stream.Mode
-	// Children says that the hub shows the spoke's own Applications. The agent
-	// learns it in its welcome, so a change takes effect with the next connection.
-	Children bool
-}
+type Agent = call.Agent
 
 // Registry says who may connect.
-type Registry interface {
-	// Admit returns the agent to which the peer's SPIFFE ID belongs, or an error
-	// that wraps identity.ErrDenied. It does not block.
-	Admit(identity.Peer) (Agent, error)
-	// Changed returns a channel that is closed when answers of Admit may have
-	// changed since the call.
-	Changed() <-chan struct{}
-}
+type Registry = call.Registry
 
 // Session is one admitted connection.
 type Session struct {
@@ -71,6 +59,9 @@ type Config struct {
 	// Opened is told of an admitted connection before its agent is, and what it
 	// returns is called when the connection has ended. Nil means that nobody asks.
 	Opened func(Session) (closed func())
+	// Register adds other services to the same listener, whose callers come through
+	// the same gate. Nil means none.
+	Register func(grpc.ServiceRegistrar, *call.Gate)
 	// HubUID identifies the hub to its agents.
 	HubUID string
 	// Version is the release of the principal.
@@ -83,8 +74,8 @@ type Config struct {
 	// HandshakeTimeout bounds TLS, the wait for a call and the wait for hello, each.
 	// Zero means 10s.
 	HandshakeTimeout time.Duration
-	// Grace is how long a connection outlasts the SVID that opened it. Zero means
-	// 30s.
+	// Grace is how long a connection outlasts the newest SVID that its agent proved.
+	// Zero means 30s.
 	Grace time.Duration
 	// DrainTimeout bounds how long Run waits for open streams and handshakes. Zero
 	// means 5s.
@@ -97,36 +88,40 @@ type Config struct {
 type Server struct {
 	streampb.UnimplementedStreamServer
 	cfg     Config
+	gate    *call.Gate
 	grpc    *grpc.Server
 	metrics *metrics
-	// refusals bounds what callers that are refused can write to our log.
-	refusals zerolog.Sampler
-	stop     chan struct{} // closed when draining begins
 }
 
 // New checks cfg and starts nothing.
 func New(cfg Config) (*Server, error) {
-	if cfg.Credentials == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Serve == nil || cfg.HubUID == "" {
-		return nil, errors.New("stream server: credentials, authenticate, registry, serve and hub uid are required")
+	if cfg.Credentials == nil || cfg.Serve == nil || cfg.HubUID == "" {
+		return nil, errors.New("stream server: credentials, serve and hub uid are required")
 	}
 	if cfg.Opened == nil {
 		cfg.Opened = func(Session) func() { return func() {} }
 	}
 	setDefault(&cfg.MaxConnections, 20000)
 	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
-	setDefault(&cfg.Grace, 30*time.Second)
 	setDefault(&cfg.DrainTimeout, 5*time.Second)
+	gate, err := call.NewGate(call.GateConfig{
+		Authenticate: cfg.Authenticate, Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace,
+		Metrics: cfg.Metrics, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stream server: %w", err)
+	}
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
 	}
-	s := &Server{cfg: cfg, metrics: m, refusals: &zerolog.BurstSampler{Burst: 50, Period: time.Second}, stop: make(chan struct{})}
+	s := &Server{cfg: cfg, gate: gate, metrics: m}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(cfg.Credentials),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
 		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
 		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
-		grpc.MaxConcurrentStreams(16), // one connection of an agent carries one stream
+		grpc.MaxConcurrentStreams(call.MaxStreams), // where a connection carries frames, it is one stream
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: 15 * time.Second, Timeout: 10 * time.Second,
 			// Who proves an SVID and then calls nothing does not keep the connection.
@@ -135,6 +130,9 @@ func New(cfg Config) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	streampb.RegisterStreamServer(s.grpc, s)
+	if cfg.Register != nil {
+		cfg.Register(s.grpc, gate)
+	}
 	return s, nil
 }
 
@@ -159,7 +157,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
-		close(s.stop)
+		s.gate.Drain()
 		force := time.AfterFunc(s.cfg.DrainTimeout, func() {
 			accepted.cut() // gRPC would wait for handshakes under way
 			s.grpc.Stop()
@@ -171,42 +169,27 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return g.Wait()
 }
 
-// The causes, beside stream.ErrRevoked, for which this side ends a connection.
-// They reach the log and the status; the peer's goodbye is Serve's.
-var (
-	errDraining = errors.New("the principal is stopping")
-	errExpired  = errors.New("the svid that opened the connection has expired and no newer one was proven")
-)
-
 // Connect is the service's one method.
 func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) error {
-	log := s.cfg.Log
-	peer, err := s.cfg.Authenticate(g.Context())
+	caller, err := s.gate.Admit(g.Context())
 	if err != nil {
-		return s.refuse(log, "unauthenticated", err)
+		return err
 	}
-	log = log.With().Stringer("spiffe_id", peer.ID).Str("method", peer.Method).Logger()
-	if !time.Now().Before(peer.NotAfter) {
-		return s.refuse(log, "expired", errExpired) // a new call on a connection that grew old
-	}
-	agent, err := s.cfg.Registry.Admit(peer)
-	if err != nil {
-		return s.refuse(log, "not-registered", err)
-	}
-	log = log.With().Stringer("agent", agent.Name).Logger()
+	log, peer, agent := caller.Log, caller.Peer, caller.Agent
 	hello, err := s.hello(g)
-	if errors.Is(err, errDraining) {
-		return statusOf(g.Context(), err) // nothing is wrong with the caller
+	if errors.Is(err, call.ErrDraining) {
+		return call.StatusOf(g.Context(), err) // nothing is wrong with the caller
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
-		return s.refuse(log, "incompatible", err)
+		return s.gate.Refuse(log, "incompatible", err)
 	}
 	if err != nil {
-		return s.refuse(log, "protocol", err)
+		return s.gate.Refuse(log, "protocol", err)
 	}
 	if err := check(hello, agent); err != nil {
-		return s.refuse(log, "mismatch", err)
+		return s.gate.Refuse(log, "mismatch", err)
 	}
+	defer s.gate.Hold(caller)()
 	session := Session{
 		Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString(),
 		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),
@@ -227,7 +210,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	}
 	ctx, end := context.WithCancelCause(g.Context())
 	var guard sync.WaitGroup
-	guard.Go(func() { s.guard(ctx, end, session) })
+	guard.Go(func() { end(s.gate.Watch(ctx, caller, s.gate.Draining())) })
 	defer guard.Wait()
 	defer end(nil)
 
@@ -242,79 +225,26 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		s.metrics.violations.WithLabelValues(string(v)).Inc()
 	}
 	log.Info().AnErr("reason", reason(ctx, err)).Msg("agent disconnected")
-	return statusOf(ctx, err)
-}
-
-// guard ends the connection when its authority ends.
-func (s *Server) guard(ctx context.Context, end context.CancelCauseFunc, session Session) {
-	expiry := time.NewTimer(time.Until(session.Peer.NotAfter) + s.cfg.Grace)
-	defer expiry.Stop()
-	for {
-		changed := s.cfg.Registry.Changed()
-		if agent, err := s.cfg.Registry.Admit(session.Peer); err != nil || agent.Name != session.Agent.Name || agent.Mode != session.Agent.Mode {
-			end(stream.ErrRevoked)
-			return
-		}
-		select {
-		case <-changed:
-		case <-expiry.C:
-			end(errExpired)
-			return
-		case <-s.stop:
-			end(errDraining)
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
+	return call.StatusOf(ctx, err)
 }
 
 // hello waits for the first frame.
 func (s *Server) hello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) (stream.Hello, error) {
-	type first struct {
-		frame *streampb.Frame
-		err   error
+	frame, err := call.First(s.gate, g.Recv)
+	if err != nil {
+		return stream.Hello{}, err
 	}
-	received := make(chan first, 1)
-	go func() {
-		frame, err := g.Recv() // ends with the call
-		received <- first{frame, err}
-	}()
-	patience := time.NewTimer(s.cfg.HandshakeTimeout)
-	defer patience.Stop()
-	select {
-	case f := <-received:
-		if f.err != nil {
-			return stream.Hello{}, fmt.Errorf("receive hello: %w: %w", stream.ErrProtocol, f.err)
-		}
-		return stream.ParseHello(f.frame)
-	case <-patience.C:
-		return stream.Hello{}, fmt.Errorf("no hello within %s: %w", s.cfg.HandshakeTimeout, stream.ErrProtocol)
-	case <-s.stop:
-		return stream.Hello{}, errDraining
-	}
+	return stream.ParseHello(frame)
 }
-
-// errMismatch is a kind: what the agent was configured with is not what the
-// registry says.
-var errMismatch = errors.New("configuration mismatch")
 
 func check(h stream.Hello, a Agent) error {
 	switch {
 	case h.Agent != a.Name:
-		return fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", errMismatch, h.Agent)
+		return fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, h.Agent)
 	case h.Mode != a.Mode:
-		return fmt.Errorf("%w: the agent is configured as %s, but registered as %s", errMismatch, h.Mode, a.Mode)
+		return fmt.Errorf("%w: the agent is configured as %s, but registered as %s", call.ErrMismatch, h.Mode, a.Mode)
 	}
 	return nil
-}
-
-// refuse logs why a call is refused, and returns what the caller may know.
-func (s *Server) refuse(log zerolog.Logger, kind string, err error) error {
-	s.metrics.refused.WithLabelValues(kind).Inc()
-	log = log.Sample(s.refusals) // the metric counts them all
-	log.Warn().Err(err).Str("kind", kind).Msg("connection refused")
-	return statusOf(context.Background(), err) //nolint:forbidigo // no cause to look up
 }
 
 func reason(ctx context.Context, err error) error {
@@ -325,34 +255,6 @@ func reason(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
-}
-
-// statusOf is the one place where kinds of errors become gRPC codes. The text
-// names no address, path or secret, and to a stranger not even what is wrong.
-func statusOf(ctx context.Context, err error) error {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errDraining), errors.Is(err, errDraining):
-		return status.Error(codes.Unavailable, errDraining.Error())
-	case errors.Is(cause, stream.ErrRevoked), errors.Is(err, stream.ErrRevoked):
-		return status.Error(codes.PermissionDenied, stream.ErrRevoked.Error())
-	case errors.Is(cause, errExpired), errors.Is(err, errExpired):
-		return status.Error(codes.Unauthenticated, errExpired.Error())
-	case err == nil:
-		return nil
-	case errors.Is(err, identity.ErrUnauthenticated):
-		return status.Error(codes.Unauthenticated, "authentication failed")
-	case errors.Is(err, identity.ErrDenied):
-		return status.Error(codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub")
-	case errors.Is(err, errMismatch):
-		return status.Error(codes.FailedPrecondition, err.Error())
-	case errors.Is(err, stream.ErrIncompatible):
-		return status.Error(codes.OutOfRange, err.Error()) // of the protocols we speak; it names two numbers
-	case stream.ViolationOf(err) != "":
-		return status.Error(codes.InvalidArgument, stream.ViolationOf(err).Err().Error()) // which says no more than the kind
-	case errors.Is(err, stream.ErrProtocol):
-		return status.Error(codes.InvalidArgument, stream.ErrProtocol.Error())
-	}
-	return status.Error(codes.Unavailable, "connection ended")
 }
 
 // Conn is one admitted connection.
@@ -406,7 +308,6 @@ func (c *Conn) Recv() (stream.Message, error) {
 
 type metrics struct {
 	connections prometheus.Gauge
-	refused     *prometheus.CounterVec
 	violations  *prometheus.CounterVec
 	unsupported *prometheus.CounterVec
 }
@@ -419,9 +320,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_stream_connections", Help: "Admitted connections of agents.",
 		}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_stream_refused_total", Help: "Calls that were refused, by why.",
-		}, []string{"kind"}),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_violations_total", Help: "Admitted connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
@@ -429,7 +327,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
 		}, []string{"what"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.refused, m.violations, m.unsupported} {
+	for _, c := range []prometheus.Collector{m.connections, m.violations, m.unsupported} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ const anything = "everything"
 // sideways:
 //
 //	cmd → stream/server stream/client stream/tunnel  backends/*  proxies/*  mesh/*  fleet  identity/workload
-//	    → stream/link  backends  mesh  → stream → identity (libraries only)
+//	    → stream/link  stream/call  backends  mesh  → stream → identity (libraries only)
 //
 // Imports of tests are free: they may set up what a package is used with.
 var mayImport = map[string][]string{
@@ -36,9 +36,10 @@ var mayImport = map[string][]string{
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
 	"stream/zstd":          {"stream"}, // the limit of a frame
-	"stream/server":        {"identity", "stream", "stream/link", "stream/streampb", "stream/zstd"},
-	"stream/client":        {"identity", "stream", "stream/link", "stream/streampb", "stream/zstd"},
-	"stream/tunnel":        {"identity", "stream", "stream/streampb"},
+	"stream/call":          {"identity", "stream"}, // what the services have in common
+	"stream/server":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/zstd"},
+	"stream/client":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/zstd"},
+	"stream/tunnel":        {"identity", "stream", "stream/call", "stream/streampb"},
 	"backends":             {"identity", "stream"},
 	"backends/backendtest": {"backends", "identity", "stream"},
 	"backends/kube":        {"backends", "identity", "stream"},

@@ -1,21 +1,18 @@
-package client
+package call_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 )
 
 func TestBackOff(t *testing.T) {
 	const shortest, longest, upgrade = 250 * time.Millisecond, 15 * time.Second, 3 * time.Minute
-	c := &Client{cfg: Config{MinBackOff: shortest, MaxBackOff: longest, UpgradeBackOff: upgrade}}
+	b := call.BackOff{Min: shortest, Max: longest, Upgrade: upgrade}
 	away := errors.New("away")
 	tests := map[string]struct {
 		failures int
@@ -29,7 +26,7 @@ func TestBackOff(t *testing.T) {
 		"the thousandth":                 {1000, away, 0, longest},
 		"not registered":                 {1, identity.ErrDenied, longest / 4, longest},
 		"not authenticated":              {1, identity.ErrUnauthenticated, longest / 4, longest},
-		"registered otherwise":           {1, errMismatch, longest / 4, longest},
+		"registered otherwise":           {1, call.ErrMismatch, longest / 4, longest},
 		"revoked":                        {0, stream.ErrRevoked, longest / 4, longest},
 		"another protocol":               {0, stream.ErrIncompatible, upgrade / 3, upgrade},
 		"we broke the protocol":          {1, stream.ErrProtocol, longest / 4, longest},
@@ -38,42 +35,15 @@ func TestBackOff(t *testing.T) {
 	for name, tt := range tests {
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for range 2000 {
-			d := c.backOff(tt.failures, tt.err)
+			d := b.Pause(tt.failures, tt.err)
 			if d < tt.from || d > tt.to {
-				t.Fatalf("%s: backOff() = %s, want %s to %s", name, d, tt.from, tt.to)
+				t.Fatalf("%s: Pause() = %s, want %s to %s", name, d, tt.from, tt.to)
 			}
 			least, most = min(least, d), max(most, d)
 		}
 		// All of the range is used, or a thousand agents would come at once.
 		if margin := (tt.to - tt.from) / 10; least > tt.from+margin || most < tt.to-margin {
-			t.Errorf("%s: backOff() is from %s to %s, want it spread from %s to %s", name, least, most, tt.from, tt.to)
+			t.Errorf("%s: Pause() is from %s to %s, want it spread from %s to %s", name, least, most, tt.from, tt.to)
 		}
-	}
-}
-
-func TestKindOf(t *testing.T) {
-	tests := map[codes.Code]error{
-		codes.Unauthenticated:    identity.ErrUnauthenticated,
-		codes.PermissionDenied:   identity.ErrDenied,
-		codes.FailedPrecondition: errMismatch,
-		codes.OutOfRange:         stream.ErrIncompatible,
-		codes.Unimplemented:      stream.ErrIncompatible,
-		codes.InvalidArgument:    stream.ErrProtocol,
-		codes.ResourceExhausted:  stream.ErrProtocol,
-		codes.Unavailable:        stream.ErrUnavailable,
-	}
-	for code := codes.OK; code <= codes.Unauthenticated; code++ {
-		err := kindOf(fmt.Errorf("serve: %w", status.Error(code, "words of the principal")))
-		if code == codes.OK {
-			err = kindOf(nil)
-		}
-		for _, kind := range tests {
-			if got, want := errors.Is(err, kind), errors.Is(tests[code], kind); got != want {
-				t.Errorf("kindOf(%s) = %v; errors.Is(%v) = %t, want %t", code, err, kind, got, want)
-			}
-		}
-	}
-	if err := kindOf(errMismatch); !errors.Is(err, errMismatch) {
-		t.Errorf("kindOf() of our own error = %v", err)
 	}
 }

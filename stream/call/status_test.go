@@ -1,4 +1,4 @@
-package server
+package call_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 )
 
 // The kinds of errors as the peer sees them: the code says what to do, and the
@@ -25,25 +26,26 @@ func TestStatusOf(t *testing.T) {
 		"an ordered end":          {nil, nil, codes.OK, ""},
 		"not authenticated":       {nil, fmt.Errorf("%w: %w", identity.ErrUnauthenticated, secret), codes.Unauthenticated, "authentication failed"},
 		"not registered":          {nil, fmt.Errorf("%w: %w", identity.ErrDenied, secret), codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub"},
-		"configured otherwise":    {nil, fmt.Errorf("%w: registered as managed", errMismatch), codes.FailedPrecondition, "configuration mismatch: registered as managed"},
+		"configured otherwise":    {nil, fmt.Errorf("%w: registered as managed", call.ErrMismatch), codes.FailedPrecondition, "configuration mismatch: registered as managed"},
 		"another protocol":        {nil, fmt.Errorf("%w: the agent speaks protocol 2", stream.ErrIncompatible), codes.OutOfRange, "incompatible protocol: the agent speaks protocol 2"},
+		"too many":                {nil, fmt.Errorf("%w: %w", call.ErrBusy, secret), codes.Aborted, call.ErrBusy.Error()},
 		"a protocol violation":    {nil, fmt.Errorf("%w: %w", stream.ErrProtocol, secret), codes.InvalidArgument, "protocol violation"},
 		"a kind of violation":     {nil, fmt.Errorf("%w: %w", stream.ViolationLimit.Err(), secret), codes.InvalidArgument, "protocol violation: limit"},
 		"anything else":           {nil, secret, codes.Unavailable, "connection ended"},
-		"draining":                {errDraining, secret, codes.Unavailable, "the principal is stopping"},
-		"draining before hello":   {nil, errDraining, codes.Unavailable, "the principal is stopping"},
+		"draining":                {call.ErrDraining, secret, codes.Unavailable, "the principal is stopping"},
+		"draining before hello":   {nil, call.ErrDraining, codes.Unavailable, "the principal is stopping"},
 		"revoked":                 {stream.ErrRevoked, stream.ErrRevoked, codes.PermissionDenied, "the registry no longer admits the agent"},
 		"revoked, seen by Serve":  {nil, fmt.Errorf("ended: %w", stream.ErrRevoked), codes.PermissionDenied, "the registry no longer admits the agent"},
 		"revoked, ended by Serve": {stream.ErrRevoked, nil, codes.PermissionDenied, "the registry no longer admits the agent"},
-		"expired":                 {errExpired, secret, codes.Unauthenticated, errExpired.Error()},
-		"expired before hello":    {nil, errExpired, codes.Unauthenticated, errExpired.Error()},
+		"expired":                 {call.ErrExpired, secret, codes.Unauthenticated, call.ErrExpired.Error()},
+		"expired before hello":    {nil, call.ErrExpired, codes.Unauthenticated, call.ErrExpired.Error()},
 	}
 	for name, tt := range tests {
 		ctx, end := context.WithCancelCause(context.Background())
 		if tt.cause != nil {
 			end(tt.cause)
 		}
-		err := statusOf(ctx, tt.err)
+		err := call.StatusOf(ctx, tt.err)
 		end(nil)
 		if got := status.Code(err); got != tt.code {
 			t.Errorf("%s: code %s, want %s", name, got, tt.code)
@@ -51,5 +53,33 @@ func TestStatusOf(t *testing.T) {
 		if got := status.Convert(err).Message(); err != nil && got != tt.message {
 			t.Errorf("%s: message %q, want %q", name, got, tt.message)
 		}
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	tests := map[codes.Code]error{
+		codes.Unauthenticated:    identity.ErrUnauthenticated,
+		codes.PermissionDenied:   identity.ErrDenied,
+		codes.FailedPrecondition: call.ErrMismatch,
+		codes.Aborted:            call.ErrBusy,
+		codes.OutOfRange:         stream.ErrIncompatible,
+		codes.Unimplemented:      stream.ErrIncompatible,
+		codes.InvalidArgument:    stream.ErrProtocol,
+		codes.ResourceExhausted:  stream.ErrProtocol,
+		codes.Unavailable:        stream.ErrUnavailable,
+	}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		err := call.KindOf(fmt.Errorf("serve: %w", status.Error(code, "words of the principal")))
+		if code == codes.OK {
+			err = call.KindOf(nil)
+		}
+		for _, kind := range tests {
+			if got, want := errors.Is(err, kind), errors.Is(tests[code], kind); got != want {
+				t.Errorf("KindOf(%s) = %v; errors.Is(%v) = %t, want %t", code, err, kind, got, want)
+			}
+		}
+	}
+	if err := call.KindOf(call.ErrMismatch); !errors.Is(err, call.ErrMismatch) {
+		t.Errorf("KindOf() of our own error = %v", err)
 	}
 }

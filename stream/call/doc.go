@@ -1,0 +1,12 @@
+// Package call is what the gRPC services of a principal have in common, on either
+// end: who may call and for how long ([Gate]), which error has which code
+// ([StatusOf], [KindOf]), and how long a caller waits before it tries again
+// ([BackOff]). What a call is for is the business of stream/server and
+// stream/client, and of stream/tunnel.
+//
+//	caller, err := gate.Admit(ctx) // in the handler of a call
+//	if err != nil {
+//		return err
+//	}
+//	defer gate.Hold(caller)()
+package call

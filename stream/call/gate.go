@@ -1,0 +1,225 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Agent is what the registry knows of an admitted peer.
+type Agent struct {
+	Name identity.AgentName
+	Mode stream.Mode
+	// Children says that the hub shows the spoke's own Applications. The agent
+	// learns it in its welcome, so a change takes effect with the next connection.
+	Children bool
+}
+
+// Registry says who may connect.
+type Registry interface {
+	// Admit returns the agent to which the peer's SPIFFE ID belongs, or an error
+	// that wraps identity.ErrDenied. It does not block.
+	Admit(identity.Peer) (Agent, error)
+	// Changed returns a channel that is closed when answers of Admit may have
+	// changed since the call.
+	Changed() <-chan struct{}
+}
+
+// GateConfig holds what a Gate needs. Fields without a stated default are required.
+type GateConfig struct {
+	// Authenticate says who the caller of ctx is. Errors wrap
+	// identity.ErrUnauthenticated.
+	Authenticate func(ctx context.Context) (identity.Peer, error)
+	Registry     Registry
+	// Patience bounds the wait for the first message of a call. Zero means 10s.
+	Patience time.Duration
+	// Grace is how long a call outlasts the newest SVID that its caller proved. Zero
+	// means 30s.
+	Grace   time.Duration
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
+}
+
+// Gate decides who may call the services of one gRPC server, and when the
+// authority of a call ends. It may be used by several goroutines at once.
+type Gate struct {
+	cfg     GateConfig
+	refused *prometheus.CounterVec
+	// refusals bounds what callers that are refused can write to our log.
+	refusals zerolog.Sampler
+	drain    func()
+	draining chan struct{}
+
+	mu     sync.Mutex // guards proofs
+	proofs map[spiffeid.ID]*proof
+}
+
+// proof is what the open calls of a SPIFFE ID proved.
+type proof struct {
+	calls    int
+	notAfter time.Time // the latest
+}
+
+// NewGate checks cfg.
+func NewGate(cfg GateConfig) (*Gate, error) {
+	if cfg.Authenticate == nil || cfg.Registry == nil || cfg.Metrics == nil {
+		return nil, errors.New("gate: authenticate, registry and metrics are required")
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = 10 * time.Second
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 30 * time.Second
+	}
+	draining := make(chan struct{})
+	g := &Gate{
+		cfg: cfg,
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_refused_total", Help: "Calls that were refused, by why.",
+		}, []string{"kind"}),
+		refusals: &zerolog.BurstSampler{Burst: 50, Period: time.Second},
+		drain:    sync.OnceFunc(func() { close(draining) }), draining: draining,
+		proofs: map[spiffeid.ID]*proof{},
+	}
+	return g, cfg.Metrics.Register(g.refused)
+}
+
+// Caller is who was admitted. Its name comes from the registry only.
+type Caller struct {
+	Agent Agent
+	Peer  identity.Peer
+	Log   zerolog.Logger // names both
+}
+
+// Admit says who calls in ctx, the context of a gRPC call. An error is what the
+// caller may know of it, and needs no more than to be returned.
+func (g *Gate) Admit(ctx context.Context) (Caller, error) {
+	log := g.cfg.Log
+	peer, err := g.cfg.Authenticate(ctx)
+	if err != nil {
+		return Caller{}, g.Refuse(log, "unauthenticated", err)
+	}
+	log = log.With().Stringer("spiffe_id", peer.ID).Str("method", peer.Method).Logger()
+	if !time.Now().Before(peer.NotAfter) {
+		return Caller{}, g.Refuse(log, "expired", ErrExpired) // a new call on a connection that grew old
+	}
+	agent, err := g.cfg.Registry.Admit(peer)
+	if err != nil {
+		return Caller{}, g.Refuse(log, "not-registered", err)
+	}
+	return Caller{Agent: agent, Peer: peer, Log: log.With().Stringer("agent", agent.Name).Logger()}, nil
+}
+
+// Refuse logs and counts why a call is refused, and returns what the caller may
+// know. The kind is one of a closed set.
+func (g *Gate) Refuse(log zerolog.Logger, kind string, err error) error {
+	g.refused.WithLabelValues(kind).Inc()
+	log = log.Sample(g.refusals) // the metric counts them all
+	log.Warn().Err(err).Str("kind", kind).Msg("connection refused")
+	return StatusOf(context.Background(), err) //nolint:forbidigo // no cause to look up
+}
+
+// First returns the first message of a call. Errors wrap stream.ErrProtocol, or
+// ErrDraining.
+func First[T any](g *Gate, recv func() (T, error)) (T, error) {
+	type result struct {
+		message T
+		err     error
+	}
+	received := make(chan result, 1)
+	go func() {
+		message, err := recv() // ends with the call
+		received <- result{message, err}
+	}()
+	patience := time.NewTimer(g.cfg.Patience)
+	defer patience.Stop()
+	var none T
+	select {
+	case r := <-received:
+		if r.err != nil {
+			return none, fmt.Errorf("receive hello: %w: %w", stream.ErrProtocol, r.err)
+		}
+		return r.message, nil
+	case <-patience.C:
+		return none, fmt.Errorf("no hello within %s: %w", g.cfg.Patience, stream.ErrProtocol)
+	case <-g.draining:
+		return none, ErrDraining
+	}
+}
+
+// Hold counts what the caller proved for as long as its call is open: until
+// release.
+func (g *Gate) Hold(c Caller) (release func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.proofs[c.Peer.ID]
+	if p == nil {
+		p = &proof{}
+		g.proofs[c.Peer.ID] = p
+	}
+	p.calls++
+	if c.Peer.NotAfter.After(p.notAfter) {
+		p.notAfter = c.Peer.NotAfter
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if p.calls--; p.calls == 0 {
+			delete(g.proofs, c.Peer.ID)
+		}
+	}
+}
+
+// remaining is how long the authority of a held call lasts from now.
+func (g *Gate) remaining(c Caller) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Until(g.proofs[c.Peer.ID].notAfter) + g.cfg.Grace
+}
+
+// Watch waits until the authority of a held call ends, and returns why:
+// stream.ErrRevoked when the registry no longer admits the agent as it was, or
+// ErrExpired when the grace after the newest SVID is over that this SPIFFE ID proved
+// on any open call. It returns ErrDraining when draining, if not nil, is closed, and
+// nil when ctx is done.
+func (g *Gate) Watch(ctx context.Context, c Caller, draining <-chan struct{}) error {
+	expiry := time.NewTimer(g.remaining(c))
+	defer expiry.Stop()
+	for {
+		changed := g.cfg.Registry.Changed()
+		if agent, err := g.cfg.Registry.Admit(c.Peer); err != nil || agent.Name != c.Agent.Name || agent.Mode != c.Agent.Mode {
+			return stream.ErrRevoked
+		}
+		select {
+		case <-changed:
+		case <-expiry.C:
+			left := g.remaining(c)
+			if left <= 0 {
+				return ErrExpired
+			}
+			expiry.Reset(left)
+		case <-draining:
+			return ErrDraining
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Draining returns a channel that is closed when the server begins to stop.
+func (g *Gate) Draining() <-chan struct{} { return g.draining }
+
+// Drain tells all calls that the server stops. It may be called again.
+func (g *Gate) Drain() { g.drain() }
+
+// MaxStreams is how many calls one TCP connection may carry at a time.
+const MaxStreams = 64

@@ -1,0 +1,79 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Kinds of errors for which a principal ends a call, beside those of package stream.
+var (
+	// ErrDraining: the principal stops in good order.
+	ErrDraining = errors.New("the principal is stopping")
+	// ErrExpired: the caller's authority is over.
+	ErrExpired = errors.New("the svid that opened the connection has expired and no newer one was proven")
+	// ErrMismatch: what the agent was configured with is not what the registry says.
+	ErrMismatch = errors.New("configuration mismatch")
+	// ErrBusy: the principal has as many of these calls as it takes. Try later.
+	ErrBusy = errors.New("the principal takes no more of these calls now")
+)
+
+// StatusOf is the one place where kinds of errors become gRPC codes. The cause of
+// ctx goes before err. The text names no address, path or secret, and to a stranger
+// not even what is wrong.
+func StatusOf(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrDraining), errors.Is(err, ErrDraining):
+		return status.Error(codes.Unavailable, ErrDraining.Error())
+	case errors.Is(cause, stream.ErrRevoked), errors.Is(err, stream.ErrRevoked):
+		return status.Error(codes.PermissionDenied, stream.ErrRevoked.Error())
+	case errors.Is(cause, ErrExpired), errors.Is(err, ErrExpired):
+		return status.Error(codes.Unauthenticated, ErrExpired.Error())
+	case err == nil:
+		return nil
+	case errors.Is(err, identity.ErrUnauthenticated):
+		return status.Error(codes.Unauthenticated, "authentication failed")
+	case errors.Is(err, identity.ErrDenied):
+		return status.Error(codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub")
+	case errors.Is(err, ErrMismatch):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case errors.Is(err, ErrBusy):
+		return status.Error(codes.Aborted, ErrBusy.Error()) // ResourceExhausted is gRPC's own for what is too long
+	case errors.Is(err, stream.ErrIncompatible):
+		return status.Error(codes.OutOfRange, err.Error()) // of the protocols we speak; it names two numbers
+	case stream.ViolationOf(err) != "":
+		return status.Error(codes.InvalidArgument, stream.ViolationOf(err).Err().Error()) // which says no more than the kind
+	case errors.Is(err, stream.ErrProtocol):
+		return status.Error(codes.InvalidArgument, stream.ErrProtocol.Error())
+	}
+	return status.Error(codes.Unavailable, "connection ended")
+}
+
+// KindOf is the one place where gRPC codes become kinds of errors.
+func KindOf(err error) error {
+	switch status.Code(err) {
+	case codes.Unauthenticated:
+		return fmt.Errorf("%w: %s", identity.ErrUnauthenticated, status.Convert(err).Message())
+	case codes.PermissionDenied:
+		return fmt.Errorf("%w: %s", identity.ErrDenied, status.Convert(err).Message())
+	case codes.FailedPrecondition:
+		return fmt.Errorf("%w: %s", ErrMismatch, status.Convert(err).Message())
+	case codes.Aborted:
+		return fmt.Errorf("%w: %s", ErrBusy, status.Convert(err).Message())
+	case codes.OutOfRange, codes.Unimplemented: // the latter of a server that has no such service
+		return fmt.Errorf("%w: %s", stream.ErrIncompatible, status.Convert(err).Message())
+	case codes.InvalidArgument:
+		return fmt.Errorf("%w of ours, says the principal: %s", stream.ErrProtocol, status.Convert(err).Message())
+	case codes.ResourceExhausted:
+		return fmt.Errorf("%w: a frame is longer than its receiver takes: %s", stream.ErrProtocol, status.Convert(err).Message())
+	case codes.Unavailable:
+		return fmt.Errorf("%w: %s", stream.ErrUnavailable, status.Convert(err).Message())
+	}
+	return err
+}
