@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes stream.pb.go and stream_grpc.pb.go from stream.proto.
+# Makes the *.pb.go from stream.proto and tunnel.proto.
 # PROTOC, and protoc-gen-go and protoc-gen-go-grpc on the PATH, come from `make generate`.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -8,4 +8,4 @@ ce=github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb
 ${PROTOC:-protoc} -I . -I "$cloudevents" \
   --go_out=. --go_opt=paths=source_relative --go_opt=Mcloudevent.proto=$ce \
   --go-grpc_out=. --go-grpc_opt=paths=source_relative --go-grpc_opt=Mcloudevent.proto=$ce \
-  stream.proto
+  stream.proto tunnel.proto
