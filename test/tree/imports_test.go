@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"stream":               {"identity", "stream/streampb"}, // the wire mapping is stream's
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
-	"stream/zstd":          {"stream"}, // the limit of a frame
+	"stream/zstd":          {"stream"},             // the limit of a frame
 	"stream/call":          {"identity", "stream"}, // what the services have in common
 	"stream/server":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/zstd"},
 	"stream/client":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/zstd"},
@@ -66,7 +66,6 @@ var planned = []string{
 	"identity/header",
 	"mesh/istio", "mesh/spire",
 	"proxies/redis",
-	"stream/tunnel",
 }
 
 // row returns the imports the table allows pkg, and whether it has a row.

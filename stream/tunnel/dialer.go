@@ -1,0 +1,418 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// DialerConfig holds what a Dialer needs. Fields without a stated default are
+// required.
+type DialerConfig struct {
+	// MaxStreams bounds the open streams of one agent, spare or taken. Zero means
+	// 1,024.
+	MaxStreams int
+	// MaxTotalStreams bounds those of all agents, of which each has the first four
+	// beyond it, so that no agent can keep another away. Zero means 16,384.
+	MaxTotalStreams int
+	// MaxWaiting bounds the dials that wait for a stream of one agent. Zero means
+	// 1,024.
+	MaxWaiting int
+	// MaxTotalWaiting bounds those for all agents. Zero means 4,096.
+	MaxTotalWaiting int
+	// SpareTimeout bounds the wait for a spare stream. Zero means 5s.
+	SpareTimeout time.Duration
+	// AnswerTimeout bounds the wait for the agent to reach the service, beside the
+	// context of a dial. Zero means 15s.
+	AnswerTimeout time.Duration
+	// Heartbeat is the time between two heartbeats of ours, and Silence that after
+	// which an agent of which nothing came is lost. Zero means 15s and 25s.
+	Heartbeat, Silence time.Duration
+	Metrics            prometheus.Registerer
+	Log                zerolog.Logger
+}
+
+// reserved is how many streams each agent may have whatever the others have.
+const reserved = 4
+
+// Dialer is the hub's end of the tunnels of all agents. It may be used by several
+// goroutines at once.
+type Dialer struct {
+	cfg     DialerConfig
+	metrics *dialerMetrics
+
+	mu      sync.Mutex // guards what follows
+	agents  map[identity.AgentName]*pool
+	beyond  int // streams that are not the reserved ones of their agent
+	waiting int // dials
+}
+
+// pool is the streams of one agent. Dialer.mu guards it.
+type pool struct {
+	open    int
+	spare   []*conn // the newest last
+	waiting []*wait // the oldest first
+}
+
+// wait is a dial that waits for a stream.
+type wait struct {
+	service stream.Service
+	spare   chan *conn // gets one, or nil when the agent has gone
+}
+
+// NewDialer checks cfg.
+func NewDialer(cfg DialerConfig) (*Dialer, error) {
+	if cfg.Metrics == nil {
+		return nil, errors.New("tunnel dialer: metrics are required")
+	}
+	setDefault(&cfg.MaxStreams, 1024)
+	setDefault(&cfg.MaxTotalStreams, 16384)
+	setDefault(&cfg.MaxWaiting, 1024)
+	setDefault(&cfg.MaxTotalWaiting, 4096)
+	setDefault(&cfg.SpareTimeout, 5*time.Second)
+	setDefault(&cfg.AnswerTimeout, 15*time.Second)
+	setDefault(&cfg.Heartbeat, 15*time.Second)
+	setDefault(&cfg.Silence, 25*time.Second)
+	m, err := newDialerMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel dialer: %w", err)
+	}
+	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}}, nil
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// Register adds the service by which agents offer streams to r, whose callers come
+// through gate. It is a server.Config.Register.
+func (d *Dialer) Register(r grpc.ServiceRegistrar, gate *call.Gate) {
+	streampb.RegisterTunnelServer(r, &service{dialer: d, gate: gate})
+}
+
+// Dial opens a connection to a service of an agent's spoke, once the agent says
+// that it is there. The connection has a method CloseWrite() error; the caller
+// closes it. Dial returns stream.ErrNotConnected at once when the agent has no
+// stream here; ErrNoSpare, ErrBusy or ErrNoAnswer; a ServiceError when the failure is
+// on the agent's side; or the error of ctx. ctx has no part in the connection that
+// it returns.
+func (d *Dialer) Dial(ctx context.Context, to identity.AgentName, service stream.Service) (net.Conn, error) {
+	if service.String() == "" {
+		return nil, fmt.Errorf("dial %s: no service: %w", to, identity.ErrInvalid)
+	}
+	began := time.Now()
+	c, err := d.dial(ctx, to, service)
+	d.metrics.dials.WithLabelValues(service.String(), resultOf(err)).Inc()
+	if err != nil {
+		return nil, fmt.Errorf("dial %s of %s: %w", service, to, err)
+	}
+	d.metrics.seconds.WithLabelValues(service.String()).Observe(time.Since(began).Seconds())
+	return c, nil
+}
+
+func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream.Service) (*conn, error) {
+	for {
+		c, err := d.occupy(ctx, to, service)
+		if err != nil {
+			return nil, err
+		}
+		err = d.answer(ctx, c)
+		if err == nil {
+			return c, nil
+		}
+		_ = c.Close() // it has no error to return
+		if !errors.Is(err, errRetired) {
+			return nil, err
+		}
+		// The agent gave the stream up before it heard of us.
+	}
+}
+
+// occupy returns a stream that is now the caller's, and that has not answered.
+func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stream.Service) (*conn, error) {
+	d.mu.Lock()
+	p := d.agents[to]
+	if p == nil {
+		d.mu.Unlock()
+		return nil, stream.ErrNotConnected
+	}
+	if c := d.takeSpare(p, service); c != nil {
+		d.mu.Unlock()
+		return c, nil
+	}
+	if len(p.waiting) >= d.cfg.MaxWaiting || d.waiting >= d.cfg.MaxTotalWaiting {
+		d.mu.Unlock()
+		return nil, ErrBusy
+	}
+	w := &wait{service: service, spare: make(chan *conn, 1)}
+	p.waiting = append(p.waiting, w)
+	d.waiting++
+	d.metrics.waiting.WithLabelValues(service.String()).Inc()
+	d.mu.Unlock()
+
+	patience := time.NewTimer(d.cfg.SpareTimeout)
+	defer patience.Stop()
+	var err error
+	select {
+	case c := <-w.spare:
+		if c == nil {
+			return nil, stream.ErrNotConnected
+		}
+		return c, nil
+	case <-patience.C:
+		err = fmt.Errorf("waited for %s: %w", d.cfg.SpareTimeout, ErrNoSpare)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.Index(p.waiting, w); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		d.unwait(w)
+	} else if c := <-w.spare; c != nil {
+		return c, nil // it came in the same moment
+	}
+	return nil, err
+}
+
+// takeSpare occupies the newest spare stream, which is the likeliest to be alive;
+// nil when there is none. d.mu is held.
+func (d *Dialer) takeSpare(p *pool, service stream.Service) *conn {
+	for len(p.spare) > 0 {
+		last := len(p.spare) - 1
+		c := p.spare[last]
+		p.spare[last] = nil
+		p.spare = p.spare[:last]
+		d.metrics.spare.Dec()
+		if d.give(p, c, service) {
+			return c
+		}
+	}
+	return nil
+}
+
+// give occupies c for a service, and reports whether it could be. d.mu is held.
+func (d *Dialer) give(p *pool, c *conn, service stream.Service) bool {
+	if !c.occupy(service, len(p.waiting), d.metrics.received(service), d.metrics.sent(service)) {
+		return false
+	}
+	d.metrics.connections.WithLabelValues(service.String()).Inc()
+	return true
+}
+
+// unwait is called with d.mu held when a wait has left its pool.
+func (d *Dialer) unwait(w *wait) {
+	d.waiting--
+	d.metrics.waiting.WithLabelValues(w.service.String()).Dec()
+}
+
+// answer waits until the agent says that it has reached the service.
+func (d *Dialer) answer(ctx context.Context, c *conn) error {
+	patience := time.NewTimer(d.cfg.AnswerTimeout)
+	defer patience.Stop()
+	select {
+	case <-c.answered:
+		return c.outcome()
+	case <-patience.C:
+		return fmt.Errorf("waited for %s: %w", d.cfg.AnswerTimeout, ErrNoAnswer)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// join counts a stream of an agent, unless there are too many. leave must be called
+// then.
+func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.agents[agent]
+	if p == nil {
+		p = &pool{}
+	}
+	if p.open >= d.cfg.MaxStreams || p.open >= reserved && d.beyond >= d.cfg.MaxTotalStreams {
+		return false, call.ErrBusy
+	}
+	if p.open >= reserved {
+		d.beyond++
+	}
+	p.open++
+	d.agents[agent] = p
+	return p.open == 1, nil
+}
+
+// offer makes a stream that has joined a spare one, or gives it to a dial that
+// waits.
+func (d *Dialer) offer(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.agents[c.agent]
+	if len(p.waiting) == 0 {
+		p.spare = append(p.spare, c)
+		d.metrics.spare.Inc()
+		return
+	}
+	w := p.waiting[0]
+	p.waiting = slices.Delete(p.waiting, 0, 1)
+	if !d.give(p, c, w.service) {
+		p.waiting = slices.Insert(p.waiting, 0, w) // it is over already
+		return
+	}
+	d.unwait(w)
+	w.spare <- c
+}
+
+// withdraw takes a stream off the spare ones, and reports whether it was one.
+func (d *Dialer) withdraw(c *conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.agents[c.agent]
+	i := slices.Index(p.spare, c)
+	if i < 0 {
+		return false
+	}
+	p.spare = slices.Delete(p.spare, i, i+1)
+	d.metrics.spare.Dec()
+	return true
+}
+
+// leave ends what join began. Dials that wait for a stream of an agent without any
+// have waited long enough.
+func (d *Dialer) leave(agent identity.AgentName) (last bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.agents[agent]
+	if p.open--; p.open >= reserved {
+		d.beyond--
+	}
+	if p.open > 0 {
+		return false
+	}
+	delete(d.agents, agent)
+	for _, w := range p.waiting {
+		d.unwait(w)
+		w.spare <- nil
+	}
+	p.waiting = nil
+	return true
+}
+
+// service is the gRPC service of a Dialer behind one gate.
+type service struct {
+	streampb.UnimplementedTunnelServer
+	dialer *Dialer
+	gate   *call.Gate
+}
+
+// Serve holds one stream of an agent.
+func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk]) error {
+	d := s.dialer
+	caller, err := s.gate.Admit(g.Context())
+	if err != nil {
+		return err
+	}
+	first, err := call.First(s.gate, g.Recv)
+	if errors.Is(err, call.ErrDraining) {
+		return call.StatusOf(g.Context(), err)
+	}
+	var hello chunk
+	if err == nil {
+		hello, err = helloOf(first)
+	}
+	if errors.Is(err, stream.ErrIncompatible) {
+		return s.gate.Refuse(caller.Log, "incompatible", err)
+	}
+	if err != nil {
+		return s.gate.Refuse(caller.Log, "protocol", err)
+	}
+	if hello.agent != caller.Agent.Name {
+		return s.gate.Refuse(caller.Log, "mismatch",
+			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.agent))
+	}
+	isFirst, err := d.join(caller.Agent.Name)
+	if err != nil {
+		return s.gate.Refuse(caller.Log, "busy", err)
+	}
+	if isFirst {
+		caller.Log.Info().Msg("tunnel of the agent is up")
+	}
+	defer func() {
+		if d.leave(caller.Agent.Name) {
+			caller.Log.Info().Msg("tunnel of the agent is down")
+		}
+	}()
+	defer s.gate.Hold(caller)()
+	return s.serve(g, caller)
+}
+
+func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller) error {
+	d := s.dialer
+	ctx, cancel := context.WithCancel(g.Context())
+	defer cancel()
+	c := newConn(stream.Hub, caller.Agent.Name, uuid.NewString(), pace{heartbeat: d.cfg.Heartbeat, silence: d.cfg.Silence}, g,
+		func(error) { cancel() })
+	log := caller.Log.With().Str("connection", c.id).Logger()
+	c.greet()
+	go c.receive() // ends with the call
+	d.offer(c)
+	err := s.gate.Watch(ctx, caller, s.gate.Draining())
+	if errors.Is(err, call.ErrDraining) && !d.withdraw(c) {
+		// A connection in use goes on for as long as the server waits for it.
+		err = s.gate.Watch(ctx, caller, nil)
+	}
+	switch {
+	case err != nil:
+		c.revoke(err)
+	default:
+		c.end(ErrLost) // if it is not over, the call is
+	}
+	d.withdraw(c)
+	if service := c.serving(); service != 0 {
+		d.metrics.connections.WithLabelValues(service.String()).Dec()
+	}
+	err = c.failure()
+	if v := stream.ViolationOf(err); v != "" {
+		d.metrics.violations.WithLabelValues(string(v)).Inc()
+		log.Warn().Err(err).Msg("tunnel stream ended by a violation")
+	} else {
+		log.Debug().Err(err).Stringer("service", c.serving()).Msg("tunnel stream ended")
+	}
+	return call.StatusOf(g.Context(), err)
+}
+
+// resultOf names what became of a dial, in a closed set.
+func resultOf(err error) string {
+	var refused *ServiceError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, stream.ErrNotConnected):
+		return "not-connected"
+	case errors.Is(err, ErrBusy):
+		return "busy"
+	case errors.Is(err, ErrNoSpare):
+		return "no-spare"
+	case errors.Is(err, ErrNoAnswer):
+		return "no-answer"
+	case errors.As(err, &refused):
+		return string(refused.Reason)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "canceled"
+	}
+	return "lost"
+}

@@ -1,0 +1,88 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Kinds of errors, beside stream.ErrNotConnected and ServiceError. All wrap
+// stream.ErrUnavailable.
+var (
+	// ErrNoSpare: the agent opened no stream in time that the dial could take.
+	ErrNoSpare = fmt.Errorf("the agent has no spare stream: %w", stream.ErrUnavailable)
+	// ErrBusy: as many dials wait already as may.
+	ErrBusy = fmt.Errorf("too many dials wait for spare streams: %w", stream.ErrUnavailable)
+	// ErrNoAnswer: the agent has not said in time whether it reached the service.
+	ErrNoAnswer = fmt.Errorf("the agent does not answer: %w", stream.ErrUnavailable)
+	// ErrLost: the stream ended, or fell silent, in the midst of the connection.
+	ErrLost = fmt.Errorf("the other end of the tunnel is lost: %w", stream.ErrUnavailable)
+)
+
+// Errors of one connection, which callers have no need to tell apart.
+var (
+	// errGone: what is written can no longer be read.
+	errGone = errors.New("the other end has closed the connection")
+	// errFinished: a write after CloseWrite.
+	errFinished = errors.New("write after the end was written")
+	// errRetired: the stream ended before it was opened.
+	errRetired = errors.New("the stream ended before it was used")
+	// errLinger: the peer did not answer to the end.
+	errLinger = errors.New("the other end did not close in time")
+)
+
+// ServiceError says that the agent is there, but does not, or no longer, connect to
+// the service, and why. It wraps stream.ErrRefused when a configuration must change
+// for it to work, and stream.ErrUnavailable when it may work later.
+type ServiceError struct {
+	Agent   identity.AgentName // zero at the agent
+	Service stream.Service
+	Reason  Reason
+}
+
+func (e *ServiceError) Error() string {
+	side := "the agent"
+	if !e.Agent.IsZero() {
+		side = "agent " + e.Agent.String()
+	}
+	service := e.Service.String()
+	switch e.Reason {
+	case ReasonUnsupported:
+		return side + " is not configured to serve " + service
+	case ReasonDenied:
+		return side + " does not allow this connection to " + service
+	case ReasonUnreachable:
+		return side + " cannot reach its " + service + "; its log says why"
+	case ReasonTimeout:
+		return side + " got no answer of its " + service + " in time"
+	case ReasonFailed:
+		return side + " lost its connection to its " + service
+	case ReasonStopping:
+		return side + " stops"
+	}
+	return side + " does not serve its " + service
+}
+
+func (e *ServiceError) Unwrap() error {
+	if e.Reason == ReasonUnsupported || e.Reason == ReasonDenied {
+		return stream.ErrRefused
+	}
+	return stream.ErrUnavailable
+}
+
+// reasonOf is what the hub learns of an error of a Handler.
+func reasonOf(err error) Reason {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, identity.ErrDenied), errors.Is(err, stream.ErrRefused):
+		return ReasonDenied
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return ReasonTimeout
+	}
+	return ReasonUnreachable
+}

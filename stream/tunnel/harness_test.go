@@ -1,0 +1,541 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/stream/tunnel"
+)
+
+// patience is how long a test waits for something that comes soon when all is
+// well.
+const patience = 30 * time.Second
+
+var (
+	domain      = spiffeid.RequireTrustDomainFromString("hub.test")
+	principalID = spiffeid.RequireFromString("spiffe://hub.test/principal")
+	edge1ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-1")
+	edge2ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-2")
+	strangerID  = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/stranger")
+)
+
+func testContext(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func name(t testing.TB, s string) identity.AgentName {
+	t.Helper()
+	n, err := identity.ParseAgentName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// background runs f until the test ends, in the reverse order of the calls.
+func background(t testing.TB, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run() = %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run() does not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// eventually is for what nobody announces.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	deadline := time.After(patience)
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// trust is a CA that Workload API servers share, one for each workload.
+type trust struct {
+	t   testing.TB
+	dir string
+	ca  *devworkload.Server
+}
+
+func newTrust(t testing.TB) *trust {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tt") // short, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ca, err := devworkload.New(devworkload.Config{TrustDomain: domain, CADir: filepath.Join(dir, "ca")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &trust{t: t, dir: dir, ca: ca}
+}
+
+// source is the identity of a workload, kept fresh until the test ends.
+func (d *trust) source(id spiffeid.ID, ttl time.Duration) *workload.Source {
+	d.t.Helper()
+	api, err := devworkload.New(devworkload.Config{
+		TrustDomain: domain, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{{ID: id, TTL: ttl}},
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	socket, err := os.MkdirTemp(d.dir, "")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	socket = filepath.Join(socket, "s")
+	l, err := devworkload.Listen(context.Background(), socket, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	source, err := workload.New(workload.Config{Socket: "unix://" + socket, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	background(d.t, source.Run)
+	if err := source.WaitReady(testContext(d.t)); err != nil {
+		d.t.Fatal(err)
+	}
+	return source
+}
+
+// registry is the fleet's, as the principal wires it.
+type registry struct{ *fleet.Registry }
+
+func (r registry) Admit(p identity.Peer) (call.Agent, error) {
+	a, err := r.Registry.Admit(p)
+	if err != nil {
+		return call.Agent{}, err
+	}
+	mode, err := stream.ParseMode(string(a.Mode))
+	return call.Agent{Name: a.Name, Mode: mode}, err
+}
+
+func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
+	a := v1alpha1.Agent{}
+	a.Name = name
+	a.Spec.Mode = v1alpha1.ModeManaged
+	for _, id := range ids {
+		a.Spec.Identity.SPIFFEIDs = append(a.Spec.Identity.SPIFFEIDs, id.String())
+	}
+	return a
+}
+
+// hub is a principal's server with nothing but tunnels.
+type hub struct {
+	t        testing.TB
+	trust    *trust
+	source   *workload.Source
+	registry *fleet.Registry
+	dialer   *tunnel.Dialer
+	metrics  *prometheus.Registry
+	log      *logLines
+	change   func(*server.Config)
+	address  string
+	stop     func()
+}
+
+// newHub runs one with edge-1 and edge-2 registered. The functions may alter its
+// configuration.
+func newHub(t testing.TB, dialer func(*tunnel.DialerConfig), change func(*server.Config)) *hub {
+	t.Helper()
+	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: newLogLines(), change: change, address: "127.0.0.1:0"}
+	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
+	h.source = h.trust.source(principalID, 0)
+	cfg := tunnel.DialerConfig{Metrics: h.metrics, Log: zerolog.New(h.log)}
+	if dialer != nil {
+		dialer(&cfg)
+	}
+	d, err := tunnel.NewDialer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.dialer = d
+	h.start()
+	return h
+}
+
+// start serves, at the address of the first time.
+func (h *hub) start() {
+	h.t.Helper()
+	cfg := server.Config{
+		Credentials:  h.source.ServerCredentials(zerolog.New(h.log)),
+		Authenticate: workload.PeerFromContext, Registry: registry{h.registry}, Register: h.dialer.Register,
+		Serve:  func(context.Context, server.Session, *server.Conn) error { return nil },
+		HubUID: "hub-uid", Metrics: prometheus.NewRegistry(), Log: zerolog.New(h.log),
+	}
+	if h.change != nil {
+		h.change(&cfg)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", h.address)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.address = l.Addr().String()
+	h.stop = background(h.t, func(ctx context.Context) error { return s.Run(ctx, l) })
+}
+
+// dial opens a connection that must succeed.
+func (h *hub) dial(agent string, service stream.Service) halfConn {
+	h.t.Helper()
+	c, err := h.dialer.Dial(testContext(h.t), name(h.t, agent), service)
+	if err != nil {
+		h.t.Fatalf("Dial(%s, %s) = %v", agent, service, err)
+	}
+	h.t.Cleanup(func() { _ = c.Close() })
+	return c.(halfConn)
+}
+
+// spares waits until the hub has at least n spare streams.
+func (h *hub) spares(n int) {
+	h.t.Helper()
+	eventually(h.t, "spare streams", func() bool { return metric(h.t, h.metrics, "argomesh_tunnel_spare_streams") >= float64(n) })
+}
+
+type halfConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+func credentialsOf(s *workload.Source) credentials.TransportCredentials {
+	return s.ClientCredentials(identity.AllowIDs(principalID))
+}
+
+// spoke is a running acceptor.
+type spoke struct {
+	*tunnel.Acceptor
+	metrics *prometheus.Registry
+	log     *logLines
+	stop    func()
+}
+
+// config is that of an agent with a source of identity.
+func (h *hub) config(agent string, source *workload.Source, services map[stream.Service]tunnel.Handler) tunnel.AcceptorConfig {
+	h.t.Helper()
+	return tunnel.AcceptorConfig{
+		Target: h.address, Credentials: credentialsOf(source), Agent: name(h.t, agent), Services: services,
+		Updated: source.Updated,
+		Proves: func() time.Time {
+			svid, err := source.GetX509SVID()
+			if err != nil {
+				return time.Time{}
+			}
+			return svid.Certificates[0].NotAfter
+		},
+		BackOff: call.BackOff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+	}
+}
+
+func accept(t testing.TB, cfg tunnel.AcceptorConfig) *spoke {
+	t.Helper()
+	s := &spoke{metrics: prometheus.NewRegistry(), log: newLogLines()}
+	cfg.Metrics, cfg.Log = s.metrics, zerolog.New(s.log)
+	a, err := tunnel.NewAcceptor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Acceptor = a
+	s.stop = background(t, a.Run)
+	return s
+}
+
+// spoke runs an acceptor of an agent, and waits until it has spare streams.
+func (h *hub) spoke(agent string, services map[stream.Service]tunnel.Handler, change func(*tunnel.AcceptorConfig)) *spoke {
+	h.t.Helper()
+	id := map[string]spiffeid.ID{"edge-1": edge1ID, "edge-2": edge2ID}[agent]
+	cfg := h.config(agent, h.trust.source(id, 0), services)
+	if change != nil {
+		change(&cfg)
+	}
+	before := metric(h.t, h.metrics, "argomesh_tunnel_spare_streams")
+	s := accept(h.t, cfg)
+	h.spares(int(before) + max(cfg.MinSpares, 1))
+	return s
+}
+
+// only is a map with one service.
+func only(service stream.Service, handler tunnel.Handler) map[stream.Service]tunnel.Handler {
+	return map[stream.Service]tunnel.Handler{service: handler}
+}
+
+// echo writes what it reads.
+func echo(_ context.Context, conn net.Conn) error {
+	_, err := io.Copy(conn, conn)
+	if err == nil {
+		err = conn.(halfConn).CloseWrite()
+	}
+	return err
+}
+
+// exchange writes text and expects it back from an echo.
+func exchange(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatalf("SetDeadline() = %v", err)
+	}
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatalf("Write() = %v", err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("Read() = %q, %v, want %q", got, err, text)
+	}
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// metric adds up a metric, over all of its label values that contain the given ones.
+func metric(t testing.TB, r *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+	metrics:
+		for _, m := range family.GetMetric() {
+			for _, want := range labels {
+				found := false
+				for _, l := range m.GetLabel() {
+					found = found || l.GetValue() == want
+				}
+				if !found {
+					continue metrics
+				}
+			}
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return sum
+}
+
+// resources counts what a test may leave behind.
+func resources() (goroutines, descriptors int) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return runtime.NumGoroutine(), 0
+	}
+	return runtime.NumGoroutine(), len(entries)
+}
+
+// leavesNothing fails the test when, at its end, there are more goroutines or
+// descriptors than now. It is the first call of a test.
+func leavesNothing(t testing.TB) {
+	t.Helper()
+	goroutines, descriptors := resources()
+	t.Cleanup(func() {
+		deadline := time.Now().Add(patience)
+		for {
+			g, d := resources()
+			if g <= goroutines && d <= descriptors {
+				return
+			}
+			if time.Now().After(deadline) {
+				stacks := make([]byte, 1<<20)
+				t.Errorf("%d goroutines and %d descriptors are left, there were %d and %d:\n%s",
+					g, d, goroutines, descriptors, stacks[:runtime.Stack(stacks, true)])
+				return
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	})
+}
+
+// logLines collects JSON log lines. Safe for concurrent use.
+type logLines struct {
+	mu      sync.Mutex // guards what follows
+	lines   []map[string]any
+	changed chan struct{}
+}
+
+func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for raw := range bytes.Lines(p) {
+		var line map[string]any
+		if err := json.Unmarshal(raw, &line); err != nil {
+			return 0, err
+		}
+		l.lines = append(l.lines, line)
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return len(p), nil
+}
+
+// wait returns the first line with that message whose error contains text, as soon
+// as there is one.
+func (l *logLines) wait(t testing.TB, message, text string) map[string]any {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		l.mu.Lock()
+		changed, lines := l.changed, l.lines
+		l.mu.Unlock()
+		for _, line := range lines {
+			m, _ := line["message"].(string)
+			e, _ := line["error"].(string)
+			if strings.Contains(m, message) && strings.Contains(e, text) {
+				return line
+			}
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("no log line %q with error %q, there are %v", message, text, lines)
+		}
+	}
+}
+
+// h2c is no TLS at all.
+func h2c() credentials.TransportCredentials { return insecure.NewCredentials() }
+
+// leaf is the credentials of a client whose SVID ends at a time and is never renewed.
+func (d *trust) leaf(id spiffeid.ID, notAfter time.Time) credentials.TransportCredentials {
+	d.t.Helper()
+	cert, err := d.ca.Sign(devworkload.Leaf{URIs: []string{id.String()}, NotAfter: notAfter})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
+		InsecureSkipVerify: true, // an SVID has no host name; who the principal is matters to other tests
+	})
+}
+
+// hole forwards connections until it is told to swallow: then it still takes what
+// both ends send, acknowledges it, and passes nothing on.
+type hole struct {
+	net.Listener
+	to      string
+	swallow chan struct{} // closed to begin
+	wait    sync.WaitGroup
+	mu      sync.Mutex // guards open
+	open    []net.Conn
+}
+
+func newHole(t testing.TB, to string) *hole {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hole{Listener: l, to: to, swallow: make(chan struct{})}
+	h.wait.Go(h.run)
+	t.Cleanup(func() {
+		_ = l.Close()
+		h.cut()
+		h.wait.Wait()
+	})
+	return h
+}
+
+// cut ends all connections.
+func (h *hole) cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.open {
+		_ = c.Close()
+	}
+}
+
+func (h *hole) run() {
+	for {
+		in, err := h.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", h.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		h.mu.Lock()
+		h.open = append(h.open, in, out)
+		h.mu.Unlock()
+		h.wait.Go(func() { h.pipe(out, in) })
+		h.wait.Go(func() { h.pipe(in, out) })
+	}
+}
+
+// pipe copies until it swallows. An end that closes is not passed on then either.
+func (h *hole) pipe(to, from net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		select {
+		case <-h.swallow:
+			if err != nil {
+				return
+			}
+			continue
+		default:
+		}
+		if err == nil {
+			_, err = to.Write(buffer[:n])
+		}
+		if err != nil {
+			_, _ = to.Close(), from.Close()
+			return
+		}
+	}
+}
