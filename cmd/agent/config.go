@@ -23,6 +23,7 @@ type Config struct {
 	Principal  Principal          `koanf:"principal"`
 	Access     access.Config      `koanf:"access"`
 	LiveAccess LiveAccess         `koanf:"live_access"`
+	Tunnel     Tunnel             `koanf:"tunnel"`
 	Redis      config.Redis       `koanf:"redis"`
 	Kubernetes config.Kubernetes  `koanf:"kubernetes"`
 	Identity   config.Identity    `koanf:"identity"`
@@ -59,6 +60,7 @@ func Default() Config {
 	return Config{
 		Namespace:  "argocd",
 		LiveAccess: DefaultLiveAccess(),
+		Tunnel:     DefaultTunnel(),
 		Redis:      config.DefaultRedis(clusterinfo.Version),
 		Kubernetes: config.DefaultKubernetes(),
 		Admin:      config.DefaultAdmin(),

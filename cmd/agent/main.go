@@ -31,6 +31,7 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 func main() { process.Main("agent", run) }
@@ -84,6 +85,7 @@ func run(ctx context.Context, args []string) error {
 	if err := registry.Register(active); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
+	services := map[stream.Service]tunnel.Handler{} // what the hub may reach of this spoke
 	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
 	u := &uplink{
 		memory: past,
@@ -143,19 +145,16 @@ func run(ctx context.Context, args []string) error {
 			History: past.tell,
 			Serve:   u.serve,
 			Updated: source.Updated,
-			Proves: func() time.Time {
-				svid, err := source.GetX509SVID()
-				if err != nil {
-					return time.Time{}
-				}
-				return svid.Certificates[0].NotAfter
-			},
+			Proves:  func() time.Time { return expiry(source) },
 			Metrics: registry, Log: log,
 		})
 		if err != nil {
 			return err
 		}
 		u.client = c
+		if u.tunnel, err = newTunnel(cfg, source, services, registry, log); err != nil {
+			return err
+		}
 		return only.Run(ctx, u.run)
 	})
 	return g.Wait()

@@ -10,14 +10,17 @@ import (
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // uplink is what only one agent of a spoke does at a time: it keeps the
-// connection to the principal and mirrors over it.
+// connection to the principal and mirrors over it, and lets the hub reach services
+// of the spoke.
 type uplink struct {
 	mirror mirror.Config
 	memory *memory
 	client *client.Client
+	tunnel *tunnel.Acceptor // nil: the hub may reach nothing
 	active prometheus.Gauge
 
 	mu   sync.Mutex        // guards what follows
@@ -46,6 +49,9 @@ func (u *uplink) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error { return u.client.Run(ctx) })
+	if u.tunnel != nil {
+		g.Go(func() error { return u.tunnel.Run(ctx) })
+	}
 	return g.Wait()
 }
 

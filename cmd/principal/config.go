@@ -16,6 +16,7 @@ import (
 type Config struct {
 	Namespace     string            `koanf:"namespace" help:"the hub's Argo CD namespace, where the Agents, AppProjects and cluster Secrets are"`
 	Stream        Stream            `koanf:"stream"`
+	Tunnel        Tunnel            `koanf:"tunnel"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
 	Envoy         Envoy             `koanf:"envoy"`
 	Redis         config.Redis      `koanf:"redis"`
@@ -69,6 +70,7 @@ func Default() Config {
 	return Config{
 		Namespace:     "argocd",
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
+		Tunnel:        DefaultTunnel(),
 		ResourceProxy: DefaultResourceProxy(),
 		Envoy:         DefaultEnvoy(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),

@@ -31,6 +31,7 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // leaseName names the Lease under which a hub's singleton controllers run.
@@ -104,6 +105,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	tunnels, err := tunnel.NewDialer(tunnel.DialerConfig{
+		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
 	projects := &mirror.Projects{Store: store, Namespace: cfg.Namespace, Log: log}
 	// Nobody issues tokens yet, so Envoy is no front door to spokes, only to agents.
 	door, err := newFrontDoor(cfg.Envoy, svidID(source), agents, nil, registry, log)
@@ -172,6 +179,7 @@ func run(ctx context.Context, args []string) error {
 			Registry:     admission{agents},
 			Serve:        links.serve,
 			Opened:       sessions.open,
+			Register:     tunnels.Register,
 			HubUID:       hub, Version: build.Version,
 			MaxConnections: cfg.Stream.MaxConnections,
 			Metrics:        registry, Log: log,

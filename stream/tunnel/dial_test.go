@@ -478,7 +478,7 @@ func TestEndIsNeverSilent(t *testing.T) {
 // as before.
 func TestReconnect(t *testing.T) {
 	leavesNothing(t)
-	h := newHub(t, nil, nil)
+	h := newHub(t, func(cfg *tunnel.DialerConfig) { cfg.DrainTimeout = 100 * time.Millisecond }, nil)
 	h.spoke("edge-1", only(stream.Redis, echo), nil)
 	for range 3 {
 		exchange(t, h.dial("edge-1", stream.Redis), "before")

@@ -39,6 +39,9 @@ type DialerConfig struct {
 	// AnswerTimeout bounds the wait for the agent to reach the service, beside the
 	// context of a dial. Zero means 15s.
 	AnswerTimeout time.Duration
+	// DrainTimeout bounds how long connections go on while the server stops. Zero
+	// means 2s.
+	DrainTimeout time.Duration
 	// Heartbeat is the time between two heartbeats of ours, and Silence that after
 	// which an agent of which nothing came is lost. Zero means 15s and 25s.
 	Heartbeat, Silence time.Duration
@@ -85,6 +88,7 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 	setDefault(&cfg.MaxTotalWaiting, 4096)
 	setDefault(&cfg.SpareTimeout, 5*time.Second)
 	setDefault(&cfg.AnswerTimeout, 15*time.Second)
+	setDefault(&cfg.DrainTimeout, 2*time.Second)
 	setDefault(&cfg.Heartbeat, 15*time.Second)
 	setDefault(&cfg.Silence, 25*time.Second)
 	m, err := newDialerMetrics(cfg.Metrics)
@@ -371,11 +375,15 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	go c.receive() // ends with the call
 	d.offer(c)
 	err := s.gate.Watch(ctx, caller, s.gate.Draining())
-	if errors.Is(err, call.ErrDraining) && !d.withdraw(c) {
-		// A connection in use goes on for as long as the server waits for it.
-		err = s.gate.Watch(ctx, caller, nil)
+	if errors.Is(err, call.ErrDraining) && !d.withdraw(c) { // it is in use
+		last := make(chan struct{})
+		patience := time.AfterFunc(d.cfg.DrainTimeout, func() { close(last) })
+		defer patience.Stop()
+		err = s.gate.Watch(ctx, caller, last)
 	}
 	switch {
+	case errors.Is(err, call.ErrDraining):
+		c.end(err)
 	case err != nil:
 		c.revoke(err)
 	default:
