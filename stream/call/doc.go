@@ -8,5 +8,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	defer gate.Hold(caller)()
+//	release := gate.Hold(caller)
+//	defer release()
+//	err = gate.Watch(ctx, caller, gate.Draining())
 package call

@@ -189,7 +189,8 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	if err := check(hello, agent); err != nil {
 		return s.gate.Refuse(log, "mismatch", err)
 	}
-	defer s.gate.Hold(caller)()
+	release := s.gate.Hold(caller)
+	defer release()
 	session := Session{
 		Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString(),
 		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),

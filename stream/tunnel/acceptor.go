@@ -56,7 +56,8 @@ type AcceptorConfig struct {
 	// BackOff is the pause after a TCP connection that failed or ended.
 	BackOff call.BackOff
 	// Heartbeat is the time between two heartbeats of ours, and Silence that after
-	// which a principal of which nothing came is lost. Zero means 15s and 25s.
+	// which a principal of which nothing came is lost. Zero means DefaultHeartbeat and
+	// DefaultSilence.
 	Heartbeat, Silence time.Duration
 	Metrics            prometheus.Registerer
 	Log                zerolog.Logger
@@ -66,7 +67,7 @@ type AcceptorConfig struct {
 type Acceptor struct {
 	cfg     AcceptorConfig
 	metrics *acceptorMetrics
-	// logged bounds what a hub that asks in vain can write to our log.
+	// logged bounds what a hub can write to our log.
 	logged zerolog.Sampler
 }
 
@@ -89,8 +90,8 @@ func NewAcceptor(cfg AcceptorConfig) (*Acceptor, error) {
 	setDefault(&cfg.HandshakeTimeout, 15*time.Second)
 	setDefault(&cfg.AcceptTimeout, 10*time.Second)
 	setDefault(&cfg.StopTimeout, time.Second)
-	setDefault(&cfg.Heartbeat, 15*time.Second)
-	setDefault(&cfg.Silence, 25*time.Second)
+	setDefault(&cfg.Heartbeat, DefaultHeartbeat)
+	setDefault(&cfg.Silence, DefaultSilence)
 	if cfg.MinSpares < 1 || cfg.MaxSpares < cfg.MinSpares || cfg.MaxStreams <= cfg.MinSpares {
 		return nil, fmt.Errorf("tunnel acceptor: at least one spare stream, and more streams than those: not %d to %d of %d",
 			cfg.MinSpares, cfg.MaxSpares, cfg.MaxStreams)
@@ -303,8 +304,7 @@ func (t *term) open(ctx context.Context, proves time.Time) bool {
 			grpc.WithTransportCredentials(t.cfg.Credentials),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxChunk)),
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
-			grpc.WithSharedWriteBuffer(true), // an idle stream costs little
-			grpc.WithDisableServiceConfig(),  // no retries: a call fails with the reason for which the connection did
+			grpc.WithDisableServiceConfig(), // no retries: a call fails with the reason for which the connection did
 		)
 		if err != nil {
 			t.rest(fmt.Errorf("dial: %w", err), true)
@@ -397,6 +397,8 @@ func (t *term) offer(ctx context.Context, s *offered, tell chan<- news) {
 	t.metrics.connects.WithLabelValues(status.Code(err).String()).Inc()
 	if v := stream.ViolationOf(err); v != "" {
 		t.metrics.violations.WithLabelValues(string(v)).Inc()
+		log := t.cfg.Log.Sample(t.logged)
+		log.Warn().Err(err).Msg("tunnel stream ended by a violation")
 	}
 	tell <- news{of: s, err: call.KindOf(err)}
 }
@@ -456,10 +458,11 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 		tell <- news{of: s, kind: taken, waiting: waiting}
 		serving.Go(func() { t.serve(use, c, service) })
 	}
-	defer context.AfterFunc(ctx, func() {
+	going := context.AfterFunc(ctx, func() {
 		c.abandon(ReasonStopping)
 		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(errStopping) })
-	})()
+	})
+	defer going()
 	tell <- news{of: s, kind: spare, conn: c}
 	c.receive()
 	serving.Wait()

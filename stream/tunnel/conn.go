@@ -37,6 +37,13 @@ const (
 	smallData = 4 << 10
 )
 
+// The times of a connection, unless a Config says otherwise: two missed heartbeats
+// would be too late for a peer that is lost to be found within 30 s.
+const (
+	DefaultHeartbeat = 15 * time.Second
+	DefaultSilence   = 25 * time.Second
+)
+
 // stage is how far a stream has come. It only grows.
 type stage uint8
 

@@ -184,6 +184,22 @@ func TestSparesFollowDemand(t *testing.T) {
 	}
 }
 
+// Connections that are over sooner than the agent can replace their streams do not
+// make it look away.
+func TestShortConnections(t *testing.T) {
+	leavesNothing(t)
+	h := newHub(t, nil, nil)
+	h.spoke("edge-1", only(stream.Redis, echo), func(cfg *tunnel.AcceptorConfig) { cfg.MinSpares, cfg.MaxSpares = 1, 1 })
+	for i := range 300 {
+		c, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+		if err != nil {
+			t.Fatalf("Dial() number %d = %v", i, err)
+		}
+		exchange(t, c, "x")
+		_ = c.Close()
+	}
+}
+
 // Beyond its bound an agent opens no more streams: the next dial waits, and fails in
 // time; beyond another bound it does not even wait. A stream that ends makes room.
 func TestBoundAtTheAgent(t *testing.T) {

@@ -43,7 +43,8 @@ type DialerConfig struct {
 	// means 2s.
 	DrainTimeout time.Duration
 	// Heartbeat is the time between two heartbeats of ours, and Silence that after
-	// which an agent of which nothing came is lost. Zero means 15s and 25s.
+	// which an agent of which nothing came is lost. Zero means DefaultHeartbeat and
+	// DefaultSilence.
 	Heartbeat, Silence time.Duration
 	Metrics            prometheus.Registerer
 	Log                zerolog.Logger
@@ -64,11 +65,16 @@ type Dialer struct {
 	waiting int // dials
 }
 
+// replacement is how long an agent whose last stream was used up has to open another,
+// before it counts as away.
+const replacement = time.Second
+
 // pool is the streams of one agent. Dialer.mu guards it.
 type pool struct {
 	open    int
-	spare   []*conn // the newest last
-	waiting []*wait // the oldest first
+	spare   []*conn     // the newest last
+	waiting []*wait     // the oldest first
+	lapse   *time.Timer // nil, or running while none is open
 }
 
 // wait is a dial that waits for a stream.
@@ -89,8 +95,8 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 	setDefault(&cfg.SpareTimeout, 5*time.Second)
 	setDefault(&cfg.AnswerTimeout, 15*time.Second)
 	setDefault(&cfg.DrainTimeout, 2*time.Second)
-	setDefault(&cfg.Heartbeat, 15*time.Second)
-	setDefault(&cfg.Silence, 25*time.Second)
+	setDefault(&cfg.Heartbeat, DefaultHeartbeat)
+	setDefault(&cfg.Silence, DefaultSilence)
 	m, err := newDialerMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("tunnel dialer: %w", err)
@@ -240,13 +246,14 @@ func (d *Dialer) answer(ctx context.Context, c *conn) error {
 	}
 }
 
-// join counts a stream of an agent, unless there are too many. leave must be called
-// then.
+// join counts a stream of an agent, unless there are too many, and says whether it
+// is the first. leave must be called then.
 func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.agents[agent]
-	if p == nil {
+	first = p == nil
+	if first {
 		p = &pool{}
 	}
 	if p.open >= d.cfg.MaxStreams || p.open >= reserved && d.beyond >= d.cfg.MaxTotalStreams {
@@ -256,8 +263,12 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 		d.beyond++
 	}
 	p.open++
+	if p.lapse != nil {
+		p.lapse.Stop()
+		p.lapse = nil
+	}
 	d.agents[agent] = p
-	return p.open == 1, nil
+	return first, nil
 }
 
 // offer makes a stream that has joined a spare one, or gives it to a dial that
@@ -295,25 +306,41 @@ func (d *Dialer) withdraw(c *conn) bool {
 	return true
 }
 
-// leave ends what join began. Dials that wait for a stream of an agent without any
-// have waited long enough.
-func (d *Dialer) leave(agent identity.AgentName) (last bool) {
+// leave ends what join began. An agent without any stream is away, unless the last
+// one was used up by a connection, which the agent will replace.
+func (d *Dialer) leave(caller call.Caller, usedUp bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.agents[agent]
+	p := d.agents[caller.Agent.Name]
 	if p.open--; p.open >= reserved {
 		d.beyond--
 	}
-	if p.open > 0 {
-		return false
+	switch {
+	case p.open > 0:
+	case usedUp:
+		var lapse *time.Timer
+		lapse = time.AfterFunc(replacement, func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if p.lapse == lapse {
+				d.forget(caller, p)
+			}
+		})
+		p.lapse = lapse
+	default:
+		d.forget(caller, p)
 	}
-	delete(d.agents, agent)
+}
+
+// forget ends the waiting for an agent that is away. d.mu is held.
+func (d *Dialer) forget(caller call.Caller, p *pool) {
+	delete(d.agents, caller.Agent.Name)
 	for _, w := range p.waiting {
 		d.unwait(w)
 		w.spare <- nil
 	}
 	p.waiting = nil
-	return true
+	caller.Log.Info().Msg("tunnel of the agent is down")
 }
 
 // service is the gRPC service of a Dialer behind one gate.
@@ -330,13 +357,13 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	if err != nil {
 		return err
 	}
-	first, err := call.First(s.gate, g.Recv)
+	message, err := call.First(s.gate, g.Recv)
 	if errors.Is(err, call.ErrDraining) {
 		return call.StatusOf(g.Context(), err)
 	}
 	var hello chunk
 	if err == nil {
-		hello, err = helloOf(first)
+		hello, err = helloOf(message)
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
 		return s.gate.Refuse(caller.Log, "incompatible", err)
@@ -348,23 +375,22 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		return s.gate.Refuse(caller.Log, "mismatch",
 			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.agent))
 	}
-	isFirst, err := d.join(caller.Agent.Name)
+	first, err := d.join(caller.Agent.Name)
 	if err != nil {
 		return s.gate.Refuse(caller.Log, "busy", err)
 	}
-	if isFirst {
+	if first {
 		caller.Log.Info().Msg("tunnel of the agent is up")
 	}
-	defer func() {
-		if d.leave(caller.Agent.Name) {
-			caller.Log.Info().Msg("tunnel of the agent is down")
-		}
-	}()
-	defer s.gate.Hold(caller)()
-	return s.serve(g, caller)
+	release := s.gate.Hold(caller)
+	defer release()
+	c := s.serve(g, caller)
+	d.leave(caller, c.serving() != 0 && c.failure() == nil)
+	return call.StatusOf(g.Context(), c.failure())
 }
 
-func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller) error {
+// serve offers the stream until it is over, and returns it.
+func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller) *conn {
 	d := s.dialer
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
@@ -400,7 +426,7 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	} else {
 		log.Debug().Err(err).Stringer("service", c.serving()).Msg("tunnel stream ended")
 	}
-	return call.StatusOf(g.Context(), err)
+	return c
 }
 
 // resultOf names what became of a dial, in a closed set.
