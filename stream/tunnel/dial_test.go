@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +26,9 @@ import (
 func TestDialErrors(t *testing.T) {
 	leavesNothing(t)
 	h := newHub(t, func(cfg *tunnel.DialerConfig) { cfg.AnswerTimeout = time.Second }, nil)
-	var service tunnel.Handler
+	var service atomic.Pointer[tunnel.Handler]
 	s := h.spoke("edge-1", map[stream.Service]tunnel.Handler{
-		stream.Redis: func(ctx context.Context, conn net.Conn) error { return service(ctx, conn) },
+		stream.Redis: func(ctx context.Context, conn net.Conn) error { return (*service.Load())(ctx, conn) },
 	}, func(cfg *tunnel.AcceptorConfig) { cfg.AcceptTimeout = 300 * time.Millisecond })
 	nowhere := func() net.Addr {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +70,7 @@ func TestDialErrors(t *testing.T) {
 			says:    "does not answer", result: "no-answer"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			service = tt.handler
+			service.Store(&tt.handler)
 			counted := metric(t, h.metrics, "argomesh_tunnel_dials_total", tt.result)
 			began := time.Now()
 			c, err := h.dialer.Dial(testContext(t), name(t, tt.to), tt.service)
@@ -97,7 +98,8 @@ func TestDialErrors(t *testing.T) {
 	eventually(t, "connections to end", func() bool {
 		return metric(t, h.metrics, "argomesh_tunnel_connections") == 0 && metric(t, s.metrics, "argomesh_tunnel_connections") == 0
 	})
-	service = echo
+	handler := tunnel.Handler(echo)
+	service.Store(&handler)
 	exchange(t, h.dial("edge-1", stream.Redis), "still there")
 }
 

@@ -1,0 +1,265 @@
+package call_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+)
+
+var (
+	edge1ID = spiffeid.RequireFromString("spiffe://hub.test/edge-1")
+	alsoID  = spiffeid.RequireFromString("spiffe://hub.test/edge-1-too")
+	edge2ID = spiffeid.RequireFromString("spiffe://hub.test/edge-2")
+)
+
+// registry knows which agent has a SPIFFE ID.
+type registry struct {
+	mu      sync.Mutex // guards what follows
+	agents  map[spiffeid.ID]call.Agent
+	changed chan struct{}
+}
+
+func newRegistry(t *testing.T) *registry {
+	t.Helper()
+	r := &registry{changed: make(chan struct{})}
+	r.set(t, map[spiffeid.ID]string{edge1ID: "edge-1", alsoID: "edge-1", edge2ID: "edge-2"}, stream.Managed)
+	return r
+}
+
+func (r *registry) set(t *testing.T, names map[spiffeid.ID]string, mode stream.Mode) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.agents = map[spiffeid.ID]call.Agent{}
+	for id, text := range names {
+		name, err := identity.ParseAgentName(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.agents[id] = call.Agent{Name: name, Mode: mode}
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *registry) Admit(p identity.Peer) (call.Agent, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.agents[p.ID]; ok {
+		return a, nil
+	}
+	return call.Agent{}, identity.ErrDenied
+}
+
+func (r *registry) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+type peerKey struct{}
+
+// as is the context of a call with a proof that lasts for d.
+func as(id spiffeid.ID, d time.Duration) context.Context {
+	return context.WithValue(context.Background(), peerKey{}, identity.Peer{ID: id, NotAfter: time.Now().Add(d), Method: identity.MethodX509})
+}
+
+func newGate(t *testing.T, r call.Registry) *call.Gate {
+	t.Helper()
+	g, err := call.NewGate(call.GateConfig{
+		Authenticate: func(ctx context.Context) (identity.Peer, error) {
+			p, ok := ctx.Value(peerKey{}).(identity.Peer)
+			if !ok {
+				return identity.Peer{}, identity.ErrUnauthenticated
+			}
+			return p, nil
+		},
+		Registry: r, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func admit(t *testing.T, g *call.Gate, ctx context.Context) call.Caller { //nolint:revive // t first, as everywhere
+	t.Helper()
+	c, err := g.Admit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAdmit(t *testing.T) {
+	g := newGate(t, newRegistry(t))
+	if c := admit(t, g, as(edge1ID, time.Hour)); c.Agent.Name.String() != "edge-1" || c.Peer.ID != edge1ID {
+		t.Errorf("Admit() = %+v, want edge-1", c)
+	}
+	for what, tt := range map[string]struct {
+		ctx  context.Context
+		code codes.Code
+	}{
+		"nobody":                   {context.Background(), codes.Unauthenticated},
+		"an SVID that is over":     {as(edge1ID, 0), codes.Unauthenticated},
+		"an ID that is not listed": {as(spiffeid.RequireFromString("spiffe://other.test/edge-1"), time.Hour), codes.PermissionDenied},
+	} {
+		if _, err := g.Admit(tt.ctx); status.Code(err) != tt.code {
+			t.Errorf("%s: Admit() = %v, want %s", what, err, tt.code)
+		}
+	}
+}
+
+// Authority lasts as long as the newest SVID that the same SPIFFE ID proved on a call
+// that is open, and the grace of 30 s.
+func TestAuthority(t *testing.T) {
+	const minute = time.Minute
+	for what, tt := range map[string]struct {
+		later func(*testing.T, *call.Gate)
+		lasts time.Duration
+	}{
+		"of one call": {func(*testing.T, *call.Gate) {}, 90 * time.Second},
+		"with a newer proof": {func(t *testing.T, g *call.Gate) {
+			g.Hold(admit(t, g, as(edge1ID, 5*minute)))
+		}, 50*time.Second + 5*minute + 30*time.Second},
+		"with an older proof": {func(t *testing.T, g *call.Gate) {
+			g.Hold(admit(t, g, as(edge1ID, time.Second)))
+		}, 90 * time.Second},
+		"with a newer proof of another ID of the agent": {func(t *testing.T, g *call.Gate) {
+			g.Hold(admit(t, g, as(alsoID, 5*minute)))
+		}, 90 * time.Second},
+		"with a newer proof of another agent": {func(t *testing.T, g *call.Gate) {
+			g.Hold(admit(t, g, as(edge2ID, 5*minute)))
+		}, 90 * time.Second},
+		"with a newer proof on a call that has ended since": {func(t *testing.T, g *call.Gate) {
+			g.Hold(admit(t, g, as(edge1ID, 5*minute)))()
+		}, 50*time.Second + 5*minute + 30*time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t, newRegistry(t))
+				c := admit(t, g, as(edge1ID, minute))
+				release := g.Hold(c)
+				defer release()
+				began := time.Now()
+				ended := make(chan error, 1)
+				go func() { ended <- g.Watch(context.Background(), c, nil) }()
+				time.Sleep(50 * time.Second) //nolint:forbidigo // virtual time
+				tt.later(t, g)
+				if err := <-ended; !errors.Is(err, call.ErrExpired) {
+					t.Errorf("Watch() = %v, want %v", err, call.ErrExpired)
+				}
+				if lasted := time.Since(began); lasted != tt.lasts {
+					t.Errorf("authority lasts %s, want %s", lasted, tt.lasts)
+				}
+			})
+		})
+	}
+}
+
+// What was proven is forgotten with the last call that is open.
+func TestProofsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t, newRegistry(t))
+		g.Hold(admit(t, g, as(edge1ID, time.Hour)))()
+		c := admit(t, g, as(edge1ID, time.Minute))
+		defer g.Hold(c)()
+		began := time.Now()
+		if err := g.Watch(context.Background(), c, nil); !errors.Is(err, call.ErrExpired) || time.Since(began) != 90*time.Second {
+			t.Errorf("Watch() = %v after %s, want %v after 90s", err, time.Since(began), call.ErrExpired)
+		}
+	})
+}
+
+func TestWatchEnds(t *testing.T) {
+	for what, tt := range map[string]struct {
+		change func(*testing.T, *registry, *call.Gate, context.CancelFunc)
+		want   error
+	}{
+		"by revocation": {func(t *testing.T, r *registry, _ *call.Gate, _ context.CancelFunc) {
+			r.set(t, map[spiffeid.ID]string{edge2ID: "edge-2"}, stream.Managed)
+		}, stream.ErrRevoked},
+		"by another owner of the ID": {func(t *testing.T, r *registry, _ *call.Gate, _ context.CancelFunc) {
+			r.set(t, map[spiffeid.ID]string{edge1ID: "edge-2"}, stream.Managed)
+		}, stream.ErrRevoked},
+		"by another mode": {func(t *testing.T, r *registry, _ *call.Gate, _ context.CancelFunc) {
+			r.set(t, map[spiffeid.ID]string{edge1ID: "edge-1"}, stream.Autonomous)
+		}, stream.ErrRevoked},
+		"by draining":      {func(_ *testing.T, _ *registry, g *call.Gate, _ context.CancelFunc) { g.Drain(); g.Drain() }, call.ErrDraining},
+		"with the context": {func(_ *testing.T, _ *registry, _ *call.Gate, cancel context.CancelFunc) { cancel() }, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRegistry(t)
+				g := newGate(t, r)
+				c := admit(t, g, as(edge1ID, time.Hour))
+				defer g.Hold(c)()
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() { ended <- g.Watch(ctx, c, g.Draining()) }()
+				// A change that is not about the caller ends nothing.
+				r.set(t, map[spiffeid.ID]string{edge1ID: "edge-1"}, stream.Managed)
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					t.Fatalf("Watch() = %v before anything changed", err)
+				default:
+				}
+				tt.change(t, r, g, cancel)
+				if err := <-ended; !errors.Is(err, tt.want) {
+					t.Errorf("Watch() = %v, want %v", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestFirst(t *testing.T) {
+	broken := errors.New("broken")
+	for what, tt := range map[string]struct {
+		recv  func() (string, error)
+		drain bool
+		want  error
+		after time.Duration
+	}{
+		"a message":       {recv: func() (string, error) { return "hello", nil }},
+		"a broken call":   {recv: func() (string, error) { return "", broken }, want: broken},
+		"silence":         {recv: func() (string, error) { <-time.After(time.Minute); return "late", nil }, want: stream.ErrProtocol, after: 10 * time.Second},
+		"a stop meantime": {recv: func() (string, error) { <-time.After(time.Minute); return "late", nil }, drain: true, want: call.ErrDraining},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(t, newRegistry(t))
+				if tt.drain {
+					g.Drain()
+				}
+				began := time.Now()
+				got, err := call.First(g, tt.recv)
+				if !errors.Is(err, tt.want) || (err == nil) != (got == "hello") || time.Since(began) != tt.after {
+					t.Errorf("First() = %q, %v after %s, want %v after %s", got, err, time.Since(began), tt.want, tt.after)
+				}
+				time.Sleep(time.Hour) //nolint:forbidigo // virtual time, in which the call ends
+			})
+		})
+	}
+}
+
+func TestNewGateChecks(t *testing.T) {
+	if _, err := call.NewGate(call.GateConfig{}); err == nil {
+		t.Error("NewGate() of nothing succeeds")
+	}
+}
