@@ -79,12 +79,8 @@ func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source) (
 	}
 	keys, err := token.New(token.Config{
 		Secrets: client.Secrets(cfg.Namespace), Namespace: cfg.Namespace,
-		HubUID: func(ctx context.Context) (string, error) {
-			uid, known := hubUID(ctx, base.Dynamic, cfg.Namespace, base.Log)
-			if !known {
-				return "", context.Cause(ctx)
-			}
-			return uid, nil
+		HubUID: func(ctx context.Context) (string, bool) {
+			return hubUID(ctx, base.Dynamic, cfg.Namespace, base.Log)
 		},
 		Life: settings.TokenLife, KeyLife: settings.KeyLife, Metrics: base.Metrics, Log: base.Log,
 	})

@@ -104,6 +104,11 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// lapse lets time go by, that of a bubble.
+func lapse(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // time of a bubble
+}
+
 // pass reconciles the Secret, and returns its token, authorities and when to look
 // again.
 func (w *world) pass() (text, ca string, again time.Duration) {
@@ -139,11 +144,11 @@ func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 		w := newWorld(t)
 		w.c.look()
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
-		time.Sleep(11 * time.Hour)
+		lapse(11 * time.Hour)
 		w.expect("edge-1/1", "PEM 1", time.Hour)
 		w.c.issued = map[identity.AgentName]token.Signed{} // as after a restart
 		w.expect("edge-1/1", "PEM 1", time.Hour)
-		time.Sleep(time.Hour)
+		lapse(time.Hour)
 		w.expect("edge-1/2", "PEM 1", 12*time.Hour)
 		if n := len(w.keys.signed); n != 2 {
 			t.Errorf("%d tokens were signed", n)
@@ -178,7 +183,7 @@ func TestWithoutKeysASecretStaysAsItIs(t *testing.T) {
 		w.keys.ready = true
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
 		w.keys.unknown, w.keys.ready = true, false
-		time.Sleep(20 * time.Hour)
+		lapse(20 * time.Hour)
 		w.expect("edge-1/1", "PEM 1", 0)
 		w.keys.unknown, w.keys.ready = false, true
 		w.expect("edge-1/2", "PEM 1", 12*time.Hour)
@@ -235,12 +240,12 @@ func TestAuthoritiesAreFollowed(t *testing.T) {
 		synctest.Wait()
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
 		changed := w.c.changed()
-		time.Sleep(time.Minute)
+		lapse(time.Minute)
 		if told(changed) {
 			t.Error("a change is told of, and there is none")
 		}
 		set("PEM 1\nPEM 2")
-		time.Sleep(authoritiesInterval)
+		lapse(authoritiesInterval)
 		synctest.Wait()
 		if !told(changed) {
 			t.Error("new authorities are not told of")
@@ -248,7 +253,7 @@ func TestAuthoritiesAreFollowed(t *testing.T) {
 		w.expect("edge-1/1", "PEM 1\nPEM 2", 12*time.Hour-time.Minute-authoritiesInterval)
 		changed = w.c.changed()
 		set("")
-		time.Sleep(time.Minute)
+		lapse(time.Minute)
 		if told(changed) {
 			t.Error("unreadable authorities are told of")
 		}

@@ -100,7 +100,7 @@ func (g granter) add(namespace string, p permission, verbs ...string) {
 	if g.byNamespace[namespace] == nil {
 		g.byNamespace[namespace] = map[permission][]string{}
 	}
-	all := append(g.byNamespace[namespace][p], verbs...)
+	all := slices.Concat(g.byNamespace[namespace][p], verbs)
 	slices.Sort(all)
 	g.byNamespace[namespace][p] = slices.Compact(all)
 }
@@ -148,13 +148,13 @@ func (g granter) switchedOn(k kind, verb string) bool {
 
 // kinds returns what the rule names, with all verbs, wildcards written out where
 // that is known to matter.
-func (rule Rule) kinds() []kind {
-	if len(rule.Resources) == 0 {
+func (r Rule) kinds() []kind {
+	if len(r.Resources) == 0 {
 		return commonKinds
 	}
 	var out []kind
-	for _, group := range rule.Groups {
-		for _, resource := range rule.Resources {
+	for _, group := range r.Groups {
+		for _, resource := range r.Resources {
 			known, ok := catalog[group]
 			if !ok || !strings.HasPrefix(resource, "*") {
 				out = append(out, kind{group, resource, verbs})

@@ -291,23 +291,23 @@ func (p *Policy) covering(r Request) (rule string, covered bool) {
 	return p.config.Rules[i].Name, true
 }
 
-// covers reports whether the rule covers r with that verb.
-func (rule Rule) covers(r Request, verb string) bool {
-	if len(rule.Verbs) > 0 && !slices.Contains(rule.Verbs, verb) {
+// covers reports whether the rule covers call with that verb.
+func (r Rule) covers(call Request, verb string) bool {
+	if len(r.Verbs) > 0 && !slices.Contains(r.Verbs, verb) {
 		return false
 	}
-	if len(rule.Namespaces) > 0 && !slices.Contains(rule.Namespaces, r.Namespace) {
+	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, call.Namespace) {
 		return false
 	}
-	if len(rule.Names) > 0 && !slices.Contains(rule.Names, r.Name) {
+	if len(r.Names) > 0 && !slices.Contains(r.Names, call.Name) {
 		return false
 	}
-	if len(rule.Resources) == 0 {
-		return slices.Contains(commonVerbs[groupResource{r.Group, r.resource()}], verb)
+	if len(r.Resources) == 0 {
+		return slices.Contains(commonVerbs[groupResource{call.Group, call.resource()}], verb)
 	}
-	return slices.ContainsFunc(rule.Groups, func(group string) bool { return group == "*" || group == r.Group }) &&
-		slices.ContainsFunc(rule.Resources, func(resource string) bool {
-			return resource == "*" || resource == r.resource() || (r.Subresource != "" && resource == "*/"+r.Subresource)
+	return slices.ContainsFunc(r.Groups, func(group string) bool { return group == "*" || group == call.Group }) &&
+		slices.ContainsFunc(r.Resources, func(resource string) bool {
+			return resource == "*" || resource == call.resource() || (call.Subresource != "" && resource == "*/"+call.Subresource)
 		})
 }
 

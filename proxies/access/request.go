@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -260,7 +260,7 @@ func (r *Request) readQuery(query url.Values, byPath bool) error {
 			r.Verb = verbWatch
 		}
 		if opts.FieldSelector != nil {
-			if name, found := opts.FieldSelector.RequiresExactMatch(metav1.ObjectNameField); found && len(path.IsValidPathSegmentName(name)) == 0 {
+			if name, found := opts.FieldSelector.RequiresExactMatch(metav1.ObjectNameField); found && len(content.IsPathSegmentName(name)) == 0 {
 				if !utf8.ValidString(name) || strings.ContainsFunc(name, confusing) {
 					return errors.New("its field selector has a character that no name has")
 				}

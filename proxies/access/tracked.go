@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -90,13 +89,14 @@ func (t *Tracker) Check(ctx context.Context, d Decision) (Decision, error) {
 	if err != nil {
 		return Decision{}, fmt.Errorf("look up what the call is about: %w", err)
 	}
-	tracked, err := t.tracked(ctx, object)
+	tracked, unread := t.tracked(ctx, object)
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case tracked:
+	case ctx.Err() != nil:
 		return Decision{}, ctx.Err()
-	case err != nil:
-		return t.refuse(d, "its owners could not be read, so nobody knows whether an Argo CD Application tracks the object"), nil
-	case !tracked:
+	case unread > 0:
+		return t.refuse(d, "its owners could not all be read, so nobody knows whether an Argo CD Application tracks the object"), nil
+	default:
 		return t.refuse(d, "no Argo CD Application tracks the object or one of its owners"), nil
 	}
 	return d, nil
@@ -106,19 +106,19 @@ func (t *Tracker) refuse(d Decision, why string) Decision {
 	return Decision{Side: Spoke, Rule: RuleTrackedOnly, request: d.request, Message: refusal(Spoke, RuleTrackedOnly, why)}
 }
 
-// tracked looks at object and its owners, nearest first.
-func (t *Tracker) tracked(ctx context.Context, object *metav1.PartialObjectMetadata) (bool, error) {
+// tracked looks at object and its owners, nearest first. When none is tracked, it
+// says how many of them could not be read.
+func (t *Tracker) tracked(ctx context.Context, object *metav1.PartialObjectMetadata) (tracked bool, unread int) {
 	type step struct {
 		object *metav1.PartialObjectMetadata
 		depth  int
 	}
-	var problems []error
 	seen := map[types.UID]bool{object.UID: true}
 	lookups := 1
 	for queue := []step{{object, 0}}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		if Tracks(at.object, t.Label) {
-			return true, nil
+			return true, 0
 		}
 		if at.depth == maxDepth {
 			continue
@@ -133,13 +133,13 @@ func (t *Tracker) tracked(ctx context.Context, object *metav1.PartialObjectMetad
 			switch {
 			case apierrors.IsNotFound(err): // it is about to be collected
 			case err != nil:
-				problems = append(problems, err) // another owner may do
+				unread++ // another owner may do
 			case owner.UID == reference.UID:
 				queue = append(queue, step{owner, at.depth + 1})
 			}
 		}
 	}
-	return false, errors.Join(problems...)
+	return false, unread
 }
 
 // isEventsOf reports whether r reads events of one object, which are of nobody's

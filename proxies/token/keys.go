@@ -56,8 +56,8 @@ type Config struct {
 	Secrets   Secrets
 	Namespace string
 	// HubUID returns the hub's identity, which is part of the issuer. It waits until
-	// that is known, and returns an error only when ctx is done.
-	HubUID func(ctx context.Context) (string, error)
+	// that is known; false means that ctx was done first.
+	HubUID func(ctx context.Context) (uid string, known bool)
 	// Life is that of a token, in whole seconds, between MinLife and MaxLife. Zero
 	// means DefaultLife.
 	Life time.Duration
@@ -236,9 +236,9 @@ func (k *Keys) Look() {
 // API server is away, or the Secret cannot be used, what was read before counts; once
 // the Secret is gone, nothing does.
 func (k *Keys) Run(ctx context.Context) error {
-	hub, err := k.cfg.HubUID(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // ctx is done
+	hub, known := k.cfg.HubUID(ctx)
+	if !known {
+		return nil // ctx is done
 	}
 	k.mu.Lock()
 	k.issuer = Issuer(hub)
@@ -247,7 +247,7 @@ func (k *Keys) Run(ctx context.Context) error {
 	for {
 		err := k.follow(ctx, hub, trouble)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // an ordered stop, which is what err tells of
 		}
 		select {
 		case <-time.After(trouble.met(err)):
@@ -357,9 +357,9 @@ func same(a, b State) bool {
 // a write is tested on what was read, so that a former holder undoes nothing. Run
 // must be running too: Rotate looks again when it has read something new.
 func (k *Keys) Rotate(ctx context.Context) error {
-	hub, err := k.cfg.HubUID(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // ctx is done
+	hub, known := k.cfg.HubUID(ctx)
+	if !known {
+		return nil // ctx is done
 	}
 	trouble := &trouble{log: k.cfg.Log, message: "signing keys cannot be kept, trying again"}
 	for {
@@ -367,7 +367,7 @@ func (k *Keys) Rotate(ctx context.Context) error {
 		again, err := k.rotate(ctx, hub)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // an ordered stop, which is what err tells of
 		case err != nil:
 			again = trouble.met(err)
 		default:

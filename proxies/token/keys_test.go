@@ -169,7 +169,7 @@ func (e *envoy) take(p token.Published) {
 func newKeys(t *testing.T, s token.Secrets, change func(*token.Config)) *token.Keys {
 	t.Helper()
 	cfg := token.Config{
-		Secrets: s, Namespace: "argocd", HubUID: func(context.Context) (string, error) { return hub, nil },
+		Secrets: s, Namespace: "argocd", HubUID: func(context.Context) (string, bool) { return hub, true },
 		Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	}
 	if change != nil {
@@ -198,6 +198,11 @@ func run(t *testing.T, k *token.Keys, holdsLease bool) (stop func()) {
 		start(k.Rotate)
 	}
 	return func() { cancel(); group.Wait() }
+}
+
+// lapse lets time go by, that of a bubble.
+func lapse(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // time of a bubble
 }
 
 func agentName(t *testing.T, name string) identity.AgentName {
@@ -237,7 +242,7 @@ func TestKeysBegin(t *testing.T) {
 			t.Errorf("Verify() = %v, %v", got, err)
 		}
 		before := s.written()
-		time.Sleep(12 * time.Hour)
+		lapse(12 * time.Hour)
 		if after := s.written(); after != before {
 			t.Errorf("%d writes although nothing was to be done", after-before)
 		}
@@ -263,7 +268,7 @@ func TestKeysRotateUnderUse(t *testing.T) {
 		// Two days of a token that is renewed when it is due, by one replica, and checked
 		// by the other.
 		for range 48 * 12 {
-			time.Sleep(5 * time.Minute)
+			lapse(5 * time.Minute)
 			if _, err := holder.Verify(signed.Text); err != nil {
 				t.Fatalf("%v after it was signed: %v", time.Since(signed.IssuedAt), err)
 			}
@@ -320,7 +325,7 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 				good, _ := s.Get(t.Context(), "", metav1.GetOptions{})
 				s.edit(func(secret *corev1.Secret) *corev1.Secret { tt.change(secret); return secret })
 				writes := s.written()
-				time.Sleep(10 * time.Minute)
+				lapse(10 * time.Minute)
 				if err := k.Ready(); !errors.Is(err, token.ErrUnusable) || !strings.Contains(err.Error(), tt.why) {
 					t.Errorf("it is said that %v, want %q", err, tt.why)
 				}
@@ -402,7 +407,7 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		}
 		changed := k.Changed()
 		s.edit(func(*corev1.Secret) *corev1.Secret { return nil })
-		time.Sleep(5 * time.Second)
+		lapse(5 * time.Second)
 		select {
 		case <-changed:
 		default:
@@ -424,14 +429,14 @@ func TestKeysOutliveTheAPIServer(t *testing.T) {
 		defer run(t, k, true)()
 		synctest.Wait()
 		s.connection(false)
-		time.Sleep(12 * time.Hour)
+		lapse(12 * time.Hour)
 		edge := agentName(t, "edge-1")
 		signed, err := k.Sign(edge)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.connection(true)
-		time.Sleep(time.Minute)
+		lapse(time.Minute)
 		if after, err := k.Sign(edge); err != nil || after.KeyID == signed.KeyID {
 			t.Errorf("the key is not rotated after twice its life: %v", err)
 		}
@@ -450,7 +455,7 @@ func TestTwoKeepers(t *testing.T) {
 		defer run(t, b, true)()
 		edge := agentName(t, "edge-1")
 		for range 24 {
-			time.Sleep(time.Hour)
+			lapse(time.Hour)
 			signed, err := a.Sign(edge)
 			if err != nil {
 				t.Fatal(err)
@@ -533,7 +538,7 @@ func TestVerifyRefuses(t *testing.T) {
 			t.Fatalf("the token from which the others are made: %v, %v", got, err)
 		}
 		parts := strings.Split(good.Text, ".")
-		public, err := json.Marshal(ours.PublicKey.X.Bytes())
+		public, err := ours.PublicKey.Bytes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -585,7 +590,7 @@ func TestVerifyRefuses(t *testing.T) {
 		if _, err := k.Inspect(agentName(t, "edge-2"), good.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("the token of another agent: %v", err)
 		}
-		time.Sleep(token.DefaultLife + token.Leeway + time.Second)
+		lapse(token.DefaultLife + token.Leeway + time.Second)
 		if _, err := k.Verify(good.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("a day and a minute later: %v", err)
 		}
@@ -658,7 +663,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"a key that is late": func(c *token.Config) { c.KeyLife = time.Hour },
 	} {
 		cfg := token.Config{
-			Secrets: &secrets{}, Namespace: "argocd", HubUID: func(context.Context) (string, error) { return hub, nil },
+			Secrets: &secrets{}, Namespace: "argocd", HubUID: func(context.Context) (string, bool) { return hub, true },
 			Metrics: prometheus.NewRegistry(),
 		}
 		change(&cfg)

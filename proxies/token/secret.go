@@ -99,7 +99,7 @@ func decode(content []byte, hubUID string) (State, error) {
 		return State{}, errors.New("is damaged: something follows its keys")
 	}
 	if in.Hub != hubUID {
-		return State{}, fmt.Errorf("is of another hub: %.64q", in.Hub)
+		return State{}, fmt.Errorf("is of another hub, not of %s", hubUID)
 	}
 	var s State
 	seen := map[string]bool{}

@@ -122,13 +122,14 @@ func (r Rotation) Next(have State, now time.Time, acknowledged func(keyID string
 	note := func(kind string, key *Key) { changes = append(changes, Change{kind, key.ID}) }
 
 	for _, key := range []**Key{&s.Next, &s.Current, &s.Previous} {
-		if *key != nil && (*key).inFuture(now) {
-			adjusted := **key
-			adjusted.Created = earlier(adjusted.Created, now)
-			adjusted.SignsSince, adjusted.SignedUntil = earlier(adjusted.SignsSince, now), earlier(adjusted.SignedUntil, now)
-			*key = &adjusted
-			note(Adjusted, &adjusted)
+		if *key == nil || !(*key).inFuture(now) {
+			continue
 		}
+		adjusted := **key
+		adjusted.Created = earlier(adjusted.Created, now)
+		adjusted.SignsSince, adjusted.SignedUntil = earlier(adjusted.SignsSince, now), earlier(adjusted.SignedUntil, now)
+		*key = &adjusted
+		note(Adjusted, &adjusted)
 	}
 	if p := s.Previous; p != nil && !now.Before(p.SignedUntil.Add(p.Longest+Leeway)) {
 		note(Retired, p)
