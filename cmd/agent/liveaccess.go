@@ -1,20 +1,17 @@
 package main
 
 import (
-	"context"
-	"net"
-
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // LiveAccess bounds what the hub does with this spoke's Kubernetes API. What it may do
 // is block access. Key: live_access.
 type LiveAccess struct {
-	MaxCalls      int    `koanf:"max_calls" help:"calls of the hub under way at a time, watches and sessions included; more are answered 429"`
-	TrackingLabel string `koanf:"tracking_label" help:"label by which this spoke's Argo CD tracks objects (application.instanceLabelKey); empty when it does by annotation, its default"`
+	MaxCalls int `koanf:"max_calls" help:"calls of the hub under way at a time, watches and sessions included; more are answered 429"`
 }
 
 // DefaultLiveAccess serves a thousand callers.
@@ -30,7 +27,7 @@ func (l LiveAccess) Validate() error {
 
 // newLiveAccess returns what serves connections of the hub to this spoke's Kubernetes
 // API; nil when live access is off, and the hub learns that this spoke has none.
-func newLiveAccess(cfg Config, base *start.Base) (serve func(context.Context, net.Conn) error, err error) {
+func newLiveAccess(cfg Config, base *start.Base) (serve tunnel.Handler, err error) {
 	if !cfg.Access.Enabled {
 		return nil, nil //nolint:nilnil // documented
 	}
@@ -39,7 +36,7 @@ func newLiveAccess(cfg Config, base *start.Base) (serve func(context.Context, ne
 		return nil, err
 	}
 	spoke, err := resource.NewSpoke(resource.SpokeConfig{
-		REST: base.REST, Policy: policy, TrackingLabel: cfg.LiveAccess.TrackingLabel, MaxCalls: cfg.LiveAccess.MaxCalls,
+		REST: base.REST, Policy: policy, TrackingLabel: cfg.Access.TrackingLabel, MaxCalls: cfg.LiveAccess.MaxCalls,
 		Tracer: base.Tracer, Metrics: base.Metrics, Log: base.Log,
 	})
 	if err != nil {

@@ -86,6 +86,13 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	services := map[stream.Service]tunnel.Handler{} // what the hub may reach of this spoke
+	live, err := newLiveAccess(cfg, base)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		services[stream.Kubernetes] = live
+	}
 	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
 	u := &uplink{
 		memory: past,

@@ -66,8 +66,8 @@ type liveCredentials struct {
 }
 
 // newLiveCredentials starts nothing. Off, cluster Secrets are as they are without a
-// resource proxy.
-func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source) (liveCredentials, error) {
+// resource proxy. acknowledged is token.Config.Acknowledged.
+func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source, acknowledged func(keyID string) bool) (liveCredentials, error) {
 	settings := cfg.ResourceProxy.Credentials
 	if !settings.Enabled {
 		nothing := func(context.Context) error { return nil }
@@ -82,7 +82,8 @@ func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source) (
 		HubUID: func(ctx context.Context) (string, bool) {
 			return hubUID(ctx, base.Dynamic, cfg.Namespace, base.Log)
 		},
-		Life: settings.TokenLife, KeyLife: settings.KeyLife, Metrics: base.Metrics, Log: base.Log,
+		Acknowledged: acknowledged,
+		Life:         settings.TokenLife, KeyLife: settings.KeyLife, Metrics: base.Metrics, Log: base.Log,
 	})
 	if err != nil {
 		return liveCredentials{}, err
@@ -249,8 +250,8 @@ func (c *clusterCredentials) Run(ctx context.Context) error {
 	}
 	again := time.NewTicker(authoritiesInterval)
 	defer again.Stop()
+	keys := c.keys.Changed()
 	for {
-		keys := c.keys.Changed()
 		var updated <-chan struct{}
 		if c.authorities.updated != nil {
 			updated = c.authorities.updated()
@@ -263,6 +264,7 @@ func (c *clusterCredentials) Run(ctx context.Context) error {
 			c.forget(time.Now())
 		case <-updated:
 		case <-keys:
+			keys = c.keys.Changed() // not before: a change beside another event would go untold
 			c.tell()
 		}
 	}

@@ -3,14 +3,16 @@ package main
 import (
 	"context"
 	"crypto/ecdsa"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
@@ -19,20 +21,20 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
+	"github.com/argomesh/argomesh/proxies/token"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
 // Envoy is the Envoy beside the principal, its front door. Key: envoy. Without an
 // address for xDS there is none.
 type Envoy struct {
-	Listen                string       `koanf:"listen" help:"address on which the Envoy beside the principal is programmed: a unix socket, such as unix:///run/argomesh/xds.sock; empty for no Envoy"`
-	NodeID                string       `koanf:"node_id" help:"what that Envoy says it is in its bootstrap"`
-	ResourceProxy         mesh.Address `koanf:"resource_proxy" help:"address on which Envoy takes requests for spokes: ip:port"`
-	ResourceProxyUpstream mesh.Address `koanf:"resource_proxy_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
-	Stream                mesh.Address `koanf:"stream" help:"address on which Envoy takes the connections of agents and ends their TLS: ip:port; empty when they connect to the principal itself"`
-	StreamUpstream        mesh.Address `koanf:"stream_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
-	MaxRequests           uint32       `koanf:"max_requests" help:"requests for spokes under way at a time, watches included; more get 503"`
-	MaxConnections        uint32       `koanf:"max_connections" help:"open connections of callers at a time; more are closed"`
+	Listen         string       `koanf:"listen" help:"address on which the Envoy beside the principal is programmed: a unix socket, such as unix:///run/argomesh/xds.sock; empty for no Envoy"`
+	NodeID         string       `koanf:"node_id" help:"what that Envoy says it is in its bootstrap"`
+	ResourceProxy  mesh.Address `koanf:"resource_proxy" help:"address on which Envoy takes requests for spokes: ip:port"`
+	Stream         mesh.Address `koanf:"stream" help:"address on which Envoy takes the connections of agents and ends their TLS: ip:port; empty when they connect to the principal itself"`
+	StreamUpstream mesh.Address `koanf:"stream_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
+	MaxRequests    uint32       `koanf:"max_requests" help:"requests for spokes under way at a time, watches included; more get 503"`
+	MaxConnections uint32       `koanf:"max_connections" help:"open connections of callers at a time; more are closed"`
 }
 
 // DefaultEnvoy has the sockets of a pod, and no Envoy.
@@ -45,12 +47,11 @@ func DefaultEnvoy() Envoy {
 		return a
 	}
 	return Envoy{
-		NodeID:                xds.DefaultNodeID,
-		ResourceProxy:         address("0.0.0.0:9090"),
-		ResourceProxyUpstream: address("unix:///run/argomesh/resource-proxy.sock"),
-		StreamUpstream:        address("unix:///run/argomesh/stream.sock"),
-		MaxRequests:           10_000,
-		MaxConnections:        10_000,
+		NodeID:         xds.DefaultNodeID,
+		ResourceProxy:  address("0.0.0.0:9090"),
+		StreamUpstream: address("unix:///run/argomesh/stream.sock"),
+		MaxRequests:    10_000,
+		MaxConnections: 10_000,
 	}
 }
 
@@ -69,9 +70,6 @@ func (e Envoy) Validate() error {
 	if e.ResourceProxy.IsZero() {
 		problems = append(problems, config.Invalid("resource_proxy", "is not set: give an address such as 0.0.0.0:9090"))
 	}
-	if !e.ResourceProxyUpstream.IsLocal() {
-		problems = append(problems, config.Invalid("resource_proxy_upstream", "%q is not for this pod alone: use a unix socket or a loopback address", e.ResourceProxyUpstream))
-	}
 	if !e.Stream.IsZero() && !e.StreamUpstream.IsLocal() {
 		problems = append(problems, config.Invalid("stream_upstream", "%q is not for this pod alone: use a unix socket or a loopback address", e.StreamUpstream))
 	}
@@ -84,33 +82,62 @@ func (e Envoy) Validate() error {
 	return errors.Join(problems...)
 }
 
-// tokens is what the front door must know of the tokens for the resource proxy.
-type tokens struct {
-	issuer, audience string
-	// keys returns the public keys of the moment and a channel that is closed when
-	// that changes. Before they are known it returns an error, and Envoy keeps what
-	// it has.
-	keys func() (keys jose.JSONWebKeySet, changed <-chan struct{}, err error)
+// tokens returns what checks the tokens for the resource proxy, and a channel that is
+// closed when that changes. Before it is known there is an error, and Envoy keeps what
+// it has.
+type tokens func() (check mesh.Tokens, changed <-chan struct{}, err error)
+
+// publishedTokens are those of keys.
+func publishedTokens(keys *token.Keys) tokens {
+	return func() (mesh.Tokens, <-chan struct{}, error) {
+		changed := keys.Changed() // before the look, which may only be newer
+		published := keys.Published()
+		if published.Issuer == "" || len(published.KeyIDs) == 0 {
+			return mesh.Tokens{}, changed, errors.New("there is no token key yet")
+		}
+		var set jose.JSONWebKeySet
+		if err := json.Unmarshal(published.JWKS, &set); err != nil {
+			return mesh.Tokens{}, changed, fmt.Errorf("token keys: %w", err)
+		}
+		public, err := publicKeys(set)
+		return mesh.Tokens{Issuer: published.Issuer, Audience: token.Audience, Keys: public}, changed, err
+	}
+}
+
+// acknowledged is token.Config.Acknowledged: whether Envoy has taken a key.
+func acknowledged(server *xds.Server) func(keyID string) bool {
+	return func(keyID string) bool {
+		taken, _ := server.Acknowledged()
+		return slices.Contains(taken, keyID)
+	}
+}
+
+// tellAcknowledged makes keys look again whenever Envoy has taken others, until ctx is
+// done.
+func tellAcknowledged(ctx context.Context, server *xds.Server, keys *token.Keys) error {
+	for {
+		_, changed := server.Acknowledged()
+		keys.Look()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // frontDoor keeps the Envoy beside the principal equal to the registry and the token
-// keys. A key may sign once server.WaitAcknowledged returned for it.
+// keys.
 type frontDoor struct {
 	cfg      Envoy
 	self     func(context.Context) (spiffeid.ID, error) // waits until it is known
 	registry *fleet.Registry
-	tokens   *tokens // nil when nobody issues any: then there is no resource proxy
+	// tokens and upstream, where the principal takes requests for spokes from Envoy,
+	// are zero when there is no resource proxy.
+	tokens   tokens
+	upstream mesh.Address
 	server   *xds.Server
 	log      zerolog.Logger
-}
-
-// newFrontDoor starts nothing.
-func newFrontDoor(cfg Envoy, self func(context.Context) (spiffeid.ID, error), registry *fleet.Registry, t *tokens, metrics prometheus.Registerer, log zerolog.Logger) (*frontDoor, error) {
-	server, err := xds.New(xds.Config{NodeID: cfg.NodeID, Metrics: metrics, Log: log})
-	if err != nil {
-		return nil, err
-	}
-	return &frontDoor{cfg: cfg, self: self, registry: registry, tokens: t, server: server, log: log}, nil
 }
 
 // svidID returns what waits for the first SVID and tells its SPIFFE ID.
@@ -155,17 +182,17 @@ func (d *frontDoor) follow(ctx context.Context) error {
 	for {
 		registryChanged := d.registry.Changed()
 		var (
-			keys        jose.JSONWebKeySet
+			check       mesh.Tokens
 			keysChanged <-chan struct{}
 			unknown     = d.registry.Ready()
 		)
 		if d.tokens != nil {
 			var err error
-			keys, keysChanged, err = d.tokens.keys()
+			check, keysChanged, err = d.tokens()
 			unknown = errors.Join(unknown, err)
 		}
 		if unknown == nil {
-			if err := d.set(self, keys); err != nil {
+			if err := d.set(self, check); err != nil {
 				d.log.Error().Err(err).Msg("envoy keeps what it has, since the new state cannot be served")
 			}
 		}
@@ -178,16 +205,11 @@ func (d *frontDoor) follow(ctx context.Context) error {
 	}
 }
 
-func (d *frontDoor) set(self spiffeid.ID, keys jose.JSONWebKeySet) error {
+func (d *frontDoor) set(self spiffeid.ID, check mesh.Tokens) error {
 	snapshot := mesh.Snapshot{Self: self}
 	if d.tokens != nil {
-		public, err := publicKeys(keys)
-		if err != nil {
-			return err
-		}
 		snapshot.ResourceProxy = &mesh.ResourceProxy{
-			Listen: d.cfg.ResourceProxy, Principal: d.cfg.ResourceProxyUpstream,
-			Tokens:         mesh.Tokens{Issuer: d.tokens.issuer, Audience: d.tokens.audience, Keys: public},
+			Listen: d.cfg.ResourceProxy, Principal: d.upstream, Tokens: check,
 			Agents:         routed(d.registry),
 			MaxConnections: d.cfg.MaxConnections, MaxRequests: d.cfg.MaxRequests,
 		}
@@ -212,10 +234,11 @@ func routed(registry *fleet.Registry) map[identity.AgentName]mesh.Agent {
 
 // streamServices are the gRPC services for agents.
 func streamServices() []string {
-	declared := streampb.File_stream_proto.Services()
-	names := make([]string, 0, declared.Len())
-	for i := range declared.Len() {
-		names = append(names, string(declared.Get(i).FullName()))
+	var names []string
+	for _, file := range []protoreflect.FileDescriptor{streampb.File_stream_proto, streampb.File_tunnel_proto} {
+		for i := range file.Services().Len() {
+			names = append(names, string(file.Services().Get(i).FullName()))
+		}
 	}
 	return names
 }

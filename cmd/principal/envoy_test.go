@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/xds"
 )
 
 // served counts what Envoy is given, by type; nothing before the first state.
@@ -51,7 +52,7 @@ func TestFrontDoorFollows(t *testing.T) {
 			metrics  = prometheus.NewRegistry()
 			changed  = make(chan struct{})
 			unread   = errors.New("not read yet")
-			keys     jose.JSONWebKeySet
+			check    = mesh.Tokens{Issuer: "issuer", Audience: "audience"}
 			self     = make(chan struct{})
 		)
 		set := func(change func()) {
@@ -67,19 +68,25 @@ func TestFrontDoorFollows(t *testing.T) {
 		if cfg.Stream, ok = mesh.ParseAddress("0.0.0.0:8443"); ok != nil {
 			t.Fatal(ok)
 		}
-		door, err := newFrontDoor(cfg, func(ctx context.Context) (spiffeid.ID, error) {
-			select {
-			case <-self:
-				return spiffeid.RequireFromString("spiffe://hub.test/principal"), nil
-			case <-ctx.Done():
-				return spiffeid.ID{}, ctx.Err()
-			}
-		}, registry, &tokens{
-			issuer: "issuer", audience: "audience",
-			keys: func() (jose.JSONWebKeySet, <-chan struct{}, error) { return keys, changed, unread },
-		}, metrics, zerolog.Nop())
+		upstream, err := mesh.ParseAddress("unix:///run/argomesh/resource-proxy.sock")
 		if err != nil {
 			t.Fatal(err)
+		}
+		server, err := xds.New(xds.Config{NodeID: cfg.NodeID, Metrics: metrics, Log: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		door := &frontDoor{
+			cfg: cfg, registry: registry, server: server, upstream: upstream,
+			self: func(ctx context.Context) (spiffeid.ID, error) {
+				select {
+				case <-self:
+					return spiffeid.RequireFromString("spiffe://hub.test/principal"), nil
+				case <-ctx.Done():
+					return spiffeid.ID{}, ctx.Err()
+				}
+			},
+			tokens: func() (mesh.Tokens, <-chan struct{}, error) { return check, changed, unread },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -111,9 +118,7 @@ func TestFrontDoorFollows(t *testing.T) {
 		set(func() { unread = errors.New("not read") })
 		registry.Set(nil)
 		expect("the keys cannot be read, and Envoy keeps what it has", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 3})
-		set(func() { unread, keys.Keys = nil, []jose.JSONWebKey{{Key: private, KeyID: "1"}} })
-		expect("a private key is not sent to anybody", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 3})
-		set(func() { keys.Keys[0].Key = &private.PublicKey })
+		set(func() { unread, check.Keys = nil, []mesh.Key{{ID: "1", Public: &private.PublicKey}} })
 		expect("a public key", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 0})
 		cancel()
 		if err := <-ended; err != nil {
@@ -123,8 +128,23 @@ func TestFrontDoorFollows(t *testing.T) {
 }
 
 func TestStreamServices(t *testing.T) {
-	if got := strings.Join(streamServices(), " "); !strings.Contains(got, "argomesh.stream.v1.Stream") {
+	if got := strings.Join(streamServices(), " "); got != "argomesh.stream.v1.Stream argomesh.stream.v1.Tunnel" {
 		t.Errorf("streamServices() = %s", got)
+	}
+}
+
+// A private key stays out of every message.
+func TestPublicKeys(t *testing.T) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := publicKeys(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private, KeyID: "1"}}}); err == nil {
+		t.Errorf("publicKeys() of a private key = %v", keys)
+	}
+	keys, err := publicKeys(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &private.PublicKey, KeyID: "1"}}})
+	if err != nil || !cmp.Equal(keys, []mesh.Key{{ID: "1", Public: &private.PublicKey}}) {
+		t.Errorf("publicKeys() = %v, %v", keys, err)
 	}
 }
 
@@ -133,13 +153,12 @@ func TestEnvoyValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*Envoy){
-		"node_id":                 func(e *Envoy) { e.NodeID = "" },
-		"listen":                  func(e *Envoy) { e.Listen = "0.0.0.0:18000" },
-		"resource_proxy":          func(e *Envoy) { e.ResourceProxy = mesh.Address{} },
-		"resource_proxy_upstream": func(e *Envoy) { e.ResourceProxyUpstream = e.ResourceProxy },
-		"stream_upstream":         func(e *Envoy) { e.Stream, e.StreamUpstream = e.ResourceProxy, mesh.Address{} },
-		"max_requests":            func(e *Envoy) { e.MaxRequests = 0 },
-		"max_connections":         func(e *Envoy) { e.MaxConnections = 0 },
+		"node_id":         func(e *Envoy) { e.NodeID = "" },
+		"listen":          func(e *Envoy) { e.Listen = "0.0.0.0:18000" },
+		"resource_proxy":  func(e *Envoy) { e.ResourceProxy = mesh.Address{} },
+		"stream_upstream": func(e *Envoy) { e.Stream, e.StreamUpstream = e.ResourceProxy, mesh.Address{} },
+		"max_requests":    func(e *Envoy) { e.MaxRequests = 0 },
+		"max_connections": func(e *Envoy) { e.MaxConnections = 0 },
 	} {
 		t.Run(want, func(t *testing.T) {
 			e := DefaultEnvoy()

@@ -68,6 +68,9 @@ func (p ResourceProxy) liveProblems() (problems []error) {
 			problems = append(problems, config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock", p.Listen))
 		}
 	}
+	if p.Listen != "" && !p.Credentials.Enabled {
+		problems = append(problems, config.Invalid("listen", "is set, and nobody has a token to call with: set resource_proxy.credentials.enabled too"))
+	}
 	if p.MaxCalls < 1 {
 		problems = append(problems, config.Invalid("max_calls", "%d admits no call: use 1 or more", p.MaxCalls))
 	}

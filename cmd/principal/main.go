@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,8 @@ import (
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/xds"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/tunnel"
@@ -89,13 +92,21 @@ func run(ctx context.Context, args []string) error {
 		metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 	}
-	live, err := newLiveCredentials(cfg, base, source)
+	envoy, err := xds.New(xds.Config{NodeID: cfg.Envoy.NodeID, Metrics: registry, Log: log})
+	if err != nil {
+		return err
+	}
+	var taken func(keyID string) bool
+	if cfg.Envoy.Listen != "" {
+		taken = acknowledged(envoy)
+	}
+	credentials, err := newLiveCredentials(cfg, base, source, taken)
 	if err != nil {
 		return err
 	}
 	agentController, err := controller.New(controller.Config{
 		Client: base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
-		ClusterConfig: live.config, ConfigChanged: live.changed,
+		ClusterConfig: credentials.config, ConfigChanged: credentials.changed,
 		Sessions: sessions, Depart: links.depart, Metrics: registry, Log: log,
 	})
 	if err != nil {
@@ -112,10 +123,23 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	projects := &mirror.Projects{Store: store, Namespace: cfg.Namespace, Log: log}
-	// Nobody issues tokens yet, so Envoy is no front door to spokes, only to agents.
-	door, err := newFrontDoor(cfg.Envoy, svidID(source), agents, nil, registry, log)
-	if err != nil {
-		return err
+	door := &frontDoor{cfg: cfg.Envoy, self: svidID(source), registry: agents, server: envoy, log: log}
+	live := func(context.Context) error { return nil }
+	if cfg.ResourceProxy.Listen != "" {
+		l, err := newLiveAccess(ctx, liveConfig{
+			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: cfg.replica(), build: build, base: base, agents: agents, tokens: credentials.keys,
+			dial: func(ctx context.Context, to identity.AgentName) (net.Conn, error) {
+				return tunnels.Dial(ctx, to, stream.Kubernetes)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		live = l.Run
+		if door.upstream, err = mesh.ParseAddress(cfg.ResourceProxy.Listen); err != nil {
+			return fmt.Errorf("resource_proxy.listen: %w", err)
+		}
+		door.tokens = publishedTokens(credentials.keys)
 	}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
@@ -160,13 +184,17 @@ func run(ctx context.Context, args []string) error {
 			g.Go(func() error { return agentController.Run(ctx) })
 			g.Go(func() error { return projects.Run(ctx) })
 			g.Go(func() error { return showClusters(ctx) })
-			g.Go(func() error { return live.rotate(ctx) })
+			g.Go(func() error { return credentials.rotate(ctx) })
 			return g.Wait()
 		})
 	})
-	g.Go(func() error { return live.run(ctx) })
+	g.Go(func() error { return credentials.run(ctx) })
+	g.Go(func() error { return live(ctx) })
 	g.Go(func() error { return links.Run(ctx) })
 	g.Go(func() error { return door.Run(ctx) })
+	if credentials.keys != nil {
+		g.Go(func() error { return tellAcknowledged(ctx, envoy, credentials.keys) })
+	}
 	g.Go(func() error {
 		hub, known := hubUID(ctx, base.Dynamic, cfg.Namespace, log)
 		if !known {

@@ -143,6 +143,8 @@ func (k *Keys) Ready() error {
 
 // Published are the public keys that check tokens.
 type Published struct {
+	// Issuer is that of the tokens; empty while the hub's identity is not known.
+	Issuer string
 	// JWKS is their JSON Web Key Set (RFC 7517), without any private part. While there
 	// are no keys it is an empty set.
 	JWKS []byte
@@ -153,10 +155,10 @@ type Published struct {
 // Published returns the public keys of now.
 func (k *Keys) Published() Published {
 	k.mu.RLock()
-	state := k.state
+	state, issuer := k.state, k.issuer
 	k.mu.RUnlock()
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
-	out := Published{}
+	out := Published{Issuer: issuer}
 	for _, key := range []*Key{state.Current, state.Next, state.Previous} {
 		if key != nil {
 			set.Keys = append(set.Keys, key.public())
