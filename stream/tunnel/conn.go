@@ -27,9 +27,13 @@ type wire interface {
 
 // Limits of one connection, beside those of the wire.
 const (
+	// maxPiece bounds the bytes of one chunk of ours. With them a chunk is not longer
+	// than 32 KiB in all, the size of gRPC's buffers: for one byte more it takes a
+	// buffer of 1 MiB, and clears it, at either end.
+	maxPiece = maxData - 16
 	// maxUnsent bounds the bytes that were written and not yet sent. All of them are
 	// within the window, so that they leave as fast as gRPC takes them.
-	maxUnsent = 2 * maxData
+	maxUnsent = 2 * maxPiece
 	// creditStep is how many bytes are read before they are credited to the peer.
 	creditStep = window / 4
 	// smallData is up to which size data is joined with what waits before it, so
@@ -521,7 +525,7 @@ func (c *conn) next() chunk {
 		c.beat = false
 		return chunk{kind: kindHeartbeat}
 	case len(c.out) > 0:
-		n := min(len(c.out), maxData)
+		n := min(len(c.out), maxPiece)
 		next := chunk{kind: kindData, data: c.out[:n:n]}
 		// What is sent stays with gRPC's message, whose buffer is not ours to use again.
 		if c.out = c.out[n:]; len(c.out) == 0 {
