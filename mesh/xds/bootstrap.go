@@ -181,7 +181,8 @@ func (p *encoder) overload(memory uint64, connections uint32) *overloadv3.Overlo
 			action("envoy.overload_actions.shrink_heap", 0.85),
 			action("envoy.overload_actions.disable_http_keepalive", 0.9),
 			action("envoy.overload_actions.stop_accepting_requests", 0.95),
-			action("envoy.overload_actions.stop_accepting_connections", 0.98),
+			// Closed at once: a caller that waits to be accepted would learn nothing.
+			action("envoy.overload_actions.reject_incoming_connections", 0.98),
 		},
 	}
 }
@@ -209,6 +210,7 @@ func (p *encoder) statsListener(at mesh.Address) *listenerv3.Listener {
 		Address:    envoyAddress(at),
 		// It must answer when nothing else does.
 		IgnoreGlobalConnLimit: true,
+		BypassOverloadManager: true,
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{
 			p.networkFilter("http", &hcmv3.HttpConnectionManager{
 				StatPrefix:            statsName,
