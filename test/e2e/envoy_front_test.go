@@ -51,8 +51,9 @@ type front struct {
 	h          *harness.Harness
 	identities *devworkload.Server
 	envoy      *harness.Sidecar
-	address    string // of the resource proxy
-	stream     string // address of the stream listener, if there is one
+	bootstrap  []string // more arguments for its bootstrap
+	address    string   // of the resource proxy
+	stream     string   // address of the stream listener, if there is one
 	upstream   *upstream
 
 	server    *xds.Server
@@ -131,7 +132,7 @@ func (f *front) startEnvoy(t *testing.T) {
 	t.Helper()
 	var err error
 	if f.envoy, err = f.h.StartSidecar(t.Context(), harness.SidecarConfig{
-		Name: "envoy", XDS: "unix://" + f.xdsSocket, WorkloadAPI: "unix://" + f.h.Path("workload.sock"),
+		Name: "envoy", XDS: "unix://" + f.xdsSocket, WorkloadAPI: "unix://" + f.h.Path("workload.sock"), Bootstrap: f.bootstrap,
 	}); err != nil {
 		t.Fatal(err)
 	}

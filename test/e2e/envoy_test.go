@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
@@ -338,6 +339,41 @@ func TestEnvoyStreamsSurvive(t *testing.T) {
 	alive("the agent itself is gone") // what is under way is the principal's to end
 	if n := f.stat(t, "listener_manager.listener_modified"); n != 0 {
 		t.Errorf("%v listeners were changed", n)
+	}
+}
+
+// A key that is acknowledged is good at once, on every worker of Envoy.
+func TestEnvoyTakesKeysBeforeItSaysSo(t *testing.T) {
+	t.Parallel()
+	const (
+		rotations = 30
+		callers   = 4
+	)
+	f := newFront(t, nil)
+	for i := range rotations {
+		next := newSigner(t, fmt.Sprint("next-", i))
+		token := next.token(t, "a")
+		f.change(t, func(p *mesh.ResourceProxy) { p.Tokens.Keys = []mesh.Key{f.signer.public(), next.public()} })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		err := f.server.WaitAcknowledged(ctx, next.id)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var g errgroup.Group
+		for range callers {
+			g.Go(func() error {
+				status, body, err := f.tryGet(t.Context(), "/agents/a/version", token)
+				if err == nil && status != http.StatusOK {
+					err = fmt.Errorf("answer is %d %s", status, body)
+				}
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatalf("rotation %d: %v", i, err)
+		}
+		f.signer = next
 	}
 }
 
