@@ -2,6 +2,8 @@ package token
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"errors"
 	"strings"
 	"testing"
@@ -10,35 +12,40 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// fuzzState has a key in each place.
-func fuzzState(t testing.TB, now time.Time) State {
+// fuzzNow is when fuzzing takes place. It and the keys are the same in every process,
+// since the fuzzer runs inputs of one in another.
+var fuzzNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// fuzzKey makes a key out of a number.
+func fuzzKey(t testing.TB, number byte) *Key {
 	t.Helper()
-	var keys [3]*Key
-	for i := range keys {
-		key, err := NewKey(now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		key.SignsSince, key.SignedUntil, key.Longest = now, now, DefaultLife
-		keys[i] = key
+	private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), bytes.Repeat([]byte{number}, 32))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return State{Next: keys[0], Current: keys[1], Previous: keys[2]}
+	id, err := thumbprint(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Key{ID: id, Created: fuzzNow, SignsSince: fuzzNow, SignedUntil: fuzzNow, Longest: DefaultLife, private: private}
 }
 
 // FuzzVerify changes tokens of one agent: whatever is accepted is of that agent, and
 // says what it said.
 func FuzzVerify(f *testing.F) {
-	now := time.Now()
-	state, other := fuzzState(f, now), fuzzState(f, now)
+	state, other := State{Next: fuzzKey(f, 1), Current: fuzzKey(f, 2), Previous: fuzzKey(f, 3)}, fuzzKey(f, 4)
 	agent, err := identity.ParseAgentName("edge-1")
 	if err != nil {
 		f.Fatal(err)
 	}
 	issuer := Issuer("hub")
-	for _, key := range []*Key{state.Current, state.Previous, other.Current} {
-		signed, err := sign(key, issuer, agent, "id", now, DefaultLife)
+	for _, key := range []*Key{state.Current, state.Previous, other} {
+		signed, err := sign(key, issuer, agent, "id", fuzzNow, DefaultLife)
 		if err != nil {
 			f.Fatal(err)
+		}
+		if _, _, err := verify(state, issuer, signed.Text, fuzzNow); (err == nil) != (key != other) {
+			f.Fatalf("a token of key %s: %v", key.ID, err)
 		}
 		f.Add(signed.Text)
 		f.Add(strings.ToUpper(signed.Text))
@@ -48,14 +55,14 @@ func FuzzVerify(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.e30.")
 	f.Add(`{"payload":"e30","signatures":[]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		signed, of, err := verify(state, issuer, text, now)
+		signed, of, err := verify(state, issuer, text, fuzzNow)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) || !of.IsZero() {
 				t.Errorf("it is refused with %v, of agent %v", err, of)
 			}
 			return
 		}
-		if of != agent || signed.KeyID == other.Current.ID || !signed.Expiry.After(signed.Renew) || !signed.Renew.After(signed.IssuedAt) {
+		if of != agent || signed.KeyID == other.ID || !signed.Expiry.After(signed.Renew) || !signed.Renew.After(signed.IssuedAt) {
 			t.Errorf("%q is of %v: key %s, %v to %v", text, of, signed.KeyID, signed.IssuedAt, signed.Expiry)
 		}
 	})
@@ -64,14 +71,13 @@ func FuzzVerify(f *testing.F) {
 // FuzzSecret changes the content of the Secret: what is accepted is the same when it
 // is written and read again, and an error has nothing of a key.
 func FuzzSecret(f *testing.F) {
-	state := fuzzState(f, time.Now())
-	secret, err := toSecret("argocd", "hub", state)
-	if err != nil {
-		f.Fatal(err)
+	for _, state := range []State{{Next: fuzzKey(f, 1)}, {Current: fuzzKey(f, 2)}, {Previous: fuzzKey(f, 3)}} {
+		secret, err := toSecret("argocd", "hub", state)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(secret.Data[secretData])
 	}
-	content := secret.Data[secretData]
-	f.Add(content)
-	f.Add(content[:len(content)/2])
 	f.Add([]byte(`{"hub":"hub"}`))
 	f.Add([]byte(`{"hub":"hub","current":{"jwk":{"kty":"oct","k":"AA"},"signsSince":"2026-01-01T00:00:00Z"}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
