@@ -49,6 +49,8 @@ func FrameOf(m Message) *streampb.Frame {
 			applied.Results = append(applied.Results, resultOf(r))
 		}
 		return &streampb.Frame{Body: &streampb.Frame_Applied{Applied: applied}}
+	case Credential:
+		return &streampb.Frame{Body: &streampb.Frame_Credential{Credential: &streampb.Credential{Token: m.Token}}}
 	case Goodbye:
 		return &streampb.Frame{Body: &streampb.Frame_Goodbye{Goodbye: &streampb.Goodbye{Reason: string(m.Reason)}}}
 	case History:
@@ -121,6 +123,8 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 			return Goodbye{Reason: reason}, nil
 		}
 		return Goodbye{Reason: GoodbyeDrain}, nil
+	case *streampb.Frame_Credential:
+		return parseCredential(body.Credential)
 	case *streampb.Frame_History:
 		return parseHistoryMessage(body.History)
 	case *streampb.Frame_SpokeInfo:

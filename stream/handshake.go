@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/streampb"
@@ -29,6 +30,9 @@ type Hello struct {
 	// it that the spoke keeps; zero when it saw none.
 	HubUID  string
 	History History
+	// Nonce asks the principal to prove itself by a JWT-SVID; zero where TLS has
+	// proven it.
+	Nonce Nonce
 }
 
 // Welcome is how a principal answers.
@@ -41,7 +45,18 @@ type Welcome struct {
 	Connection   string // id of the connection, for both logs
 	// Children says that the hub shows the spoke's own Applications.
 	Children bool
+	// Proof is a JWT-SVID of the principal, for the agent and its nonce. Whether to
+	// believe it is another matter. Empty when there was no nonce.
+	Proof string
+	Nonce Nonce // that of hello
+	// ProveAgain is after how long the agent should prove itself by a new connection,
+	// in whole seconds, at most MaxProveAgain. Zero means that the agent knows when
+	// its proof ends.
+	ProveAgain time.Duration
 }
+
+// MaxProveAgain bounds Welcome.ProveAgain.
+const MaxProveAgain = 24 * time.Hour
 
 // The longest texts we take from a handshake.
 const (
@@ -55,7 +70,7 @@ func HelloFrame(h Hello) *streampb.Frame {
 		Protocol: h.Protocol, Version: h.Version, Capabilities: h.Capabilities.Names(),
 		Agent: h.Agent.String(), Mode: h.Mode.String(),
 		KubernetesClusterUid: h.ClusterUID, KubernetesVersion: h.Kubernetes,
-		HubUid: h.HubUID, History: historyOf(h.History),
+		HubUid: h.HubUID, History: historyOf(h.History), Nonce: []byte(h.Nonce),
 	}}}
 }
 
@@ -85,10 +100,13 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 	if err != nil {
 		return Hello{}, fmt.Errorf("hello: %w", err)
 	}
+	if err := checkNonce(pb.GetNonce()); err != nil {
+		return Hello{}, fmt.Errorf("hello: %w", err)
+	}
 	return Hello{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, Mode: mode, ClusterUID: pb.GetKubernetesClusterUid(), Kubernetes: pb.GetKubernetesVersion(),
-		HubUID: pb.GetHubUid(), History: history,
+		HubUID: pb.GetHubUid(), History: history, Nonce: Nonce(pb.GetNonce()),
 	}, nil
 }
 
@@ -97,6 +115,7 @@ func WelcomeFrame(w Welcome) *streampb.Frame {
 	return &streampb.Frame{Body: &streampb.Frame_Welcome{Welcome: &streampb.Welcome{
 		Protocol: w.Protocol, Version: w.Version, Capabilities: w.Capabilities.Names(),
 		Agent: w.Agent.String(), HubUid: w.HubUID, Connection: w.Connection, ChildApplications: w.Children,
+		Credential: w.Proof, Nonce: []byte(w.Nonce), ProveAgainSeconds: uint32(min(w.ProveAgain, MaxProveAgain) / time.Second),
 	}}}
 }
 
@@ -120,9 +139,20 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	if err != nil {
 		return Welcome{}, fmt.Errorf("welcome: %w: %w", ViolationMalformed.Err(), err)
 	}
+	if err := checkNonce(pb.GetNonce()); err != nil {
+		return Welcome{}, fmt.Errorf("welcome: %w", err)
+	}
+	if n := len(pb.GetCredential()); n > MaxTokenBytes {
+		return Welcome{}, fmt.Errorf("welcome: credential of %d bytes: %w", n, ViolationLimit.Err())
+	}
+	again := time.Duration(pb.GetProveAgainSeconds()) * time.Second
+	if again > MaxProveAgain {
+		return Welcome{}, fmt.Errorf("welcome: prove again after %s: %w", again, ViolationLimit.Err())
+	}
 	return Welcome{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, HubUID: pb.GetHubUid(), Connection: pb.GetConnection(), Children: pb.GetChildApplications(),
+		Proof: pb.GetCredential(), Nonce: Nonce(pb.GetNonce()), ProveAgain: again,
 	}, nil
 }
 

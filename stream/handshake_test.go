@@ -24,6 +24,7 @@ func hello(t testing.TB) stream.Hello {
 	return stream.Hello{
 		Protocol: stream.Protocol, Version: "v1.2.3", Capabilities: stream.NewCapabilities("history", "a-new-one"), Agent: name, Mode: stream.Autonomous,
 		ClusterUID: "uid", Kubernetes: "v1.36.1", HubUID: "hub", History: stream.History{ID: "h", Token: "t", Revision: 7},
+		Nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes)),
 	}
 }
 
@@ -32,6 +33,7 @@ func welcome(t testing.TB) stream.Welcome {
 	return stream.Welcome{
 		Protocol: stream.Protocol, Version: strings.Repeat("v", 128), Capabilities: stream.NewCapabilities("history"), Agent: hello(t).Agent,
 		HubUID: "hub", Connection: "c1", Children: true,
+		Proof: strings.Repeat("p", stream.MaxTokenBytes), Nonce: hello(t).Nonce, ProveAgain: stream.MaxProveAgain,
 	}
 }
 
@@ -61,6 +63,8 @@ func TestParseHelloRefuses(t *testing.T) {
 		"a long history":        func(h *streampb.Hello) { h.History.Id = long },
 		"a long kubernetes":     func(h *streampb.Hello) { h.KubernetesVersion = long },
 		"many capabilities":     func(h *streampb.Hello) { h.Capabilities = make([]string, 65) },
+		"a short nonce":         func(h *streampb.Hello) { h.Nonce = make([]byte, 15) },
+		"a long nonce":          func(h *streampb.Hello) { h.Nonce = make([]byte, 65) },
 		"a very able old agent": func(h *streampb.Hello) { h.Capabilities = []string{"a", long} },
 	} {
 		f := stream.HelloFrame(hello(t))
@@ -86,6 +90,10 @@ func TestParseWelcomeRefuses(t *testing.T) {
 		"no connection":     func(w *streampb.Welcome) { w.Connection = "" },
 		"a long connection": func(w *streampb.Welcome) { w.Connection = long },
 		"a long version":    func(w *streampb.Welcome) { w.Version = long },
+		"a short nonce":     func(w *streampb.Welcome) { w.Nonce = []byte("n") },
+		"a long nonce":      func(w *streampb.Welcome) { w.Nonce = make([]byte, 65) },
+		"a long proof":      func(w *streampb.Welcome) { w.Credential = strings.Repeat("p", stream.MaxTokenBytes+1) },
+		"a far proof again": func(w *streampb.Welcome) { w.ProveAgainSeconds = 24*3600 + 1 },
 		"many capabilities": func(w *streampb.Welcome) { w.Capabilities = make([]string, 65) },
 	} {
 		f := stream.WelcomeFrame(welcome(t))

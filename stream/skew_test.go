@@ -36,7 +36,7 @@ func TestSkewOfHandshakes(t *testing.T) {
 		"an older agent that says only who it is": {
 			func(h *streampb.Hello) {
 				h.Version, h.Capabilities, h.KubernetesClusterUid, h.KubernetesVersion = "", nil, "", ""
-				h.HubUid, h.History = "", nil
+				h.HubUid, h.History, h.Nonce = "", nil, nil
 			},
 			func(h *stream.Hello) {
 				*h = stream.Hello{Protocol: stream.Protocol, Agent: agent, Mode: stream.Autonomous}
@@ -63,10 +63,14 @@ func TestSkewOfHandshakes(t *testing.T) {
 			stream.Welcome{
 				Protocol: stream.Protocol, Version: "v9", Capabilities: stream.NewCapabilities("teleport", "history"),
 				Agent: agent, HubUID: "hub", Connection: "c1", Children: true,
+				Proof: welcome(t).Proof, Nonce: welcome(t).Nonce, ProveAgain: stream.MaxProveAgain,
 			},
 		},
 		"an older principal": {
-			func(w *streampb.Welcome) { w.Version, w.Capabilities, w.ChildApplications = "", nil, false },
+			func(w *streampb.Welcome) {
+				w.Version, w.Capabilities, w.ChildApplications = "", nil, false
+				w.Credential, w.Nonce, w.ProveAgainSeconds = "", nil, 0
+			},
 			stream.Welcome{Protocol: stream.Protocol, Agent: agent, HubUID: "hub", Connection: "c1"},
 		},
 	} {

@@ -100,6 +100,7 @@ type Frame struct {
 	//	*Frame_Inventory
 	//	*Frame_Batch
 	//	*Frame_Applied
+	//	*Frame_Credential
 	//	*Frame_Heartbeat
 	//	*Frame_Goodbye
 	//	*Frame_History
@@ -209,6 +210,15 @@ func (x *Frame) GetApplied() *Applied {
 	return nil
 }
 
+func (x *Frame) GetCredential() *Credential {
+	if x != nil {
+		if x, ok := x.Body.(*Frame_Credential); ok {
+			return x.Credential
+		}
+	}
+	return nil
+}
+
 func (x *Frame) GetHeartbeat() *Heartbeat {
 	if x != nil {
 		if x, ok := x.Body.(*Frame_Heartbeat); ok {
@@ -277,6 +287,10 @@ type Frame_Applied struct {
 	Applied *Applied `protobuf:"bytes,7,opt,name=applied,proto3,oneof"`
 }
 
+type Frame_Credential struct {
+	Credential *Credential `protobuf:"bytes,8,opt,name=credential,proto3,oneof"`
+}
+
 type Frame_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,9,opt,name=heartbeat,proto3,oneof"`
 }
@@ -307,6 +321,8 @@ func (*Frame_Batch) isFrame_Body() {}
 
 func (*Frame_Applied) isFrame_Body() {}
 
+func (*Frame_Credential) isFrame_Body() {}
+
 func (*Frame_Heartbeat) isFrame_Body() {}
 
 func (*Frame_Goodbye) isFrame_Body() {}
@@ -326,8 +342,11 @@ type Hello struct {
 	KubernetesVersion    string                 `protobuf:"bytes,7,opt,name=kubernetes_version,json=kubernetesVersion,proto3" json:"kubernetes_version,omitempty"`            // of the spoke's API server
 	HubUid               string                 `protobuf:"bytes,8,opt,name=hub_uid,json=hubUid,proto3" json:"hub_uid,omitempty"`                                             // the hub whose history the spoke saw last
 	History              *History               `protobuf:"bytes,9,opt,name=history,proto3" json:"history,omitempty"`                                                         // the newest of it that the spoke keeps
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Random, 16 to 64 bytes. The principal proves itself by a JWT-SVID for this
+	// nonce. Absent where TLS has proven the principal.
+	Nonce         []byte `protobuf:"bytes,10,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
@@ -423,6 +442,13 @@ func (x *Hello) GetHistory() *History {
 	return nil
 }
 
+func (x *Hello) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
 type Welcome struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Protocol          uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
@@ -432,6 +458,13 @@ type Welcome struct {
 	HubUid            string                 `protobuf:"bytes,5,opt,name=hub_uid,json=hubUid,proto3" json:"hub_uid,omitempty"`                                   // identity of the hub
 	Connection        string                 `protobuf:"bytes,6,opt,name=connection,proto3" json:"connection,omitempty"`                                         // id of this connection in both logs
 	ChildApplications bool                   `protobuf:"varint,7,opt,name=child_applications,json=childApplications,proto3" json:"child_applications,omitempty"` // the hub shows COLLECTION_CHILD
+	// A JWT-SVID of the principal. One of its audiences is the agent's SPIFFE ID,
+	// another is made of the nonce of hello.
+	Credential string `protobuf:"bytes,8,opt,name=credential,proto3" json:"credential,omitempty"`
+	Nonce      []byte `protobuf:"bytes,9,opt,name=nonce,proto3" json:"nonce,omitempty"` // that of hello
+	// When to prove again by a new connection, in seconds from now. 0: the agent
+	// knows by itself when its proof ends.
+	ProveAgainSeconds uint32 `protobuf:"varint,10,opt,name=prove_again_seconds,json=proveAgainSeconds,proto3" json:"prove_again_seconds,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -515,6 +548,73 @@ func (x *Welcome) GetChildApplications() bool {
 	return false
 }
 
+func (x *Welcome) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *Welcome) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *Welcome) GetProveAgainSeconds() uint32 {
+	if x != nil {
+		return x.ProveAgainSeconds
+	}
+	return 0
+}
+
+// A new proof of the agent on an open connection that is authenticated by
+// JWT-SVID, sent before the earlier one expires.
+type Credential struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // a JWT-SVID of the same SPIFFE ID
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credential) Reset() {
+	*x = Credential{}
+	mi := &file_stream_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credential) ProtoMessage() {}
+
+func (x *Credential) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credential.ProtoReflect.Descriptor instead.
+func (*Credential) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Credential) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // Where the hub's state stands. A principal sends it before anything else on a
 // connection and whenever it changes; an agent answers with the newest token that
 // it keeps.
@@ -529,7 +629,7 @@ type History struct {
 
 func (x *History) Reset() {
 	*x = History{}
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +641,7 @@ func (x *History) String() string {
 func (*History) ProtoMessage() {}
 
 func (x *History) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[3]
+	mi := &file_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +654,7 @@ func (x *History) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use History.ProtoReflect.Descriptor instead.
 func (*History) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{3}
+	return file_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *History) GetId() string {
@@ -592,7 +692,7 @@ type SpokeInfo struct {
 
 func (x *SpokeInfo) Reset() {
 	*x = SpokeInfo{}
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +704,7 @@ func (x *SpokeInfo) String() string {
 func (*SpokeInfo) ProtoMessage() {}
 
 func (x *SpokeInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[4]
+	mi := &file_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +717,7 @@ func (x *SpokeInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpokeInfo.ProtoReflect.Descriptor instead.
 func (*SpokeInfo) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{4}
+	return file_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SpokeInfo) GetApplications() int64 {
@@ -667,7 +767,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +779,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[5]
+	mi := &file_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +792,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{5}
+	return file_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Digest) GetCollection() Collection {
@@ -726,7 +826,7 @@ type Digests struct {
 
 func (x *Digests) Reset() {
 	*x = Digests{}
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +838,7 @@ func (x *Digests) String() string {
 func (*Digests) ProtoMessage() {}
 
 func (x *Digests) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +851,7 @@ func (x *Digests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digests.ProtoReflect.Descriptor instead.
 func (*Digests) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{6}
+	return file_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Digests) GetDigests() []*Digest {
@@ -772,7 +872,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +884,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +897,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{7}
+	return file_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Buckets) GetCollection() Collection {
@@ -827,7 +927,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +939,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +952,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{8}
+	return file_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Inventory) GetCollection() Collection {
@@ -894,7 +994,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1006,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1019,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{9}
+	return file_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Entry) GetNamespace() string {
@@ -953,7 +1053,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -965,7 +1065,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -978,7 +1078,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{10}
+	return file_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Version) GetSourceUid() string {
@@ -1005,7 +1105,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_stream_proto_msgTypes[11]
+	mi := &file_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1117,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[11]
+	mi := &file_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1130,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{11}
+	return file_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Batch) GetEvents() []*pb.CloudEvent {
@@ -1059,7 +1159,7 @@ type Absence struct {
 
 func (x *Absence) Reset() {
 	*x = Absence{}
-	mi := &file_stream_proto_msgTypes[12]
+	mi := &file_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1171,7 @@ func (x *Absence) String() string {
 func (*Absence) ProtoMessage() {}
 
 func (x *Absence) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[12]
+	mi := &file_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1184,7 @@ func (x *Absence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Absence.ProtoReflect.Descriptor instead.
 func (*Absence) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{12}
+	return file_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Absence) GetCollection() Collection {
@@ -1112,7 +1212,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_stream_proto_msgTypes[13]
+	mi := &file_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1224,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[13]
+	mi := &file_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1237,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{13}
+	return file_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Applied) GetResults() []*Result {
@@ -1161,7 +1261,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_stream_proto_msgTypes[14]
+	mi := &file_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1273,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[14]
+	mi := &file_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1286,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{14}
+	return file_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Result) GetCollection() Collection {
@@ -1241,7 +1341,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_stream_proto_msgTypes[15]
+	mi := &file_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1353,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[15]
+	mi := &file_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1366,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{15}
+	return file_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Refusal) GetKind() string {
@@ -1293,7 +1393,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_stream_proto_msgTypes[16]
+	mi := &file_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1405,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[16]
+	mi := &file_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1418,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{16}
+	return file_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Heartbeat) GetDigests() []*Digest {
@@ -1344,7 +1444,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_stream_proto_msgTypes[17]
+	mi := &file_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1456,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[17]
+	mi := &file_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1469,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{17}
+	return file_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -1383,7 +1483,7 @@ var File_stream_proto protoreflect.FileDescriptor
 
 const file_stream_proto_rawDesc = "" +
 	"\n" +
-	"\fstream.proto\x12\x12argomesh.stream.v1\x1a\x10cloudevent.proto\"\x8f\x05\n" +
+	"\fstream.proto\x12\x12argomesh.stream.v1\x1a\x10cloudevent.proto\"\xcb\x05\n" +
 	"\x05Frame\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.argomesh.stream.v1.HelloH\x00R\x05hello\x127\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1b.argomesh.stream.v1.WelcomeH\x00R\awelcome\x127\n" +
@@ -1391,14 +1491,17 @@ const file_stream_proto_rawDesc = "" +
 	"\abuckets\x18\x04 \x01(\v2\x1b.argomesh.stream.v1.BucketsH\x00R\abuckets\x12=\n" +
 	"\tinventory\x18\x05 \x01(\v2\x1d.argomesh.stream.v1.InventoryH\x00R\tinventory\x121\n" +
 	"\x05batch\x18\x06 \x01(\v2\x19.argomesh.stream.v1.BatchH\x00R\x05batch\x127\n" +
-	"\aapplied\x18\a \x01(\v2\x1b.argomesh.stream.v1.AppliedH\x00R\aapplied\x12=\n" +
+	"\aapplied\x18\a \x01(\v2\x1b.argomesh.stream.v1.AppliedH\x00R\aapplied\x12@\n" +
+	"\n" +
+	"credential\x18\b \x01(\v2\x1e.argomesh.stream.v1.CredentialH\x00R\n" +
+	"credential\x12=\n" +
 	"\theartbeat\x18\t \x01(\v2\x1d.argomesh.stream.v1.HeartbeatH\x00R\theartbeat\x127\n" +
 	"\agoodbye\x18\n" +
 	" \x01(\v2\x1b.argomesh.stream.v1.GoodbyeH\x00R\agoodbye\x127\n" +
 	"\ahistory\x18\v \x01(\v2\x1b.argomesh.stream.v1.HistoryH\x00R\ahistory\x12>\n" +
 	"\n" +
 	"spoke_info\x18\f \x01(\v2\x1d.argomesh.stream.v1.SpokeInfoH\x00R\tspokeInfoB\x06\n" +
-	"\x04bodyJ\x04\b\b\x10\t\"\xc0\x02\n" +
+	"\x04body\"\xd6\x02\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
@@ -1408,7 +1511,9 @@ const file_stream_proto_rawDesc = "" +
 	"\x16kubernetes_cluster_uid\x18\x06 \x01(\tR\x14kubernetesClusterUid\x12-\n" +
 	"\x12kubernetes_version\x18\a \x01(\tR\x11kubernetesVersion\x12\x17\n" +
 	"\ahub_uid\x18\b \x01(\tR\x06hubUid\x125\n" +
-	"\ahistory\x18\t \x01(\v2\x1b.argomesh.stream.v1.HistoryR\ahistory\"\xe1\x01\n" +
+	"\ahistory\x18\t \x01(\v2\x1b.argomesh.stream.v1.HistoryR\ahistory\x12\x14\n" +
+	"\x05nonce\x18\n" +
+	" \x01(\fR\x05nonce\"\xc7\x02\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
@@ -1418,7 +1523,16 @@ const file_stream_proto_rawDesc = "" +
 	"\n" +
 	"connection\x18\x06 \x01(\tR\n" +
 	"connection\x12-\n" +
-	"\x12child_applications\x18\a \x01(\bR\x11childApplications\"K\n" +
+	"\x12child_applications\x18\a \x01(\bR\x11childApplications\x12\x1e\n" +
+	"\n" +
+	"credential\x18\b \x01(\tR\n" +
+	"credential\x12\x14\n" +
+	"\x05nonce\x18\t \x01(\fR\x05nonce\x12.\n" +
+	"\x13prove_again_seconds\x18\n" +
+	" \x01(\rR\x11proveAgainSeconds\"\"\n" +
+	"\n" +
+	"Credential\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"K\n" +
 	"\aHistory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x1a\n" +
@@ -1508,64 +1622,66 @@ func file_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_stream_proto_goTypes = []any{
 	(Collection)(0),       // 0: argomesh.stream.v1.Collection
 	(*Frame)(nil),         // 1: argomesh.stream.v1.Frame
 	(*Hello)(nil),         // 2: argomesh.stream.v1.Hello
 	(*Welcome)(nil),       // 3: argomesh.stream.v1.Welcome
-	(*History)(nil),       // 4: argomesh.stream.v1.History
-	(*SpokeInfo)(nil),     // 5: argomesh.stream.v1.SpokeInfo
-	(*Digest)(nil),        // 6: argomesh.stream.v1.Digest
-	(*Digests)(nil),       // 7: argomesh.stream.v1.Digests
-	(*Buckets)(nil),       // 8: argomesh.stream.v1.Buckets
-	(*Inventory)(nil),     // 9: argomesh.stream.v1.Inventory
-	(*Entry)(nil),         // 10: argomesh.stream.v1.Entry
-	(*Version)(nil),       // 11: argomesh.stream.v1.Version
-	(*Batch)(nil),         // 12: argomesh.stream.v1.Batch
-	(*Absence)(nil),       // 13: argomesh.stream.v1.Absence
-	(*Applied)(nil),       // 14: argomesh.stream.v1.Applied
-	(*Result)(nil),        // 15: argomesh.stream.v1.Result
-	(*Refusal)(nil),       // 16: argomesh.stream.v1.Refusal
-	(*Heartbeat)(nil),     // 17: argomesh.stream.v1.Heartbeat
-	(*Goodbye)(nil),       // 18: argomesh.stream.v1.Goodbye
-	(*pb.CloudEvent)(nil), // 19: io.cloudevents.v1.CloudEvent
+	(*Credential)(nil),    // 4: argomesh.stream.v1.Credential
+	(*History)(nil),       // 5: argomesh.stream.v1.History
+	(*SpokeInfo)(nil),     // 6: argomesh.stream.v1.SpokeInfo
+	(*Digest)(nil),        // 7: argomesh.stream.v1.Digest
+	(*Digests)(nil),       // 8: argomesh.stream.v1.Digests
+	(*Buckets)(nil),       // 9: argomesh.stream.v1.Buckets
+	(*Inventory)(nil),     // 10: argomesh.stream.v1.Inventory
+	(*Entry)(nil),         // 11: argomesh.stream.v1.Entry
+	(*Version)(nil),       // 12: argomesh.stream.v1.Version
+	(*Batch)(nil),         // 13: argomesh.stream.v1.Batch
+	(*Absence)(nil),       // 14: argomesh.stream.v1.Absence
+	(*Applied)(nil),       // 15: argomesh.stream.v1.Applied
+	(*Result)(nil),        // 16: argomesh.stream.v1.Result
+	(*Refusal)(nil),       // 17: argomesh.stream.v1.Refusal
+	(*Heartbeat)(nil),     // 18: argomesh.stream.v1.Heartbeat
+	(*Goodbye)(nil),       // 19: argomesh.stream.v1.Goodbye
+	(*pb.CloudEvent)(nil), // 20: io.cloudevents.v1.CloudEvent
 }
 var file_stream_proto_depIdxs = []int32{
 	2,  // 0: argomesh.stream.v1.Frame.hello:type_name -> argomesh.stream.v1.Hello
 	3,  // 1: argomesh.stream.v1.Frame.welcome:type_name -> argomesh.stream.v1.Welcome
-	7,  // 2: argomesh.stream.v1.Frame.digests:type_name -> argomesh.stream.v1.Digests
-	8,  // 3: argomesh.stream.v1.Frame.buckets:type_name -> argomesh.stream.v1.Buckets
-	9,  // 4: argomesh.stream.v1.Frame.inventory:type_name -> argomesh.stream.v1.Inventory
-	12, // 5: argomesh.stream.v1.Frame.batch:type_name -> argomesh.stream.v1.Batch
-	14, // 6: argomesh.stream.v1.Frame.applied:type_name -> argomesh.stream.v1.Applied
-	17, // 7: argomesh.stream.v1.Frame.heartbeat:type_name -> argomesh.stream.v1.Heartbeat
-	18, // 8: argomesh.stream.v1.Frame.goodbye:type_name -> argomesh.stream.v1.Goodbye
-	4,  // 9: argomesh.stream.v1.Frame.history:type_name -> argomesh.stream.v1.History
-	5,  // 10: argomesh.stream.v1.Frame.spoke_info:type_name -> argomesh.stream.v1.SpokeInfo
-	4,  // 11: argomesh.stream.v1.Hello.history:type_name -> argomesh.stream.v1.History
-	0,  // 12: argomesh.stream.v1.Digest.collection:type_name -> argomesh.stream.v1.Collection
-	6,  // 13: argomesh.stream.v1.Digests.digests:type_name -> argomesh.stream.v1.Digest
-	0,  // 14: argomesh.stream.v1.Buckets.collection:type_name -> argomesh.stream.v1.Collection
-	0,  // 15: argomesh.stream.v1.Inventory.collection:type_name -> argomesh.stream.v1.Collection
-	10, // 16: argomesh.stream.v1.Inventory.entries:type_name -> argomesh.stream.v1.Entry
-	11, // 17: argomesh.stream.v1.Entry.version:type_name -> argomesh.stream.v1.Version
-	19, // 18: argomesh.stream.v1.Batch.events:type_name -> io.cloudevents.v1.CloudEvent
-	13, // 19: argomesh.stream.v1.Batch.absences:type_name -> argomesh.stream.v1.Absence
-	0,  // 20: argomesh.stream.v1.Absence.collection:type_name -> argomesh.stream.v1.Collection
-	15, // 21: argomesh.stream.v1.Applied.results:type_name -> argomesh.stream.v1.Result
-	0,  // 22: argomesh.stream.v1.Result.collection:type_name -> argomesh.stream.v1.Collection
-	11, // 23: argomesh.stream.v1.Result.held:type_name -> argomesh.stream.v1.Version
-	16, // 24: argomesh.stream.v1.Result.refusal:type_name -> argomesh.stream.v1.Refusal
-	6,  // 25: argomesh.stream.v1.Heartbeat.digests:type_name -> argomesh.stream.v1.Digest
-	13, // 26: argomesh.stream.v1.Heartbeat.absences:type_name -> argomesh.stream.v1.Absence
-	1,  // 27: argomesh.stream.v1.Stream.Connect:input_type -> argomesh.stream.v1.Frame
-	1,  // 28: argomesh.stream.v1.Stream.Connect:output_type -> argomesh.stream.v1.Frame
-	28, // [28:29] is the sub-list for method output_type
-	27, // [27:28] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	8,  // 2: argomesh.stream.v1.Frame.digests:type_name -> argomesh.stream.v1.Digests
+	9,  // 3: argomesh.stream.v1.Frame.buckets:type_name -> argomesh.stream.v1.Buckets
+	10, // 4: argomesh.stream.v1.Frame.inventory:type_name -> argomesh.stream.v1.Inventory
+	13, // 5: argomesh.stream.v1.Frame.batch:type_name -> argomesh.stream.v1.Batch
+	15, // 6: argomesh.stream.v1.Frame.applied:type_name -> argomesh.stream.v1.Applied
+	4,  // 7: argomesh.stream.v1.Frame.credential:type_name -> argomesh.stream.v1.Credential
+	18, // 8: argomesh.stream.v1.Frame.heartbeat:type_name -> argomesh.stream.v1.Heartbeat
+	19, // 9: argomesh.stream.v1.Frame.goodbye:type_name -> argomesh.stream.v1.Goodbye
+	5,  // 10: argomesh.stream.v1.Frame.history:type_name -> argomesh.stream.v1.History
+	6,  // 11: argomesh.stream.v1.Frame.spoke_info:type_name -> argomesh.stream.v1.SpokeInfo
+	5,  // 12: argomesh.stream.v1.Hello.history:type_name -> argomesh.stream.v1.History
+	0,  // 13: argomesh.stream.v1.Digest.collection:type_name -> argomesh.stream.v1.Collection
+	7,  // 14: argomesh.stream.v1.Digests.digests:type_name -> argomesh.stream.v1.Digest
+	0,  // 15: argomesh.stream.v1.Buckets.collection:type_name -> argomesh.stream.v1.Collection
+	0,  // 16: argomesh.stream.v1.Inventory.collection:type_name -> argomesh.stream.v1.Collection
+	11, // 17: argomesh.stream.v1.Inventory.entries:type_name -> argomesh.stream.v1.Entry
+	12, // 18: argomesh.stream.v1.Entry.version:type_name -> argomesh.stream.v1.Version
+	20, // 19: argomesh.stream.v1.Batch.events:type_name -> io.cloudevents.v1.CloudEvent
+	14, // 20: argomesh.stream.v1.Batch.absences:type_name -> argomesh.stream.v1.Absence
+	0,  // 21: argomesh.stream.v1.Absence.collection:type_name -> argomesh.stream.v1.Collection
+	16, // 22: argomesh.stream.v1.Applied.results:type_name -> argomesh.stream.v1.Result
+	0,  // 23: argomesh.stream.v1.Result.collection:type_name -> argomesh.stream.v1.Collection
+	12, // 24: argomesh.stream.v1.Result.held:type_name -> argomesh.stream.v1.Version
+	17, // 25: argomesh.stream.v1.Result.refusal:type_name -> argomesh.stream.v1.Refusal
+	7,  // 26: argomesh.stream.v1.Heartbeat.digests:type_name -> argomesh.stream.v1.Digest
+	14, // 27: argomesh.stream.v1.Heartbeat.absences:type_name -> argomesh.stream.v1.Absence
+	1,  // 28: argomesh.stream.v1.Stream.Connect:input_type -> argomesh.stream.v1.Frame
+	1,  // 29: argomesh.stream.v1.Stream.Connect:output_type -> argomesh.stream.v1.Frame
+	29, // [29:30] is the sub-list for method output_type
+	28, // [28:29] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_stream_proto_init() }
@@ -1581,6 +1697,7 @@ func file_stream_proto_init() {
 		(*Frame_Inventory)(nil),
 		(*Frame_Batch)(nil),
 		(*Frame_Applied)(nil),
+		(*Frame_Credential)(nil),
 		(*Frame_Heartbeat)(nil),
 		(*Frame_Goodbye)(nil),
 		(*Frame_History)(nil),
@@ -1592,7 +1709,7 @@ func file_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
