@@ -9,16 +9,24 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// MethodX509 is the [Peer.Method] of a peer that proved its SPIFFE ID by the
-// X.509-SVID of a mutual TLS connection to this process.
-const MethodX509 = "spiffe-x509"
+// The methods by which a peer proves its SPIFFE ID: [Peer.Method].
+const (
+	// MethodX509 is the X.509-SVID of a mutual TLS connection to this process.
+	MethodX509 = "spiffe-x509"
+	// MethodJWT is a JWT-SVID for this process, in the call.
+	MethodJWT = "spiffe-jwt"
+	// MethodHeader is the X.509-SVID of a mutual TLS connection to a proxy, which
+	// says so in a header.
+	MethodHeader = "header"
+)
 
 // Peer is who is at the other end of a connection, and for how long that is
 // proven. It says nothing about what the peer may do.
 type Peer struct {
 	// ID is what the peer proved, exact, trust domain included.
 	ID spiffeid.ID
-	// NotAfter is when the proof ends: that of the leaf certificate.
+	// NotAfter is when the proof ends: that of the leaf certificate, or the exp of the
+	// token.
 	NotAfter time.Time
 	// Method is how it was proven, one of the Method constants.
 	Method string
