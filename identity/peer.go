@@ -20,6 +20,10 @@ const (
 	MethodHeader = "header"
 )
 
+// MaxTokenBytes is the longest JWT-SVID that is taken from a peer, in bytes. Those of
+// SPIRE have less than 1 KiB.
+const MaxTokenBytes = 8 << 10
+
 // Peer is who is at the other end of a connection, and for how long that is
 // proven. It says nothing about what the peer may do.
 type Peer struct {

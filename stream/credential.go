@@ -4,13 +4,11 @@ import (
 	"encoding/base64"
 	"fmt"
 
+	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
 const (
-	// MaxTokenBytes is the longest JWT-SVID that is taken from a peer, in bytes. Those
-	// of SPIRE have less than 1 KiB.
-	MaxTokenBytes = 8 << 10
 	// NonceBytes is how long the nonces are that we make, in bytes.
 	NonceBytes = 32
 	// minNonceBytes and maxNonceBytes bound the nonce of a peer.
@@ -45,7 +43,7 @@ func parseCredential(pb *streampb.Credential) (Message, error) {
 	switch n := len(pb.GetToken()); {
 	case n == 0:
 		return nil, fmt.Errorf("credential without a token: %w", ViolationMalformed.Err())
-	case n > MaxTokenBytes:
+	case n > identity.MaxTokenBytes:
 		return nil, fmt.Errorf("credential of %d bytes: %w", n, ViolationLimit.Err())
 	}
 	return Credential{Token: pb.GetToken()}, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
@@ -112,7 +113,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 		"no history": stream.History{},
 		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), Told: time.Unix(1<<33+1, 0)},
 		"no cache":   stream.SpokeInfo{},
-		"credential": stream.Credential{Token: strings.Repeat("t", stream.MaxTokenBytes)},
+		"credential": stream.Credential{Token: strings.Repeat("t", identity.MaxTokenBytes)},
 		"drain":      stream.Goodbye{Reason: stream.GoodbyeDrain},
 		"superseded": stream.Goodbye{Reason: stream.GoodbyeSuperseded},
 		"revoked":    stream.Goodbye{Reason: stream.GoodbyeRevoked},
@@ -312,7 +313,7 @@ func TestParseFrameRefuses(t *testing.T) {
 		"a history with a long token": func() *streampb.Frame { return stream.FrameOf(stream.History{Token: strings.Repeat("t", 65)}) },
 		"a credential of nothing":     func() *streampb.Frame { return stream.FrameOf(stream.Credential{}) },
 		"a long credential": func() *streampb.Frame {
-			return stream.FrameOf(stream.Credential{Token: strings.Repeat("t", stream.MaxTokenBytes+1)})
+			return stream.FrameOf(stream.Credential{Token: strings.Repeat("t", identity.MaxTokenBytes+1)})
 		},
 		"a history with a long id": func() *streampb.Frame { return stream.FrameOf(stream.History{ID: strings.Repeat("i", 65)}) },
 		"spoke info told before 1970": func() *streampb.Frame {

@@ -142,7 +142,7 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	if err := checkNonce(pb.GetNonce()); err != nil {
 		return Welcome{}, fmt.Errorf("welcome: %w", err)
 	}
-	if n := len(pb.GetCredential()); n > MaxTokenBytes {
+	if n := len(pb.GetCredential()); n > identity.MaxTokenBytes {
 		return Welcome{}, fmt.Errorf("welcome: credential of %d bytes: %w", n, ViolationLimit.Err())
 	}
 	again := time.Duration(pb.GetProveAgainSeconds()) * time.Second

@@ -33,7 +33,7 @@ func welcome(t testing.TB) stream.Welcome {
 	return stream.Welcome{
 		Protocol: stream.Protocol, Version: strings.Repeat("v", 128), Capabilities: stream.NewCapabilities("history"), Agent: hello(t).Agent,
 		HubUID: "hub", Connection: "c1", Children: true,
-		Proof: strings.Repeat("p", stream.MaxTokenBytes), Nonce: hello(t).Nonce, ProveAgain: stream.MaxProveAgain,
+		Proof: strings.Repeat("p", identity.MaxTokenBytes), Nonce: hello(t).Nonce, ProveAgain: stream.MaxProveAgain,
 	}
 }
 
@@ -92,7 +92,7 @@ func TestParseWelcomeRefuses(t *testing.T) {
 		"a long version":    func(w *streampb.Welcome) { w.Version = long },
 		"a short nonce":     func(w *streampb.Welcome) { w.Nonce = []byte("n") },
 		"a long nonce":      func(w *streampb.Welcome) { w.Nonce = make([]byte, 65) },
-		"a long proof":      func(w *streampb.Welcome) { w.Credential = strings.Repeat("p", stream.MaxTokenBytes+1) },
+		"a long proof":      func(w *streampb.Welcome) { w.Credential = strings.Repeat("p", identity.MaxTokenBytes+1) },
 		"a far proof again": func(w *streampb.Welcome) { w.ProveAgainSeconds = 24*3600 + 1 },
 		"many capabilities": func(w *streampb.Welcome) { w.Capabilities = make([]string, 65) },
 	} {

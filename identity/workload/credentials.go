@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 )
 
@@ -64,7 +65,8 @@ func (s *Source) ClientCredentials(authorize identity.Authorizer) credentials.Tr
 
 // PeerFromContext returns who is at the other end of the connection that carries
 // the call of ctx, in a handler of a server with [Source.ServerCredentials]. The
-// error wraps [identity.ErrUnauthenticated] on every other connection.
+// error wraps [identity.ErrUnauthenticated] on every other connection, and for a call
+// that carries another method's credential too.
 func PeerFromContext(ctx context.Context) (identity.Peer, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -73,6 +75,12 @@ func PeerFromContext(ctx context.Context) (identity.Peer, error) {
 	info, ok := p.AuthInfo.(authInfo)
 	if !ok {
 		return identity.Peer{}, fmt.Errorf("connection carries no x.509-svid: %w", identity.ErrUnauthenticated)
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, key := range []string{authorizationKey, forwardedKey} {
+		if len(md.Get(key)) > 0 {
+			return identity.Peer{}, fmt.Errorf("call of %s also carries %s, and one method counts: %w", info.peer.ID, key, identity.ErrUnauthenticated)
+		}
 	}
 	return info.peer, nil
 }

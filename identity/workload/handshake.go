@@ -30,6 +30,7 @@ const (
 	reasonNoBundle      reason = "no_bundle"      // an SVID of a trust domain we have no bundle for
 	reasonUntrusted     reason = "untrusted"      // an SVID that no root of its trust domain signed
 	reasonDenied        reason = "denied"         // a good SVID of somebody unwelcome
+	reasonSecondMethod  reason = "second_method"  // a certificate where tokens count
 	reasonRefused       reason = "refused"        // the peer refused us, or our SVID
 	reasonNotReady      reason = "not_ready"      // we have no valid SVID ourselves
 	reasonClosed        reason = "closed"         // it left, as port scans and TCP probes do
@@ -39,7 +40,7 @@ const (
 // failureReasons is the closed set.
 var failureReasons = []reason{
 	reasonPlaintext, reasonGarbage, reasonTLS, reasonNoCertificate, reasonBadSVID, reasonExpired, reasonNoBundle,
-	reasonUntrusted, reasonDenied, reasonRefused, reasonNotReady, reasonClosed, reasonTimeout,
+	reasonUntrusted, reasonDenied, reasonSecondMethod, reasonRefused, reasonNotReady, reasonClosed, reasonTimeout,
 }
 
 // peerError is what is wrong with a peer that speaks TLS.

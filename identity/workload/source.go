@@ -27,9 +27,11 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 )
 
 var (
@@ -52,6 +54,9 @@ type Config struct {
 	// neither SPIFFEID nor Hint there must be only one SVID; with both it must
 	// have both.
 	Hint string
+	// JWTBundles says that JWT-SVIDs of others are to be checked, so that their
+	// bundles are needed.
+	JWTBundles bool
 	// Metrics is where the source's metrics are registered.
 	Metrics prometheus.Registerer
 	// Log receives what happens. The zero value discards it.
@@ -59,15 +64,21 @@ type Config struct {
 }
 
 // Source holds the X.509-SVID of this process and the bundles to check peers
-// with. It implements x509svid.Source and x509bundle.Source. All methods may be
+// with. It implements x509svid.Source, x509bundle.Source and jwtbundle.Source. All methods may be
 // called from several goroutines, before, during and after Run.
 type Source struct {
 	socket   string
 	endpoint endpoint
 	id       spiffeid.ID
 	hint     string
+	needsJWT bool
 	metrics  *metrics
 	log      zerolog.Logger
+
+	// client is there while Run runs.
+	client atomic.Pointer[workloadapi.Client]
+	// jwtBundles is never nil, and replaced as a whole.
+	jwtBundles atomic.Pointer[jwtbundle.Set]
 
 	// held is replaced as a whole, by the watcher of Run and under its lock.
 	held atomic.Pointer[holding]
@@ -86,6 +97,9 @@ type holding struct {
 	// problem says what is wrong with the Workload API, nil when it answers
 	// and one of its SVIDs was chosen.
 	problem error
+	// withdrawn is since when the Workload API says that this process has no such
+	// identity, zero when it does not say so.
+	withdrawn time.Time
 }
 
 // New checks cfg and registers the metrics. It starts nothing.
@@ -111,10 +125,12 @@ func New(cfg Config) (*Source, error) {
 		endpoint: at,
 		id:       cfg.SPIFFEID,
 		hint:     cfg.Hint,
+		needsJWT: cfg.JWTBundles,
 		metrics:  m,
 		log:      cfg.Log,
 		updated:  make(chan struct{}),
 	}
+	s.jwtBundles.Store(jwtbundle.NewSet())
 	s.held.Store(&holding{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})
 	return s, nil
 }
@@ -130,7 +146,54 @@ func (s *Source) Ready() error {
 // Degraded returns what is wrong with the Workload API although a valid SVID may
 // still be held: nil when it answers. It is for the detail of a readiness
 // report.
-func (s *Source) Degraded() error { return s.held.Load().problem }
+func (s *Source) Degraded() error {
+	if problem := s.held.Load().problem; problem != nil {
+		return problem
+	}
+	if s.needsJWT && s.jwtBundles.Load().Len() == 0 {
+		return errors.New("the workload api gave no jwt bundles, so nobody is believed by jwt-svid")
+	}
+	return nil
+}
+
+// Withdrawn returns since when the Workload API says that this process does not have
+// the identity, or has it no more: it answers, and the answer is no. The zero time
+// means that it does not say so; it may be away. An identity that was withdrawn is
+// not presented to anybody, and what was opened with it should end.
+func (s *Source) Withdrawn() time.Time { return s.held.Load().withdrawn }
+
+// ErrWithdrawn is the cause for which a context of [Source.While] ends.
+var ErrWithdrawn = errors.New("the workload api has withdrawn our identity")
+
+// While returns a context that ends with ctx, and with cause [ErrWithdrawn] when the
+// identity has been withdrawn for the time of grace. The caller calls stop when the
+// work that the context is for has ended.
+func (s *Source) While(ctx context.Context, grace time.Duration) (held context.Context, stop context.CancelFunc) {
+	held, end := context.WithCancelCause(ctx)
+	go func() {
+		over := time.NewTimer(0)
+		defer over.Stop()
+		for {
+			updated := s.Updated()
+			over.Stop()
+			if since := s.Withdrawn(); !since.IsZero() {
+				left := grace - time.Since(since)
+				if left <= 0 {
+					end(ErrWithdrawn)
+					return
+				}
+				over.Reset(left)
+			}
+			select {
+			case <-held.Done():
+				return
+			case <-updated:
+			case <-over.C:
+			}
+		}
+	}()
+	return held, func() { end(nil) }
+}
 
 // WaitReady returns nil as soon as Ready does, or an error that wraps that of
 // ctx and says what was awaited.
