@@ -34,14 +34,16 @@ type Config struct {
 
 // Principal is whom the agent dials.
 type Principal struct {
-	Address   string        `koanf:"address" help:"host:port of the principal"`
+	Address   string        `koanf:"address" help:"host:port of the principal, or of what is before it; unix:///path with gateway.plaintext"`
 	SPIFFEIDs []spiffeid.ID `koanf:"spiffe_ids" help:"the exact SPIFFE IDs of which the principal must present one; several for a planned move"`
+	Method    string        `koanf:"method" help:"how this agent proves who it is: spiffe-x509 by mutual TLS with the principal, spiffe-jwt by a JWT-SVID, header by mutual TLS with a gateway"`
+	Gateway   Gateway       `koanf:"gateway"`
 }
 
 // Validate reports every problem.
 func (p Principal) Validate() error {
 	var problems []error
-	if host, port, err := net.SplitHostPort(p.Address); err != nil || host == "" || port == "" {
+	if host, port, err := net.SplitHostPort(p.Address); !p.local() && (err != nil || host == "" || port == "") {
 		problems = append(problems, config.Invalid("address", "%q is not host:port: give the address of the principal, such as principal.example.org:443", p.Address))
 	}
 	if len(p.SPIFFEIDs) == 0 {
@@ -52,6 +54,7 @@ func (p Principal) Validate() error {
 			problems = append(problems, config.Invalid("spiffe_ids", "%v", err))
 		}
 	}
+	problems = append(problems, p.validateMethod())
 	return errors.Join(problems...)
 }
 
@@ -61,6 +64,7 @@ func Default() Config {
 		Namespace:  "argocd",
 		LiveAccess: DefaultLiveAccess(),
 		Tunnel:     DefaultTunnel(),
+		Principal:  Principal{Method: identity.MethodX509},
 		Redis:      config.DefaultRedis(clusterinfo.Version),
 		Kubernetes: config.DefaultKubernetes(),
 		Admin:      config.DefaultAdmin(),

@@ -27,7 +27,6 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/listen"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/start"
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
@@ -62,7 +61,8 @@ func run(ctx context.Context, args []string) error {
 
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
-		Metrics: registry, Log: log,
+		JWTBundles: cfg.Principal.needsProof(),
+		Metrics:    registry, Log: log,
 	})
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
-			{Name: "identity", Ready: source.Ready},
+			{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
 			{Name: "store", Ready: func() error { return synced(store) }},
 		},
 		Metrics: registry, Log: log,
@@ -142,19 +142,26 @@ func run(ctx context.Context, args []string) error {
 		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
 		}
-		c, err := client.New(client.Config{
-			Target:      cfg.Principal.Address,
-			Credentials: source.ClientCredentials(identity.AllowIDs(cfg.Principal.SPIFFEIDs...)),
+		dial := client.Config{
+			Target: cfg.Principal.Address,
 			Hello: stream.Hello{
 				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
 				ClusterUID: spoke.uid, Kubernetes: spoke.version,
 			},
 			History: past.tell,
-			Serve:   u.serve,
+			Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
+				ctx, stop := source.While(ctx, withdrawalGrace)
+				defer stop()
+				return u.serve(ctx, w, conn)
+			},
 			Updated: source.Updated,
-			Proves:  func() time.Time { return expiry(source) },
+			Ready:   source.Ready,
 			Metrics: registry, Log: log,
-		})
+		}
+		if err := cfg.Principal.authenticate(source, &dial); err != nil {
+			return err
+		}
+		c, err := client.New(dial)
 		if err != nil {
 			return err
 		}
@@ -166,6 +173,10 @@ func run(ctx context.Context, args []string) error {
 	})
 	return g.Wait()
 }
+
+// withdrawalGrace is how long what our identity opened outlasts its withdrawal: as long
+// as connections outlast their peers' proofs.
+const withdrawalGrace = 30 * time.Second
 
 // leaseName names the Lease under which one of a spoke's agents works; the others
 // stand by, ready and with synced caches.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -46,13 +45,16 @@ func newTunnel(cfg Config, source *workload.Source, services map[stream.Service]
 	if len(services) == 0 {
 		return nil, nil //nolint:nilnil // documented
 	}
+	if cfg.Principal.needsProof() {
+		return nil, config.Invalid("access.enabled", "is for principal.method %s: what ends TLS before the principal would reach this spoke's services", identity.MethodX509)
+	}
 	a, err := tunnel.NewAcceptor(tunnel.AcceptorConfig{
 		Target:      cfg.Principal.Address,
 		Credentials: source.ClientCredentials(identity.AllowIDs(cfg.Principal.SPIFFEIDs...)),
 		Agent:       cfg.Name,
 		Services:    services,
 		Updated:     source.Updated,
-		Proves:      func() time.Time { return expiry(source) },
+		Proves:      svidExpiry(source),
 		MaxStreams:  cfg.Tunnel.MaxStreams, MinSpares: cfg.Tunnel.MinSpares, MaxSpares: cfg.Tunnel.MaxSpares,
 		Metrics: metrics, Log: log,
 	})
@@ -60,13 +62,4 @@ func newTunnel(cfg Config, source *workload.Source, services map[stream.Service]
 		return nil, fmt.Errorf("tunnel: %w", err)
 	}
 	return a, nil
-}
-
-// expiry is that of our SVID; zero when there is none.
-func expiry(source *workload.Source) time.Time {
-	svid, err := source.GetX509SVID()
-	if err != nil {
-		return time.Time{}
-	}
-	return svid.Certificates[0].NotAfter
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 
@@ -27,16 +28,24 @@ type Config struct {
 	Tracing       config.Tracing    `koanf:"tracing"`
 }
 
-// Stream is the listener for agents.
+// Stream is where agents connect.
 type Stream struct {
-	Listen         string `koanf:"listen" help:"address on which agents connect"`
-	MaxConnections int    `koanf:"max_connections" help:"open connections of agents at a time; more wait to be accepted"`
+	Listen         string     `koanf:"listen" help:"address on which agents connect by method spiffe-x509, mutual TLS; empty for none"`
+	MaxConnections int        `koanf:"max_connections" help:"open connections of agents at a time on each listener; more wait to be accepted"`
+	Listeners      []Listener `koanf:"listeners" help:"further listeners, each with listen, method (spiffe-x509, spiffe-jwt, header), plaintext, header.trusted_proxies, header.max_age"`
 }
 
 // Validate reports every problem.
 func (s Stream) Validate() error {
 	var problems []error
-	problems = append(problems, config.Address("listen", s.Listen))
+	if s.Listen != "" {
+		problems = append(problems, config.Address("listen", s.Listen))
+	} else if len(s.Listeners) == 0 {
+		problems = append(problems, config.Invalid("listen", "is empty, and there are no further listeners: give the address on which agents connect, such as :8443"))
+	}
+	for i, l := range s.Listeners {
+		problems = append(problems, l.validate(fmt.Sprintf("listeners[%d]", i)))
+	}
 	if s.MaxConnections < 1 {
 		problems = append(problems, config.Invalid("max_connections", "%d admits no agent: use 1 or more", s.MaxConnections))
 	}

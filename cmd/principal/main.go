@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +41,10 @@ import (
 // leaseName names the Lease under which a hub's singleton controllers run.
 const leaseName = "argomesh-principal"
 
+// withdrawalGrace is how long what our identity opened outlasts its withdrawal: as long
+// as connections outlast their peers' proofs.
+const withdrawalGrace = 30 * time.Second
+
 func main() { process.Main("principal", run) }
 
 func run(ctx context.Context, args []string) error {
@@ -67,7 +72,8 @@ func run(ctx context.Context, args []string) error {
 
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
-		Metrics: registry, Log: log,
+		JWTBundles: cfg.Stream.needsTokens(),
+		Metrics:    registry, Log: log,
 	})
 	if err != nil {
 		return err
@@ -143,7 +149,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	adminServer, err := admin.New(admin.Config{
 		Checks: []admin.Check{
-			{Name: "identity", Ready: source.Ready},
+			{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
 			{Name: "agents", Ready: agents.Ready},
 			{Name: "store", Ready: func() error { return synced(store) }},
 		},
@@ -158,20 +164,20 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	streamListener, err := listen.Open(ctx, "stream.listen", cfg.Stream.Listen)
+	streamListeners, err := cfg.Stream.open(ctx, source, log)
 	if err != nil {
 		_ = adminListener.Close() // never served
 		return err
 	}
 	singletons, err := lease.New(lease.Config{
 		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
-		Holder: cfg.replica() + "/" + streamListener.Addr().String(), // the same again after a restart
+		Holder: cfg.replica() + "/" + streamListeners[0].Addr().String(), // the same again after a restart
 		Log:    log,
 	})
 	if err != nil {
-		return errors.Join(err, adminListener.Close(), streamListener.Close())
+		return errors.Join(err, adminListener.Close(), closeAll(streamListeners))
 	}
-	log.Info().Str("listener", cfg.Stream.Listen).Str("version", build.Version).Msg("principal starts")
+	log.Info().Str("version", build.Version).Msg("principal starts")
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
@@ -198,24 +204,29 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error {
 		hub, known := hubUID(ctx, base.Dynamic, cfg.Namespace, log)
 		if !known {
-			return streamListener.Close() // ctx is done
+			return closeAll(streamListeners) // ctx is done
 		}
 		links.hub.Store(&hub)
 		srv, err := server.New(server.Config{
 			Credentials:  source.ServerCredentials(log),
 			Authenticate: workload.PeerFromContext,
 			Registry:     admission{agents},
-			Serve:        links.serve,
-			Opened:       sessions.open,
-			Register:     tunnels.Register,
-			HubUID:       hub, Version: build.Version,
+			Serve: func(ctx context.Context, s server.Session, conn *server.Conn) error {
+				ctx, stop := source.While(ctx, withdrawalGrace)
+				defer stop()
+				return links.serve(ctx, s, conn)
+			},
+			Opened:   sessions.open,
+			Renewed:  sessions.renewed,
+			Register: tunnels.Register,
+			HubUID:   hub, Version: build.Version,
 			MaxConnections: cfg.Stream.MaxConnections,
 			Metrics:        registry, Log: log,
 		})
 		if err != nil {
 			return err
 		}
-		return srv.Run(ctx, streamListener)
+		return srv.Run(ctx, streamListeners...)
 	})
 	return g.Wait()
 }

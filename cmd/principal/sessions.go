@@ -78,6 +78,16 @@ func (s *sessions) open(session server.Session) (closed func()) {
 	}
 }
 
+// renewed records that the agent of a connection has proven itself anew.
+func (s *sessions) renewed(session server.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.agents[session.Agent.Name]; a != nil && session.Peer.NotAfter.After(a.info.SVIDExpiry) {
+		a.info.SVIDExpiry = session.Peer.NotAfter
+		s.touch()
+	}
+}
+
 func (s *sessions) connected(name identity.AgentName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

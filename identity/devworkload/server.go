@@ -8,7 +8,8 @@
 // Unimplemented). SVIDs are renewed at half of their life, and the authority can
 // be rotated: the new root is trusted first, signs later, and the old one leaves
 // the bundle when the last SVID it signed is over. Servers that share a CA
-// directory form one trust domain.
+// directory form one trust domain, and one that knows the directory of another trust
+// domain federates with it, live.
 //
 // What it does not do is attest callers: whoever can open the socket gets all
 // entries of that server. So one server serves one workload, and the socket's
@@ -62,6 +63,9 @@ type Config struct {
 	// made when absent. Several processes may share it: a rotation by one is
 	// seen by the others within a second. Empty means in memory.
 	CADir string
+	// Federate are other trust domains whose bundles every caller gets too, as they
+	// are now. [Server.SetFederated] is for those that have no directory here.
+	Federate []Federation
 	// X509TTL is the life of X.509-SVIDs of entries without their own, at
 	// least 2 s. Zero means 1 h.
 	X509TTL time.Duration
@@ -93,6 +97,8 @@ type Server struct {
 	store     *store
 	entries   []Entry
 	federated map[spiffeid.TrustDomain]*spiffebundle.Bundle
+	others    []*store // of other trust domains, which are only read
+	unread    error    // why one of others is not as it is now
 	issued    map[spiffeid.ID]issued
 	snapshot  *snapshot
 	// changed is closed, and replaced, when snapshot is.
@@ -142,6 +148,10 @@ func New(cfg Config) (*Server, error) {
 	if err := checkEntries(cfg.TrustDomain, cfg.Entries); err != nil {
 		return nil, fmt.Errorf("devworkload: %w", err)
 	}
+	others, err := openFederation(cfg.TrustDomain, cfg.Federate)
+	if err != nil {
+		return nil, fmt.Errorf("devworkload: %w", err)
+	}
 	store, err := openStore(cfg.TrustDomain, cfg.CADir, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("devworkload: %w", err)
@@ -151,10 +161,11 @@ func New(cfg Config) (*Server, error) {
 		x509TTL:     cfg.X509TTL,
 		jwtTTL:      cfg.JWTTTL,
 		prepare:     cfg.Prepare,
-		shared:      cfg.CADir != "",
+		shared:      cfg.CADir != "" || len(others) > 0,
 		log:         cfg.Log.With().Stringer("trust_domain", cfg.TrustDomain).Logger(),
 		wake:        make(chan struct{}, 1),
 		store:       store,
+		others:      others,
 		federated:   make(map[spiffeid.TrustDomain]*spiffebundle.Bundle),
 		issued:      make(map[spiffeid.ID]issued),
 		changed:     make(chan struct{}),
@@ -282,6 +293,7 @@ func (s *Server) keepFresh(ctx context.Context) {
 		}
 		s.mu.Lock()
 		next, err := s.refresh(time.Now())
+		err = errors.Join(err, s.unread)
 		s.mu.Unlock()
 		problem := ""
 		if err != nil {
@@ -341,19 +353,18 @@ func (s *Server) refresh(now time.Time) (next time.Time, err error) {
 	if err != nil {
 		return now, errors.Join(problem, err)
 	}
+	federated, change, unread := s.federatedBundles(now)
+	s.unread = unread // nothing of our own fails for it
+	if !change.IsZero() && change.Before(next) {
+		next = change
+	}
 	s.issued = kept
-	s.publish(svids, own)
+	s.publish(svids, own, federated)
 	return next, problem
 }
 
 // publish replaces the snapshot when something in it is new. The caller holds mu.
-func (s *Server) publish(svids []*x509svid.SVID, own *spiffebundle.Bundle) {
-	federated := make([]*spiffebundle.Bundle, 0, len(s.federated))
-	for _, b := range s.federated {
-		federated = append(federated, b)
-	}
-	slices.SortFunc(federated, func(a, b *spiffebundle.Bundle) int { return a.TrustDomain().Compare(b.TrustDomain()) })
-
+func (s *Server) publish(svids []*x509svid.SVID, own *spiffebundle.Bundle, federated []*spiffebundle.Bundle) {
 	old := s.snapshot
 	if old != nil && slices.Equal(old.svids, svids) && old.own.Equal(own) &&
 		slices.EqualFunc(old.federated, federated, (*spiffebundle.Bundle).Equal) {

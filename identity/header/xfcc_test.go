@@ -95,7 +95,7 @@ const (
 var (
 	headerForm = regexp.MustCompile(`^` + elementForm + `(?:,` + elementForm + `)*$`)
 	firstPair  = regexp.MustCompile(`^ *(` + pairForm + `)`)
-	ascii      = regexp.MustCompile(`^[ -~]*$`)
+	ascii      = regexp.MustCompile(`^[\x20-\x7e]*$`)
 )
 
 // oracle reads a header by expressions and by no code of parse.

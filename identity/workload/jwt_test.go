@@ -535,3 +535,55 @@ func TestBundleMetrics(t *testing.T) {
 		t.Errorf("%s = %v without a bundle", name, at)
 	}
 }
+
+// Whatever a token is changed to, it is refused, or it is the token.
+func FuzzVerifyToken(f *testing.F) {
+	ca, err := devworkload.New(devworkload.Config{TrustDomain: domain, Entries: entries(principal, edge)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	path := filepath.Join(f.TempDir(), "s")
+	l, err := devworkload.Listen(f.Context(), path, 0o600)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- ca.Run(ctx, l) }()
+	s, err := workload.New(workload.Config{Socket: "unix://" + path, SPIFFEID: principal, JWTBundles: true, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	go func() { done <- s.Run(ctx) }()
+	f.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, <-done); err != nil {
+			f.Error(err)
+		}
+	})
+	for {
+		updated := s.Updated()
+		if _, err := s.GetJWTBundleForTrustDomain(domain); err == nil && s.Ready() == nil {
+			break
+		}
+		<-updated
+	}
+	svid, err := s.FetchToken(f.Context(), principal.String())
+	if err != nil {
+		f.Fatal(err)
+	}
+	good := svid.Marshal()
+	signed := good[:strings.LastIndex(good, ".")] // a signature can be written in several ways
+	f.Add(good)
+	f.Add(strings.Replace(good, ".", "..", 1))
+	f.Add("eyJhbGciOiJub25lIn0." + strings.Split(good, ".")[1] + ".")
+	f.Fuzz(func(t *testing.T, token string) {
+		p, err := s.PeerOfToken(token)
+		switch {
+		case err == nil && !strings.HasPrefix(token, signed+"."):
+			t.Fatalf("PeerOfToken(%q) = %v", token, p)
+		case err != nil && (!errors.Is(err, identity.ErrUnauthenticated) || p != (identity.Peer{})):
+			t.Fatalf("PeerOfToken(%q) = %v, %v", token, p, err)
+		}
+	})
+}

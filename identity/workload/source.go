@@ -166,9 +166,9 @@ func (s *Source) Withdrawn() time.Time { return s.held.Load().withdrawn }
 var ErrWithdrawn = errors.New("the workload api has withdrawn our identity")
 
 // While returns a context that ends with ctx, and with cause [ErrWithdrawn] when the
-// identity has been withdrawn for the time of grace. The caller calls stop when the
-// work that the context is for has ended.
-func (s *Source) While(ctx context.Context, grace time.Duration) (held context.Context, stop context.CancelFunc) {
+// identity has been withdrawn for the time of grace. The caller calls the function when the
+// work that the context is for has ended; it owns a goroutine until then.
+func (s *Source) While(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	held, end := context.WithCancelCause(ctx)
 	go func() {
 		over := time.NewTimer(0)

@@ -12,7 +12,8 @@ import (
 // BackOff says how long an agent waits before it calls again.
 type BackOff struct {
 	// Min and Max bound the pause after a call that failed or ended; the pause is
-	// drawn evenly from zero to a limit that doubles. Zero means 250ms and 10s.
+	// drawn evenly from zero to a limit that doubles. Zero means 250ms and 7s, so that
+	// all is well within 10 s of the end of a fault.
 	Min, Max time.Duration
 	// Upgrade bounds the pause after a principal that speaks another protocol; it is
 	// drawn evenly from a third of it on. Zero means 3min.
@@ -28,7 +29,7 @@ func (b BackOff) Pause(failures int, err error) time.Duration {
 		b.Min = 250 * time.Millisecond
 	}
 	if b.Max == 0 {
-		b.Max = 10 * time.Second
+		b.Max = 7 * time.Second
 	}
 	if b.Upgrade == 0 {
 		b.Upgrade = 3 * time.Minute
@@ -48,5 +49,5 @@ func (b BackOff) Pause(failures int, err error) time.Duration {
 // other must be upgraded.
 func refused(err error) bool {
 	return errors.Is(err, stream.ErrProtocol) || errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) ||
-		errors.Is(err, stream.ErrRevoked) || errors.Is(err, ErrMismatch)
+		errors.Is(err, stream.ErrRevoked) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrImpostor)
 }

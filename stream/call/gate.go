@@ -36,13 +36,15 @@ type Registry interface {
 
 // GateConfig holds what a Gate needs. Fields without a stated default are required.
 type GateConfig struct {
+	// Method names, for the log, how the caller of ctx is to prove who it is.
+	Method func(ctx context.Context) string
 	// Authenticate says who the caller of ctx is. Errors wrap
 	// identity.ErrUnauthenticated.
 	Authenticate func(ctx context.Context) (identity.Peer, error)
 	Registry     Registry
 	// Patience bounds the wait for the first message of a call. Zero means 10s.
 	Patience time.Duration
-	// Grace is how long a call outlasts the newest SVID that its caller proved. Zero
+	// Grace is how long a call outlasts the newest proof of its caller. Zero
 	// means 30s.
 	Grace   time.Duration
 	Metrics prometheus.Registerer
@@ -71,8 +73,8 @@ type proof struct {
 
 // NewGate checks cfg.
 func NewGate(cfg GateConfig) (*Gate, error) {
-	if cfg.Authenticate == nil || cfg.Registry == nil || cfg.Metrics == nil {
-		return nil, errors.New("gate: authenticate, registry and metrics are required")
+	if cfg.Method == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Metrics == nil {
+		return nil, errors.New("gate: method, authenticate, registry and metrics are required")
 	}
 	if cfg.Patience == 0 {
 		cfg.Patience = 10 * time.Second
@@ -103,12 +105,12 @@ type Caller struct {
 // Admit says who calls in ctx, the context of a gRPC call. An error is what the
 // caller may know of it, and needs no more than to be returned.
 func (g *Gate) Admit(ctx context.Context) (Caller, error) {
-	log := g.cfg.Log
+	log := g.cfg.Log.With().Str("method", g.cfg.Method(ctx)).Logger()
 	peer, err := g.cfg.Authenticate(ctx)
 	if err != nil {
 		return Caller{}, g.Refuse(log, "unauthenticated", err)
 	}
-	log = log.With().Stringer("spiffe_id", peer.ID).Str("method", peer.Method).Logger()
+	log = log.With().Stringer("spiffe_id", peer.ID).Logger()
 	if !time.Now().Before(peer.NotAfter) {
 		return Caller{}, g.Refuse(log, "expired", ErrExpired) // a new call on a connection that grew old
 	}
@@ -167,15 +169,28 @@ func (g *Gate) Hold(c Caller) (release func()) {
 		g.proofs[c.Peer.ID] = p
 	}
 	p.calls++
-	if c.Peer.NotAfter.After(p.notAfter) {
-		p.notAfter = c.Peer.NotAfter
-	}
+	p.renew(c.Peer)
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if p.calls--; p.calls == 0 {
 			delete(g.proofs, c.Peer.ID)
 		}
+	}
+}
+
+// Renew counts what a caller with a held call has proven anew.
+func (g *Gate) Renew(peer identity.Peer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p := g.proofs[peer.ID]; p != nil {
+		p.renew(peer)
+	}
+}
+
+func (p *proof) renew(peer identity.Peer) {
+	if peer.NotAfter.After(p.notAfter) {
+		p.notAfter = peer.NotAfter
 	}
 }
 

@@ -80,6 +80,7 @@ func as(id spiffeid.ID, d time.Duration) context.Context {
 func newGate(t *testing.T, r call.Registry) *call.Gate {
 	t.Helper()
 	g, err := call.NewGate(call.GateConfig{
+		Method: func(context.Context) string { return identity.MethodX509 },
 		Authenticate: func(ctx context.Context) (identity.Peer, error) {
 			p, ok := ctx.Value(peerKey{}).(identity.Peer)
 			if !ok {
@@ -135,6 +136,15 @@ func TestAuthority(t *testing.T) {
 		"with a newer proof": {func(t *testing.T, g *call.Gate) {
 			g.Hold(admit(t, g, as(edge1ID, 5*minute)))
 		}, 50*time.Second + 5*minute + 30*time.Second},
+		"renewed": {func(_ *testing.T, g *call.Gate) {
+			g.Renew(identity.Peer{ID: edge1ID, NotAfter: time.Now().Add(5 * minute)})
+		}, 50*time.Second + 5*minute + 30*time.Second},
+		"renewed by less": {func(_ *testing.T, g *call.Gate) {
+			g.Renew(identity.Peer{ID: edge1ID, NotAfter: time.Now().Add(time.Second)})
+		}, 90 * time.Second},
+		"when another ID renews": {func(_ *testing.T, g *call.Gate) {
+			g.Renew(identity.Peer{ID: alsoID, NotAfter: time.Now().Add(5 * minute)})
+		}, 90 * time.Second},
 		"with an older proof": {func(t *testing.T, g *call.Gate) {
 			g.Hold(admit(t, g, as(edge1ID, time.Second)))
 		}, 90 * time.Second},

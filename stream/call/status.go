@@ -12,7 +12,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Kinds of errors for which a principal ends a call, beside those of package stream.
+// Kinds of errors for which a call ends, beside those of package stream.
 var (
 	// ErrDraining: the principal stops in good order.
 	ErrDraining = errors.New("the principal is stopping")
@@ -20,6 +20,10 @@ var (
 	ErrExpired = errors.New("the svid that opened the connection has expired and no newer one was proven")
 	// ErrMismatch: what the agent was configured with is not what the registry says.
 	ErrMismatch = errors.New("configuration mismatch")
+	// ErrUnproven: the principal has no proof of itself for the caller now. Try later.
+	ErrUnproven = errors.New("the principal cannot prove itself now")
+	// ErrImpostor: what answered an agent has not proven to be the principal.
+	ErrImpostor = errors.New("the principal is not proven")
 	// ErrBusy: the principal has as many of these calls as it takes. Try later.
 	ErrBusy = errors.New("the principal takes no more of these calls now")
 )
@@ -37,6 +41,8 @@ func StatusOf(ctx context.Context, err error) error {
 		return status.Error(codes.Unauthenticated, ErrExpired.Error())
 	case err == nil:
 		return nil
+	case errors.Is(err, ErrUnproven):
+		return status.Error(codes.Unavailable, ErrUnproven.Error())
 	case errors.Is(err, identity.ErrUnauthenticated):
 		return status.Error(codes.Unauthenticated, "authentication failed")
 	case errors.Is(err, identity.ErrDenied):

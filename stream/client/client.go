@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +31,15 @@ import (
 type Config struct {
 	// Target is the principal's host:port, or a gRPC target.
 	Target string
-	// Credentials presents our SVID and accepts the principal's only.
+	// Credentials accept the principal only, or whoever ends TLS before it.
 	Credentials credentials.TransportCredentials
+	// Token returns a JWT-SVID that proves us to the principal, and when to ask for
+	// the next, which is sent on the open connection. Nil means that Credentials prove
+	// us.
+	Token func(ctx context.Context) (token string, renewAt time.Time, err error)
+	// Verify returns nil when proof shows that the principal itself answers to nonce.
+	// Until then nothing but hello is sent. Nil means that Credentials have shown it.
+	Verify func(proof string, nonce stream.Nonce) error
 	// Hello is sent on each connection.
 	Hello stream.Hello
 	// History returns, for each hello, the hub whose history the spoke saw last and
@@ -47,6 +55,9 @@ type Config struct {
 	// Proves returns when the authority of a connection made now would end: the
 	// expiry of our SVID. Nil means that it does not.
 	Proves func() time.Time
+	// Ready returns nil while we can prove who we are. When that begins, the pause
+	// after a connection that failed is over. Nil means always.
+	Ready func() error
 	// HandshakeTimeout bounds dial, TLS and welcome together. Zero means 15s.
 	HandshakeTimeout time.Duration
 	// BackOff is the pause after a connection that failed or ended.
@@ -78,6 +89,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	if cfg.Proves == nil {
 		cfg.Proves = func() time.Time { return time.Time{} }
+	}
+	if cfg.Ready == nil {
+		cfg.Ready = func() error { return nil }
 	}
 	c := &Client{
 		cfg: cfg,
@@ -112,7 +126,10 @@ func (c *Client) Connected() bool { return c.connected.Load() }
 type progress struct {
 	connection int
 	up         bool // welcome has come; else the connection is over
-	err        error
+	// again is after how long to prove ourselves by another connection; zero when we
+	// know by ourselves.
+	again time.Duration
+	err   error
 }
 
 // Run connects, again and again, until ctx is done, and returns nil when every
@@ -128,19 +145,28 @@ func (c *Client) Run(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	resting := true // until pause fires
+	able := true    // to prove ourselves, at the last attempt
+	// again fires when the principal wants to see another connection, which then is due.
+	again, due := time.NewTimer(0), false
+	again.Stop()
+	defer again.Stop()
 	anyUp := func() bool { return slices.Contains(slices.Collect(maps.Values(running)), true) }
 	defer c.show(false)
 	for {
 		updated := c.cfg.Updated()
 		up := anyUp()
 		c.show(up)
-		renewed := up && c.cfg.Proves().After(proven)
+		ready := c.cfg.Ready() == nil
+		renewed := up && (due || c.cfg.Proves().After(proven))
+		if resting && !able && ready {
+			resting = false // we can do now what we could not
+		}
 		if dialling == 0 && !resting && (!up || renewed) {
 			if renewed {
-				c.cfg.Log.Debug().Msg("svid was renewed, proving it on a new connection")
+				c.cfg.Log.Debug().Msg("proving our identity on a new connection")
 			}
 			last++
-			dialling, proving = last, c.cfg.Proves()
+			dialling, proving, able = last, c.cfg.Proves(), ready
 			running[last] = false
 			go c.connection(ctx, last, reports)
 		}
@@ -157,18 +183,26 @@ func (c *Client) Run(ctx context.Context) error {
 		case <-pause.C:
 			resting = false
 		case <-updated:
+		case <-again.C:
+			due = true
 		case p := <-reports:
 			if p.connection == dialling {
 				dialling = 0
 			}
 			if p.up {
 				running[p.connection], since[p.connection], proven = true, time.Now(), proving
+				if due = false; p.again > 0 {
+					again.Reset(p.again)
+				} else {
+					again.Stop()
+				}
 				continue
 			}
 			was, lasted := running[p.connection], time.Since(since[p.connection])
 			delete(running, p.connection)
 			delete(since, p.connection)
-			if was && anyUp() {
+			// Behind a proxy the end of the older may overtake the welcome of the newer.
+			if was && (anyUp() || dialling != 0) {
 				c.cfg.Log.Debug().Err(p.err).Msg("an older connection to the principal ended")
 				continue
 			}
@@ -195,6 +229,9 @@ const settledTime = 10 * time.Second
 
 func (c *Client) report(err error, was bool, delay time.Duration) {
 	switch {
+	case errors.Is(err, call.ErrImpostor):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+			Msg("what answers is not known to be the principal, so it was told nothing more; see principal.address and principal.spiffe_ids")
 	case was && (errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
 			Msg("connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed")
@@ -217,7 +254,7 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 
 // connection runs one connection from dial to end, reporting both.
 func (c *Client) connection(ctx context.Context, number int, reports chan<- progress) {
-	err := c.connect(ctx, func() { reports <- progress{connection: number, up: true} })
+	err := c.connect(ctx, func(again time.Duration) { reports <- progress{connection: number, up: true, again: again} })
 	result := "ok"
 	if err != nil {
 		result = status.Code(err).String()
@@ -229,7 +266,7 @@ func (c *Client) connection(ctx context.Context, number int, reports chan<- prog
 	reports <- progress{connection: number, err: call.KindOf(err)}
 }
 
-func (c *Client) connect(ctx context.Context, up func()) error {
+func (c *Client) connect(ctx context.Context, up func(again time.Duration)) error {
 	// Once it is up the connection outlasts ctx, so that Serve can say goodbye.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -248,12 +285,20 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	defer func() { _ = cc.Close() }() // nothing is left to be flushed
 	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
 	defer patience.Stop()
-	frames, frame, err := c.call(life, streampb.NewStreamClient(cc))
+	authorized, token, renewAt, err := c.authorized(life)
+	if err != nil {
+		return withCause(life, err)
+	}
+	nonce := c.newNonce()
+	frames, frame, err := c.call(authorized, streampb.NewStreamClient(cc), nonce)
 	if err != nil {
 		return withCause(life, err)
 	}
 	welcome, err := stream.ParseWelcome(frame)
 	if err != nil {
+		return err
+	}
+	if err := c.proven(welcome, nonce); err != nil {
 		return err
 	}
 	if welcome.Agent != c.cfg.Hello.Agent {
@@ -266,9 +311,18 @@ func (c *Client) connect(ctx context.Context, up func()) error {
 	if !stopped() {
 		return context.Cause(ctx)
 	}
-	up()
+	up(welcome.ProveAgain)
 	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")
-	return c.cfg.Serve(ctx, welcome, &Conn{frames: frames, unsupported: c.unsupported})
+	conn := &Conn{frames: frames, unsupported: c.unsupported}
+	if c.cfg.Token != nil {
+		renewing, stop := context.WithCancel(life)
+		var renewal sync.WaitGroup
+		renewal.Go(func() { c.renew(renewing, conn, token, renewAt) })
+		defer renewal.Wait()
+		defer cancel(nil) // what it sends may wait for the peer
+		defer stop()
+	}
+	return c.cfg.Serve(ctx, welcome, conn)
 }
 
 // codings are the content codings of the stream, by preference.
@@ -278,8 +332,9 @@ func codings() []string { return []string{zstd.Name, gzip.Name, encoding.Identit
 // that it does not know is answered with the code Unimplemented before it reads
 // anything, and the next one is tried on the same connection; it answers in the
 // coding it was called in.
-func (c *Client) call(ctx context.Context, service streampb.StreamClient) (frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame], first *streampb.Frame, err error) {
+func (c *Client) call(ctx context.Context, service streampb.StreamClient, nonce stream.Nonce) (frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame], first *streampb.Frame, err error) {
 	hello := c.cfg.Hello
+	hello.Nonce = nonce
 	if c.cfg.History != nil {
 		hello.HubUID, hello.History = c.cfg.History()
 	}
@@ -312,10 +367,16 @@ func withCause(ctx context.Context, err error) error {
 type Conn struct {
 	frames      grpc.BidiStreamingClient[streampb.Frame, streampb.Frame]
 	unsupported *prometheus.CounterVec
+
+	sending sync.Mutex // held by Send: a link and the renewal of its proof send
 }
 
 // Send blocks while the peer takes nothing.
-func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
+func (c *Conn) Send(m stream.Message) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.frames.Send(stream.FrameOf(m))
+}
 
 // Recv returns neither a message nor an error for a frame of a newer peer. An error
 // wraps a stream.Violation for what nobody should have sent.
@@ -325,6 +386,9 @@ func (c *Conn) Recv() (stream.Message, error) {
 		return nil, err
 	}
 	msg, err := stream.ParseFrame(frame)
+	if _, ok := msg.(stream.Credential); ok {
+		return nil, fmt.Errorf("the principal renews its proof: %w", stream.ViolationOrder.Err())
+	}
 	if batch, ok := msg.(stream.Batch); ok && len(batch.Unsupported) > 0 {
 		c.unsupported.WithLabelValues("event").Add(float64(len(batch.Unsupported)))
 	}

@@ -62,6 +62,19 @@ func background(t *testing.T, f func(context.Context) error) (stop func()) {
 // for ttl.
 func sources(t *testing.T, ttl time.Duration) (principal, edge1 *workload.Source) {
 	t.Helper()
+	return tokenSources(t, ttl, 0)
+}
+
+// tokenSources is sources with JWT-SVIDs that live for jwtTTL, zero for the default.
+func tokenSources(t *testing.T, ttl, jwtTTL time.Duration) (principal, edge1 *workload.Source) {
+	t.Helper()
+	principal, edge1, _ = withdrawable(t, ttl, jwtTTL)
+	return principal, edge1
+}
+
+// withdrawable is tokenSources, and the Workload API of edge-1.
+func withdrawable(t *testing.T, ttl, jwtTTL time.Duration) (principal, edge1 *workload.Source, edge1API *devworkload.Server) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "sc") // short, for the sockets
 	if err != nil {
 		t.Fatal(err)
@@ -69,16 +82,17 @@ func sources(t *testing.T, ttl time.Duration) (principal, edge1 *workload.Source
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	source := func(name string, entry devworkload.Entry) *workload.Source {
 		api, err := devworkload.New(devworkload.Config{
-			TrustDomain: domain, CADir: filepath.Join(dir, "ca"), Entries: []devworkload.Entry{entry},
+			TrustDomain: domain, CADir: filepath.Join(dir, "ca"), Entries: []devworkload.Entry{entry}, JWTTTL: jwtTTL,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		edge1API = api // the last one
 		l, err := devworkload.Listen(context.Background(), filepath.Join(dir, name), 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := workload.New(workload.Config{Socket: "unix://" + filepath.Join(dir, name), Metrics: prometheus.NewRegistry()})
+		s, err := workload.New(workload.Config{Socket: "unix://" + filepath.Join(dir, name), JWTBundles: true, Metrics: prometheus.NewRegistry()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +105,9 @@ func sources(t *testing.T, ttl time.Duration) (principal, edge1 *workload.Source
 		}
 		return s
 	}
-	return source("principal", devworkload.Entry{ID: principalID}), source("edge-1", devworkload.Entry{ID: edge1ID, TTL: ttl})
+	principal = source("principal", devworkload.Entry{ID: principalID})
+	edge1 = source("edge-1", devworkload.Entry{ID: edge1ID, TTL: ttl})
+	return principal, edge1, edge1API
 }
 
 // registry is the fleet's, as the principal wires it.
@@ -119,6 +135,8 @@ type principal struct {
 	t        *testing.T
 	source   *workload.Source
 	registry *fleet.Registry
+	method   *server.Method // instead of mutual TLS
+	renewed  chan server.Session
 	grace    time.Duration
 	serving  func(context.Context, server.Session, *server.Conn) error // what a connection is for
 	closed   chan struct{}                                             // has a value for each connection that ended
@@ -143,11 +161,21 @@ func (p *principal) start() {
 		p.t.Fatal(err)
 	}
 	p.address = l.Addr().String()
+	if p.method != nil {
+		if l, err = p.method.On(l); err != nil {
+			p.t.Fatal(err)
+		}
+	}
 	s, err := server.New(server.Config{
 		Credentials:  p.source.ServerCredentials(zerolog.Nop()),
 		Authenticate: workload.PeerFromContext, Registry: registry{p.registry}, Serve: p.serving, HubUID: "hub-uid",
 		Opened: func(server.Session) func() { return func() { p.closed <- struct{}{} } },
-		Grace:  p.grace, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+		Renewed: func(s server.Session) {
+			if p.renewed != nil {
+				p.renewed <- s
+			}
+		},
+		Grace: p.grace, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
 	if err != nil {
 		p.t.Fatal(err)

@@ -181,8 +181,8 @@ type hub struct {
 }
 
 // newHub runs a server with edge-1 and edge-2 registered. change may alter its
-// configuration.
-func newHub(t *testing.T, change func(*server.Config)) *hub {
+// configuration; it also serves on the listeners.
+func newHub(t *testing.T, change func(*server.Config), listeners ...net.Listener) *hub {
 	t.Helper()
 	h := &hub{
 		t: t, trust: newTrust(t, hubDomain), registry: &fleet.Registry{},
@@ -206,7 +206,7 @@ func newHub(t *testing.T, change func(*server.Config)) *hub {
 		t.Fatal(err)
 	}
 	h.address = l.Addr().String()
-	h.stop = background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	h.stop = background(t, func(ctx context.Context) error { return s.Run(ctx, append(listeners, l)...) })
 	return h
 }
 

@@ -46,10 +46,9 @@ type Session struct {
 
 // Config holds what a Server needs. Fields without a stated default are required.
 type Config struct {
-	// Credentials presents our SVID and asks for the peer's.
-	Credentials credentials.TransportCredentials
-	// Authenticate says who the caller of ctx is. Errors wrap
-	// identity.ErrUnauthenticated.
+	// Credentials and Authenticate are the Method of listeners that have no other by
+	// Method.On: mutual TLS, which neither renews nor has anything to prove.
+	Credentials  credentials.TransportCredentials
 	Authenticate func(ctx context.Context) (identity.Peer, error)
 	Registry     Registry
 	// Serve runs an admitted connection until it ends, and returns soon after ctx
@@ -59,6 +58,9 @@ type Config struct {
 	// Opened is told of an admitted connection before its agent is, and what it
 	// returns is called when the connection has ended. Nil means that nobody asks.
 	Opened func(Session) (closed func())
+	// Renewed is told when the peer of a connection has proven itself anew. Nil means
+	// that nobody asks.
+	Renewed func(Session)
 	// Register adds other services to the same listener, whose callers come through
 	// the same gate. Nil means none.
 	Register func(grpc.ServiceRegistrar, *call.Gate)
@@ -68,14 +70,14 @@ type Config struct {
 	Version string
 	// Capabilities are offered to agents. Zero means none beyond the protocol.
 	Capabilities stream.Capabilities
-	// MaxConnections bounds the open TCP connections; more wait to be accepted.
-	// Zero means 20,000.
+	// MaxConnections bounds the open connections of each listener; more wait to be
+	// accepted. Zero means 20,000.
 	MaxConnections int
 	// HandshakeTimeout bounds TLS, the wait for a call and the wait for hello, each.
 	// Zero means 10s.
 	HandshakeTimeout time.Duration
-	// Grace is how long a connection outlasts the newest SVID that its agent proved.
-	// Zero means 30s.
+	// Grace is how long a connection outlasts the newest proof of its agent. Zero means
+	// 30s.
 	Grace time.Duration
 	// DrainTimeout bounds how long Run waits for open streams and handshakes. Zero
 	// means 5s.
@@ -87,40 +89,47 @@ type Config struct {
 // Server is the gRPC server of the stream.
 type Server struct {
 	streampb.UnimplementedStreamServer
-	cfg     Config
-	gate    *call.Gate
-	grpc    *grpc.Server
-	metrics *metrics
+	cfg      Config
+	fallback Method // of listeners without another
+	gate     *call.Gate
+	grpc     *grpc.Server
+	metrics  *metrics
 }
 
 // New checks cfg and starts nothing.
 func New(cfg Config) (*Server, error) {
-	if cfg.Credentials == nil || cfg.Serve == nil || cfg.HubUID == "" {
-		return nil, errors.New("stream server: credentials, serve and hub uid are required")
+	if cfg.Credentials == nil || cfg.Authenticate == nil || cfg.Serve == nil || cfg.HubUID == "" {
+		return nil, errors.New("stream server: credentials, authenticate, serve and hub uid are required")
 	}
 	if cfg.Opened == nil {
 		cfg.Opened = func(Session) func() { return func() {} }
 	}
+	if cfg.Renewed == nil {
+		cfg.Renewed = func(Session) {}
+	}
 	setDefault(&cfg.MaxConnections, 20000)
 	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
 	setDefault(&cfg.DrainTimeout, 5*time.Second)
-	gate, err := call.NewGate(call.GateConfig{
-		Authenticate: cfg.Authenticate, Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace,
-		Metrics: cfg.Metrics, Log: cfg.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("stream server: %w", err)
-	}
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
 	}
-	s := &Server{cfg: cfg, gate: gate, metrics: m}
+	s := &Server{cfg: cfg, metrics: m}
+	s.fallback = Method{Name: identity.MethodX509, Credentials: cfg.Credentials, Authenticate: cfg.Authenticate}
+	s.gate, err = call.NewGate(call.GateConfig{
+		Method:       func(ctx context.Context) string { return s.method(ctx).Name },
+		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
+		Registry:     cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Metrics: cfg.Metrics, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stream server: %w", err)
+	}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(cfg.Credentials),
+		grpc.Creds(byMethod{cfg.Credentials}),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
 		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
 		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(call.MaxStreams), // where a connection carries frames, it is one stream
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: 15 * time.Second, Timeout: 10 * time.Second,
@@ -131,10 +140,14 @@ func New(cfg Config) (*Server, error) {
 	)
 	streampb.RegisterStreamServer(s.grpc, s)
 	if cfg.Register != nil {
-		cfg.Register(s.grpc, gate)
+		cfg.Register(s.grpc, s.gate)
 	}
 	return s, nil
 }
+
+// maxHeaderBytes bounds the metadata of a call, as Envoy does: room for what a few
+// proxies say of their clients, certificates included.
+const maxHeaderBytes = 64 << 10
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -143,23 +156,29 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Run serves on l until ctx is done, then says goodbye to the agents and waits
-// for their streams. It closes l in every case and is called once.
-func (s *Server) Run(ctx context.Context, l net.Listener) error {
+// Run serves on all listeners until ctx is done, then says goodbye to the agents and
+// waits for their streams. It closes the listeners in every case and is called once.
+func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
-	accepted := &listener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), open: map[net.Conn]struct{}{}}
-	g.Go(func() error {
-		err := s.grpc.Serve(accepted)
-		if errors.Is(err, grpc.ErrServerStopped) {
-			return nil // stopped before it began
-		}
-		return err
-	})
+	var accepted []*listener
+	for _, l := range listeners {
+		a := &listener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), open: map[net.Conn]struct{}{}}
+		accepted = append(accepted, a)
+		g.Go(func() error {
+			err := s.grpc.Serve(a)
+			if errors.Is(err, grpc.ErrServerStopped) {
+				return nil // stopped before it began
+			}
+			return err
+		})
+	}
 	g.Go(func() error {
 		<-ctx.Done()
 		s.gate.Drain()
 		force := time.AfterFunc(s.cfg.DrainTimeout, func() {
-			accepted.cut() // gRPC would wait for handshakes under way
+			for _, a := range accepted {
+				a.cut() // gRPC would wait for handshakes under way
+			}
 			s.grpc.Stop()
 		})
 		defer force.Stop()
@@ -196,17 +215,20 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),
 	}
 	log = log.With().Str("connection", session.Connection).Logger()
+	welcome := stream.Welcome{
+		Protocol: stream.Protocol, Version: s.cfg.Version, Capabilities: s.cfg.Capabilities, Agent: agent.Name,
+		HubUID: s.cfg.HubUID, Connection: session.Connection, Children: agent.Children,
+	}
+	if err := s.prove(g.Context(), peer, hello.Nonce, &welcome); err != nil {
+		return s.gate.Refuse(log, "unproven", err)
+	}
 	// Before the agent knows: at its welcome it ends the connection before this one,
 	// and a takeover must show no gap.
 	closed := s.cfg.Opened(session)
 	defer closed()
 	s.metrics.connections.Inc()
 	defer s.metrics.connections.Dec()
-	welcome := stream.WelcomeFrame(stream.Welcome{
-		Protocol: stream.Protocol, Version: s.cfg.Version, Capabilities: s.cfg.Capabilities, Agent: agent.Name,
-		HubUID: s.cfg.HubUID, Connection: session.Connection, Children: agent.Children,
-	})
-	if err := g.Send(welcome); err != nil {
+	if err := g.Send(stream.WelcomeFrame(welcome)); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancelCause(g.Context())
@@ -216,7 +238,15 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	defer end(nil)
 
 	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
-	conn := &Conn{frames: g, unsupported: s.metrics.unsupported}
+	conn := &Conn{frames: g, unsupported: s.metrics.unsupported, renewal: &renewal{
+		method: s.method(g.Context()), peer: peer, total: s.metrics.renewals,
+		proven: func(p identity.Peer) {
+			s.gate.Renew(p)
+			renewed := session
+			renewed.Peer = p
+			s.cfg.Renewed(renewed)
+		},
+	}}
 	err = s.cfg.Serve(ctx, session, conn)
 	if g.Context().Err() != nil {
 		// gRPC ended the call before it told Recv why.
@@ -262,6 +292,7 @@ func reason(ctx context.Context, err error) error {
 type Conn struct {
 	frames      grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]
 	unsupported *prometheus.CounterVec
+	renewal     *renewal
 
 	receiving sync.Mutex // held by Recv; guards broken
 	broken    error      // wraps a stream.Violation that gRPC found
@@ -278,8 +309,8 @@ func (c *Conn) unreadable() error {
 // Send blocks while the peer takes nothing.
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
 
-// Recv returns neither a message nor an error for a frame of a newer peer. An error
-// wraps a stream.Violation for what nobody should have sent, such as what is larger
+// Recv returns neither a message nor an error for a frame of a newer peer, and for a
+// proof that the peer renewed. An error wraps a stream.Violation for what nobody should have sent, such as what is larger
 // than stream.MaxFrameBytes once it is unpacked.
 func (c *Conn) Recv() (stream.Message, error) {
 	c.receiving.Lock()
@@ -298,6 +329,9 @@ func (c *Conn) Recv() (stream.Message, error) {
 		return nil, err
 	}
 	msg, err := stream.ParseFrame(frame)
+	if credential, ok := msg.(stream.Credential); ok {
+		return nil, c.renewal.take(credential) // a matter of this connection, not of what runs on it
+	}
 	if batch, ok := msg.(stream.Batch); ok && len(batch.Unsupported) > 0 {
 		c.unsupported.WithLabelValues("event").Add(float64(len(batch.Unsupported)))
 	}
@@ -311,6 +345,7 @@ type metrics struct {
 	connections prometheus.Gauge
 	violations  *prometheus.CounterVec
 	unsupported *prometheus.CounterVec
+	renewals    *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -327,8 +362,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
 		}, []string{"what"}),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_renewals_total", Help: "Proofs of agents on open connections, by what became of them.",
+		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.violations, m.unsupported} {
+	for _, c := range []prometheus.Collector{m.connections, m.violations, m.unsupported, m.renewals} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -51,6 +51,9 @@ type Check struct {
 	// Ready returns nil, or why the process cannot do its work now. It is called
 	// for every request, from several goroutines, and must not block.
 	Ready func() error
+	// Degraded returns nil, or what is wrong although the process is ready, for the
+	// body of /readyz. It is called as Ready is. Nil means that there is no such thing.
+	Degraded func() error
 }
 
 // Config holds what a Server needs. All fields but Checks are required.
@@ -63,7 +66,8 @@ type Config struct {
 
 // Server answers /livez with 200 as long as the process answers at all, whatever
 // its peers do; /readyz with 200 when all checks pass and 503 otherwise, each
-// check with its state in the body, as text or, with ?format=json, as JSON;
+// check with its state in the body, as text or, with ?format=json, as JSON, and what
+// is wrong with one that passes;
 // /metrics in Prometheus' formats.
 type Server struct {
 	checks []Check
@@ -142,7 +146,7 @@ type state struct {
 type checkState struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
-	Reason string `json:"reason,omitempty"` // why not
+	Reason string `json:"reason,omitempty"` // why not, or what is wrong all the same
 }
 
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
@@ -170,6 +174,10 @@ func (s *Server) state() state {
 		if err := c.Ready(); err != nil {
 			one.Ready, one.Reason = false, err.Error()
 			now.Ready = false
+		} else if c.Degraded != nil {
+			if err := c.Degraded(); err != nil {
+				one.Reason = err.Error()
+			}
 		}
 		now.Checks = append(now.Checks, one)
 	}
@@ -180,9 +188,12 @@ func (s *Server) state() state {
 func (s state) String() string {
 	var b strings.Builder
 	for _, c := range s.Checks {
-		if c.Ready {
+		switch {
+		case c.Ready && c.Reason == "":
 			fmt.Fprintf(&b, "[+] %s: ok\n", c.Name)
-		} else {
+		case c.Ready:
+			fmt.Fprintf(&b, "[+] %s: ok, but %s\n", c.Name, c.Reason)
+		default:
 			fmt.Fprintf(&b, "[-] %s: %s\n", c.Name, c.Reason)
 		}
 	}

@@ -56,6 +56,34 @@ func TestReadiness(t *testing.T) {
 	want(t, url+"/readyz", http.StatusOK, "[+] identity: ok\n[+] stream: ok\nready\n")
 }
 
+func TestReadyButDegraded(t *testing.T) {
+	var problem atomic.Pointer[error]
+	url := serve(t, admin.Config{Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{
+		Name: "identity", Ready: func() error { return nil },
+		Degraded: func() error {
+			if p := problem.Load(); p != nil {
+				return *p
+			}
+			return nil
+		},
+	}}})
+	want(t, url+"/readyz", http.StatusOK, "[+] identity: ok\nready\n")
+	away := errors.New("the Workload API is away")
+	problem.Store(&away)
+	want(t, url+"/readyz", http.StatusOK, "[+] identity: ok, but the Workload API is away\nready\n")
+	want(t, url+"/readyz?format=json", http.StatusOK, `{
+  "ready": true,
+  "checks": [
+    {
+      "name": "identity",
+      "ready": true,
+      "reason": "the Workload API is away"
+    }
+  ]
+}
+`)
+}
+
 func TestReadyWithoutChecks(t *testing.T) {
 	url := serve(t, admin.Config{Metrics: prometheus.NewRegistry()})
 	want(t, url+"/readyz", http.StatusOK, "ready\n")

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// load reads the block stream of a configuration file.
+func load(t *testing.T, stream string) (Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "principal.yaml")
+	text := "identity: {socket: 'unix:///run/s'}\nstream:\n" + stream
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config.Load(config.Program{Name: "principal", Environ: func() []string { return nil }}, []string{"--config", file}, Default())
+}
+
+func TestListeners(t *testing.T) {
+	cfg, err := load(t, `
+  listeners:
+  - {listen: "unix:///run/argomesh/stream.sock", method: header, header: {trusted_proxies: ["spiffe://hub.test/gateway"], max_age: 1h}}
+  - {listen: "127.0.0.1:8444", method: spiffe-jwt, plaintext: true}
+  - {listen: ":8445", method: spiffe-jwt}
+  - {listen: ":8446", method: spiffe-x509}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, keys := cfg.Stream.all()
+	if len(all) != 5 || all[0].Listen != ":8443" || all[0].Method != identity.MethodX509 || keys[0] != "listen" || keys[4] != "listeners[3]" {
+		t.Errorf("all() = %+v, %v", all, keys)
+	}
+	if proxies := all[1].Header.TrustedProxies; len(proxies) != 1 || proxies[0].String() != "spiffe://hub.test/gateway" {
+		t.Errorf("header.trusted_proxies = %v", proxies)
+	}
+	if !cfg.Stream.needsTokens() || (Stream{Listeners: all[:2]}).needsTokens() {
+		t.Error("needsTokens() is wrong")
+	}
+	if cfg, err := load(t, "  listen: ''\n  listeners: [{listen: ':1', method: spiffe-jwt}]\n"); err != nil {
+		t.Error(err)
+	} else if all, _ := cfg.Stream.all(); len(all) != 1 {
+		t.Errorf("all() = %+v", all)
+	}
+}
+
+func TestListenersThatAreWrong(t *testing.T) {
+	for name, tt := range map[string]struct{ stream, key, why string }{
+		"no listener":                     {"  listen: ''\n", "stream.listen", "no further listeners"},
+		"no address":                      {"  listeners: [{method: spiffe-jwt}]\n", "stream.listeners[0].listen", "not an address"},
+		"no method":                       {"  listeners: [{listen: ':1'}]\n", "stream.listeners[0].method", "is not a method"},
+		"another method":                  {"  listeners: [{listen: ':1', method: password}]\n", "stream.listeners[0].method", `"password" is not a method`},
+		"an unknown key":                  {"  listeners: [{listen: ':1', method: spiffe-jwt, tls: false}]\n", "stream.listeners", "tls"},
+		"plaintext X.509-SVIDs":           {"  listeners: [{listen: '127.0.0.1:1', method: spiffe-x509, plaintext: true}]\n", "stream.listeners[0].plaintext", "nothing to authenticate"},
+		"tokens in clear text":            {"  listeners: [{listen: ':1', method: spiffe-jwt, plaintext: true}]\n", "stream.listeners[0].listen", "other machines"},
+		"a header for everybody":          {"  listeners: [{listen: '0.0.0.0:1', method: header}]\n", "stream.listeners[0].listen", "other machines"},
+		"a header for a name":             {"  listeners: [{listen: 'localhost:1', method: header}]\n", "stream.listeners[0].listen", "other machines"},
+		"a header for a routable address": {"  listeners: [{listen: '[2001:db8::1]:1', method: header}]\n", "stream.listeners[0].listen", "other machines"},
+		"header settings elsewhere":       {"  listeners: [{listen: ':1', method: spiffe-jwt, header: {max_age: 1h}}]\n", "stream.listeners[0].header", "is for method header"},
+		"a short age":                     {"  listeners: [{listen: '127.0.0.1:1', method: header, header: {max_age: 29s}}]\n", "stream.listeners[0].header.max_age", "too short"},
+		"a trust domain as a proxy":       {"  listeners: [{listen: '127.0.0.1:1', method: header, header: {trusted_proxies: ['spiffe://hub.test']}}]\n", "stream.listeners[0].header.trusted_proxies", "no path"},
+		"a pattern as a proxy":            {"  listeners: [{listen: '127.0.0.1:1', method: header, header: {trusted_proxies: ['spiffe://hub.test/*']}}]\n", "stream.listeners", "trusted_proxies"},
+	} {
+		if _, err := load(t, tt.stream); err == nil || !strings.Contains(err.Error(), tt.key) || !strings.Contains(err.Error(), tt.why) {
+			t.Errorf("%s: Load() = %v, want an error of %s that says %q", name, err, tt.key, tt.why)
+		}
+	}
+}
