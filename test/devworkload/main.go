@@ -123,6 +123,15 @@ func parseFlags(args []string) (*options, error) {
 	})
 	o.flags.StringVar(&o.config.CADir, "ca-dir", "", "`directory` of the authority's keys, made when absent, shared by processes (default in memory)")
 	o.flags.DurationVar(&o.config.X509TTL, "x509-ttl", time.Hour, "life of X.509-SVIDs of entries without ttl, at least 2s")
+	o.flags.DurationVar(&o.config.JWTTTL, "jwt-ttl", 0, "life of JWT-SVIDs, at least 2s (default 5m, or --x509-ttl when that is shorter)")
+	o.flags.Func("federate", "`domain=directory` of the authority of another trust domain whose bundle is handed out too; may be repeated", func(s string) error {
+		federation, err := devworkload.ParseFederation(s)
+		if err != nil {
+			return err
+		}
+		o.config.Federate = append(o.config.Federate, federation)
+		return nil
+	})
 	o.flags.DurationVar(&o.config.Prepare, "ca-prepare", 5*time.Second, "for how long a new root is trusted before it signs")
 	if err := o.flags.Parse(args); err != nil {
 		return o, err

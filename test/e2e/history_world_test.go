@@ -30,7 +30,10 @@ type quietWorld struct {
 	h          *harness.Harness
 	hub, spoke *harness.ControlPlane
 	principal  *harness.Principal
-	identities atomic.Int64 // Workload API servers started
+	// byToken and byHeader are further listeners of the principal, in clear text for
+	// what ends TLS before it, and byTokenTLS one of tokens with TLS.
+	byToken, byTokenTLS, byHeader string
+	identities                    atomic.Int64 // Workload API servers started
 }
 
 var quiet = starter[*quietWorld]{start: startQuiet}
@@ -63,11 +66,18 @@ func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	identity, err := w.identify(ctx, principalID)
+	identity, err := w.identify(ctx, principalID, "--federate", foreignDomain+"="+h.Path("foreign-ca"))
 	if err != nil {
 		return nil, err
 	}
-	w.principal, err = h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity})
+	for _, at := range []*string{&w.byToken, &w.byTokenTLS, &w.byHeader} {
+		if *at, err = h.Address(); err != nil {
+			return nil, err
+		}
+	}
+	w.principal, err = h.StartPrincipal(ctx, harness.PrincipalConfig{
+		ControlPlane: w.hub, WorkloadAPI: identity, Settings: harness.Settings{"stream.listeners": w.listeners()},
+	})
 	return w, err
 }
 
@@ -96,9 +106,9 @@ func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string
 
 // identify starts a Workload API server for one SPIFFE ID. Its name is short, since
 // that of a socket must be.
-func (w *quietWorld) identify(ctx context.Context, id string) (*harness.WorkloadAPI, error) {
+func (w *quietWorld) identify(ctx context.Context, id string, args ...string) (*harness.WorkloadAPI, error) {
 	return w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
-		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{id},
+		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{id}, Args: args,
 	})
 }
 
