@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -63,10 +66,11 @@ func withToken(cfg client.Config, source *workload.Source) client.Config {
 	return cfg
 }
 
-// One connection outlives its tokens, since each is followed by the next in time.
+// One connection outlives its tokens, and the key that signed the first of them: each
+// is followed by the next in time.
 func TestTokensAreRenewedOnTheConnection(t *testing.T) {
 	t.Parallel()
-	source, edge1 := tokenSources(t, time.Hour, 6*time.Second)
+	source, edge1, api := withdrawable(t, time.Hour, 6*time.Second)
 	p := newPrincipal(t, source)
 	p.method, p.renewed, p.grace = byToken(source), make(chan server.Session, 64), 100*time.Millisecond
 	p.start()
@@ -74,6 +78,9 @@ func TestTokensAreRenewedOnTheConnection(t *testing.T) {
 	first := p.session()
 	if first.Peer.ID != edge1ID || first.Peer.Method != identity.MethodJWT {
 		t.Errorf("Session.Peer = %+v", first.Peer)
+	}
+	if err := api.RotateCA(); err != nil { // the new key signs after five seconds
+		t.Fatal(err)
 	}
 	for last := first.Peer.NotAfter; time.Since(first.Peer.NotAfter) < 2*time.Second; {
 		select {
@@ -87,7 +94,74 @@ func TestTokensAreRenewedOnTheConnection(t *testing.T) {
 		}
 	}
 	a.served.wait(t, "one connection without a gap", func(open, opened, gaps int) bool { return open == 1 && opened == 1 && gaps == 0 })
+	svid, err := edge1.FetchToken(t.Context(), principalID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jwtsvid.ParseAndValidate(svid.Marshal(), api.Bundle().JWTBundle(), []string{principalID.String()}); err != nil {
+		t.Errorf("the newest token is not one of the newest bundle: %v", err)
+	}
+	if keys := len(api.Bundle().JWTBundle().JWTAuthorities()); keys != 2 {
+		t.Errorf("%d keys, want the old and the new one", keys)
+	}
 }
+
+// A principal that has slept until all it had was expired takes its agents again
+// within ten seconds of its Workload API, with the pauses that both have by default.
+func TestPrincipalWakesUp(t *testing.T) {
+	t.Parallel()
+	_, edge1, own := withdrawable(t, time.Hour, 0)
+	dir, err := os.MkdirTemp("", "sc") // short, for the socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	hub, err := devworkload.New(devworkload.Config{
+		TrustDomain: spiffeid.RequireTrustDomainFromString("asleep.test"), Entries: []devworkload.Entry{{ID: asleepID, TTL: 3 * time.Second}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(hub.SetFederated(own.Bundle()), own.SetFederated(hub.Bundle())); err != nil {
+		t.Fatal(err)
+	}
+	serve := func() (stop func()) {
+		l, err := devworkload.Listen(t.Context(), filepath.Join(dir, "hub"), 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return background(t, func(ctx context.Context) error { return hub.Run(ctx, l) })
+	}
+	source, err := workload.New(workload.Config{Socket: "unix://" + filepath.Join(dir, "hub"), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, source.Run)
+	stop := serve()
+	p := newPrincipal(t, source)
+	p.start()
+	cfg := config(t, p, edge1)
+	cfg.Credentials = edge1.ClientCredentials(identity.AllowIDs(asleepID))
+	cfg.MinBackOff, cfg.MaxBackOff = 0, 0
+	a := run(t, cfg)
+	p.session()
+
+	stop()
+	p.stop()
+	eventually(t, "everything is expired", func() bool { return source.Ready() != nil })
+	p.start()
+	eventually(t, "attempts, after which the pauses are long", func() bool {
+		return a.metric(t, "argomesh_stream_connects_total", codes.Unavailable.String()) >= 5
+	})
+	serve()
+	began := time.Now()
+	p.session()
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the agent was back after %s", took)
+	}
+}
+
+var asleepID = spiffeid.RequireFromString("spiffe://asleep.test/principal")
 
 // With its tokens over and none to be had the agent loses its connection, and comes
 // back by itself.
