@@ -1,0 +1,291 @@
+package spire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+)
+
+// EntryFilter selects entries. All that is set must hold; the zero value selects all.
+type EntryFilter struct {
+	SPIFFEID, ParentID spiffeid.ID
+}
+
+func (f EntryFilter) wire() *spirepb.ListEntriesRequest_Filter {
+	if f == (EntryFilter{}) {
+		return nil
+	}
+	filter := &spirepb.ListEntriesRequest_Filter{}
+	if !f.SPIFFEID.IsZero() {
+		filter.BySpiffeId = idToWire(f.SPIFFEID)
+	}
+	if !f.ParentID.IsZero() {
+		filter.ByParentId = idToWire(f.ParentID)
+	}
+	return filter
+}
+
+// ListEntries calls each with every entry that filter selects, page by page, until each
+// returns an error, which it then returns. An entry of somebody else that cannot be
+// read is passed over: it cannot be what we want.
+func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(Entry) error) error {
+	const doing = "list entries"
+	return pages(doing, func(token string) (string, int, error) {
+		answer, err := call(ctx, c, doing, c.entries.ListEntries, &spirepb.ListEntriesRequest{
+			Filter: filter.wire(), OutputMask: knownFields(), PageSize: c.pageSize, PageToken: token,
+		})
+		if err != nil {
+			return "", 0, err
+		}
+		for _, m := range answer.GetEntries() {
+			e, err := entryFromWire(m)
+			if _, ours := Owner(m.GetId()); err != nil && !ours {
+				continue
+			}
+			if err != nil {
+				return "", 0, fmt.Errorf("%s: %w", doing, err)
+			}
+			if err := each(e); err != nil {
+				return "", 0, err
+			}
+		}
+		return answer.GetNextPageToken(), len(answer.GetEntries()), nil
+	})
+}
+
+// Observed is what a plan for one registration needs to know of a server.
+type Observed struct {
+	// Entries are those of the registration, and all others with a SPIFFE ID that is
+	// wanted, by ID.
+	Entries []Entry
+	// Managers says whether spire-controller-manager looks after the server.
+	Managers Managers
+}
+
+// Observe reads the server's entries, of which it keeps what [PlanEntries] needs for
+// the registration name and desired.
+func (c *Client) Observe(ctx context.Context, name identity.AgentName, desired []Entry) (Observed, error) {
+	wanted := make(map[spiffeid.ID]bool, len(desired))
+	for _, e := range desired {
+		wanted[e.SPIFFEID] = true
+	}
+	var seen Observed
+	err := c.ListEntries(ctx, EntryFilter{}, func(e Entry) error {
+		seen.Managers.Note(e)
+		if owner, ours := Owner(e.ID); ours && owner == name || wanted[e.SPIFFEID] {
+			seen.Entries = append(seen.Entries, e)
+		}
+		return nil
+	})
+	slices.SortFunc(seen.Entries, func(a, b Entry) int { return strings.Compare(a.ID, b.ID) })
+	return seen, err
+}
+
+// CreateEntries creates the entries, and returns for each, in their order, nil or why it
+// was not created; the second result says that the server did not answer. One that is
+// there already gives [ErrExists], and the entry that is there in its place.
+func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []Entry, results []error, err error) {
+	const doing = "create entries"
+	messages := make([]*spirepb.Entry, len(entries))
+	for i, e := range entries {
+		if err := e.check(); err != nil {
+			return nil, nil, err
+		}
+		messages[i] = entryToWire(e)
+	}
+	err = batches(messages, func(some []*spirepb.Entry) error {
+		answer, err := call(ctx, c, doing, c.entries.BatchCreateEntry, &spirepb.BatchCreateEntryRequest{Entries: some, OutputMask: knownFields()})
+		if err != nil {
+			return err
+		}
+		if err := count(doing, len(some), len(answer.GetResults())); err != nil {
+			return err
+		}
+		for i, r := range answer.GetResults() {
+			result := itemError("entry/"+some[i].GetId(), r.GetStatus())
+			var e Entry
+			if result == nil || errors.Is(result, ErrExists) {
+				var unreadable error
+				if e, unreadable = entryFromWire(r.GetEntry()); unreadable != nil {
+					result = unreadable
+				}
+			}
+			there, results = append(there, e), append(results, result)
+		}
+		return nil
+	})
+	return there, results, err
+}
+
+// UpdateEntries sets of each change's entry the fields that differ, and returns for each
+// change nil or why it failed.
+func (c *Client) UpdateEntries(ctx context.Context, changes []Change[Entry]) (results []error, err error) {
+	const doing = "update entries"
+	for _, change := range changes {
+		if err := change.Want.check(); err != nil {
+			return results, err
+		}
+		fields := make([]string, len(change.Differences))
+		for i, d := range change.Differences {
+			fields[i] = d.Field
+		}
+		// One call each: the mask is the call's, and each change has its own.
+		answer, err := call(ctx, c, doing, c.entries.BatchUpdateEntry, &spirepb.BatchUpdateEntryRequest{
+			Entries: []*spirepb.Entry{entryToWire(change.Want)}, InputMask: setMask(&spirepb.EntryMask{}, fields...), OutputMask: &spirepb.EntryMask{},
+		})
+		if err != nil {
+			return results, err
+		}
+		if err := count(doing, 1, len(answer.GetResults())); err != nil {
+			return results, err
+		}
+		results = append(results, itemError(change.Name, answer.GetResults()[0].GetStatus()))
+	}
+	return results, nil
+}
+
+// DeleteEntries deletes entries of ours by their IDs, and returns for each nil or why it
+// failed. It refuses all when one is not ours.
+func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results []error, err error) {
+	const doing = "delete entries"
+	messages := make([]*spirepb.GetEntryRequest, len(entryIDs)) // something that has a size
+	for i, id := range entryIDs {
+		if _, ours := Owner(id); !ours {
+			return nil, fmt.Errorf("%s: %s was not made by us: %w", doing, id, ErrRefused)
+		}
+		messages[i] = &spirepb.GetEntryRequest{Id: id}
+	}
+	err = batches(messages, func(some []*spirepb.GetEntryRequest) error {
+		request := &spirepb.BatchDeleteEntryRequest{}
+		for _, m := range some {
+			request.Ids = append(request.Ids, m.GetId())
+		}
+		answer, err := call(ctx, c, doing, c.entries.BatchDeleteEntry, request)
+		if err != nil {
+			return err
+		}
+		if err := count(doing, len(some), len(answer.GetResults())); err != nil {
+			return err
+		}
+		for i, r := range answer.GetResults() {
+			results = append(results, itemError("entry/"+some[i].GetId(), r.GetStatus()))
+		}
+		return nil
+	})
+	return results, err
+}
+
+// ApplyEntries carries out plan and calls done with each change that is done, with
+// [Update] for a create that found a difference. A plan with a refusal is not begun. One
+// change that fails holds up no other; the error has all failures. What was done
+// meanwhile, by us in an attempt whose answer was lost or by somebody else who wants
+// the same, is no failure.
+func (c *Client) ApplyEntries(ctx context.Context, plan []Change[Entry], done func(Change[Entry])) error {
+	if err := Refusals(plan); err != nil {
+		return err
+	}
+	var failed []error
+	report := func(changes []Change[Entry], results []error, err error) {
+		for i, change := range changes {
+			switch {
+			case i >= len(results): // the call failed before it
+			case results[i] == nil:
+				done(change)
+			default:
+				failed = append(failed, results[i])
+			}
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	updates := only(plan, Update)
+	creates := only(plan, Create)
+	there, results, err := c.CreateEntries(ctx, wants(creates))
+	for i, result := range results {
+		switch {
+		case errors.Is(result, ErrExists):
+			change := planEntry(creates[i].Want, entryIf(there[i].ID == creates[i].Want.ID, there[i]), entryIf(there[i].ID != creates[i].Want.ID, there[i]))
+			creates[i] = change
+			switch results[i] = nil; change.Action {
+			case Update:
+				updates = append(updates, change)
+			case Refuse:
+				results[i] = Refusals([]Change[Entry]{change})
+			}
+		case isInternal(result):
+			results[i] = c.explainInternal(ctx, creates[i].Want, result)
+		}
+	}
+	settled := slices.DeleteFunc(slices.Clone(creates), func(change Change[Entry]) bool { return change.Action == Update })
+	settledResults := make([]error, 0, len(results))
+	for i, result := range results {
+		if creates[i].Action != Update {
+			settledResults = append(settledResults, result)
+		}
+	}
+	report(settled, settledResults, err)
+
+	results, err = c.UpdateEntries(ctx, updates)
+	for i, result := range results {
+		if isInternal(result) {
+			results[i] = c.explainInternal(ctx, updates[i].Want, result)
+		}
+	}
+	report(updates, results, err)
+	if len(failed) > 0 {
+		return errors.Join(failed...) // what these were to replace stays
+	}
+
+	deletes := only(plan, Delete)
+	gone := make([]string, len(deletes))
+	for i, change := range deletes {
+		gone[i] = change.Have.ID
+	}
+	results, err = c.DeleteEntries(ctx, gone)
+	for i, result := range results {
+		if errors.Is(result, ErrNotFound) {
+			results[i] = nil
+		}
+	}
+	report(deletes, results, err)
+	return errors.Join(failed...)
+}
+
+// explainInternal finds out why the server gave an internal error for e: one that
+// federates with a trust domain it does not know will never succeed.
+func (c *Client) explainInternal(ctx context.Context, e Entry, result error) error {
+	for _, td := range e.FederatesWith {
+		if _, err := c.FederatedBundle(ctx, td); errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("%w: %w %s: federate with it first", result, ErrNoBundle, td)
+		}
+	}
+	return result
+}
+
+func entryIf(holds bool, e Entry) Entry {
+	if holds {
+		return e
+	}
+	return Entry{}
+}
+
+// only returns the changes of plan with that action.
+func only[T any](plan []Change[T], action Action) []Change[T] {
+	return slices.DeleteFunc(slices.Clone(plan), func(c Change[T]) bool { return c.Action != action })
+}
+
+func wants[T any](changes []Change[T]) []T {
+	out := make([]T, len(changes))
+	for i, c := range changes {
+		out[i] = c.Want
+	}
+	return out
+}

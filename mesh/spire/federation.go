@@ -1,0 +1,243 @@
+package spire
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Federation has a SPIRE server trust another trust domain: it polls that one's
+// bundle, and hands it to workloads whose entries federate with it. It is one-way; the
+// partner needs one as well.
+type Federation struct {
+	TrustDomain spiffeid.TrustDomain
+	// EndpointURL is where the partner serves its bundle: https, without user.
+	EndpointURL string
+	// EndpointID is the SPIFFE ID of the endpoint (profile https_spiffe). Zero means
+	// that it has a certificate of the Web PKI (profile https_web).
+	EndpointID spiffeid.ID
+	// Bundle is the first bundle, brought by hand. Profile https_spiffe needs it where
+	// the endpoint is in the trust domain itself and the server knows no bundle yet,
+	// since nobody can check the first answer otherwise. Nil means none.
+	Bundle *spiffebundle.Bundle
+	// ClassName is as in [Registration].
+	ClassName string
+}
+
+// Check returns an error that wraps [ErrInvalid] and names every problem.
+func (f Federation) Check() error {
+	var problems []error
+	bad := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("federation with %s: %s: %w", f.TrustDomain, fmt.Sprintf(format, args...), ErrInvalid))
+	}
+	if f.TrustDomain.IsZero() {
+		return fmt.Errorf("federation without trust domain: %w", ErrInvalid)
+	}
+	if problem := urlProblem(f.EndpointURL); problem != "" {
+		bad("bundle endpoint %q %s", f.EndpointURL, problem)
+	}
+	if !f.EndpointID.IsZero() && f.EndpointID.Path() == "" {
+		bad("endpoint ID %s has no path, so nobody can present it", f.EndpointID)
+	}
+	if f.Bundle != nil {
+		if f.Bundle.TrustDomain() != f.TrustDomain {
+			bad("the bundle is that of %s", f.Bundle.TrustDomain())
+		}
+		if len(f.Bundle.X509Authorities()) == 0 {
+			bad("the bundle has no X.509 key, so nobody of the trust domain could be trusted")
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func urlProblem(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "is no URL"
+	case u.Scheme != "https":
+		return "has not the scheme https"
+	case u.Hostname() == "":
+		return "has no host"
+	case u.User != nil:
+		return "has a user"
+	}
+	return ""
+}
+
+// NeedsBundle reports whether the server must have a bundle of the trust domain before
+// it can fetch one.
+func (f Federation) NeedsBundle() bool {
+	return f.Bundle == nil && f.EndpointID.TrustDomain() == f.TrustDomain
+}
+
+// federationName returns the name of the object for td.
+func federationName(td spiffeid.TrustDomain) string {
+	if name := federationNamePrefix + td.Name(); len(validation.IsDNS1123Subdomain(name)) == 0 && len(name) <= maxObjectNameBytes {
+		return name
+	}
+	id := EntryID(identity.AgentName{}, td.ID(), spiffeid.ID{}) // an underscore, or more than a name may have
+	return federationNamePrefix + id[strings.LastIndexByte(id, '.')+1:]
+}
+
+// Object returns the ClusterFederatedTrustDomain. The error wraps [ErrInvalid].
+func (f Federation) Object() (*unstructured.Unstructured, error) {
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	spec := ClusterFederatedTrustDomainSpec{
+		TrustDomain: f.TrustDomain.Name(), BundleEndpointURL: f.EndpointURL, ClassName: f.ClassName,
+		BundleEndpointProfile: BundleEndpointProfile{Type: bundleEndpointProfileHTTPSWeb},
+	}
+	if !f.EndpointID.IsZero() {
+		spec.BundleEndpointProfile = BundleEndpointProfile{Type: bundleEndpointProfileHTTPSSPIFFE, EndpointSPIFFEID: f.EndpointID.String()}
+	}
+	if f.Bundle != nil {
+		text, err := MarshalBundle(f.Bundle)
+		if err != nil {
+			return nil, err
+		}
+		spec.TrustDomainBundle = string(text)
+	}
+	return toObject(&ClusterFederatedTrustDomain{
+		TypeMeta: typeMeta(ClusterFederatedTrustDomainKind),
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   federationName(f.TrustDomain),
+			Labels: map[string]string{ManagedByLabel: ManagedBy, FederationLabel: "true"},
+		},
+		Spec: spec,
+	})
+}
+
+// PlanFederationObjects returns what makes the object for td that of desired, or takes
+// it away when desired is nil. Observed holds all ClusterFederatedTrustDomains. Another
+// object for the same trust domain refuses the change, since only the oldest counts.
+func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstructured, observed []*unstructured.Unstructured) []Change[*unstructured.Unstructured] {
+	var about []*unstructured.Unstructured
+	for _, obj := range observed {
+		named, _, _ := unstructured.NestedString(obj.Object, "spec", "trustDomain")
+		if named == td.Name() || obj.GetName() == federationName(td) {
+			about = append(about, obj)
+		}
+	}
+	if desired == nil {
+		return planObjects(nil, about, IsFederation)
+	}
+	for _, obj := range about {
+		if obj.GetName() != desired.GetName() && !IsFederation(obj) {
+			return []Change[*unstructured.Unstructured]{{
+				Action: Refuse, Name: nameOfObject(obj), Have: obj, Want: desired, Differences: diffObjects(obj, desired),
+				Reason: "it was made by somebody else for the same trust domain, of which spire-controller-manager takes the oldest only: change that one, or delete it first",
+			}}
+		}
+	}
+	return planObjects([]*unstructured.Unstructured{desired}, about, IsFederation)
+}
+
+// PlanFederations returns what has the server federate as desired says, one change for
+// each, so that one partner holds up no other. Observed are the server's relationships.
+// What is there can carry no mark of who made it: one that differs is refused, unless
+// overwrite says that the caller insists. A first bundle is sent with a relationship that
+// is created; of one that is there the bundle is the server's to poll.
+func PlanFederations(desired, observed []Federation, overwrite bool) []Change[Federation] {
+	have := make(map[spiffeid.TrustDomain]Federation, len(observed))
+	for _, f := range observed {
+		have[f.TrustDomain] = f
+	}
+	var plan []Change[Federation]
+	for _, want := range desired {
+		there, exists := have[want.TrustDomain]
+		change := Change[Federation]{
+			Name: "federation/" + want.TrustDomain.Name(), Have: there, Want: want, Differences: diffFederations(there, want),
+		}
+		switch {
+		case !exists:
+			change.Action = Create
+			if want.Bundle != nil {
+				change.Differences = append(change.Differences, Difference{Field: "trust_domain_bundle", Want: describeKeys(want.Bundle)})
+			}
+		case len(change.Differences) == 0:
+			change.Action = Keep
+		case overwrite:
+			change.Action = Update
+		default:
+			change.Action = Refuse
+			change.Reason = fmt.Sprintf("the server federates with it otherwise, and nothing tells who set that up: %s; insist with --force", change.Differences[0])
+		}
+		plan = append(plan, change)
+	}
+	sortPlan(plan)
+	return plan
+}
+
+// diffFederations returns the fields in which want differs, but for the bundle.
+func diffFederations(have, want Federation) []Difference {
+	var out []Difference
+	add := func(field, a, b string) {
+		if a != b {
+			out = append(out, Difference{Field: field, Have: a, Want: b})
+		}
+	}
+	add("bundle_endpoint_url", have.EndpointURL, want.EndpointURL)
+	add("bundle_endpoint_profile", have.profile(), want.profile())
+	return out
+}
+
+func (f Federation) profile() string {
+	switch {
+	case f.EndpointURL == "":
+		return ""
+	case f.EndpointID.IsZero():
+		return bundleEndpointProfileHTTPSWeb
+	}
+	return bundleEndpointProfileHTTPSSPIFFE + " " + f.EndpointID.String()
+}
+
+// PlanBundles returns what has the server hold each of the desired bundles. Observed are
+// the bundles it has of other trust domains. An older bundle than the server's, by
+// their sequence numbers, is refused unless overwrite says that the caller insists: it
+// would bring back keys that were taken away.
+func PlanBundles(desired, observed []*spiffebundle.Bundle, overwrite bool) []Change[*spiffebundle.Bundle] {
+	have := make(map[spiffeid.TrustDomain]*spiffebundle.Bundle, len(observed))
+	for _, b := range observed {
+		have[b.TrustDomain()] = b
+	}
+	var plan []Change[*spiffebundle.Bundle]
+	for _, want := range desired {
+		there := have[want.TrustDomain()]
+		change := Change[*spiffebundle.Bundle]{Name: "bundle/" + want.TrustDomain().Name(), Have: there, Want: want}
+		change.Differences = []Difference{{Field: "keys", Have: describeKeys(there), Want: describeKeys(want)}}
+		switch older := isOlder(want, there); {
+		case there != nil && SameKeys(there, want):
+			change.Action, change.Differences = Keep, nil
+		case older && !overwrite:
+			change.Action, change.Reason = Refuse, "the server has a newer bundle, by its sequence number: get the partner's present one, or insist with --force"
+		case there == nil:
+			change.Action = Create
+		default:
+			change.Action = Update
+		}
+		plan = append(plan, change)
+	}
+	sortPlan(plan)
+	return plan
+}
+
+// isOlder compares sequence numbers, which a server may not know.
+func isOlder(want, have *spiffebundle.Bundle) bool {
+	if have == nil {
+		return false
+	}
+	a, known := want.SequenceNumber()
+	b, _ := have.SequenceNumber()
+	return known && a != 0 && a < b
+}

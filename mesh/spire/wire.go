@@ -1,0 +1,216 @@
+package spire
+
+import (
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+)
+
+// This is the one place where values become messages of the SPIRE server and back.
+
+func idToWire(id spiffeid.ID) *spirepb.SPIFFEID {
+	return &spirepb.SPIFFEID{TrustDomain: id.TrustDomain().Name(), Path: id.Path()}
+}
+
+func idFromWire(m *spirepb.SPIFFEID) (spiffeid.ID, error) {
+	td, err := spiffeid.TrustDomainFromString(m.GetTrustDomain())
+	if err != nil {
+		return spiffeid.ID{}, err
+	}
+	return spiffeid.FromPath(td, m.GetPath())
+}
+
+func entryToWire(e Entry) *spirepb.Entry {
+	m := &spirepb.Entry{
+		Id: e.ID, SpiffeId: idToWire(e.SPIFFEID), ParentId: idToWire(e.ParentID),
+		X509SvidTtl: wireSeconds(e.X509TTL), JwtSvidTtl: wireSeconds(e.JWTTTL),
+		DnsNames: e.DNSNames, Hint: e.Hint, Admin: e.Admin, Downstream: e.Downstream, StoreSvid: e.StoreSVID,
+	}
+	if !e.ExpiresAt.IsZero() {
+		m.ExpiresAt = e.ExpiresAt.Unix()
+	}
+	for _, s := range e.Selectors {
+		m.Selectors = append(m.Selectors, &spirepb.Selector{Type: s.Type, Value: s.Value})
+	}
+	for _, td := range e.FederatesWith {
+		m.FederatesWith = append(m.FederatesWith, td.Name())
+	}
+	return m
+}
+
+// wireSeconds returns a TTL that Entry.check has found to fit.
+func wireSeconds(d time.Duration) int32 {
+	return int32(d / time.Second) //nolint:gosec // checked to fit before it is sent
+}
+
+// entryFromWire returns the entry of a server's answer. The error wraps ErrReply.
+func entryFromWire(m *spirepb.Entry) (Entry, error) {
+	bad := func(field string, err error) (Entry, error) {
+		return Entry{}, fmt.Errorf("entry %q: %s: %w: %w", m.GetId(), field, err, ErrReply)
+	}
+	if m.GetId() == "" {
+		return Entry{}, fmt.Errorf("entry without id: %w", ErrReply)
+	}
+	id, err := idFromWire(m.GetSpiffeId())
+	if err != nil {
+		return bad("spiffe_id", err)
+	}
+	parent, err := idFromWire(m.GetParentId())
+	if err != nil {
+		return bad("parent_id", err)
+	}
+	e := Entry{
+		ID: m.GetId(), SPIFFEID: id, ParentID: parent,
+		X509TTL: time.Duration(m.GetX509SvidTtl()) * time.Second, JWTTTL: time.Duration(m.GetJwtSvidTtl()) * time.Second,
+		DNSNames: m.GetDnsNames(), Hint: m.GetHint(), Admin: m.GetAdmin(), Downstream: m.GetDownstream(), StoreSVID: m.GetStoreSvid(),
+	}
+	if at := m.GetExpiresAt(); at != 0 {
+		e.ExpiresAt = time.Unix(at, 0).UTC()
+	}
+	for _, s := range m.GetSelectors() {
+		selector := Selector{Type: s.GetType(), Value: s.GetValue()}
+		if err := selector.check(); err != nil {
+			return bad("selectors", err)
+		}
+		e.Selectors = append(e.Selectors, selector)
+	}
+	for _, name := range m.GetFederatesWith() {
+		td, err := spiffeid.TrustDomainFromString(name)
+		if err != nil {
+			return bad("federates_with", err)
+		}
+		e.FederatesWith = append(e.FederatesWith, td)
+	}
+	return e.canonical(), nil
+}
+
+// setMask sets the fields of mask that are named as in entryFields.
+func setMask(mask *spirepb.EntryMask, fields ...string) *spirepb.EntryMask {
+	byName := map[string]*bool{
+		"spiffe_id": &mask.SpiffeId, "parent_id": &mask.ParentId, "selectors": &mask.Selectors,
+		"x509_svid_ttl": &mask.X509SvidTtl, "jwt_svid_ttl": &mask.JwtSvidTtl, "federates_with": &mask.FederatesWith,
+		"dns_names": &mask.DnsNames, "hint": &mask.Hint, "admin": &mask.Admin, "downstream": &mask.Downstream,
+		"store_svid": &mask.StoreSvid, "expires_at": &mask.ExpiresAt,
+	}
+	for _, name := range fields {
+		*byName[name] = true
+	}
+	return mask
+}
+
+// knownFields is the mask of all that Entry has.
+func knownFields() *spirepb.EntryMask {
+	mask := &spirepb.EntryMask{}
+	for _, f := range entryFields {
+		setMask(mask, f.name)
+	}
+	return mask
+}
+
+func bundleToWire(b *spiffebundle.Bundle) (*spirepb.Bundle, error) {
+	m := &spirepb.Bundle{TrustDomain: b.TrustDomain().Name()}
+	if d, ok := b.RefreshHint(); ok {
+		m.RefreshHint = int64(d / time.Second)
+	}
+	if n, ok := b.SequenceNumber(); ok {
+		m.SequenceNumber = n
+	}
+	for _, root := range b.X509Authorities() {
+		m.X509Authorities = append(m.X509Authorities, &spirepb.X509Certificate{Asn1: root.Raw})
+	}
+	keys := b.JWTAuthorities()
+	for _, id := range slices.Sorted(maps.Keys(keys)) {
+		der, err := x509.MarshalPKIXPublicKey(keys[id])
+		if err != nil {
+			return nil, fmt.Errorf("bundle of %s: jwt key %q: %w: %w", b.TrustDomain(), id, err, ErrInvalid)
+		}
+		m.JwtAuthorities = append(m.JwtAuthorities, &spirepb.JWTKey{PublicKey: der, KeyId: id})
+	}
+	return m, nil
+}
+
+// bundleFromWire returns the bundle of a server's answer. The error wraps ErrReply.
+func bundleFromWire(m *spirepb.Bundle) (*spiffebundle.Bundle, error) {
+	bad := func(err error) (*spiffebundle.Bundle, error) {
+		return nil, fmt.Errorf("bundle of %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
+	}
+	td, err := spiffeid.TrustDomainFromString(m.GetTrustDomain())
+	if err != nil {
+		return bad(err)
+	}
+	b := spiffebundle.New(td)
+	if hint := m.GetRefreshHint(); hint > 0 && hint <= int64(maxRefreshHint/time.Second) {
+		b.SetRefreshHint(time.Duration(hint) * time.Second)
+	}
+	if n := m.GetSequenceNumber(); n != 0 {
+		b.SetSequenceNumber(n)
+	}
+	for _, root := range m.GetX509Authorities() {
+		certs, err := x509.ParseCertificates(root.GetAsn1())
+		if err != nil {
+			return bad(err)
+		}
+		for _, cert := range certs {
+			b.AddX509Authority(cert)
+		}
+	}
+	for _, key := range m.GetJwtAuthorities() {
+		public, err := x509.ParsePKIXPublicKey(key.GetPublicKey())
+		if err != nil {
+			return bad(err)
+		}
+		if err := b.AddJWTAuthority(key.GetKeyId(), public); err != nil {
+			return bad(err)
+		}
+	}
+	return b, nil
+}
+
+func federationToWire(f Federation) (*spirepb.FederationRelationship, error) {
+	m := &spirepb.FederationRelationship{TrustDomain: f.TrustDomain.Name(), BundleEndpointUrl: f.EndpointURL}
+	if f.EndpointID.IsZero() {
+		m.BundleEndpointProfile = &spirepb.FederationRelationship_HttpsWeb{HttpsWeb: &spirepb.HTTPSWebProfile{}}
+	} else {
+		m.BundleEndpointProfile = &spirepb.FederationRelationship_HttpsSpiffe{
+			HttpsSpiffe: &spirepb.HTTPSSPIFFEProfile{EndpointSpiffeId: f.EndpointID.String()},
+		}
+	}
+	if f.Bundle == nil {
+		return m, nil
+	}
+	var err error
+	m.TrustDomainBundle, err = bundleToWire(f.Bundle)
+	return m, err
+}
+
+// federationFromWire returns the relationship of a server's answer. The error wraps
+// ErrReply.
+func federationFromWire(m *spirepb.FederationRelationship) (Federation, error) {
+	bad := func(err error) (Federation, error) {
+		return Federation{}, fmt.Errorf("federation with %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
+	}
+	td, err := spiffeid.TrustDomainFromString(m.GetTrustDomain())
+	if err != nil {
+		return bad(err)
+	}
+	f := Federation{TrustDomain: td, EndpointURL: m.GetBundleEndpointUrl()}
+	if profile := m.GetHttpsSpiffe(); profile != nil {
+		if f.EndpointID, err = spiffeid.FromString(profile.GetEndpointSpiffeId()); err != nil {
+			return bad(err)
+		}
+	}
+	if m.GetTrustDomainBundle() == nil {
+		return f, nil
+	}
+	if f.Bundle, err = bundleFromWire(m.GetTrustDomainBundle()); err != nil {
+		return bad(err)
+	}
+	return f, nil
+}
