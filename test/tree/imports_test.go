@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"identity/workload":    {"identity"},
 	"identity/header":      {"identity"},
 	"identity/devworkload": {"identity"},
+	"identity/inspect":     {"identity"},
 	"fleet":                {"api/v1alpha1", "identity"},
 	"fleet/controller":     {"api/v1alpha1", "identity", "fleet"},
 	"fleet/clusterinfo":    {"identity", "stream"},          // both ends of what an agent tells of its Argo CD
