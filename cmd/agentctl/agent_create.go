@@ -28,6 +28,11 @@ type createCommand struct {
 	ask     registration
 	wait    bool
 	timeout time.Duration
+	// register says that the identity is registered with SPIRE as well, by registrar in
+	// the cluster of spire.
+	register  bool
+	registrar registrar
+	spire     *connection
 }
 
 // registration is what a person asks for on the command line.
@@ -45,22 +50,32 @@ func newCreateCommand(std streams, conn *connection) *cobra.Command {
 		output: newOutput("json", "yaml", "name"),
 		mode:   &oneOf{allowed: []string{string(v1alpha1.ModeManaged), string(v1alpha1.ModeAutonomous)}},
 		dryRun: &oneOf{value: dryRunNone, allowed: []string{dryRunNone, dryRunClient, dryRunServer}},
+		spire:  newConnection(std.err),
 	}
+	c.registrar.dryRun = c.dryRun
 	cmd := &cobra.Command{
 		Use:   "create NAME --mode MODE (--spiffe-id ID... | --trust-domain NAME)",
 		Short: "Register an agent",
 		Long: "Register an agent with the hub. Doing it again with the same settings changes\n" +
-			"nothing; with other settings it is refused, and \"agentctl agent edit\" is the way.",
+			"nothing; with other settings it is refused, and \"agentctl agent edit\" is the way.\n\n" +
+			"With --register its SPIFFE ID is registered with SPIRE as well, as \"agentctl identity\n" +
+			"register\" does: the flags from --serviceaccount on say for which workload, and where.",
 		Example: "  # An agent whose Applications are written on the hub\n" +
 			"  agentctl agent create edge-1 --mode managed --trust-domain example.org --wait\n\n" +
 			"  # One whose SPIFFE ID somebody else chose\n" +
 			"  agentctl agent create edge-2 --mode autonomous --spiffe-id spiffe://edge.example/ns/argocd/sa/agent\n\n" +
 			"  # A manifest to keep in git\n" +
-			"  agentctl agent create edge-3 --mode managed --trust-domain example.org --dry-run=client -o yaml",
+			"  agentctl agent create edge-3 --mode managed --trust-domain example.org --dry-run=client -o yaml\n\n" +
+			"  # With its identity, in the cluster of the spoke\n" +
+			"  agentctl agent create edge-4 --mode managed --trust-domain edge.example --register \\\n" +
+			"    --register-context edge-4 --serviceaccount argocd:argomesh-agent --federates-with hub.example",
 		Args:              names(true),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.ask.name, c.ask.mode = args[0], c.mode.value
+			if err := c.checkRegister(cmd); err != nil {
+				return err
+			}
 			return c.run(cmd.Context())
 		},
 	}
@@ -76,6 +91,7 @@ func newCreateCommand(std streams, conn *connection) *cobra.Command {
 	for _, name := range []string{"spiffe-id", "trust-domain", "label", "timeout"} {
 		register(cmd, name, cobra.NoFileCompletions)
 	}
+	c.addRegisterFlags(cmd)
 	return cmd
 }
 
@@ -99,8 +115,12 @@ func (c *createCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	identities, err := c.identities(agent)
+	if err != nil {
+		return err
+	}
 	if c.dryRun.value == dryRunClient {
-		return c.output.done(c.std.out, obj, "created (dry run)")
+		return c.printAll(obj, identities)
 	}
 	h, err := c.conn.hub()
 	if err != nil {
@@ -109,6 +129,9 @@ func (c *createCommand) run(ctx context.Context) error {
 	stored, what, err := c.store(ctx, h, agent, obj)
 	if err != nil {
 		return err
+	}
+	if err := c.registerAll(ctx, identities); err != nil {
+		return fmt.Errorf("agent %q is %s, but its identity is not registered: %w; then do the same again", agent.Name, what, err)
 	}
 	if c.wait {
 		if stored, err = h.waitReady(ctx, stored, c.timeout); err != nil {
@@ -180,7 +203,7 @@ func (r registration) agent() (*v1alpha1.Agent, error) {
 	if r.mode == "" {
 		return nil, errors.New("--mode is missing: managed when Applications are written on the hub, autonomous when on the spoke")
 	}
-	labels, err := parseLabels(r.labels)
+	labels, err := parseLabels("--label", r.labels)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +244,8 @@ func (r registration) ids(name identity.AgentName) ([]string, error) {
 	return ids, nil
 }
 
-func parseLabels(pairs []string) (map[string]v1alpha1.LabelValue, error) {
+// parseLabels reads the values of flag, key=value each.
+func parseLabels(flag string, pairs []string) (map[string]v1alpha1.LabelValue, error) {
 	if len(pairs) == 0 {
 		return nil, nil
 	}
@@ -229,11 +253,11 @@ func parseLabels(pairs []string) (map[string]v1alpha1.LabelValue, error) {
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {
-			return nil, fmt.Errorf("--label %q: key=value is expected", pair)
+			return nil, fmt.Errorf("%s %q: key=value is expected", flag, pair)
 		}
 		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 		if len(problems) > 0 {
-			return nil, fmt.Errorf("--label %q: %s", pair, problems[0])
+			return nil, fmt.Errorf("%s %q: %s", flag, pair, problems[0])
 		}
 		labels[key] = v1alpha1.LabelValue(value)
 	}

@@ -73,8 +73,8 @@ func (c *connection) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, c.overrides)
 }
 
-// hub opens the connection. Nothing is contacted yet.
-func (c *connection) hub() (*hub, error) {
+// config returns how to call the Kubernetes API. Nothing is contacted yet.
+func (c *connection) config() (*rest.Config, error) {
 	if _, err := clientcmd.ParseTimeout(c.overrides.Timeout); err != nil {
 		return nil, fmt.Errorf("--request-timeout %q: seconds or a duration such as 5s or 2m is expected", c.overrides.Timeout)
 	}
@@ -84,6 +84,15 @@ func (c *connection) hub() (*hub, error) {
 	}
 	config.UserAgent = "agentctl/" + buildinfo.Read().Version
 	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
+	return config, nil
+}
+
+// hub opens the connection. Nothing is contacted yet.
+func (c *connection) hub() (*hub, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
 	config = dynamic.ConfigFor(config)
 	config.GroupVersion = &v1alpha1.SchemeGroupVersion
 	config.APIPath = "/apis"

@@ -222,10 +222,10 @@ func diagnoseJWT(offer Offer, e Expectation) []Finding {
 func Worst(found []Finding) Level {
 	worst := Fine
 	for _, f := range found {
-		switch {
-		case f.Level == Problem:
+		switch f.Level {
+		case Problem:
 			return Problem
-		case f.Level == Warning:
+		case Warning:
 			worst = Warning
 		}
 	}

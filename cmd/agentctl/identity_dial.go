@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/inspect"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// dialled is what came of dialling a principal with our SVID.
+type dialled struct {
+	Address string `json:"address"`
+	// SPIFFEID is what the principal proved to be; empty when it did not come to that.
+	SPIFFEID string `json:"spiffeID,omitempty"`
+	// Handshake says that both accepted each other's SVID.
+	Handshake bool `json:"handshake"`
+	// Registered says that the registry knows our SPIFFE ID for an agent that may connect.
+	Registered bool `json:"registered"`
+	// Problem says what went wrong, and Cure what helps.
+	Problem string `json:"problem,omitempty"`
+	Cure    string `json:"cure,omitempty"`
+}
+
+func (d dialled) finding() inspect.Finding {
+	if d.Problem != "" {
+		return inspect.Finding{Level: inspect.Problem, About: "principal " + d.Address, Says: d.Problem, Cure: d.Cure}
+	}
+	return inspect.Finding{Level: inspect.Fine, About: "principal " + d.Address, Says: "is " + d.SPIFFEID + ", and knows our SPIFFE ID for a registered agent"}
+}
+
+func (d dialled) because(cure, problem string, args ...any) dialled {
+	d.Problem, d.Cure = fmt.Sprintf(problem, args...), cure
+	return d
+}
+
+// dial calls the principal as an agent does, but says nothing: a principal judges a
+// caller before the first frame, so no connection of the agent comes about that would
+// take the place of another.
+func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expectation, accept []spiffeid.ID) dialled {
+	d := dialled{Address: l.principal}
+	if host, port, err := net.SplitHostPort(l.principal); err != nil || host == "" || port == "" {
+		return d.because("give --principal as host:port, as principal.address of the configuration", "%q is no address", l.principal)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	source, stop, err := startSource(ctx, workload.Config{Socket: socket, SPIFFEID: e.SPIFFEID, Hint: e.Hint, Metrics: prometheus.NewRegistry()})
+	defer stop()
+	defer cancel()
+	if err != nil {
+		return d.because("see what else is found", "our identity cannot be used: %s", oneLine(err))
+	}
+	var met meeting
+	conn, err := grpc.NewClient(l.principal, grpc.WithNoProxy(), grpc.WithTransportCredentials(source.ClientCredentials(met.authorizer(accept))))
+	if err != nil {
+		return d.because("correct --principal", "%s", oneLine(err))
+	}
+	defer func() { _ = conn.Close() }() // nothing is under way
+	err = silentCall(ctx, conn)
+	id, refused := met.result()
+	if !id.IsZero() {
+		d.SPIFFEID = id.String()
+	}
+	if refused != nil {
+		return d.because("correct principal.spiffe_ids of the agent, or --principal-id, if that is the principal; if it is not, correct the address",
+			"is %s, which is not accepted", id)
+	}
+	return d.judge(err)
+}
+
+// judge tells what err, the end of a call without a frame, means.
+func (d dialled) judge(err error) dialled {
+	d.Handshake = d.SPIFFEID != ""
+	st := status.Convert(err)
+	text := oneLine(errors.New(st.Message()))
+	switch st.Code() {
+	case codes.InvalidArgument: // it misses the first frame, so it let us in
+		d.Registered = true
+		return d
+	case codes.PermissionDenied:
+		return d.because("on the hub: agentctl agent create with this SPIFFE ID, or resume the Agent if it is suspended", "does not let our SPIFFE ID in: %s", text)
+	case codes.Unauthenticated:
+		return d.because("check that this listener of the principal has method spiffe-x509", "does not take our SVID: %s", text)
+	case codes.Unimplemented:
+		return d.because("correct the address: something else answers there", "is no principal: %s", text)
+	case codes.DeadlineExceeded:
+		return d.because("check the address, the network and the firewall between", "did not answer in time")
+	}
+	if d.SPIFFEID != "" {
+		d.Handshake = false
+		return d.because("on the hub: see the log of the principal for the reason; most often its Workload API has no bundle of our trust domain (agentctl identity doctor --hub there)",
+			"presented its SVID, and then refused ours or went away: %s", text)
+	}
+	return d.because("check the address, that the principal runs, and that our Workload API has the bundle of its trust domain", "no handshake: %s", text)
+}
+
+// silentCall opens the stream, says that nothing will come, and returns how it ends.
+func silentCall(ctx context.Context, conn *grpc.ClientConn) error {
+	stream, err := streampb.NewStreamClient(conn).Connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	for {
+		if _, err = stream.Recv(); err != nil {
+			break
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Unimplemented, "it ended the call without a reason")
+	}
+	return err
+}
+
+// startSource starts a source and waits until it has an SVID. Stop ends it, in every case.
+func startSource(ctx context.Context, cfg workload.Config) (source *workload.Source, stop func(), err error) {
+	source, err = workload.New(cfg)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	running, cancel := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = source.Run(running) }) // WaitReady says what is wrong
+	stop = func() {
+		cancel()
+		ended.Wait()
+	}
+	patience, done := context.WithTimeout(ctx, workloadAPITimeout)
+	defer done()
+	err = source.WaitReady(patience)
+	return source, stop, err
+}
+
+// meeting notes whom a handshake met. Its zero value has met nobody.
+type meeting struct {
+	mu      sync.Mutex // guards what follows
+	id      spiffeid.ID
+	refused error
+}
+
+// authorizer accepts those of accept, or anybody when there is none: what is dialled is
+// told nothing.
+func (m *meeting) authorizer(accept []spiffeid.ID) identity.Authorizer {
+	allow := func(spiffeid.ID) error { return nil }
+	if len(accept) > 0 {
+		allow = identity.AllowIDs(accept...)
+	}
+	return func(id spiffeid.ID) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.id, m.refused = id, allow(id)
+		return m.refused
+	}
+}
+
+func (m *meeting) result() (spiffeid.ID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id, m.refused
+}
+
+// until says how long it is from one time to another, for a person.
+func until(from, to time.Time) string {
+	d := to.Sub(from).Round(time.Second)
+	if d <= 0 {
+		return "expired"
+	}
+	return d.String()
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/argomesh/argomesh/identity/inspect"
+)
+
+type doctorCommand struct {
+	std    streams
+	conn   *connection
+	output *output
+	local  localIdentity
+}
+
+func newDoctorCommand(std streams, conn *connection) *cobra.Command {
+	c := &doctorCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml")}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out what is wrong with the identity of this process, and what helps",
+		Long: "Find out what is wrong with the identity that the local Workload API hands out, and what\n" +
+			"helps. It exits with 1 when there is a problem, and with 0 when there are none or only\n" +
+			"warnings; -o wide shows also what is well.\n\n" +
+			"Run it where the principal or agent runs, as the same user: the SPIRE agent decides by who\n" +
+			"asks. On a spoke give --principal, and --principal-id as the agent's configuration has it;\n" +
+			"on the hub give --hub.",
+		Example: "  # On a spoke\n" +
+			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal\n\n" +
+			"  # On the hub\n" +
+			"  agentctl identity doctor --hub",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	c.output.addFlag(cmd)
+	c.local.addFlags(cmd)
+	return cmd
+}
+
+var errUnwell = errors.New("there are problems: see above")
+
+func (c *doctorCommand) run(ctx context.Context) error {
+	s, err := c.local.look(ctx, c.conn)
+	found := s.findings
+	if cure := inspect.Cure(err); cure != "" {
+		found, err = []inspect.Finding{{Level: inspect.Problem, About: "workload api", Says: oneLine(err), Cure: cure}}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if c.output.isTable() {
+		err = printFindings(c.std.out, found, c.output.value == "wide")
+	} else {
+		err = c.output.structured(c.std.out, map[string]any{"findings": found})
+	}
+	if err == nil && inspect.Worst(found) == inspect.Problem {
+		return errUnwell
+	}
+	return err
+}
+
+// printFindings prints one line for each finding, with the cure; what is well only when
+// wide is set.
+func printFindings(w io.Writer, found []inspect.Finding, wide bool) error {
+	fine := 0
+	for _, f := range found {
+		line := fmt.Sprintf("%s: %s %s", f.Level, f.About, f.Says)
+		switch {
+		case f.Level != inspect.Fine:
+			line += ": " + f.Cure
+		case !wide:
+			fine++
+			continue
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	if fine == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%d things are as they should be.\n", fine)
+	return err
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/mesh/spire"
+)
+
+type identityListCommand struct {
+	std    streams
+	conn   *connection
+	output *output
+	server spireServer
+	all    bool
+}
+
+func newIdentityListCommand(std streams, conn *connection) *cobra.Command {
+	c := &identityListCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name")}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List registrations and federated trust domains",
+		Long: "List what \"agentctl identity register\" and \"federate\" made, or with --all everything\n" +
+			"of the kind. A SPIRE server does not know who federated it, so all of that is listed.",
+		Example: "  agentctl identity list -o wide\n" +
+			"  agentctl identity list --all --spire-server unix:///tmp/spire-server/private/api.sock",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	c.output.addFlag(cmd)
+	c.server.addFlags(cmd)
+	cmd.Flags().BoolVarP(&c.all, "all", "A", false, "list also what others made")
+	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
+	return cmd
+}
+
+func (c *identityListCommand) run(ctx context.Context) error {
+	if c.server.isSet() {
+		return c.listServer(ctx)
+	}
+	return c.listObjects(ctx)
+}
+
+// row is a line of the table.
+type row struct {
+	registration, spiffeID, parent, selectors, federates, id string
+}
+
+// federationView is a federation as it is printed.
+type federationView struct {
+	TrustDomain string `json:"trust_domain"`
+	EndpointURL string `json:"bundle_endpoint_url"`
+	Profile     string `json:"bundle_endpoint_profile"`
+	EndpointID  string `json:"endpoint_spiffe_id,omitempty"`
+}
+
+func (c *identityListCommand) listServer(ctx context.Context) error {
+	if c.output.value == "name" {
+		return fmt.Errorf("-o name: entries of a SPIRE server are no objects; leave it out")
+	}
+	client, err := c.server.connect(ctx, spiffeid.TrustDomain{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // nothing is under way
+	var entries []spire.Entry
+	err = client.ListEntries(ctx, spire.EntryFilter{}, func(e spire.Entry) error {
+		if _, ours := spire.Owner(e.ID); ours || c.all {
+			entries = append(entries, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return c.server.explain(err, "list identities")
+	}
+	federations, err := client.Federations(ctx)
+	if err != nil {
+		return c.server.explain(err, "list identities")
+	}
+	slices.SortFunc(entries, func(a, b spire.Entry) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(federations, func(a, b spire.Federation) int { return a.TrustDomain.Compare(b.TrustDomain) })
+	if !c.output.isTable() {
+		return c.output.structured(c.std.out, map[string]any{"entries": viewEntries(entries), "federations": viewFederations(federations)})
+	}
+	var rows []row
+	for _, e := range entries {
+		owner := "-"
+		if name, ours := spire.Owner(e.ID); ours {
+			owner = name.String()
+		}
+		rows = append(rows, row{
+			owner, e.SPIFFEID.String(), e.ParentID.String(), strings.Join(stringsOf(e.Selectors), ","), strings.Join(stringsOf(e.FederatesWith), ","), e.ID,
+		})
+	}
+	return c.print(rows, viewFederations(federations))
+}
+
+func viewFederations(federations []spire.Federation) []federationView {
+	out := make([]federationView, len(federations))
+	for i, f := range federations {
+		out[i] = federationView{TrustDomain: f.TrustDomain.Name(), EndpointURL: f.EndpointURL, Profile: profileWeb}
+		if !f.EndpointID.IsZero() {
+			out[i].Profile, out[i].EndpointID = profileSPIFFE, f.EndpointID.String()
+		}
+	}
+	return out
+}
+
+func (c *identityListCommand) listObjects(ctx context.Context) error {
+	target, err := c.conn.objects()
+	if err != nil {
+		return err
+	}
+	selector := spire.ManagedByLabel + "=" + spire.ManagedBy
+	if c.all {
+		selector = ""
+	}
+	var items []*unstructured.Unstructured
+	for _, kind := range append(slices.Clone(registrationKinds), spire.ClusterFederatedTrustDomainKind) {
+		list, err := target.list(ctx, kind, selector)
+		if err != nil {
+			return err
+		}
+		items = append(items, list...)
+	}
+	if !c.output.isTable() {
+		return c.output.object(c.std.out, objectList(items))
+	}
+	var (
+		rows        []row
+		federations []federationView
+	)
+	for _, obj := range items {
+		if obj.GetKind() == spire.ClusterFederatedTrustDomainKind {
+			federations = append(federations, federationView{
+				TrustDomain: text(obj, "trustDomain"), EndpointURL: text(obj, "bundleEndpointURL"),
+				Profile: text(obj, "bundleEndpointProfile", "type"), EndpointID: text(obj, "bundleEndpointProfile", "endpointSPIFFEID"),
+			})
+			continue
+		}
+		rows = append(rows, rowOf(obj))
+	}
+	return c.print(rows, federations)
+}
+
+// text returns a field of an object's spec; empty when there is none.
+func text(obj *unstructured.Unstructured, path ...string) string {
+	s, _, _ := unstructured.NestedString(obj.Object, append([]string{"spec"}, path...)...)
+	return s
+}
+
+func rowOf(obj *unstructured.Unstructured) row {
+	list := func(field string) string {
+		items, _, _ := unstructured.NestedStringSlice(obj.Object, "spec", field)
+		return strings.Join(items, ",")
+	}
+	r := row{registration: "-", federates: list("federatesWith"), id: strings.ToLower(obj.GetKind()) + "/" + obj.GetName()}
+	if name, ours := spire.RegistrationOf(obj); ours {
+		r.registration = name.String()
+	}
+	if obj.GetKind() == spire.ClusterStaticEntryKind {
+		r.spiffeID, r.parent, r.selectors = text(obj, "spiffeID"), text(obj, "parentID"), list("selectors")
+		return r
+	}
+	r.spiffeID, r.parent = text(obj, "spiffeIDTemplate"), "(node of each pod)"
+	var selected []string
+	for _, field := range []string{"namespaceSelector", "podSelector"} {
+		labels, _, _ := unstructured.NestedStringMap(obj.Object, "spec", field, "matchLabels")
+		for key, value := range labels {
+			selected = append(selected, key+"="+value)
+		}
+	}
+	slices.Sort(selected)
+	if extra := list("workloadSelectorTemplates"); extra != "" {
+		selected = append(selected, extra)
+	}
+	r.selectors = strings.Join(selected, ",")
+	return r
+}
+
+// print prints both tables.
+func (c *identityListCommand) print(rows []row, federations []federationView) error {
+	if len(rows)+len(federations) == 0 {
+		_, err := fmt.Fprintln(c.std.err, "No registrations and no federated trust domains.")
+		return err
+	}
+	wide := c.output.value == "wide"
+	tabs := tabwriter.NewWriter(c.std.out, 0, 8, 3, ' ', 0)
+	line := func(cells ...string) {
+		for i, cell := range cells {
+			if cell == "" {
+				cells[i] = "-"
+			}
+		}
+		_, _ = fmt.Fprintln(tabs, strings.Join(cells, "\t")) // Flush tells
+	}
+	if len(rows) > 0 && !c.output.noHeaders {
+		line(widen(wide, []string{"REGISTRATION", "SPIFFE ID", "FEDERATES WITH"}, "PARENT", "SELECTORS", "ID")...)
+	}
+	for _, r := range rows {
+		line(widen(wide, []string{r.registration, r.spiffeID, r.federates}, r.parent, r.selectors, r.id)...)
+	}
+	if err := tabs.Flush(); err != nil {
+		return err
+	}
+	if len(rows) > 0 && len(federations) > 0 {
+		if _, err := fmt.Fprintln(c.std.out); err != nil {
+			return err
+		}
+	}
+	if len(federations) > 0 && !c.output.noHeaders {
+		line(widen(wide, []string{"TRUST DOMAIN", "BUNDLE ENDPOINT", "PROFILE"}, "ENDPOINT ID")...)
+	}
+	for _, f := range federations {
+		line(widen(wide, []string{f.TrustDomain, f.EndpointURL, f.Profile}, f.EndpointID)...)
+	}
+	return tabs.Flush()
+}
+
+func widen(wide bool, cells []string, more ...string) []string {
+	if wide {
+		return append(cells, more...)
+	}
+	return cells
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/inspect"
+)
+
+// localIdentity looks at the Workload API of this machine, and if it is told to at what
+// the hub makes of it: by the registry, or by dialling the principal.
+type localIdentity struct {
+	socket       string
+	spiffeID     string
+	hint         string
+	audience     string
+	peers        []string
+	hub          bool
+	principal    string
+	principalIDs []string
+	timeout      time.Duration
+}
+
+func (l *localIdentity) addFlags(cmd *cobra.Command) {
+	addSocketFlag(cmd, &l.socket)
+	flags := cmd.Flags()
+	flags.StringVar(&l.spiffeID, "spiffe-id", "", "SPIFFE ID to use if several are offered, as identity.spiffe_id of the configuration")
+	flags.StringVar(&l.hint, "hint", "", "hint of the SVID to use if several are offered, as identity.hint of the configuration")
+	flags.StringVar(&l.audience, "audience", "", "ask for JWT-SVIDs for this audience as well, such as the principal's SPIFFE ID")
+	flags.StringArrayVar(&l.peers, "trusts", nil, "trust domain whose bundle is needed, such as that of the principal; may be repeated")
+	flags.BoolVar(&l.hub, "hub", false, "ask the Agents of the hub, through its Kubernetes API, whose each SVID is")
+	flags.StringVar(&l.principal, "principal", "", "host:port of a principal to dial: whether it accepts this identity, and what its own is")
+	flags.StringArrayVar(&l.principalIDs, "principal-id", nil, "SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; may be repeated")
+	flags.DurationVar(&l.timeout, "timeout", workloadAPITimeout, "how long each of these may take to answer")
+	for _, name := range []string{"spiffe-id", "hint", "audience", "trusts", "principal", "principal-id", "timeout"} {
+		register(cmd, name, cobra.NoFileCompletions)
+	}
+}
+
+// sight is all that was seen.
+type sight struct {
+	inspect.Offer
+	// Registry says of each SVID whose it is on the hub.
+	Registry []verdict `json:"registry,omitempty"`
+	// Principal is what came of dialling it.
+	Principal *dialled `json:"principal,omitempty"`
+
+	findings []inspect.Finding
+}
+
+// verdict is what the registry of the hub says of one SPIFFE ID.
+type verdict struct {
+	SPIFFEID string `json:"spiffeID"`
+	// Agent is whose it is; empty when it is nobody's, or may not connect.
+	Agent string `json:"agent,omitempty"`
+	// Refused says why it may not connect.
+	Refused string `json:"refused,omitempty"`
+}
+
+// look sees all that the flags ask for, and finds what is wrong. The error is that of
+// the Workload API itself, or of the hub's.
+func (l *localIdentity) look(ctx context.Context, conn *connection) (sight, error) {
+	expect, accept, err := l.expectation()
+	if err != nil {
+		return sight{}, err
+	}
+	socket, err := workloadAPI(l.socket)
+	if err != nil {
+		return sight{}, err
+	}
+	offer, err := l.ask(ctx, socket)
+	if err != nil {
+		return sight{}, err
+	}
+	s := sight{Offer: offer, findings: inspect.Diagnose(offer, expect)}
+	if l.hub {
+		agents, err := listAgents(ctx, conn)
+		if err != nil {
+			return s, err
+		}
+		s.Registry = judge(agents, offer)
+		s.findings = append(s.findings, diagnoseRegistry(agents, offer, s.Registry)...)
+	}
+	if l.principal != "" {
+		if _, ok := expect.Chosen(offer); ok {
+			d := l.dial(ctx, socket, expect, accept)
+			s.Principal = &d
+			s.findings = append(s.findings, d.finding())
+		}
+	}
+	return s, nil
+}
+
+func (l *localIdentity) ask(ctx context.Context, socket string) (inspect.Offer, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	return inspect.Ask(ctx, inspect.Config{Socket: socket, Audience: l.audience})
+}
+
+// expectation returns what the flags say is needed, and whom the principal may be.
+func (l *localIdentity) expectation() (inspect.Expectation, []spiffeid.ID, error) {
+	e := inspect.Expectation{Hint: l.hint, JWT: l.audience != ""}
+	if l.spiffeID != "" {
+		id, err := identity.ParseID(l.spiffeID)
+		if err != nil {
+			return e, nil, fmt.Errorf("--spiffe-id: %w", err)
+		}
+		e.SPIFFEID = id
+	}
+	var accept []spiffeid.ID
+	for _, text := range l.principalIDs {
+		id, err := identity.ParseID(text)
+		if err != nil {
+			return e, nil, fmt.Errorf("--principal-id: %w", err)
+		}
+		accept = append(accept, id)
+		e.Peers = append(e.Peers, id.TrustDomain())
+	}
+	for _, text := range l.peers {
+		td, err := spiffeid.TrustDomainFromString(text)
+		if err != nil {
+			return e, nil, fmt.Errorf("--trusts %q: %w", text, err)
+		}
+		e.Peers = append(e.Peers, td)
+	}
+	slices.SortFunc(e.Peers, spiffeid.TrustDomain.Compare)
+	e.Peers = slices.Compact(e.Peers)
+	return e, accept, nil
+}
+
+func listAgents(ctx context.Context, conn *connection) ([]v1alpha1.Agent, error) {
+	h, err := conn.hub()
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.agents.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, h.explain(err, "list agents")
+	}
+	agents := make([]v1alpha1.Agent, 0, len(list.Items))
+	for i := range list.Items {
+		agent, err := parseAgent(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		agents = append(agents, *agent)
+	}
+	return agents, nil
+}
+
+// judge asks the registry about each SVID of the offer, as the principal does.
+func judge(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
+	var registry fleet.Registry
+	registry.Set(agents)
+	out := make([]verdict, 0, len(offer.SVIDs))
+	for _, svid := range offer.SVIDs {
+		v := verdict{SPIFFEID: svid.SPIFFEID}
+		agent, err := registry.Admit(identity.Peer{ID: svid.ID(), NotAfter: svid.NotAfter, Method: identity.MethodX509})
+		if err != nil {
+			v.Refused = oneLine(err)
+		} else {
+			v.Agent = agent.Name.String()
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// diagnoseRegistry says of each SVID whose it is, and of each Agent whether this
+// Workload API, if it is the principal's, lets the principal check it.
+func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []verdict) []inspect.Finding {
+	var found []inspect.Finding
+	for _, v := range verdicts {
+		if v.Agent != "" {
+			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is agent " + v.Agent + " to the hub"})
+			continue
+		}
+		// The principal's own SVID is nobody's, and that is right.
+		found = append(found, inspect.Finding{
+			Level: inspect.Warning, About: v.SPIFFEID, Says: "is no agent to the hub: " + v.Refused,
+			Cure: "nothing if it is the principal's; else agentctl agent create, or agentctl agent edit for spec.identity.spiffeIDs",
+		})
+	}
+	_, conflicts := fleet.Owners(agents)
+	for _, agent := range agents {
+		name, err := identity.ParseAgentName(agent.Name)
+		if err != nil {
+			continue
+		}
+		for _, c := range conflicts[name] {
+			found = append(found, inspect.Finding{
+				Level: inspect.Problem, About: "agent " + agent.Name, Says: fmt.Sprintf("does not have %s, which belongs to agent %s", c.ID, c.Owner),
+				Cure: "take it out of one of them with agentctl agent edit",
+			})
+		}
+		found = append(found, diagnoseAgent(agent, offer)...)
+	}
+	return found
+}
+
+func diagnoseAgent(agent v1alpha1.Agent, offer inspect.Offer) []inspect.Finding {
+	var found []inspect.Finding
+	var missing []string
+	for _, text := range agent.Spec.Identity.SPIFFEIDs {
+		id, err := identity.ParseID(text)
+		if err != nil {
+			found = append(found, inspect.Finding{
+				Level: inspect.Problem, About: "agent " + agent.Name, Says: oneLine(err), Cure: "correct it with agentctl agent edit " + agent.Name,
+			})
+			continue
+		}
+		td := id.TrustDomain().Name()
+		if !slices.Contains(missing, td) && !slices.ContainsFunc(offer.Bundles, func(b inspect.Bundle) bool { return b.TrustDomain == td }) {
+			missing = append(missing, td)
+			found = append(found, inspect.Finding{
+				Level: inspect.Warning, About: "agent " + agent.Name, Says: fmt.Sprintf("is of trust domain %s, whose bundle is not here: a principal with this Workload API refuses it", td),
+				Cure: fmt.Sprintf("on the hub: agentctl identity federate %s, and register the principal with --federates-with %s", td, td),
+			})
+		}
+	}
+	return found
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+
+	"github.com/argomesh/argomesh/identity/inspect"
+	"github.com/argomesh/argomesh/mesh/spire"
+)
+
+const (
+	// socketEnv is where the SPIFFE standard has the address of the Workload API.
+	socketEnv = "SPIFFE_ENDPOINT_SOCKET"
+	// workloadAPITimeout bounds the wait for an SVID of ours.
+	workloadAPITimeout = 10 * time.Second
+)
+
+// spireServer is how to reach the API of a SPIRE server.
+type spireServer struct {
+	address string
+	socket  string
+	adminID string
+	timeout time.Duration
+}
+
+// spireServerFlagNames are the flags that addFlags adds.
+var spireServerFlagNames = []string{"spire-server", "socket", "admin-id", "spire-timeout"}
+
+func (s *spireServer) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.address, "spire-server", "", "work on this SPIRE server, not on objects of spire-controller-manager: unix:///tmp/spire-server/private/api.sock, or host:8081")
+	addSocketFlag(cmd, &s.socket)
+	flags.StringVar(&s.adminID, "admin-id", "", "SPIFFE ID of the administrator to be for a --spire-server host:port, if the Workload API offers several")
+	flags.DurationVar(&s.timeout, "spire-timeout", 0, "how long one call of the SPIRE server may take (default 15s)")
+	for _, name := range []string{"spire-server", "admin-id", "spire-timeout"} {
+		register(cmd, name, cobra.NoFileCompletions)
+	}
+}
+
+func addSocketFlag(cmd *cobra.Command, socket *string) {
+	cmd.Flags().StringVar(socket, "socket", "", "address of the local Workload API, unix:///path or tcp://IP:port (default $"+socketEnv+")")
+	register(cmd, "socket", cobra.NoFileCompletions)
+}
+
+// isSet reports whether a SPIRE server is named.
+func (s *spireServer) isSet() bool { return s.address != "" }
+
+// workloadAPI returns the address of the local Workload API.
+func workloadAPI(socket string) (string, error) {
+	if socket == "" {
+		socket = os.Getenv(socketEnv)
+	}
+	if socket == "" {
+		return "", fmt.Errorf("--socket is missing: the address of the local Workload API, such as unix:///tmp/spire-agent/public/api.sock; or set %s", socketEnv)
+	}
+	return socket, nil
+}
+
+// connect returns a client, which the caller closes. Over TCP the server must be that
+// of td; the zero one stands for the trust domain of our own SVID.
+func (s *spireServer) connect(ctx context.Context, td spiffeid.TrustDomain) (*spire.Client, error) {
+	cfg := spire.ClientConfig{Address: s.address, CallTimeout: s.timeout}
+	_, local, err := spire.ParseAddress(s.address)
+	if err != nil {
+		return nil, fmt.Errorf("--spire-server: %w", err)
+	}
+	if !local {
+		svid, x, err := s.administrator(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if td.IsZero() {
+			td = svid.ID.TrustDomain()
+		}
+		if !x.Bundles.Has(td) {
+			return nil, fmt.Errorf("--spire-server %s: our Workload API has no bundle of %s to check that server with: use an SVID of that trust domain, or federate with it", s.address, td)
+		}
+		cfg.Credentials = spire.AdminCredentials(svid, x.Bundles, td)
+	}
+	client, err := spire.NewClient(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("--spire-server: %w", err)
+	}
+	return client, nil
+}
+
+// administrator returns the SVID to present.
+func (s *spireServer) administrator(ctx context.Context) (*x509svid.SVID, *workloadapi.X509Context, error) {
+	const why = "a SPIRE server at host:port asks for the SVID of an administrator"
+	socket, err := workloadAPI(s.socket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", why, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, workloadAPITimeout)
+	defer cancel()
+	if _, err := inspect.Ask(ctx, inspect.Config{Socket: socket}); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: %s", why, err, inspect.Cure(err))
+	}
+	client, err := workloadapi.New(ctx, workloadapi.WithAddr(socket))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", why, err)
+	}
+	defer func() { _ = client.Close() }() // all was read
+	x, err := client.FetchX509Context(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %s", why, oneLine(err))
+	}
+	if s.adminID == "" && len(x.SVIDs) > 1 {
+		return nil, nil, fmt.Errorf("%s, and the Workload API offers %d: choose one with --admin-id", why, len(x.SVIDs))
+	}
+	for _, svid := range x.SVIDs {
+		if s.adminID == "" || svid.ID.String() == s.adminID {
+			return svid, x, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%s, and the Workload API does not offer --admin-id %s", why, s.adminID)
+}
+
+// explain returns err, which doing met, with the cure.
+func (s *spireServer) explain(err error, doing string) error {
+	cure := ""
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, spire.ErrDenied):
+		cure = "; be an administrator (an entry with admin, or admin_ids of the server), or use its unix socket where it runs"
+	case errors.Is(err, spire.ErrUnavailable):
+		cure = "; check that it runs, and --spire-server"
+	case errors.Is(err, spire.ErrNoBundle):
+		cure = " (agentctl identity federate)"
+	}
+	return fmt.Errorf("%s: %w%s", doing, err, cure)
+}
+
+// checkManagers refuses to write what spire-controller-manager would delete at once.
+// What is an entry of ours, or a federation relationship.
+func checkManagers(managers *spire.Managers, entries []spire.Entry, federation, force bool) error {
+	deletes := federation && managers.Present()
+	for _, e := range entries {
+		deletes = deletes || managers.Deletes(e.ID)
+	}
+	if !deletes || force {
+		return nil
+	}
+	return errors.New("spire-controller-manager looks after this SPIRE server and deletes what none of its objects declares: " +
+		"leave out --spire-server, so that an object is made; or go on with --force")
+}
