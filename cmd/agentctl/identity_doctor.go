@@ -49,18 +49,24 @@ func (c *doctorCommand) run(ctx context.Context) error {
 	if cure := inspect.Cure(err); cure != "" {
 		found, err = []inspect.Finding{{Level: inspect.Problem, About: "workload api", Says: oneLine(err), Cure: cure}}, nil
 	}
-	if err != nil {
-		return err
+	if len(found) == 0 {
+		return err // of a flag
 	}
-	if c.output.isTable() {
-		err = printFindings(c.std.out, found, c.output.value == "wide")
-	} else {
-		err = c.output.structured(c.std.out, map[string]any{"findings": found})
+	// What was found before the hub failed to answer is told in any case.
+	if printErr := c.print(found); printErr != nil {
+		return printErr
 	}
 	if err == nil && inspect.Worst(found) == inspect.Problem {
 		return errUnwell
 	}
 	return err
+}
+
+func (c *doctorCommand) print(found []inspect.Finding) error {
+	if c.output.isTable() {
+		return printFindings(c.std.out, found, c.output.value == "wide")
+	}
+	return c.output.structured(c.std.out, map[string]any{"findings": found})
 }
 
 // printFindings prints one line for each finding, with the cure; what is well only when

@@ -166,6 +166,13 @@ func TestDoctor(t *testing.T) {
 	if !errors.Is(err, errUnwell) || !strings.HasPrefix(out, "problem: workload api ") || !strings.Contains(out, "register this process with SPIRE") || strings.Count(out, "\n") != 1 {
 		t.Errorf("doctor without identity: %v, %q", err, out)
 	}
+	if err := api.SetEntries([]devworkload.Entry{{ID: edge1ID}}); err != nil {
+		t.Fatal(err)
+	}
+	out, err = doctor("--hub")
+	if err == nil || !strings.Contains(err.Error(), "no kubeconfig") || out != "2 things are as they should be.\n" {
+		t.Errorf("doctor without the hub: %v, %q", err, out)
+	}
 	if _, err := doctor("--spiffe-id", "x"); err == nil || errors.Is(err, errUnwell) || !strings.Contains(err.Error(), "--spiffe-id") {
 		t.Errorf("doctor of a wrong flag: %v", err)
 	}

@@ -1,10 +1,12 @@
-// Command agentctl registers agents on a hub. It owns the command line: flags,
-// what is printed, and errors a person can act on. What an Agent means is left
-// to api/v1alpha1 and the principal; agentctl only talks to the hub's Kubernetes
-// API, with a kubeconfig, as kubectl does.
+// Command agentctl registers agents on a hub, and their identities with SPIRE. It owns
+// the command line: flags, what is printed, and errors a person can act on. What an
+// Agent means is left to api/v1alpha1 and the principal, what a registration means to
+// mesh/spire; agentctl talks to Kubernetes APIs with a kubeconfig, as kubectl does, to a
+// SPIRE server, and to the Workload API of its machine.
 //
 //	agentctl agent create edge-1 --mode managed --trust-domain example.org --wait
 //	agentctl agent list
+//	agentctl identity doctor --hub
 package main
 
 import (

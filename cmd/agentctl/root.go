@@ -12,9 +12,10 @@ import (
 func newRootCommand(std streams) *cobra.Command {
 	conn := newConnection(std.err)
 	root := &cobra.Command{
-		Use:           "agentctl",
-		Short:         "Register the agents of an Argomesh hub",
-		Long:          "agentctl registers the agents of an Argomesh hub through the hub's Kubernetes API.",
+		Use:   "agentctl",
+		Short: "Register the agents of an Argomesh hub, and their identities",
+		Long: "agentctl registers the agents of an Argomesh hub through the hub's Kubernetes API, and their\n" +
+			"identities with SPIRE.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       buildinfo.Read().String(),

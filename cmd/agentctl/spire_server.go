@@ -28,19 +28,21 @@ type spireServer struct {
 	address string
 	socket  string
 	adminID string
+	domain  string
 	timeout time.Duration
 }
 
 // spireServerFlagNames are the flags that addFlags adds.
-var spireServerFlagNames = []string{"spire-server", "socket", "admin-id", "spire-timeout"}
+var spireServerFlagNames = []string{"spire-server", "socket", "admin-id", "spire-trust-domain", "spire-timeout"}
 
 func (s *spireServer) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.address, "spire-server", "", "work on this SPIRE server, not on objects of spire-controller-manager: unix:///tmp/spire-server/private/api.sock, or host:8081")
 	addSocketFlag(cmd, &s.socket)
 	flags.StringVar(&s.adminID, "admin-id", "", "SPIFFE ID of the administrator to be for a --spire-server host:port, if the Workload API offers several")
+	flags.StringVar(&s.domain, "spire-trust-domain", "", "trust domain of a --spire-server host:port (default that of the SPIFFE IDs to register, else that of our own SVID)")
 	flags.DurationVar(&s.timeout, "spire-timeout", 0, "how long one call of the SPIRE server may take (default 15s)")
-	for _, name := range []string{"spire-server", "admin-id", "spire-timeout"} {
+	for _, name := range []string{"spire-server", "admin-id", "spire-trust-domain", "spire-timeout"} {
 		register(cmd, name, cobra.NoFileCompletions)
 	}
 }
@@ -65,12 +67,17 @@ func workloadAPI(socket string) (string, error) {
 }
 
 // connect returns a client, which the caller closes. Over TCP the server must be that
-// of td; the zero one stands for the trust domain of our own SVID.
+// of td, unless a flag names another; zero stands for the trust domain of our own SVID.
 func (s *spireServer) connect(ctx context.Context, td spiffeid.TrustDomain) (*spire.Client, error) {
 	cfg := spire.ClientConfig{Address: s.address, CallTimeout: s.timeout}
 	_, local, err := spire.ParseAddress(s.address)
 	if err != nil {
 		return nil, fmt.Errorf("--spire-server: %w", err)
+	}
+	if s.domain != "" {
+		if td, err = spiffeid.TrustDomainFromString(s.domain); err != nil {
+			return nil, fmt.Errorf("--spire-trust-domain %q: %w", s.domain, err)
+		}
 	}
 	if !local {
 		svid, x, err := s.administrator(ctx)

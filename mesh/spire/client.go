@@ -125,7 +125,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(cfg.Credentials),
-		grpc.WithNoProxy(), // an HTTP proxy for the Web is not meant for this
+		grpc.WithNoProxy(),              // an HTTP proxy for the Web is not meant for this
+		grpc.WithDisableServiceConfig(), // nor does DNS say how to call
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
 	)
 	if err != nil {

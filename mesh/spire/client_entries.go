@@ -184,97 +184,98 @@ func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results 
 
 // ApplyEntries carries out plan and calls done with each change that is done, with
 // [Update] for a create that found a difference. A plan with a refusal is not begun. One
-// change that fails holds up no other; the error has all failures. What was done
-// meanwhile, by us in an attempt whose answer was lost or by somebody else who wants
-// the same, is no failure.
+// change that fails holds up no other but the deletes, since what failed may be what was
+// to take their place; the error has all failures. What was done meanwhile, by us in an
+// attempt whose answer was lost or by somebody else who wants the same, is no failure.
 func (c *Client) ApplyEntries(ctx context.Context, plan []Change[Entry], done func(Change[Entry])) error {
 	if err := Refusals(plan); err != nil {
 		return err
 	}
-	var failed []error
-	report := func(changes []Change[Entry], results []error, err error) {
-		for i, change := range changes {
-			switch {
-			case i >= len(results): // the call failed before it
-			case results[i] == nil:
-				done(change)
-			default:
-				failed = append(failed, results[i])
-			}
-		}
-		if err != nil {
-			failed = append(failed, err)
-		}
-	}
-	updates := only(plan, Update)
-	creates := only(plan, Create)
-	there, results, err := c.CreateEntries(ctx, wants(creates))
-	for i, result := range results {
-		switch {
-		case errors.Is(result, ErrExists):
-			change := planEntry(creates[i].Want, entryIf(there[i].ID == creates[i].Want.ID, there[i]), entryIf(there[i].ID != creates[i].Want.ID, there[i]))
-			creates[i] = change
-			switch results[i] = nil; change.Action {
-			case Update:
-				updates = append(updates, change)
-			case Refuse:
-				results[i] = Refusals([]Change[Entry]{change})
-			}
-		case isInternal(result):
-			results[i] = c.explainInternal(ctx, creates[i].Want, result)
-		}
-	}
-	settled := slices.DeleteFunc(slices.Clone(creates), func(change Change[Entry]) bool { return change.Action == Update })
-	settledResults := make([]error, 0, len(results))
-	for i, result := range results {
-		if creates[i].Action != Update {
-			settledResults = append(settledResults, result)
-		}
-	}
-	report(settled, settledResults, err)
-
-	results, err = c.UpdateEntries(ctx, updates)
-	for i, result := range results {
-		if isInternal(result) {
-			results[i] = c.explainInternal(ctx, updates[i].Want, result)
-		}
-	}
-	report(updates, results, err)
+	updates, failed := c.applyCreates(ctx, only(plan, Create), done)
+	updates = append(only(plan, Update), updates...)
+	failed = append(failed, c.applyUpdates(ctx, updates, done)...)
 	if len(failed) > 0 {
-		return errors.Join(failed...) // what these were to replace stays
+		return errors.Join(failed...)
 	}
+	return errors.Join(c.applyDeletes(ctx, only(plan, Delete), done)...)
+}
 
-	deletes := only(plan, Delete)
+// applyCreates returns the creates that found an entry of ours, as updates.
+func (c *Client) applyCreates(ctx context.Context, creates []Change[Entry], done func(Change[Entry])) (updates []Change[Entry], failed []error) {
+	there, results, err := c.CreateEntries(ctx, wants(creates))
+	if err != nil {
+		failed = append(failed, err)
+	}
+	for i, result := range results {
+		change := creates[i]
+		if errors.Is(result, ErrExists) {
+			// As if it had been seen before.
+			if there[i].ID == change.Want.ID {
+				change = planEntry(change.Want, there[i], Entry{})
+			} else {
+				change = planEntry(change.Want, Entry{}, there[i])
+			}
+			result = Refusals([]Change[Entry]{change})
+		}
+		switch {
+		case result != nil:
+			failed = append(failed, c.explainInternal(ctx, change.Want, result))
+		case change.Action == Update:
+			updates = append(updates, change)
+		default:
+			done(change)
+		}
+	}
+	return updates, failed
+}
+
+func (c *Client) applyUpdates(ctx context.Context, updates []Change[Entry], done func(Change[Entry])) (failed []error) {
+	results, err := c.UpdateEntries(ctx, updates)
+	if err != nil {
+		failed = append(failed, err)
+	}
+	for i, result := range results {
+		if result != nil {
+			failed = append(failed, c.explainInternal(ctx, updates[i].Want, result))
+			continue
+		}
+		done(updates[i])
+	}
+	return failed
+}
+
+func (c *Client) applyDeletes(ctx context.Context, deletes []Change[Entry], done func(Change[Entry])) (failed []error) {
 	gone := make([]string, len(deletes))
 	for i, change := range deletes {
 		gone[i] = change.Have.ID
 	}
-	results, err = c.DeleteEntries(ctx, gone)
-	for i, result := range results {
-		if errors.Is(result, ErrNotFound) {
-			results[i] = nil
-		}
+	results, err := c.DeleteEntries(ctx, gone)
+	if err != nil {
+		failed = append(failed, err)
 	}
-	report(deletes, results, err)
-	return errors.Join(failed...)
+	for i, result := range results {
+		if result != nil && !errors.Is(result, ErrNotFound) {
+			failed = append(failed, result)
+			continue
+		}
+		done(deletes[i])
+	}
+	return failed
 }
 
-// explainInternal finds out why the server gave an internal error for e: one that
-// federates with a trust domain it does not know will never succeed.
+// explainInternal returns result, and if that is an internal error of the server finds
+// out why: an entry that federates with a trust domain it does not know will never
+// succeed.
 func (c *Client) explainInternal(ctx context.Context, e Entry, result error) error {
+	if !isInternal(result) {
+		return result
+	}
 	for _, td := range e.FederatesWith {
 		if _, err := c.FederatedBundle(ctx, td); errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("%w: %w %s: federate with it first", result, ErrNoBundle, td)
 		}
 	}
 	return result
-}
-
-func entryIf(holds bool, e Entry) Entry {
-	if holds {
-		return e
-	}
-	return Entry{}
 }
 
 // only returns the changes of plan with that action.

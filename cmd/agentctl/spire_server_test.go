@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
+)
+
+// startSPIREOverTCP runs the SPIRE server of hub.test on TCP, for administrators of
+// clients. It returns its address and the bundle of its trust domain.
+func startSPIREOverTCP(t *testing.T, clients *spiffebundle.Bundle, admins ...spiffeid.ID) (string, *spiffebundle.Bundle) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(parent *x509.Certificate, template *x509.Certificate) *x509.Certificate {
+		t.Helper()
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+		template.BasicConstraintsValid = true
+		if parent == nil {
+			parent = template
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	root := sign(nil, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hub"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
+	leaf := sign(root, &x509.Certificate{
+		SerialNumber: big.NewInt(2), URIs: []*url.URL{spire.ServerID(hubTD).URL()}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+	pool := x509.NewCertPool()
+	for _, authority := range clients.X509Authorities() {
+		pool.AddCert(authority)
+	}
+	server := spiretest.New(hubTD)
+	server.SetAdmins(admins...)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds := credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}},
+	})
+	runUntilEnd(t, func(ctx context.Context) error { return server.Run(ctx, l, grpc.Creds(creds)) })
+	bundle := spiffebundle.New(hubTD)
+	bundle.AddX509Authority(root)
+	return l.Addr().String(), bundle
+}
+
+// An administrator of a federated trust domain, as admin_ids allows.
+func TestAdministratorOverTCP(t *testing.T) {
+	admin, other := spiffeid.RequireFromString("spiffe://edge.test/ops"), spiffeid.RequireFromString("spiffe://edge.test/other")
+	api, socket := workloadAPIOf(t, edgeTD, devworkload.Entry{ID: other}, devworkload.Entry{ID: admin})
+	address, bundle := startSPIREOverTCP(t, api.Bundle(), admin)
+	const register = "identity register principal --spiffe-id spiffe://hub.test/argomesh/principal --selector unix:uid:7 --parent-id spiffe://hub.test/n"
+	flags := []string{"--spire-server", address, "--socket", socket}
+	step{args: register, err: "the Workload API offers 2: choose one with --admin-id"}.run(t, flags...)
+	step{args: register + " --admin-id spiffe://edge.test/x", err: "does not offer --admin-id spiffe://edge.test/x"}.run(t, flags...)
+	step{args: register + " --admin-id " + admin.String(), err: "our Workload API has no bundle of hub.test to check that server with"}.run(t, flags...)
+	if err := api.SetFederated(bundle); err != nil {
+		t.Fatal(err)
+	}
+	step{args: register + " --admin-id " + other.String(), err: "be an administrator (an entry with admin, or admin_ids of the server)"}.run(t, flags...)
+	step{args: register + " --admin-id " + admin.String(), out: "entry/argomesh.principal.395b965dd4b11858 created\n"}.run(t, flags...)
+	// Without identities to tell whose it is, the server is that of our own trust domain.
+	step{args: "identity list --admin-id " + admin.String(), err: "unexpected ID"}.run(t, flags...)
+	step{
+		args: "identity list --no-headers --spire-trust-domain hub.test --admin-id " + admin.String(), out: "principal   spiffe://hub.test/argomesh/principal   -\n",
+	}.run(t, flags...)
+	if err := api.SetEntries([]devworkload.Entry{{ID: admin}}); err != nil {
+		t.Fatal(err)
+	}
+	step{args: register, out: "entry/argomesh.principal.395b965dd4b11858 unchanged\n"}.run(t, flags...)
+}
