@@ -280,7 +280,7 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 	got, err = dial(plain)
 	check("something else", got, err, dialled{Address: plain}, "no handshake")
 	mute := silence(t)
-	got, err = dial(mute, "--timeout", "300ms")
+	got, err = dial(mute, "--timeout", "2s")
 	check("silence", got, err, dialled{Address: mute}, "did not answer in time")
 
 	out, _, err := agentctl(t, "identity", "doctor", "--socket", socket, "--principal", address, "--principal-id", id)

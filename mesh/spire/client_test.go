@@ -332,7 +332,10 @@ func TestACallEnds(t *testing.T) {
 	server := spiretest.New(own)
 	entered := make(chan struct{}, 1)
 	server.SetIntercept(func(ctx context.Context, _ string) error {
-		entered <- struct{}{}
+		select {
+		case entered <- struct{}{}:
+		default: // nobody waits for a second one
+		}
 		<-ctx.Done()
 		return ctx.Err()
 	})
@@ -342,7 +345,6 @@ func TestACallEnds(t *testing.T) {
 		if _, err := client.Bundle(t.Context()); !errors.Is(err, spire.ErrUnavailable) {
 			t.Errorf("Bundle() = %v", err)
 		}
-		<-entered
 	})
 	t.Run("by its caller", func(t *testing.T) {
 		client := connect(t, spire.ClientConfig{Address: address})

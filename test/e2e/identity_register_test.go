@@ -3,16 +3,20 @@
 package e2e_test
 
 import (
+	"context"
 	"encoding/json"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -188,6 +192,29 @@ func (r registrations) testCreate(t *testing.T) {
 	}
 	r.say(t, create, edgeObject+" created\nagent.argomesh.io/edge-1 created\n")
 	r.say(t, create, edgeObject+" unchanged\nagent.argomesh.io/edge-1 unchanged\n")
+	// The same at a SPIRE server, beside the Agent.
+	server := spiretest.New(spiffeid.RequireTrustDomainFromString("edge.test"))
+	socket := r.harness.Path("spire.sock")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	}()
+	direct := "agent create edge-6 --mode managed --trust-domain edge.test --register --selector unix:uid:7 --parent-id spiffe://edge.test/n --spire-server unix://" + socket
+	out, _ = r.run(call{args: strings.Fields(direct), wantOut: anything})
+	if !strings.HasPrefix(out, "entry/argomesh.edge-6.") || !strings.HasSuffix(out, " created\nagent.argomesh.io/edge-6 created\n") || len(server.Entries()) != 1 {
+		t.Errorf("with --spire-server:\n%s%v", out, server.Entries())
+	}
+	r.refuse(t, direct+" --federates-with hub.test", `agent "edge-6" is unchanged, but its identity is not registered`)
+
 	r.refuse(t, "agent create edge-5 --mode managed --trust-domain edge.test --register", "--serviceaccount is missing")
 	r.refuse(t, create+" --register-context absent", `agent "edge-1" is unchanged, but its identity is not registered: kubeconfig: context "absent" does not exist`)
 }
