@@ -142,7 +142,7 @@ func TestPrincipalWakesUp(t *testing.T) {
 	p.start()
 	cfg := config(t, p, edge1)
 	cfg.Credentials = edge1.ClientCredentials(identity.AllowIDs(asleepID))
-	cfg.MinBackOff, cfg.MaxBackOff = 0, 0
+	cfg.BackOff = call.BackOff{} // as it is in production
 	a := run(t, cfg)
 	p.session()
 
