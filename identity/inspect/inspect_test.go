@@ -132,7 +132,7 @@ func TestAskSaysWhyNot(t *testing.T) {
 	for title, tt := range tests {
 		t.Run(title, func(t *testing.T) {
 			patience := 30 * time.Second
-			if tt.want == inspect.ErrNoAnswer {
+			if errors.Is(tt.want, inspect.ErrNoAnswer) {
 				patience = 300 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
