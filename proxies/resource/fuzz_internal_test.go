@@ -1,0 +1,109 @@
+package resource
+
+import (
+	"bufio"
+	"bytes"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+)
+
+// Whoever reads the target in another way must come to the same agent: what follows
+// the name is not part of it, and no decoding changes it.
+func FuzzSplitTarget(f *testing.F) {
+	for _, seed := range []string{
+		"/agents/edge-1/api/v1/pods?watch=1", "/agents/edge-1", "/agents/edge-1?x=/y", "/agents/edge-1/../edge-2/version", "/agents/edge%2D1/x",
+		"/agents//x", "/agents/edge-1%2f..%2fedge-2/x", "//agents/edge-1/x", "/agents/edge-1#/x",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		name, rest, err := splitTarget(target)
+		if err != nil {
+			return
+		}
+		if name.IsZero() || !strings.HasPrefix(rest, "/") {
+			t.Fatalf("splitTarget(%q) = %s, %q", target, name, rest)
+		}
+		if joined := prefix + name.String() + rest; joined != target && joined != strings.Replace(target, prefix+name.String(), prefix+name.String()+"/", 1) {
+			t.Fatalf("splitTarget(%q) = %s, %q: something was lost", target, name, rest)
+		}
+		if _, err := access.Parse(http.MethodGet, rest, nil); err != nil {
+			return // refused
+		}
+		u, err := url.ParseRequestURI(target)
+		if err != nil {
+			return
+		}
+		// As one reads it that decodes and cleans first.
+		cleaned := u.JoinPath().Path
+		if cleaned != prefix+name.String() && !strings.HasPrefix(cleaned, prefix+name.String()+"/") {
+			t.Fatalf("%q is %s to us and %q to others", target, name, cleaned)
+		}
+	})
+}
+
+// A message that passes asks for no more than it says.
+func FuzzCheckMessage(f *testing.F) {
+	f.Add("GET /agents/a/version HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	f.Add("POST /agents/a/x HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	f.Add("GET http://h/agents/a/x HTTP/1.1\r\nHost: h\r\nConnection: Authorization\r\n\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return
+		}
+		upgrade, err := checkMessage(r)
+		if err != nil {
+			return
+		}
+		if upgrade != "" && (len(r.Header["Upgrade"]) != 1 || !strings.EqualFold(r.Header.Get("Upgrade"), upgrade) || r.ContentLength != 0) {
+			t.Fatalf("%q upgrades to %q", text, upgrade)
+		}
+		if upgrade == "" && r.Header.Get("Upgrade") != "" {
+			t.Fatalf("%q has an upgrade that nobody saw", text)
+		}
+		stripRequest(r.Header)
+		for name := range r.Header {
+			if isStripped(name) || strings.Contains(strings.ToLower(strings.Join(r.Header[webSocketProtocols], ",")), webSocketToken) {
+				t.Fatalf("%q keeps %s: %q", text, name, r.Header[name])
+			}
+		}
+	})
+}
+
+// What a Keep holds may be anything: it is a reply of its key, or none.
+func FuzzDecodeReply(f *testing.F) {
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	whole, err := (&reply{
+		key: replyKey{agent: name, uid: "1", path: "/version", accept: "application/json"},
+		at:  time.Unix(1, 0).UTC(), kind: "application/json", etag: `"x"`, length: 3, packed: []byte("abc"),
+	}).encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte("{}\n"))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		first, err := decodeReply(value)
+		if err != nil {
+			return
+		}
+		text, err := first.encode()
+		if err != nil {
+			return // a year that JSON has no form for
+		}
+		second, err := decodeReply(text)
+		if err != nil || second.key != first.key || second.length != first.length || !bytes.Equal(second.packed, first.packed) || !second.at.Equal(first.at) {
+			t.Fatalf("%+v became %+v, %v", first, second, err)
+		}
+	})
+}
