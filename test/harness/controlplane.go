@@ -42,6 +42,8 @@ type ControlPlaneConfig struct {
 	Manifests []string
 	// ServerArgs are added to those of kube-apiserver; the last of equal flags wins.
 	ServerArgs []string
+	// KwokArgs are added to those of kwok, which plays the kubelet with Workloads.
+	KwokArgs []string
 	// ServerMemory is the memory from which on kube-apiserver collects garbage ever
 	// more often, in the form of GOMEMLIMIT. Empty means 400MiB, enough for a hundred
 	// objects of any kind; with thousands it would do little else.
@@ -137,7 +139,7 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 			return err
 		})
 		g.Go(func() (err error) {
-			c.Kwok, err = c.startKwok(ctx)
+			c.Kwok, err = c.startKwok(ctx, cfg.KwokArgs)
 			return err
 		})
 	}
@@ -306,7 +308,7 @@ func (c *ControlPlane) startComponent(ctx context.Context, program string, files
 }
 
 // startKwok gives the control plane a node, whose kubelet kwok plays.
-func (c *ControlPlane) startKwok(ctx context.Context) (*Process, error) {
+func (c *ControlPlane) startKwok(ctx context.Context, extra []string) (*Process, error) {
 	path, err := c.h.tools.Path("kwok")
 	if err != nil {
 		return nil, err
@@ -335,7 +337,7 @@ func (c *ControlPlane) startKwok(ctx context.Context) (*Process, error) {
 	return c.h.Start(ctx, Command{
 		Name: c.Name + "-kwok",
 		Path: path,
-		Args: args,
+		Args: append(args, extra...),
 		Ready: func(ctx context.Context) error {
 			n, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 			if err != nil {
