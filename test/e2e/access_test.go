@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -15,11 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -89,7 +85,6 @@ func TestAgentRole(t *testing.T) {
 	}
 	agent := serviceAccount(t, spoke)
 	t.Run("rights", func(t *testing.T) { testRights(t, agent) })
-	t.Run("tracked objects", func(t *testing.T) { testTracked(t, spoke, agent) })
 	t.Run("work", func(t *testing.T) { testWork(t, h, spoke, agent) })
 }
 
@@ -162,60 +157,6 @@ func testRights(t *testing.T, agent *rest.Config) {
 	}
 	if yes < 50 || no < 50 {
 		t.Errorf("%d allowed, %d refused: this compares too little", yes, no)
-	}
-}
-
-// testTracked looks at objects of an Application and its children with the agent's
-// own rights.
-func testTracked(t *testing.T, spoke *harness.ControlPlane, agent *rest.Config) {
-	ctx := t.Context()
-	manifest := func(kind, apiVersion, name, annotations, owner string) string {
-		return fmt.Sprintf(`---
-apiVersion: %s
-kind: %s
-metadata: {name: %s, namespace: other, annotations: {%s}, ownerReferences: [%s]}
-`, apiVersion, kind, name, annotations, owner)
-	}
-	if err := spoke.ApplyYAML(ctx, []byte(manifest("ConfigMap", "v1", "ours", `"argocd.argoproj.io/tracking-id": "shop:/ConfigMap:other/ours"`, "")+
-		manifest("ConfigMap", "v1", "copied", `"argocd.argoproj.io/tracking-id": "shop:/ConfigMap:other/ours"`, "")+
-		manifest("ConfigMap", "v1", "nobodys", "", ""))); err != nil {
-		t.Fatal(err)
-	}
-	ours := get(t, spoke.Resource(configMaps, "other"), "ours")
-	owner := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, name: ours, uid: %s}", ours.GetUID())
-	stranger := "{apiVersion: v1, kind: ConfigMap, name: ours, uid: another}"
-	if err := spoke.ApplyYAML(ctx, []byte(manifest("ConfigMap", "v1", "child", "", owner)+manifest("ConfigMap", "v1", "stranger", "", stranger))); err != nil {
-		t.Fatal(err)
-	}
-	clients, err := kubernetes.NewForConfig(agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := metadata.NewForConfig(agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tracker := &access.Tracker{Objects: access.KubernetesObjects{
-		Client: reader, Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Discovery())),
-	}}
-	only := liveConfig
-	only.TrackedOnly = true
-	p, err := access.New(access.Spoke, only)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]bool{"ours": true, "child": true, "copied": false, "nobodys": false, "stranger": false} {
-		r, err := access.Parse("GET", "/api/v1/namespaces/other/configmaps/"+name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := p.Decide(r)
-		if !d.Allowed || !d.Tracked {
-			t.Fatalf("%s is decided %+v", name, d)
-		}
-		if d, err = tracker.Check(ctx, d); err != nil || d.Allowed != want {
-			t.Errorf("%s: allowed %v, %v: %s", name, d.Allowed, err, d.Message)
-		}
 	}
 }
 
