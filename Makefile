@@ -105,7 +105,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 .PHONY: e2e
 e2e: tools build ## end-to-end tests on real servers
 	@echo "==> end-to-end tests"
-	@go test -count=1 -timeout 30m -parallel 16 ./test/e2e/...
+	@go test -count=1 -timeout 30m -parallel 200 ./test/e2e/...
 
 .PHONY: soak
 soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more

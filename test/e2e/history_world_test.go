@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 // quietWorld is a hub and a spoke with Argo CD's definitions and without its
@@ -43,6 +44,7 @@ func theQuietWorld(t *testing.T) *quietWorld {
 	t.Helper()
 	quiet.use.RLock()
 	t.Cleanup(quiet.use.RUnlock)
+	harnesstest.Busy(t)
 	return quiet.get(t)
 }
 

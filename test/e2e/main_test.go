@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
@@ -71,6 +72,7 @@ func theWorld(t *testing.T) *world {
 	t.Helper()
 	shared.use.RLock()
 	t.Cleanup(shared.use.RUnlock)
+	harnesstest.Busy(t)
 	return shared.get(t)
 }
 

@@ -26,9 +26,10 @@ const stopTimeout = 30 * time.Second
 
 // New returns a harness that ends with the test. The test fails when a process can be
 // reached from other machines at that time, or has to be killed. The work folder is
-// removed when the test has passed and named when it has not.
+// removed when the test has passed and named when it has not. It waits as Busy does.
 func New(t testing.TB) *harness.Harness {
 	t.Helper()
+	Busy(t)
 	tools := Tools(t)
 	// Not t.TempDir: its name holds that of the test and soon is too long for a
 	// unix socket.
