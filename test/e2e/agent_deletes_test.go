@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
@@ -207,26 +207,9 @@ func testAgentctlAccept(t *testing.T, r *registration, c agentctl) {
 // terminal returns a terminal at which a person has typed a line.
 func terminal(t *testing.T, line string) *os.File {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal to be had: %v", err)
-	}
-	t.Cleanup(func() { _ = master.Close() })
-	fd := int(master.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+	person, program := harnesstest.Terminal(t)
+	if _, err := person.WriteString(line + "\n"); err != nil {
 		t.Fatal(err)
 	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal to be had: %v", err)
-	}
-	t.Cleanup(func() { _ = slave.Close() })
-	if _, err := master.WriteString(line + "\n"); err != nil {
-		t.Fatal(err)
-	}
-	return slave
+	return program
 }

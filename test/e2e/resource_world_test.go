@@ -12,8 +12,8 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -139,18 +139,10 @@ func startLiveSpoke(t *testing.T) *liveSpoke {
 	if err := os.WriteFile(config, fmt.Appendf(nil, kubelet, l.workDir, l.logFile, l.echo.Addr().(*net.TCPAddr).Port), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	port, err := h.Port()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pki := h.Path("live", "pki")
 	l.cluster, err = h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
 		Name: "live", Workloads: true,
 		ServerArgs: []string{"--kubelet-preferred-address-types=InternalIP"},
-		KwokArgs: []string{
-			"--config=" + config, fmt.Sprintf("--server-address=127.0.0.1:%d", port), fmt.Sprintf("--node-port=%d", port),
-			"--tls-cert-file=" + filepath.Join(pki, "server.crt"), "--tls-private-key-file=" + filepath.Join(pki, "server.key"),
-		},
+		Kubelet:    config,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,10 +40,14 @@ type ControlPlaneConfig struct {
 	// Manifests are files applied once the API server is ready, custom resource
 	// definitions first. They may hold several YAML documents.
 	Manifests []string
+	// Kubelet is a file with kwok's kinds for what one does in a container (ClusterLogs,
+	// ClusterExec, ClusterAttach, ClusterPortForward). With it the node of Workloads
+	// serves logs, exec, attach and port-forward; commands run on this machine. kwok
+	// asks nobody who they are, so while it runs every user of this machine can run
+	// commands as this one. Empty means that the node serves nothing.
+	Kubelet string
 	// ServerArgs are added to those of kube-apiserver; the last of equal flags wins.
 	ServerArgs []string
-	// KwokArgs are added to those of kwok, which plays the kubelet with Workloads.
-	KwokArgs []string
 	// ServerMemory is the memory from which on kube-apiserver collects garbage ever
 	// more often, in the form of GOMEMLIMIT. Empty means 400MiB, enough for a hundred
 	// objects of any kind; with thousands it would do little else.
@@ -139,7 +143,7 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 			return err
 		})
 		g.Go(func() (err error) {
-			c.Kwok, err = c.startKwok(ctx, cfg.KwokArgs)
+			c.Kwok, err = c.startKwok(ctx, files, cfg.Kubelet)
 			return err
 		})
 	}
@@ -228,6 +232,8 @@ func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, toke
 		"--enable-priority-and-fairness=false",
 		"--profiling=false",
 		"--event-ttl=30m",
+		// No name of a node can be resolved.
+		"--kubelet-preferred-address-types=InternalIP",
 	}
 	c.Server, err = c.h.Start(ctx, Command{
 		Name: c.Name + "-kube-apiserver",
@@ -307,8 +313,9 @@ func (c *ControlPlane) startComponent(ctx context.Context, program string, files
 	})
 }
 
-// startKwok gives the control plane a node, whose kubelet kwok plays.
-func (c *ControlPlane) startKwok(ctx context.Context, extra []string) (*Process, error) {
+// startKwok gives the control plane a node, whose kubelet kwok plays. kubelet is
+// that of ControlPlaneConfig.
+func (c *ControlPlane) startKwok(ctx context.Context, files servingFiles, kubelet string) (*Process, error) {
 	path, err := c.h.tools.Path("kwok")
 	if err != nil {
 		return nil, err
@@ -327,6 +334,19 @@ func (c *ControlPlane) startKwok(ctx context.Context, extra []string) (*Process,
 		"--node-ip=127.0.0.1",
 		"--node-lease-duration-seconds=0", // no controller here evicts from silent nodes
 	}
+	if kubelet != "" {
+		port, err := c.h.Port()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args,
+			"--config="+kubelet,
+			fmt.Sprintf("--server-address=127.0.0.1:%d", port),
+			fmt.Sprintf("--node-port=%d", port),
+			"--tls-cert-file="+files.cert,
+			"--tls-private-key-file="+files.key,
+		)
+	}
 	stages, err := c.h.tools.Files("kwok", "stages")
 	if err != nil {
 		return nil, err
@@ -337,7 +357,7 @@ func (c *ControlPlane) startKwok(ctx context.Context, extra []string) (*Process,
 	return c.h.Start(ctx, Command{
 		Name: c.Name + "-kwok",
 		Path: path,
-		Args: append(args, extra...),
+		Args: args,
 		Ready: func(ctx context.Context) error {
 			n, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 			if err != nil {

@@ -1,0 +1,124 @@
+//go:build linux
+
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// FrontDoor is a principal that serves live access, and the Envoy beside it.
+type FrontDoor struct {
+	*Principal
+	Envoy *Sidecar
+	// URL is that of Envoy, https://localhost:port.
+	URL string
+	// AuditFile has a line of JSON for each call.
+	AuditFile string
+}
+
+// StartFrontDoor starts a principal with live access and its Envoy, and waits until
+// both are ready. The entry of cfg.WorkloadAPI needs the DNS name localhost, by which
+// callers know Envoy.
+func (h *Harness) StartFrontDoor(ctx context.Context, cfg PrincipalConfig) (*FrontDoor, error) {
+	if cfg.WorkloadAPI == nil {
+		return nil, errors.New("start front door: a Workload API is required")
+	}
+	if cfg.Name == "" {
+		cfg.Name = "principal"
+	}
+	port, err := h.Port()
+	if err != nil {
+		return nil, err
+	}
+	d := &FrontDoor{
+		URL:       fmt.Sprintf("https://localhost:%d", port),
+		AuditFile: h.Path(cfg.Name + "-audit.jsonl"),
+	}
+	xds := "unix://" + h.Path(cfg.Name+"-xds.sock")
+	settings := Settings{
+		"envoy.listen":                         xds,
+		"envoy.resource_proxy":                 fmt.Sprintf("127.0.0.1:%d", port),
+		"resource_proxy.url":                   d.URL,
+		"resource_proxy.listen":                "unix://" + h.Path(cfg.Name+"-proxy.sock"),
+		"resource_proxy.audit.file":            d.AuditFile,
+		"resource_proxy.credentials.enabled":   true,
+		"resource_proxy.credentials.ca_bundle": true,
+	}
+	maps.Copy(settings, cfg.Settings)
+	cfg.Settings = settings
+	if d.Principal, err = h.StartPrincipal(ctx, cfg); err != nil {
+		return nil, err
+	}
+	d.Envoy, err = h.StartSidecar(ctx, SidecarConfig{Name: cfg.Name + "-envoy", XDS: xds, WorkloadAPI: cfg.WorkloadAPI.Socket})
+	return d, err
+}
+
+// ClusterAccess returns what Argo CD has of an agent's cluster: the server, the token
+// and the authorities in the agent's cluster Secret on the hub. It waits until the
+// Secret has a token.
+func (h *Harness) ClusterAccess(ctx context.Context, hub *ControlPlane, agent string) (*rest.Config, error) {
+	client, err := kubernetes.NewForConfig(hub.REST())
+	if err != nil {
+		return nil, err
+	}
+	// The part of Argo CD's form that is about how to call.
+	var config struct {
+		BearerToken     string `json:"bearerToken"`
+		TLSClientConfig struct {
+			CAData []byte `json:"caData"`
+		} `json:"tlsClientConfig"`
+	}
+	var server string
+	err = Eventually(ctx, "a token in the cluster Secret of "+agent, func() error {
+		secret, err := client.CoreV1().Secrets(ArgoCDNamespace).Get(ctx, "cluster-"+agent, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(secret.Data["config"], &config); err != nil {
+			return Permanent(err)
+		}
+		if config.BearerToken == "" {
+			return errors.New("it has none")
+		}
+		server = string(secret.Data["server"])
+		return nil
+	})
+	return &rest.Config{
+		Host: server, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: config.TLSClientConfig.CAData},
+		QPS: -1,
+	}, err
+}
+
+// WriteKubeconfig writes a kubeconfig of a server, a token and authorities.
+func WriteKubeconfig(file string, from *rest.Config) error {
+	const name = "spoke"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: from.Host, CertificateAuthorityData: from.CAData}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: from.BearerToken}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	return clientcmd.WriteToFile(*config, file)
+}
+
+// Kubectl returns a command of the pinned kubectl, which has not been started. Its
+// cache of what it discovers is below folder.
+func (h *Harness) Kubectl(ctx context.Context, folder, kubeconfig string, args ...string) (*exec.Cmd, error) {
+	path, err := h.tools.Path("kubectl")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", kubeconfig, "--cache-dir", folder}, args...)...)
+	cmd.Env = []string{"HOME=" + folder, "PATH=" + h.searchPath(), "TERM=dumb"}
+	return cmd, nil
+}
