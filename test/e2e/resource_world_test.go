@@ -12,8 +12,8 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,8 +141,7 @@ func startLiveSpoke(t *testing.T) *liveSpoke {
 	}
 	l.cluster, err = h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
 		Name: "live", Workloads: true,
-		ServerArgs: []string{"--kubelet-preferred-address-types=InternalIP"},
-		Kubelet:    config,
+		Kubelet: config,
 	})
 	if err != nil {
 		t.Fatal(err)
