@@ -107,7 +107,7 @@ func TestHistoryLongNames(t *testing.T) {
 // order of all, never comes to the 100; what keeps each refusal grows.
 func TestHistoryInvalidObjects(t *testing.T) {
 	t.Parallel()
-	w, ctx := theQuietWorld(t), t.Context()
+	w, ctx := theQuietWorldAlone(t), t.Context()
 	const invalid, valid = 2000, 100
 	const unwanted = "this spoke takes no unwanted Application"
 	if err := w.spoke.ApplyYAML(ctx, []byte(`apiVersion: admissionregistration.k8s.io/v1

@@ -10,7 +10,7 @@ import (
 
 // maxBusy is how many tests of a process keep servers busy at a time. go test's own
 // limit counts tests that wait for one another, too.
-const maxBusy = 10
+const maxBusy = 6
 
 // busy are the tests that do.
 var busy = slots{free: make(chan struct{}, maxBusy), held: map[string]*slot{}}
@@ -28,7 +28,7 @@ type slot struct {
 	taken chan struct{} // closed once it is
 }
 
-// Busy waits until fewer than ten other tests keep servers busy, and counts this one
+// Busy waits until fewer than six other tests keep servers busy, and counts this one
 // until it ends. A subtest shares the place of its test, so that none waits for its
 // own parent.
 func Busy(t testing.TB) {
