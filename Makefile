@@ -75,7 +75,7 @@ lint: ## gofmt, go vet and golangci-lint
 .PHONY: generated
 generated: ## fail when generated code is out of date, and bring it up to date
 	$(call stage,generated code,\
-		sums() { git ls-files --cached --others --exclude-standard -- '*.pb.go' '*zz_generated*' 'charts/*/crds' | xargs sha256sum; }; \
+		sums() { git ls-files --cached --others --exclude-standard -- '*.pb.go' '*zz_generated*' 'charts/*/files' | xargs sha256sum; }; \
 		before=$$(sums); \
 		$(MAKE) --no-print-directory --silent generate; \
 		if [ "$$before" != "$$(sums)" ]; then echo "generated code was out of date and is new now: commit it"; exit 1; fi)

@@ -24,7 +24,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-const crdFile = "../../charts/argomesh-principal/crds/argomesh.io_agents.yaml"
+const crdFile = "../../charts/argomesh-principal/files/crds/argomesh.io_agents.yaml"
 
 // crd is the definition we ship, judged by the code the API server judges with.
 type crd struct {

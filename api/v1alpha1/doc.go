@@ -19,4 +19,4 @@
 package v1alpha1
 
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 object paths=. output:object:dir=.
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 crd paths=. output:crd:dir=../../charts/argomesh-principal/crds
+//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 crd paths=. output:crd:dir=../../charts/argomesh-principal/files/crds

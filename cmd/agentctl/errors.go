@@ -14,7 +14,7 @@ import (
 )
 
 // crdPath is where the checkout and the chart have the definition of Agent.
-const crdPath = "charts/argomesh-principal/crds/argomesh.io_agents.yaml"
+const crdPath = "charts/argomesh-principal/files/crds/argomesh.io_agents.yaml"
 
 // explain returns err, which doing met, as one line with the cure.
 func (h *hub) explain(err error, doing string) error {

@@ -116,7 +116,7 @@ func (w *world) startControlPlane(ctx context.Context, name string, manifests ..
 }
 
 func (w *world) startHub(ctx context.Context) error {
-	ours, err := filepath.Glob(filepath.Join(w.h.Tools().Checkout(), "charts", "argomesh-principal", "crds", "*.yaml"))
+	ours, err := filepath.Glob(filepath.Join(w.h.Tools().Checkout(), "charts", "argomesh-principal", "files", "crds", "*.yaml"))
 	if err != nil || len(ours) == 0 {
 		return fmt.Errorf("our own CRDs are missing: %w", err)
 	}

@@ -110,7 +110,7 @@ func (t *topology) start(ctx context.Context) error {
 // startHub starts everything beside the hub, the principal included, and registers
 // the agents.
 func (t *topology) startHub(ctx context.Context) error {
-	crds, err := filepath.Glob(filepath.Join(t.h.Tools().Checkout(), "charts", "argomesh-principal", "crds", "*.yaml"))
+	crds, err := filepath.Glob(filepath.Join(t.h.Tools().Checkout(), "charts", "argomesh-principal", "files", "crds", "*.yaml"))
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func TestAgents(t *testing.T) {
 	if r.controller.Synced() {
 		t.Error("the controller says it has read Agents that cannot exist yet")
 	}
-	definition := filepath.Join(harnesstest.Tools(t).Checkout(), "charts", "argomesh-principal", "crds", "argomesh.io_agents.yaml")
+	definition := filepath.Join(harnesstest.Tools(t).Checkout(), "charts", "argomesh-principal", "files", "crds", "argomesh.io_agents.yaml")
 	if err := hub.ApplyFiles(t.Context(), definition); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
 // startQuietControlPlane starts an API server, with an etcd of its own, that knows
 // Argo CD's kinds and ours.
 func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string) (*harness.ControlPlane, error) {
-	ours, err := filepath.Glob("../../charts/argomesh-principal/crds/*.yaml")
+	ours, err := filepath.Glob("../../charts/argomesh-principal/files/crds/*.yaml")
 	if err != nil || len(ours) == 0 {
 		return nil, fmt.Errorf("our own CRDs are missing: %w", err)
 	}

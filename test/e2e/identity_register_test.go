@@ -41,7 +41,7 @@ func TestAgentctlRegistersIdentities(t *testing.T) {
 	if err := hub.EnsureNamespace(t.Context(), harness.ArgoCDNamespace); err != nil {
 		t.Fatal(err)
 	}
-	agents := filepath.Join(harnesstest.Tools(t).Checkout(), "charts", "argomesh-principal", "crds", "argomesh.io_agents.yaml")
+	agents := filepath.Join(harnesstest.Tools(t).Checkout(), "charts", "argomesh-principal", "files", "crds", "argomesh.io_agents.yaml")
 	if err := hub.ApplyFiles(t.Context(), agents, filepath.Join("testdata", "spire-crds.yaml")); err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	crds, err := filepath.Glob("../../charts/argomesh-principal/crds/*.yaml")
+	crds, err := filepath.Glob("../../charts/argomesh-principal/files/crds/*.yaml")
 	if err != nil || len(crds) == 0 {
 		return nil, fmt.Errorf("our own CRDs are missing: %w", err)
 	}
