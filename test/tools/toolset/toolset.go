@@ -40,7 +40,7 @@ type Group string
 const (
 	// Servers are what the tests and the demo run.
 	Servers Group = "servers"
-	// Developer tools check and generate code.
+	// Developer tools check and generate code, charts and images.
 	Developer Group = "developer"
 )
 
@@ -143,6 +143,15 @@ func Tools() []Tool {
 		}},
 		{Name: "envoy", Group: Servers, Wheel: true, Programs: []Program{
 			{Name: "envoy", Package: "envoy/_bin/envoy"},
+		}},
+		{Name: "helm", Group: Developer, Programs: []Program{
+			{
+				Name: "helm", Package: "helm.sh/helm/v4/cmd/helm",
+				Stamp: "-X helm.sh/helm/v4/internal/version.version=v%[1]s", Module: "helm.sh/helm/v4",
+			},
+		}},
+		{Name: "ko", Group: Developer, Programs: []Program{
+			{Name: "ko", Package: "github.com/google/ko"},
 		}},
 		{Name: "generators", Group: Developer, Programs: []Program{
 			{Name: "protoc-gen-go", Package: "google.golang.org/protobuf/cmd/protoc-gen-go"},
