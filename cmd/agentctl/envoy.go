@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -30,6 +33,7 @@ type bootstrapFlags struct {
 	xds, workloadAPI, admin, stats string
 	memory                         string
 	maxConnections                 uint32
+	output                         string
 }
 
 func newEnvoyBootstrapCommand(std streams) *cobra.Command {
@@ -43,6 +47,9 @@ principal starts. It reaches no hub. All else Envoy gets from the principal:
   agentctl envoy bootstrap > envoy.yaml
   envoy --config-path envoy.yaml --disable-hot-restart
 
+In the Helm chart an init container makes it, with --output, since its image has no
+shell.
+
 Addresses are unix:///path or ip:port. Those of the principal's xDS, of the Workload
 API and of Envoy's own admin interface must be unix sockets or on loopback.`,
 		Args: none,
@@ -55,6 +62,7 @@ API and of Envoy's own admin interface must be unix sockets or on loopback.`,
 	f.StringVar(&flags.admin, "admin", "unix:///run/argomesh/envoy-admin.sock", "Envoy's admin interface, which can stop it")
 	f.StringVar(&flags.stats, "stats", "", "where kubelet and Prometheus get /ready and /stats/prometheus, such as 0.0.0.0:9902")
 	f.StringVar(&flags.memory, "memory", "1Gi", "heap at which Envoy accepts nothing more; less than the container's limit")
+	f.StringVar(&flags.output, "output", "-", "file to write, replaced as a whole; - for standard output")
 	f.Uint32Var(&flags.maxConnections, "max-connections", xds.DefaultMaxConnections, "open connections of all listeners at a time")
 	return cmd
 }
@@ -98,6 +106,26 @@ func printBootstrap(std streams, flags bootstrapFlags) error {
 	if raw, err = yaml.Marshal(value); err != nil {
 		return err
 	}
-	_, err = std.out.Write(raw)
-	return err
+	if flags.output == "-" {
+		_, err = std.out.Write(raw)
+		return err
+	}
+	return replaceFile(flags.output, raw)
+}
+
+// replaceFile writes a file that others find complete or not at all.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".agentctl-*")
+	if err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("--output: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
 }

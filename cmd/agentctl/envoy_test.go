@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,5 +63,46 @@ func TestEnvoyBootstrapRefuses(t *testing.T) {
 				t.Errorf("error is %v, want one with %q", err, want)
 			}
 		})
+	}
+}
+
+// The init container of the chart writes a file, which Envoy must never see in part.
+func TestEnvoyBootstrapOutput(t *testing.T) {
+	want, _, err := agentctl(t, "envoy", "bootstrap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "envoy.yaml")
+	if err := os.WriteFile(file, []byte("of an earlier start"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := agentctl(t, "envoy", "bootstrap", "--output", file)
+	if err != nil || out != "" {
+		t.Fatalf("it says %q, %v", out, err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("the file has\n%s\nstandard output has\n%s", got, want)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+
+	_, _, err = agentctl(t, "envoy", "bootstrap", "--output", filepath.Join(dir, "missing", "envoy.yaml"))
+	if err == nil || !strings.Contains(err.Error(), "--output") {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = agentctl(t, "envoy", "bootstrap", "--output", filepath.Join(dir, "folder")); err == nil {
+		t.Error("it replaced a folder")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left behind after an error: %v, %v", left, err)
 	}
 }
