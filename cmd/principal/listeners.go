@@ -24,14 +24,14 @@ import (
 // Listener is one more listener for agents, with its method.
 type Listener struct {
 	// Listen is host:port or unix:///path.
-	Listen string `koanf:"listen"`
+	Listen string `koanf:"listen" help:"address: host:port or unix:///path; of this pod alone with method header or plaintext"`
 	// Method is spiffe-x509 (mutual TLS), spiffe-jwt (TLS ends here or before, agents
 	// send a JWT-SVID) or header (a proxy of this pod ends mutual TLS, and says who it
 	// was in x-forwarded-client-cert).
-	Method string `koanf:"method"`
+	Method string `koanf:"method" help:"spiffe-x509, spiffe-jwt or header"`
 	// Plaintext is for spiffe-jwt behind a proxy of this pod: no TLS, on loopback or a
 	// unix socket. Method header has none in every case, spiffe-x509 always has.
-	Plaintext bool `koanf:"plaintext"`
+	Plaintext bool `koanf:"plaintext" help:"no TLS, for spiffe-jwt behind a proxy of this pod"`
 	// Header is for method header.
 	Header Header `koanf:"header"`
 }
@@ -40,10 +40,10 @@ type Listener struct {
 type Header struct {
 	// TrustedProxies are the SPIFFE IDs of gateways between the agents and the proxy of
 	// this pod. Empty means none.
-	TrustedProxies []spiffeid.ID `koanf:"trusted_proxies"`
+	TrustedProxies []spiffeid.ID `koanf:"trusted_proxies" help:"SPIFFE IDs of gateways between the agents and the proxy of this pod"`
 	// MaxAge is for how long to believe an element without Cert. Zero means that it is
 	// refused.
-	MaxAge time.Duration `koanf:"max_age"`
+	MaxAge time.Duration `koanf:"max_age" help:"for how long to believe an element without Cert; 0 refuses it"`
 }
 
 // validate reports every problem of the listener under key.

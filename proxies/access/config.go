@@ -63,23 +63,23 @@ type Config struct {
 // Rule covers calls. A call is covered when every list that is not empty has it.
 type Rule struct {
 	// Name is what decisions call the rule: a DNS label, unique among the rules.
-	Name string `koanf:"name"`
+	Name string `koanf:"name" help:"what decisions call the rule: a DNS label of its own"`
 	// Verbs are those of Kubernetes' RBAC. Empty means all; what changes something
 	// needs Config.Writes in any case.
-	Verbs []string `koanf:"verbs"`
+	Verbs []string `koanf:"verbs" help:"those of RBAC; empty for all"`
 	// Groups are API groups, "" for the core, "*" for all, and Resources are plural
 	// names, with the subresource behind a slash, as in RBAC: "pods", "pods/log",
 	// "*/scale", or "*" for all resources and subresources. Both are given or neither,
 	// which means the common kinds.
-	Groups    []string `koanf:"groups"`
-	Resources []string `koanf:"resources"`
+	Groups    []string `koanf:"groups" help:"API groups, an empty one for the core, * for all; empty, with resources, for the common kinds"`
+	Resources []string `koanf:"resources" help:"plural names, with the subresource behind a slash: pods, pods/log, */scale, *"`
 	// Namespaces are names, without patterns. Empty means all, and what has no
 	// namespace. Otherwise only calls within one of them are covered.
-	Namespaces []string `koanf:"namespaces"`
+	Namespaces []string `koanf:"namespaces" help:"exact names; empty for all, and for what has no namespace"`
 	// Names are those of objects. Empty means all. Otherwise only calls that name one
 	// of them are covered; of lists and watches those with field selector
 	// metadata.name.
-	Names []string `koanf:"names"`
+	Names []string `koanf:"names" help:"exact names of objects; empty for all"`
 }
 
 // CommonRule is the name of the rule that there is when Config has none.
