@@ -43,7 +43,7 @@ tools: ## build the pinned servers and developer tools that are missing
 	$(call stage,tools,go run ./test/tools all)
 
 .PHONY: generate
-generate: ## generate code, custom resource definitions and deep copies
+generate: ## generate code, custom resource definitions, roles and schemas of the charts, docs/reference
 	@go run ./test/tools developer >/dev/null
 	PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH" PROTOC="$(call tool,buf) alpha protoc" go generate ./...
 
@@ -75,7 +75,7 @@ lint: ## gofmt, go vet and golangci-lint
 .PHONY: generated
 generated: ## fail when generated code is out of date, and bring it up to date
 	$(call stage,generated code,\
-		sums() { git ls-files --cached --others --exclude-standard -- '*.pb.go' '*zz_generated*' 'charts/*/files' | xargs sha256sum; }; \
+		sums() { git ls-files --cached --others --exclude-standard -- '*.pb.go' '*zz_generated*' 'charts/*/files' 'charts/*/values.schema.json' docs/reference | xargs sha256sum; }; \
 		before=$$(sums); \
 		$(MAKE) --no-print-directory --silent generate; \
 		if [ "$$before" != "$$(sums)" ]; then echo "generated code was out of date and is new now: commit it"; exit 1; fi)

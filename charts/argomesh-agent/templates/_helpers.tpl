@@ -1,0 +1,48 @@
+{{/* Names are constants: one agent works in a namespace. */}}
+{{- define "agent.name" -}}argomesh-agent{{- end -}}
+
+{{- define "agent.selector" -}}
+app.kubernetes.io/name: argomesh-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "agent.labels" -}}
+{{ include "agent.selector" . }}
+app.kubernetes.io/part-of: argomesh
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "agent.image" -}}
+{{- $tag := .image.tag | default .chart.AppVersion -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end }}
+{{- end -}}
+
+{{/* The folder where every source puts the Workload API's socket. */}}
+{{- define "agent.workloadAPI" -}}unix:///spiffe-workload-api/{{ .Values.identity.socket }}{{- end -}}
+
+{{/* config as the agent reads it: the values, and under them what the chart knows. */}}
+{{- define "agent.config" -}}
+{{- $own := dict "namespace" .Release.Namespace "identity" (dict "socket" (include "agent.workloadAPI" .)) -}}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/* The port of an address such as ":8443" or "0.0.0.0:8443"; empty for a unix socket. */}}
+{{- define "agent.port" -}}
+{{- if and . (not (hasPrefix "unix://" .)) -}}{{ regexFind "[0-9]+$" . }}{{- end -}}
+{{- end -}}
+
+{{/* Whether live access asks for a role that the chart does not know how to make. */}}
+{{- define "agent.ownAccess" -}}
+{{- $access := .Values.config.access | default dict -}}
+{{- if and $access.enabled (or $access.rules $access.impersonate $access.tracked_only) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What every container is allowed: nothing. */}}
+{{- define "agent.securityContext" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+readOnlyRootFilesystem: true
+{{- end -}}

@@ -1,0 +1,70 @@
+{{/* Names are constants: there is one principal in a namespace. */}}
+{{- define "principal.name" -}}argomesh-principal{{- end -}}
+
+{{- define "principal.selector" -}}
+app.kubernetes.io/name: argomesh-principal
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "principal.labels" -}}
+{{ include "principal.selector" . }}
+app.kubernetes.io/part-of: argomesh
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* The role of a cluster is named for its namespace, so that two hubs of one do not meet. */}}
+{{- define "principal.clusterName" -}}{{ .Values.serviceAccount.name }}-{{ .Release.Namespace }}{{- end -}}
+
+{{- define "principal.image" -}}
+{{- $tag := .image.tag | default .chart.AppVersion -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end }}
+{{- end -}}
+
+{{/* The folder where every source puts the Workload API's socket. */}}
+{{- define "principal.workloadAPI" -}}unix:///spiffe-workload-api/{{ .Values.identity.socket }}{{- end -}}
+
+{{/* config as the principal reads it: the values, and under them what the chart knows. */}}
+{{- define "principal.config" -}}
+{{- $own := dict "namespace" .Release.Namespace "identity" (dict "socket" (include "principal.workloadAPI" .)) -}}
+{{- if .Values.envoy.enabled -}}
+{{- $_ := set $own "envoy" (dict "listen" "unix:///run/argomesh/xds.sock" "node_id" "argomesh-principal") -}}
+{{- $_ := set $own "resource_proxy" (dict
+      "url" (printf "https://argomesh-principal.%s.svc:9090" .Release.Namespace)
+      "listen" "unix:///run/argomesh/resource-proxy.sock"
+      "credentials" (dict "enabled" true "ca_bundle" true)) -}}
+{{- if dig "resource_proxy" "credentials" "ca_file" "" .Values.config -}}
+{{- $_ := unset $own.resource_proxy.credentials "ca_bundle" -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/* The port of an address such as ":8443" or "0.0.0.0:8443"; empty for a unix socket. */}}
+{{- define "principal.port" -}}
+{{- if and . (not (hasPrefix "unix://" .)) -}}{{ regexFind "[0-9]+$" . }}{{- end -}}
+{{- end -}}
+
+{{/* Ports of the pod that agents connect to, as a list of numbers. */}}
+{{- define "principal.streamPorts" -}}
+{{- $config := include "principal.config" . | fromYaml -}}
+{{- $ports := list -}}
+{{- range $address := concat (list (dig "stream" "listen" "" $config)) (list (dig "envoy" "stream" "" $config)) -}}
+{{- with include "principal.port" $address -}}{{- $ports = append $ports (int .) -}}{{- end -}}
+{{- end -}}
+{{- range $listener := dig "stream" "listeners" list $config -}}
+{{- if not (regexMatch "^(127\\.|\\[::1\\]|unix:)" (default "" $listener.listen)) -}}
+{{- with include "principal.port" $listener.listen -}}{{- $ports = append $ports (int .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson ($ports | uniq) -}}
+{{- end -}}
+
+{{/* What every container is allowed: nothing. */}}
+{{- define "principal.securityContext" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+readOnlyRootFilesystem: true
+{{- end -}}
