@@ -38,6 +38,20 @@ build: ## build the binaries into bin
 	@mkdir -p bin
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(BINARIES)
 
+# IMAGES is where `make images` leaves the images, BASE what they are built on.
+IMAGES ?= bin/images
+BASE   ?=
+
+.PHONY: images
+images: ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker; BASE is another base image
+	@go run ./test/tools ko >/dev/null
+	$(call stage,images,\
+		mkdir -p '$(IMAGES)'; \
+		for program in principal agent agentctl; do \
+			$(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)') VERSION='$(VERSION)' KO_DOCKER_REPO=argomesh "$(call tool,ko)" build --push=false \
+				--base-import-paths --sbom=none --oci-layout-path="$(IMAGES)/$$program" "./cmd/$$program"; \
+		done)
+
 .PHONY: tools
 tools: ## build the pinned servers and developer tools that are missing
 	$(call stage,tools,go run ./test/tools all)

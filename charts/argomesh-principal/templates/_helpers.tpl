@@ -58,6 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- with include "principal.port" $listener.listen -}}{{- $ports = append $ports (int .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
+{{- with int .Values.service.sidecarPort -}}{{- $ports = append $ports . -}}{{- end -}}
 {{- toJson ($ports | uniq) -}}
 {{- end -}}
 

@@ -1,0 +1,639 @@
+//go:build linux
+
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// A real API server takes every documented combination, without an unknown field and
+// without a warning, and its Pod Security admission takes the pods in a namespace that
+// enforces "restricted".
+func TestChartsOnServer(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver")
+	h := harnesstest.New(t)
+	ctx := t.Context()
+	server, err := startQuietControlPlane(ctx, h, "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.ApplyFiles(ctx, filepath.Join("testdata", "charts", "servicemonitors-crd.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	warned := &warnings{}
+	config := server.REST()
+	config.WarningHandler = warned
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed, err := kubernetes.NewForConfig(server.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
+	patch(t, server.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"), ""), harness.ArgoCDNamespace, map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{
+			"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
+		}},
+	})
+	for _, name := range []string{principalChart, agentChart} { // pods are not admitted without theirs
+		if _, err := typed.CoreV1().ServiceAccounts(harness.ArgoCDNamespace).Create(ctx,
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(combinations)) {
+		c := combinations[name]
+		t.Run(name, func(t *testing.T) {
+			warned.take()
+			objects := render(t, c.chart, c.values)
+			seen := map[string]bool{}
+			for _, o := range objects {
+				id := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+				if seen[id] {
+					t.Errorf("%s is there twice", id)
+				}
+				seen[id] = true
+				mapping, err := mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
+				if err != nil {
+					t.Fatalf("%s: %v", id, err)
+				}
+				var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
+				if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+					if o.GetNamespace() == "" {
+						t.Errorf("%s has no namespace: whoever applies it without helm puts it anywhere", id)
+						continue
+					}
+					resource = client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+				}
+				// Server-side apply refuses fields it does not know.
+				if _, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{
+					FieldManager: "test", Force: true, DryRun: []string{metav1.DryRunAll},
+				}); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			}
+			said := warned.take()
+			if c.privileged != "" {
+				said = slices.DeleteFunc(said, func(text string) bool { return strings.Contains(text, c.privileged) })
+			}
+			if len(said) > 0 {
+				t.Errorf("warnings: %q", said)
+			}
+			deployment := as[appsv1.Deployment](t, find(t, objects, "Deployment", ""))
+			pod := &corev1.Pod{ObjectMeta: deployment.Spec.Template.ObjectMeta, Spec: deployment.Spec.Template.Spec}
+			pod.Name = "argomesh"
+			_, err := typed.CoreV1().Pods(harness.ArgoCDNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			switch {
+			case c.privileged == "" && err != nil:
+				t.Errorf("the pod: %v", err)
+			case c.privileged != "" && (err == nil || !strings.Contains(err.Error(), c.privileged)):
+				t.Errorf("the pod is to be refused for %s: %v", c.privileged, err)
+			}
+		})
+	}
+}
+
+// warnings collects what an API server warns of. One client's calls follow one another.
+type warnings struct{ texts []string }
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
+
+func (w *warnings) take() []string {
+	texts := w.texts
+	w.texts = nil
+	return texts
+}
+
+// auditPolicy records who asked what, without bodies.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+- level: None
+`
+
+// The hub and the spokes of the test of roles.
+type roleWorld struct {
+	h          *harness.Harness
+	hub, spoke *harness.ControlPlane
+	audit      string // file of the hub's audit log
+	principal  *harness.Principal
+}
+
+// accountConfig makes a kubeconfig of a service account, which it makes too unless it
+// is there.
+func accountConfig(t *testing.T, h *harness.Harness, at *harness.ControlPlane, namespace, name string) string {
+	t.Helper()
+	admin, err := kubernetes.NewForConfig(at.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := admin.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rest.AnonymousClientConfig(at.REST())
+	config := clientcmdapi.NewConfig()
+	config.Clusters["it"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
+	config.AuthInfos["it"] = &clientcmdapi.AuthInfo{Token: issued.Status.Token}
+	config.Contexts["it"] = &clientcmdapi.Context{Cluster: "it", AuthInfo: "it"}
+	config.CurrentContext = "it"
+	file := h.Path(at.Name + "-" + namespace + "-" + name + ".kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// install applies those objects of a chart that make an account and its rights.
+func install(t *testing.T, at *harness.ControlPlane, chart, namespace, values string) {
+	t.Helper()
+	for _, o := range render(t, chart, values) {
+		switch o.GetKind() {
+		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
+		default:
+			continue
+		}
+		if o.GetNamespace() != "" {
+			o.SetNamespace(namespace)
+		}
+		if subjects, found, _ := unstructured.NestedSlice(o.Object, "subjects"); found {
+			subjects[0].(map[string]any)["namespace"] = namespace
+			o.Object["subjects"] = subjects
+		}
+		if err := at.Apply(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unused are rights of the principal that the test does not see used, each with why
+// they are granted.
+var unused = map[string]string{
+	"update /secrets": "a token key becomes current hours after its making, or at once when Envoy has taken it",
+}
+
+// Under the roles of the charts the principal and two agents do their whole work, and
+// the API server refuses them nothing. And the principal has no right that it does not
+// use.
+func TestPrincipalRole(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver")
+	h := harnesstest.New(t)
+	w := &roleWorld{h: h, audit: h.Path("audit.log")}
+	w.start(t)
+	w.work(t)
+	t.Run("metrics are in the reference", w.testMetrics)
+	if err := w.principal.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.judge(t)
+}
+
+func (w *roleWorld) start(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	policy := w.h.Path("audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := w.h.ArgoCDManifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{
+		Name: "hub", Manifests: append(theirs, filepath.Join(chartDir(t, principalChart), "files", "crds", "argomesh.io_agents.yaml")),
+		ServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit, "--audit-log-mode=blocking"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if w.spoke, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "spoke", Manifests: theirs}); err != nil {
+		t.Fatal(err)
+	}
+	const second = "gitops" // a second Argo CD on the spoke
+	for at, namespaces := range map[*harness.ControlPlane][]string{w.hub: {harness.ArgoCDNamespace}, w.spoke: {harness.ArgoCDNamespace, second}} {
+		for _, namespace := range namespaces {
+			if err := at.EnsureNamespace(ctx, namespace); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	svids := map[string]*harness.WorkloadAPI{}
+	for _, name := range []string{"principal", managed, autonomous} {
+		if svids[name], err = w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+			Name: "spire-" + name, TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{idOf(name)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(t, w.hub, principalChart, harness.ArgoCDNamespace, "")
+	if w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{
+		ControlPlane: w.hub, WorkloadAPI: svids["principal"],
+		Settings: harness.Settings{
+			"kubernetes.kubeconfig":              accountConfig(t, w.h, w.hub, harness.ArgoCDNamespace, principalChart),
+			"resource_proxy.listen":              "unix://" + w.h.Path("proxy.sock"),
+			"resource_proxy.credentials.enabled": true, "resource_proxy.credentials.ca_bundle": true,
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, agent := range map[string]struct{ mode, namespace, account string }{
+		managed:    {"managed", harness.ArgoCDNamespace, "argomesh-agent"},
+		autonomous: {"autonomous", second, "argomesh-agent-2"},
+	} {
+		if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", agent.mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
+			t.Fatal(err)
+		}
+		install(t, w.spoke, agentChart, agent.namespace, agentValues+"serviceAccount: {name: "+agent.account+"}")
+		a, err := w.h.StartAgent(ctx, harness.AgentConfig{
+			Name: name, Mode: agent.mode, ControlPlane: w.spoke, WorkloadAPI: svids[name],
+			PrincipalAddress: w.principal.Address, PrincipalIDs: []string{principalID},
+			Settings: harness.Settings{"namespace": agent.namespace, "kubernetes.kubeconfig": accountConfig(t, w.h, w.spoke, agent.namespace, agent.account)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { refused(t, a) })
+	}
+}
+
+// work makes the principal use each of its rights.
+func (w *roleWorld) work(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	here := &world{hub: w.hub, edge1: w.spoke, repository: &harness.Repository{URL: "https://git.example.org/x"}}
+	if err := here.applyProject(ctx); err != nil {
+		t.Fatal(err)
+	}
+	onHub, onSpoke := w.hub.Resource(harness.Applications, managed), w.spoke.Resource(harness.Applications, harness.ArgoCDNamespace)
+	namespaces := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"), "")
+	for _, agent := range []string{managed, autonomous} {
+		eventually(t, "the namespace of "+agent, func() error {
+			_, err := namespaces.Get(ctx, agent, metav1.GetOptions{})
+			return err
+		})
+	}
+
+	// A managed Application goes there, its status comes back.
+	create(t, onHub, here.idle("shop", managed, managed))
+	eventually(t, "the Application on the spoke", func() error {
+		_, err := onSpoke.Get(ctx, "shop", metav1.GetOptions{})
+		return err
+	})
+	patch(t, onSpoke, "shop", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
+	eventually(t, "its status on the hub", func() error { return field(ctx, onHub, "shop", "Synced", "status", "sync", "status") })
+
+	// It is deleted with its workloads; no Argo CD is there, so the test is its controller.
+	patch(t, onHub, "shop", map[string]any{"metadata": map[string]any{"finalizers": []string{cascade}}})
+	if err := onHub.Delete(ctx, "shop", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cascade on the spoke", func() error {
+		o, err := onSpoke.Get(ctx, "shop", metav1.GetOptions{})
+		if err == nil && o.GetDeletionTimestamp() == nil {
+			err = errors.New("it is not being deleted")
+		}
+		return err
+	})
+	patch(t, onSpoke, "shop", map[string]any{"metadata": map[string]any{"finalizers": []string{}}})
+	eventually(t, "its end on the hub", func() error { return gone(ctx, onHub, "shop") })
+
+	// An autonomous Application and its project are mirrored, and go again.
+	projects := schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
+	theirApps, theirProjects := w.spoke.Resource(harness.Applications, "gitops"), w.spoke.Resource(projects, "gitops")
+	ourApps, ourProjects := w.hub.Resource(harness.Applications, autonomous), w.hub.Resource(projects, harness.ArgoCDNamespace)
+	create(t, theirProjects, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": map[string]any{"name": "default", "namespace": "gitops"},
+		"spec": map[string]any{
+			"sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"server": "*", "namespace": "*"}},
+		},
+	}})
+	app := here.idle("own", "gitops", "")
+	create(t, theirApps, app)
+	mirrored := autonomous + "-default"
+	eventually(t, "the mirror of the Application", func() error {
+		_, err := ourApps.Get(ctx, "own", metav1.GetOptions{})
+		return err
+	})
+	eventually(t, "the mirror of the project", func() error {
+		_, err := ourProjects.Get(ctx, mirrored, metav1.GetOptions{})
+		return err
+	})
+	patch(t, theirProjects, "default", map[string]any{"spec": map[string]any{"description": "changed"}})
+	eventually(t, "the changed project", func() error {
+		return field(ctx, ourProjects, mirrored, "changed", "spec", "description")
+	})
+	if err := theirApps.Delete(ctx, "own", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the mirror", func() error { return gone(ctx, ourApps, "own") })
+	if err := theirProjects.Delete(ctx, "default", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the project's mirror", func() error { return gone(ctx, ourProjects, mirrored) })
+
+	// The agents leave, and their Secrets with them.
+	agents := w.hub.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace)
+	for _, name := range []string{managed, autonomous} {
+		if err := agents.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the end of agent "+name, func() error { return gone(ctx, agents, name) })
+		eventually(t, "the end of its Secret", func() error {
+			return gone(ctx, w.hub.Resource(corev1.SchemeGroupVersion.WithResource("secrets"), harness.ArgoCDNamespace), "cluster-"+name)
+		})
+	}
+}
+
+// judge holds what the principal asked for against what it may.
+func (w *roleWorld) judge(t *testing.T) {
+	t.Helper()
+	file, err := os.Open(w.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	user := "system:serviceaccount:" + harness.ArgoCDNamespace + ":" + principalChart
+	used := map[string]bool{} // verb group/resource
+	refusals := map[string]bool{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			Verb           string                                           `json:"verb"`
+			RequestURI     string                                           `json:"requestURI"`
+			User           struct{ Username string }                        `json:"user"`
+			ObjectRef      struct{ APIGroup, Resource, Subresource string } `json:"objectRef"`
+			ResponseStatus struct{ Code int }                               `json:"responseStatus"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.User.Username != user {
+			continue
+		}
+		resource := event.ObjectRef.Resource
+		if event.ObjectRef.Subresource != "" {
+			resource += "/" + event.ObjectRef.Subresource
+		}
+		used[event.Verb+" "+event.ObjectRef.APIGroup+"/"+resource] = true
+		if event.ResponseStatus.Code == http.StatusForbidden {
+			refusals[event.Verb+" "+event.RequestURI] = true
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if len(used) == 0 {
+		t.Fatal("the audit log tells nothing of the principal")
+	}
+	for _, call := range slices.Sorted(maps.Keys(refusals)) {
+		t.Errorf("refused: %s", call)
+	}
+	objects := render(t, principalChart, "")
+	rules := slices.Concat(as[rbacv1.ClusterRole](t, find(t, objects, "ClusterRole", "")).Rules, as[rbacv1.Role](t, find(t, objects, "Role", "")).Rules)
+	granted := map[string]bool{}
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			for _, resource := range rule.Resources {
+				granted[verb+" "+rule.APIGroups[0]+"/"+resource] = true
+			}
+		}
+	}
+	for _, right := range slices.Sorted(maps.Keys(granted)) {
+		if !used[right] && unused[right] == "" {
+			t.Errorf("granted and not used: %s", right)
+		}
+	}
+	for right := range unused {
+		if !granted[right] {
+			t.Errorf("%s is excused and not granted", right)
+		}
+	}
+}
+
+var (
+	helpLine = regexp.MustCompile(`^# HELP (argomesh_\S+) (.*)$`)
+	typeLine = regexp.MustCompile(`^# TYPE (argomesh_\S+) (\S+)$`)
+	tableRow = regexp.MustCompile("^\\| `(argomesh_[a-z_]+)` \\| (\\S+) \\| .* \\| (.*) \\| [a-z, ]+ \\|$")
+)
+
+// testMetrics holds what a running principal serves against docs/reference/metrics.md.
+func (w *roleWorld) testMetrics(t *testing.T) {
+	reference, err := os.ReadFile(filepath.Join(harnesstest.Tools(t).Checkout(), "docs", "reference", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type family struct{ kind, help string }
+	documented := map[string]family{}
+	for line := range strings.SplitSeq(string(reference), "\n") {
+		if cells := tableRow.FindStringSubmatch(line); cells != nil {
+			documented[cells[1]] = family{cells[2], strings.ReplaceAll(cells[3], `\|`, "|")}
+		}
+	}
+	served := map[string]family{}
+	for line := range strings.SplitSeq(scrape(t, w.principal.AdminAddress), "\n") {
+		if f := helpLine.FindStringSubmatch(line); f != nil {
+			served[f[1]] = family{help: f[2]}
+		} else if f := typeLine.FindStringSubmatch(line); f != nil {
+			served[f[1]] = family{f[2], served[f[1]].help}
+		}
+	}
+	if len(served) < 20 {
+		t.Fatalf("only %d metrics are served", len(served))
+	}
+	for name, got := range served {
+		if want := documented[name]; got != want {
+			t.Errorf("%s: served as %+v, documented as %+v", name, got, want)
+		}
+	}
+}
+
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v", response.Status, err)
+	}
+	return string(content)
+}
+
+// With the policy of the agent's chart nobody on a spoke but the agent can make Argo CD
+// delete the workloads of a managed Application.
+func TestLocalDeletesPolicy(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver")
+	h := harnesstest.New(t)
+	ctx := t.Context()
+	spoke, err := startQuietControlPlane(ctx, h, "spoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := spoke.EnsureNamespace(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range render(t, agentChart, agentValues+"localDeletes: {policy: true}") {
+		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			if err := spoke.Apply(ctx, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	install(t, spoke, agentChart, harness.ArgoCDNamespace, agentValues)
+	config, err := clientcmd.BuildConfigFromFlags("", accountConfig(t, h, spoke, harness.ArgoCDNamespace, agentChart))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agentClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	person := spoke.Resource(harness.Applications, harness.ArgoCDNamespace)
+	agent := agentClient.Resource(harness.Applications).Namespace(harness.ArgoCDNamespace)
+
+	w := &world{repository: &harness.Repository{URL: "https://git.example.org/x"}}
+	fresh := func(name string, mark bool, finalizers ...string) *unstructured.Unstructured {
+		app := w.plain(name, harness.ArgoCDNamespace, "")
+		if mark {
+			app.SetAnnotations(map[string]string{"argomesh.io/source": "{}"})
+		}
+		app.SetFinalizers(finalizers)
+		return app
+	}
+	denied := func(t *testing.T, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "belongs to the Argo CD hub") {
+			t.Errorf("it was not refused by the policy: %v", err)
+		}
+	}
+	// Until the API server has the policy, nothing is refused.
+	eventually(t, "the policy in force", func() error {
+		_, err := person.Create(ctx, fresh("probe", true, cascade), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("it is not yet")
+		}
+		denied(t, err)
+		return nil
+	})
+	update := func(c dynamic.ResourceInterface, name string, change func(*unstructured.Unstructured)) error {
+		app, err := c.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(app)
+		_, err = c.Update(ctx, app, metav1.UpdateOptions{})
+		return err
+	}
+	made := func(t *testing.T, c dynamic.ResourceInterface, app *unstructured.Unstructured) {
+		t.Helper()
+		if _, err := c.Create(ctx, app, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+
+	for _, finalizer := range []string{cascade, cascade + "/foreground", cascade + "/background"} {
+		t.Run("nobody adds "+finalizer, func(t *testing.T) {
+			name := "a" + strings.TrimPrefix(strings.TrimPrefix(finalizer, cascade), "/")
+			made(t, agent, fresh(name, true))
+			denied(t, update(person, name, func(o *unstructured.Unstructured) { o.SetFinalizers([]string{finalizer}) }))
+			_, err := person.Create(ctx, fresh(name+"-new", true, finalizer), metav1.CreateOptions{})
+			denied(t, err)
+		})
+	}
+	t.Run("nobody takes the mark away", func(t *testing.T) {
+		made(t, agent, fresh("marked", true))
+		denied(t, update(person, "marked", func(o *unstructured.Unstructured) { o.SetAnnotations(nil) }))
+		denied(t, update(person, "marked", func(o *unstructured.Unstructured) {
+			o.SetAnnotations(nil)
+			o.SetFinalizers([]string{cascade})
+		}))
+	})
+	t.Run("the agent cascades, and the controller ends it", func(t *testing.T) {
+		made(t, agent, fresh("witnessed", true))
+		must(t, update(agent, "witnessed", func(o *unstructured.Unstructured) { o.SetFinalizers([]string{cascade}) }))
+		denied(t, person.Delete(ctx, "witnessed", metav1.DeleteOptions{}))
+		must(t, agent.Delete(ctx, "witnessed", metav1.DeleteOptions{}))
+		must(t, update(person, "witnessed", func(o *unstructured.Unstructured) {
+			o.SetFinalizers(nil)
+		}))
+		must(t, gone(ctx, person, "witnessed"))
+	})
+	t.Run("what is not about cascades passes", func(t *testing.T) {
+		made(t, agent, fresh("plain", true))
+		must(t, update(person, "plain", func(o *unstructured.Unstructured) {
+			o.SetFinalizers([]string{"example.org/other"})
+			o.SetLabels(map[string]string{"a": "b"})
+			o.Object["status"] = map[string]any{"sync": map[string]any{"status": "Synced"}}
+		}))
+		must(t, update(person, "plain", func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }))
+		must(t, person.Delete(ctx, "plain", metav1.DeleteOptions{}))
+	})
+	t.Run("what is not the hub's passes", func(t *testing.T) {
+		made(t, person, fresh("own", false, cascade))
+		must(t, person.Delete(ctx, "own", metav1.DeleteOptions{}))
+		must(t, update(person, "own", func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }))
+		elsewhere := fresh("elsewhere", true, cascade)
+		elsewhere.SetNamespace("other")
+		made(t, spoke.Resource(harness.Applications, "other"), elsewhere)
+	})
+}
