@@ -61,6 +61,16 @@ generate: ## generate code, custom resource definitions, roles and schemas of th
 	@go run ./test/tools developer >/dev/null
 	PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH" PROTOC="$(call tool,buf) alpha protoc" go generate ./...
 
+.PHONY: docs
+docs: ## build the documentation as a site into bin/site; a warning, such as a broken link, fails
+	$(call stage,documentation,\
+		if ! cmp -s mkdocs-requirements.txt bin/mkdocs/requirements.txt; then \
+			rm -rf bin/mkdocs; mkdir -p bin; python3 -m venv bin/mkdocs; \
+			bin/mkdocs/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement mkdocs-requirements.txt; \
+			cp mkdocs-requirements.txt bin/mkdocs/requirements.txt; \
+		fi; \
+		NO_MKDOCS_2_WARNING=1 bin/mkdocs/bin/mkdocs build --strict --quiet)
+
 .PHONY: golden
 golden: ## rewrite golden files from what the code does now; read the diff like code
 	go test $(call tests_with,'^var update ?=') -run Golden -update
