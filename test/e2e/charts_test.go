@@ -1,13 +1,11 @@
 //go:build linux
 
-package e2e_test
+package e2e
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
