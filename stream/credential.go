@@ -49,10 +49,10 @@ func parseCredential(pb *streampb.Credential) (Message, error) {
 	return Credential{Token: pb.GetToken()}, nil
 }
 
-// checkNonce is for a nonce of a peer, which may have none.
-func checkNonce(nonce []byte) error {
+// ParseNonce reads the nonce of a peer, which may have none. Errors wrap ErrProtocol.
+func ParseNonce(nonce []byte) (Nonce, error) {
 	if n := len(nonce); n != 0 && (n < minNonceBytes || n > maxNonceBytes) {
-		return fmt.Errorf("nonce of %d bytes: %w", n, ViolationMalformed.Err())
+		return "", fmt.Errorf("nonce of %d bytes: %w", n, ViolationMalformed.Err())
 	}
-	return nil
+	return Nonce(nonce), nil
 }

@@ -100,13 +100,14 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 	if err != nil {
 		return Hello{}, fmt.Errorf("hello: %w", err)
 	}
-	if err := checkNonce(pb.GetNonce()); err != nil {
+	nonce, err := ParseNonce(pb.GetNonce())
+	if err != nil {
 		return Hello{}, fmt.Errorf("hello: %w", err)
 	}
 	return Hello{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, Mode: mode, ClusterUID: pb.GetKubernetesClusterUid(), Kubernetes: pb.GetKubernetesVersion(),
-		HubUID: pb.GetHubUid(), History: history, Nonce: Nonce(pb.GetNonce()),
+		HubUID: pb.GetHubUid(), History: history, Nonce: nonce,
 	}, nil
 }
 
@@ -139,7 +140,8 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	if err != nil {
 		return Welcome{}, fmt.Errorf("welcome: %w: %w", ViolationMalformed.Err(), err)
 	}
-	if err := checkNonce(pb.GetNonce()); err != nil {
+	nonce, err := ParseNonce(pb.GetNonce())
+	if err != nil {
 		return Welcome{}, fmt.Errorf("welcome: %w", err)
 	}
 	if n := len(pb.GetCredential()); n > identity.MaxTokenBytes {
@@ -152,7 +154,7 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	return Welcome{
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, HubUID: pb.GetHubUid(), Connection: pb.GetConnection(), Children: pb.GetChildApplications(),
-		Proof: pb.GetCredential(), Nonce: Nonce(pb.GetNonce()), ProveAgain: again,
+		Proof: pb.GetCredential(), Nonce: nonce, ProveAgain: again,
 	}, nil
 }
 

@@ -142,8 +142,12 @@ func run(ctx context.Context, args []string) error {
 		if !described || !identified || !await(ctx, store.Synced()) {
 			return nil // ctx is done
 		}
-		dial := client.Config{
-			Target: cfg.Principal.Address,
+		by, err := cfg.Principal.authentication(source)
+		if err != nil {
+			return err
+		}
+		c, err := client.New(client.Config{
+			Target: cfg.Principal.Address, Credentials: by.credentials, Mutual: by.Mutual,
 			Hello: stream.Hello{
 				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
 				ClusterUID: spoke.uid, Kubernetes: spoke.version,
@@ -155,18 +159,15 @@ func run(ctx context.Context, args []string) error {
 				return u.serve(ctx, w, conn)
 			},
 			Updated: source.Updated,
+			Proves:  by.proves,
 			Ready:   source.Ready,
 			Metrics: registry, Log: log,
-		}
-		if err := cfg.Principal.authenticate(source, &dial); err != nil {
-			return err
-		}
-		c, err := client.New(dial)
+		})
 		if err != nil {
 			return err
 		}
 		u.client = c
-		if u.tunnel, err = newTunnel(cfg, source, services, registry, log); err != nil {
+		if u.tunnel, err = newTunnel(cfg, source, by, services, registry, log); err != nil {
 			return err
 		}
 		return only.Run(ctx, u.run)

@@ -19,7 +19,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/client"
+	"github.com/argomesh/argomesh/stream/call"
 )
 
 // Gateway is what ends TLS before the principal: a load balancer, the gateway of a
@@ -101,19 +101,25 @@ func (p Principal) local() bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// authenticate fills in how this agent and the principal prove themselves to each
-// other.
-func (p Principal) authenticate(source *workload.Source, dial *client.Config) error {
+// authentication is how this agent and its principal prove themselves to each other,
+// on every connection between them.
+type authentication struct {
+	call.Mutual
+	credentials credentials.TransportCredentials
+	proves      func() time.Time // nil: not by our SVID
+}
+
+func (p Principal) authentication(source *workload.Source) (authentication, error) {
 	principal := identity.AllowIDs(p.SPIFFEIDs...)
 	if p.Method == identity.MethodX509 {
-		dial.Credentials, dial.Proves = source.ClientCredentials(principal), svidExpiry(source)
-		return nil
+		return authentication{credentials: source.ClientCredentials(principal), proves: svidExpiry(source)}, nil
 	}
+	var a authentication
 	var err error
-	if dial.Credentials, err = p.gatewayCredentials(source); err != nil {
-		return err
+	if a.credentials, err = p.gatewayCredentials(source); err != nil {
+		return authentication{}, err
 	}
-	dial.Verify = func(proof string, nonce stream.Nonce) error {
+	a.Verify = func(proof string, nonce stream.Nonce) error {
 		own, err := source.GetX509SVID()
 		if err != nil {
 			return err
@@ -131,7 +137,7 @@ func (p Principal) authenticate(source *workload.Source, dial *client.Config) er
 			audiences = append(audiences, id.String())
 		}
 		token := source.Token(audiences...)
-		dial.Token = func(ctx context.Context) (string, time.Time, error) {
+		a.Token = func(ctx context.Context) (string, time.Time, error) {
 			svid, renewAt, err := token.Get(ctx)
 			if err != nil {
 				return "", time.Time{}, err
@@ -139,9 +145,9 @@ func (p Principal) authenticate(source *workload.Source, dial *client.Config) er
 			return svid.Marshal(), renewAt, nil
 		}
 	case !p.Gateway.Plaintext: // else it is not our SVID that the gateway sees
-		dial.Proves = svidExpiry(source)
+		a.proves = svidExpiry(source)
 	}
-	return nil
+	return a, nil
 }
 
 func (p Principal) gatewayCredentials(source *workload.Source) (credentials.TransportCredentials, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -8,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/tunnel"
@@ -41,21 +41,23 @@ func (t Tunnel) Validate() error {
 }
 
 // newTunnel makes the spoke's end of the tunnel; nil when the hub may reach nothing.
-func newTunnel(cfg Config, source *workload.Source, services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer, log zerolog.Logger) (*tunnel.Acceptor, error) {
+func newTunnel(cfg Config, source *workload.Source, by authentication, services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer, log zerolog.Logger) (*tunnel.Acceptor, error) {
 	if len(services) == 0 {
 		return nil, nil //nolint:nilnil // documented
 	}
-	if cfg.Principal.needsProof() {
-		return nil, config.Invalid("access.enabled", "is for principal.method %s: what ends TLS before the principal would reach this spoke's services", identity.MethodX509)
-	}
 	a, err := tunnel.NewAcceptor(tunnel.AcceptorConfig{
 		Target:      cfg.Principal.Address,
-		Credentials: source.ClientCredentials(identity.AllowIDs(cfg.Principal.SPIFFEIDs...)),
+		Credentials: by.credentials,
+		Mutual:      by.Mutual,
 		Agent:       cfg.Name,
 		Services:    services,
 		Updated:     source.Updated,
-		Proves:      svidExpiry(source),
-		MaxStreams:  cfg.Tunnel.MaxStreams, MinSpares: cfg.Tunnel.MinSpares, MaxSpares: cfg.Tunnel.MaxSpares,
+		Proves:      by.proves,
+		Ready:       source.Ready,
+		While: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return source.While(ctx, withdrawalGrace)
+		},
+		MaxStreams: cfg.Tunnel.MaxStreams, MinSpares: cfg.Tunnel.MinSpares, MaxSpares: cfg.Tunnel.MaxSpares,
 		Metrics: metrics, Log: log,
 	})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,10 +39,6 @@ import (
 
 // leaseName names the Lease under which a hub's singleton controllers run.
 const leaseName = "argomesh-principal"
-
-// withdrawalGrace is how long what our identity opened outlasts its withdrawal: as long
-// as connections outlast their peers' proofs.
-const withdrawalGrace = 30 * time.Second
 
 func main() { process.Main("principal", run) }
 
@@ -211,11 +206,8 @@ func run(ctx context.Context, args []string) error {
 			Credentials:  source.ServerCredentials(log),
 			Authenticate: workload.PeerFromContext,
 			Registry:     admission{agents},
-			Serve: func(ctx context.Context, s server.Session, conn *server.Conn) error {
-				ctx, stop := source.While(ctx, withdrawalGrace)
-				defer stop()
-				return links.serve(ctx, s, conn)
-			},
+			Withdrawn:    source.Withdrawn, Updated: source.Updated,
+			Serve:    links.serve,
 			Opened:   sessions.open,
 			Renewed:  sessions.renewed,
 			Register: tunnels.Register,

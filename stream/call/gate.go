@@ -41,11 +41,20 @@ type GateConfig struct {
 	// Authenticate says who the caller of ctx is. Errors wrap
 	// identity.ErrUnauthenticated.
 	Authenticate func(ctx context.Context) (identity.Peer, error)
-	Registry     Registry
-	// Patience bounds the wait for the first message of a call. Zero means 10s.
+	// Prove returns what the answer to the caller of ctx, who is peer, says of this
+	// process. Nil means nothing: TLS has shown it, or its clients do not ask.
+	Prove    func(ctx context.Context, peer identity.Peer, nonce stream.Nonce) (Proof, error)
+	Registry Registry
+	// Withdrawn returns since when this process may no longer use its own identity, and
+	// Updated a channel that is closed when that may have changed since the call. The
+	// zero time, and nil for both, mean that it may.
+	Withdrawn func() time.Time
+	Updated   func() <-chan struct{}
+	// Patience bounds the wait for the first message of a call, and that for our own
+	// proof. Zero means 10s.
 	Patience time.Duration
-	// Grace is how long a call outlasts the newest proof of its caller. Zero
-	// means 30s.
+	// Grace is how long a call outlasts the newest proof of its caller, and the
+	// withdrawal of our own identity. Zero means 30s.
 	Grace   time.Duration
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
@@ -75,6 +84,15 @@ type proof struct {
 func NewGate(cfg GateConfig) (*Gate, error) {
 	if cfg.Method == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Metrics == nil {
 		return nil, errors.New("gate: method, authenticate, registry and metrics are required")
+	}
+	if cfg.Prove == nil {
+		cfg.Prove = func(context.Context, identity.Peer, stream.Nonce) (Proof, error) { return Proof{}, nil }
+	}
+	if cfg.Withdrawn == nil {
+		cfg.Withdrawn = func() time.Time { return time.Time{} }
+	}
+	if cfg.Updated == nil {
+		cfg.Updated = func() <-chan struct{} { return nil }
 	}
 	if cfg.Patience == 0 {
 		cfg.Patience = 10 * time.Second
@@ -194,34 +212,41 @@ func (p *proof) renew(peer identity.Peer) {
 	}
 }
 
-// remaining is how long the authority of a held call lasts from now.
-func (g *Gate) remaining(c Caller) time.Duration {
+// remaining is how long a held call may last from now, by all that is known, and why
+// not longer: its caller's proof, or ours, is over.
+func (g *Gate) remaining(c Caller) (left time.Duration, why error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	return time.Until(g.proofs[c.Peer.ID].notAfter) + g.cfg.Grace
+	left, why = time.Until(g.proofs[c.Peer.ID].notAfter), ErrExpired
+	g.mu.Unlock()
+	if since := g.cfg.Withdrawn(); !since.IsZero() && time.Until(since) < left {
+		left, why = time.Until(since), ErrUnproven
+	}
+	return left + g.cfg.Grace, why
 }
 
 // Watch waits until the authority of a held call ends, and returns why:
 // stream.ErrRevoked when the registry no longer admits the agent as it was, or
 // ErrExpired when the grace after the newest SVID is over that this SPIFFE ID proved
-// on any open call. It returns ErrDraining when draining, if not nil, is closed, and
-// nil when ctx is done.
+// on any open call, or ErrUnproven when it is over after the withdrawal of our own
+// identity. It returns ErrDraining when draining, if not nil, is closed, and nil when
+// ctx is done.
 func (g *Gate) Watch(ctx context.Context, c Caller, draining <-chan struct{}) error {
-	expiry := time.NewTimer(g.remaining(c))
-	defer expiry.Stop()
+	over := time.NewTimer(0)
+	defer over.Stop()
 	for {
-		changed := g.cfg.Registry.Changed()
+		changed, updated := g.cfg.Registry.Changed(), g.cfg.Updated()
 		if agent, err := g.cfg.Registry.Admit(c.Peer); err != nil || agent.Name != c.Agent.Name || agent.Mode != c.Agent.Mode {
 			return stream.ErrRevoked
 		}
+		left, why := g.remaining(c)
+		if left <= 0 {
+			return why
+		}
+		over.Reset(left)
 		select {
 		case <-changed:
-		case <-expiry.C:
-			left := g.remaining(c)
-			if left <= 0 {
-				return ErrExpired
-			}
-			expiry.Reset(left)
+		case <-updated:
+		case <-over.C:
 		case <-draining:
 			return ErrDraining
 		case <-ctx.Done():

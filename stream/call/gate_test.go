@@ -180,6 +180,70 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
+// With our own identity withdrawn, calls end after the grace, whatever their callers
+// prove, unless it comes back meanwhile.
+func TestWithdrawnIdentity(t *testing.T) {
+	for what, tt := range map[string]struct {
+		back  time.Duration // after the withdrawal; zero: never
+		lasts time.Duration
+		why   error
+	}{
+		"for good":             {0, 10*time.Second + 30*time.Second, call.ErrUnproven},
+		"for less than grace":  {29 * time.Second, time.Hour + 30*time.Second, call.ErrExpired},
+		"for more than grace":  {31 * time.Second, 10*time.Second + 30*time.Second, call.ErrUnproven},
+		"for the grace itself": {30 * time.Second, 10*time.Second + 30*time.Second, call.ErrUnproven},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex // guards what follows
+				var since time.Time
+				updated := make(chan struct{})
+				set := func(at time.Time) {
+					mu.Lock()
+					defer mu.Unlock()
+					since = at
+					close(updated)
+					updated = make(chan struct{})
+				}
+				g, err := call.NewGate(call.GateConfig{
+					Method:       func(context.Context) string { return identity.MethodX509 },
+					Authenticate: func(ctx context.Context) (identity.Peer, error) { return ctx.Value(peerKey{}).(identity.Peer), nil },
+					Withdrawn: func() time.Time {
+						mu.Lock()
+						defer mu.Unlock()
+						return since
+					},
+					Updated: func() <-chan struct{} {
+						mu.Lock()
+						defer mu.Unlock()
+						return updated
+					},
+					Registry: newRegistry(t), Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := admit(t, g, as(edge1ID, time.Hour))
+				defer g.Hold(c)()
+				began := time.Now()
+				ended := make(chan error, 1)
+				go func() { ended <- g.Watch(context.Background(), c, nil) }()
+				time.AfterFunc(10*time.Second, func() { set(time.Now()) })
+				if tt.back > 0 {
+					// A moment later than an end at the same time.
+					time.AfterFunc(10*time.Second+tt.back+time.Nanosecond, func() { set(time.Time{}) })
+				}
+				if err := <-ended; !errors.Is(err, tt.why) {
+					t.Errorf("Watch() = %v, want %v", err, tt.why)
+				}
+				if lasted := time.Since(began); lasted != tt.lasts {
+					t.Errorf("the call lasts %s, want %s", lasted, tt.lasts)
+				}
+			})
+		})
+	}
+}
+
 // What was proven is forgotten with the last call that is open.
 func TestProofsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,10 +39,10 @@ func StatusOf(ctx context.Context, err error) error {
 		return status.Error(codes.PermissionDenied, stream.ErrRevoked.Error())
 	case errors.Is(cause, ErrExpired), errors.Is(err, ErrExpired):
 		return status.Error(codes.Unauthenticated, ErrExpired.Error())
+	case errors.Is(cause, ErrUnproven), errors.Is(err, ErrUnproven):
+		return status.Error(codes.Unavailable, ErrUnproven.Error())
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrUnproven):
-		return status.Error(codes.Unavailable, ErrUnproven.Error())
 	case errors.Is(err, identity.ErrUnauthenticated):
 		return status.Error(codes.Unauthenticated, "authentication failed")
 	case errors.Is(err, identity.ErrDenied):

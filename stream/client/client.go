@@ -33,13 +33,9 @@ type Config struct {
 	Target string
 	// Credentials accept the principal only, or whoever ends TLS before it.
 	Credentials credentials.TransportCredentials
-	// Token returns a JWT-SVID that proves us to the principal, and when to ask for
-	// the next, which is sent on the open connection. Nil means that Credentials prove
-	// us.
-	Token func(ctx context.Context) (token string, renewAt time.Time, err error)
-	// Verify returns nil when proof shows that the principal itself answers to nonce.
-	// Until then nothing but hello is sent. Nil means that Credentials have shown it.
-	Verify func(proof string, nonce stream.Nonce) error
+	// Mutual is for what Credentials leave open. The next token is sent on the open
+	// connection.
+	call.Mutual
 	// Hello is sent on each connection.
 	Hello stream.Hello
 	// History returns, for each hello, the hub whose history the spoke saw last and
@@ -285,11 +281,11 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 	defer func() { _ = cc.Close() }() // nothing is left to be flushed
 	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
 	defer patience.Stop()
-	authorized, token, renewAt, err := c.authorized(life)
+	authorized, token, renewAt, err := c.cfg.Authorize(life)
 	if err != nil {
 		return withCause(life, err)
 	}
-	nonce := c.newNonce()
+	nonce := c.cfg.NewNonce()
 	frames, frame, err := c.call(authorized, streampb.NewStreamClient(cc), nonce)
 	if err != nil {
 		return withCause(life, err)
@@ -298,7 +294,7 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 	if err != nil {
 		return err
 	}
-	if err := c.proven(welcome, nonce); err != nil {
+	if err := c.cfg.Check(call.Proof{Token: welcome.Proof, Nonce: welcome.Nonce}, nonce); err != nil {
 		return err
 	}
 	if welcome.Agent != c.cfg.Hello.Agent {

@@ -108,24 +108,19 @@ func (c byMethod) Clone() credentials.TransportCredentials {
 	return byMethod{c.TransportCredentials.Clone()}
 }
 
-// prove fills in what the agent is to know of this process, as far as TLS does not
+// prove returns what the agent is to know of this process, as far as TLS does not
 // show it.
-func (s *Server) prove(ctx context.Context, p identity.Peer, nonce stream.Nonce, w *stream.Welcome) error {
+func (s *Server) prove(ctx context.Context, p identity.Peer, nonce stream.Nonce) (proof call.Proof, err error) {
 	m := s.method(ctx)
 	if m.ProveAgain {
-		w.ProveAgain = min(max(time.Until(p.NotAfter)/2, time.Second), stream.MaxProveAgain)
+		proof.ProveAgain = min(max(time.Until(p.NotAfter)/2, time.Second), stream.MaxProveAgain)
 	}
 	if m.Prove == nil || nonce == "" {
-		return nil // an agent that asks for no proof sees that there is none
+		return proof, nil // an agent that asks for no proof sees that there is none
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.HandshakeTimeout)
-	defer cancel()
-	proof, err := m.Prove(ctx, p.ID, nonce)
-	if err != nil {
-		return fmt.Errorf("%w: %w", call.ErrUnproven, err)
-	}
-	w.Proof, w.Nonce = proof, nonce
-	return nil
+	proof.Nonce = nonce
+	proof.Token, err = m.Prove(ctx, p.ID, nonce)
+	return proof, err
 }
 
 // renewal takes the credentials of an open connection.

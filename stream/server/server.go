@@ -51,6 +51,11 @@ type Config struct {
 	Credentials  credentials.TransportCredentials
 	Authenticate func(ctx context.Context) (identity.Peer, error)
 	Registry     Registry
+	// Withdrawn returns since when this process may no longer use its own identity, and
+	// Updated a channel that is closed when that may have changed since the call. Nil
+	// for both means that it may always.
+	Withdrawn func() time.Time
+	Updated   func() <-chan struct{}
 	// Serve runs an admitted connection until it ends, and returns soon after ctx
 	// is done, whose cause says why: stream.ErrRevoked when the registry no longer
 	// admits the agent.
@@ -76,8 +81,8 @@ type Config struct {
 	// HandshakeTimeout bounds TLS, the wait for a call and the wait for hello, each.
 	// Zero means 10s.
 	HandshakeTimeout time.Duration
-	// Grace is how long a connection outlasts the newest proof of its agent. Zero means
-	// 30s.
+	// Grace is how long a connection outlasts the newest proof of its agent, and the
+	// withdrawal of our own identity. Zero means 30s.
 	Grace time.Duration
 	// DrainTimeout bounds how long Run waits for open streams and handshakes. Zero
 	// means 5s.
@@ -119,7 +124,8 @@ func New(cfg Config) (*Server, error) {
 	s.gate, err = call.NewGate(call.GateConfig{
 		Method:       func(ctx context.Context) string { return s.method(ctx).Name },
 		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
-		Registry:     cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Metrics: cfg.Metrics, Log: cfg.Log,
+		Prove:        s.prove, Withdrawn: cfg.Withdrawn, Updated: cfg.Updated,
+		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
@@ -215,12 +221,14 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),
 	}
 	log = log.With().Str("connection", session.Connection).Logger()
+	proof, err := s.gate.Prove(g.Context(), caller, hello.Nonce)
+	if err != nil {
+		return s.gate.Refuse(log, "unproven", err)
+	}
 	welcome := stream.Welcome{
 		Protocol: stream.Protocol, Version: s.cfg.Version, Capabilities: s.cfg.Capabilities, Agent: agent.Name,
 		HubUID: s.cfg.HubUID, Connection: session.Connection, Children: agent.Children,
-	}
-	if err := s.prove(g.Context(), peer, hello.Nonce, &welcome); err != nil {
-		return s.gate.Refuse(log, "unproven", err)
+		Proof: proof.Token, Nonce: proof.Nonce, ProveAgain: proof.ProveAgain,
 	}
 	// Before the agent knows: at its welcome it ends the connection before this one,
 	// and a takeover must show no gap.

@@ -7,13 +7,15 @@
 // The wire of live access: connections that a principal opens to services of a
 // spoke, over streams that the agent opened. One stream carries one of them.
 //
-// Both sides say Hello, the agent first. The stream is then spare: each side sends
-// Heartbeats until the principal takes it with Open, which the agent answers with
-// Opened, before or after it has reached the service. From then on it is a byte
-// connection. Each direction has a window of 256 KiB: who sends Data uses it up,
-// Credit gives it back. Whoever is done with the stream, in whatever state it is,
-// sends Close, which the other side answers with Close if it has not sent one; what
-// was sent before a Close arrives before it.
+// Both sides say Hello, the agent first. Where TLS ends before the principal, that of
+// the principal proves who it is, as the welcome of a Stream does, and nothing after it
+// counts without. The stream is then spare: each side sends
+// Heartbeats until the principal takes it with Open. The agent answers with Opened
+// when it has reached the service, or cannot. From then on it is a byte connection.
+// Each direction has a window of 256 KiB: who sends Data uses it up, Credit gives it
+// back. Whoever is done with the stream, in whatever state it is, sends Close, which
+// the other side answers with Close if it has not sent one; what was sent before a
+// Close arrives before it.
 
 package streampb
 
@@ -211,12 +213,15 @@ func (*Chunk_Close) isChunk_Body() {}
 func (*Chunk_Heartbeat) isChunk_Body() {}
 
 type TunnelHello struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Protocol      uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`    // major version of this wire, now 1
-	Agent         string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`           // of an agent: the name it was given; of a principal: who it takes the peer for
-	Connection    string                 `protobuf:"bytes,3,opt,name=connection,proto3" json:"connection,omitempty"` // of a principal: id of the stream in both logs
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Protocol          uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`                                              // major version of this wire, now 1
+	Agent             string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`                                                     // of an agent: the name it was given; of a principal: who it takes the peer for
+	Connection        string                 `protobuf:"bytes,3,opt,name=connection,proto3" json:"connection,omitempty"`                                           // of a principal: id of the stream in both logs
+	Nonce             []byte                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`                                                     // of an agent: random, 16 to 64 bytes, asks for credential; of a principal: repeats it
+	Credential        string                 `protobuf:"bytes,5,opt,name=credential,proto3" json:"credential,omitempty"`                                           // of a principal: its JWT-SVID for the agent's SPIFFE ID and the nonce, where TLS ends before it
+	ProveAgainSeconds uint32                 `protobuf:"varint,6,opt,name=prove_again_seconds,json=proveAgainSeconds,proto3" json:"prove_again_seconds,omitempty"` // of a principal: after how long the agent proves itself by a new connection; 0: when it knows to
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *TunnelHello) Reset() {
@@ -268,6 +273,27 @@ func (x *TunnelHello) GetConnection() string {
 		return x.Connection
 	}
 	return ""
+}
+
+func (x *TunnelHello) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *TunnelHello) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *TunnelHello) GetProveAgainSeconds() uint32 {
+	if x != nil {
+		return x.ProveAgainSeconds
+	}
+	return 0
 }
 
 // Sent by the principal when it takes a spare stream.
@@ -501,13 +527,18 @@ const file_tunnel_proto_rawDesc = "" +
 	"\x03fin\x18\x06 \x01(\v2\x1d.argomesh.stream.v1.TunnelFinH\x00R\x03fin\x127\n" +
 	"\x05close\x18\a \x01(\v2\x1f.argomesh.stream.v1.TunnelCloseH\x00R\x05close\x12C\n" +
 	"\theartbeat\x18\b \x01(\v2#.argomesh.stream.v1.TunnelHeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04body\"_\n" +
+	"\x04body\"\xc5\x01\n" +
 	"\vTunnelHello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1e\n" +
 	"\n" +
 	"connection\x18\x03 \x01(\tR\n" +
-	"connection\"@\n" +
+	"connection\x12\x14\n" +
+	"\x05nonce\x18\x04 \x01(\fR\x05nonce\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x05 \x01(\tR\n" +
+	"credential\x12.\n" +
+	"\x13prove_again_seconds\x18\x06 \x01(\rR\x11proveAgainSeconds\"@\n" +
 	"\n" +
 	"TunnelOpen\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x18\n" +

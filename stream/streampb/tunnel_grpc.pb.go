@@ -7,13 +7,15 @@
 // The wire of live access: connections that a principal opens to services of a
 // spoke, over streams that the agent opened. One stream carries one of them.
 //
-// Both sides say Hello, the agent first. The stream is then spare: each side sends
-// Heartbeats until the principal takes it with Open, which the agent answers with
-// Opened, before or after it has reached the service. From then on it is a byte
-// connection. Each direction has a window of 256 KiB: who sends Data uses it up,
-// Credit gives it back. Whoever is done with the stream, in whatever state it is,
-// sends Close, which the other side answers with Close if it has not sent one; what
-// was sent before a Close arrives before it.
+// Both sides say Hello, the agent first. Where TLS ends before the principal, that of
+// the principal proves who it is, as the welcome of a Stream does, and nothing after it
+// counts without. The stream is then spare: each side sends
+// Heartbeats until the principal takes it with Open. The agent answers with Opened
+// when it has reached the service, or cannot. From then on it is a byte connection.
+// Each direction has a window of 256 KiB: who sends Data uses it up, Credit gives it
+// back. Whoever is done with the stream, in whatever state it is, sends Close, which
+// the other side answers with Close if it has not sent one; what was sent before a
+// Close arrives before it.
 
 package streampb
 

@@ -26,9 +26,12 @@ import (
 type AcceptorConfig struct {
 	// Target is the principal's host:port, or a gRPC target.
 	Target string
-	// Credentials presents our SVID and accepts the principal's only.
+	// Credentials accept the principal only, or whoever ends TLS before it.
 	Credentials credentials.TransportCredentials
-	Agent       identity.AgentName
+	// Mutual is for what Credentials leave open: each stream brings a token, and is of
+	// no use before the principal has proven itself on it.
+	call.Mutual
+	Agent identity.AgentName
 	// Services is what the hub may reach. Others are refused.
 	Services map[stream.Service]Handler
 	// Updated returns a channel that is closed when our SVID may have changed since
@@ -37,6 +40,13 @@ type AcceptorConfig struct {
 	// Proves returns when the authority of a connection made now would end: the
 	// expiry of our SVID. Nil means that it does not.
 	Proves func() time.Time
+	// Ready returns nil while we can prove who we are. When that begins, the pause
+	// after a connection that failed is over. Nil means always.
+	Ready func() error
+	// While returns a context that ends with ctx, or when what our identity has opened
+	// must end; and a function that is called when it is of no more use. Nil means that
+	// it ends with ctx.
+	While func(ctx context.Context) (context.Context, context.CancelFunc)
 	// MaxStreams bounds the open streams, spare or taken. Zero means 1,024.
 	MaxStreams int
 	// MinSpares and MaxSpares bound how many spare streams are kept; how many of them
@@ -82,6 +92,12 @@ func NewAcceptor(cfg AcceptorConfig) (*Acceptor, error) {
 	if cfg.Proves == nil {
 		cfg.Proves = func() time.Time { return time.Time{} }
 	}
+	if cfg.Ready == nil {
+		cfg.Ready = func() error { return nil }
+	}
+	if cfg.While == nil {
+		cfg.While = context.WithCancel
+	}
 	cfg.Services = maps.Clone(cfg.Services)
 	setDefault(&cfg.MaxStreams, 1024)
 	setDefault(&cfg.MinSpares, 2)
@@ -107,7 +123,12 @@ func NewAcceptor(cfg AcceptorConfig) (*Acceptor, error) {
 type carrier struct {
 	cc *grpc.ClientConn
 	// proof is when the authority of our SVID ends that it was made with.
-	proof   time.Time
+	proof time.Time
+	// nonce is what the principal answers to on each of its streams. One for all of
+	// them, so that a hub's connection does not cost SPIRE a signature.
+	nonce stream.Nonce
+	// again is when the principal wants to see another; zero: we know by ourselves.
+	again   time.Time
 	streams int
 	up      time.Time // since when a stream of it has been up; zero: none has
 	leaving bool      // it gets no more streams
@@ -118,6 +139,9 @@ type offered struct {
 	carrier *carrier
 	state   offer
 	conn    *conn // from up on
+	// again is when to prove ourselves by another stream, with the next token; zero
+	// where there is none.
+	again time.Time
 }
 
 type offer uint8
@@ -133,8 +157,11 @@ const (
 type news struct {
 	of   *offered
 	kind offer // spare, taken, or opening when it has ended
-	// Of spare.
-	conn *conn
+	// Of spare: of its carrier, after how long to prove ourselves by another; and of
+	// itself, when.
+	conn       *conn
+	proveAgain time.Duration
+	again      time.Time
 	// Of taken.
 	waiting int
 	// Of the end.
@@ -154,6 +181,8 @@ type term struct {
 	failures int
 	resting  bool // until pause fires
 	pause    *time.Timer
+	able     bool        // to prove ourselves, at the last attempt
+	aged     *time.Timer // fires when a spare stream, or a carrier, is to be replaced
 	stopping bool
 }
 
@@ -162,9 +191,10 @@ type term struct {
 func (a *Acceptor) Run(ctx context.Context) error {
 	t := &term{
 		Acceptor: a, news: make(chan news), streams: map[*offered]struct{}{}, carriers: map[*carrier]struct{}{},
-		want: a.cfg.MinSpares, pause: time.NewTimer(0), resting: true,
+		want: a.cfg.MinSpares, pause: time.NewTimer(0), resting: true, able: true, aged: time.NewTimer(0),
 	}
 	defer t.pause.Stop()
+	defer t.aged.Stop()
 	review := time.NewTicker(a.cfg.Review)
 	defer review.Stop()
 	for {
@@ -180,6 +210,7 @@ func (a *Acceptor) Run(ctx context.Context) error {
 		case <-t.pause.C:
 			t.resting = false
 		case <-updated:
+		case <-t.aged.C:
 		case <-review.C:
 			t.review()
 		case n := <-t.news:
@@ -188,14 +219,40 @@ func (a *Acceptor) Run(ctx context.Context) error {
 	}
 }
 
-// fresh reports whether a carrier may get streams: it is to stay, and there is no
-// newer SVID to be proven.
-func (t *term) fresh(c *carrier, proves time.Time) bool { return !c.leaving && !c.proof.Before(proves) }
+// fresh reports whether a carrier may get streams: it is to stay, and neither is there
+// a newer SVID to be proven nor has the principal seen this one for too long.
+func (t *term) fresh(c *carrier, proves time.Time) bool {
+	return !c.leaving && !c.proof.Before(proves) && !passed(c.again)
+}
+
+// current reports whether a stream is to stay: its carrier is fresh, and there is no
+// next token to be proven.
+func (t *term) current(s *offered, proves time.Time) bool {
+	return t.fresh(s.carrier, proves) && !passed(s.again)
+}
+
+// passed reports whether there is a time, and it has come.
+func passed(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
+
+// age lets balance be called again when the next stream or carrier is to be replaced.
+func (t *term) age() {
+	var next time.Time
+	for s := range t.streams {
+		for _, at := range []time.Time{s.again, s.carrier.again} {
+			if s.state == spare && !at.IsZero() && !passed(at) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	if t.aged.Stop(); !next.IsZero() {
+		t.aged.Reset(time.Until(next))
+	}
+}
 
 // count counts the streams that are, or soon will be, spare.
 func (t *term) count(proves time.Time) (ready, coming, stale int) {
 	for s := range t.streams {
-		switch fresh := t.fresh(s.carrier, proves); {
+		switch fresh := t.current(s, proves); {
 		case s.state == spare && fresh:
 			ready++
 		case s.state == spare:
@@ -210,6 +267,9 @@ func (t *term) count(proves time.Time) (ready, coming, stale int) {
 // balance opens streams that are wanting, and gives up those that were renewed.
 func (t *term) balance(ctx context.Context) {
 	proves := t.cfg.Proves()
+	if t.resting && !t.able && t.cfg.Ready() == nil {
+		t.resting = false // we can do now what we could not
+	}
 	ready, coming, stale := t.count(proves)
 	target := max(t.want, t.urgent)
 	if ready == 0 && !t.anyUp(proves) {
@@ -235,6 +295,7 @@ func (t *term) balance(ctx context.Context) {
 	t.unused = min(t.unused, ready)
 	t.metrics.spare.Set(float64(ready + stale))
 	t.metrics.carriers.Set(float64(len(t.carriers)))
+	t.age()
 }
 
 func (t *term) anyUp(proves time.Time) bool {
@@ -246,12 +307,12 @@ func (t *term) anyUp(proves time.Time) bool {
 	return false
 }
 
-// retireOne gives up a spare stream, of a carrier that is not fresh if stale, and
-// reports whether there was one.
+// retireOne gives up a spare stream, one that is not current if stale, and reports
+// whether there was one.
 func (t *term) retireOne(proves time.Time, stale bool) bool {
 	var one *offered
 	for s := range t.streams {
-		if s.state == spare && t.fresh(s.carrier, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
+		if s.state == spare && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
 			one = s // of the emptiest
 		}
 	}
@@ -310,9 +371,10 @@ func (t *term) open(ctx context.Context, proves time.Time) bool {
 			t.rest(fmt.Errorf("dial: %w", err), true)
 			return false
 		}
-		on = &carrier{cc: cc, proof: proves}
+		on = &carrier{cc: cc, proof: proves, nonce: t.cfg.NewNonce()}
 		t.carriers[on] = struct{}{}
 	}
+	t.able = t.cfg.Ready() == nil
 	s := &offered{carrier: on}
 	on.streams++
 	t.streams[s] = struct{}{}
@@ -325,7 +387,10 @@ func (t *term) hear(n news) {
 	s := n.of
 	switch n.kind {
 	case spare:
-		s.conn, s.state = n.conn, spare
+		s.conn, s.state, s.again = n.conn, spare, n.again
+		if n.proveAgain > 0 && s.carrier.again.IsZero() {
+			s.carrier.again = time.Now().Add(n.proveAgain)
+		}
 		if s.carrier.up.IsZero() {
 			s.carrier.up = time.Now()
 			t.cfg.Log.Info().Str("connection", n.conn.id).Msg("tunnel connection to the principal is up")
@@ -376,10 +441,13 @@ func (t *term) rest(err error, failed bool) {
 		return
 	}
 	t.failures++
+	t.able = t.able && t.cfg.Ready() == nil
 	delay := t.cfg.BackOff.Pause(t.failures, err)
 	t.resting = true
 	t.pause.Reset(delay)
 	switch log := t.cfg.Log.With().AnErr("error", err).Dur("retry_in", delay).Logger(); {
+	case errors.Is(err, call.ErrImpostor):
+		log.Error().Msg("what answers is not known to be the principal, so it reaches nothing of this spoke; see principal.address and principal.spiffe_ids")
 	case errors.Is(err, stream.ErrIncompatible):
 		log.Error().Msg("the principal has no tunnel that this agent understands; upgrade the older of both")
 	case errors.Is(err, call.ErrBusy):
@@ -408,19 +476,33 @@ var (
 	errStopping = errors.New("the agent stops")
 )
 
+// stopping is why ctx is done.
+func stopping(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return errStopping
+}
+
 func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
+	ctx, done := t.cfg.While(ctx)
+	defer done()
 	// Once it is up the call outlasts ctx, so that it can end in good order.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	stopped := context.AfterFunc(ctx, func() { cancel(errStopping) })
+	stopped := context.AfterFunc(ctx, func() { cancel(stopping(ctx)) })
 	defer stopped()
 	patience := time.AfterFunc(t.cfg.HandshakeTimeout, func() { cancel(errPatience) })
 	defer patience.Stop()
-	g, err := streampb.NewTunnelClient(s.carrier.cc).Serve(life)
+	authorized, _, again, err := t.cfg.Authorize(life)
 	if err != nil {
 		return withCause(life, err)
 	}
-	hello := chunk{kind: kindHello, agent: t.cfg.Agent}
+	g, err := streampb.NewTunnelClient(s.carrier.cc).Serve(authorized)
+	if err != nil {
+		return withCause(life, err)
+	}
+	hello := chunk{kind: kindHello, agent: t.cfg.Agent, nonce: s.carrier.nonce}
 	if err := g.Send(hello.wire()); err != nil {
 		// io.EOF: the status is what Recv returns.
 		t.cfg.Log.Debug().Err(err).Msg("cannot send hello")
@@ -433,6 +515,9 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	if err != nil {
 		return err
 	}
+	if err := t.cfg.Check(call.Proof{Token: welcome.proof, Nonce: welcome.nonce}, s.carrier.nonce); err != nil {
+		return err
+	}
 	if welcome.agent != t.cfg.Agent {
 		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.agent, call.ErrMismatch)
 	}
@@ -440,7 +525,7 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 		return errPatience
 	}
 	if !stopped() {
-		return errStopping
+		return stopping(ctx)
 	}
 
 	c := newConn(stream.Spoke, t.cfg.Agent, welcome.connection, pace{heartbeat: t.cfg.Heartbeat, silence: t.cfg.Silence}, g, func(err error) {
@@ -460,10 +545,10 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	}
 	going := context.AfterFunc(ctx, func() {
 		c.abandon(ReasonStopping)
-		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(errStopping) })
+		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(stopping(ctx)) })
 	})
 	defer going()
-	tell <- news{of: s, kind: spare, conn: c}
+	tell <- news{of: s, kind: spare, conn: c, proveAgain: welcome.proveAgain, again: again}
 	c.receive()
 	serving.Wait()
 	return c.failure()

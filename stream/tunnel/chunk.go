@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -47,6 +48,12 @@ type chunk struct {
 	// Of kindHello.
 	agent      identity.AgentName
 	connection string // empty from an agent
+	// nonce of an agent asks for the proof of the principal, which repeats it there.
+	nonce stream.Nonce
+	// proof and proveAgain are empty from an agent. Whether to believe proof is another
+	// matter.
+	proof      string
+	proveAgain time.Duration
 	// Of kindOpen. The service is zero when this release does not know it.
 	service stream.Service
 	waiting int
@@ -63,7 +70,8 @@ func (c chunk) wire() *streampb.Chunk {
 	switch c.kind {
 	case kindHello:
 		return &streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{
-			Protocol: Protocol, Agent: c.agent.String(), Connection: c.connection,
+			Protocol: Protocol, Agent: c.agent.String(), Connection: c.connection, Nonce: []byte(c.nonce),
+			Credential: c.proof, ProveAgainSeconds: uint32(min(c.proveAgain, stream.MaxProveAgain) / time.Second),
 		}}}
 	case kindOpen:
 		return &streampb.Chunk{Body: &streampb.Chunk_Open{Open: &streampb.TunnelOpen{
@@ -143,7 +151,20 @@ func parseHello(pb *streampb.TunnelHello) (chunk, error) {
 	if n := len(pb.GetConnection()); n > maxText {
 		return chunk{}, fmt.Errorf("hello: connection of %d bytes: %w", n, stream.ViolationMalformed.Err())
 	}
-	return chunk{kind: kindHello, agent: name, connection: pb.GetConnection()}, nil
+	nonce, err := stream.ParseNonce(pb.GetNonce())
+	if err != nil {
+		return chunk{}, fmt.Errorf("hello: %w", err)
+	}
+	if n := len(pb.GetCredential()); n > identity.MaxTokenBytes {
+		return chunk{}, fmt.Errorf("hello: credential of %d bytes: %w", n, stream.ViolationLimit.Err())
+	}
+	again := time.Duration(pb.GetProveAgainSeconds()) * time.Second
+	if again > stream.MaxProveAgain {
+		return chunk{}, fmt.Errorf("hello: prove again after %s: %w", again, stream.ViolationLimit.Err())
+	}
+	return chunk{
+		kind: kindHello, agent: name, connection: pb.GetConnection(), nonce: nonce, proof: pb.GetCredential(), proveAgain: again,
+	}, nil
 }
 
 // helloOf parses what must be a hello.

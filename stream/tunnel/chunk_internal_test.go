@@ -29,8 +29,13 @@ func edge1(t testing.TB) identity.AgentName {
 // everyKind is a chunk of each kind.
 func everyKind(t testing.TB) map[string]chunk {
 	return map[string]chunk{
-		"hello of an agent":     {kind: kindHello, agent: edge1(t)},
-		"hello of a principal":  {kind: kindHello, agent: edge1(t), connection: "c"},
+		"hello of an agent":    {kind: kindHello, agent: edge1(t)},
+		"hello of a principal": {kind: kindHello, agent: edge1(t), connection: "c"},
+		"hello with a nonce":   {kind: kindHello, agent: edge1(t), nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes))},
+		"hello with a proof": {
+			kind: kindHello, agent: edge1(t), connection: "c", nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes)),
+			proof: strings.Repeat("p", identity.MaxTokenBytes), proveAgain: stream.MaxProveAgain,
+		},
 		"open":                  {kind: kindOpen, service: stream.Redis, waiting: 3},
 		"open of many":          {kind: kindOpen, service: stream.Kubernetes, waiting: maxWaiting},
 		"opened":                {kind: kindOpened},
@@ -91,6 +96,10 @@ func TestParseRefuses(t *testing.T) {
 		"a name that is none":    {hello(func(h *streampb.TunnelHello) { h.Agent = "../edge-1" }), stream.ViolationMalformed.Err()},
 		"no name":                {hello(func(h *streampb.TunnelHello) { h.Agent = "" }), stream.ViolationMalformed.Err()},
 		"a long connection":      {hello(func(h *streampb.TunnelHello) { h.Connection = long }), stream.ViolationMalformed.Err()},
+		"a short nonce":          {hello(func(h *streampb.TunnelHello) { h.Nonce = []byte("short") }), stream.ViolationMalformed.Err()},
+		"a long nonce":           {hello(func(h *streampb.TunnelHello) { h.Nonce = make([]byte, 65) }), stream.ViolationMalformed.Err()},
+		"a long proof":           {hello(func(h *streampb.TunnelHello) { h.Credential = strings.Repeat("x", identity.MaxTokenBytes+1) }), stream.ViolationLimit.Err()},
+		"never again":            {hello(func(h *streampb.TunnelHello) { h.ProveAgainSeconds = 1 << 31 }), stream.ViolationLimit.Err()},
 		"no service":             {&streampb.Chunk{Body: &streampb.Chunk_Open{Open: &streampb.TunnelOpen{}}}, stream.ViolationMalformed.Err()},
 		"a long service":         {&streampb.Chunk{Body: &streampb.Chunk_Open{Open: &streampb.TunnelOpen{Service: long}}}, stream.ViolationMalformed.Err()},
 		"a long refusal":         {&streampb.Chunk{Body: &streampb.Chunk_Opened{Opened: &streampb.TunnelOpened{Refusal: long}}}, stream.ViolationMalformed.Err()},

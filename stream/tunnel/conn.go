@@ -15,6 +15,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
@@ -384,11 +385,11 @@ func (c *conn) failure() error {
 	return c.err
 }
 
-// greet sends a hello.
-func (c *conn) greet() {
+// greet sends a hello with our proof.
+func (c *conn) greet(p call.Proof) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hello = &chunk{kind: kindHello, agent: c.agent, connection: c.id}
+	c.hello = &chunk{kind: kindHello, agent: c.agent, connection: c.id, nonce: p.Nonce, proof: p.Token, proveAgain: p.ProveAgain}
 	c.send()
 }
 

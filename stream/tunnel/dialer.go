@@ -375,6 +375,10 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		return s.gate.Refuse(caller.Log, "mismatch",
 			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.agent))
 	}
+	proof, err := s.gate.Prove(g.Context(), caller, hello.nonce)
+	if err != nil {
+		return s.gate.Refuse(caller.Log, "unproven", err)
+	}
 	first, err := d.join(caller.Agent.Name)
 	if err != nil {
 		return s.gate.Refuse(caller.Log, "busy", err)
@@ -384,20 +388,20 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	}
 	release := s.gate.Hold(caller)
 	defer release()
-	c := s.serve(g, caller)
+	c := s.serve(g, caller, proof)
 	d.leave(caller, c.serving() != 0 && c.failure() == nil)
 	return call.StatusOf(g.Context(), c.failure())
 }
 
-// serve offers the stream until it is over, and returns it.
-func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller) *conn {
+// serve answers with our proof, offers the stream until it is over, and returns it.
+func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller, proof call.Proof) *conn {
 	d := s.dialer
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
 	c := newConn(stream.Hub, caller.Agent.Name, uuid.NewString(), pace{heartbeat: d.cfg.Heartbeat, silence: d.cfg.Silence}, g,
 		func(error) { cancel() })
 	log := caller.Log.With().Str("connection", c.id).Logger()
-	c.greet()
+	c.greet(proof)
 	go c.receive() // ends with the call
 	d.offer(c)
 	err := s.gate.Watch(ctx, caller, s.gate.Draining())

@@ -120,8 +120,15 @@ func newTrust(t testing.TB) *trust {
 // source is the identity of a workload, kept fresh until the test ends.
 func (d *trust) source(id spiffeid.ID, ttl time.Duration) *workload.Source {
 	d.t.Helper()
+	s, _ := d.workload(id, ttl, 0)
+	return s
+}
+
+// workload is source, with its Workload API, whose JWT-SVIDs live for jwtTTL.
+func (d *trust) workload(id spiffeid.ID, ttl, jwtTTL time.Duration) (*workload.Source, *devworkload.Server) {
+	d.t.Helper()
 	api, err := devworkload.New(devworkload.Config{
-		TrustDomain: domain, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{{ID: id, TTL: ttl}},
+		TrustDomain: domain, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{{ID: id, TTL: ttl}}, JWTTTL: jwtTTL,
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -144,7 +151,7 @@ func (d *trust) source(id spiffeid.ID, ttl time.Duration) *workload.Source {
 	if err := source.WaitReady(testContext(d.t)); err != nil {
 		d.t.Fatal(err)
 	}
-	return source
+	return source, api
 }
 
 // registry is the fleet's, as the principal wires it.
@@ -179,6 +186,7 @@ type hub struct {
 	metrics  *prometheus.Registry
 	log      *logLines
 	change   func(*server.Config)
+	method   *server.Method // nil: mutual TLS
 	address  string
 	stop     func()
 }
@@ -224,6 +232,11 @@ func (h *hub) start() {
 		h.t.Fatal(err)
 	}
 	h.address = l.Addr().String()
+	if h.method != nil {
+		if l, err = h.method.On(l); err != nil {
+			h.t.Fatal(err)
+		}
+	}
 	h.stop = background(h.t, func(ctx context.Context) error { return s.Run(ctx, l) })
 }
 
