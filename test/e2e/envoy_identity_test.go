@@ -1,0 +1,474 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// endedWorld is a hub whose Envoy ends the TLS of agents, with certificates by SDS,
+// and tells the principal, which has no other listener, who they are. It federates
+// with another trust domain. Both hub and spoke are API servers alone.
+type endedWorld struct {
+	h          *harness.Harness
+	hub, spoke *harness.ControlPlane
+	principal  *harness.Principal
+	envoy      *harness.Sidecar
+	identity   *harness.WorkloadAPI // of principal and Envoy
+	stream     string               // where agents connect to Envoy
+	socket     string               // where Envoy connects to the principal
+}
+
+// endedTTL is the life of the SVIDs of an endedWorld.
+const endedTTL = 16 * time.Second
+
+func newEndedWorld(t *testing.T, trustedProxies ...string) *endedWorld {
+	t.Helper()
+	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver")
+	ctx := t.Context()
+	w := &endedWorld{h: harnesstest.New(t)}
+	var err error
+	for name, at := range map[string]**harness.ControlPlane{"hub": &w.hub, "spoke": &w.spoke} {
+		if *at, err = startQuietControlPlane(ctx, w.h, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.spoke.EnsureNamespace(ctx, "default"); err != nil {
+		t.Fatal(err)
+	}
+	w.identity = w.identify(t, "principal", trustDomain, principalID+",dns=localhost")
+	if w.stream, err = w.h.Address(); err != nil {
+		t.Fatal(err)
+	}
+	port, err := w.h.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.socket = w.h.Path("stream.sock")
+	xds := "unix://" + w.h.Path("xds.sock")
+	w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: w.identity, Settings: harness.Settings{
+		"stream.listen": "", "stream.listeners": []map[string]any{{
+			"listen": "unix://" + w.socket, "method": identity.MethodHeader, "header": map[string]any{"trusted_proxies": trustedProxies},
+		}},
+		"envoy.listen": xds, "envoy.stream": w.stream, "envoy.stream_upstream": "unix://" + w.socket,
+		"envoy.resource_proxy": fmt.Sprint("127.0.0.1:", port), "resource_proxy.url": fmt.Sprint("https://localhost:", port),
+		"resource_proxy.listen": "unix://" + w.h.Path("proxy.sock"), "resource_proxy.audit.file": w.h.Path("audit.jsonl"),
+		"resource_proxy.credentials.enabled": true, "resource_proxy.credentials.ca_bundle": true,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.envoy, err = w.h.StartSidecar(ctx, harness.SidecarConfig{Name: "envoy", XDS: xds, WorkloadAPI: w.identity.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// caDir is where the authority of a trust domain is.
+func (w *endedWorld) caDir(td string) string {
+	return w.h.Path(map[string]string{trustDomain: "ca", foreignDomain: "foreign-ca"}[td])
+}
+
+// identify starts a Workload API server that hands out the bundles of both domains.
+func (w *endedWorld) identify(t *testing.T, name, td, entry string) *harness.WorkloadAPI {
+	t.Helper()
+	other := map[string]string{trustDomain: foreignDomain, foreignDomain: trustDomain}[td]
+	api, err := w.h.StartWorkloadAPI(t.Context(), harness.WorkloadAPIConfig{
+		Name: "spire-" + name, TrustDomain: td, CADir: w.caDir(td), Entries: []string{entry}, TTL: endedTTL,
+		Args: []string{"--federate", other + "=" + w.caDir(other), "--ca-prepare", "3s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
+
+// authority returns that of a trust domain.
+func (w *endedWorld) authority(t *testing.T, td string) *devworkload.Server {
+	t.Helper()
+	ca, err := devworkload.New(devworkload.Config{TrustDomain: spiffeid.RequireTrustDomainFromString(td), CADir: w.caDir(td)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// connect registers and starts an agent of a trust domain that reaches the principal
+// at an address, where gateway ends its TLS, and returns when live access works.
+func (w *endedWorld) connect(t *testing.T, name, td, address, gateway string) (*harness.Agent, *kubernetes.Clientset) {
+	t.Helper()
+	ctx := t.Context()
+	id := "spiffe://" + td + spiffeid.RequireFromString(idOf(name)).Path()
+	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), w.spoke.EnsureNamespace(ctx, name)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", "managed", "--spiffe-id", id, "--wait"); err != nil {
+		t.Fatal(err)
+	}
+	patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), name, map[string]any{"spec": map[string]any{"access": map[string]any{"enabled": true}}})
+	agent, err := w.h.StartAgent(ctx, harness.AgentConfig{
+		Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: w.identify(t, name, td, id),
+		PrincipalAddress: address, PrincipalIDs: []string{principalID}, Settings: harness.Settings{
+			"namespace": name, "access.enabled": true,
+			"principal.method": identity.MethodHeader, "principal.gateway.spiffe_ids": []string{gateway},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clients *kubernetes.Clientset
+	eventually(t, "live access to "+name, func() error {
+		// Taken anew each time: the authorities in it rotate.
+		if clients, err = w.proxied(ctx, name); err != nil {
+			return err
+		}
+		_, err := clients.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	return agent, clients
+}
+
+// proxied returns clients of a spoke's API as Argo CD has them, by the cluster Secret.
+func (w *endedWorld) proxied(ctx context.Context, name string) (*kubernetes.Clientset, error) {
+	hub, err := kubernetes.NewForConfig(w.hub.REST())
+	if err != nil {
+		return nil, err
+	}
+	secret, err := hub.CoreV1().Secrets(harness.ArgoCDNamespace).Get(ctx, "cluster-"+name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		BearerToken     string `json:"bearerToken"`
+		TLSClientConfig struct {
+			CAData []byte `json:"caData"`
+		} `json:"tlsClientConfig"`
+	}
+	if err := json.Unmarshal(secret.Data["config"], &config); err != nil {
+		return nil, err
+	}
+	if config.BearerToken == "" {
+		return nil, errors.New("the cluster Secret has no token")
+	}
+	return kubernetes.NewForConfig(&rest.Config{
+		Host: string(secret.Data["server"]), BearerToken: config.BearerToken, QPS: -1, Timeout: 10 * time.Minute,
+		TLSClientConfig: rest.TLSClientConfig{CAData: config.TLSClientConfig.CAData},
+	})
+}
+
+// follow opens a watch through all of it, and returns what checks that it still tells
+// what happens.
+func (w *endedWorld) follow(t *testing.T, name string, clients *kubernetes.Clientset) (watch.Interface, func(what string)) {
+	t.Helper()
+	ctx := t.Context()
+	direct, err := kubernetes.NewForConfig(w.spoke.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := clients.CoreV1().ConfigMaps(name).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(seen.Stop)
+	n := 0
+	return seen, func(what string) {
+		t.Helper()
+		n++
+		made := fmt.Sprint("event-", n)
+		if _, err := direct.CoreV1().ConfigMaps(name).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: made}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		for {
+			select {
+			case event, open := <-seen.ResultChan():
+				if !open {
+					t.Fatalf("%s: the watch of %s has ended", what, name)
+				}
+				if o, ok := event.Object.(*corev1.ConfigMap); ok && o.Name == made {
+					return
+				}
+			case <-late.C:
+				t.Fatalf("%s: the watch of %s does not see %s", what, name, made)
+			}
+		}
+	}
+}
+
+// handshakeFailures counts what failed at principal and agents, by their metrics.
+func handshakeFailures(t *testing.T, admins ...string) (n float64) {
+	t.Helper()
+	for _, admin := range admins {
+		_, body, err := fetch(t.Context(), "http://"+admin+"/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(body) {
+			var value float64
+			if strings.HasPrefix(line, "argomesh_identity_handshake_failures_total{") {
+				if _, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &value); err != nil {
+					t.Fatal(err)
+				}
+				n += value
+			}
+		}
+	}
+	return n
+}
+
+// Behind Envoy, agents of two trust domains keep stream and tunnel while certificates
+// and their authorities rotate; a revocation ends both; and nobody is somebody else.
+func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
+	t.Parallel()
+	w := newEndedWorld(t)
+	ctx := t.Context()
+	near, nearClients := w.connect(t, "near", trustDomain, w.stream, principalID)
+	far, farClients := w.connect(t, "far", foreignDomain, w.stream, principalID)
+	nearSeen, nearFlows := w.follow(t, "near", nearClients)
+	_, farFlows := w.follow(t, "far", farClients)
+	nearFlows("at first")
+	farFlows("at first")
+
+	t.Run("forgeries", func(t *testing.T) {
+		mtls := func(td, id string) credentials.TransportCredentials {
+			return credentials.NewTLS(&tls.Config{
+				MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{sign(t, w.authority(t, td), svid(id))},
+				InsecureSkipVerify: true, // the attacker does not care
+			})
+		}
+		id := idOf("near")
+		samePath := "spiffe://" + foreignDomain + spiffeid.RequireFromString(id).Path()
+		thief := "spiffe://" + trustDomain + "/argomesh/agent/thief"
+		for name, tt := range map[string]struct {
+			creds credentials.TransportCredentials
+			pairs []string
+			want  codes.Code
+		}{
+			"who is near":                                  {mtls(trustDomain, id), nil, codes.OK},
+			"who is near, and says something else":         {mtls(trustDomain, id), []string{forwarded, "URI=" + thief}, codes.OK},
+			"the same path in the foreign trust domain":    {mtls(foreignDomain, samePath), nil, codes.PermissionDenied},
+			"the same path, and a header of the right one": {mtls(foreignDomain, samePath), []string{forwarded, "URI=" + id}, codes.PermissionDenied},
+			"a header from the side":                       {mtls(trustDomain, thief), []string{forwarded, "By=" + principalID + ";URI=" + id}, codes.PermissionDenied},
+			"a header that is not closed":                  {mtls(trustDomain, thief), []string{forwarded, "URI=" + id + `;Subject="`}, codes.PermissionDenied},
+		} {
+			t.Run(name, func(t *testing.T) {
+				if err := helloBy(ctx, w.stream, tt.creds, "near", tt.pairs...); status.Code(err) != tt.want {
+					t.Errorf("helloBy() = %v, want code %s", err, tt.want)
+				}
+			})
+		}
+	})
+
+	t.Run("rotation", func(t *testing.T) {
+		before := handshakeFailures(t, w.principal.AdminAddress, near.AdminAddress, far.AdminAddress)
+		for life := 1; life <= 3; life++ {
+			if life == 2 { // the authority of principal, Envoy and near
+				if err := w.identity.Signal(syscall.SIGUSR1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			over := time.NewTimer(endedTTL)
+			<-over.C
+			nearFlows(fmt.Sprint("after life ", life))
+			farFlows(fmt.Sprint("after life ", life))
+		}
+		for name, agent := range map[string]*harness.Agent{"near": near, "far": far} {
+			for _, line := range lines(t, agent.Process, 0) {
+				if line["message"] == "connection to the principal ended" || line["message"] == "cannot open the tunnel to the principal" {
+					t.Errorf("%s: %v: %v", name, line["message"], line["error"])
+				}
+			}
+		}
+		if n := handshakeFailures(t, w.principal.AdminAddress, near.AdminAddress, far.AdminAddress); n != before {
+			t.Errorf("%v handshakes failed", n-before)
+		}
+	})
+
+	t.Run("revocation", func(t *testing.T) {
+		patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), "near", map[string]any{"spec": map[string]any{"suspended": true}})
+		began := time.Now()
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		for open := true; open; {
+			select {
+			case _, open = <-nearSeen.ResultChan():
+			case <-late.C:
+				t.Fatal("the watch of a suspended agent goes on")
+			}
+		}
+		eventually(t, "the stream of a suspended agent ends", func() error {
+			up, err := gauge(ctx, near.AdminAddress, "argomesh_stream_up")
+			if err == nil && up != "0" {
+				err = fmt.Errorf("argomesh_stream_up is %s", up)
+			}
+			return err
+		})
+		t.Logf("stream and tunnel ended %s after the agent was suspended", time.Since(began)) // the target is a second
+		farFlows("with another agent suspended")
+	})
+}
+
+// endsTLS is the configuration of an Envoy that ends the mutual TLS of its clients,
+// with what its Workload API says at every moment, and says who they are.
+func endsTLS(admin string, port int, workloadAPI, details, to string, upstreamTLS bool) map[string]any {
+	type m = map[string]any
+	typed := func(name string, fields m) m {
+		fields["@type"] = "type.googleapis.com/" + name
+		return fields
+	}
+	http2 := m{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", m{
+		"explicit_http_config": m{"http2_protocol_options": m{}},
+	})}
+	secret := func(name string) m {
+		return m{"name": name, "sds_config": m{"resource_api_version": "V3", "api_config_source": m{
+			"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": []m{{"envoy_grpc": m{"cluster_name": "workload"}}},
+		}}}
+	}
+	common := m{
+		"alpn_protocols": []string{"h2"}, "tls_certificate_sds_secret_configs": []m{secret("default")},
+		"validation_context_sds_secret_config": secret("ALL"),
+	}
+	address := func(at string) m {
+		if path, ok := strings.CutPrefix(at, "unix://"); ok {
+			return m{"pipe": m{"path": path}}
+		}
+		host, number, _ := strings.Cut(at, ":")
+		return m{"socket_address": m{"address": host, "port_value": number}}
+	}
+	cluster := func(name, at string) m {
+		return m{"name": name, "type": "STATIC", "typed_extension_protocol_options": http2, "load_assignment": m{
+			"cluster_name": name, "endpoints": []m{{"lb_endpoints": []m{{"endpoint": m{"address": address(at)}}}}},
+		}}
+	}
+	next := cluster("next", to)
+	if upstreamTLS {
+		next["transport_socket"] = m{"name": "tls", "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", m{"common_tls_context": common})}
+	}
+	return m{
+		"node":  m{"id": "gateway", "cluster": "gateway"},
+		"admin": m{"address": address(admin)},
+		"static_resources": m{
+			"clusters": []m{cluster("workload", workloadAPI), next},
+			"listeners": []m{{
+				"name": "agents", "address": address(fmt.Sprint("127.0.0.1:", port)),
+				"filter_chains": []m{{
+					"transport_socket": m{"name": "tls", "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", m{
+						"require_client_certificate": true, "common_tls_context": common,
+					})},
+					"filters": []m{{"name": "http", "typed_config": typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", m{
+						"stat_prefix": "agents", "codec_type": "HTTP2", "stream_idle_timeout": "0s",
+						"forward_client_cert_details": details, "set_current_client_cert_details": m{"uri": true, "cert": true},
+						"http_filters": []m{{"name": "router", "typed_config": typed("envoy.extensions.filters.http.router.v3.Router", m{})}},
+						"route_config": m{"virtual_hosts": []m{{"name": "all", "domains": []string{"*"}, "routes": []m{{
+							"match": m{"prefix": "/"}, "route": m{"cluster": "next", "timeout": "0s"},
+						}}}}},
+					})}},
+				}},
+			}},
+		},
+	}
+}
+
+// startEnding starts an Envoy with the configuration of endsTLS, and returns where it
+// listens.
+func (w *endedWorld) startEnding(t *testing.T, name string, api *harness.WorkloadAPI, details, to string, upstreamTLS bool) (address string) {
+	t.Helper()
+	port, err := w.h.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := "unix://" + w.h.Path(name+"-admin.sock")
+	config, err := json.Marshal(endsTLS(admin, port, api.Socket, details, to, upstreamTLS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := w.h.Path(name + ".json")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.h.StartEnvoy(t.Context(), harness.EnvoyConfig{Name: name, File: file, AdminAddress: admin}); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint("127.0.0.1:", port)
+}
+
+// Behind a gateway before a sidecar, both of them Envoys, an agent is who the gateway
+// says, as long as the principal trusts that gateway.
+func TestEnvoyGatewayBeforeTheSidecar(t *testing.T) {
+	t.Parallel()
+	w := newEndedWorld(t, gatewayID)
+	ctx := t.Context()
+	sidecar := w.startEnding(t, "sidecar", w.identity, "APPEND_FORWARD", "unix://"+w.socket, false)
+	gateway := w.startEnding(t, "gateway", w.identify(t, "gateway", trustDomain, gatewayID), "SANITIZE_SET", sidecar, true)
+	const strangerID = "spiffe://" + trustDomain + "/ns/other/sa/gateway"
+	stranger := w.startEnding(t, "stranger", w.identify(t, "stranger", trustDomain, strangerID), "SANITIZE_SET", sidecar, true)
+
+	agent, clients := w.connect(t, "behind", trustDomain, gateway, gatewayID)
+	_, flows := w.follow(t, "behind", clients)
+	for life := range 3 {
+		flows(fmt.Sprint("in life ", life))
+		over := time.NewTimer(endedTTL)
+		<-over.C
+	}
+	flows("at last")
+	for _, line := range lines(t, agent.Process, 0) {
+		if line["message"] == "connection to the principal ended" {
+			t.Errorf("%v: %v", line["message"], line["error"])
+		}
+	}
+	mtls := func(td, id string) credentials.TransportCredentials {
+		return credentials.NewTLS(&tls.Config{
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{sign(t, w.authority(t, td), svid(id))},
+			InsecureSkipVerify: true, // the attacker does not care
+		})
+	}
+	id, thief := idOf("behind"), "spiffe://"+trustDomain+"/argomesh/agent/thief"
+	samePath := "spiffe://" + foreignDomain + spiffeid.RequireFromString(id).Path()
+	asGateway := []string{forwarded, "By=" + gatewayID + ";URI=" + id + ",By=" + principalID + ";URI=" + gatewayID}
+	for name, tt := range map[string]struct {
+		target string
+		creds  credentials.TransportCredentials
+		pairs  []string
+		want   codes.Code
+	}{
+		"through the gateway":                        {gateway, mtls(trustDomain, id), nil, codes.OK},
+		"at the sidecar itself":                      {sidecar, mtls(trustDomain, id), nil, codes.OK},
+		"a header from the side, at the gateway":     {gateway, mtls(trustDomain, thief), []string{forwarded, "URI=" + id}, codes.PermissionDenied},
+		"a header from the side, at the sidecar":     {sidecar, mtls(trustDomain, thief), asGateway, codes.PermissionDenied},
+		"through a gateway that is not trusted":      {stranger, mtls(trustDomain, id), nil, codes.PermissionDenied},
+		"the same path in the foreign trust domain":  {gateway, mtls(foreignDomain, samePath), nil, codes.PermissionDenied},
+		"the gateway itself, without an agent there": {sidecar, mtls(trustDomain, gatewayID), nil, codes.Unauthenticated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := helloBy(ctx, tt.target, tt.creds, "behind", tt.pairs...); status.Code(err) != tt.want {
+				t.Errorf("helloBy() = %v, want code %s", err, tt.want)
+			}
+		})
+	}
+}
