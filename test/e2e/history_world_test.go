@@ -86,6 +86,22 @@ func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
 // startQuietControlPlane starts an API server, with an etcd of its own, that knows
 // Argo CD's kinds and ours.
 func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string) (*harness.ControlPlane, error) {
+	manifests, err := quietManifests(h)
+	if err != nil {
+		return nil, err
+	}
+	c, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: name, Manifests: manifests})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.EnsureNamespace(ctx, harness.ArgoCDNamespace); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// quietManifests are the definitions of Argo CD's kinds and ours.
+func quietManifests(h *harness.Harness) ([]string, error) {
 	ours, err := filepath.Glob("../../charts/argomesh-principal/files/crds/*.yaml")
 	if err != nil || len(ours) == 0 {
 		return nil, fmt.Errorf("our own CRDs are missing: %w", err)
@@ -96,14 +112,7 @@ func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string
 	}
 	// The largest of all, of no use here.
 	theirs = slices.DeleteFunc(theirs, func(file string) bool { return filepath.Base(file) == "applicationset-crd.yaml" })
-	c, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: name, Manifests: append(ours, theirs...)})
-	if err != nil {
-		return nil, err
-	}
-	if err := c.EnsureNamespace(ctx, harness.ArgoCDNamespace); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return append(ours, theirs...), nil
 }
 
 // identify starts a Workload API server for one SPIFFE ID. Its name is short, since

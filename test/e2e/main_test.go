@@ -130,7 +130,7 @@ func (s *starter[W]) stop(failed bool) error {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := errors.Join(shared.stop(code != 0), quiet.stop(code != 0)); err != nil {
+	if err := errors.Join(shared.stop(code != 0), quiet.stop(code != 0), live.stop(code != 0)); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared control planes:", err)
 		code = 1
 	}

@@ -92,13 +92,18 @@ func create(t *testing.T, where dynamic.ResourceInterface, app *unstructured.Uns
 
 func patch(t *testing.T, where dynamic.ResourceInterface, name string, merge map[string]any) {
 	t.Helper()
+	if err := mergePatch(t.Context(), where, name, merge); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mergePatch(ctx context.Context, where dynamic.ResourceInterface, name string, merge map[string]any) error {
 	raw, err := json.Marshal(merge)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if _, err := where.Patch(t.Context(), name, types.MergePatchType, raw, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = where.Patch(ctx, name, types.MergePatchType, raw, metav1.PatchOptions{})
+	return err
 }
 
 // gone is a check that an object is not there.

@@ -1,0 +1,297 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// What kubectl says of a spoke through the hub is what it says to whoever stands
+// beside that spoke's API server, errors included.
+func TestLiveKubectl(t *testing.T) {
+	t.Parallel()
+	w := theLiveWorld(t)
+	for _, name := range []string{managed, autonomous} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := w.agents[name]
+			l := liveVerbs{caller: a.caller(t), direct: a.direct(t), namespace: "verbs"}
+			l.direct.run("", "create", "namespace", l.namespace)
+			l.run("", "config", "set-context", "--current", "--namespace", l.namespace)
+			// Not the one that all others use.
+			l.direct.kubeconfig = filepath.Join(l.direct.folder, "kubeconfig")
+			if err := harness.WriteKubeconfig(l.direct.kubeconfig, l.direct.config); err != nil {
+				t.Fatal(err)
+			}
+			l.direct.run("", "config", "set-context", "--current", "--namespace", l.namespace)
+			t.Run("read", l.read)
+			t.Run("watch", l.watch)
+			t.Run("change", l.change)
+			t.Run("apply", l.apply)
+			t.Run("refusals of the api server", l.failures)
+			t.Run("what there is", l.discovery)
+			t.Run("large", l.large)
+		})
+	}
+}
+
+// liveVerbs is one namespace of a spoke, seen through the hub and directly.
+type liveVerbs struct {
+	*caller
+	direct    *caller
+	namespace string
+}
+
+// in returns l in a subtest.
+func (l liveVerbs) in(t *testing.T) liveVerbs {
+	through, direct := *l.caller, *l.direct
+	through.t, direct.t = t, t
+	return liveVerbs{&through, &direct, l.namespace}
+}
+
+// same runs kubectl both ways, and returns what it said both times.
+func (l liveVerbs) same(input string, args ...string) said {
+	l.t.Helper()
+	direct, through := l.direct.try(input, args...), l.try(input, args...)
+	if diff := cmp.Diff(direct, through); diff != "" {
+		l.t.Errorf("kubectl %s (-direct +through the hub)\n%s", strings.Join(args, " "), diff)
+	}
+	return through
+}
+
+const twoConfigMaps = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: first, labels: {of: two}}
+data: {key: value}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: second, labels: {of: two}}
+data: {key: value, other: value}
+`
+
+func (l liveVerbs) read(t *testing.T) {
+	l = l.in(t)
+	l.run(twoConfigMaps, "create", "-f", "-")
+	for _, args := range [][]string{
+		{"get", "configmaps", "-o", "json"},
+		{"get", "configmap", "first", "-o", "yaml"},
+		{"get", "configmaps", "-l", "of=two", "--chunk-size=1", "-o", "name"},
+		{"get", "configmaps", "--all-namespaces", "-o", "name"},
+		{"get", "--raw", "/api/v1/namespaces/" + l.namespace + "/configmaps/first"},
+		{"describe", "configmap", "second"},
+		{"auth", "can-i", "list", "configmaps"},
+		{"get", "--raw", "/readyz"},
+	} {
+		if s := l.same("", args...); s.Code != 0 || s.Out == "" {
+			t.Errorf("kubectl %s: %+v", strings.Join(args, " "), s)
+		}
+	}
+	// A table, which only kubectl and argocd-server ask for. Its ages may differ.
+	table := func(c *caller) []string {
+		var columns []string
+		for line := range strings.Lines(c.run("", "get", "configmaps", "-l", "of=two")) {
+			fields := strings.Fields(line)
+			columns = append(columns, strings.Join(fields[:2], " "))
+		}
+		return columns
+	}
+	want := []string{"NAME DATA", "first 1", "second 2"}
+	if got := table(l.caller); !cmp.Equal(want, got) {
+		t.Errorf("the table is %q, want %q", got, want)
+	}
+}
+
+func (l liveVerbs) watch(t *testing.T) {
+	l = l.in(t)
+	cmd := l.command("get", "configmaps", "--watch-only", "--output-watch-events")
+	cmd.Stderr = os.Stderr // says why it ends
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It says nothing before the first event, so the request for it is waited for.
+	started := l.begun(t, "watch", "configmaps")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(t, "kubectl get --watch", out, func() { _ = cmd.Process.Kill() })
+	started()
+	l.run("", "create", "configmap", "watched")
+	f.until(t, "ADDED")
+	l.run("", "annotate", "configmap", "watched", "a=b")
+	f.until(t, "MODIFIED")
+	l.run("", "delete", "configmap", "watched")
+	f.until(t, "DELETED")
+}
+
+// begun returns what waits until one more long call of that kind has begun.
+func (c *caller) begun(t *testing.T, verb, resource string) (wait func()) {
+	t.Helper()
+	w := c.agent.w
+	opened := func() (int, error) {
+		records, err := w.audited(c.agent.name, func(r map[string]any) bool {
+			return r["stage"] == "open" && r["verb"] == verb && r["resource"] == resource
+		})
+		return len(records), err
+	}
+	before, err := opened()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		eventually(t, "a "+verb+" of "+resource+" has begun", func() error {
+			now, err := opened()
+			if err == nil && now <= before {
+				err = fmt.Errorf("there are %d of them, as before", now)
+			}
+			return err
+		})
+	}
+}
+
+func (l liveVerbs) change(t *testing.T) {
+	l = l.in(t)
+	value := func(want string) {
+		t.Helper()
+		if got := l.direct.run("", "get", "configmap", "changed", "-o", "jsonpath={.data.key}"); got != want {
+			t.Errorf("the spoke has %q, want %q", got, want)
+		}
+	}
+	l.run("", "create", "configmap", "changed", "--from-literal=key=created")
+	value("created")
+	l.run(strings.ReplaceAll(l.run("", "get", "configmap", "changed", "-o", "json"), "created", "replaced"), "replace", "-f", "-")
+	value("replaced")
+	l.run("", "patch", "configmap", "changed", "--type=merge", "-p", `{"data":{"key":"merged"}}`)
+	value("merged")
+	l.run("", "patch", "configmap", "changed", "--type=strategic", "-p", `{"data":{"key":"strategic"}}`)
+	value("strategic")
+	l.run("", "patch", "configmap", "changed", "--type=json", "-p", `[{"op":"replace","path":"/data/key","value":"json"}]`)
+	value("json")
+	l.run("", "create", "secret", "generic", "changed", "--from-literal=a=b")
+	l.run("", "delete", "secret", "changed")
+	l.run("", "delete", "configmap", "changed")
+	l.direct.refused("", []string{"NotFound"}, "get", "configmap", "changed")
+	l.run("", "create", "configmap", "changed-too")
+	l.run("", "delete", "configmaps", "--all", "--wait=false")
+	if got := l.direct.run("", "get", "configmaps", "-o", "name", "--field-selector", "metadata.name!=kube-root-ca.crt"); got != "" {
+		t.Errorf("after the deletion of all there are %s", got)
+	}
+}
+
+const applied = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: applied}
+data: {key: %s}
+`
+
+func (l liveVerbs) apply(t *testing.T) {
+	l = l.in(t)
+	one, two := fmt.Sprintf(applied, "one"), fmt.Sprintf(applied, "two")
+	l.run(one, "apply", "--server-side", "--field-manager=first", "-f", "-")
+	// A conflict says who has the field, and is an answer of 409.
+	s := l.same(two, "apply", "--server-side", "--field-manager=second", "-f", "-")
+	if s.Code == 0 || !strings.Contains(s.Err, `conflict with "first": .data.key`) {
+		t.Errorf("a conflict is %+v", s)
+	}
+	l.agent.w.recorded(t, l.agent.name, map[string]any{
+		"verb": "patch", "resource": "configmaps", "namespace": l.namespace, "name": "applied", "status": 409, "decision": "allow",
+	})
+	l.run(two, "apply", "--server-side", "--field-manager=second", "--force-conflicts", "-f", "-")
+	if s := l.same(one, "diff", "--server-side", "--field-manager=second", "-f", "-"); s.Code != 1 && !strings.Contains(s.Err, "executable file not found") {
+		t.Errorf("a difference is %+v", s)
+	}
+	l.run(one, "apply", "-f", "-") // as a client does it
+	l.run("", "delete", "configmap", "applied")
+}
+
+func (l liveVerbs) failures(t *testing.T) {
+	l = l.in(t)
+	l.run("", "create", "configmap", "taken")
+	stale := l.run("", "get", "configmap", "taken", "-o", "json")
+	l.run("", "annotate", "configmap", "taken", "a=b")
+	const impossible = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: impossible}
+spec: {replicas: -1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: c}}, spec: {containers: [{name: "Not A Name", image: x}]}}}
+`
+	for name, c := range map[string]struct {
+		input, says string
+		args        []string
+	}{
+		"what exists (409)":     {"", "AlreadyExists", []string{"create", "configmap", "taken"}},
+		"what is stale (409)":   {stale, "the object has been modified", []string{"replace", "-f", "-"}},
+		"what is invalid (422)": {impossible, "is invalid", []string{"create", "-f", "-"}},
+		"what is unknown (400)": {strings.Replace(impossible, "replicas:", "replicaz:", 1), "unknown field", []string{"create", "--validate=strict", "-f", "-"}},
+		"what is absent (404)":  {"", "NotFound", []string{"get", "configmap", "absent"}},
+		"what is no kind (404)": {"", "resource type", []string{"get", "nonsense"}},
+		"what has no namespace": {"", "not found", []string{"create", "configmap", "x", "--namespace", "nowhere"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if s := l.in(t).same(c.input, c.args...); s.Code == 0 || !strings.Contains(s.Err, c.says) {
+				t.Errorf("kubectl %s says %+v, want %q", strings.Join(c.args, " "), s, c.says)
+			}
+		})
+	}
+}
+
+func (l liveVerbs) discovery(t *testing.T) {
+	l = l.in(t)
+	for _, args := range [][]string{
+		{"api-resources", "--sort-by=name"},
+		{"api-versions"},
+		{"version", "-o", "json"},
+		{"explain", "deployment.spec.strategy"},
+		{"explain", "applications.spec", "--api-version=argoproj.io/v1alpha1"},
+		{"get", "--raw", "/openapi/v3"},
+		{"get", "--raw", "/openapi/v2"},
+	} {
+		if s := l.same("", args...); s.Code != 0 || s.Out == "" {
+			t.Errorf("kubectl %s: exit code %d, %d bytes: %s", strings.Join(args, " "), s.Code, len(s.Out), s.Err)
+		}
+	}
+}
+
+// large lists 50 MiB, the same bytes as from the API server itself.
+func (l liveVerbs) large(t *testing.T) {
+	l = l.in(t)
+	const each, n = 900 << 10, 57
+	maps := l.direct.clients().CoreV1().ConfigMaps(l.namespace)
+	for i := range n {
+		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", i), Labels: map[string]string{"large": "true"}},
+			Data:       map[string]string{"key": strings.Repeat("x", each)},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { l.direct.run("", "delete", "configmaps", "-l", "large=true", "--wait=false") })
+	path := "/api/v1/namespaces/" + l.namespace + "/configmaps?labelSelector=large%3Dtrue"
+	got, err := fetchOne(t.Context(), l.config, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := fetchOne(t.Context(), l.direct.config, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.body) < 50<<20 || string(got.body) != string(want.body) {
+		t.Errorf("%d bytes came, %d were sent", len(got.body), len(want.body))
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(got.body, &list); err != nil || len(list.Items) != n {
+		t.Errorf("%d objects came: %v", len(list.Items), err)
+	}
+}

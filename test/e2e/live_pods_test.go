@@ -1,0 +1,282 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// What one does in a container works as beside it: both ways in which kubectl speaks
+// with it, over a WebSocket and over SPDY.
+func TestLivePods(t *testing.T) {
+	t.Parallel()
+	w := theLiveWorld(t)
+	for protocol, webSockets := range map[string]bool{"websocket": true, "spdy": false} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			p := podVerbs{caller: w.agents[managed].caller(t), webSockets: webSockets}
+			t.Run("exec", p.exec)
+			t.Run("terminal", p.terminal)
+			t.Run("port-forward", p.forward)
+			t.Run("attach", p.attach)
+			t.Run("copy", p.copy)
+		})
+	}
+	t.Run("logs", func(t *testing.T) {
+		t.Parallel()
+		c := w.agents[managed].caller(t)
+		text := "logged " + rand.Text()
+		if err := w.log.say(text); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.run("", "logs", livePod); !strings.Contains(got, "the container has started\n") || !strings.Contains(got, text+"\n") {
+			t.Errorf("the log is %q", got)
+		}
+		if got := c.run("", "logs", livePod, "--tail=1"); strings.Count(got, "\n") != 1 {
+			t.Errorf("its last line is %q", got)
+		}
+		cmd := c.command("logs", "-f", livePod)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		f := newFollower(t, "kubectl logs -f", out, func() { _ = cmd.Process.Kill() })
+		f.until(t, text)
+		for range 3 {
+			next := "followed " + rand.Text()
+			if err := w.log.say(next); err != nil {
+				t.Fatal(err)
+			}
+			f.until(t, next)
+		}
+	})
+}
+
+// podVerbs is livePod, seen through the hub.
+type podVerbs struct {
+	*caller
+	webSockets bool
+}
+
+func (p podVerbs) in(t *testing.T) podVerbs {
+	through := *p.caller
+	through.t = t
+	return podVerbs{&through, p.webSockets}
+}
+
+// kubectl returns kubectl with the protocol of p.
+func (p podVerbs) kubectl(args ...string) *exec.Cmd {
+	p.t.Helper()
+	cmd := p.command(args...)
+	cmd.Env = append(cmd.Env,
+		fmt.Sprint("KUBECTL_REMOTE_COMMAND_WEBSOCKETS=", p.webSockets), fmt.Sprint("KUBECTL_PORT_FORWARD_WEBSOCKETS=", p.webSockets))
+	return cmd
+}
+
+// upgraded holds that the last call of a subresource used the protocol of p.
+func (p podVerbs) upgraded(subresource string) {
+	p.t.Helper()
+	protocol := map[bool]string{true: "websocket", false: "SPDY/3.1"}[p.webSockets]
+	p.agent.w.recorded(p.t, p.agent.name, map[string]any{
+		"resource": "pods", "subresource": subresource, "name": livePod, "upgrade": protocol, "stage": "open", "decision": "allow",
+	})
+}
+
+func (p podVerbs) exec(t *testing.T) {
+	p = p.in(t)
+	var out, complaint bytes.Buffer
+	// kwok does not tell a command that its input has ended, so they count.
+	cmd := p.kubectl("exec", "-i", livePod, "--", "sh", "-c", "head -n 1 | tr a-z A-Z; echo said in error >&2")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("quiet words\n"), &out, &complaint
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &complaint)
+	}
+	if out.String() != "QUIET WORDS\n" || complaint.String() != "said in error\n" {
+		t.Errorf("it said %q and %q", &out, &complaint)
+	}
+	p.upgraded("exec")
+	// 50 MiB each way, and the sum of what came.
+	const size = 50 << 20
+	cmd = p.kubectl("exec", "-i", livePod, "--", "head", "-c", fmt.Sprint(size))
+	went, came := sha256.New(), sha256.New()
+	cmd.Stdin, cmd.Stdout = io.TeeReader(io.LimitReader(rand.Reader, size), went), came
+	var failed bytes.Buffer
+	cmd.Stderr = &failed
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &failed)
+	}
+	if !bytes.Equal(went.Sum(nil), came.Sum(nil)) {
+		t.Error("50 MiB came back changed")
+	}
+}
+
+// terminal works in a pod at a terminal, whose size changes.
+func (p podVerbs) terminal(t *testing.T) {
+	p = p.in(t)
+	person, program := harnesstest.Terminal(t)
+	size := func(rows, columns uint16) {
+		t.Helper()
+		if err := unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size(33, 101)
+	cmd := p.kubectl("exec", "-it", livePod, "--", "sh")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = program, program, program
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(t, "kubectl exec -it", person, func() { _ = cmd.Process.Kill() })
+	say := func(text string) {
+		t.Helper()
+		if _, err := person.WriteString(text + "\r"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("tty && echo at-$((40+2))")
+	f.until(t, "at-42") // its echo has other characters
+	sized := func(want string) {
+		t.Helper()
+		// The size comes on a way of its own.
+		say("until [ \"$(stty size)\" = '" + want + "' ]; do :; done; echo sized-$((40+2))")
+		f.until(t, "sized-42")
+	}
+	sized("33 101")
+	size(44, 99)
+	sized("44 99")
+	say("exit")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	p.upgraded("exec")
+}
+
+var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) `)
+
+func (p podVerbs) forward(t *testing.T) {
+	p = p.in(t)
+	cmd := p.kubectl("port-forward", "--address=127.0.0.1", "pod/"+livePod, fmt.Sprint(":", echoPort))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(t, "kubectl port-forward", out, func() { _ = cmd.Process.Kill() })
+	at := forwarding.FindStringSubmatch(f.until(t, "Forwarding from"))
+	if at == nil {
+		t.Fatal("it does not say where it listens")
+	}
+	go func() {
+		for range f.lines { // "Handling connection for", which nobody needs
+		}
+	}()
+	for i := range 3 { // connections of one session, one after the other
+		conn, err := net.DialTimeout("tcp", at[1], 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("connection %d %s\n", i, rand.Text())
+		if _, err := io.WriteString(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := bufio.NewReader(conn).ReadString('\n'); err != nil || got != text {
+			t.Errorf("it says %q back: %v", got, err)
+		}
+		_ = conn.Close() // all came
+	}
+	p.upgraded("portforward")
+}
+
+// attach shows what the container says from now on. kwok's takes no input.
+func (p podVerbs) attach(t *testing.T) {
+	p = p.in(t)
+	cmd := p.kubectl("attach", livePod)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	f := newFollower(t, "kubectl attach", out, func() { _ = cmd.Process.Kill() })
+	p.upgraded("attach")
+	text := "attached " + rand.Text()
+	// Only what is said once it listens is shown, and it does not say when that is.
+	eventually(t, "a line of the container", func() error {
+		if err := p.agent.w.log.say(text); err != nil {
+			return err
+		}
+		select {
+		case line := <-f.lines:
+			if !strings.Contains(line, text) {
+				return fmt.Errorf("it shows %q", line)
+			}
+			return nil
+		default:
+			return fmt.Errorf("it shows nothing")
+		}
+	})
+	go func() {
+		for range f.lines { // what other tests say
+		}
+	}()
+}
+
+// copy copies a folder out of the container. (Into it kubectl feeds a tar, which waits
+// for the end of its input, of which kwok does not tell it; exec has the same way.)
+func (p podVerbs) copy(t *testing.T) {
+	p = p.in(t)
+	// The container's files are those of this machine.
+	inside, outside := t.TempDir(), t.TempDir()
+	content := make([]byte, 50<<20)
+	if _, err := rand.Read(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(inside, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"large": content, "below/small": []byte("small")}
+	for name, c := range files {
+		if err := os.WriteFile(filepath.Join(inside, name), c, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := p.kubectl("cp", livePod+":"+inside, outside, "--retries=0").CombinedOutput(); err != nil {
+		t.Fatalf("kubectl cp: %v: %s", err, out)
+	}
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join(outside, name))
+		if err != nil {
+			t.Error(err)
+		} else if !bytes.Equal(got, want) {
+			t.Errorf("%s came with %d bytes of %d, or changed", name, len(got), len(want))
+		}
+	}
+}

@@ -1,0 +1,603 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// liveWorld is a hub with a principal and its Envoy, and two spokes without Argo CD,
+// of which the managed one has pods. Tests that take an agent away, or change what
+// one may do, bring their own.
+type liveWorld struct {
+	h          *harness.Harness
+	hub        *harness.ControlPlane
+	spokes     map[string]*harness.ControlPlane // by agent
+	door       *harness.FrontDoor
+	identities atomic.Int64 // Workload API servers started
+	agents     map[string]*liveAgent
+	log        *containerLog
+}
+
+var live = starter[*liveWorld]{start: startLive}
+
+// theLiveWorld is what theWorld is, of the live world.
+func theLiveWorld(t *testing.T) *liveWorld {
+	t.Helper()
+	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
+	live.use.RLock()
+	t.Cleanup(live.use.RUnlock)
+	return live.get(t)
+}
+
+// theLiveWorldAlone is what theWorldAlone is, of the live world.
+func theLiveWorldAlone(t *testing.T) *liveWorld {
+	t.Helper()
+	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
+	live.use.Lock()
+	t.Cleanup(live.use.Unlock)
+	return live.get(t)
+}
+
+const (
+	// livePod is a pod of the managed spoke, in namespace default, and liveContainer
+	// the container of it and of all pods that a test makes.
+	livePod, liveContainer = "shell", "main"
+	// echoPort is a port of every pod behind which somebody says back what he hears.
+	echoPort = 7
+)
+
+func startLive(ctx context.Context, h *harness.Harness) (*liveWorld, error) {
+	w := &liveWorld{h: h, spokes: map[string]*harness.ControlPlane{}, agents: map[string]*liveAgent{}}
+	kubelet, err := w.kubelet()
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := quietManifests(h)
+	if err != nil {
+		return nil, err
+	}
+	var hub, withPods, other *harness.ControlPlane
+	g, gctx := errgroup.WithContext(ctx)
+	for name, into := range map[string]**harness.ControlPlane{"hub": &hub, managed: &withPods, autonomous: &other} {
+		g.Go(func() (err error) {
+			*into, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{
+				Name: name, Manifests: manifests, Workloads: name == managed, Kubelet: map[string]string{managed: kubelet}[name],
+			})
+			if err != nil {
+				return err
+			}
+			return (*into).EnsureNamespace(gctx, harness.ArgoCDNamespace)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	w.hub, w.spokes[managed], w.spokes[autonomous] = hub, withPods, other
+	identity, err := w.identify(ctx, principalID+",dns=localhost")
+	if err != nil {
+		return nil, err
+	}
+	if w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{
+		ControlPlane: w.hub, WorkloadAPI: identity, Settings: harness.Settings{"log.level": "debug"},
+	}); err != nil {
+		return nil, err
+	}
+	for name, mode := range map[string]string{managed: "managed", autonomous: "autonomous"} {
+		if w.agents[name], err = w.register(ctx, name, mode, w.spokes[name], everything, everything); err != nil {
+			return nil, err
+		}
+	}
+	return w, w.startPod(ctx)
+}
+
+// everything are the switches that let through all that the tests ask of the agents
+// of all.
+var everything = map[string]any{"enabled": true, "writes": true, "exec": true, "secrets": true}
+
+// kubelet writes the file of what the node of the managed spoke does.
+func (w *liveWorld) kubelet() (string, error) {
+	var err error
+	if w.log, err = newContainerLog(w.h.Path("container.log")); err != nil {
+		return "", err
+	}
+	echo, err := listenEcho()
+	if err != nil {
+		return "", err
+	}
+	folder := w.h.Path("container")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	for kind, spec := range map[string]map[string]any{
+		"ClusterLogs":        {"logs": []any{map[string]any{"logsFile": w.log.path}}},
+		"ClusterAttach":      {"attaches": []any{map[string]any{"logsFile": w.log.path}}},
+		"ClusterExec":        {"execs": []any{map[string]any{"local": map[string]any{"workDir": folder}}}},
+		"ClusterPortForward": {"forwards": []any{map[string]any{"ports": []any{echoPort}, "target": map[string]any{"address": "127.0.0.1", "port": echo}}}},
+	} {
+		document, err := yaml.Marshal(map[string]any{
+			"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": map[string]any{"name": "all"}, "spec": spec,
+		})
+		if err != nil {
+			return "", err
+		}
+		out.WriteString("---\n")
+		out.Write(document)
+	}
+	file := w.h.Path("kubelet.yaml")
+	return file, os.WriteFile(file, out.Bytes(), 0o600)
+}
+
+// listenEcho serves on a port of loopback for as long as the tests run.
+func listenEcho() (port int, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }() // all was said
+				_, _ = io.Copy(conn, conn)          // a caller that leaves is no error
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// containerLog is what all containers have written, in the form of a container
+// runtime's file.
+type containerLog struct {
+	path string
+	mu   sync.Mutex // guards file
+	file *os.File
+}
+
+func newContainerLog(path string) (*containerLog, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return &containerLog{path: path, file: file}, err
+}
+
+// say adds a line.
+func (l *containerLog) say(text string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := fmt.Fprintf(l.file, "%s stdout F %s\n", time.Now().UTC().Format(time.RFC3339Nano), text)
+	return err
+}
+
+func (w *liveWorld) identify(ctx context.Context, entry string) (*harness.WorkloadAPI, error) {
+	return w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{entry},
+	})
+}
+
+// startPod starts livePod.
+func (w *liveWorld) startPod(ctx context.Context) error {
+	spoke := w.spokes[managed]
+	if err := errors.Join(w.log.say("the container has started"), spoke.EnsureNamespace(ctx, "default")); err != nil {
+		return err
+	}
+	if err := spoke.ApplyYAML(ctx, []byte(`apiVersion: v1
+kind: Pod
+metadata: {name: `+livePod+`, namespace: default}
+spec:
+  automountServiceAccountToken: false
+  containers:
+  - {name: `+liveContainer+`, image: "registry.invalid/shell:1", stdin: true, tty: false}
+`)); err != nil {
+		return err
+	}
+	return harness.Eventually(ctx, "the pod runs", func() error {
+		pod, err := spoke.Resource(pods, "default").Get(ctx, livePod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase := fmt.Sprint(pod.Object["status"].(map[string]any)["phase"]); phase != "Running" {
+			return fmt.Errorf("its phase is %s", phase)
+		}
+		return nil
+	})
+}
+
+// liveAgent is an agent with live access.
+type liveAgent struct {
+	*harness.Agent
+	w     *liveWorld
+	name  string
+	spoke *harness.ControlPlane
+}
+
+// register registers and starts an agent. Its namespace on the spoke has its name. On
+// either side the switches say what it may do.
+func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harness.ControlPlane, onHub, onSpoke map[string]any) (*liveAgent, error) {
+	a := &liveAgent{w: w, name: name, spoke: spoke}
+	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), spoke.EnsureNamespace(ctx, name)); err != nil {
+		return nil, err
+	}
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
+		return nil, err
+	}
+	if err := a.allow(ctx, onHub); err != nil {
+		return nil, err
+	}
+	identity, err := w.identify(ctx, idOf(name))
+	if err != nil {
+		return nil, err
+	}
+	settings := harness.Settings{"namespace": name, "log.level": "debug"}
+	for key, value := range onSpoke {
+		settings["access."+key] = value
+	}
+	if a.Agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
+		Name: name, Mode: mode, ControlPlane: spoke, WorkloadAPI: identity,
+		PrincipalAddress: w.door.Address, PrincipalIDs: []string{principalID}, Settings: settings,
+	}); err != nil {
+		return nil, err
+	}
+	return a, a.reachable(ctx)
+}
+
+// agent starts an agent on the managed spoke for one test.
+func (w *liveWorld) agent(t *testing.T, name string, onHub, onSpoke map[string]any) *liveAgent {
+	t.Helper()
+	a, err := w.register(t.Context(), name, "managed", w.spokes[managed], onHub, onSpoke)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		err := w.hub.Resource(agents, harness.ArgoCDNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		if err := errors.Join(err, a.Stop(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// allow sets spec.access of the Agent.
+func (a *liveAgent) allow(ctx context.Context, switches map[string]any) error {
+	return mergePatch(ctx, a.w.hub.Resource(agents, harness.ArgoCDNamespace), a.name, map[string]any{"spec": map[string]any{"access": switches}})
+}
+
+// access returns what Argo CD has of the agent's cluster now.
+func (a *liveAgent) access(ctx context.Context) (*rest.Config, error) {
+	return a.w.h.ClusterAccess(ctx, a.w.hub, a.name)
+}
+
+// reachable waits until the spoke itself answers.
+func (a *liveAgent) reachable(ctx context.Context) error {
+	return harness.Eventually(ctx, "agent "+a.name+" can be reached", func() error {
+		config, err := a.access(ctx)
+		if err != nil {
+			return err
+		}
+		res, err := fetchOne(ctx, config, "/version")
+		if err != nil {
+			return err
+		}
+		if res.status != http.StatusOK || res.header.Get("Warning") != "" {
+			return fmt.Errorf("%d, warning %q: %.200s", res.status, res.header.Get("Warning"), res.body)
+		}
+		return nil
+	})
+}
+
+// reply is a whole answer.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// fetchOne gets a path on a connection of its own.
+func fetchOne(ctx context.Context, config *rest.Config, path string) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	res, err := begin(ctx, config, path)
+	if err != nil {
+		return reply{}, err
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	body, err := io.ReadAll(res.Body)
+	return reply{status: res.StatusCode, header: res.Header, body: body}, err
+}
+
+// begin gets a path and returns with the header of the answer, on a connection of its
+// own, which ends with ctx.
+func begin(ctx context.Context, config *rest.Config, path string) (*http.Response, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+config.BearerToken)
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: len(config.NextProtos) == 0}
+	context.AfterFunc(ctx, transport.CloseIdleConnections)
+	return transport.RoundTrip(req)
+}
+
+// dial opens a connection to Envoy that speaks HTTP/1.1.
+func (c *caller) dial() (net.Conn, error) {
+	config, err := rest.TLSConfigFor(c.config)
+	if err != nil {
+		return nil, err
+	}
+	config.NextProtos = []string{"http/1.1"}
+	host, _, _ := strings.Cut(strings.TrimPrefix(c.config.Host, "https://"), "/")
+	dialer := tls.Dialer{Config: config}
+	return dialer.DialContext(c.t.Context(), "tcp", host)
+}
+
+// caller calls one agent, with kubectl and otherwise.
+type caller struct {
+	t          *testing.T
+	agent      *liveAgent
+	config     *rest.Config
+	kubeconfig string
+	folder     string // for kubectl
+}
+
+// caller returns one with what the cluster Secret says now.
+func (a *liveAgent) caller(t *testing.T) *caller {
+	t.Helper()
+	config, err := a.access(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &caller{t: t, agent: a, config: config, folder: t.TempDir()}
+	c.kubeconfig = filepath.Join(c.folder, "kubeconfig")
+	if err := harness.WriteKubeconfig(c.kubeconfig, config); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// direct returns a caller of the spoke's API server itself.
+func (a *liveAgent) direct(t *testing.T) *caller {
+	t.Helper()
+	return &caller{t: t, agent: a, config: a.spoke.REST(), kubeconfig: a.spoke.Kubeconfig, folder: t.TempDir()}
+}
+
+// command returns kubectl with args, not started. It is killed when patience ends.
+func (c *caller) command(args ...string) *exec.Cmd {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	c.t.Cleanup(cancel)
+	cmd, err := c.agent.w.h.Kubectl(ctx, c.folder, c.kubeconfig, args...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd.WaitDelay = time.Second // of what it started
+	return cmd
+}
+
+// said is what kubectl said.
+type said struct {
+	Out, Err string
+	Code     int
+}
+
+// try runs kubectl to its end, whatever that is.
+func (c *caller) try(input string, args ...string) said {
+	c.t.Helper()
+	cmd := c.command(args...)
+	var out, complaint bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &complaint
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	return said{out.String(), complaint.String(), cmd.ProcessState.ExitCode()}
+}
+
+// run runs kubectl, which must succeed, and returns its output.
+func (c *caller) run(input string, args ...string) string {
+	c.t.Helper()
+	s := c.try(input, args...)
+	if s.Code != 0 {
+		c.t.Fatalf("kubectl %s: exit code %d: %s%s", strings.Join(args, " "), s.Code, s.Out, s.Err)
+	}
+	return s.Out
+}
+
+// refused runs kubectl, which must fail and say all texts.
+func (c *caller) refused(input string, texts []string, args ...string) {
+	c.t.Helper()
+	s := c.try(input, args...)
+	if s.Code == 0 {
+		c.t.Fatalf("kubectl %s succeeded: %s", strings.Join(args, " "), s.Out)
+	}
+	for _, text := range texts {
+		if !strings.Contains(s.Err, text) {
+			c.t.Errorf("kubectl %s does not say %q: %s", strings.Join(args, " "), text, s.Err)
+		}
+	}
+}
+
+// clients returns a clientset of the caller.
+func (c *caller) clients() *kubernetes.Clientset {
+	c.t.Helper()
+	clients, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return clients
+}
+
+// follower reads lines of something that goes on.
+type follower struct {
+	name  string
+	lines chan string
+	ended chan error // the reason, io.EOF for an ordered end
+	close func()
+}
+
+// follow gets a path whose answer goes on.
+func (c *caller) follow(path string) *follower {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	res, err := begin(ctx, c.config, path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(res.Body) // as much of it as came
+		c.t.Fatalf("%s: %s: %s", path, res.Status, body)
+	}
+	return newFollower(c.t, path, res.Body, cancel)
+}
+
+// newFollower follows r, which ends after stop.
+func newFollower(t *testing.T, name string, r io.ReadCloser, stop func()) *follower {
+	t.Helper()
+	f := &follower{name: name, lines: make(chan string), ended: make(chan error, 1), close: stop}
+	t.Cleanup(func() {
+		stop()
+		_ = r.Close() // nobody reads on
+	})
+	go func() {
+		reader := bufio.NewReader(r)
+		for {
+			line, err := reader.ReadString('\n')
+			if err != nil {
+				f.ended <- err
+				return
+			}
+			select {
+			case f.lines <- line:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// until reads lines up to one with text.
+func (f *follower) until(t *testing.T, text string) string {
+	t.Helper()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		select {
+		case line := <-f.lines:
+			if strings.Contains(line, text) {
+				return line
+			}
+		case err := <-f.ended:
+			t.Fatalf("%s ended before %q came: %v", f.name, text, err)
+		case <-late.C:
+			t.Fatalf("%s: %q did not come", f.name, text)
+		}
+	}
+}
+
+// breaks waits until what is followed ends, with an error, within the time.
+func (f *follower) breaks(t *testing.T, within time.Duration) {
+	t.Helper()
+	begun, late := time.Now(), time.NewTimer(within)
+	defer late.Stop()
+	for {
+		select {
+		case <-f.lines:
+		case err := <-f.ended:
+			if err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("%s ended as if it were complete", f.name)
+			}
+			t.Logf("%s ended after %v: %v", f.name, time.Since(begun).Round(time.Millisecond), err)
+			return
+		case <-late.C:
+			t.Fatalf("%s goes on after %v", f.name, within)
+		}
+	}
+}
+
+// goesOn fails the test when what is followed has ended.
+func (f *follower) goesOn(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-f.ended:
+		t.Fatalf("%s ended: %v", f.name, err)
+	default:
+	}
+}
+
+// audited returns the records of an agent that ok accepts.
+func (w *liveWorld) audited(agent string, ok func(map[string]any) bool) ([]map[string]any, error) {
+	content, err := os.ReadFile(w.door.AuditFile)
+	if err != nil {
+		return nil, err
+	}
+	var found []map[string]any
+	for line := range bytes.Lines(content) {
+		var record map[string]any
+		if err := json.Unmarshal(line, &record); err != nil {
+			return nil, fmt.Errorf("a line of the audit: %w", err)
+		}
+		if record["agent"] == agent && ok(record) {
+			found = append(found, record)
+		}
+	}
+	return found, nil
+}
+
+// recorded waits for the record of one call, with these fields among others.
+func (w *liveWorld) recorded(t *testing.T, agent string, want map[string]any) map[string]any {
+	t.Helper()
+	var found []map[string]any
+	eventually(t, fmt.Sprint("a record of ", want), func() (err error) {
+		found, err = w.audited(agent, func(record map[string]any) bool {
+			for key, value := range want {
+				if fmt.Sprint(record[key]) != fmt.Sprint(value) {
+					return false
+				}
+			}
+			return true
+		})
+		if err == nil && len(found) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+	return found[len(found)-1]
+}
