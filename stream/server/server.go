@@ -365,7 +365,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_stream_connections", Help: "Admitted connections of agents.",
 		}),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_stream_violations_total", Help: "Admitted connections that ended since the peer broke the protocol, by how.",
+			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
