@@ -148,7 +148,7 @@ func (w *warnings) take() []string {
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived] # a watch is recorded when it begins, it may not end
 rules:
 - level: Metadata
   userGroups: ["system:serviceaccounts"]
@@ -213,7 +213,10 @@ func install(t *testing.T, at *harness.ControlPlane, chart, namespace, values st
 // unused are rights of the principal that the test does not see used, each with why
 // they are granted.
 var unused = map[string]string{
-	"update /secrets": "a token key becomes current hours after its making, or at once when Envoy has taken it",
+	"list argoproj.io/applications":    "informers stream their first list; they list after a restore, and where an API server cannot stream",
+	"list argoproj.io/appprojects":     "as of Applications",
+	"list /secrets":                    "as of Applications",
+	"watch coordination.k8s.io/leases": "of a principal that waits for another one's end",
 }
 
 // Under the roles of the charts the principal and two agents do their whole work, and
@@ -468,10 +471,10 @@ func (w *roleWorld) testMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	type family struct{ kind, help string }
-	documented := map[string]family{}
+	documented := map[string][]family{} // both programs may have one, and say it in their words
 	for line := range strings.SplitSeq(string(reference), "\n") {
 		if cells := tableRow.FindStringSubmatch(line); cells != nil {
-			documented[cells[1]] = family{cells[2], strings.ReplaceAll(cells[3], `\|`, "|")}
+			documented[cells[1]] = append(documented[cells[1]], family{cells[2], strings.ReplaceAll(cells[3], `\|`, "|")})
 		}
 	}
 	served := map[string]family{}
@@ -486,8 +489,8 @@ func (w *roleWorld) testMetrics(t *testing.T) {
 		t.Fatalf("only %d metrics are served", len(served))
 	}
 	for name, got := range served {
-		if want := documented[name]; got != want {
-			t.Errorf("%s: served as %+v, documented as %+v", name, got, want)
+		if !slices.Contains(documented[name], got) {
+			t.Errorf("%s: served as %+v, documented as %+v", name, got, documented[name])
 		}
 	}
 }
