@@ -320,6 +320,19 @@ func (w *roleWorld) work(t *testing.T) {
 		})
 	}
 
+	// The token keys are made, and one becomes current.
+	eventually(t, "a token in the cluster Secret", func() error {
+		secret, err := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("secrets"), harness.ArgoCDNamespace).Get(ctx, "cluster-"+managed, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		typed := as[corev1.Secret](t, secret)
+		if !strings.Contains(string(typed.Data["config"]), "bearerToken") {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+
 	// A managed Application goes there, its status comes back.
 	create(t, onHub, here.idle("shop", managed, managed))
 	eventually(t, "the Application on the spoke", func() error {
