@@ -138,15 +138,13 @@ func chartDir(t *testing.T, chart string) string {
 }
 
 // template renders a chart as release "argomesh" in Argo CD's namespace.
-func template(t *testing.T, chart, values string, args ...string) (string, error) {
+func template(t *testing.T, chart, values string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return helm(t, append([]string{
-		"template", "argomesh", chartDir(t, chart), "--namespace", harness.ArgoCDNamespace, "--kube-version", "1.36.3", "--values", file,
-	}, args...)...)
+	return helm(t, "template", "argomesh", chartDir(t, chart), "--namespace", harness.ArgoCDNamespace, "--kube-version", "1.36.3", "--values", file)
 }
 
 // render is template for values that a chart takes.
@@ -170,17 +168,17 @@ func render(t *testing.T, chart, values string) []*unstructured.Unstructured {
 	}
 }
 
-// find returns the one object of a kind, with that name unless it is empty.
-func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+// find returns the one object of a kind.
+func find(t *testing.T, objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found []*unstructured.Unstructured
 	for _, o := range objects {
-		if o.GetKind() == kind && (name == "" || o.GetName() == name) {
+		if o.GetKind() == kind {
 			found = append(found, o)
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("there are %d of %s %q", len(found), kind, name)
+		t.Fatalf("there are %d objects of kind %s", len(found), kind)
 	}
 	return found[0]
 }
@@ -300,7 +298,7 @@ func TestChartsConfiguration(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			data, _, err := unstructured.NestedStringMap(find(t, render(t, c.chart, c.values), "ConfigMap", "").Object, "data")
+			data, _, err := unstructured.NestedStringMap(find(t, render(t, c.chart, c.values), "ConfigMap").Object, "data")
 			if err != nil || data[program+".yaml"] == "" {
 				t.Fatalf("no configuration: %v", err)
 			}
@@ -325,7 +323,7 @@ func TestChartsRestart(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
 	sum := func(chart, values string) string {
-		annotations, _, err := unstructured.NestedStringMap(find(t, render(t, chart, values), "Deployment", "").Object, "spec", "template", "metadata", "annotations")
+		annotations, _, err := unstructured.NestedStringMap(find(t, render(t, chart, values), "Deployment").Object, "spec", "template", "metadata", "annotations")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +351,7 @@ func TestChartEnvoyBootstrap(t *testing.T) {
 		t.Skip(err)
 	}
 	objects := render(t, principalChart, "envoy: {memory: 256Mi, maxConnections: 4000, statsPort: 9912}\nidentity: {socket: api.sock}")
-	spec := find(t, objects, "Deployment", "").Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	spec := find(t, objects, "Deployment").Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	args, _, err := unstructured.NestedStringSlice(spec["initContainers"].([]any)[0].(map[string]any), "args")
 	if err != nil {
 		t.Fatal(err)
@@ -372,7 +370,7 @@ func TestChartEnvoyBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What it says is where the pod has it.
-	data, _, err := unstructured.NestedStringMap(find(t, objects, "ConfigMap", "").Object, "data")
+	data, _, err := unstructured.NestedStringMap(find(t, objects, "ConfigMap").Object, "data")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +419,7 @@ func TestChartAgentRole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := filepath.Join(t.TempDir(), "agent.yaml")
 			objects := render(t, agentChart, agentValues+values)
-			data, _, err := unstructured.NestedStringMap(find(t, objects, "ConfigMap", "").Object, "data")
+			data, _, err := unstructured.NestedStringMap(find(t, objects, "ConfigMap").Object, "data")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -119,7 +119,7 @@ func TestChartsOnServer(t *testing.T) {
 			if len(said) > 0 {
 				t.Errorf("warnings: %q", said)
 			}
-			deployment := as[appsv1.Deployment](t, find(t, objects, "Deployment", ""))
+			deployment := as[appsv1.Deployment](t, find(t, objects, "Deployment"))
 			pod := &corev1.Pod{ObjectMeta: deployment.Spec.Template.ObjectMeta, Spec: deployment.Spec.Template.Spec}
 			pod.Name = "argomesh"
 			_, err := typed.CoreV1().Pods(harness.ArgoCDNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -450,7 +450,7 @@ func (w *roleWorld) judge(t *testing.T) {
 		t.Errorf("refused: %s", call)
 	}
 	objects := render(t, principalChart, "")
-	rules := slices.Concat(as[rbacv1.ClusterRole](t, find(t, objects, "ClusterRole", "")).Rules, as[rbacv1.Role](t, find(t, objects, "Role", "")).Rules)
+	rules := slices.Concat(as[rbacv1.ClusterRole](t, find(t, objects, "ClusterRole")).Rules, as[rbacv1.Role](t, find(t, objects, "Role")).Rules)
 	granted := map[string]bool{}
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {

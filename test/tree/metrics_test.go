@@ -115,11 +115,17 @@ func metricsOf(t *testing.T, p pkg) []metric {
 	var found []metric
 	for _, name := range p.GoFiles {
 		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, 0)
+		file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
+		declared := map[string]*ast.CompositeLit{} // the latest of a variable, in the order of the source
 		ast.Inspect(file, func(n ast.Node) bool {
+			if assigned, ok := n.(*ast.AssignStmt); ok && len(assigned.Lhs) == 1 {
+				if variable, ok := assigned.Lhs[0].(*ast.Ident); ok {
+					declared[variable.Name], _ = assigned.Rhs[0].(*ast.CompositeLit)
+				}
+			}
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
 				return true
@@ -130,7 +136,7 @@ func metricsOf(t *testing.T, p pkg) []metric {
 				return true
 			}
 			m := metric{kind: strings.ToLower(kind), pkg: p.rel()}
-			if problem := m.read(call, strings.HasSuffix(made, "Vec")); problem != "" {
+			if problem := m.read(call, strings.HasSuffix(made, "Vec"), declared); problem != "" {
 				t.Errorf("%v: %s", fset.Position(call.Pos()), problem)
 			}
 			found = append(found, m)
@@ -140,8 +146,9 @@ func metricsOf(t *testing.T, p pkg) []metric {
 	return found
 }
 
-// read fills in what the arguments say, and returns what keeps it from that.
-func (m *metric) read(call *ast.CallExpr, vector bool) (problem string) {
+// read fills in what the arguments say, and returns what keeps it from that. declared
+// are the literals of variables.
+func (m *metric) read(call *ast.CallExpr, vector bool, declared map[string]*ast.CompositeLit) (problem string) {
 	opts, ok := call.Args[0].(*ast.CompositeLit)
 	if !ok {
 		return "the options of a metric are written where it is made"
@@ -163,7 +170,11 @@ func (m *metric) read(call *ast.CallExpr, vector bool) (problem string) {
 				m.help = text
 			}
 		case "ConstLabels":
-			labels, ok := composite(field.Value)
+			labels, ok := field.Value.(*ast.CompositeLit)
+			if variable, isVariable := field.Value.(*ast.Ident); isVariable {
+				labels = declared[variable.Name]
+				ok = labels != nil
+			}
 			if !ok {
 				return "the constant labels of a metric are written in the function that makes it"
 			}
@@ -200,20 +211,6 @@ func (m *metric) read(call *ast.CallExpr, vector bool) (problem string) {
 		return m.name + ": counters end in _total, and nothing else does (conventions, section 10)"
 	}
 	return ""
-}
-
-// composite returns a composite literal, or that with which a variable was declared in
-// the same file.
-func composite(e ast.Expr) (*ast.CompositeLit, bool) {
-	if name, ok := e.(*ast.Ident); ok && name.Obj != nil {
-		declared, ok := name.Obj.Decl.(*ast.AssignStmt)
-		if !ok || len(declared.Rhs) != 1 {
-			return nil, false
-		}
-		e = declared.Rhs[0]
-	}
-	lit, ok := e.(*ast.CompositeLit)
-	return lit, ok
 }
 
 // selected returns the name in pkg.Name.
