@@ -244,7 +244,7 @@ func TestChartsRefuse(t *testing.T) {
 	for name, c := range map[string]struct{ chart, values, want string }{
 		"an unknown value":               {principalChart, "enovy: {enabled: true}", "enovy"},
 		"an unknown key of config":       {principalChart, "config: {steam: {listen: ':1'}}", "steam"},
-		"an unknown key below":           {principalChart, "config: {stream: {listners: []}}", "listners"},
+		"an unknown key below":           {principalChart, "config: {stream: {listens: []}}", "listens"},
 		"an unknown key of a listener":   {principalChart, "config: {stream: {listeners: [{lisen: ':1'}]}}", "lisen"},
 		"the namespace in config":        {principalChart, "config: {namespace: other}", "namespace"},
 		"the socket in config":           {principalChart, "config: {identity: {socket: 'unix:///s'}}", "socket"},

@@ -510,7 +510,7 @@ func (w *roleWorld) testMetrics(t *testing.T) {
 
 func scrape(t *testing.T, address string) string {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
