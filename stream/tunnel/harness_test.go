@@ -142,7 +142,7 @@ func (d *trust) workload(id spiffeid.ID, ttl, jwtTTL time.Duration) (*workload.S
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	source, err := workload.New(workload.Config{Socket: "unix://" + socket, Metrics: prometheus.NewRegistry()})
+	source, err := workload.New(workload.Config{Socket: "unix://" + socket, JWTBundles: true, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -245,7 +245,7 @@ func TestImpostorReachesNothing(t *testing.T) {
 		"another authority":          {proof: func(n stream.Nonce) string { return fetch(foreign, to, n.Audience()) }, why: "no JWT authority"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			ended, nonces := make(chan error, 256), make(chan stream.Nonce, 256)
+			ended, nonces := make(chan error, 4096), make(chan stream.Nonce, 4096)
 			srv := grpc.NewServer()
 			streampb.RegisterTunnelServer(srv, principal{serve: func(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk]) error {
 				hello, err := g.Recv()
@@ -296,7 +296,11 @@ func TestImpostorReachesNothing(t *testing.T) {
 				t.Fatalf("the nonce has %d bytes", len(nonce))
 			}
 			if tt.why == "" {
-				<-served
+				select {
+				case <-served:
+				case <-testContext(t).Done():
+					t.Error("the principal itself is not believed")
+				}
 				return
 			}
 			a.log.wait(t, "not known to be the principal", tt.why)
