@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -64,11 +65,15 @@ func (l liveVerbs) in(t *testing.T) liveVerbs {
 func (l liveVerbs) same(input string, args ...string) said {
 	l.t.Helper()
 	direct, through := l.direct.try(input, args...), l.try(input, args...)
+	direct.Out, through.Out = temporary.ReplaceAllString(direct.Out, "$1"), temporary.ReplaceAllString(through.Out, "$1")
 	if diff := cmp.Diff(direct, through); diff != "" {
 		l.t.Errorf("kubectl %s (-direct +through the hub)\n%s", strings.Join(args, " "), diff)
 	}
 	return through
 }
+
+// temporary are the folders and times of the files that kubectl diff compares.
+var temporary = regexp.MustCompile(`(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d [0-9:.]+ [+-]\d{4}`)
 
 const twoConfigMaps = `apiVersion: v1
 kind: ConfigMap
@@ -231,7 +236,7 @@ spec: {replicas: -1, selector: {matchLabels: {a: b}}, template: {metadata: {labe
 		input, says string
 		args        []string
 	}{
-		"what exists (409)":     {"", "AlreadyExists", []string{"create", "configmap", "taken"}},
+		"what exists (409)":     {"", "already exists", []string{"create", "configmap", "taken"}},
 		"what is stale (409)":   {stale, "the object has been modified", []string{"replace", "-f", "-"}},
 		"what is invalid (422)": {impossible, "is invalid", []string{"create", "-f", "-"}},
 		"what is unknown (400)": {strings.Replace(impossible, "replicas:", "replicaz:", 1), "unknown field", []string{"create", "--validate=strict", "-f", "-"}},
@@ -277,7 +282,7 @@ func (l liveVerbs) large(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { l.direct.run("", "delete", "configmaps", "-l", "large=true", "--wait=false") })
+	defer l.direct.run("", "delete", "configmaps", "-l", "large=true", "--wait=false")
 	path := "/api/v1/namespaces/" + l.namespace + "/configmaps?labelSelector=large%3Dtrue"
 	got, err := fetchOne(t.Context(), l.config, path)
 	if err != nil {
