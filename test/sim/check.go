@@ -117,10 +117,8 @@ func (c *checker) take(i int, e Entry) {
 		delete(c.places, e.Place)
 		if v := c.agent(e.Place); v.Mode == stream.Autonomous {
 			clear(v.removed)
-			for _, in := range v.intents {
-				if in.desired {
-					in.desired, in.went, in.wentBy, in.wentAt = false, true, Nobody, i
-				}
+			for uid := range v.intents {
+				v.lost(i, uid)
 			}
 		}
 		return
@@ -156,7 +154,8 @@ func (c *checker) take(i int, e Entry) {
 	}
 	before := c.places[e.Place][e.Key]
 	if before != nil && before.uid != e.UID {
-		before = nil // a restore replaces objects
+		v.lost(i, before.uid) // a restore replaces objects
+		before = nil
 	}
 	after := follow(before, e)
 	switch {
@@ -232,6 +231,13 @@ func (v *view) intend(i int, e Entry, after *object) {
 	}
 	in.desired = desired
 	in.witnessed = in.witnessed || after.deleting() && after.cascades()
+}
+
+// lost notes that an Application went and nobody asked for it.
+func (v *view) lost(i int, uid string) {
+	if in := v.intents[uid]; in != nil && in.desired {
+		in.desired, in.went, in.wentBy, in.wentAt = false, true, Nobody, i
+	}
 }
 
 // asked reports whether a person made an Application go from what the owner
