@@ -124,7 +124,11 @@ func TestLiveStuck(t *testing.T) {
 	a := w.agents[managed]
 	c := a.caller(t)
 	// 20 MiB to list.
-	maps := a.direct(t).clients().CoreV1().ConfigMaps(a.name)
+	const namespace = "stuck"
+	if err := a.spoke.EnsureNamespace(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	maps := a.direct(t).clients().CoreV1().ConfigMaps(namespace)
 	for i := range 24 {
 		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("stuck-", i)}, Data: map[string]string{"key": strings.Repeat("x", 900<<10)},
@@ -140,7 +144,7 @@ func TestLiveStuck(t *testing.T) {
 	const stuck = 16
 	begun := c.begun(t, "get", "pods")
 	for range stuck {
-		res, err := begin(t.Context(), c.config, "/api/v1/namespaces/"+a.name+"/configmaps")
+		res, err := begin(t.Context(), c.config, "/api/v1/namespaces/"+namespace+"/configmaps")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,11 +177,11 @@ func TestLiveStuck(t *testing.T) {
 		}
 		t.Logf("kubectl get beside them took %v", time.Since(begin))
 	}
-	watch := c.follow("/api/v1/namespaces/" + a.name + "/configmaps?watch=true&fieldSelector=metadata.name%3Dbeside")
+	watch := c.follow("/api/v1/namespaces/" + namespace + "/configmaps?watch=true&fieldSelector=metadata.name%3Dbeside")
 	if err := w.log.say("beside " + rand.Text()); err != nil {
 		t.Fatal(err)
 	}
-	c.run("", "create", "configmap", "beside", "--namespace="+a.name)
+	c.run("", "create", "configmap", "beside", "--namespace="+namespace)
 	watch.until(t, `"ADDED"`)
 }
 

@@ -111,7 +111,7 @@ func startLive(ctx context.Context, h *harness.Harness) (*liveWorld, error) {
 		return nil, err
 	}
 	for name, mode := range map[string]string{managed: "managed", autonomous: "autonomous"} {
-		if w.agents[name], err = w.register(ctx, name, mode, w.spokes[name], everything, everything); err != nil {
+		if w.agents[name], err = w.register(ctx, name, mode, w.spokes[name], harness.ArgoCDNamespace, everything, everything); err != nil {
 			return nil, err
 		}
 	}
@@ -240,11 +240,11 @@ type liveAgent struct {
 	spoke *harness.ControlPlane
 }
 
-// register registers and starts an agent. Its namespace on the spoke has its name. On
-// either side the switches say what it may do.
-func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harness.ControlPlane, onHub, onSpoke map[string]any) (*liveAgent, error) {
+// register registers and starts an agent in a namespace of the spoke. On either side
+// the switches say what it may do.
+func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harness.ControlPlane, namespace string, onHub, onSpoke map[string]any) (*liveAgent, error) {
 	a := &liveAgent{w: w, name: name, spoke: spoke}
-	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), spoke.EnsureNamespace(ctx, name)); err != nil {
+	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), spoke.EnsureNamespace(ctx, namespace)); err != nil {
 		return nil, err
 	}
 	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
@@ -257,7 +257,7 @@ func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harn
 	if err != nil {
 		return nil, err
 	}
-	settings := harness.Settings{"namespace": name, "log.level": "debug"}
+	settings := harness.Settings{"namespace": namespace, "log.level": "debug"}
 	for key, value := range onSpoke {
 		settings["access."+key] = value
 	}
@@ -270,10 +270,10 @@ func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harn
 	return a, a.reachable(ctx)
 }
 
-// agent starts an agent on the managed spoke for one test.
+// agent starts an agent on the managed spoke for one test, in a namespace of its name.
 func (w *liveWorld) agent(t *testing.T, name string, onHub, onSpoke map[string]any) *liveAgent {
 	t.Helper()
-	a, err := w.register(t.Context(), name, "managed", w.spokes[managed], onHub, onSpoke)
+	a, err := w.register(t.Context(), name, "managed", w.spokes[managed], name, onHub, onSpoke)
 	if err != nil {
 		t.Fatal(err)
 	}
