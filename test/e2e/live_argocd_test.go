@@ -1,0 +1,318 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/net/websocket"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// liveArgoWorld is a hub with stock Argo CD, its application controller included, and
+// a managed spoke with Argo CD, whose pods one can work in.
+type liveArgoWorld struct {
+	*liveWorld
+	argo    *world // the parts that its helpers use
+	spoke   *harness.ArgoCD
+	session api
+}
+
+// startLiveArgo starts one for a test, since it is the only one that needs it.
+func startLiveArgo(t *testing.T) *liveArgoWorld {
+	t.Helper()
+	h, ctx := harnesstest.New(t), t.Context()
+	w := &liveArgoWorld{
+		liveWorld: &liveWorld{h: h, spokes: map[string]*harness.ControlPlane{}, agents: map[string]*liveAgent{}},
+		argo:      &world{h: h},
+	}
+	kubelet, err := w.kubelet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.argo.repository, err = h.NewRepository(ctx, "repo", harness.GuestbookFiles()); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := filepath.Glob("../../charts/argomesh-principal/crds/*.yaml")
+	if err != nil || len(ours) == 0 {
+		t.Fatal("our own CRDs are missing", err)
+	}
+	var spoke *harness.ControlPlane
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if w.hub, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: "hub", Manifests: ours}); err != nil {
+			return err
+		}
+		w.argo.hubArgo, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{
+			ControlPlane: w.hub, Server: true, Controller: true, ApplicationNamespaces: []string{"*"},
+		})
+		return err
+	})
+	g.Go(func() (err error) {
+		if spoke, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: managed, Workloads: true, Kubelet: kubelet}); err != nil {
+			return err
+		}
+		w.spoke, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{ControlPlane: spoke, Controller: true, DefaultProject: true})
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	w.spokes[managed], w.argo.hub, w.argo.edge1 = spoke, w.hub, spoke
+	identity, err := w.identify(ctx, principalID+",dns=localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{
+		ControlPlane: w.hub, WorkloadAPI: identity, Redis: w.argo.hubArgo.Redis, Settings: harness.Settings{"log.level": "debug"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.register(ctx, managed, "managed", spoke, harness.ArgoCDNamespace, everything, everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.agents[managed] = a
+	if err := errors.Join(w.argo.applyProject(ctx), w.argo.hubArgo.Login(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	w.session = w.argo.api(t)
+	patch(t, w.hub.Resource(configMaps, harness.ArgoCDNamespace), "argocd-cm", map[string]any{"data": map[string]any{"exec.enabled": "true"}})
+	return w
+}
+
+// Stock Argo CD on the hub shows and changes what is on a spoke, by its API and its
+// command line.
+func TestLiveArgoCD(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
+	w := startLiveArgo(t)
+	ctx := t.Context()
+	const name = "shop"
+	onHub := w.hub.Resource(harness.Applications, managed)
+	create(t, onHub, w.argo.guestbook(name, managed, managed))
+	eventually(t, "the Application is healthy on the hub", func() error { return healthy(ctx, onHub, name) })
+	app := managed + "/" + name
+	cli := func(args ...string) string {
+		t.Helper()
+		out, err := w.argo.hubArgo.CLI(ctx, append([]string{"app"}, args...)...)
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return out
+	}
+	w.lendCache(t, name)
+	deployments := w.spokes[managed].Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, name)
+
+	t.Run("manifests", func(t *testing.T) {
+		if out := cli("manifests", app, "--source", "git"); !strings.Contains(out, "kind: Deployment") {
+			t.Errorf("of git: %s", out)
+		}
+		if out := cli("manifests", app, "--source", "live"); !strings.Contains(out, "kind: Deployment") {
+			t.Errorf("of the spoke: %s", out)
+		}
+	})
+	t.Run("diff", func(t *testing.T) {
+		if out := cli("diff", app, "--exit-code=false"); strings.Contains(out, "=====") {
+			t.Errorf("they differ: %s", out)
+		}
+	})
+	t.Run("logs", func(t *testing.T) {
+		text := "said " + rand.Text()
+		if err := w.log.say(text); err != nil {
+			t.Fatal(err)
+		}
+		if out := cli("logs", app, "--kind", "Pod"); !strings.Contains(out, text) {
+			t.Errorf("they are %q", out)
+		}
+		f := w.follow(t, "app", "logs", app, "--kind", "Pod", "--follow")
+		f.until(t, text)
+		next := "said later " + rand.Text()
+		if err := w.log.say(next); err != nil {
+			t.Fatal(err)
+		}
+		f.until(t, next)
+	})
+	t.Run("actions", func(t *testing.T) {
+		if out := cli("actions", "list", app, "--kind", "Deployment"); !strings.Contains(out, "restart") {
+			t.Errorf("they are %s", out)
+		}
+		cli("actions", "run", app, "restart", "--kind", "Deployment", "--resource-name", "guestbook")
+		eventually(t, "the Deployment was restarted", func() error {
+			o, err := deployments.Get(ctx, "guestbook", metav1.GetOptions{})
+			if err == nil && !strings.Contains(fmt.Sprint(o.Object["spec"]), "kubectl.kubernetes.io/restartedAt") {
+				err = errors.New("it was not")
+			}
+			return err
+		})
+		w.recorded(t, managed, map[string]any{"verb": "patch", "resource": "deployments", "status": 200, "decision": "allow"})
+	})
+	t.Run("get-resource", func(t *testing.T) {
+		if out := cli("get-resource", app, "--kind", "Deployment", "--resource-name", "guestbook", "-o", "yaml"); !strings.Contains(out, "restartedAt") {
+			t.Errorf("it is %s", out)
+		}
+	})
+	t.Run("patch-resource", func(t *testing.T) {
+		cli("patch-resource", app, "--kind", "ConfigMap", "--resource-name", "guestbook",
+			"--patch", `{"metadata":{"annotations":{"by":"a-person"}}}`, "--patch-type", "application/merge-patch+json")
+		o := get(t, w.spokes[managed].Resource(configMaps, name), "guestbook")
+		if o.GetAnnotations()["by"] != "a-person" {
+			t.Errorf("its annotations are %v", o.GetAnnotations())
+		}
+	})
+	t.Run("events", func(t *testing.T) {
+		o := get(t, deployments, "guestbook")
+		var list struct{ Items []struct{ Reason string } }
+		path := "applications/" + name + "/events?" + url.Values{
+			"appNamespace": {managed}, "resourceNamespace": {name}, "resourceName": {"guestbook"}, "resourceUID": {string(o.GetUID())},
+		}.Encode()
+		if err := w.session.call(ctx, http.MethodGet, path, nil, &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) == 0 || list.Items[0].Reason != "ScalingReplicaSet" {
+			t.Errorf("they are %+v", list)
+		}
+	})
+	t.Run("terminal", func(t *testing.T) { w.testTerminal(t, name) })
+	t.Run("delete-resource", func(t *testing.T) {
+		service := w.spokes[managed].Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}, name)
+		before := get(t, service, "guestbook").GetUID()
+		cli("delete-resource", app, "--kind", "Service", "--resource-name", "guestbook")
+		eventually(t, "the Service was deleted", func() error { // and may be there again, since the Application heals itself
+			o, err := service.Get(ctx, "guestbook", metav1.GetOptions{})
+			if err == nil && o.GetUID() == before {
+				return errors.New("it is the same")
+			}
+			return nil
+		})
+		w.recorded(t, managed, map[string]any{"verb": "delete", "resource": "services", "decision": "allow"})
+	})
+	t.Run("the hub's controller stays away", func(t *testing.T) {
+		found, err := w.audited(managed, func(r map[string]any) bool {
+			return strings.HasPrefix(fmt.Sprint(r["user_agent"]), "argocd-application-controller/")
+		})
+		if err != nil || len(found) > 0 {
+			t.Errorf("it made %d calls, such as %v: %v", len(found), found[:min(1, len(found))], err)
+		}
+	})
+}
+
+// lendCache copies what the spoke's Argo CD knows of an Application to the hub's
+// Redis, where argocd-server looks for the tree before it asks the spoke's API for
+// anything in it.
+func (w *liveArgoWorld) lendCache(t *testing.T, name string) {
+	t.Helper()
+	hub, spoke := redis.NewClient(&redis.Options{Addr: w.argo.hubArgo.Redis.Address}), redis.NewClient(&redis.Options{Addr: w.spoke.Redis.Address})
+	t.Cleanup(func() {
+		if err := errors.Join(hub.Close(), spoke.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, kind := range []string{"resources-tree", "managed-resources"} {
+		eventually(t, "the spoke's "+kind, func() error {
+			keys, err := spoke.Keys(t.Context(), "app|"+kind+"|"+name+"|*").Result()
+			if err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				return errors.New("there is none")
+			}
+			for _, key := range keys {
+				value, err := spoke.Get(t.Context(), key).Result()
+				if err != nil {
+					return err
+				}
+				there := strings.Replace(key, "|"+name+"|", "|"+managed+"_"+name+"|", 1)
+				if err := hub.Set(t.Context(), there, value, time.Hour).Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// follow runs the argocd command line, whose output goes on.
+func (w *liveArgoWorld) follow(t *testing.T, args ...string) *follower {
+	t.Helper()
+	path, err := w.h.Tools().Path("argocd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, path, append(args, "--config", w.argo.hubArgo.CLIConfig())...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=/usr/bin:/bin"}
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return newFollower(t, "argocd "+strings.Join(args, " "), out, cancel)
+}
+
+// testTerminal works in a pod as the UI does: over argocd-server's WebSocket.
+func (w *liveArgoWorld) testTerminal(t *testing.T, name string) {
+	list, err := w.spokes[managed].Resource(pods, name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=guestbook", FieldSelector: "status.phase=Running"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) == 0 {
+		t.Fatal("there is no pod")
+	}
+	w.lendCache(t, name) // the tree must have the pod
+	config, err := websocket.NewConfig("ws://"+w.argo.hubArgo.ServerAddress+"/terminal?"+url.Values{
+		"pod": {list.Items[0].GetName()}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {managed},
+		"projectName": {project}, "namespace": {name}, "shell": {"sh"},
+	}.Encode(), "http://"+w.argo.hubArgo.ServerAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Header.Set("Cookie", "argocd.token="+w.session.token)
+	conn, err := config.DialContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	message, err := json.Marshal(map[string]any{"operation": "stdin", "data": "echo said-$((40+2))\r", "rows": 24, "cols": 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := websocket.Message.Send(conn, string(message)); err != nil {
+		t.Fatal(err)
+	}
+	var all string
+	for !strings.Contains(all, "said-42") {
+		var answer struct{ Operation, Data string }
+		if err := websocket.JSON.Receive(conn, &answer); err != nil {
+			t.Fatalf("after %q: %v", all, err)
+		}
+		all += answer.Data
+	}
+	w.recorded(t, managed, map[string]any{"resource": "pods", "subresource": "exec", "stage": "open", "decision": "allow"})
+}
