@@ -7,8 +7,6 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/argomesh/argomesh/test/harness"
 )
 
 // summary says what runs where and what to do with it.
@@ -75,9 +73,13 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 		for _, s := range []*site{&t.hub, t.spokes[managed], t.spokes[autonomous]} {
 			row("kubeconfig of "+s.name, s.controlPlane.Kubeconfig)
 		}
+		for _, agent := range []string{managed, autonomous} {
+			row("  "+agent+" through the hub", t.throughHub(agent))
+		}
 		row("Argo CD of the hub", fmt.Sprintf("http://%s  user admin, password %s", argocd.ServerAddress, argocd.AdminPassword))
 		row("  logged in already", fmt.Sprintf("%s/argocd --config %s", bin, argocd.CLIConfig()))
-		row("principal", fmt.Sprintf("%s for agents, http://%s/metrics", t.principal.Address, t.principal.AdminAddress))
+		row("principal", fmt.Sprintf("%s for agents, http://%s/metrics", t.door.Address, t.door.AdminAddress))
+		row("Envoy for live access", fmt.Sprintf("%s, http://%s/stats/prometheus, audit in %s", t.door.URL, t.door.Envoy.StatsAddress, t.door.AuditFile))
 		for _, agent := range []string{managed, autonomous} {
 			row("agent "+agent, fmt.Sprintf("http://%s/metrics", t.agents[agent].AdminAddress))
 		}
@@ -89,11 +91,9 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 	return err
 }
 
-// writeNext names three things to do.
+// writeNext names a few things to do.
 func (t *topology) writeNext(b *strings.Builder, bin string) {
-	kubectl := func(at *harness.ControlPlane) string {
-		return fmt.Sprintf("%s/kubectl --kubeconfig %s", bin, at.Kubeconfig)
-	}
+	kubectl := func(kubeconfig string) string { return fmt.Sprintf("%s/kubectl --kubeconfig %s", bin, kubeconfig) }
 	b.WriteString("Try next:\n")
 	for _, step := range []struct{ why, command string }{
 		{
@@ -106,7 +106,11 @@ func (t *topology) writeNext(b *strings.Builder, bin string) {
 		},
 		{
 			"what runs on " + managed,
-			kubectl(t.spokes[managed].controlPlane) + " --namespace " + application + " get deployments,pods,services,configmaps",
+			kubectl(t.spokes[managed].controlPlane.Kubeconfig) + " --namespace " + application + " get deployments,pods,services,configmaps",
+		},
+		{
+			"the same through the hub, over Envoy, the principal and the connection that the agent opened",
+			kubectl(t.throughHub(managed)) + " --namespace " + application + " get pods --watch",
 		},
 	} {
 		_, _ = fmt.Fprintf(b, "  # %s\n  %s\n", step.why, step.command)

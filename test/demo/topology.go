@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -29,6 +31,9 @@ const (
 	// deployed to on its spoke.
 	application = "guestbook"
 )
+
+// agentResource is that of the registered agents.
+var agentResource = schema.GroupVersionResource{Group: "argomesh.io", Version: "v1alpha1", Resource: "agents"}
 
 // agentID is the SPIFFE ID of an agent.
 func agentID(agent string) string { return "spiffe://" + trustDomain + "/argomesh/agent/" + agent }
@@ -49,8 +54,8 @@ type topology struct {
 	repository *harness.Repository
 	etcd       *harness.Etcd
 	hub        site
-	spokes     map[string]*site // by agent name
-	principal  *harness.Principal
+	spokes     map[string]*site   // by agent name
+	door       *harness.FrontDoor // the principal with its Envoy
 	agents     map[string]*harness.Agent
 
 	firstSync time.Duration // from the start until the hub's Argo CD showed it
@@ -101,10 +106,25 @@ func (t *topology) start(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	for name := range t.spokes {
+		config, err := t.h.ClusterAccess(ctx, t.hub.controlPlane, name)
+		if err != nil {
+			return err
+		}
+		if err := harness.WriteKubeconfig(t.throughHub(name), config); err != nil {
+			return err
+		}
+	}
 	if err := t.syncManaged(ctx); err != nil {
 		return err
 	}
 	return t.syncAutonomous(ctx)
+}
+
+// throughHub is the kubeconfig of an agent's Kubernetes API as the hub has it. Its
+// token is good for a day.
+func (t *topology) throughHub(agent string) string {
+	return t.h.Path(agent + "-through-hub.kubeconfig")
 }
 
 // startHub starts everything beside the hub, the principal included, and registers
@@ -114,7 +134,7 @@ func (t *topology) startHub(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = t.startSite(ctx, &t.hub, principalID, harness.ControlPlaneConfig{Manifests: crds}, harness.ArgoCDConfig{
+	err = t.startSite(ctx, &t.hub, principalID+",dns=localhost", harness.ControlPlaneConfig{Manifests: crds}, harness.ArgoCDConfig{
 		Server:                true,
 		ApplicationNamespaces: []string{"*"},
 	})
@@ -125,20 +145,25 @@ func (t *topology) startHub(ctx context.Context) error {
 	if err := hub.ApplyYAML(ctx, []byte(hubObjects)); err != nil {
 		return err
 	}
-	if t.principal, err = t.h.StartPrincipal(ctx, harness.PrincipalConfig{
+	if t.door, err = t.h.StartFrontDoor(ctx, harness.PrincipalConfig{
 		ControlPlane: hub,
 		WorkloadAPI:  t.hub.workloadAPI,
 		Redis:        t.hub.argocd.Redis,
-		Settings:     harness.Settings{"resource_proxy.url": "https://127.0.0.1:9090"},
 	}); err != nil {
 		return err
 	}
-	t.narrator.say("principal is ready at %s", t.principal.Address)
+	t.narrator.say("principal is ready at %s, its Envoy at %s", t.door.Address, t.door.URL)
 	for _, agent := range [][]string{
 		{managed, "--mode", "managed", "--spiffe-id", agentID(managed)},
 		{autonomous, "--mode", "autonomous", "--spiffe-id", agentID(autonomous)},
 	} {
 		if _, err := t.h.Agentctl(ctx, hub, append([]string{"agent", "create", "--wait"}, agent...)...); err != nil {
+			return err
+		}
+		// Argo CD of the hub sees and changes what is on a spoke, as far as the agent's own
+		// configuration lets it.
+		if _, err := hub.Resource(agentResource, harness.ArgoCDNamespace).Patch(ctx, agent[0], types.MergePatchType,
+			[]byte(`{"spec":{"access":{"enabled":true,"writes":true}}}`), metav1.PatchOptions{}); err != nil {
 			return err
 		}
 		t.narrator.say("agent %s is registered", agent[0])
@@ -209,9 +234,10 @@ func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*h
 		Mode:             mode,
 		ControlPlane:     spoke.controlPlane,
 		WorkloadAPI:      spoke.workloadAPI,
-		PrincipalAddress: t.principal.Address,
+		PrincipalAddress: t.door.Address,
 		PrincipalIDs:     []string{principalID},
 		Redis:            spoke.argocd.Redis,
+		Settings:         harness.Settings{"access.enabled": true, "access.writes": true},
 	})
 	if err != nil {
 		return nil, err
