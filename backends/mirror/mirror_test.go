@@ -103,7 +103,6 @@ type options struct {
 	watch       func(stream.Message)
 	children    bool             // the hub shows child applications
 	unasked     bool             // the spoke shows them all the same
-	writes      bool             // the spoke takes write credentials
 	departing   bool             // the Agent is being deleted with a cascade
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 }
@@ -178,7 +177,7 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	ctx, cut := context.WithCancel(r.ctx)
 	hub, spoke := pipe(ctx)
 	hub.watch, spoke.watch = r.options.watch, r.options.watch
-	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children, WriteCredentials: r.options.writes}
+	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children}
 	errs := make(chan error, 2)
 	r.wait.Go(func() { errs <- r.hub.Serve(r.ctx, peer, hub) })
 	told := peer

@@ -156,7 +156,7 @@ func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha
 	}
 	for _, entry := range w.Keys {
 		object := v1alpha1.HeldObject{Kind: kindOf(entry.Collection), Namespace: name.String(), Name: entry.Name}
-		if object.Kind != string(stream.Application) {
+		if entry.Collection == stream.AppProjects {
 			object.Namespace = namespace
 		}
 		held.Objects = append(held.Objects, object)
@@ -244,13 +244,8 @@ func (s *sessions) touch() {
 
 // kindOf is the Kubernetes kind that an entry of a collection is about.
 func kindOf(c stream.Collection) string {
-	switch c {
-	case stream.AppProjects:
+	if c == stream.AppProjects {
 		return string(stream.AppProject)
-	case stream.Repositories:
-		return string(stream.Secret)
-	case stream.Trust:
-		return string(stream.ConfigMap)
 	}
 	return string(stream.Application)
 }
@@ -270,8 +265,6 @@ func reasonOf(k stream.RefusalKind) string {
 		return "Outdated"
 	case stream.RefusalUnsupported:
 		return "Unsupported"
-	case stream.RefusalDenied:
-		return "Denied"
 	}
 	return "Unknown"
 }
