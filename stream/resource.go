@@ -16,8 +16,6 @@ type Kind string
 const (
 	Application Kind = "Application"
 	AppProject  Kind = "AppProject"
-	Secret      Kind = "Secret"
-	ConfigMap   Kind = "ConfigMap"
 )
 
 // ResourceKey names one object of one Kubernetes cluster.

@@ -55,7 +55,7 @@ var (
 	_ cache.ResourceVersionUpdater = (*informer)(nil)
 )
 
-func newInformer(s *Store, kind stream.Kind, namespace string, selector Selector) *informer {
+func newInformer(s *Store, kind stream.Kind, namespace string) *informer {
 	i := &informer{
 		store:     s,
 		kind:      kind,
@@ -66,9 +66,6 @@ func newInformer(s *Store, kind stream.Kind, namespace string, selector Selector
 		i.resource = s.client.Resource(resources[kind])
 	} else {
 		i.resource = s.client.Resource(resources[kind]).Namespace(namespace)
-	}
-	if selector != (Selector{}) {
-		i.resource = selected{i.resource, selector}
 	}
 	return i
 }
