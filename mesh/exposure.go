@@ -36,7 +36,7 @@ const (
 	PolicyAgents Policy = "agents"
 )
 
-// Exposures, Methods and Policies return all there are, in the order of the table.
+// Exposures returns all there are, in the order of the table.
 func Exposures() []Exposure { return []Exposure{ExposureDirect, ExposurePassthrough, ExposureGateway} }
 
 // Methods returns the methods by which agents prove themselves.

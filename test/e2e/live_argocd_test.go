@@ -51,7 +51,7 @@ func startLiveArgo(t *testing.T) *liveArgoWorld {
 	if w.argo.repository, err = h.NewRepository(ctx, "repo", harness.GuestbookFiles()); err != nil {
 		t.Fatal(err)
 	}
-	ours, err := filepath.Glob("../../charts/argomesh-principal/crds/*.yaml")
+	ours, err := filepath.Glob("../../charts/argomesh-principal/files/crds/*.yaml")
 	if err != nil || len(ours) == 0 {
 		t.Fatal("our own CRDs are missing", err)
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -292,7 +293,7 @@ func (l liveVerbs) large(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.body) < 50<<20 || string(got.body) != string(want.body) {
+	if len(got.body) < 50<<20 || !bytes.Equal(got.body, want.body) {
 		t.Errorf("%d bytes came, %d were sent", len(got.body), len(want.body))
 	}
 }

@@ -115,7 +115,8 @@ func startLive(ctx context.Context, h *harness.Harness) (*liveWorld, error) {
 			return nil, err
 		}
 	}
-	return w, w.startPod(ctx)
+	err = w.startPod(ctx)
+	return w, err
 }
 
 // everything are the switches that let through all that the tests ask of the agents
@@ -267,7 +268,8 @@ func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harn
 	}); err != nil {
 		return nil, err
 	}
-	return a, a.reachable(ctx)
+	err = a.reachable(ctx)
+	return a, err
 }
 
 // agent starts an agent on the managed spoke for one test, in a namespace of its name.
@@ -355,6 +357,15 @@ func begin(ctx context.Context, config *rest.Config, path string) (*http.Respons
 	return transport.RoundTrip(req)
 }
 
+// caller calls one agent, with kubectl and otherwise.
+type caller struct {
+	t          *testing.T
+	agent      *liveAgent
+	config     *rest.Config
+	kubeconfig string
+	folder     string // for kubectl
+}
+
 // dial opens a connection to Envoy that speaks HTTP/1.1.
 func (c *caller) dial() (net.Conn, error) {
 	config, err := rest.TLSConfigFor(c.config)
@@ -365,15 +376,6 @@ func (c *caller) dial() (net.Conn, error) {
 	host, _, _ := strings.Cut(strings.TrimPrefix(c.config.Host, "https://"), "/")
 	dialer := tls.Dialer{Config: config}
 	return dialer.DialContext(c.t.Context(), "tcp", host)
-}
-
-// caller calls one agent, with kubectl and otherwise.
-type caller struct {
-	t          *testing.T
-	agent      *liveAgent
-	config     *rest.Config
-	kubeconfig string
-	folder     string // for kubectl
 }
 
 // caller returns one with what the cluster Secret says now.
@@ -476,7 +478,7 @@ type follower struct {
 func (c *caller) follow(path string) *follower {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
-	res, err := begin(ctx, c.config, path)
+	res, err := begin(ctx, c.config, path) //nolint:bodyclose // the follower closes it
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -549,16 +551,6 @@ func (f *follower) breaks(t *testing.T, within time.Duration) {
 		case <-late.C:
 			t.Fatalf("%s goes on after %v", f.name, within)
 		}
-	}
-}
-
-// goesOn fails the test when what is followed has ended.
-func (f *follower) goesOn(t *testing.T) {
-	t.Helper()
-	select {
-	case err := <-f.ended:
-		t.Fatalf("%s ended: %v", f.name, err)
-	default:
 	}
 }
 
