@@ -324,10 +324,13 @@ func (r *running) eventually(what string, holds func() bool) {
 	r.t.Helper()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
+	again := time.NewTicker(10 * time.Millisecond) // of other subscribers nobody tells here
+	defer again.Stop()
 	for !holds() {
 		select {
 		case <-r.changes:
 		case <-r.log.written():
+		case <-again.C:
 		case <-limit.C:
 			r.t.Fatalf("not within %s: %s; cache %v; log:\n%s", patience, what, r.names(), r.log)
 		}
