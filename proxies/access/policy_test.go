@@ -233,7 +233,6 @@ func TestGatewayStatuses(t *testing.T) {
 		"bad gateway":            {access.BadGateway("x"), 502, apierrors.IsInternalError},
 		"unavailable":            {access.Unavailable("x", 0), 503, apierrors.IsServiceUnavailable},
 		"unavailable for a time": {access.Unavailable("x", 1500*time.Millisecond), 503, apierrors.IsServiceUnavailable},
-		"timeout":                {access.GatewayTimeout("x"), 504, apierrors.IsTimeout},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -51,12 +51,6 @@ func Unavailable(message string, retryAfter time.Duration) *metav1.Status {
 	return status
 }
 
-// GatewayTimeout is the answer when a spoke does not answer in time. Whether the
-// call was carried out is not known.
-func GatewayTimeout(message string) *metav1.Status {
-	return gateway(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, message)
-}
-
 func gateway(code int32, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{TypeMeta: statusType, Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}
 }
