@@ -70,10 +70,24 @@ func bornOnSpoke(operation map[string]any) map[string]any {
 	return born
 }
 
+// operationOf returns the operation that the hub is asked for, with what we noted in it; nil
+// when there is none. RollingSync writes it anew on each pass while it waits for its
+// end, without our notes: beside an operationState of ours that has not ended it is the
+// same command, of which the state holds them. They are not written back, since
+// RollingSync would then write again, and nobody would come any further.
+func operationOf(o object) map[string]any {
+	operation, noted := o.child("operation"), o.child("status", "operationState", "operation")
+	if operation == nil || commandID(operation) != "" || bornOnSpoke(operation) != nil ||
+		commandID(noted) == "" || completed(o.child("status", "operationState")) {
+		return operation
+	}
+	return noted
+}
+
 // sent reports whether the operation of a hub Application is free to be sent, or
 // was sent already.
 func sent(o object) bool {
-	operation := o.child("operation")
+	operation := operationOf(o)
 	return commandID(operation) != "" && info(operation, afterInfo) != "" &&
 		commandID(o.child("status", "operationState", "operation")) == commandID(operation)
 }
@@ -82,7 +96,7 @@ func sent(o object) bool {
 func (r Rules) command(o object, asked Requests) map[string]any {
 	data := map[string]any{}
 	if sent(o) {
-		data["operation"] = o.fields["operation"]
+		data["operation"] = operationOf(o)
 	}
 	if end := termination(o); end != (target{}) {
 		data["terminate"] = end.encode()
@@ -362,7 +376,7 @@ func (r Rules) planStatus(e stream.Event, current *object, asked Requests) ([]Wr
 // that of a command which was never run stays until the spoke runs something
 // later; and a termination stays until the spoke shows the end.
 func (r Rules) showOperation(o object, data map[string]any) map[string]any {
-	operation, ours := o.child("operation"), o.child("status", "operationState")
+	operation, ours := operationOf(o), o.child("status", "operationState")
 	id := commandID(operation)
 	told := object{fields: data}
 	theirs, born := told.child("status", "operationState"), told.child("operation")

@@ -324,6 +324,13 @@ func TestRulesContentOfACommand(t *testing.T) {
 		"an operation that waits":              {nil, m{"operation": operation(id), "status": shown}, Requests{}, ""},
 		"an operation that is free, not shown": {nil, m{"operation": operation(id, after)}, Requests{}, ""},
 		"an operation that is free to be sent": {nil, m{"operation": operation(id, after), "status": shown}, Requests{}, `{` + free + `}`},
+		"one that RollingSync wrote anew": {nil, m{
+			"operation": m{"sync": m{"revision": "HEAD"}}, "status": m{"operationState": m{"operation": operation(id, after), "phase": "Running"}},
+		}, Requests{}, `{` + free + `}`},
+		"one that it wrote anew after the end": {nil, m{
+			"operation": m{"sync": m{"revision": "HEAD"}},
+			"status":    m{"operationState": m{"operation": operation(id, after), "phase": "Succeeded", "finishedAt": now}},
+		}, Requests{}, ""},
 		"a refresh":                            {m{refreshKey: "hard"}, nil, asked("hard", "r-1"), `{"refresh":{"id":"r-1","type":"hard"}}`},
 		"a refresh that has no id yet":         {m{refreshKey: "hard"}, nil, Requests{}, ""},
 		"a refresh whose id is of another one": {m{refreshKey: "hard"}, nil, asked("normal", "r-1"), ""},

@@ -76,7 +76,7 @@ func (r Rules) untroubled(o object, s Situation) bool {
 
 // announce gives a new operation its id and shows where it is.
 func (r Rules) announce(o object, s Situation) bool {
-	operation := o.child("operation")
+	operation := operationOf(o)
 	switch {
 	case operation == nil:
 		return false
@@ -103,11 +103,6 @@ func (r Rules) announce(o object, s Situation) bool {
 		return true
 	}
 	switch {
-	case id == "" && shown != "" && !completed(state):
-		// RollingSync writes the operation anew on each pass: the same command.
-		// The list of the state is what was sent, with all its entries.
-		operation["info"] = clone(o.child("status", "operationState", "operation")["info"])
-		return true
 	case id == "" || shown != id:
 		if id == "" {
 			id = s.NewID()

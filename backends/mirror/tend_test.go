@@ -100,7 +100,7 @@ func TestTend(t *testing.T) {
 		}()}}},
 		"RollingSync wrote it anew while it is terminating": {managed, nil, m{
 			"spec": spec, "operation": operation("", ""), "status": m{"operationState": state("Terminating", "", operation("c-1", "6"))},
-		}, Situation{Present: true}, &view{Operation: operation("c-1", "6"), Status: m{"operationState": state("Terminating", "", operation("c-1", "6"))}}},
+		}, Situation{Present: true}, nil},
 		"history breaks while it waits: it ends, to be seen": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true, HistoryBroken: "the hub was restored"},
 			&view{Status: m{"operationState": m{
@@ -127,15 +127,16 @@ func TestTend(t *testing.T) {
 		"it was sent, and the spoke says that it runs": {managed, nil, m{
 			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "", operation("c-1", "6"))},
 		}, Situation{Present: true}, nil},
-		"RollingSync wrote it anew while it waits: it gets its id back": {managed, nil,
+		"RollingSync wrote it anew while it waits: it is sent all the same": {managed, nil,
 			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
-			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
+			&view{Operation: operation("", ""), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
+		"RollingSync wrote it anew while it waits, and the agent is away": {managed, nil,
+			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, Situation{}, nil},
 		"RollingSync wrote it anew after it was sent: it stays sent": {managed, nil,
-			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": sent()}}, Situation{Present: true},
-			&view{Operation: operation("c-1", "6"), Status: m{"operationState": sent()}}},
+			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": sent()}}, Situation{Present: true}, nil},
 		"RollingSync wrote it anew while it runs": {managed, nil, m{
 			"spec": spec, "operation": operation("", ""), "status": m{"operationState": state("Running", "2 of 3", operation("c-1", "6"))},
-		}, Situation{Present: true}, &view{Operation: operation("c-1", "6"), Status: m{"operationState": state("Running", "2 of 3", operation("c-1", "6"))}}},
+		}, Situation{Present: true}, nil},
 		"RollingSync patched an operation that had ended: nothing is left to be run": {managed, nil, m{
 			"spec": spec, "operation": m{"info": []any{m{"name": "Reason", "value": "x"}}}, "status": m{"operationState": state("Succeeded", "", operation("c-1", "6"))},
 		}, Situation{Present: true}, &view{Status: m{"operationState": state("Succeeded", "", operation("c-1", "6"))}}},
@@ -248,4 +249,28 @@ func TestTend(t *testing.T) {
 			}
 		}
 	})
+}
+
+// RollingSync writes an operation as it wants it at each look, and looks whenever we
+// wrote. A command is sent all the same, and then there is nothing more to write.
+func TestTendComesToAnEndBesideRollingSync(t *testing.T) {
+	r := ruleSet(t, stream.Hub, stream.Managed)
+	o := makeObject(t, appKey(r), nil, m{"spec": m{"destination": m{"name": "edge-1"}}})
+	s := Situation{Now: time.Unix(0, 0), Present: true, NewID: func() string { return "c-1" }}
+	for range 4 {
+		o.fields["operation"] = m{"sync": m{"revision": "HEAD"}, "initiatedBy": m{"username": "applicationset-controller", "automated": true}}
+		raw, needed := r.Tend(o, s)
+		if !needed {
+			if !sent(o) {
+				t.Errorf("nothing is left to do, and nothing was sent: %s", encode(o.fields))
+			}
+			return
+		}
+		fields, err := decode(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o = object{key: o.key, fields: fields}
+	}
+	t.Errorf("there is no end to it: %s", encode(o.fields))
 }
