@@ -34,8 +34,8 @@ type Shown struct {
 // token or be behind a revision that the spoke already saw.
 //
 // An agent's first contact continues: there is no past to break. A spoke that saw
-// this hub, but was never given a token, continues as well as long as the hub has
-// handed out none. All else that does not fit is a break, and it is named by the
+// this hub, but keeps no token, continues as well as long as the hub does not know that
+// it kept one. All else that does not fit is a break, and it is named by the
 // cause that explains most:
 //
 //   - the spoke's history is of another hub: this hub lost its identity, or the
@@ -46,9 +46,9 @@ type Shown struct {
 //     state of its etcd was restored;
 //   - the hub kept no history, but the spoke has a token of it: the Agent was
 //     restored from a backup or deleted and created again;
-//   - the spoke shows no token, but one was handed out: it was rebuilt or lost its
-//     memory. A spoke that was cut off before it could store its first token looks
-//     the same;
+//   - the spoke shows no token, but said that it keeps one, after which the hub keeps
+//     a second: it was rebuilt or lost its memory. A spoke that was cut off before it
+//     could store its first one has no past, as at its first contact;
 //   - the spoke's token is not among those kept: one of the two was restored to a
 //     state before the other's last token, whatever its resourceVersion says now.
 //
@@ -74,6 +74,8 @@ func JudgeHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision
 	case kept == nil && shown.Token != "":
 		return "the hub has no history with the spoke, but the spoke has one with this hub: " +
 			"the Agent was restored from a backup, or deleted and created again"
+	case kept != nil && len(kept.Tokens) == 1 && shown.Token == "":
+		return ""
 	case kept != nil && shown.Token == "":
 		return "the hub has a history with the spoke, but the spoke remembers none: it was rebuilt, or lost its memory"
 	case kept != nil && !slices.Contains(kept.Tokens, shown.Token):

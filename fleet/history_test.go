@@ -80,6 +80,19 @@ func TestJudgeHistory(t *testing.T) {
 			shown: fleet.Shown{hub, "t5", 90, here}, revision: 100,
 			want: "deleted and created again",
 		},
+		"a spoke that was cut off before it stored its first token": {
+			kept:  &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t1"}, ClusterUID: here},
+			shown: fleet.Shown{ClusterUID: here}, revision: 100,
+		},
+		"one that had seen the hub by then": {
+			kept:  &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t1"}, ClusterUID: here},
+			shown: fleet.Shown{Hub: hub, Revision: 90, ClusterUID: here}, revision: 100,
+		},
+		"one behind which the hub was restored": {
+			kept:  &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t1"}, ClusterUID: here},
+			shown: fleet.Shown{Hub: hub, Revision: 90, ClusterUID: here}, revision: 80,
+			want: "restored from a backup",
+		},
 		"a spoke without memory": {
 			kept: kept, shown: fleet.Shown{ClusterUID: here}, revision: 100,
 			want: "remembers none",

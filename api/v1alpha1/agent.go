@@ -295,7 +295,8 @@ type AgentHistory struct {
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
 	// Tokens are random, newest first, at most 3. A new one is added when
-	// ObservedAt is renewed, once the spoke has confirmed the one before.
+	// ObservedAt is renewed, once the spoke has confirmed the one before; the second
+	// as soon as it has confirmed the first.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:MinLength=1

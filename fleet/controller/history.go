@@ -14,7 +14,8 @@ import (
 
 // setHistory begins a new history, or adds a token to the present one, when the
 // session says that it may. A token is added when observedAt is renewed, so once a
-// minute. Nothing else changes a history.
+// minute, and the second one as soon as the spoke keeps the first: it tells that the
+// spoke does. Nothing else changes a history.
 //
 // The random values are lost when the status is not written now: nobody else saw
 // them, and the next pass makes others.
@@ -26,7 +27,8 @@ func setHistory(want *v1alpha1.AgentStatus, session Session, observed bool) {
 		want.History = &v1alpha1.AgentHistory{
 			ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: session.ClusterUID,
 		}
-	case observed && said.Broken == "" && want.History != nil && said.Stored != "" && said.Stored == newestToken(want.History):
+	case said.Broken == "" && want.History != nil && said.Stored != "" && said.Stored == newestToken(want.History) &&
+		(observed || !isKept(want.History)):
 		tokens := append([]string{uuid.NewString()}, want.History.Tokens...)
 		want.History.Tokens = tokens[:min(len(tokens), v1alpha1.MaxHistoryTokens)]
 	}
@@ -57,6 +59,10 @@ func historyID(h *v1alpha1.AgentHistory) string {
 	}
 	return h.ID
 }
+
+// isKept reports whether the spoke has said that it keeps a token of h, nil for no
+// history.
+func isKept(h *v1alpha1.AgentHistory) bool { return h != nil && len(h.Tokens) > 1 }
 
 func newestToken(h *v1alpha1.AgentHistory) string {
 	if len(h.Tokens) == 0 {

@@ -80,7 +80,15 @@ func TestHistoryFollowsTheSession(t *testing.T) {
 			want: "old [new old1] of c1",
 		},
 		"less than a minute": {
-			have: old("old1"), session: func(s *Session) { s.History.Stored = "old1" }, after: 59 * time.Second,
+			have: old("old2", "old1"), session: func(s *Session) { s.History.Stored = "old2" }, after: 59 * time.Second,
+			want: "old [old2 old1] of c1",
+		},
+		"the first token, as soon as the spoke keeps it": {
+			have: old("old1"), session: func(s *Session) { s.History.Stored = "old1" },
+			want: "old [new old1] of c1",
+		},
+		"the first token, before the spoke keeps it": {
+			have: old("old1"), session: func(*Session) {}, after: time.Minute,
 			want: "old [old1] of c1",
 		},
 		"a fourth token": {
@@ -146,8 +154,8 @@ func TestHistoryTokensAreDifferent(t *testing.T) {
 			seen[want.History.Tokens[0]]++
 		}
 	}
-	if len(seen) < 59 || len(seen) > 60 {
-		t.Errorf("an hour made %d tokens, want one a minute", len(seen))
+	if len(seen) < 60 || len(seen) > 61 {
+		t.Errorf("an hour made %d tokens, want one at the start and one a minute", len(seen))
 	}
 	if tokens := agent.Status.History.Tokens; len(tokens) != v1alpha1.MaxHistoryTokens || len(slices.Compact(slices.Sorted(slices.Values(tokens)))) != len(tokens) {
 		t.Errorf("tokens are %q, want %d different ones", tokens, v1alpha1.MaxHistoryTokens)

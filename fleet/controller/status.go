@@ -249,10 +249,10 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 }
 
 // sameConnection reports whether two statuses say the same about the connection
-// and the registration, and about what must not be shown late: a new history and
-// other deletions held.
+// and the registration, and about what must not be shown late: a new history, that the
+// spoke keeps it, and other deletions held.
 func sameConnection(a, b v1alpha1.AgentStatus) bool {
-	return historyID(a.History) == historyID(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
+	return historyID(a.History) == historyID(b.History) && isKept(a.History) == isKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
 		a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
 		a.ObservedGeneration == b.ObservedGeneration &&
 		equality.Semantic.DeepEqual(ours(a).Conditions, ours(b).Conditions)

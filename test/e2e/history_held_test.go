@@ -63,7 +63,7 @@ func (r *remote) begun(ctx context.Context) error {
 		return err
 	}
 	tokens, _, _ := unstructured.NestedStringSlice(agent.Object, "status", "history", "tokens")
-	if len(tokens) == 0 || tokens[0] != token {
+	if len(tokens) < 2 || tokens[0] != token { // with the second the hub knows that the first was kept
 		return fmt.Errorf("the hub has handed out %q, the spoke keeps %q", tokens, token)
 	}
 	return nil
