@@ -30,6 +30,9 @@ const (
 	// application is the name of both Applications, and of the namespace each is
 	// deployed to on its spoke.
 	application = "guestbook"
+
+	// serverMemory keeps each of the API servers small; they hold few objects.
+	serverMemory = "400MiB"
 )
 
 // agentResource is that of the registered agents.
@@ -134,7 +137,7 @@ func (t *topology) startHub(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = t.startSite(ctx, &t.hub, principalID+",dns=localhost", harness.ControlPlaneConfig{Manifests: crds}, harness.ArgoCDConfig{
+	err = t.startSite(ctx, &t.hub, principalID+",dns=localhost", harness.ControlPlaneConfig{Manifests: crds, ServerMemory: serverMemory}, harness.ArgoCDConfig{
 		Server:                true,
 		ApplicationNamespaces: []string{"*"},
 	})
@@ -193,7 +196,7 @@ spec:
 `
 
 func (t *topology) startSpoke(ctx context.Context, spoke *site) error {
-	return t.startSite(ctx, spoke, agentID(spoke.name), harness.ControlPlaneConfig{Workloads: true}, harness.ArgoCDConfig{
+	return t.startSite(ctx, spoke, agentID(spoke.name), harness.ControlPlaneConfig{Workloads: true, ServerMemory: serverMemory}, harness.ArgoCDConfig{
 		Controller: true,
 		// A managed spoke gets its projects from the hub.
 		DefaultProject: spoke.name == autonomous,

@@ -687,26 +687,25 @@ func TestRollingSyncWhileAway(t *testing.T) {
 	if err := c.hubArgo.ApplicationSets.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Each pass is seen as an operation that has no id, and what we make of it as one
-	// that has. The next pass is brought about by a label, which the controller removes.
+	// The first pass makes an operation, which gets an id. Each further one is brought
+	// about by a label, which the controller removes as it writes the operation anew.
 	var ids []string
-	passes, seen := 0, 0
+	passes, labelled := 0, true
 	limit := time.After(patience)
-	for seen < 3 {
+	for passes < 3 {
 		select {
 		case e := <-watch.ResultChan():
 			o, ok := e.Object.(*unstructured.Unstructured)
 			if !ok {
 				t.Fatalf("the watch ends: %v", e.Object)
 			}
-			operation, found, _ := unstructured.NestedMap(o.Object, "operation")
-			switch id := commandOf(operation); {
-			case !found:
-			case id == "":
-				passes++
-			case seen < passes && o.GetLabels()["look"] == "":
-				seen = passes
-				if !slices.Contains(ids, id) {
+			_, found, _ := unstructured.NestedMap(o.Object, "operation")
+			command, _, _ := unstructured.NestedMap(o.Object, "status", "operationState", "operation")
+			switch id := commandOf(command); {
+			case o.GetLabels()["look"] != "":
+				labelled = true
+			case labelled && found && id != "" && !slices.Contains(before, id):
+				if passes, labelled = passes+1, false; !slices.Contains(ids, id) {
 					ids = append(ids, id)
 				}
 				look(fmt.Sprint("pass-", passes))

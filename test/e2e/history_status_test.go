@@ -27,10 +27,14 @@ func TestHistoryManyStatuses(t *testing.T) {
 	hub.caughtUp(t, r.hub)
 	seen := record(t, r.hub)
 
-	r.network.Delay(50 * time.Millisecond)
+	const oneWay = 50 * time.Millisecond
+	r.network.Delay(oneWay)
 	// Few at once, so that the changes of one follow each other faster than a round
 	// trip.
+	var took [applications]time.Duration
 	atOnce(t, 4, applications, func(ctx context.Context, i int) error {
+		start := time.Now()
+		defer func() { took[i] = time.Since(start) }()
 		for n := range changes {
 			status := fmt.Sprintf(`{"status":{"health":{"status":"Progressing"},"sync":{"status":"Synced","revision":"%d"},"summary":{"images":["example.com/%d:%d"]}}}`, n, i, n)
 			if _, err := r.spoke.Patch(ctx, fmt.Sprint("app-", i), types.MergePatchType, []byte(status), metav1.PatchOptions{}); err != nil {
@@ -50,15 +54,21 @@ func TestHistoryManyStatuses(t *testing.T) {
 		return nil
 	})
 	seen.caughtUp(t, r.hub)
-	total := 0
+	// One write of an object is on its way at a time. So there is one for each round trip
+	// that the changes of an object took, one at their start, one after their end, and one
+	// because the agent may see the last change later than it saw the first.
+	total, most := 0, 0
+	for _, d := range took {
+		most += min(changes, int(d/(2*oneWay))+3)
+	}
 	for name, writes := range seen.writes() {
 		total += len(writes)
 		if len(writes) > changes {
 			t.Errorf("%s was written %d times for %d changes", name, len(writes), changes)
 		}
 	}
-	t.Logf("%d changes were %d writes on the hub", applications*changes, total)
-	if total > applications*changes/2 {
-		t.Errorf("%d changes were %d writes on the hub", applications*changes, total)
+	t.Logf("%d changes were %d writes on the hub, of %d possible", applications*changes, total, most)
+	if total > most {
+		t.Errorf("%d changes were %d writes on the hub, want at most %d", applications*changes, total, most)
 	}
 }

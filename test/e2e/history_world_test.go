@@ -37,23 +37,19 @@ type quietWorld struct {
 	identities                    atomic.Int64 // Workload API servers started
 }
 
-var quiet = starter[*quietWorld]{start: startQuiet}
+var quiet = newWorlds(1, startQuiet)
 
 // theQuietWorld is what theWorld is, of the quiet world.
 func theQuietWorld(t *testing.T) *quietWorld {
 	t.Helper()
-	quiet.use.RLock()
-	t.Cleanup(quiet.use.RUnlock)
 	harnesstest.Busy(t)
-	return quiet.get(t)
+	return quiet.takeShared(t)
 }
 
 // theQuietWorldAlone is what theWorldAlone is, of the quiet world.
 func theQuietWorldAlone(t *testing.T) *quietWorld {
 	t.Helper()
-	quiet.use.Lock()
-	t.Cleanup(quiet.use.Unlock)
-	return quiet.get(t)
+	return quiet.takeAlone(t)
 }
 
 func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {

@@ -24,6 +24,7 @@ import (
 // agentctl registers with objects of spire-controller-manager on a real API server, whose
 // schemas are those that the real one installs.
 func TestAgentctlRegistersIdentities(t *testing.T) {
+	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
 	etcd, err := h.StartEtcd(t.Context(), "etcd")

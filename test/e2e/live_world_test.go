@@ -46,24 +46,20 @@ type liveWorld struct {
 	log        *containerLog
 }
 
-var live = starter[*liveWorld]{start: startLive}
+var live = newWorlds(1, startLive)
 
 // theLiveWorld is what theWorld is, of the live world.
 func theLiveWorld(t *testing.T) *liveWorld {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	live.use.RLock()
-	t.Cleanup(live.use.RUnlock)
-	return live.get(t)
+	return live.takeShared(t)
 }
 
 // theLiveWorldAlone is what theWorldAlone is, of the live world.
 func theLiveWorldAlone(t *testing.T) *liveWorld {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	live.use.Lock()
-	t.Cleanup(live.use.Unlock)
-	return live.get(t)
+	return live.takeAlone(t)
 }
 
 const (

@@ -51,6 +51,50 @@ type world struct {
 	traces            *collector
 }
 
+// worlds are the worlds of one kind: one that tests share, and one for each test that
+// runs alone at a time, so that nobody waits for those who stop what others need.
+type worlds[W any] struct {
+	shared *starter[W]
+	alone  chan *starter[W]
+	all    []*starter[W]
+}
+
+// newWorlds makes worlds, none of which runs yet, alone of them for tests that take one
+// to themselves.
+func newWorlds[W any](alone int, start func(context.Context, *harness.Harness) (W, error)) *worlds[W] {
+	w := &worlds[W]{shared: &starter[W]{start: start}, alone: make(chan *starter[W], alone)}
+	w.all = append(w.all, w.shared)
+	for range alone {
+		s := &starter[W]{start: start}
+		w.all = append(w.all, s)
+		w.alone <- s
+	}
+	return w
+}
+
+// takeShared returns the shared world, started if it was not.
+func (w *worlds[W]) takeShared(t *testing.T) W {
+	t.Helper()
+	return w.shared.get(t)
+}
+
+// takeAlone returns a world that no other test has until this one ends. It waits for
+// one, and starts it if it was not.
+func (w *worlds[W]) takeAlone(t *testing.T) W {
+	t.Helper()
+	s := <-w.alone
+	t.Cleanup(func() { w.alone <- s })
+	return s.get(t)
+}
+
+func (w *worlds[W]) stop(failed bool) error {
+	var g errgroup.Group
+	for _, s := range w.all {
+		g.Go(func() error { return s.stop(failed) })
+	}
+	return g.Wait()
+}
+
 // starter starts a world for the first test that asks for it, so that a test which
 // needs none, or another, can be run alone.
 type starter[W any] struct {
@@ -59,30 +103,23 @@ type starter[W any] struct {
 	h     *harness.Harness
 	world W
 	err   error
-	// use is held by each test for as long as it runs: together with others, or alone
-	// by one that stops what they need.
-	use sync.RWMutex
 }
 
-var shared = starter[*world]{start: startWorld}
+var argo = newWorlds(2, startWorld)
 
 // theWorld returns the shared world to a test that leaves others' objects and all
 // processes alone. It is called once in a test.
 func theWorld(t *testing.T) *world {
 	t.Helper()
-	shared.use.RLock()
-	t.Cleanup(shared.use.RUnlock)
 	harnesstest.Busy(t)
-	return shared.get(t)
+	return argo.takeShared(t)
 }
 
-// theWorldAlone returns the shared world when no other test uses it, for a test that
-// stops processes or takes agents away. It is called once in a test.
+// theWorldAlone returns a world that no other test uses, to a test that stops processes
+// or takes agents away. It is called once in a test.
 func theWorldAlone(t *testing.T) *world {
 	t.Helper()
-	shared.use.Lock()
-	t.Cleanup(shared.use.Unlock)
-	return shared.get(t)
+	return argo.takeAlone(t)
 }
 
 func (s *starter[W]) get(t *testing.T) W {
@@ -130,7 +167,7 @@ func (s *starter[W]) stop(failed bool) error {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := errors.Join(shared.stop(code != 0), quiet.stop(code != 0), live.stop(code != 0)); err != nil {
+	if err := errors.Join(argo.stop(code != 0), quiet.stop(code != 0), live.stop(code != 0)); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared control planes:", err)
 		code = 1
 	}

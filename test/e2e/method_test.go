@@ -123,6 +123,7 @@ func (r *remote) isRevocable(t *testing.T) {
 // Behind a load balancer that ends TLS, in both modes: tokens prove the agent again
 // and again on one connection.
 func TestMethodTokenBehindATLSEndingProxy(t *testing.T) {
+	t.Parallel()
 	w := theQuietWorld(t)
 	ca := w.authority(t, trustDomain)
 	roots := t.TempDir() + "/ca.pem"
@@ -156,6 +157,7 @@ func TestMethodTokenBehindATLSEndingProxy(t *testing.T) {
 
 // Without a proxy, and with one beside the agent.
 func TestMethodTokenWithoutAGateway(t *testing.T) {
+	t.Parallel()
 	w := theQuietWorld(t)
 	r := w.register(t, "token-tls", "managed")
 	r.startBy(t, w.byTokenTLS, harness.Settings{"principal.method": identity.MethodJWT})
@@ -168,6 +170,7 @@ func TestMethodTokenWithoutAGateway(t *testing.T) {
 // Behind a sidecar, and behind a gateway before a sidecar, under rotation: each proof
 // is a new connection, without a gap.
 func TestMethodHeader(t *testing.T) {
+	t.Parallel()
 	w := theQuietWorld(t)
 	sidecar := w.startSidecar(t, nil)
 	gateway := w.startGateway(t, gatewayID, sidecar)
@@ -200,6 +203,7 @@ func TestMethodHeader(t *testing.T) {
 // An agent that meets another principal than its own behind the right gateway says
 // nothing but hello, although that principal would have it.
 func TestMethodImpostorBehindTheGateway(t *testing.T) {
+	t.Parallel()
 	w := theQuietWorld(t)
 	r := w.register(t, "misled", "managed")
 	create(t, r.hub, r.application("not-for-it"))
@@ -264,6 +268,7 @@ func helloBy(ctx context.Context, target string, creds credentials.TransportCred
 
 // Each way to be somebody else is refused, on each method.
 func TestMethodForgeries(t *testing.T) {
+	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
 	const victim = "victim"
 	w.register(t, victim, "managed")
@@ -362,6 +367,7 @@ func TestMethodForgeries(t *testing.T) {
 
 // With everything expired, agents are back within ten seconds of their Workload API.
 func TestMethodWorkloadAPIAway(t *testing.T) {
+	t.Parallel()
 	w := theQuietWorld(t)
 	ctx := t.Context()
 	r := w.register(t, "asleep", "managed")

@@ -1,6 +1,7 @@
-// Command fuzz runs every fuzz target of the module for a while, as many at once as
-// there are cores, each on one. It owns finding them; a target's findings stay in the testdata/fuzz of
-// its package, as go test leaves them.
+// Command fuzz runs every fuzz target of the module for a while, two at a time for each
+// core: starting, minimizing and waiting for its worker leave a target's core idle. It
+// owns finding them; a target's findings stay in the testdata/fuzz of its package, as go
+// test leaves them.
 //
 //	go run ./test/fuzz -time 10s             every target
 //	go run ./test/fuzz -time 5m ./stream/...  those of some packages
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("no fuzz target in %s", strings.Join(patterns, " "))
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	g.SetLimit(2 * runtime.GOMAXPROCS(0))
 	for _, target := range targets {
 		if *list {
 			_, _ = fmt.Fprintln(os.Stdout, target)
