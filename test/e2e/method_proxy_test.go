@@ -205,10 +205,15 @@ func startForwarder(t *testing.T, f *forwarder) (address string) {
 		ErrorLog:          quietly,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{f.cert}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: f.verify},
 		Handler: &httputil.ReverseProxy{
-			Transport: transport, FlushInterval: -1, ErrorLog: quietly,
+			// Without FlushInterval: what streams is flushed anyway, and an early flush would
+			// cut a refusal, which is headers that end the stream, in two.
+			Transport: transport, ErrorLog: quietly,
 			Rewrite: func(r *httputil.ProxyRequest) {
 				r.SetURL(&url.URL{Scheme: scheme, Host: f.target})
 				r.Out.Host = r.In.Host
+				// Out's own cannot be closed, so that the transport would wait for more of what
+				// the client sends, and the client for the answer of a server that wants no more.
+				r.Out.Body = r.In.Body
 				said := f.element(r.In.TLS.PeerCertificates[0])
 				if claims := r.In.Header.Values(forwarded); f.appends && len(claims) > 0 {
 					said = strings.Join(claims, ",") + "," + said
