@@ -107,6 +107,11 @@ type Stream struct {
 	Principal Address
 	// Services are the full names of the gRPC services that pass; nothing else does.
 	Services []string
+	// BehindGateway says that connections come from gateways that have ended the TLS
+	// of agents: what they forward goes on, with the certificate of the gateway after
+	// it, and the principal decides by the two whom it believes. False drops whatever
+	// the other end of a connection says about others.
+	BehindGateway bool
 	// MaxConnections bounds the open connections of agents; more are closed at
 	// once. Zero means 20,000.
 	MaxConnections uint32

@@ -129,7 +129,9 @@ func tellAcknowledged(ctx context.Context, server *xds.Server, keys *token.Keys)
 // frontDoor keeps the Envoy beside the principal equal to the registry and the token
 // keys.
 type frontDoor struct {
-	cfg      Envoy
+	cfg Envoy
+	// gateways says that agents come through gateways that the principal trusts.
+	gateways bool
 	self     func(context.Context) (spiffeid.ID, error) // waits until it is known
 	registry *fleet.Registry
 	// tokens and upstream, where the principal takes requests for spokes from Envoy,
@@ -215,7 +217,7 @@ func (d *frontDoor) set(self spiffeid.ID, check mesh.Tokens) error {
 		}
 	}
 	if !d.cfg.Stream.IsZero() {
-		snapshot.Stream = &mesh.Stream{Listen: d.cfg.Stream, Principal: d.cfg.StreamUpstream, Services: streamServices()}
+		snapshot.Stream = &mesh.Stream{Listen: d.cfg.Stream, Principal: d.cfg.StreamUpstream, Services: streamServices(), BehindGateway: d.gateways}
 	}
 	return d.server.Set(snapshot)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/header"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 )
@@ -118,6 +119,17 @@ func (s Stream) needsTokens() bool {
 	for _, l := range s.Listeners {
 		if l.Method == identity.MethodJWT {
 			return true
+		}
+	}
+	return false
+}
+
+// trusts reports whether the listener at an address believes gateways before the
+// proxy that connects to it.
+func (s Stream) trusts(at mesh.Address) bool {
+	for _, l := range s.Listeners {
+		if address, err := mesh.ParseAddress(l.Listen); err == nil && address == at {
+			return len(l.Header.TrustedProxies) > 0
 		}
 	}
 	return false

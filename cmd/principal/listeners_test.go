@@ -8,6 +8,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh"
 )
 
 // load reads the block stream of a configuration file.
@@ -46,6 +47,29 @@ func TestListeners(t *testing.T) {
 		t.Error(err)
 	} else if all, _ := cfg.Stream.all(); len(all) != 1 {
 		t.Errorf("all() = %+v", all)
+	}
+}
+
+func TestListenerTrustsGateways(t *testing.T) {
+	cfg, err := load(t, `
+  listeners:
+  - {listen: "unix:///run/argomesh/stream.sock", method: header, header: {trusted_proxies: ["spiffe://hub.test/gateway"]}}
+  - {listen: "127.0.0.1:8444", method: header}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[string]bool{"unix:///run/argomesh/stream.sock": true, "127.0.0.1:8444": false, "127.0.0.1:8445": false} {
+		address, err := mesh.ParseAddress(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.Stream.trusts(address); got != want {
+			t.Errorf("trusts(%s) = %v, want %v", at, got, want)
+		}
+	}
+	if cfg.Stream.trusts(mesh.Address{}) {
+		t.Error("no address is trusted")
 	}
 }
 

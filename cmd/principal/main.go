@@ -124,7 +124,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	projects := &mirror.Projects{Store: store, Namespace: cfg.Namespace, Log: log}
-	door := &frontDoor{cfg: cfg.Envoy, self: svidID(source), registry: agents, server: envoy, log: log}
+	door := &frontDoor{cfg: cfg.Envoy, gateways: cfg.Stream.trusts(cfg.Envoy.StreamUpstream), self: svidID(source), registry: agents, server: envoy, log: log}
 	live := func(context.Context) error { return nil }
 	if cfg.ResourceProxy.Listen != "" {
 		l, err := newLiveAccess(ctx, liveConfig{

@@ -97,6 +97,11 @@ func (p *encoder) streamListener(s mesh.Snapshot) *listenerv3.Listener {
 	}
 	// What an agent says about itself is dropped, what it proved is put there.
 	manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
+	if s.Stream.BehindGateway {
+		// What was proved here comes last, whoever it is: the principal reads from there.
+		manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
+		manager.EarlyHeaderMutationExtensions = p.strip(stripped(forwardedOfOthers()...))
+	}
 	manager.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Cert: true, Uri: true}
 	var routes []*routev3.Route
 	for _, service := range s.Stream.Services {
@@ -138,26 +143,37 @@ func (p *encoder) manager(name string) *hcmv3.HttpConnectionManager {
 		InternalAddressConfig: &hcmv3.HttpConnectionManager_InternalAddressConfig{
 			CidrRanges: []*corev3.CidrRange{{AddressPrefix: "255.255.255.255", PrefixLen: u32(32)}},
 		},
-		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{
-			p.extension("strip", &earlyv3.HeaderMutation{Mutations: stripped()}),
-		},
-		AccessLog: []*accesslogv3.AccessLog{p.accessLog()},
+		EarlyHeaderMutationExtensions: p.strip(stripped(beginning("x-forwarded-"))),
+		AccessLog:                     []*accesslogv3.AccessLog{p.accessLog()},
 	}
 }
 
-// stripped are the headers that only a proxy may set. They go before anything
-// looks at them; Envoy then sets its own. The trace context stays.
-func stripped() []*mutationv3.HeaderMutation {
-	var mutations []*mutationv3.HeaderMutation
-	for _, name := range []*matcherv3.StringMatcher{
-		beginning("x-envoy-"), beginning("x-forwarded-"), beginning("x-remote-"),
-		exactly("forwarded"), exactly("x-real-ip"), exactly("x-request-id"),
-	} {
+// strip removes headers before anything looks at them.
+func (p *encoder) strip(names []*matcherv3.StringMatcher) []*corev3.TypedExtensionConfig {
+	mutations := make([]*mutationv3.HeaderMutation, 0, len(names))
+	for _, name := range names {
 		mutations = append(mutations, &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{
 			RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{KeyMatcher: name},
 		}})
 	}
-	return mutations
+	return []*corev3.TypedExtensionConfig{p.extension("strip", &earlyv3.HeaderMutation{Mutations: mutations})}
+}
+
+// stripped are the headers that only a proxy may set, with those of x-forwarded that
+// are given; Envoy then sets its own. The trace context stays.
+func stripped(forwarded ...*matcherv3.StringMatcher) []*matcherv3.StringMatcher {
+	names := append([]*matcherv3.StringMatcher{beginning("x-envoy-")}, forwarded...)
+	return append(names, beginning("x-remote-"), exactly("forwarded"), exactly("x-real-ip"), exactly("x-request-id"))
+}
+
+// forwardedOfOthers are those that Envoy acts on, but for x-forwarded-client-cert,
+// which the principal judges. Nobody behind Envoy reads any other.
+func forwardedOfOthers() []*matcherv3.StringMatcher {
+	var names []*matcherv3.StringMatcher
+	for _, name := range []string{"for", "host", "port", "proto"} {
+		names = append(names, exactly("x-forwarded-"+name))
+	}
+	return names
 }
 
 func (p *encoder) listener(name string, at mesh.Address, maxConnections uint32, manager *hcmv3.HttpConnectionManager, tls *corev3.TransportSocket) *listenerv3.Listener {
