@@ -49,7 +49,7 @@ func TestMetricsReferenceGolden(t *testing.T) {
 	if len(all) < 60 {
 		t.Fatalf("only %d metrics were found: mend this test", len(all))
 	}
-	slices.SortFunc(all, func(a, b metric) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(all, func(a, b metric) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.pkg, b.pkg)) })
 	var out bytes.Buffer
 	out.WriteString("# Metrics\n\nMade from the code by `make generate`. Both programs serve them at `/metrics` of `admin.listen`, beside those of the Go runtime and of the\n" +
 		"process. What is in a program is there when its configuration switches it on.\n\n" +
