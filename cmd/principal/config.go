@@ -21,6 +21,7 @@ type Config struct {
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
 	Envoy         Envoy             `koanf:"envoy"`
 	Redis         config.Redis      `koanf:"redis"`
+	SPIRE         SPIRE             `koanf:"spire"`
 	Kubernetes    config.Kubernetes `koanf:"kubernetes"`
 	Identity      config.Identity   `koanf:"identity"`
 	Admin         config.Admin      `koanf:"admin"`
@@ -83,6 +84,7 @@ func Default() Config {
 		ResourceProxy: DefaultResourceProxy(),
 		Envoy:         DefaultEnvoy(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),
+		SPIRE:         DefaultSPIRE(),
 		Kubernetes:    config.DefaultKubernetes(),
 		Admin:         config.DefaultAdmin(),
 		Log:           config.DefaultLog(),

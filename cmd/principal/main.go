@@ -142,14 +142,21 @@ func run(ctx context.Context, args []string) error {
 		}
 		door.tokens = publishedTokens(credentials.keys)
 	}
-	adminServer, err := admin.New(admin.Config{
-		Checks: []admin.Check{
-			{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
-			{Name: "agents", Ready: agents.Ready},
-			{Name: "store", Ready: func() error { return synced(store) }},
-		},
-		Metrics: registry, Log: log,
-	})
+	checks := []admin.Check{
+		{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
+		{Name: "agents", Ready: agents.Ready},
+		{Name: "store", Ready: func() error { return synced(store) }},
+	}
+	push := func(context.Context) error { return nil }
+	pusher, err := newBundlePusher(cfg.SPIRE, source, registry, log)
+	if err != nil {
+		return err
+	}
+	if pusher != nil {
+		push = pusher.Run
+		checks = append(checks, admin.Check{Name: "spire", Ready: func() error { return nil }, Degraded: pusher.Degraded})
+	}
+	adminServer, err := admin.New(admin.Config{Checks: checks, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}
@@ -186,6 +193,7 @@ func run(ctx context.Context, args []string) error {
 			g.Go(func() error { return projects.Run(ctx) })
 			g.Go(func() error { return showClusters(ctx) })
 			g.Go(func() error { return credentials.rotate(ctx) })
+			g.Go(func() error { return push(ctx) })
 			return g.Wait()
 		})
 	})

@@ -9,6 +9,9 @@
 // by a dry run and carried out by [Client.ApplyEntries] and its siblings, or by
 // whoever has a client of the Kubernetes API.
 //
+// [Pusher] does one thing unasked, where it is told to: it keeps the bundles of other
+// trust domains at a server up to date.
+//
 // It touches only what it made. An entry of ours is known by its ID
 // ([EntryID]), an object by its labels ([ManagedByLabel]). A federation relationship
 // can carry no mark, so one that is there and says something else is never changed
