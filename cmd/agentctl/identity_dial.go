@@ -24,9 +24,10 @@ import (
 // dialled is what came of dialling a principal with our SVID.
 type dialled struct {
 	Address string `json:"address"`
-	// SPIFFEID is what the principal proved to be; empty when it did not come to that.
+	// SPIFFEID is what the principal, or the gateway before it, proved to be; empty when
+	// it did not come to that, or when a host name is what counts.
 	SPIFFEID string `json:"spiffeID,omitempty"`
-	// Handshake says that both accepted each other's SVID.
+	// Handshake says that both accepted each other, as far as TLS goes.
 	Handshake bool `json:"handshake"`
 	// Registered says that the registry knows our SPIFFE ID for an agent that may connect.
 	Registered bool `json:"registered"`
@@ -35,11 +36,19 @@ type dialled struct {
 	Cure    string `json:"cure,omitempty"`
 }
 
-func (d dialled) finding() inspect.Finding {
-	if d.Problem != "" {
-		return inspect.Finding{Level: inspect.Problem, About: "principal " + d.Address, Says: d.Problem, Cure: d.Cure}
+func (d dialled) finding(by way) inspect.Finding {
+	f := inspect.Finding{Level: inspect.Problem, About: "principal " + d.Address, Says: d.Problem, Cure: d.Cure}
+	if d.Problem == "" {
+		f.Level, f.Says = inspect.Fine, "knows our SPIFFE ID for a registered agent"
+		switch {
+		case d.SPIFFEID == "":
+		case by.gateway():
+			f.Says += ", behind " + d.SPIFFEID
+		default:
+			f.Says = "is " + d.SPIFFEID + ", and " + f.Says
+		}
 	}
-	return inspect.Finding{Level: inspect.Fine, About: "principal " + d.Address, Says: "is " + d.SPIFFEID + ", and knows our SPIFFE ID for a registered agent"}
+	return f
 }
 
 func (d dialled) because(cure, problem string, args ...any) dialled {
@@ -63,28 +72,39 @@ func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expec
 		return d.because("see what else is found", "our identity cannot be used: %s", oneLine(err))
 	}
 	var met meeting
-	conn, err := grpc.NewClient(l.principal, grpc.WithNoProxy(), grpc.WithTransportCredentials(source.ClientCredentials(met.authorizer(accept))))
+	trusted, err := l.by.credentials(source, &met, accept)
+	if err != nil {
+		return d.because("correct the flags", "%s", oneLine(err))
+	}
+	conn, err := grpc.NewClient(l.principal, grpc.WithNoProxy(), grpc.WithTransportCredentials(trusted))
 	if err != nil {
 		return d.because("correct --principal", "%s", oneLine(err))
 	}
 	defer func() { _ = conn.Close() }() // nothing is under way
-	err = silentCall(ctx, conn)
+	proven, err := l.by.prove(ctx, source, accept)
+	if err != nil {
+		return d.because("check the log of the SPIRE agent, which asks its server for each", "no JWT-SVID for it can be had: %s", oneLine(err))
+	}
+	err = silentCall(proven, conn)
 	id, refused := met.result()
 	if !id.IsZero() {
 		d.SPIFFEID = id.String()
 	}
 	if refused != nil {
-		return d.because("correct principal.spiffe_ids of the agent, or --principal-id, if that is the principal; if it is not, correct the address",
-			"is %s, which is not accepted", id)
+		return d.because(l.by.otherPeerCure(), "is %s, which is not accepted", id)
 	}
-	return d.judge(err)
+	return d.judge(err, l.by)
 }
 
 // judge tells what err, the end of a call without a frame, means.
-func (d dialled) judge(err error) dialled {
-	d.Handshake = d.SPIFFEID != ""
+func (d dialled) judge(err error, by way) dialled {
 	st := status.Convert(err)
 	text := oneLine(errors.New(st.Message()))
+	d.Handshake = d.SPIFFEID != ""
+	switch st.Code() {
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated:
+		d.Handshake = true
+	}
 	switch st.Code() {
 	case codes.InvalidArgument: // it misses the first frame, so it let us in
 		d.Registered = true
@@ -92,7 +112,7 @@ func (d dialled) judge(err error) dialled {
 	case codes.PermissionDenied:
 		return d.because("on the hub: agentctl agent create with this SPIFFE ID, or resume the Agent if it is suspended", "does not let our SPIFFE ID in: %s", text)
 	case codes.Unauthenticated:
-		return d.because("check that this listener of the principal has method spiffe-x509", "does not take our SVID: %s", text)
+		return d.because(by.unauthenticatedCure(), "does not take our proof of method %s: %s", by.method, text)
 	case codes.Unimplemented:
 		return d.because("correct the address: something else answers there", "is no principal: %s", text)
 	case codes.DeadlineExceeded:
@@ -100,6 +120,9 @@ func (d dialled) judge(err error) dialled {
 	}
 	if d.SPIFFEID != "" {
 		d.Handshake = false
+		if !by.presents() {
+			return d.because("check that this listener of the principal has method spiffe-jwt, which asks for no certificate", "presented its SVID, and then ended the connection: %s", text)
+		}
 		return d.because("on the hub: see the log of the principal for the reason; most often its Workload API has no bundle of our trust domain (agentctl identity doctor --hub there)",
 			"presented its SVID, and then refused ours or went away: %s", text)
 	}

@@ -77,7 +77,7 @@ func printFindings(w io.Writer, found []inspect.Finding, wide bool) error {
 		line := fmt.Sprintf("%s: %s %s", f.Level, f.About, f.Says)
 		switch {
 		case f.Level != inspect.Fine:
-			line += ": " + f.Cure
+			line += "; cure: " + f.Cure
 		case !wide:
 			fine++
 			continue
@@ -89,6 +89,10 @@ func printFindings(w io.Writer, found []inspect.Finding, wide bool) error {
 	if fine == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%d things are as they should be.\n", fine)
+	well := fmt.Sprintf("%d things are as they should be.", fine)
+	if fine == 1 {
+		well = "One thing is as it should be."
+	}
+	_, err := fmt.Fprintln(w, well)
 	return err
 }

@@ -27,6 +27,7 @@ type localIdentity struct {
 	hub          bool
 	principal    string
 	principalIDs []string
+	by           way
 	timeout      time.Duration
 }
 
@@ -40,6 +41,7 @@ func (l *localIdentity) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&l.hub, "hub", false, "ask the Agents of the hub, through its Kubernetes API, whose each SVID is")
 	flags.StringVar(&l.principal, "principal", "", "host:port of a principal to dial: whether it accepts this identity, and what its own is")
 	flags.StringArrayVar(&l.principalIDs, "principal-id", nil, "SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; may be repeated")
+	l.by.addFlags(cmd)
 	flags.DurationVar(&l.timeout, "timeout", workloadAPITimeout, "how long each of these may take to answer")
 	for _, name := range []string{"spiffe-id", "hint", "audience", "trusts", "principal", "principal-id", "timeout"} {
 		register(cmd, name, cobra.NoFileCompletions)
@@ -94,7 +96,7 @@ func (l *localIdentity) look(ctx context.Context, conn *connection) (sight, erro
 		if _, ok := expect.Chosen(offer); ok {
 			d := l.dial(ctx, socket, expect, accept)
 			s.Principal = &d
-			s.findings = append(s.findings, d.finding())
+			s.findings = append(s.findings, d.finding(l.by))
 		}
 	}
 	return s, nil
@@ -131,6 +133,13 @@ func (l *localIdentity) expectation() (inspect.Expectation, []spiffeid.ID, error
 			return e, nil, fmt.Errorf("--trusts %q: %w", text, err)
 		}
 		e.Peers = append(e.Peers, td)
+	}
+	gateways, err := l.by.check(l.principal != "", len(accept) > 0)
+	if err != nil {
+		return e, nil, err
+	}
+	for _, id := range gateways {
+		e.Peers = append(e.Peers, id.TrustDomain())
 	}
 	slices.SortFunc(e.Peers, spiffeid.TrustDomain.Compare)
 	e.Peers = slices.Compact(e.Peers)

@@ -150,7 +150,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("doctor -o wide: %v, %q", err, out)
 	}
 	out, err := doctor("--principal-id", principalID.String())
-	if want := "problem: hub.test is not trusted: the Workload API hands out no bundle of it: federate the SPIRE server with it (agentctl identity federate hub.test), " +
+	if want := "problem: hub.test is not trusted: the Workload API hands out no bundle of it; cure: federate the SPIRE server with it (agentctl identity federate hub.test), " +
 		"and have our entry federate with it (agentctl identity register --federates-with hub.test)\n2 things are as they should be.\n"; !errors.Is(err, errUnwell) || out != want {
 		t.Errorf("doctor of a foreign principal: %v, %q", err, out)
 	}
@@ -293,6 +293,91 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 	out, _, err = agentctl(t, "identity", "doctor", "--socket", socket, "--principal", address)
 	if !errors.Is(err, errUnwell) || !strings.Contains(out, "no bundle for the trust domain") {
 		t.Errorf("doctor without the principal's bundle: %v, %q", err, out)
+	}
+}
+
+// tokenPrincipalOf runs the stream of a principal whose agents send tokens.
+func tokenPrincipalOf(t *testing.T, socket string, registry server.Registry) string {
+	t.Helper()
+	source, err := workload.New(workload.Config{Socket: socket, JWTBundles: true, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, source.Run)
+	if err := source.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(server.Config{
+		Credentials: source.ServerCredentials(zerolog.Nop()), Authenticate: workload.PeerFromContext, Registry: registry, HubUID: "hub", Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+		Serve: func(context.Context, server.Session, *server.Conn) error {
+			t.Error("a connection came about, which would take the place of the agent's")
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := server.Method{Name: identity.MethodJWT, Credentials: source.TokenServerCredentials(zerolog.Nop()), Authenticate: source.PeerFromToken}
+	served, err := by.On(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, func(ctx context.Context) error { return s.Run(ctx, served) })
+	return l.Addr().String()
+}
+
+func TestDoctorDialsByToken(t *testing.T) {
+	hubAPI, hubSocket := workloadAPIOf(t, hubTD, devworkload.Entry{ID: principalID})
+	edgeAPI, socket := workloadAPIOf(t, edgeTD, devworkload.Entry{ID: edge1ID})
+	if err := errors.Join(edgeAPI.SetFederated(hubAPI.Bundle()), hubAPI.SetFederated(edgeAPI.Bundle())); err != nil {
+		t.Fatal(err)
+	}
+	var registry registryOf
+	address := tokenPrincipalOf(t, hubSocket, &registry)
+	id := principalID.String()
+	doctor := func(args ...string) string {
+		t.Helper()
+		out, _, err := agentctl(t, append([]string{"identity", "doctor", "-o", "wide", "--socket", socket, "--principal", address, "--principal-id", id}, args...)...)
+		if err != nil && !errors.Is(err, errUnwell) {
+			return err.Error()
+		}
+		return out
+	}
+	says := func(title, got string, want ...string) {
+		t.Helper()
+		for _, text := range want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s: doctor does not say %q:\n%s", title, text, got)
+			}
+		}
+	}
+	// The principal may not have the other bundle yet.
+	var got string
+	waitFor(t, func() bool {
+		got = doctor("--method", "spiffe-jwt")
+		return strings.Contains(got, "does not let our SPIFFE ID in")
+	})
+	says("not registered", got, "agentctl agent create")
+	registry.admitted.Store(&edge1ID)
+	says("registered", doctor("--method", "spiffe-jwt"), "ok: principal "+address+" is "+id+", and knows our SPIFFE ID for a registered agent")
+	says("behind a gateway that is not it", doctor("--method", "spiffe-jwt", "--gateway-id", "spiffe://hub.test/gateway"), "is "+id+", which is not accepted", "--gateway-id")
+	says("another method", doctor(), "problem: principal "+address)
+	mutual := principalOf(t, hubSocket, &registry)
+	says("where certificates count", doctor("--method", "spiffe-jwt", "--principal", mutual), "problem: principal "+mutual, "has method spiffe-jwt")
+	for args, want := range map[string]string{
+		"--method password":                                                 "--method",
+		"--method header":                                                   "give the gateway",
+		"--gateway-id spiffe://hub.test/gateway":                            "--gateway-id",
+		"--method spiffe-jwt --gateway-ca-file /none":                       "--gateway-name",
+		"--method header --gateway-id x":                                    "--gateway-id",
+		"--method header --gateway-name a --gateway-id spiffe://a.test/b":   "keep one",
+		"--method spiffe-jwt --gateway-name a.test --gateway-ca-file /none": "/none",
+	} {
+		says(args, doctor(strings.Fields(args)...), want)
 	}
 }
 

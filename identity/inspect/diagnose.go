@@ -103,13 +103,13 @@ func diagnoseChoice(offer Offer, e Expectation) []Finding {
 		}}
 	case len(matching) == 0:
 		return []Finding{{
-			Level: Problem, About: "hint " + e.Hint, Says: "no SVID has it; offered: " + list,
+			Level: Problem, About: "hint " + e.Hint, Says: "is on no SVID; offered: " + list,
 			Cure: "give the SPIRE entry that hint (agentctl identity register --hint), or correct identity.hint",
 		}}
 	}
 	return []Finding{{
 		Level: Problem, About: offer.Socket, Says: fmt.Sprintf("offers %d SVIDs of which any could be meant: %s", len(matching), list),
-		Cure: "choose one by identity.spiffe_id or identity.hint; their order means nothing",
+		Cure: "choose one by identity.spiffe_id or identity.hint of the configuration (--spiffe-id or --hint here); their order means nothing",
 	}}
 }
 

@@ -202,7 +202,7 @@ func TestDiagnose(t *testing.T) {
 		}},
 		"which of two": {two, inspect.Expectation{}, []string{"problem " + socket + ": offers 2 SVIDs", "ok ", "ok "}},
 		"by its hint":  {two, inspect.Expectation{Hint: "b"}, []string{"ok " + otherID.String() + ": is the SVID", "ok ", "ok "}},
-		"no such hint": {two, inspect.Expectation{Hint: "c"}, []string{"problem hint c: no SVID has it", "ok ", "ok "}},
+		"no such hint": {two, inspect.Expectation{Hint: "c"}, []string{"problem hint c: is on no SVID", "ok ", "ok "}},
 		"no such id": {one, inspect.Expectation{SPIFFEID: otherID}, []string{
 			"problem " + otherID.String() + `: is not offered; offered: ` + agentID.String() + ` (hint "a")`, "ok ",
 		}},
