@@ -218,6 +218,9 @@ func newReachable(registry *fleet.Registry, log zerolog.Logger) *reachable {
 	return &reachable{registry: registry, log: log, policies: map[identity.AgentName]ruled{}}
 }
 
+// Changed implements resource.Registry.
+func (r *reachable) Changed() <-chan struct{} { return r.registry.Changed() }
+
 // Target implements resource.Registry.
 func (r *reachable) Target(name identity.AgentName) (resource.Target, error) {
 	agent, err := r.registry.Reach(name)

@@ -68,6 +68,9 @@ const (
 	AgentGone Result = "agent-gone"
 	// Stopped is a call that ended since the principal did.
 	Stopped Result = "stopped"
+	// Withdrawn is a call that was let through, and ended since it would be refused now.
+	// Rule names what would refuse it.
+	Withdrawn Result = "withdrawn"
 )
 
 // Record is one line of the log. It holds no body, no token, and no query, since

@@ -56,6 +56,12 @@ func (c *call) refuse(w http.ResponseWriter, rule string, status *metav1.Status)
 	writeStatus(&meter{ResponseWriter: w, exchange: &c.exchange}, status)
 }
 
+// withdraw ends a call under way, so that what came of it does not look complete.
+func (c *call) withdraw(reason error) {
+	c.exchange.peerLost.Store(true)
+	c.finish(reason)
+}
+
 // open records that a long call begins.
 func (c *call) open(r *http.Request) {
 	record := c.record
@@ -156,9 +162,12 @@ func (c *call) end(r *http.Request) {
 	record.Status = e.status
 	record.RequestBytes, record.ResponseBytes = e.sent.Load(), e.received.Load()
 	record.Seconds = took.Seconds()
-	switch {
-	case errors.Is(context.Cause(r.Context()), errStopping):
+	var withdrawn withdrawnError
+	switch cause := context.Cause(r.Context()); {
+	case errors.Is(cause, errStopping):
 		record.Result = audit.Stopped
+	case errors.As(cause, &withdrawn):
+		record.Result, record.Rule = audit.Withdrawn, withdrawn.rule
 	case e.peerLost.Load():
 		record.Result = audit.AgentGone
 	case e.callerLost.Load() || r.Context().Err() != nil:

@@ -46,7 +46,8 @@ type Verifier interface {
 	Verify(token string) (identity.AgentName, error)
 }
 
-// Policy decides what a call may do. *access.Policy is one.
+// Policy decides what a call may do. *access.Policy is one. Two that are equal decide
+// the same.
 type Policy interface {
 	Decide(access.Request) access.Decision
 }
@@ -64,6 +65,9 @@ type Registry interface {
 	// Target returns what is known of an agent. The error wraps identity.ErrDenied
 	// when the agent is not registered, suspended or on its way out. It does not block.
 	Target(identity.AgentName) (Target, error)
+	// Changed returns a channel that is closed when Target may tell something else than
+	// at the time of the call. It does not block.
+	Changed() <-chan struct{}
 }
 
 // HubConfig holds what a Hub needs. Fields without a stated default are required.
@@ -93,10 +97,12 @@ type HubConfig struct {
 
 // Hub is the hub's end. It serves calls that Envoy has already checked, and checks
 // them again: the token, whose path it is for, whether the agent is registered, and
-// what the hub allows there.
+// what the hub allows there. A call that goes on ends when the last two change so that
+// it would be refused.
 type Hub struct {
 	cfg     HubConfig
 	gate    *gate
+	grants  *grants
 	metrics *metrics
 	agents  *http.Transport
 	http    *http.Server
@@ -114,7 +120,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
-	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent)}
+	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents)}
 	var err error
 	if h.metrics, err = newMetrics(cfg.Metrics, "hub", func() float64 { return float64(h.gate.count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
@@ -175,6 +181,10 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.cfg.Replies.Run(ctx) })
 	g.Go(func() error {
+		h.grants.run(calls) // to the end: access is withdrawn from what drains, too
+		return nil
+	})
+	g.Go(func() error {
 		if err := h.http.Serve(newLimitListener(l, h.cfg.MaxCalls+spareConnections)); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve the resource proxy: %w", err)
 		}
@@ -211,7 +221,12 @@ type call struct {
 	exchange exchange
 	entered  bool
 	refused  bool
+	// finish ends the call for a reason.
+	finish context.CancelCauseFunc
 }
+
+// ruleRegistry is the rule in a record of a call that the registry refuses.
+const ruleRegistry = "registry"
 
 // ServeHTTP serves one call.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -221,6 +236,8 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}}
 	c.record.Time = c.start
 	ctx, span := startSpan(r, h.cfg.Tracer, "resource.call", trace.SpanKindServer)
+	ctx, c.finish = context.WithCancelCause(ctx)
+	defer c.finish(nil)
 	r = r.WithContext(ctx)
 	if sc := trace.SpanContextFromContext(ctx); sc.HasTraceID() {
 		c.record.TraceID = sc.TraceID().String()
@@ -273,6 +290,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.entered = true
 	c.record.Decision = audit.Allow
+	defer c.hub.grants.add(name, &granted{request: request, target: target, tracked: decision.Tracked, end: c.withdraw})()
 	if c.long {
 		c.open(r)
 	}
@@ -301,10 +319,10 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 	target, err := c.hub.cfg.Agents.Target(name)
 	if err != nil {
 		if !errors.Is(err, identity.ErrDenied) {
-			c.refuse(w, "registry", access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
+			c.refuse(w, ruleRegistry, access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, "registry", newStatus(http.StatusForbidden, "Forbidden", "argomesh hub: agent "+name.String()+" is not registered, or suspended"))
+		c.refuse(w, ruleRegistry, newStatus(http.StatusForbidden, "Forbidden", "argomesh hub: agent "+name.String()+" is not registered, or suspended"))
 		return Target{}, false
 	}
 	return target, true

@@ -113,6 +113,9 @@ func (r registry) Target(name identity.AgentName) (resource.Target, error) {
 	return target, nil
 }
 
+// Changed implements resource.Registry: it never does.
+func (registry) Changed() <-chan struct{} { return nil }
+
 // records is what the audit wrote.
 type records struct {
 	mu    sync.Mutex // guards text and grown

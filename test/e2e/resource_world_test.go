@@ -246,6 +246,9 @@ func (o oneAgent) Target(name identity.AgentName) (resource.Target, error) {
 	return resource.Target{UID: "1", Policy: o.policy}, nil
 }
 
+// Changed implements resource.Registry: it never does.
+func (oneAgent) Changed() <-chan struct{} { return nil }
+
 // dialer gives connections to the spoke over loopback.
 func (l *liveSpoke) dialer(spoke *resource.Spoke) func(context.Context, identity.AgentName) (net.Conn, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,0 +1,114 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+)
+
+// granted is a call under way, and by what it was let through.
+type granted struct {
+	request access.Request
+	target  Target
+	tracked bool        // the agent was told to let only tracked objects through
+	end     func(error) // the call, for a reason
+}
+
+// withdrawnError is why a call under way ends that would be refused now.
+type withdrawnError struct{ rule string }
+
+func (e withdrawnError) Error() string { return "no longer allowed by rule " + e.rule }
+
+// grants are the calls under way by agent, which end when what let them through is
+// withdrawn: a rule that is narrowed holds for a watch or a session of an hour as
+// well.
+type grants struct {
+	agents Registry
+
+	mu      sync.Mutex // guards byAgent
+	byAgent map[identity.AgentName]map[*granted]struct{}
+}
+
+func newGrants(agents Registry) *grants {
+	return &grants{agents: agents, byAgent: map[identity.AgentName]map[*granted]struct{}{}}
+}
+
+// add has g reviewed until the returned function is called.
+func (a *grants) add(name identity.AgentName, g *granted) (remove func()) {
+	a.mu.Lock()
+	of := a.byAgent[name]
+	if of == nil {
+		of = map[*granted]struct{}{}
+		a.byAgent[name] = of
+	}
+	of[g] = struct{}{}
+	a.mu.Unlock()
+	a.review(name, g) // a change since it was decided may have found nothing to end
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if delete(of, g); len(of) == 0 {
+			delete(a.byAgent, name)
+		}
+	}
+}
+
+// run reviews all calls after each change of the registry, until ctx is done.
+func (a *grants) run(ctx context.Context) {
+	for {
+		changed := a.agents.Changed() // before the look, so that no change is missed
+		for name, calls := range a.all() {
+			a.review(name, calls...)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// all returns the calls under way by agent.
+func (a *grants) all() map[identity.AgentName][]*granted {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make(map[identity.AgentName][]*granted, len(a.byAgent))
+	for name, calls := range a.byAgent {
+		all[name] = slices.Collect(maps.Keys(calls))
+	}
+	return all
+}
+
+// review ends calls to an agent that would be refused now.
+func (a *grants) review(name identity.AgentName, calls ...*granted) {
+	target, err := a.agents.Target(name)
+	if err != nil && !errors.Is(err, identity.ErrDenied) {
+		return // nobody knows
+	}
+	for _, g := range calls {
+		if rule := g.withdrawn(target, err != nil); rule != "" {
+			g.end(withdrawnError{rule})
+		}
+	}
+}
+
+// withdrawn returns the rule by which a call would be refused now; empty when it would
+// be let through as it was.
+func (g *granted) withdrawn(now Target, denied bool) (rule string) {
+	switch {
+	case denied || now.UID != g.target.UID:
+		return ruleRegistry
+	case now.Policy == g.target.Policy:
+		return ""
+	}
+	decision := now.Policy.Decide(g.request)
+	if decision.Allowed && (g.tracked || !decision.Tracked) {
+		return ""
+	}
+	return decision.Rule
+}
