@@ -4,21 +4,16 @@ import (
 	"bytes"
 	"container/list"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -55,15 +50,6 @@ const (
 	windowBytes = 128 << 10
 )
 
-// Keep keeps values across restarts. cmd/internal/argoredis has one.
-type Keep interface {
-	// Get returns at most limit bytes of the value of key, and nothing when there is
-	// none.
-	Get(ctx context.Context, key string, limit int) ([]byte, error)
-	// Set writes a value that goes by itself.
-	Set(ctx context.Context, key string, value []byte, expiry time.Duration) error
-}
-
 // RepliesConfig holds what Replies need. Fields without a stated default are
 // required.
 type RepliesConfig struct {
@@ -95,12 +81,6 @@ type Replies struct {
 	order  *list.List // of *reply, the one used last in front
 	bytes  int
 	agents map[identity.AgentName]*agentReplies
-}
-
-// change is a reply that is new in memory, or one that is no longer true.
-type change struct {
-	key  replyKey
-	gone bool
 }
 
 type agentReplies struct{ count, bytes int }
@@ -146,52 +126,6 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 	return r, nil
 }
 
-// Run writes replies to the Keep until ctx is done. It is called once.
-func (r *Replies) Run(ctx context.Context) error {
-	log := r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case c := <-r.dirty:
-			if err := r.keep(ctx, c); err != nil && ctx.Err() == nil {
-				r.metrics.results.WithLabelValues(replyNotKept).Inc()
-				log.Warn().Err(err).Stringer("agent", c.key.agent).Msg("a last known reply is only in memory")
-			}
-		}
-	}
-}
-
-// keep brings one reply in the Keep up to date.
-func (r *Replies) keep(ctx context.Context, c change) error {
-	ctx, cancel := context.WithTimeout(ctx, keepWait)
-	defer cancel()
-	if c.gone {
-		return r.cfg.Keep.Set(ctx, c.key.name(), nil, time.Second) // no value, and soon no key
-	}
-	known, found := r.memory(c.key)
-	if !found {
-		return nil // made room for others meanwhile
-	}
-	value, err := known.encode()
-	if err != nil {
-		return err
-	}
-	return r.cfg.Keep.Set(ctx, c.key.name(), value, keepTime)
-}
-
-// changed has a change written to the Keep, or lost when too many wait.
-func (r *Replies) changed(c change) {
-	if r.cfg.Keep == nil {
-		return
-	}
-	select {
-	case r.dirty <- c:
-	default:
-		r.metrics.results.WithLabelValues(replyNotKept).Inc()
-	}
-}
-
 // keyOf returns the key of a call whose reply is kept: a plain GET of what tells the
 // version and the kinds of an API server.
 func keyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (replyKey, bool) {
@@ -227,12 +161,6 @@ func describes(path string) bool {
 		return len(segments) >= 2 && (segments[1] == "v2" && len(segments) == 2 || segments[1] == "v3" && len(segments) <= 5)
 	}
 	return false
-}
-
-// name is the key in the Keep.
-func (k replyKey) name() string {
-	sum := sha256.Sum256([]byte(k.path + "\n" + k.accept))
-	return "argomesh|reply|" + k.agent.String() + "|" + k.uid + "|" + hex.EncodeToString(sum[:16])
 }
 
 // observe looks at an answer of the spoke's API server to a call with that key. Of
@@ -402,186 +330,6 @@ func (r *Replies) held() (count, bytes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.order.Len(), r.bytes
-}
-
-// recording packs a reply as it passes.
-type recording struct {
-	replies *Replies
-	reply   reply
-	gzip    bool
-	packed  bytes.Buffer
-	in      io.WriteCloser // what the body is written to
-	done    chan error     // of the goroutine that unpacks gzip; nil when there is none
-	ended   bool
-	failed  bool
-}
-
-// errTooLong ends a recording.
-var errTooLong = errors.New("the reply is too long to be kept")
-
-// begin prepares in. Of a body in gzip, which is what API servers send when it is
-// long, the content is kept, since the next caller may not read gzip.
-func (c *recording) begin() {
-	packer, err := zstd.NewWriter(&c.packed, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-		zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
-	if err != nil {
-		c.failed = true // the options are constant
-		return
-	}
-	count := &countedWriter{recording: c, packer: packer}
-	if !c.gzip {
-		c.in = count
-		return
-	}
-	reader, writer := io.Pipe()
-	c.in, c.done = writer, make(chan error, 1)
-	go func() {
-		err := unpack(count, reader)
-		_ = reader.CloseWithError(err) // a write that comes now fails with err
-		c.done <- err
-	}()
-}
-
-// unpack writes what gzip packed.
-func unpack(to io.WriteCloser, from io.Reader) error {
-	unpacked, err := gzip.NewReader(from)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(to, unpacked); err != nil {
-		return err
-	}
-	return to.Close()
-}
-
-// countedWriter packs what is written, within the bounds of a reply.
-type countedWriter struct {
-	recording *recording
-	packer    *zstd.Encoder
-}
-
-func (w *countedWriter) Write(p []byte) (int, error) {
-	c := w.recording
-	c.reply.length += len(p)
-	if c.reply.length > maxReply || c.packed.Len() > maxPacked {
-		return 0, errTooLong
-	}
-	return w.packer.Write(p)
-}
-
-func (w *countedWriter) Close() error { return w.packer.Close() }
-
-// write takes down the next bytes of the body.
-func (c *recording) write(p []byte) {
-	if c.failed || c.ended || len(p) == 0 {
-		return
-	}
-	if _, err := c.in.Write(p); err != nil {
-		c.failed = true
-	}
-}
-
-// end stores the reply when its body came whole, and gives the slot back.
-func (c *recording) end(whole bool) {
-	if c.ended {
-		return
-	}
-	c.ended = true
-	defer func() { <-c.replies.slots }()
-	if c.in == nil {
-		return
-	}
-	if !whole {
-		c.failed = true
-	}
-	if c.done == nil {
-		if !c.failed {
-			c.failed = c.in.Close() != nil
-		}
-	} else {
-		if pipe, ok := c.in.(*io.PipeWriter); ok && c.failed {
-			_ = pipe.CloseWithError(errTooLong) // never fails
-		} else if err := c.in.Close(); err != nil {
-			c.failed = true
-		}
-		if err := <-c.done; err != nil {
-			c.failed = true
-		}
-	}
-	if c.failed || c.packed.Len() > maxPacked {
-		c.replies.metrics.results.WithLabelValues(replyNotStored).Inc()
-		return
-	}
-	c.reply.packed = bytes.Clone(c.packed.Bytes())
-	kept := c.reply
-	c.replies.store(&kept)
-	c.replies.metrics.results.WithLabelValues(replyStored).Inc()
-	c.replies.changed(change{key: kept.key})
-}
-
-// recordedBody is the body of an answer that is taken down.
-type recordedBody struct {
-	io.ReadCloser
-	recording *recording
-}
-
-func (b *recordedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.recording.write(p[:n])
-	if err != nil {
-		b.recording.end(errors.Is(err, io.EOF))
-	}
-	return n, err
-}
-
-func (b *recordedBody) Close() error {
-	b.recording.end(false)
-	return b.ReadCloser.Close()
-}
-
-// replyHeader is what stands before the packed body in the Keep, as a line of JSON.
-type replyHeader struct {
-	Agent  identity.AgentName `json:"agent"`
-	UID    string             `json:"uid"`
-	Path   string             `json:"path"`
-	Accept string             `json:"accept"`
-	At     time.Time          `json:"at"`
-	Kind   string             `json:"kind"`
-	ETag   string             `json:"etag"`
-	Length int                `json:"length"`
-}
-
-// maxReplyHeader is the longest such line, in bytes.
-const maxReplyHeader = 8 << 10
-
-func (r *reply) encode() ([]byte, error) {
-	line, err := json.Marshal(replyHeader{
-		Agent: r.key.agent, UID: r.key.uid, Path: r.key.path, Accept: r.key.accept,
-		At: r.at, Kind: r.kind, ETag: r.etag, Length: r.length,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.Concat(line, []byte("\n"), r.packed), nil
-}
-
-// decodeReply reads what encode wrote. The body is not unpacked.
-func decodeReply(value []byte) (*reply, error) {
-	line, packed, found := bytes.Cut(value, []byte("\n"))
-	if !found || len(line) > maxReplyHeader || len(packed) > maxPacked {
-		return nil, errors.New("a kept reply is no reply")
-	}
-	var h replyHeader
-	if err := json.Unmarshal(line, &h); err != nil {
-		return nil, fmt.Errorf("a kept reply: %w", err)
-	}
-	if h.Length < 0 || h.Length > maxReply {
-		return nil, errors.New("a kept reply has an impossible length")
-	}
-	return &reply{
-		key: replyKey{agent: h.Agent, uid: h.UID, path: h.Path, accept: h.Accept},
-		at:  h.At, kind: h.Kind, etag: h.ETag, length: h.Length, packed: packed,
-	}, nil
 }
 
 // The values of label result.

@@ -1,0 +1,129 @@
+package resource
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Keep keeps values across restarts. cmd/internal/argoredis has one.
+type Keep interface {
+	// Get returns at most limit bytes of the value of key, and nothing when there is
+	// none.
+	Get(ctx context.Context, key string, limit int) ([]byte, error)
+	// Set writes a value that goes by itself.
+	Set(ctx context.Context, key string, value []byte, expiry time.Duration) error
+}
+
+// change is a reply that is new in memory, or one that is no longer true.
+type change struct {
+	key  replyKey
+	gone bool
+}
+
+// Run writes replies to the Keep until ctx is done. It is called once.
+func (r *Replies) Run(ctx context.Context) error {
+	log := r.cfg.Log.Sample(&zerolog.BurstSampler{Burst: 1, Period: time.Minute})
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-r.dirty:
+			if err := r.keep(ctx, c); err != nil && ctx.Err() == nil {
+				r.metrics.results.WithLabelValues(replyNotKept).Inc()
+				log.Warn().Err(err).Stringer("agent", c.key.agent).Msg("a last known reply is only in memory")
+			}
+		}
+	}
+}
+
+// keep brings one reply in the Keep up to date.
+func (r *Replies) keep(ctx context.Context, c change) error {
+	ctx, cancel := context.WithTimeout(ctx, keepWait)
+	defer cancel()
+	if c.gone {
+		return r.cfg.Keep.Set(ctx, c.key.name(), nil, time.Second) // no value, and soon no key
+	}
+	known, found := r.memory(c.key)
+	if !found {
+		return nil // made room for others meanwhile
+	}
+	value, err := known.encode()
+	if err != nil {
+		return err
+	}
+	return r.cfg.Keep.Set(ctx, c.key.name(), value, keepTime)
+}
+
+// changed has a change written to the Keep, or lost when too many wait.
+func (r *Replies) changed(c change) {
+	if r.cfg.Keep == nil {
+		return
+	}
+	select {
+	case r.dirty <- c:
+	default:
+		r.metrics.results.WithLabelValues(replyNotKept).Inc()
+	}
+}
+
+// name is the key in the Keep.
+func (k replyKey) name() string {
+	sum := sha256.Sum256([]byte(k.path + "\n" + k.accept))
+	return "argomesh|reply|" + k.agent.String() + "|" + k.uid + "|" + hex.EncodeToString(sum[:16])
+}
+
+// replyHeader is what stands before the packed body in the Keep, as a line of JSON.
+type replyHeader struct {
+	Agent  identity.AgentName `json:"agent"`
+	UID    string             `json:"uid"`
+	Path   string             `json:"path"`
+	Accept string             `json:"accept"`
+	At     time.Time          `json:"at"`
+	Kind   string             `json:"kind"`
+	ETag   string             `json:"etag"`
+	Length int                `json:"length"`
+}
+
+// maxReplyHeader is the longest such line, in bytes.
+const maxReplyHeader = 8 << 10
+
+func (r *reply) encode() ([]byte, error) {
+	line, err := json.Marshal(replyHeader{
+		Agent: r.key.agent, UID: r.key.uid, Path: r.key.path, Accept: r.key.accept,
+		At: r.at, Kind: r.kind, ETag: r.etag, Length: r.length,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(line, []byte("\n"), r.packed), nil
+}
+
+// decodeReply reads what encode wrote. The body is not unpacked.
+func decodeReply(value []byte) (*reply, error) {
+	line, packed, found := bytes.Cut(value, []byte("\n"))
+	if !found || len(line) > maxReplyHeader || len(packed) > maxPacked {
+		return nil, errors.New("a kept reply is no reply")
+	}
+	var h replyHeader
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("a kept reply: %w", err)
+	}
+	if h.Length < 0 || h.Length > maxReply {
+		return nil, errors.New("a kept reply has an impossible length")
+	}
+	return &reply{
+		key: replyKey{agent: h.Agent, uid: h.UID, path: h.Path, accept: h.Accept},
+		at:  h.At, kind: h.Kind, etag: h.ETag, length: h.Length, packed: packed,
+	}, nil
+}

@@ -1,0 +1,165 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/streampb"
+)
+
+// offer runs one stream from its opening to its end, and tells news of it.
+func (t *term) offer(ctx context.Context, s *offered, tell chan<- news) {
+	err := t.stream(ctx, s, tell)
+	t.metrics.connects.WithLabelValues(status.Code(err).String()).Inc()
+	if v := stream.ViolationOf(err); v != "" {
+		t.metrics.violations.WithLabelValues(string(v)).Inc()
+		log := t.cfg.Log.Sample(t.logged)
+		log.Warn().Err(err).Msg("tunnel stream ended by a violation")
+	}
+	tell <- news{of: s, err: call.KindOf(err)}
+}
+
+var (
+	errPatience = errors.New("no hello in time")
+	errStopping = errors.New("the agent stops")
+)
+
+// stopping is why ctx is done.
+func stopping(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return errStopping
+}
+
+func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
+	ctx, done := t.cfg.While(ctx)
+	defer done()
+	// Once it is up the call outlasts ctx, so that it can end in good order.
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stopped := context.AfterFunc(ctx, func() { cancel(stopping(ctx)) })
+	defer stopped()
+	patience := time.AfterFunc(t.cfg.HandshakeTimeout, func() { cancel(errPatience) })
+	defer patience.Stop()
+	authorized, _, again, err := t.cfg.Authorize(life)
+	if err != nil {
+		return withCause(life, err)
+	}
+	g, err := streampb.NewTunnelClient(s.carrier.cc).Serve(authorized)
+	if err != nil {
+		return withCause(life, err)
+	}
+	hello := chunk{kind: kindHello, agent: t.cfg.Agent, nonce: s.carrier.nonce}
+	if err := g.Send(hello.wire()); err != nil {
+		// io.EOF: the status is what Recv returns.
+		t.cfg.Log.Debug().Err(err).Msg("cannot send hello")
+	}
+	first, err := g.Recv()
+	if err != nil {
+		return withCause(life, err)
+	}
+	welcome, err := helloOf(first)
+	if err != nil {
+		return err
+	}
+	if err := t.cfg.Check(call.Proof{Token: welcome.proof, Nonce: welcome.nonce}, s.carrier.nonce); err != nil {
+		return err
+	}
+	if welcome.agent != t.cfg.Agent {
+		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.agent, call.ErrMismatch)
+	}
+	if !patience.Stop() {
+		return errPatience
+	}
+	if !stopped() {
+		return stopping(ctx)
+	}
+
+	c := newConn(stream.Spoke, t.cfg.Agent, welcome.connection, pace{heartbeat: t.cfg.Heartbeat, silence: t.cfg.Silence}, g, func(err error) {
+		if err == nil {
+			_ = g.CloseSend() // the principal ends the call then
+			return
+		}
+		cancel(err)
+	})
+	use, spent := context.WithCancel(life)
+	defer spent()
+	c.spent = spent
+	var serving sync.WaitGroup
+	c.asked = func(service stream.Service, waiting int) {
+		tell <- news{of: s, kind: taken, waiting: waiting}
+		serving.Go(func() { t.serve(use, c, service) })
+	}
+	going := context.AfterFunc(ctx, func() {
+		c.abandon(ReasonStopping)
+		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(stopping(ctx)) })
+	})
+	defer going()
+	tell <- news{of: s, kind: spare, conn: c, proveAgain: welcome.proveAgain, again: again}
+	c.receive()
+	serving.Wait()
+	return c.failure()
+}
+
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// serve hands a stream that was taken to its handler. ctx ends when c is spent.
+func (t *term) serve(ctx context.Context, c *conn, service stream.Service) {
+	handler := t.cfg.Services[service]
+	if handler == nil {
+		t.metrics.accepts.WithLabelValues(service.String(), string(ReasonUnsupported)).Inc()
+		c.abandon(ReasonUnsupported)
+		return
+	}
+	c.measure(t.metrics.received(service), t.metrics.sent(service))
+	connections := t.metrics.connections.WithLabelValues(service.String())
+	connections.Inc()
+	defer connections.Dec()
+	use, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := time.AfterFunc(t.cfg.AcceptTimeout, func() {
+		select {
+		case <-c.answered:
+		default:
+			cancel(context.DeadlineExceeded)
+		}
+	})
+	defer patience.Stop()
+	err := handler(use, c)
+	if cause := context.Cause(use); err != nil && cause != nil && ctx.Err() == nil {
+		err = cause
+	}
+	result, broken := "ok", err != nil && ctx.Err() == nil
+	switch {
+	case err == nil:
+		_ = c.Close() // it has no error to return
+	case !broken:
+		result = "ended" // by the hub, or with the way to it
+		_ = c.Close()
+	case c.accepted():
+		result = string(ReasonFailed)
+		c.abandon(ReasonFailed)
+	default:
+		result = string(reasonOf(err))
+		c.abandon(reasonOf(err))
+	}
+	t.metrics.accepts.WithLabelValues(service.String(), result).Inc()
+	if broken {
+		log := t.cfg.Log.Sample(t.logged)
+		log.Warn().Err(err).Str("connection", c.id).Stringer("service", service).Str("reason", result).
+			Msg("a connection of the hub to a service of this spoke failed")
+	}
+}

@@ -1,0 +1,321 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+)
+
+// carrier is one TCP connection, which carries up to call.MaxStreams streams.
+type carrier struct {
+	cc *grpc.ClientConn
+	// proof is when the authority of our SVID ends that it was made with.
+	proof time.Time
+	// nonce is what the principal answers to on each of its streams. One for all of
+	// them, so that a hub's connection does not cost SPIRE a signature.
+	nonce stream.Nonce
+	// again is when the principal wants to see another; zero: we know by ourselves.
+	again   time.Time
+	streams int
+	up      time.Time // since when a stream of it has been up; zero: none has
+	leaving bool      // it gets no more streams
+}
+
+// offered is one stream as the loop of Run knows it.
+type offered struct {
+	carrier *carrier
+	state   offer
+	conn    *conn // from up on
+	// again is when to prove ourselves by another stream, with the next token; zero
+	// where there is none.
+	again time.Time
+}
+
+type offer uint8
+
+const (
+	opening offer = iota
+	spare
+	retiring
+	taken
+)
+
+// news is what the goroutine of a stream tells the loop.
+type news struct {
+	of   *offered
+	kind offer // spare, taken, or opening when it has ended
+	// Of spare: of its carrier, after how long to prove ourselves by another; and of
+	// itself, when.
+	conn       *conn
+	proveAgain time.Duration
+	again      time.Time
+	// Of taken.
+	waiting int
+	// Of the end.
+	err error
+}
+
+// term is one Run.
+type term struct {
+	*Acceptor
+	news     chan news
+	streams  map[*offered]struct{}
+	carriers map[*carrier]struct{}
+	// want is how many spare streams demand asks for, and urgent how many at once.
+	want, urgent int
+	// unused is the least number of spare streams since the last review.
+	unused   int
+	failures int
+	resting  bool // until pause fires
+	pause    *time.Timer
+	able     bool        // to prove ourselves, at the last attempt
+	aged     *time.Timer // fires when a spare stream, or a carrier, is to be replaced
+	stopping bool
+}
+
+// fresh reports whether a carrier may get streams: it is to stay, and neither is there
+// a newer SVID to be proven nor has the principal seen this one for too long.
+func (t *term) fresh(c *carrier, proves time.Time) bool {
+	return !c.leaving && !c.proof.Before(proves) && !passed(c.again)
+}
+
+// current reports whether a stream is to stay: its carrier is fresh, and there is no
+// next token to be proven.
+func (t *term) current(s *offered, proves time.Time) bool {
+	return t.fresh(s.carrier, proves) && !passed(s.again)
+}
+
+// passed reports whether there is a time, and it has come.
+func passed(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
+
+// age lets balance be called again when the next stream or carrier is to be replaced.
+func (t *term) age() {
+	var next time.Time
+	for s := range t.streams {
+		for _, at := range []time.Time{s.again, s.carrier.again} {
+			if s.state == spare && !at.IsZero() && !passed(at) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	if t.aged.Stop(); !next.IsZero() {
+		t.aged.Reset(time.Until(next))
+	}
+}
+
+// count counts the streams that are, or soon will be, spare.
+func (t *term) count(proves time.Time) (ready, coming, stale int) {
+	for s := range t.streams {
+		switch fresh := t.current(s, proves); {
+		case s.state == spare && fresh:
+			ready++
+		case s.state == spare:
+			stale++
+		case s.state == opening && fresh:
+			coming++
+		}
+	}
+	return ready, coming, stale
+}
+
+// balance opens streams that are wanting, and gives up those that were renewed.
+func (t *term) balance(ctx context.Context) {
+	proves := t.cfg.Proves()
+	if t.resting && !t.able && t.cfg.Ready() == nil {
+		t.resting = false // we can do now what we could not
+	}
+	ready, coming, stale := t.count(proves)
+	target := max(t.want, t.urgent)
+	if ready == 0 && !t.anyUp(proves) {
+		target = 1 // the first tells whether others make sense
+	}
+	for !t.resting && ctx.Err() == nil && ready+coming < target {
+		if len(t.streams) >= t.cfg.MaxStreams {
+			t.retireOne(proves, true) // to make room
+			break
+		}
+		if !t.open(ctx, proves) {
+			break
+		}
+		coming++
+	}
+	if ready+coming >= t.urgent {
+		t.urgent = 0
+	}
+	// Make before break.
+	for ready >= t.want && stale > 0 && t.retireOne(proves, true) {
+		stale--
+	}
+	t.unused = min(t.unused, ready)
+	t.metrics.spare.Set(float64(ready + stale))
+	t.metrics.carriers.Set(float64(len(t.carriers)))
+	t.age()
+}
+
+func (t *term) anyUp(proves time.Time) bool {
+	for c := range t.carriers {
+		if t.fresh(c, proves) && !c.up.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// retireOne gives up a spare stream, one that is not current if stale, and reports
+// whether there was one.
+func (t *term) retireOne(proves time.Time, stale bool) bool {
+	var one *offered
+	for s := range t.streams {
+		if s.state == spare && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
+			one = s // of the emptiest
+		}
+	}
+	if one == nil {
+		return false
+	}
+	one.state = retiring
+	_ = one.conn.Close() // it has no error to return
+	return true
+}
+
+// review adjusts the number of spare streams to what was used of them since the
+// last time, by halves, and the number of carriers to that of the streams.
+func (t *term) review() {
+	proves := t.cfg.Proves()
+	ready, _, _ := t.count(proves)
+	if t.unused > 0 {
+		t.want = max(t.cfg.MinSpares, t.want-(t.unused+1)/2)
+	}
+	for ; ready > t.want; ready-- {
+		t.retireOne(proves, false)
+	}
+	t.unused = ready
+	var emptiest *carrier
+	room := 0 // in the others
+	for c := range t.carriers {
+		if !t.fresh(c, proves) {
+			continue
+		}
+		room += call.MaxStreams - c.streams
+		if emptiest == nil || c.streams < emptiest.streams {
+			emptiest = c
+		}
+	}
+	if emptiest != nil && room-(call.MaxStreams-emptiest.streams) >= max(emptiest.streams, t.want) {
+		emptiest.leaving = true // its spare streams go once the others have more
+	}
+}
+
+// open begins a stream, and reports whether it could.
+func (t *term) open(ctx context.Context, proves time.Time) bool {
+	var on *carrier
+	for c := range t.carriers {
+		if t.fresh(c, proves) && c.streams < call.MaxStreams && (on == nil || c.streams > on.streams) {
+			on = c // the fullest, so that others empty
+		}
+	}
+	if on == nil {
+		cc, err := grpc.NewClient(t.cfg.Target,
+			grpc.WithTransportCredentials(t.cfg.Credentials),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxChunk)),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
+			grpc.WithDisableServiceConfig(), // no retries: a call fails with the reason for which the connection did
+		)
+		if err != nil {
+			t.rest(fmt.Errorf("dial: %w", err), true)
+			return false
+		}
+		on = &carrier{cc: cc, proof: proves, nonce: t.cfg.NewNonce()}
+		t.carriers[on] = struct{}{}
+	}
+	t.able = t.cfg.Ready() == nil
+	s := &offered{carrier: on}
+	on.streams++
+	t.streams[s] = struct{}{}
+	go t.offer(ctx, s, t.news)
+	return true
+}
+
+// hear takes news of a stream.
+func (t *term) hear(n news) {
+	s := n.of
+	switch n.kind {
+	case spare:
+		s.conn, s.state, s.again = n.conn, spare, n.again
+		if n.proveAgain > 0 && s.carrier.again.IsZero() {
+			s.carrier.again = time.Now().Add(n.proveAgain)
+		}
+		if s.carrier.up.IsZero() {
+			s.carrier.up = time.Now()
+			t.cfg.Log.Info().Str("connection", n.conn.id).Msg("tunnel connection to the principal is up")
+		}
+	case taken:
+		s.state = taken
+		ready, _, _ := t.count(t.cfg.Proves())
+		switch {
+		case n.waiting > 0:
+			t.want, t.urgent = min(t.cfg.MaxSpares, t.want+n.waiting), max(t.urgent, n.waiting)
+		case ready == 0:
+			t.want = min(t.cfg.MaxSpares, t.want+1)
+		}
+	default:
+		t.ended(s, n.err)
+	}
+}
+
+// settledTime is how long a TCP connection must have lasted for its end to be no
+// failure.
+const settledTime = 10 * time.Second
+
+func (t *term) ended(s *offered, err error) {
+	c := s.carrier
+	delete(t.streams, s)
+	if c.streams--; c.streams == 0 {
+		_ = c.cc.Close() // nothing is left to be flushed
+		delete(t.carriers, c)
+	}
+	unasked := s.state == opening || s.state == spare
+	switch {
+	case !unasked || c.leaving:
+	case errors.Is(err, call.ErrBusy):
+		t.rest(err, false)
+	default:
+		c.leaving = true
+		up := !c.up.IsZero()
+		if up && time.Since(c.up) >= settledTime {
+			t.failures = 0
+		}
+		t.rest(err, !up)
+	}
+}
+
+// rest lets no stream be opened for a while.
+func (t *term) rest(err error, failed bool) {
+	if t.stopping {
+		return
+	}
+	t.failures++
+	t.able = t.able && t.cfg.Ready() == nil
+	delay := t.cfg.BackOff.Pause(t.failures, err)
+	t.resting = true
+	t.pause.Reset(delay)
+	switch log := t.cfg.Log.With().AnErr("error", err).Dur("retry_in", delay).Logger(); {
+	case errors.Is(err, call.ErrImpostor):
+		log.Error().Msg("what answers is not known to be the principal, so it reaches nothing of this spoke; see principal.address and principal.spiffe_ids")
+	case errors.Is(err, stream.ErrIncompatible):
+		log.Error().Msg("the principal has no tunnel that this agent understands; upgrade the older of both")
+	case errors.Is(err, call.ErrBusy):
+		log.Warn().Msg("the principal takes no more streams of the tunnel; see its limits")
+	case failed:
+		log.Warn().Msg("cannot open the tunnel to the principal")
+	default:
+		log.Info().Msg("tunnel connection to the principal ended")
+	}
+}
