@@ -164,6 +164,18 @@ func ownBundle(source *workload.Source) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// unusable returns what a person has to mend of the signing keys, and how; nil while
+// nothing is wrong.
+func (c liveCredentials) unusable() error {
+	if c.keys == nil {
+		return nil
+	}
+	if err := c.keys.Ready(); errors.Is(err, token.ErrUnusable) {
+		return fmt.Errorf("%w: restore it, or delete it to begin with new keys, which ends every token; until then only keys that were read before count", err)
+	}
+	return nil
+}
+
 // tokenKeys are token.Keys as far as they are used here.
 type tokenKeys interface {
 	Sign(agent identity.AgentName) (token.Signed, error)

@@ -87,12 +87,13 @@ func (e Envoy) Validate() error {
 // it has.
 type tokens func() (check mesh.Tokens, changed <-chan struct{}, err error)
 
-// publishedTokens are those of keys.
+// publishedTokens are those of keys. Of a Secret that cannot be used there may be none:
+// then no token is good, and Envoy serves what asks for none.
 func publishedTokens(keys *token.Keys) tokens {
 	return func() (mesh.Tokens, <-chan struct{}, error) {
 		changed := keys.Changed() // before the look, which may only be newer
 		published := keys.Published()
-		if published.Issuer == "" || len(published.KeyIDs) == 0 {
+		if published.Issuer == "" || len(published.KeyIDs) == 0 && !errors.Is(keys.Ready(), token.ErrUnusable) {
 			return mesh.Tokens{}, changed, errors.New("there is no token key yet")
 		}
 		var set jose.JSONWebKeySet

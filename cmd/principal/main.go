@@ -146,6 +146,8 @@ func run(ctx context.Context, args []string) error {
 		{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
 		{Name: "agents", Ready: agents.Ready},
 		{Name: "store", Ready: func() error { return synced(store) }},
+		// Agents are served whatever becomes of the keys.
+		{Name: "token keys", Ready: func() error { return nil }, Degraded: credentials.unusable},
 	}
 	push := func(context.Context) error { return nil }
 	pusher, err := newBundlePusher(cfg.SPIRE, source, registry, log)
