@@ -542,6 +542,66 @@ func TestHeaderLimits(t *testing.T) {
 	}
 }
 
+// A spoke that answers without end costs what is on its way: a header is given up, and
+// a body goes on for as long as somebody reads it.
+func TestSpokeWithoutEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		begin, more string
+		want        int
+		result      audit.Result
+	}{
+		"in its header": {"HTTP/1.1 200 OK\r\n", "X-More: " + strings.Repeat("x", 1<<10) + "\r\n", http.StatusBadGateway, audit.AgentGone},
+		"in one line":   {"HTTP/1.1 200 OK\r\nX-More: ", strings.Repeat("x", 1<<10), http.StatusBadGateway, audit.AgentGone},
+		"in its chunks": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "400\r\n" + strings.Repeat("x", 1<<10) + "\r\n", http.StatusOK, audit.CallerGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wrote := make(chan int, 1)
+			w := start(t, nil, settings{hub: func(c *resource.HubConfig) {
+				c.Dial = func(context.Context, identity.AgentName) (net.Conn, error) {
+					here, there := pair(t)
+					go func() {
+						defer func() { _ = there.Close() }()
+						if _, err := http.ReadRequest(bufio.NewReader(there)); err != nil {
+							t.Error(err)
+						}
+						n, _ := io.WriteString(there, test.begin)
+						for {
+							more, err := io.WriteString(there, test.more)
+							if n += more; err != nil {
+								wrote <- n
+								return
+							}
+						}
+					}()
+					return here, nil
+				}
+			}})
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			res, err := w.client().Do(w.request(ctx, http.MethodGet, "/version", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.StatusCode != test.want {
+				t.Errorf("answer %d", res.StatusCode)
+			}
+			if test.want == http.StatusOK { // some of it, and no more
+				if _, err := io.CopyN(io.Discard, res.Body, 1<<20); err != nil {
+					t.Error(err)
+				}
+				leave()
+			}
+			_ = res.Body.Close()
+			if n := <-wrote; n > 8<<20 {
+				t.Errorf("the spoke could write %d bytes", n)
+			}
+			if record := w.records.wait(t, audit.End, 1)[0]; record.Result != test.result {
+				t.Errorf("record = %+v", record)
+			}
+		})
+	}
+}
+
 // A hub that stops ends what goes on and on, and says so.
 func TestStop(t *testing.T) {
 	w := start(t, func(w http.ResponseWriter, r *http.Request) {
