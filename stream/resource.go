@@ -16,6 +16,8 @@ type Kind string
 const (
 	Application Kind = "Application"
 	AppProject  Kind = "AppProject"
+	Secret      Kind = "Secret"
+	ConfigMap   Kind = "ConfigMap"
 )
 
 // ResourceKey names one object of one Kubernetes cluster.

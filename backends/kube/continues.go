@@ -38,17 +38,12 @@ func (s *Store) CaughtUp(ctx context.Context, kind stream.Kind, namespace string
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	there := make(map[string]types.UID, len(cached))
-	opts := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := s.client.Resource(resources[kind]).Namespace(namespace).List(ctx, opts)
-		if err != nil {
+	for _, i := range s.informers {
+		if i.kind != kind || !i.covers(namespace) {
+			continue
+		}
+		if err := i.uids(ctx, namespace, there); err != nil {
 			return false, fmt.Errorf("list %s of %s: %w", kind, namespace, err)
-		}
-		for n := range page.Items {
-			there[page.Items[n].GetName()] = page.Items[n].GetUID()
-		}
-		if opts.Continue = page.GetContinue(); opts.Continue == "" {
-			break
 		}
 	}
 	for _, o := range cached {
@@ -57,4 +52,25 @@ func (s *Store) CaughtUp(ctx context.Context, kind stream.Kind, namespace string
 		}
 	}
 	return true, nil
+}
+
+// uids adds the objects of a namespace that are the informer's by a consistent read.
+func (i *informer) uids(ctx context.Context, namespace string, there map[string]types.UID) error {
+	resource := i.resource
+	if i.namespace == "" { // it covers all of them
+		resource = i.store.client.Resource(resources[i.kind]).Namespace(namespace)
+	}
+	opts := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := resource.List(ctx, opts)
+		if err != nil {
+			return err
+		}
+		for n := range page.Items {
+			there[page.Items[n].GetName()] = page.Items[n].GetUID()
+		}
+		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			return nil
+		}
+	}
 }

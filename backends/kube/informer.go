@@ -55,7 +55,7 @@ var (
 	_ cache.ResourceVersionUpdater = (*informer)(nil)
 )
 
-func newInformer(s *Store, kind stream.Kind, namespace string) *informer {
+func newInformer(s *Store, kind stream.Kind, namespace string, selector Selector) *informer {
 	i := &informer{
 		store:     s,
 		kind:      kind,
@@ -66,6 +66,9 @@ func newInformer(s *Store, kind stream.Kind, namespace string) *informer {
 		i.resource = s.client.Resource(resources[kind])
 	} else {
 		i.resource = s.client.Resource(resources[kind]).Namespace(namespace)
+	}
+	if selector != (Selector{}) {
+		i.resource = selected{i.resource, selector}
 	}
 	return i
 }

@@ -1,5 +1,5 @@
 // Package kube is the backends.Store over the Kubernetes API of one side. It
-// keeps Applications and AppProjects as compact JSON in a cache that client-go
+// keeps Applications, AppProjects and what else is mirrored as compact JSON in a cache that client-go
 // reflectors feed, and writes through the dynamic client. It links none of Argo
 // CD's types, so fields it has never heard of pass through untouched.
 //
@@ -58,6 +58,8 @@ const defaultTimeout = 15 * time.Second
 var resources = map[stream.Kind]schema.GroupVersionResource{
 	stream.Application: {Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"},
 	stream.AppProject:  {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
+	stream.Secret:      {Version: "v1", Resource: "secrets"},
+	stream.ConfigMap:   {Version: "v1", Resource: "configmaps"},
 }
 
 // Config holds what a Store needs. Fields without a stated default are required.
@@ -68,7 +70,11 @@ type Config struct {
 	Client dynamic.Interface
 	// Watch says which kinds the cache holds, and in which namespaces. A kind
 	// without namespaces is held in all of them.
-	Watch   map[stream.Kind][]string
+	Watch map[stream.Kind][]string
+	// Only narrows what the cache holds of a kind to what any of its selectors names;
+	// Read and the writes reach all. A kind that is not in it is held whole. An object
+	// that a label selector names no more is, for the cache, gone.
+	Only    map[stream.Kind][]Selector
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 	// Timeout bounds one call to the API server, and how long a watch may take to
@@ -119,8 +125,14 @@ func New(cfg Config) (*Store, error) {
 		if len(namespaces) == 0 {
 			namespaces = []string{""}
 		}
+		selectors := cfg.Only[kind]
+		if len(selectors) == 0 {
+			selectors = []Selector{{}}
+		}
 		for _, namespace := range namespaces {
-			s.informers = append(s.informers, newInformer(s, kind, namespace))
+			for _, selector := range selectors {
+				s.informers = append(s.informers, newInformer(s, kind, namespace, selector))
+			}
 		}
 		metrics.watched(kind)
 	}
@@ -139,6 +151,7 @@ func (cfg Config) validate() error {
 	if cfg.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("timeout %s is negative", cfg.Timeout))
 	}
+	errs = append(errs, cfg.validateOnly())
 	if len(cfg.Watch) == 0 {
 		errs = append(errs, errors.New("no kind to watch"))
 	}
@@ -204,8 +217,9 @@ func (s *Store) Get(key stream.ResourceKey) (backends.Object, bool) {
 	defer s.mu.RUnlock()
 	for _, i := range s.informers {
 		if i.kind == key.Kind && i.covers(key.Namespace) {
-			object, ok := i.objects[key.Namespace][key.Name]
-			return object, ok
+			if object, ok := i.objects[key.Namespace][key.Name]; ok {
+				return object, true
+			}
 		}
 	}
 	return backends.Object{}, false

@@ -38,6 +38,15 @@ func TestNewNamesEveryProblem(t *testing.T) {
 			kube.Config{Client: client, Watch: map[stream.Kind][]string{stream.Application: {"A b", "", "x", "x"}}, Metrics: prometheus.NewRegistry()},
 			[]string{`namespace "A b"`, `namespace ""`, `"x" of Application is given twice`},
 		},
+		"bad selectors": {
+			kube.Config{Client: client, Watch: map[stream.Kind][]string{stream.Secret: nil, stream.ConfigMap: nil, stream.Application: nil},
+				Only: map[stream.Kind][]kube.Selector{
+					stream.AppProject: {{Name: "x"}}, stream.Secret: {{Labels: "a b"}}, stream.ConfigMap: {{Name: "x"}, {Labels: "a"}, {}},
+					stream.Application: {},
+				}, Metrics: prometheus.NewRegistry()},
+			[]string{"AppProject is selected, but not watched", "label selector of Secret", "ConfigMap may name the same object",
+				"ConfigMap has not exactly one", "no selector of Application"},
+		},
 		"a negative timeout": {kube.Config{Client: client, Watch: ok, Metrics: prometheus.NewRegistry(), Timeout: -1}, []string{"timeout"}},
 	}
 	for name, test := range tests {

@@ -1,0 +1,81 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Selector names some objects of a kind: those with certain labels, or the one of a
+// name, which a Role can grant alone (resourceNames). Exactly one field is set.
+type Selector struct {
+	// Labels is a label selector, such as "tier in (front, back)".
+	Labels string
+	// Name is the name of one object.
+	Name string
+}
+
+func (s Selector) validate(kind stream.Kind) error {
+	if (s.Labels == "") == (s.Name == "") {
+		return fmt.Errorf("a selector of %s has not exactly one of labels and name", kind)
+	}
+	if _, err := labels.Parse(s.Labels); err != nil {
+		return fmt.Errorf("label selector of %s: %w", kind, err)
+	}
+	return nil
+}
+
+// validateOnly checks Config.Only.
+func (cfg Config) validateOnly() error {
+	var errs []error
+	for kind, selectors := range cfg.Only {
+		if _, watched := cfg.Watch[kind]; !watched {
+			errs = append(errs, fmt.Errorf("%s is selected, but not watched", kind))
+		}
+		if len(selectors) == 0 {
+			errs = append(errs, fmt.Errorf("no selector of %s", kind))
+		}
+		for i, s := range selectors {
+			errs = append(errs, s.validate(kind))
+			if s.Labels != "" && len(selectors) > 1 || slices.Contains(selectors[:i], s) {
+				// Two informers must not hold the same object.
+				errs = append(errs, fmt.Errorf("selectors of %s may name the same object", kind))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// selected is a resource of which only some objects are listed and watched.
+type selected struct {
+	dynamic.ResourceInterface
+	selector Selector
+}
+
+// List implements dynamic.ResourceInterface.
+func (s selected) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	return s.ResourceInterface.List(ctx, s.narrow(opts))
+}
+
+// Watch implements dynamic.ResourceInterface.
+func (s selected) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return s.ResourceInterface.Watch(ctx, s.narrow(opts))
+}
+
+func (s selected) narrow(opts metav1.ListOptions) metav1.ListOptions {
+	opts.LabelSelector = s.selector.Labels
+	if s.selector.Name != "" {
+		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.selector.Name).String()
+	}
+	return opts
+}

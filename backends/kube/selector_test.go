@@ -1,0 +1,69 @@
+package kube_test
+
+import (
+	"context"
+	"net/url"
+	"path"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// No request asks for more of a kind than its selectors name, so that a Role need not
+// grant more, and nothing else is ever in memory.
+func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
+	for name, noStream := range map[string]bool{"a server that streams lists": false, "a server that does not": true} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			server.noStream = noStream
+			here := []string{"argocd"}
+			s := newStore(t, server.URL, kube.Config{
+				Watch: map[stream.Kind][]string{stream.Secret: here, stream.ConfigMap: here},
+				Only: map[stream.Kind][]kube.Selector{
+					stream.Secret: {{Labels: "type in (a,b)"}}, stream.ConfigMap: {{Name: "one"}, {Name: "two"}},
+				},
+				Metrics: prometheus.NewRegistry(),
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- s.Run(ctx) }()
+			limit := time.NewTimer(patience)
+			defer limit.Stop()
+			select {
+			case <-s.Synced():
+			case <-limit.C:
+				t.Fatal("not synced")
+			}
+			for _, kind := range []stream.Kind{stream.Secret, stream.ConfigMap} {
+				if _, err := s.CaughtUp(ctx, kind, "argocd"); err != nil {
+					t.Error(err)
+				}
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run() = %v", err)
+			}
+			asked := map[string]int{}
+			for _, request := range server.seen() {
+				u, err := url.Parse(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked[path.Base(u.Path)+" "+u.Query().Get("labelSelector")+u.Query().Get("fieldSelector")]++
+			}
+			for _, want := range []string{"secrets type in (a,b)", "configmaps metadata.name=one", "configmaps metadata.name=two"} {
+				if asked[want] == 0 {
+					t.Errorf("%q was not asked for", want)
+				}
+				delete(asked, want)
+			}
+			if len(asked) > 0 {
+				t.Errorf("more was asked for: %v", asked)
+			}
+		})
+	}
+}
