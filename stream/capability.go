@@ -15,6 +15,10 @@ import (
 // sent its digest, which a sink that does not know it never does.
 type Capability string
 
+// WriteCredentials is offered by an agent whose owner lets the hub store credentials
+// there that may write to repositories. A hub sends none to another.
+const WriteCredentials Capability = "write-credentials"
+
 var capabilityForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 // Capabilities is a set of capabilities. The zero value is empty.

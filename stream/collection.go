@@ -88,13 +88,20 @@ const (
 	// Children are the Applications of a managed spoke that are not the hub's, with
 	// their statuses, for the hub to show.
 	Children
+	// Repositories are the Secrets by which Argo CD reads repositories: each
+	// repository's own, templates for many, and what may write to them.
+	Repositories
+	// Trust is what Argo CD checks repositories and commits by, one entry for each
+	// ConfigMap: GPG keys, TLS certificates, SSH known hosts.
+	Trust
 )
 
 // Collections lists every collection, in the order in which a source sends when
 // several have something to send: projects before the Applications that name
-// them, commands after the Applications they address.
+// them, what reads repositories before the Applications that do, commands after the
+// Applications they address.
 func Collections() []Collection {
-	return []Collection{AppProjects, Applications, Commands, Statuses, Children}
+	return []Collection{AppProjects, Trust, Repositories, Applications, Commands, Statuses, Children}
 }
 
 // String is the kind of the collection's CloudEvents and the label of its
@@ -111,6 +118,10 @@ func (c Collection) String() string {
 		return "command"
 	case Children:
 		return "child"
+	case Repositories:
+		return "repository"
+	case Trust:
+		return "trust"
 	}
 	return ""
 }
@@ -127,6 +138,8 @@ func (c Collection) Source(m Mode) Side {
 		return Hub
 	case c == Children && m == Managed:
 		return Spoke
+	case (c == Repositories || c == Trust) && m == Managed:
+		return Hub
 	case c != Applications && c != AppProjects:
 		return 0
 	case m == Managed:

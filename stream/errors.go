@@ -88,6 +88,8 @@ const (
 	RefusalOutdated RefusalKind = "outdated"
 	// RefusalUnsupported says that this side's release does not know such an event.
 	RefusalUnsupported RefusalKind = "unsupported"
+	// RefusalDenied says that the policy of the spoke's owner does not allow it.
+	RefusalDenied RefusalKind = "denied"
 	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
@@ -95,7 +97,7 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported, RefusalDenied:
 		return k
 	}
 	return RefusalUnknown

@@ -352,6 +352,10 @@ func collectionOf(c Collection) streampb.Collection {
 		return streampb.Collection_COLLECTION_COMMAND
 	case Children:
 		return streampb.Collection_COLLECTION_CHILD
+	case Repositories:
+		return streampb.Collection_COLLECTION_REPOSITORY
+	case Trust:
+		return streampb.Collection_COLLECTION_TRUST
 	}
 	return streampb.Collection_COLLECTION_UNSPECIFIED
 }
@@ -371,6 +375,10 @@ func parseCollection(pb streampb.Collection) (Collection, error) {
 		return Commands, nil
 	case streampb.Collection_COLLECTION_CHILD:
 		return Children, nil
+	case streampb.Collection_COLLECTION_REPOSITORY:
+		return Repositories, nil
+	case streampb.Collection_COLLECTION_TRUST:
+		return Trust, nil
 	}
 	return 0, nil
 }

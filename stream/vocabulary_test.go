@@ -45,6 +45,7 @@ func TestCollectionSource(t *testing.T) {
 	want := map[string]stream.Side{
 		"managed appproject": stream.Hub, "managed application": stream.Hub, "managed command": stream.Hub, "managed status": stream.Spoke,
 		"managed child": stream.Spoke, "autonomous child": 0,
+		"managed repository": stream.Hub, "autonomous repository": 0, "managed trust": stream.Hub, "autonomous trust": 0,
 		"autonomous appproject": stream.Spoke, "autonomous application": stream.Spoke, "autonomous command": stream.Hub, "autonomous status": stream.Spoke,
 	}
 	got := map[string]stream.Side{}
@@ -84,7 +85,7 @@ func TestHash(t *testing.T) {
 }
 
 func TestRefusalKind(t *testing.T) {
-	for _, kind := range []stream.RefusalKind{stream.RefusalInvalid, stream.RefusalNotOwned, stream.RefusalUnavailable, stream.RefusalHeld, stream.RefusalOutdated, stream.RefusalUnsupported, stream.RefusalUnknown} {
+	for _, kind := range []stream.RefusalKind{stream.RefusalInvalid, stream.RefusalNotOwned, stream.RefusalUnavailable, stream.RefusalHeld, stream.RefusalOutdated, stream.RefusalUnsupported, stream.RefusalDenied, stream.RefusalUnknown} {
 		if got := stream.ParseRefusalKind(string(kind)); got != kind {
 			t.Errorf("ParseRefusalKind(%q) = %q", kind, got)
 		}

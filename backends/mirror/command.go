@@ -191,6 +191,9 @@ func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Re
 	if err != nil {
 		return nil, invalid("the command is not a JSON object")
 	}
+	if refusal := r.Policy.command(data); refusal != nil {
+		return nil, refusal
+	}
 	next := current.clone()
 	takeRequests(next, data)
 	end := targetOf(data)

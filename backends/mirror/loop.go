@@ -62,6 +62,10 @@ type loop struct {
 	pulses   map[stream.EntryKey]pulse
 	quiet    []stream.EntryKey
 	quietEnd time.Time
+	// needs says which Secrets of repositories are for the agent, and unselected that
+	// it has changed since they were looked at.
+	needs      needs
+	unselected bool
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -125,6 +129,7 @@ func newLoop(m *Mirror) *loop {
 		effects:  map[stream.ResourceKey]effect{},
 		later:    map[stream.ResourceKey]delayed{},
 		pulses:   map[stream.EntryKey]pulse{},
+		needs:    newNeeds(),
 	}
 }
 
@@ -138,6 +143,7 @@ func (l *loop) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		l.settle()
+		l.selectRepositories()
 		var out chan<- stream.Message
 		var message stream.Message
 		if l.session != nil {
@@ -225,6 +231,9 @@ func (l *loop) attach(s *session) {
 	l.session, l.apart = s, time.Time{}
 	children := l.rules.Children
 	l.rules.Children = s.peer.Children
+	if l.rules.WriteCredentials != s.peer.WriteCredentials {
+		l.rules.WriteCredentials, l.unselected = s.peer.WriteCredentials, true
+	}
 	if l.rules.Side == stream.Spoke && (l.rules.HubUID != s.peer.HubUID || children != s.peer.Children) {
 		l.rules.HubUID = s.peer.HubUID
 		l.observeStore()

@@ -168,6 +168,9 @@ type Peer struct {
 	// Children says that the hub shows child applications, as its welcome told: a
 	// spoke sends them, and the hub takes them.
 	Children bool
+	// WriteCredentials says that the spoke takes credentials that may write to
+	// repositories; a hub learns it here.
+	WriteCredentials bool
 }
 
 // Known is what a link knows of its present connection when the history is judged.

@@ -103,6 +103,7 @@ type options struct {
 	watch       func(stream.Message)
 	children    bool             // the hub shows child applications
 	unasked     bool             // the spoke shows them all the same
+	writes      bool             // the spoke takes write credentials
 	departing   bool             // the Agent is being deleted with a cascade
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 }
@@ -177,7 +178,7 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	ctx, cut := context.WithCancel(r.ctx)
 	hub, spoke := pipe(ctx)
 	hub.watch, spoke.watch = r.options.watch, r.options.watch
-	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children}
+	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children, WriteCredentials: r.options.writes}
 	errs := make(chan error, 2)
 	r.wait.Go(func() { errs <- r.hub.Serve(r.ctx, peer, hub) })
 	told := peer

@@ -26,6 +26,54 @@ func (l *loop) observeStore() {
 	for _, o := range l.m.cfg.Store.List(stream.Application, l.rules.namespace()) {
 		l.observe(o.Key)
 	}
+	if l.rules.Mode != stream.Managed {
+		return
+	}
+	for _, o := range l.m.cfg.Store.List(stream.ConfigMap, l.rules.Namespace) {
+		l.observe(o.Key)
+	}
+	l.unselected = true
+	l.selectRepositories() // by the projects and Applications before
+}
+
+// selectRepositories looks again at the Secrets of repositories when what the agent
+// needs of them has changed.
+func (l *loop) selectRepositories() {
+	if !l.unselected {
+		return
+	}
+	l.unselected = false
+	for _, o := range l.m.cfg.Store.List(stream.Secret, l.rules.Namespace) {
+		l.observe(o.Key)
+	}
+}
+
+// content is Rules.Content of an entry of which we are the source, if the peer is to
+// have it.
+func (l *loop) content(entry stream.EntryKey, key stream.ResourceKey, current object) (link.Content, bool) {
+	if entry.Collection == stream.Repositories && !l.needs.wants(current, l.rules.SharesUnscoped) {
+		return link.Content{}, false
+	}
+	return l.rules.Content(entry.Collection, current, l.asked[key])
+}
+
+// need notes what follows for the Secrets of repositories from what is desired of an
+// entry.
+func (l *loop) need(entry stream.EntryKey, current *object, content link.Content) {
+	news := false
+	switch {
+	case l.rules.Side != stream.Hub || l.rules.Mode != stream.Managed:
+		return
+	case entry.Collection == stream.AppProjects:
+		news = l.needs.admit(entry.Name, !content.Version.Absent())
+	case entry.Collection == stream.Applications && l.rules.SharesUnscoped:
+		var urls []string
+		if current != nil && !content.Version.Absent() {
+			urls = repositoriesOf(*current)
+		}
+		news = l.needs.use(entry.Name, urls)
+	}
+	l.unselected = l.unselected || news
 }
 
 // observe looks at one object and tells the link what it means.
@@ -91,10 +139,11 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *object) {
 	var content link.Content
 	if current != nil {
-		if c, present := l.rules.Content(entry.Collection, *current, l.asked[key]); present {
+		if c, present := l.content(entry, key, *current); present {
 			content = c
 		}
 	}
+	l.need(entry, current, content)
 	if l.holdBack(entry, current, content) {
 		return
 	}
@@ -236,7 +285,7 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 		if content, present = l.recall(entry, key); present {
 			l.past.sent = max(l.past.sent, content.Revision)
 		} else if current := l.current(key); current != nil {
-			if content, present = l.rules.Content(entry.Collection, *current, l.asked[key]); present {
+			if content, present = l.content(entry, key, *current); present {
 				l.past.sent = max(l.past.sent, content.Revision)
 				l.told(entry, current, content)
 			}

@@ -40,6 +40,10 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return r.planCommand(e, current)
 	case stream.Children:
 		return r.planChild(e, key, current)
+	case stream.Repositories:
+		return r.planRepository(e, key, current)
+	case stream.Trust:
+		return r.planTrust(e, key, current)
 	}
 	if e.Verb == stream.Delete {
 		return r.release(current), nil
@@ -52,11 +56,17 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return nil, refusal
 	}
 	if leaving, ok := data["leaving"].([]any); ok && r.Side == stream.Spoke {
+		if refusal := r.Policy.operation("cascade"); refusal != nil {
+			return nil, refusal
+		}
 		return r.leave(e, current, leaving), nil
 	}
 	spec, ok := data["spec"].(map[string]any)
 	if !ok {
 		return nil, invalid("the event carries no spec")
+	}
+	if refusal := r.refused(e.Key, key, spec); refusal != nil {
+		return nil, refusal
 	}
 	labels, _ := data["labels"].(map[string]any)
 	annotations, _ := data["annotations"].(map[string]any)
@@ -91,6 +101,23 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	return update(*current, desired(current.clone(), old)), nil
 }
 
+// maxName is the longest name of an object (RFC 1123 subdomain).
+const maxName = 253
+
+// refused says why an Application or AppProject cannot be stored on this side,
+// whatever there is.
+func (r Rules) refused(entry stream.EntryKey, key stream.ResourceKey, spec map[string]any) *stream.Refusal {
+	switch {
+	case len(key.Name) > maxName:
+		return invalid(fmt.Sprintf("with the agent's prefix its name on the hub has %d characters, and %d are possible; rename it on the spoke", len(key.Name), maxName))
+	case r.Side != stream.Spoke:
+		return nil
+	case entry.Collection == stream.AppProjects:
+		return r.Policy.appProject(entry.Name, spec)
+	}
+	return r.Policy.application(spec)
+}
+
 // update is the write that makes next of current; none when they are the same.
 func update(current, next object) []Write {
 	raw := encode(next.fields)
@@ -101,8 +128,12 @@ func update(current, next object) []Write {
 }
 
 func newObject(key stream.ResourceKey) object {
+	version := "argoproj.io/v1alpha1"
+	if key.Kind == stream.Secret || key.Kind == stream.ConfigMap {
+		version = "v1"
+	}
 	return object{key: key, fields: map[string]any{
-		"apiVersion": "argoproj.io/v1alpha1",
+		"apiVersion": version,
 		"kind":       string(key.Kind),
 		"metadata":   map[string]any{"namespace": key.Namespace, "name": key.Name},
 	}}
@@ -147,7 +178,11 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 	if _, wanted := annotations[skipReconcileKey]; old.Releasing && !wanted {
 		delete(o.child("metadata", "annotations"), skipReconcileKey) // the release was abandoned
 	}
-	o.fields["spec"] = spec
+	if field := contentField(o.key.Kind); field == "data" && len(spec) == 0 {
+		delete(o.fields, field) // as the API server stores it
+	} else {
+		o.fields[field] = spec
+	}
 	o.dropFinalizers(isCascade)
 	o.setAnnotation(sourceUIDKey, e.Version.SourceUID)
 	if r.Side == stream.Spoke {

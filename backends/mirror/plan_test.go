@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -380,20 +381,26 @@ func FuzzPlan(f *testing.F) {
 	add(4, 0, m{"labels": m{"a": "b"}, "spec": m{"destination": m{"name": "x"}}, "status": m{"conditions": []any{m{"type": errorCondition}}, "operationState": m{"startedAt": now}}})
 	add(4, 4, m{"spec": m{"project": "p"}, "status": m{"operationState": m{"phase": "Error", "message": failedMessage, "finishedAt": now}}})
 	add(0, 4, m{"annotations": m{mismatchPolicyKey: policyRecreate}, "spec": m{}})
+	for situation := range uint8(16) {
+		add(5, situation, m{"items": m{"A": "2", "B": "1"}})
+		add(6, situation, m{"labels": m{secretTypeKey: typeTemplate}, "data": m{"url": "eQ=="}})
+	}
 	f.Add(uint8(0), uint8(4), []byte("{\"spec\":{\"a\":1e400,\"b\":-0,\"c\":1.0}}"))
 	f.Add(uint8(0), uint8(0), []byte("{\"spec\":{},\"labels\":{\"-\":\"\\u0000\"}} trailing"))
+	// In this order the seeds name them.
+	fuzzed := []stream.Collection{
+		stream.AppProjects, stream.Applications, stream.Commands, stream.Statuses, stream.Children, stream.Trust, stream.Repositories,
+	}
+	everyKind := []stream.Kind{stream.Application, stream.AppProject, stream.Secret, stream.ConfigMap}
 	f.Fuzz(func(t *testing.T, collection, situation uint8, data []byte) {
-		c := stream.Collections()[int(collection)%len(stream.Collections())]
+		c := fuzzed[int(collection)%len(fuzzed)]
 		mode := stream.Managed
-		if situation&1 != 0 {
+		if situation&1 != 0 && c.Source(stream.Autonomous) != 0 {
 			mode = stream.Autonomous
 		}
 		side := stream.Hub
 		if c.Source(mode) == stream.Hub {
 			side = stream.Spoke
-		}
-		if c == stream.Children {
-			mode = stream.Managed
 		}
 		r := ruleSet(t, side, mode)
 		r.Children, r.HistoryID = true, "h-1"
@@ -403,18 +410,24 @@ func FuzzPlan(f *testing.F) {
 		if situation&2 != 0 {
 			e = removal(c)
 		}
-		store := memory.New(memory.Config{NewUID: func() string { return "uid-1" }})
+		if c == stream.Trust {
+			e.Key.Name = gpgKeys
+		}
+		store := memory.New(memory.Config{Kinds: everyKind, NewUID: func() string { return "uid-1" }})
 		w := &fuzzWriter{t: t, store: store, rules: r}
 		w.key, _ = r.Local(e.Key)
 		switch situation >> 2 & 3 {
 		case 1: // ours
 			owner := stream.Applications
-			if c == stream.AppProjects || c == stream.Children {
+			if !slices.Contains([]stream.Collection{stream.Commands, stream.Statuses}, c) {
 				owner = c
 			}
-			w.run(makeEvent(owner, "source-1", 3, m{
-				"labels": m{"l": "1"}, "annotations": m{"n": "1"}, "spec": m{"destination": m{"name": "edge-1"}}, "status": m{"a": "b"},
-			}))
+			before := makeEvent(owner, "source-1", 3, m{
+				"labels": m{"l": "1", secretTypeKey: typeRepository}, "annotations": m{"n": "1"}, "spec": m{"destination": m{"name": "edge-1"}}, "status": m{"a": "b"},
+				"data": m{"url": "eA=="}, "items": m{"A": "1"},
+			})
+			before.Key.Name = e.Key.Name
+			w.run(before)
 		case 2: // someone else's
 			w.seed(makeObject(t, w.key, m{"uid": "", "resourceVersion": "", "finalizers": []any{cascadeFinalizer}}, m{"spec": m{}, "operation": m{}}))
 		case 3: // being deleted, with a finalizer that stays

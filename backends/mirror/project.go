@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,6 +71,11 @@ const (
 func (r Rules) destinationMatches(name, server string) bool {
 	if name != "" {
 		return globMatches(name, r.Agent.String())
+	}
+	// argocd-agent's cluster Secrets name the agent in a query, and projects that came
+	// from there still do.
+	if u, err := url.Parse(server); err == nil && u.Query().Get("agentName") != "" {
+		return globMatches(u.Query().Get("agentName"), r.Agent.String())
 	}
 	return server != "" && globMatches(server, r.ClusterServer)
 }

@@ -37,6 +37,16 @@ type Rules struct {
 	// not being deleted is left on the spoke as it is, changed or gone on the hub or
 	// not, and so are AppProjects. Used on the hub of a managed agent.
 	Departing bool
+	// SharesUnscoped says that Secrets of repositories without a project go to those
+	// agents of which an Application uses them; else they go to none. Used on the hub.
+	SharesUnscoped bool
+	// WriteCredentials says that the spoke takes Secrets that may write to
+	// repositories: the hub sends them only then. A Mirror has it from the handshake of
+	// its connection. Used on the hub.
+	WriteCredentials bool
+	// Policy is what the owner of the spoke allows. Nil allows all that is allowed by
+	// default. Used on the spoke of a managed agent.
+	Policy *Policy
 }
 
 // paused is how the source of c is paused; held is what the Mirror was told of all.
@@ -91,6 +101,11 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 			name = rest
 		}
 		return []stream.EntryKey{{Collection: stream.AppProjects, Name: name}}
+	case r.Mode != stream.Managed || key.Namespace != r.Namespace:
+	case key.Kind == stream.Secret:
+		return []stream.EntryKey{{Collection: stream.Repositories, Name: key.Name}}
+	case key.Kind == stream.ConfigMap && slices.Contains(TrustConfigMaps(), key.Name):
+		return []stream.EntryKey{{Collection: stream.Trust, Name: key.Name}}
 	}
 	return nil
 }
@@ -98,10 +113,17 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 // Local returns the object that an entry is about; false when the peer may not
 // name it.
 func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
-	if key.Namespace != "" || key.Collection == stream.Children && r.Mode != stream.Managed {
+	if key.Namespace != "" || key.Collection.Source(r.Mode) == 0 {
 		return stream.ResourceKey{}, false
 	}
-	if key.Collection != stream.AppProjects {
+	switch key.Collection {
+	case stream.Repositories:
+		return stream.ResourceKey{Kind: stream.Secret, Namespace: r.Namespace, Name: key.Name}, true
+	case stream.Trust:
+		return stream.ResourceKey{Kind: stream.ConfigMap, Namespace: r.Namespace, Name: key.Name},
+			slices.Contains(TrustConfigMaps(), key.Name)
+	case stream.AppProjects:
+	default:
 		return stream.ResourceKey{Kind: stream.Application, Namespace: r.namespace(), Name: key.Name}, true
 	}
 	name := key.Name
@@ -137,6 +159,10 @@ type record struct {
 	// Labels and Annotations are the keys that the source owns.
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
+	// Items are the ids of the items of a ConfigMap that the source owns, and Found
+	// those of them that were there before, the same: they are not ours to take away.
+	Items []string `json:"items,omitempty"`
+	Found []string `json:"found,omitempty"`
 }
 
 // hasRecord reports whether an object is a copy.
@@ -205,17 +231,28 @@ func owned(o object, rec record) []byte {
 		return out
 	}
 	form := map[string]any{
-		"labels":      subset(o.child("metadata", "labels"), rec.Labels),
-		"annotations": subset(o.child("metadata", "annotations"), rec.Annotations),
-		"spec":        o.fields["spec"],
+		"labels":                 subset(o.child("metadata", "labels"), rec.Labels),
+		"annotations":            subset(o.child("metadata", "annotations"), rec.Annotations),
+		contentField(o.key.Kind): o.fields[contentField(o.key.Kind)],
 		// A copy has no cascade finalizer until its deletion was witnessed.
 		"cascade":   slices.ContainsFunc(o.finalizers(), isCascade),
 		"releasing": rec.Releasing,
 	}
-	if rec.Child {
+	switch {
+	case rec.Child:
 		form["status"] = shown(o)
+	case o.key.Kind == stream.ConfigMap:
+		form["data"] = ownedTrust(o, rec)
 	}
 	return encode(form)
+}
+
+// contentField is the field of an object that its source owns.
+func contentField(k stream.Kind) string {
+	if k == stream.Secret || k == stream.ConfigMap {
+		return "data"
+	}
+	return "spec"
 }
 
 // Reply is what the API server made of our last write of an entry. It lives in
@@ -298,6 +335,13 @@ func (r Rules) Content(c stream.Collection, o object, asked Requests) (link.Cont
 			}
 		}
 		data = canonical(o, spec)
+	case stream.Repositories:
+		var is bool
+		if data, is = r.repository(o); !is {
+			return link.Content{}, false
+		}
+	case stream.Trust:
+		data = trust(o)
 	case stream.Children:
 		data = childForm(o)
 	case stream.Statuses:

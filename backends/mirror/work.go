@@ -137,7 +137,9 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	switch {
 	case err != nil:
 		r.refusal = &stream.Refusal{Kind: stream.RefusalKindOf(err), Message: w.explain(err)}
-		span.RecordError(err)
+		if w.task.key.Kind != stream.Secret { // of which an API server may quote
+			span.RecordError(err)
+		}
 		span.SetStatus(codes.Error, string(r.refusal.Kind))
 	case refusal != nil:
 		r.refusal = refusal
@@ -286,6 +288,9 @@ func (w *writer) read(ctx context.Context) error {
 // explain is what the peer may read of an error of our store.
 func (w *writer) explain(err error) string {
 	switch {
+	case errors.Is(err, stream.ErrRefused) && w.task.key.Kind == stream.Secret:
+		// Its words, or those of an admission webhook, may quote the Secret.
+		return "the API server of the " + w.task.rules.Side.String() + " refused the Secret; its audit log says why"
 	case errors.Is(err, stream.ErrRefused):
 		return "the API server of the " + w.task.rules.Side.String() + " refused it: " + err.Error()
 	case errors.Is(err, stream.ErrConflict):

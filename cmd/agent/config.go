@@ -7,6 +7,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"k8s.io/apimachinery/pkg/api/validation"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
@@ -22,6 +23,7 @@ type Config struct {
 	Namespace  string             `koanf:"namespace" help:"the spoke's Argo CD namespace, where its Applications and AppProjects are"`
 	Principal  Principal          `koanf:"principal"`
 	Access     access.Config      `koanf:"access"`
+	Policy     mirror.Policy      `koanf:"policy"`
 	LiveAccess LiveAccess         `koanf:"live_access"`
 	Tunnel     Tunnel             `koanf:"tunnel"`
 	Redis      config.Redis       `koanf:"redis"`
@@ -62,6 +64,7 @@ func (p Principal) Validate() error {
 func Default() Config {
 	return Config{
 		Namespace:  "argocd",
+		Policy:     mirror.DefaultPolicy(),
 		LiveAccess: DefaultLiveAccess(),
 		Tunnel:     DefaultTunnel(),
 		Principal:  Principal{Method: identity.MethodX509},

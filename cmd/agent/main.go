@@ -1,6 +1,7 @@
 // Command agent is a spoke's end of Argomesh. It runs beside an Argo CD
 // application controller, dials its principal, and mirrors Applications and
-// AppProjects between the two Kubernetes APIs. This package owns its
+// AppProjects between the two Kubernetes APIs, and takes credentials of repositories,
+// keys and certificates from the hub. This package owns its
 // configuration and the wiring; what is wired lives in the packages it imports.
 //
 //	agent --config agent.yaml
@@ -67,11 +68,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	store, err := kube.New(kube.Config{
-		Client:  base.Dynamic,
-		Watch:   map[stream.Kind][]string{stream.Application: {cfg.Namespace}, stream.AppProject: {cfg.Namespace}},
-		Metrics: registry, Log: log,
-	})
+	watch, selectors := watched(cfg)
+	store, err := kube.New(kube.Config{Client: base.Dynamic, Watch: watch, Only: selectors, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}
@@ -97,7 +95,9 @@ func run(ctx context.Context, args []string) error {
 	u := &uplink{
 		memory: past,
 		mirror: mirror.Config{
-			Rules: mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace},
+			Rules: mirror.Rules{
+				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
+			},
 			Store: store, Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
 		},
 		active: active,
@@ -150,7 +150,7 @@ func run(ctx context.Context, args []string) error {
 			Target: cfg.Principal.Address, Credentials: by.credentials, Mutual: by.Mutual,
 			Hello: stream.Hello{
 				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
-				ClusterUID: spoke.uid, Kubernetes: spoke.version,
+				ClusterUID: spoke.uid, Kubernetes: spoke.version, Capabilities: capabilities(cfg),
 			},
 			History: past.tell,
 			Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {

@@ -172,7 +172,7 @@ func (c *deleteCommand) consequences(agent *v1alpha1.Agent) string {
 	}
 	return forced + fmt.Sprintf("Nothing more on the spoke %s is touched: its Applications and workloads stay as they are.\n"+
 		"Stop the agent there, since the hub refuses it from now on. Then, on the spoke, make all of them its own:\n"+
-		"  kubectl -n argocd annotate applications.argoproj.io,appprojects.argoproj.io --all %s- %s- %s-\n"+
+		"  kubectl -n argocd annotate applications.argoproj.io,appprojects.argoproj.io,secrets,configmaps --all %s- %s- %s-\n"+
 		"or release one by one, whose workloads stay:\n"+
 		"  argocd app delete NAME --cascade=false --core\n",
 		name, sourceAnnotation, sourceUIDAnnotation, principalUIDAnnotation)

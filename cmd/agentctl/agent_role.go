@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/stream"
 )
 
 type roleCommand struct {
@@ -27,7 +29,9 @@ type roleCommand struct {
 // roleSettings are the keys of an agent's configuration that its role depends on.
 type roleSettings struct {
 	Namespace string        `koanf:"namespace"`
+	Mode      stream.Mode   `koanf:"mode"`
 	Access    access.Config `koanf:"access"`
+	Policy    mirror.Policy `koanf:"policy"`
 }
 
 func newRoleCommand(std streams) *cobra.Command {
@@ -36,16 +40,16 @@ func newRoleCommand(std streams) *cobra.Command {
 		Use:   "role --config FILE",
 		Short: "Print the roles that an agent's configuration needs on its spoke",
 		Long: "Print the ClusterRoles and Roles, with their bindings, that the service account of\n" +
-			"an agent needs on its spoke: what the agent itself does, and what access in its\n" +
-			"configuration lets the hub do. Nothing is contacted. Apply it on the spoke again\n" +
-			"whenever access has changed; roles of namespaces that are no longer named there\n" +
+			"an agent needs on its spoke: what the agent itself does, and what access and policy in\n" +
+			"its configuration let the hub do. Nothing is contacted. Apply it on the spoke again\n" +
+			"whenever one of them has changed; roles of namespaces that are no longer named there\n" +
 			"are to be deleted.",
 		Example: "  agentctl agent role --config agent.yaml | kubectl --context spoke apply -f -",
 		Args:    none,
 		RunE:    func(*cobra.Command, []string) error { return c.run() },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.config, "config", "", "the agent's YAML file; of it namespace and access are read")
+	flags.StringVar(&c.config, "config", "", "the agent's YAML file; of it namespace, mode, access and policy are read")
 	flags.StringVar(&c.account, "service-account", "argomesh-agent", "name of the agent's service account, in the agent's namespace; the roles are called the same")
 	flags.BoolVar(&c.allGroups, "all-groups", false, `write rules with group "*" as they are, although RBAC then also grants what is switched off; the agent goes on refusing that`)
 	register(cmd, "service-account", cobra.NoFileCompletions)
@@ -61,7 +65,9 @@ func (c *roleCommand) run() error {
 	}
 	cfg, err := config.Load(config.Program{
 		Name: "agent", Environ: func() []string { return nil }, Partial: true,
-	}, []string{"--config", c.config}, roleSettings{Namespace: "argocd"})
+	}, []string{"--config", c.config}, roleSettings{
+		Namespace: "argocd", Policy: mirror.DefaultPolicy(),
+	})
 	if err != nil {
 		return err
 	}
@@ -72,16 +78,17 @@ func (c *roleCommand) run() error {
 	if err != nil {
 		return err
 	}
-	return printRoles(c.std.out, agentRoles(c.account, cfg.Namespace, grants))
+	return printRoles(c.std.out, agentRoles(c.account, cfg, grants))
 }
 
 // agentRoles returns the roles of the service account of an agent, and their
 // bindings.
-func agentRoles(account, namespace string, live []access.Grant) []runtime.Object {
+func agentRoles(account string, cfg roleSettings, live []access.Grant) []runtime.Object {
+	namespace := cfg.Namespace
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: namespace}
 	out := slices.Concat(
 		clusterRole(account, ownClusterRules(), subject),
-		role(account, namespace, ownRules(), subject),
+		role(account, namespace, slices.Concat(ownRules(), mirroredRules(cfg)), subject),
 	)
 	for _, grant := range live {
 		if grant.Namespace == "" {
@@ -110,6 +117,29 @@ func ownRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}}, // has no name yet
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "watch", "update"}},
 	}
+}
+
+// mirroredRules are what an agent needs for the further kinds that its policy lets the
+// hub store. RBAC knows no labels, so the right to Secrets is that to all of the
+// namespace; the agent reads and writes those of repositories alone. Nor can it bind
+// the making of a ConfigMap to a name.
+func mirroredRules(cfg roleSettings) []rbacv1.PolicyRule {
+	if cfg.Mode == stream.Autonomous {
+		return nil
+	}
+	var rules []rbacv1.PolicyRule
+	if trust := cfg.Policy.Trust(); len(trust) > 0 {
+		rules = append(rules,
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: trust, Verbs: []string{"get", "list", "watch", "update"}},
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}},
+		)
+	}
+	if cfg.Policy.Repositories() {
+		rules = append(rules, rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
+		})
+	}
+	return rules
 }
 
 var partOf = map[string]string{"app.kubernetes.io/part-of": "argomesh"}

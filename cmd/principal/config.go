@@ -20,6 +20,7 @@ type Config struct {
 	Tunnel        Tunnel            `koanf:"tunnel"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
 	Envoy         Envoy             `koanf:"envoy"`
+	Repositories  Repositories      `koanf:"repositories"`
 	Redis         config.Redis      `koanf:"redis"`
 	SPIRE         SPIRE             `koanf:"spire"`
 	Kubernetes    config.Kubernetes `koanf:"kubernetes"`
@@ -27,6 +28,12 @@ type Config struct {
 	Admin         config.Admin      `koanf:"admin"`
 	Log           config.Log        `koanf:"log"`
 	Tracing       config.Tracing    `koanf:"tracing"`
+}
+
+// Repositories says which Secrets of repositories managed agents get beside those of
+// their projects.
+type Repositories struct {
+	ShareUnscoped bool `koanf:"share_unscoped" help:"sends Secrets of repositories without a project too, each to the agents of which an Application uses it"`
 }
 
 // Stream is where agents connect.

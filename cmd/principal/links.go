@@ -127,6 +127,8 @@ func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules 
 		ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
 		Children:      fleet.ShowsChildren(&a),
 		Departing:     a.DeletionTimestamp != nil && fleet.Cascades(&a),
+
+		SharesUnscoped: l.cfg.Repositories.ShareUnscoped,
 	}
 }
 
@@ -201,9 +203,11 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 
 // caughtUp reports whether what the cache shows of an agent is all on the hub.
 func (l *links) caughtUp(ctx context.Context, name identity.AgentName) (bool, error) {
-	for kind, namespace := range map[stream.Kind]string{
-		stream.Application: name.String(), stream.AppProject: l.cfg.Namespace,
-	} {
+	kinds := map[stream.Kind]string{stream.Application: name.String()}
+	for _, kind := range argoKinds {
+		kinds[kind] = l.cfg.Namespace
+	}
+	for kind, namespace := range kinds {
 		if exact, err := l.store.CaughtUp(ctx, kind, namespace); err != nil || !exact {
 			return false, err
 		}
@@ -234,8 +238,10 @@ func (l *links) subscribe(name identity.AgentName, r *runningLink, changed func(
 	for _, o := range l.store.List(stream.Application, name.String()) {
 		changed(o.Key)
 	}
-	for _, o := range l.store.List(stream.AppProject, l.cfg.Namespace) {
-		changed(o.Key)
+	for _, kind := range argoKinds {
+		for _, o := range l.store.List(kind, l.cfg.Namespace) {
+			changed(o.Key)
+		}
 	}
 	return func() {
 		r.mu.Lock()
@@ -274,7 +280,10 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	if r == nil {
 		return fmt.Errorf("link of agent %s: %w", s.Agent.Name, stream.ErrUnavailable) // registered a moment ago
 	}
-	return r.mirror.Serve(ctx, mirror.Peer{Connection: s.Connection, Hello: s.Hello, Children: s.Agent.Children}, conn)
+	return r.mirror.Serve(ctx, mirror.Peer{
+		Connection: s.Connection, Hello: s.Hello, Children: s.Agent.Children,
+		WriteCredentials: s.Capabilities.Has(stream.WriteCredentials),
+	}, conn)
 }
 
 // count takes the counts of connected agents.

@@ -74,9 +74,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	store, err := kube.New(kube.Config{
-		Client:  base.Dynamic,
-		Watch:   map[stream.Kind][]string{stream.Application: nil, stream.AppProject: {cfg.Namespace}},
-		Metrics: registry, Log: log,
+		Client: base.Dynamic, Watch: watched(cfg.Namespace), Only: watchedOnly(), Metrics: registry, Log: log,
 	})
 	if err != nil {
 		return err
@@ -221,7 +219,7 @@ func run(ctx context.Context, args []string) error {
 			Opened:   sessions.open,
 			Renewed:  sessions.renewed,
 			Register: tunnels.Register,
-			HubUID:   hub, Version: build.Version,
+			HubUID:   hub, Version: build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials),
 			MaxConnections: cfg.Stream.MaxConnections,
 			Metrics:        registry, Log: log,
 		})

@@ -156,7 +156,7 @@ func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha
 	}
 	for _, entry := range w.Keys {
 		object := v1alpha1.HeldObject{Kind: kindOf(entry.Collection), Namespace: name.String(), Name: entry.Name}
-		if entry.Collection == stream.AppProjects {
+		if object.Kind != string(stream.Application) {
 			object.Namespace = namespace
 		}
 		held.Objects = append(held.Objects, object)
@@ -244,8 +244,13 @@ func (s *sessions) touch() {
 
 // kindOf is the Kubernetes kind that an entry of a collection is about.
 func kindOf(c stream.Collection) string {
-	if c == stream.AppProjects {
+	switch c {
+	case stream.AppProjects:
 		return string(stream.AppProject)
+	case stream.Repositories:
+		return string(stream.Secret)
+	case stream.Trust:
+		return string(stream.ConfigMap)
 	}
 	return string(stream.Application)
 }
@@ -265,6 +270,8 @@ func reasonOf(k stream.RefusalKind) string {
 		return "Outdated"
 	case stream.RefusalUnsupported:
 		return "Unsupported"
+	case stream.RefusalDenied:
+		return "Denied"
 	}
 	return "Unknown"
 }

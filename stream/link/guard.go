@@ -81,7 +81,11 @@ type Withheld struct {
 
 // guarded reports whether the entries of c exist by the word of their source.
 func guarded(c stream.Collection) bool {
-	return c == stream.Applications || c == stream.AppProjects
+	switch c {
+	case stream.Applications, stream.AppProjects, stream.Repositories, stream.Trust:
+		return true
+	}
+	return false
 }
 
 // judgement is what a link knows of the history on its present connection.
@@ -219,6 +223,9 @@ func (l *Link) nothingToHold() bool {
 	for _, s := range l.sources {
 		if !guarded(s.collection) {
 			continue
+		}
+		if l.unheard(s) {
+			continue // a release that does not know of it holds none of ours
 		}
 		if !s.ready || len(s.flying) > 0 {
 			return false

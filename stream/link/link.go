@@ -171,6 +171,7 @@ type Link struct {
 	id        string    // of the connection
 	heard     time.Time // when the peer was last heard
 	beat      time.Time // when the next heartbeat is due
+	digested  bool      // the peer said on this connection which collections it takes
 	events    uint64    // events sent, for their ids
 	inFlight  int
 	bytes     int
@@ -367,7 +368,7 @@ func (l *Link) Entries(c stream.Collection) int {
 // sources desire.
 func (l *Link) Agreed() bool {
 	for _, s := range l.sources {
-		if l.connected && !s.ready {
+		if l.connected && !s.ready && !l.unheard(s) {
 			return false
 		}
 		for _, e := range s.entries.values {
@@ -378,6 +379,10 @@ func (l *Link) Agreed() bool {
 	}
 	return true
 }
+
+// unheard reports whether the peer is known to take nothing of a collection: its
+// release does not know it, and so sends no digest of it.
+func (l *Link) unheard(s *source) bool { return l.digested && !s.heard }
 
 func (l *Link) silence() time.Duration { return l.cfg.Heartbeat * 5 / 2 }
 
@@ -431,7 +436,7 @@ func (l *Link) connect(now time.Time, id string) {
 }
 
 func (l *Link) disconnect() {
-	l.connected = false
+	l.connected, l.digested = false, false
 	l.inFlight, l.bytes = 0, 0
 	l.flights = map[string]stream.EntryKey{}
 	l.open, l.openBytes, l.burst = map[string]int{}, 0, false
@@ -458,9 +463,11 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 	case stream.Digests:
 		for _, d := range m.Digests {
 			if s := l.source(d.Collection); s != nil {
+				s.heard = true
 				l.out = append(l.out, s.compare(now, d)...)
 			}
 		}
+		l.digested = true
 	case stream.Heartbeat:
 		l.announced(m.Absences)
 		for _, d := range m.Digests {

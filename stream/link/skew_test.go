@@ -44,3 +44,57 @@ func TestOnlyCollectionsOfTheSinkAreSent(t *testing.T) {
 		t.Errorf("events by collection (-want +got):\n%s", diff)
 	}
 }
+
+// A sink of an older release, which knows nothing of some collections, keeps neither
+// a new history from beginning nor both sides from agreeing.
+func TestUnknownCollectionsHoldNothingUp(t *testing.T) {
+	now := time.Unix(0, 0)
+	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Guard: true})
+	judges := func(actions []link.Action) bool {
+		for _, a := range actions {
+			if _, ok := a.(link.Judge); ok {
+				return true
+			}
+		}
+		return false
+	}
+	if !judges(hub.Step(now, link.Connected{ID: "c"})) {
+		t.Fatal("nobody is asked whether the history continues")
+	}
+	hub.Step(now, link.Judged{Broken: "restored"})
+	if hub.Agreed() {
+		t.Error("the link agrees before its peer said anything")
+	}
+	hub.Step(now, link.Received{Message: stream.Digests{Digests: []stream.Digest{
+		{Collection: stream.Applications}, {Collection: stream.AppProjects}, {Collection: stream.Commands},
+	}}})
+	if !hub.Agreed() {
+		t.Error("the link does not agree with a peer that holds all that it can")
+	}
+	begun := false
+	step := func(in link.Input) (asked bool) {
+		actions := hub.Step(now, in)
+		for _, a := range actions {
+			if _, ok := a.(link.Begin); ok {
+				begun = true
+			}
+		}
+		return judges(actions)
+	}
+	for range 12 {
+		now = now.Add(5 * time.Second)
+		for _, in := range []link.Input{link.Received{Message: stream.Heartbeat{}}, link.Tick{}} {
+			if step(in) {
+				step(link.Judged{Broken: "restored"})
+			}
+		}
+	}
+	if !begun {
+		t.Error("no new history begins")
+	}
+	repository := stream.EntryKey{Collection: stream.Repositories, Name: "a"}
+	hub.Step(now, link.Desired{Key: repository, Version: stream.Version{SourceUID: "u", Hash: stream.HashOf([]byte("x"))}})
+	if hub.Agreed() {
+		t.Error("the link agrees with a peer that cannot hold what it desires")
+	}
+}

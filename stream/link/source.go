@@ -18,6 +18,8 @@ type source struct {
 	parked     schedule
 	// known says that believed came from the sink since this process began.
 	known bool
+	// heard says that the sink sent its digest on this connection.
+	heard bool
 	// ready says that believed is the sink's state on this connection.
 	ready bool
 	// repairing says that Buckets were sent and the Inventory is not yet complete.
@@ -292,7 +294,7 @@ func (s *source) sent(e *entry, event stream.Event) {
 
 // disconnect forgets what is in flight; the next digest tells what became of it.
 func (s *source) disconnect() {
-	s.ready, s.repairing, s.listing = false, false, false
+	s.heard, s.ready, s.repairing, s.listing = false, false, false, false
 	s.fresh, s.many = len(s.missing) > 0, false
 	clear(s.flying)
 	s.settleAll(func(e *entry) bool {

@@ -144,7 +144,9 @@ func (w *world) judge() {
 
 // checkAbsence notes an absence that the guard let go though it must not.
 func (w *world) checkAbsence(e stream.Event) {
-	existence := e.Key.Collection == stream.Applications || e.Key.Collection == stream.AppProjects
+	existence := slices.Contains([]stream.Collection{
+		stream.Applications, stream.AppProjects, stream.Repositories, stream.Trust,
+	}, e.Key.Collection)
 	held := w.sink(e.Key.Collection).held[e.Key]
 	if existence && e.Verb == stream.Delete && !held.Absent() && !w.judged && !w.accepted[e.Key] {
 		w.broken = append(w.broken, fmt.Sprintf("the absence of %s went without a judgement", keyText(e.Key)))
@@ -273,6 +275,7 @@ func (w *world) content(label string, size int, leaving bool) link.Content {
 // How collections are written in scripts.
 var collectionNames = map[stream.Collection]string{
 	stream.Applications: "app", stream.AppProjects: "project", stream.Statuses: "status", stream.Commands: "command", stream.Children: "child",
+	stream.Repositories: "repository", stream.Trust: "trust",
 }
 
 func keyText(k stream.EntryKey) string {

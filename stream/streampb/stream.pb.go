@@ -40,6 +40,8 @@ const (
 	Collection_COLLECTION_STATUS      Collection = 3 // an Application's status, from the spoke
 	Collection_COLLECTION_COMMAND     Collection = 4 // operations and refresh requests, from the hub
 	Collection_COLLECTION_CHILD       Collection = 5 // Applications of a managed spoke that are not the hub's
+	Collection_COLLECTION_REPOSITORY  Collection = 6 // credentials of repositories, from the hub
+	Collection_COLLECTION_TRUST       Collection = 7 // GPG keys, TLS certificates and SSH known hosts, from the hub
 )
 
 // Enum value maps for Collection.
@@ -51,6 +53,8 @@ var (
 		3: "COLLECTION_STATUS",
 		4: "COLLECTION_COMMAND",
 		5: "COLLECTION_CHILD",
+		6: "COLLECTION_REPOSITORY",
+		7: "COLLECTION_TRUST",
 	}
 	Collection_value = map[string]int32{
 		"COLLECTION_UNSPECIFIED": 0,
@@ -59,6 +63,8 @@ var (
 		"COLLECTION_STATUS":      3,
 		"COLLECTION_COMMAND":     4,
 		"COLLECTION_CHILD":       5,
+		"COLLECTION_REPOSITORY":  6,
+		"COLLECTION_TRUST":       7,
 	}
 )
 
@@ -1597,7 +1603,7 @@ const file_stream_proto_rawDesc = "" +
 	"\adigests\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.DigestR\adigests\x127\n" +
 	"\babsences\x18\x02 \x03(\v2\x1b.argomesh.stream.v1.AbsenceR\babsences\"!\n" +
 	"\aGoodbye\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason*\xa5\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason*\xd6\x01\n" +
 	"\n" +
 	"Collection\x12\x1a\n" +
 	"\x16COLLECTION_UNSPECIFIED\x10\x00\x12\x1a\n" +
@@ -1605,7 +1611,9 @@ const file_stream_proto_rawDesc = "" +
 	"\x16COLLECTION_APP_PROJECT\x10\x02\x12\x15\n" +
 	"\x11COLLECTION_STATUS\x10\x03\x12\x16\n" +
 	"\x12COLLECTION_COMMAND\x10\x04\x12\x14\n" +
-	"\x10COLLECTION_CHILD\x10\x052M\n" +
+	"\x10COLLECTION_CHILD\x10\x05\x12\x19\n" +
+	"\x15COLLECTION_REPOSITORY\x10\x06\x12\x14\n" +
+	"\x10COLLECTION_TRUST\x10\a2M\n" +
 	"\x06Stream\x12C\n" +
 	"\aConnect\x12\x19.argomesh.stream.v1.Frame\x1a\x19.argomesh.stream.v1.Frame(\x010\x01B.Z,github.com/argomesh/argomesh/stream/streampbb\x06proto3"
 

@@ -1,0 +1,193 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gobwas/glob"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Policy is what the owner of a managed spoke lets the hub do there. What it does not
+// allow is refused, and the hub shows which rule refused it; what is there already
+// stays, and deletions without workloads always pass. Its zero value allows nothing. A
+// nil *Policy allows everything but write credentials.
+type Policy struct {
+	Kinds                 []string `koanf:"kinds" help:"what the hub may store here: application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts"`
+	Projects              []string `koanf:"projects" help:"globs of the AppProjects that the hub may store here and that its Applications and repositories may belong to"`
+	DestinationNamespaces []string `koanf:"destination_namespaces" help:"globs of the namespaces into which the hub's Applications may deploy; an AppProject that admits others is refused"`
+	Operations            []string `koanf:"operations" help:"what the hub may ask of an Application: sync, terminate, refresh, hydrate, cascade (a deletion together with its workloads)"`
+}
+
+// Kinds of a Policy. Those of Secrets are the values of Argo CD's label.
+const (
+	kindApplication  = "application"
+	kindProject      = "appproject"
+	kindGPGKeys      = "gpg-keys"
+	kindCertificates = "tls-certificates"
+	kindKnownHosts   = "ssh-known-hosts"
+)
+
+var (
+	policyKinds = []string{
+		kindApplication, kindProject, typeRepository, typeTemplate, typeWriteRepository, typeWriteTemplate,
+		kindGPGKeys, kindCertificates, kindKnownHosts,
+	}
+	policyOperations = []string{"sync", "terminate", "refresh", "hydrate", "cascade"}
+)
+
+// DefaultPolicy allows everything but credentials that may write to repositories.
+func DefaultPolicy() Policy {
+	return Policy{
+		Kinds:                 slices.DeleteFunc(slices.Clone(policyKinds), mayWrite),
+		Projects:              []string{"*"},
+		DestinationNamespaces: []string{"*"},
+		Operations:            slices.Clone(policyOperations),
+	}
+}
+
+// Validate reports every problem, as errors that wrap identity.ErrInvalid.
+func (p Policy) Validate() error {
+	var problems []error
+	oneOf := func(key string, list, known []string) {
+		for _, s := range list {
+			if !slices.Contains(known, s) {
+				problems = append(problems, fmt.Errorf("%s: %q is none of %s: %w", key, s, strings.Join(known, ", "), identity.ErrInvalid))
+			}
+		}
+	}
+	globs := func(key string, list []string) {
+		for _, s := range list {
+			if _, err := glob.Compile(s); err != nil || s == "" {
+				problems = append(problems, fmt.Errorf("%s: %q is not a glob: %w", key, s, identity.ErrInvalid))
+			}
+		}
+	}
+	oneOf("kinds", p.Kinds, policyKinds)
+	globs("projects", p.Projects)
+	globs("destination_namespaces", p.DestinationNamespaces)
+	oneOf("operations", p.Operations, policyOperations)
+	return errors.Join(problems...)
+}
+
+// WriteCredentials reports whether the hub may store any that may write.
+func (p *Policy) WriteCredentials() bool { return p != nil && slices.ContainsFunc(p.Kinds, mayWrite) }
+
+// Repositories reports whether the hub may store Secrets of repositories.
+func (p *Policy) Repositories() bool { return p == nil || slices.ContainsFunc(p.Kinds, isCredential) }
+
+// Trust returns the ConfigMaps of which the hub may write items.
+func (p *Policy) Trust() []string {
+	return slices.DeleteFunc(TrustConfigMaps(), func(name string) bool { return p.trust(name) != nil })
+}
+
+func denied(rule, format string, args ...any) *stream.Refusal {
+	return &stream.Refusal{
+		Kind: stream.RefusalDenied, Message: "policy." + rule + " of the spoke does not allow " + fmt.Sprintf(format, args...),
+	}
+}
+
+func (p *Policy) kind(kind string) *stream.Refusal {
+	if p == nil && !mayWrite(kind) || p != nil && slices.Contains(p.Kinds, kind) {
+		return nil
+	}
+	return denied("kinds", "%s", kind)
+}
+
+func (p *Policy) project(name string) *stream.Refusal {
+	if p == nil || anyGlob(p.Projects, name) {
+		return nil
+	}
+	return denied("projects", "project %q", name)
+}
+
+func (p *Policy) repository(secretType, project string) *stream.Refusal {
+	if refusal := p.kind(secretType); refusal != nil || project == "" {
+		return refusal
+	}
+	return p.project(project)
+}
+
+func (p *Policy) trust(configMap string) *stream.Refusal {
+	return p.kind(map[string]string{gpgKeys: kindGPGKeys, tlsCertificates: kindCertificates, knownHosts: kindKnownHosts}[configMap])
+}
+
+// application is about an Application's spec as the hub sends it.
+func (p *Policy) application(spec map[string]any) *stream.Refusal {
+	if p == nil {
+		return nil
+	}
+	if refusal := p.kind(kindApplication); refusal != nil {
+		return refusal
+	}
+	project := stringAt(spec, "project")
+	if project == "" {
+		project = "default"
+	}
+	if refusal := p.project(project); refusal != nil {
+		return refusal
+	}
+	destination, _ := spec["destination"].(map[string]any)
+	if namespace := stringAt(destination, "namespace"); !anyGlob(p.DestinationNamespaces, namespace) {
+		return denied("destination_namespaces", "namespace %q", namespace)
+	}
+	return nil
+}
+
+// appProject is about an AppProject of that name. A destination that names its
+// namespaces by a pattern must be one of the policy's own: whether one glob is within
+// another is not guessed. Denying destinations permit nothing.
+func (p *Policy) appProject(name string, spec map[string]any) *stream.Refusal {
+	if p == nil {
+		return nil
+	}
+	if refusal := p.kind(kindProject); refusal != nil {
+		return refusal
+	}
+	if refusal := p.project(name); refusal != nil {
+		return refusal
+	}
+	destinations, _ := spec["destinations"].([]any)
+	for _, d := range destinations {
+		destination, _ := d.(map[string]any)
+		namespace := stringAt(destination, "namespace")
+		if strings.HasPrefix(stringAt(destination, "server"), "!") || strings.HasPrefix(namespace, "!") ||
+			slices.Contains(p.DestinationNamespaces, "*") || slices.Contains(p.DestinationNamespaces, namespace) {
+			continue
+		}
+		if strings.ContainsAny(namespace, "*?[{\\/") || !anyGlob(p.DestinationNamespaces, namespace) {
+			return denied("destination_namespaces", "destination %q of the project", namespace)
+		}
+	}
+	return nil
+}
+
+func (p *Policy) operation(name string) *stream.Refusal {
+	if p == nil || slices.Contains(p.Operations, name) {
+		return nil
+	}
+	return denied("operations", "%s", name)
+}
+
+// command is about what a command asks for.
+func (p *Policy) command(data map[string]any) *stream.Refusal {
+	for _, asked := range []struct{ field, operation string }{
+		{"operation", "sync"}, {"terminate", "terminate"}, {"refresh", "refresh"}, {"hydrate", "hydrate"},
+	} {
+		if data[asked.field] == nil {
+			continue
+		}
+		if refusal := p.operation(asked.operation); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+func anyGlob(globs []string, s string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { return g == "*" || globMatches(g, s) })
+}

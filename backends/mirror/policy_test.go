@@ -1,0 +1,110 @@
+package mirror
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+func TestPolicy(t *testing.T) {
+	spec := func(project, namespace string) m {
+		return m{"spec": m{"project": project, "destination": m{"namespace": namespace}}}
+	}
+	application := func(data m) stream.Event { return makeEvent(stream.Applications, "u", 9, data) }
+	project := func(namespaces ...string) stream.Event {
+		var destinations []any
+		for _, ns := range namespaces {
+			destinations = append(destinations, m{"server": inClusterServer, "namespace": ns})
+		}
+		return makeEvent(stream.AppProjects, "u", 9, m{"spec": m{"destinations": destinations}})
+	}
+	command := func(data m) stream.Event { return makeEvent(stream.Commands, "u", 9, data) }
+	repository := func(secretType, project string) stream.Event {
+		return makeEvent(stream.Repositories, "u", 9, m{"labels": m{secretTypeKey: secretType}, "data": secretData("project", project)})
+	}
+	with := func(change func(*Policy)) *Policy {
+		p := DefaultPolicy()
+		change(&p)
+		return &p
+	}
+	all := with(func(*Policy) {})
+	namespaces := with(func(p *Policy) { p.DestinationNamespaces = []string{"web", "team-*"} })
+	projects := with(func(p *Policy) { p.Projects = []string{"guest*"} })
+	tests := map[string]struct {
+		policy *Policy
+		event  stream.Event
+		rule   string // that refuses; empty for none
+	}{
+		"no policy":                     {nil, application(spec("p", "n")), ""},
+		"the default":                   {all, application(spec("p", "n")), ""},
+		"nothing":                       {&Policy{}, application(spec("p", "n")), "kinds"},
+		"no projects of the hub":        {&Policy{}, project(), "kinds"},
+		"a project that is allowed":     {projects, application(spec("guests", "n")), ""},
+		"a project that is not":         {projects, application(spec("web", "n")), "projects"},
+		"no project is the default one": {projects, application(spec("", "n")), "projects"},
+		"an AppProject by its name":     {projects, project("*"), ""},
+		"a namespace that is allowed":   {namespaces, application(spec("p", "team-a")), ""},
+		"a namespace that is not":       {namespaces, application(spec("p", "kube-system")), "destination_namespaces"},
+		"no namespace is all of them":   {namespaces, application(spec("p", "")), "destination_namespaces"},
+		"a project within":              {namespaces, project("web", "team-*", "team-b", "!kube-*"), ""},
+		"a project beyond":              {namespaces, project("web", "kube-system"), "destination_namespaces"},
+		"a project by a wider pattern":  {namespaces, project("te*"), "destination_namespaces"},
+		"a project of all":              {namespaces, project("*"), "destination_namespaces"},
+		"a repository of a project":     {projects, repository(typeRepository, "guests"), ""},
+		"a repository of another":       {projects, repository(typeRepository, "web"), "projects"},
+		"write credentials by default":  {all, repository(typeWriteTemplate, ""), "kinds"},
+		"write credentials, if allowed": {with(func(p *Policy) { p.Kinds = []string{typeWriteTemplate} }), repository(typeWriteTemplate, ""), ""},
+		"keys":                          {with(func(p *Policy) { p.Kinds = nil }), trustEvent(gpgKeys, 9, m{}), "kinds"},
+		"keys, if allowed":              {with(func(p *Policy) { p.Kinds = []string{kindGPGKeys} }), trustEvent(gpgKeys, 9, m{}), ""},
+		"certificates beside keys":      {with(func(p *Policy) { p.Kinds = []string{kindGPGKeys} }), trustEvent(tlsCertificates, 9, m{}), "kinds"},
+		"a deletion with workloads":     {with(func(p *Policy) { p.Operations = nil }), application(m{"spec": m{}, "leaving": []any{cascadeFinalizer}}), "operations"},
+		"a deletion without":            {&Policy{}, removal(stream.Applications), ""},
+		"a refresh":                     {with(func(p *Policy) { p.Operations = []string{"sync"} }), command(m{"refresh": m{"type": "hard", "id": "1"}}), "operations"},
+		"a sync":                        {with(func(p *Policy) { p.Operations = []string{"refresh"} }), command(m{"operation": m{}}), "operations"},
+		"a termination":                 {with(func(p *Policy) { p.Operations = []string{"sync"} }), command(m{"terminate": m{"command": "x"}}), "operations"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := ruleSet(t, stream.Spoke, stream.Managed)
+			r.Policy = test.policy
+			key, ok := r.Local(test.event.Key)
+			if !ok {
+				t.Fatal("the event is not local")
+			}
+			var current *object
+			if test.event.Key.Collection == stream.Commands {
+				o := copyOf(t, ruleSet(t, stream.Spoke, stream.Managed), makeEvent(stream.Applications, "u", 8, m{"spec": m{}}), nil)
+				current = &o
+			}
+			writes, refusal := r.Plan(test.event, key, current, Requests{})
+			if test.rule == "" {
+				if refusal != nil && refusal.Kind == stream.RefusalDenied {
+					t.Errorf("it is refused: %s", refusalText(refusal))
+				}
+				return
+			}
+			if len(writes) > 0 || refusal == nil || refusal.Kind != stream.RefusalDenied || !strings.Contains(refusal.Message, "policy."+test.rule+" ") {
+				t.Errorf("Plan() = %d writes, %s, want a refusal by %s", len(writes), refusalText(refusal), test.rule)
+			}
+		})
+	}
+}
+
+func TestPolicyValidate(t *testing.T) {
+	if err := DefaultPolicy().Validate(); err != nil {
+		t.Errorf("the default: %v", err)
+	}
+	bad := Policy{Kinds: []string{"secret"}, Projects: []string{"[a"}, DestinationNamespaces: []string{""}, Operations: []string{"delete"}}
+	err := bad.Validate()
+	if !errors.Is(err, identity.ErrInvalid) {
+		t.Fatalf("Validate() = %v", err)
+	}
+	for _, key := range []string{"kinds:", "projects:", "destination_namespaces:", "operations:"} {
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("Validate() = %v, lacks %s", err, key)
+		}
+	}
+}

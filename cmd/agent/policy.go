@@ -1,0 +1,36 @@
+package main
+
+import (
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// watched are the kinds that the agent's store holds in its namespace, and, where it
+// is not all of a kind, which of it: what the mode and the policy leave to the hub,
+// and nothing else. Of Secrets that is those of repositories.
+func watched(cfg Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selector) {
+	here := []string{cfg.Namespace}
+	watch := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}
+	only := map[stream.Kind][]kube.Selector{}
+	if cfg.Mode != stream.Managed {
+		return watch, only
+	}
+	if cfg.Policy.Repositories() {
+		watch[stream.Secret] = here
+		only[stream.Secret] = []kube.Selector{{Labels: mirror.RepositorySelector()}}
+	}
+	for _, name := range cfg.Policy.Trust() {
+		watch[stream.ConfigMap] = here
+		only[stream.ConfigMap] = append(only[stream.ConfigMap], kube.Selector{Name: name})
+	}
+	return watch, only
+}
+
+// capabilities are those that the policy offers to the hub.
+func capabilities(cfg Config) stream.Capabilities {
+	if cfg.Mode == stream.Managed && cfg.Policy.WriteCredentials() {
+		return stream.NewCapabilities(stream.WriteCredentials)
+	}
+	return stream.Capabilities{}
+}

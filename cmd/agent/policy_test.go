@@ -1,0 +1,56 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// An agent reads no Secret and no ConfigMap that its mode and its policy do not leave
+// to the hub.
+func TestWatched(t *testing.T) {
+	here := []string{"argocd"}
+	two := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}
+	tests := map[string]struct {
+		mode  stream.Mode
+		kinds []string
+		watch map[stream.Kind][]string
+		only  map[stream.Kind][]kube.Selector
+		write bool
+	}{
+		"autonomous": {stream.Autonomous, mirror.DefaultPolicy().Kinds, two, map[stream.Kind][]kube.Selector{}, false},
+		"the default": {stream.Managed, mirror.DefaultPolicy().Kinds,
+			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
+			map[stream.Kind][]kube.Selector{
+				stream.Secret: {{Labels: mirror.RepositorySelector()}},
+				stream.ConfigMap: {
+					{Name: "argocd-gpg-keys-cm"}, {Name: "argocd-ssh-known-hosts-cm"}, {Name: "argocd-tls-certs-cm"},
+				},
+			}, false},
+		"Applications alone": {stream.Managed, []string{"application"}, two, map[stream.Kind][]kube.Selector{}, false},
+		"write credentials and certificates": {stream.Managed, []string{"repository-write", "tls-certificates"},
+			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
+			map[stream.Kind][]kube.Selector{
+				stream.Secret: {{Labels: mirror.RepositorySelector()}}, stream.ConfigMap: {{Name: "argocd-tls-certs-cm"}},
+			}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{Mode: test.mode, Namespace: "argocd", Policy: mirror.Policy{Kinds: test.kinds}}
+			watch, only := watched(cfg)
+			if diff := cmp.Diff(test.watch, watch); diff != "" {
+				t.Errorf("watched (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.only, only); diff != "" {
+				t.Errorf("selected (-want +got):\n%s", diff)
+			}
+			if got := capabilities(cfg).Has(stream.WriteCredentials); got != test.write {
+				t.Errorf("write credentials are offered: %t, want %t", got, test.write)
+			}
+		})
+	}
+}

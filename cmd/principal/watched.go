@@ -1,0 +1,29 @@
+package main
+
+import (
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// argoKinds are the kinds that are mirrored from Argo CD's own namespace on the hub.
+var argoKinds = []stream.Kind{stream.AppProject, stream.Secret, stream.ConfigMap}
+
+// watched are the kinds that the principal's store holds, and in which namespaces.
+func watched(namespace string) map[stream.Kind][]string {
+	watch := map[stream.Kind][]string{stream.Application: nil}
+	for _, kind := range argoKinds {
+		watch[kind] = []string{namespace}
+	}
+	return watch
+}
+
+// watchedOnly narrows that to the Secrets and ConfigMaps that may be mirrored: the
+// principal reads no other.
+func watchedOnly() map[stream.Kind][]kube.Selector {
+	only := map[stream.Kind][]kube.Selector{stream.Secret: {{Labels: mirror.RepositorySelector()}}}
+	for _, name := range mirror.TrustConfigMaps() {
+		only[stream.ConfigMap] = append(only[stream.ConfigMap], kube.Selector{Name: name})
+	}
+	return only
+}
