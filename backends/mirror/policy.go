@@ -40,6 +40,9 @@ var (
 	policyOperations = []string{"sync", "terminate", "refresh", "hydrate", "cascade"}
 )
 
+// PolicyKinds are all that Policy.Kinds may name.
+func PolicyKinds() []string { return slices.Clone(policyKinds) }
+
 // DefaultPolicy allows everything but credentials that may write to repositories.
 func DefaultPolicy() Policy {
 	return Policy{

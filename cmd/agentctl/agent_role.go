@@ -119,25 +119,49 @@ func ownRules() []rbacv1.PolicyRule {
 	}
 }
 
-// mirroredRules are what an agent needs for the further kinds that its policy lets the
-// hub store. RBAC knows no labels, so the right to Secrets is that to all of the
-// namespace; the agent reads and writes those of repositories alone. Nor can it bind
-// the making of a ConfigMap to a name.
-func mirroredRules(cfg roleSettings) []rbacv1.PolicyRule {
-	if cfg.Mode == stream.Autonomous {
-		return nil
+// kindGrant is a right that an agent needs when its policy lets the hub store any of
+// some kinds.
+type kindGrant struct {
+	Kinds []string          `json:"kinds"`
+	Rule  rbacv1.PolicyRule `json:"rule"`
+}
+
+// mirroredGrants are what a managed agent needs for the further kinds. RBAC knows no
+// labels, so the right to Secrets is that to all of the namespace; the agent reads and
+// writes those of repositories alone. Nor can it bind the making of a ConfigMap to a
+// name.
+func mirroredGrants() []kindGrant {
+	var grants []kindGrant
+	var trust, credentials []string
+	for _, kind := range mirror.PolicyKinds() {
+		only := mirror.Policy{Kinds: []string{kind}}
+		if names := only.Trust(); len(names) > 0 {
+			trust = append(trust, kind)
+			grants = append(grants, kindGrant{Kinds: []string{kind}, Rule: rbacv1.PolicyRule{
+				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"get", "list", "watch", "update"},
+			}})
+		}
+		if only.Repositories() {
+			credentials = append(credentials, kind)
+		}
 	}
-	var rules []rbacv1.PolicyRule
-	if trust := cfg.Policy.Trust(); len(trust) > 0 {
-		rules = append(rules,
-			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: trust, Verbs: []string{"get", "list", "watch", "update"}},
-			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"}},
-		)
-	}
-	if cfg.Policy.Repositories() {
-		rules = append(rules, rbacv1.PolicyRule{
+	return append(grants,
+		kindGrant{Kinds: trust, Rule: rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"},
+		}},
+		kindGrant{Kinds: credentials, Rule: rbacv1.PolicyRule{
 			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
-		})
+		}},
+	)
+}
+
+// mirroredRules are those of mirroredGrants that a configuration asks for.
+func mirroredRules(cfg roleSettings) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, grant := range mirroredGrants() {
+		if cfg.Mode != stream.Autonomous && slices.ContainsFunc(grant.Kinds, func(kind string) bool { return slices.Contains(cfg.Policy.Kinds, kind) }) {
+			rules = append(rules, grant.Rule)
+		}
 	}
 	return rules
 }

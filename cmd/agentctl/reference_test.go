@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/config/configtest"
 	"github.com/argomesh/argomesh/proxies/access"
 )
@@ -72,6 +73,9 @@ type chartRoles struct {
 	Cluster   []rbacv1.PolicyRule `json:"cluster"`
 	Namespace []rbacv1.PolicyRule `json:"namespace"`
 	Live      []switched          `json:"live"`
+	Mirrored  []kindGrant         `json:"mirrored"`
+	// Kinds are those of a policy that names none.
+	Kinds []string `json:"kinds"`
 }
 
 // permission is one of RBAC's.
@@ -189,7 +193,10 @@ func split(joined string) []string {
 // switches, since a template cannot ask package access.
 func TestChartRolesGolden(t *testing.T) {
 	table := liveRoles(t)
-	content, err := yaml.Marshal(chartRoles{Cluster: ownClusterRules(), Namespace: ownRules(), Live: table})
+	content, err := yaml.Marshal(chartRoles{
+		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table,
+		Mirrored: mirroredGrants(), Kinds: mirror.DefaultPolicy().Kinds,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

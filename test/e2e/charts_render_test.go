@@ -416,9 +416,21 @@ func TestChartAgentRole(t *testing.T) {
 		access[name] = "  access: {enabled: true, " + name + ": true}"
 	}
 	for name, values := range access {
+		access[name] = agentValues + values
+	}
+	for name, policy := range map[string]string{
+		"no further kinds": "kinds: [application, appproject]", "one ConfigMap": "kinds: [gpg-keys]", "templates": "kinds: [repo-creds]",
+		"everything":  "kinds: [application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts]",
+		"no kind":     "kinds: []",
+		"other rules": "projects: [web]",
+	} {
+		access[name] = agentValues + "  policy: {" + policy + "}"
+	}
+	access["autonomous"] = strings.Replace(agentValues, "managed", "autonomous", 1)
+	for name, values := range access {
 		t.Run(name, func(t *testing.T) {
 			config := filepath.Join(t.TempDir(), "agent.yaml")
-			objects := render(t, agentChart, agentValues+values)
+			objects := render(t, agentChart, values)
 			data, _, err := unstructured.NestedStringMap(find(t, objects, "ConfigMap").Object, "data")
 			if err != nil {
 				t.Fatal(err)

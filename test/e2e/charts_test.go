@@ -216,6 +216,7 @@ var unused = map[string]string{
 	"list argoproj.io/applications":    "informers stream their first list; they list after a restore, and where an API server cannot stream",
 	"list argoproj.io/appprojects":     "as of Applications",
 	"list /secrets":                    "as of Applications",
+	"list /configmaps":                 "as of Applications",
 	"watch coordination.k8s.io/leases": "of a principal that waits for another one's end",
 }
 
