@@ -1,0 +1,34 @@
+package fleet
+
+import (
+	"fmt"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// OwnerOf returns the agent to which the Applications of a hub namespace belong; owned
+// is false for a namespace that is no agent's. What it points to is shared: callers do
+// not change it. The error is about an agent's namespace, or one of which that is not
+// known yet: it wraps identity.ErrDenied when the agent is suspended or being deleted.
+func (r *Registry) OwnerOf(namespace string) (agent v1alpha1.Agent, owned bool, err error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.known {
+		return v1alpha1.Agent{}, false, fmt.Errorf("the Agents of the hub are not known yet")
+	}
+	name, err := identity.ParseAgentName(namespace)
+	if err != nil {
+		return v1alpha1.Agent{}, false, nil //nolint:nilerr // no agent has that name
+	}
+	a, owned := r.agents[name]
+	switch {
+	case !owned:
+		return v1alpha1.Agent{}, false, nil
+	case a.DeletionTimestamp != nil:
+		return v1alpha1.Agent{}, true, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)
+	case a.Spec.Suspended:
+		return v1alpha1.Agent{}, true, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
+	}
+	return a, true, nil
+}
