@@ -8,7 +8,8 @@ import (
 )
 
 // OwnerOf returns the agent to which the Applications of a hub namespace belong; owned
-// is false for a namespace that is no agent's. What it points to is shared: callers do
+// is false for a namespace that is no agent's, as those of managed agents are not by
+// destination: see Owner. What it points to is shared: callers do
 // not change it. The error is about an agent's namespace, or one of which that is not
 // known yet: it wraps identity.ErrDenied when the agent is suspended or being deleted.
 func (r *Registry) OwnerOf(namespace string) (agent v1alpha1.Agent, owned bool, err error) {
@@ -17,13 +18,10 @@ func (r *Registry) OwnerOf(namespace string) (agent v1alpha1.Agent, owned bool, 
 	if !r.known {
 		return v1alpha1.Agent{}, false, fmt.Errorf("the Agents of the hub are not known yet")
 	}
-	name, err := identity.ParseAgentName(namespace)
-	if err != nil {
-		return v1alpha1.Agent{}, false, nil //nolint:nilerr // no agent has that name
-	}
-	a, owned := r.agents[name]
+	name, owned := r.namespaces[namespace]
+	a := r.agents[name]
 	switch {
-	case !owned:
+	case !owned || !r.Mapping.byNamespace(a):
 		return v1alpha1.Agent{}, false, nil
 	case a.DeletionTimestamp != nil:
 		return v1alpha1.Agent{}, true, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)

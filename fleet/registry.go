@@ -1,5 +1,5 @@
-// Package fleet is the registry of agents: which agent a SPIFFE ID belongs to,
-// and whether it may connect. It is built from the Agent objects of the hub;
+// Package fleet is the registry of agents: which agent a SPIFFE ID, and an Application
+// of the hub, belongs to, and whether it may connect. It is built from the Agent objects of the hub;
 // whoever watches those calls Set. fleet/controller keeps what the hub derives
 // from the Agents.
 //
@@ -30,11 +30,16 @@ type Agent struct {
 // Registry knows the agents of one hub. The zero value knows none and admits
 // nobody. Its methods may be called concurrently.
 type Registry struct {
-	mu      sync.RWMutex // guards what follows
-	known   bool
-	agents  map[identity.AgentName]v1alpha1.Agent
-	owners  map[spiffeid.ID]identity.AgentName
-	changed chan struct{} // closed when the rest changes; nil while nobody waits
+	// Mapping says whose an Application of the hub is. It is set before the Registry is
+	// used, and not changed.
+	Mapping Mapping
+
+	mu         sync.RWMutex // guards what follows
+	known      bool
+	agents     map[identity.AgentName]v1alpha1.Agent
+	owners     map[spiffeid.ID]identity.AgentName
+	namespaces map[string]identity.AgentName // of the hub, by Namespaces
+	changed    chan struct{}                 // closed when the rest changes; nil while nobody waits
 }
 
 // Set replaces all that the registry knows.
@@ -46,9 +51,10 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 		}
 	}
 	owners, _ := Owners(agents)
+	namespaces, _ := Namespaces(agents, r.Mapping.Namespace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known, r.agents, r.owners = true, byName, owners
+	r.known, r.agents, r.owners, r.namespaces = true, byName, owners, namespaces
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil
@@ -111,7 +117,7 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	case a.Spec.Suspended:
 		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
 	}
-	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a)}, nil
+	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a) && !r.Mapping.ByDestination}, nil
 }
 
 // Agents returns the agents that have something to do with the hub, in no order:

@@ -124,6 +124,11 @@ type AgentSpec struct {
 	// Identity says who may connect as this agent.
 	Identity AgentIdentity `json:"identity"`
 
+	// Mapping says where on the hub the agent's Applications are. Absent means in the
+	// namespace of the agent's name.
+	// +optional
+	Mapping *AgentMapping `json:"mapping,omitempty"`
+
 	// Suspended ends the agent's streams and refuses new ones until it is false
 	// again. The spoke keeps running what it has.
 	// +optional
@@ -157,6 +162,35 @@ type AgentSpec struct {
 	// Access says what live access the hub may ask of this spoke. Absent means none.
 	// +optional
 	Access *AgentAccess `json:"access,omitempty"`
+}
+
+// AgentMapping says where on the hub the Applications of an agent are.
+type AgentMapping struct {
+	// Namespaces are the hub's namespaces that are this agent's alone, one for each
+	// namespace of the spoke whose Applications the hub has. One that two Agents name
+	// stays with the older one. Of a managed agent they have no meaning where the
+	// principal maps by destination.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.hub == a.hub))",message="a namespace of the hub is there twice"
+	// +listType=map
+	// +listMapKey=spoke
+	// +optional
+	Namespaces []MappedNamespace `json:"namespaces,omitempty"`
+}
+
+// MappedNamespace is a namespace of the spoke and one of the hub.
+type MappedNamespace struct {
+	// Spoke is the namespace on the spoke; empty for that of its Argo CD. The agent's own
+	// configuration has to name it too.
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	Spoke string `json:"spoke"`
+	// Hub is the namespace on the hub.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('kube-')",message="namespaces that begin with kube- belong to Kubernetes"
+	Hub string `json:"hub"`
 }
 
 // LabelValue is the value of a Kubernetes label.
@@ -358,7 +392,7 @@ type HeldObject struct {
 // Types of AgentStatus.Conditions.
 const (
 	// ConditionReady is true when the registration is in force: the cluster Secret
-	// is kept, no SPIFFE ID is in conflict, the Agent is neither suspended nor
+	// is kept, no SPIFFE ID and no namespace is in conflict, the Agent is neither suspended nor
 	// being deleted. It says nothing about the connection, since a spoke may be
 	// away for weeks.
 	ConditionReady = "Ready"
@@ -371,8 +405,8 @@ const (
 	// the name, the cluster name or the server of this agent. The message names
 	// it. Nothing new is sent to the agent meanwhile.
 	ConditionClusterSecretConflict = "ClusterSecretConflict"
-	// ConditionConflict is true when a SPIFFE ID of this Agent belongs to an older
-	// one. The message names both.
+	// ConditionConflict is true when a SPIFFE ID, or a namespace on the hub, of this
+	// Agent belongs to an older one. The message names both.
 	ConditionConflict = "Conflict"
 	// ConditionDeletionsHeld is true while deletions wait for a person. Its reason
 	// is that of AgentStatus.DeletionsHeld; the message names the numbers and the

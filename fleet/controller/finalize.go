@@ -88,7 +88,8 @@ func (l *loop) depart(ctx context.Context, agent *v1alpha1.Agent) (waits string,
 // leaving keeps the cluster Secret and the status of an Agent that is being
 // deleted and waits for something.
 func (l *loop) leaving(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName, session Session, waits string) (time.Duration, error) {
-	found := findings{conflicts: l.conflictsOf(agent, name), session: session, waits: waits}
+	found := findings{session: session, waits: waits}
+	found.conflicts, found.namespaces = l.conflictsOf(agent, name)
 	var secretAgain time.Duration
 	if fleet.Cascades(agent) {
 		// Deletes reach the spoke only while Argo CD knows the cluster.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -30,8 +31,9 @@ const (
 
 // Names of indexes.
 const (
-	indexSPIFFEID = "spiffe-id" // Agents by SPIFFE ID
-	indexClaim    = "claim"     // cluster Secrets by what they claim to be
+	indexSPIFFEID  = "spiffe-id" // Agents by SPIFFE ID
+	indexNamespace = "namespace" // Agents by namespace on the hub
+	indexClaim     = "claim"     // cluster Secrets by what they claim to be
 )
 
 var secretResource = corev1.SchemeGroupVersion.WithResource("secrets")
@@ -69,7 +71,7 @@ func newLoop(c *Controller) *loop {
 	l.agents = &collection[*v1alpha1.Agent]{
 		kind: v1alpha1.AgentKind, client: c.cfg.Client, resource: l.agentClient, namespace: c.cfg.Namespace,
 		convert: toAgent, changed: l.agentChanged, log: l.log, listed: make(chan struct{}),
-		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexSPIFFEID: spiffeIDsOf}),
+		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf}),
 	}
 	l.secrets = &collection[*corev1.Secret]{
 		kind: "Secret", client: c.cfg.Client, resource: l.secretClient, namespace: c.cfg.Namespace,
@@ -106,7 +108,8 @@ func (l *loop) run(ctx context.Context) error {
 	return nil
 }
 
-// agentChanged looks at an Agent, and at those that name one of its SPIFFE IDs.
+// agentChanged looks at an Agent, and at those that name one of its SPIFFE IDs or
+// namespaces.
 func (l *loop) agentChanged(agent *v1alpha1.Agent) {
 	l.queue.Add(agent.Name)
 	for _, rival := range l.rivals(agent) {
@@ -114,17 +117,24 @@ func (l *loop) agentChanged(agent *v1alpha1.Agent) {
 	}
 }
 
-// rivals returns the Agents that name a SPIFFE ID of agent, itself included.
+// rivals returns the Agents that name a SPIFFE ID or a namespace of agent, itself
+// included.
 func (l *loop) rivals(agent *v1alpha1.Agent) []*v1alpha1.Agent {
 	var out []*v1alpha1.Agent
 	seen := make(map[string]bool)
-	for _, id := range agent.Spec.Identity.SPIFFEIDs {
-		for _, rival := range l.agents.by(indexSPIFFEID, id) {
+	add := func(rivals []*v1alpha1.Agent) {
+		for _, rival := range rivals {
 			if !seen[rival.Name] {
 				seen[rival.Name] = true
 				out = append(out, rival)
 			}
 		}
+	}
+	for _, id := range agent.Spec.Identity.SPIFFEIDs {
+		add(l.agents.by(indexSPIFFEID, id))
+	}
+	for _, mapped := range fleet.NamespacesOf(agent) {
+		add(l.agents.by(indexNamespace, mapped.Hub))
 	}
 	return out
 }
@@ -273,6 +283,19 @@ func spiffeIDsOf(obj any) ([]string, error) {
 		return nil, nil
 	}
 	return agent.Spec.Identity.SPIFFEIDs, nil
+}
+
+// namespacesOf indexes Agents.
+func namespacesOf(obj any) ([]string, error) {
+	agent, ok := obj.(*v1alpha1.Agent)
+	if !ok {
+		return nil, nil
+	}
+	var out []string
+	for _, mapped := range fleet.NamespacesOf(agent) {
+		out = append(out, mapped.Hub)
+	}
+	return out, nil
 }
 
 // Kinds of claims of a cluster Secret.

@@ -63,23 +63,23 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 	if err != nil {
 		return 0, err
 	}
+	ids, namespaces := l.conflictsOf(agent, name)
 	statusAgain, err := l.reconcileStatus(ctx, agent, findings{
-		conflicts: l.conflictsOf(agent, name),
-		secret:    plan,
-		session:   l.cfg.Sessions.Snapshot()[name],
+		conflicts: ids, namespaces: namespaces, secret: plan, session: l.cfg.Sessions.Snapshot()[name],
 	})
 	return soonest(secretAgain, statusAgain), err
 }
 
-// conflictsOf returns the SPIFFE IDs of agent that belong to others.
-func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) []fleet.Conflict {
+// conflictsOf returns the SPIFFE IDs and namespaces of agent that belong to others.
+func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) ([]fleet.Conflict, []fleet.NamespaceConflict) {
 	rivals := l.rivals(agent)
 	agents := make([]v1alpha1.Agent, len(rivals))
 	for i, rival := range rivals {
 		agents[i] = *rival
 	}
-	_, conflicts := fleet.Owners(agents)
-	return conflicts[name]
+	_, ids := fleet.Owners(agents)
+	_, namespaces := fleet.Namespaces(agents, l.cfg.Namespace)
+	return ids[name], namespaces[name]
 }
 
 // reconcileSecret brings the cluster Secret of agent to where it should be.

@@ -47,15 +47,17 @@ const (
 	reasonSuspended        = "Suspended"
 	reasonDeleting         = "Deleting"
 	reasonSPIFFEIDConflict = "SPIFFEIDConflict"
+	reasonMappingConflict  = "NamespaceConflict"
 	reasonSecretConflict   = "ClusterSecretConflict"
 	reasonSecretNotReady   = "ClusterSecretNotReady"
 )
 
 // findings are what a pass over an Agent found out.
 type findings struct {
-	conflicts []fleet.Conflict
-	secret    secretPlan
-	session   Session
+	conflicts  []fleet.Conflict
+	namespaces []fleet.NamespaceConflict
+	secret     secretPlan
+	session    Session
 	// waits is what the deletion of the Agent waits for, to complete a sentence.
 	waits string
 }
@@ -147,19 +149,19 @@ func cut(s string, n int) string {
 }
 
 func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
-	idConflict := describeConflicts(found.conflicts)
+	conflict, reason := describeConflicts(found)
 	return []metav1.Condition{
-		readyCondition(agent, found, idConflict),
+		readyCondition(agent, found, conflict, reason),
 		connectedCondition(found.session),
 		secretCondition(found.secret),
 		problemCondition(v1alpha1.ConditionClusterSecretConflict, reasonSecretConflict, found.secret.conflict),
-		problemCondition(v1alpha1.ConditionConflict, reasonSPIFFEIDConflict, idConflict),
+		problemCondition(v1alpha1.ConditionConflict, reason, conflict),
 	}
 }
 
 // readyCondition says whether the registration is in force, and if not, the
 // weightiest reason.
-func readyCondition(agent *v1alpha1.Agent, found findings, idConflict string) metav1.Condition {
+func readyCondition(agent *v1alpha1.Agent, found findings, conflict, reason string) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
@@ -168,8 +170,8 @@ func readyCondition(agent *v1alpha1.Agent, found findings, idConflict string) me
 		return no(reasonDeleting, "the Agent is being deleted and waits for "+found.waits)
 	case agent.Spec.Suspended:
 		return no(reasonSuspended, "spec.suspended is true")
-	case idConflict != "":
-		return no(reasonSPIFFEIDConflict, idConflict)
+	case conflict != "":
+		return no(reason, conflict)
 	case found.secret.conflict != "":
 		return no(reasonSecretConflict, found.secret.conflict)
 	case !found.secret.ready:
@@ -204,12 +206,19 @@ func problemCondition(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 }
 
-func describeConflicts(conflicts []fleet.Conflict) string {
+// describeConflicts says what of an Agent belongs to others, and the weightier reason.
+func describeConflicts(found findings) (message, reason string) {
 	var out []string
-	for _, c := range conflicts {
+	for _, c := range found.conflicts {
 		out = append(out, fmt.Sprintf("SPIFFE ID %s belongs to the older Agent %s", c.ID, c.Owner))
 	}
-	return strings.Join(out, "; ")
+	for _, c := range found.namespaces {
+		out = append(out, c.String())
+	}
+	if reason = reasonSPIFFEIDConflict; len(found.conflicts) == 0 {
+		reason = reasonMappingConflict
+	}
+	return strings.Join(out, "; "), reason
 }
 
 // decision says what to do about a status now.

@@ -129,6 +129,15 @@ func TestConditions(t *testing.T) {
 				"Conflict": "True SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older",
 			},
 		},
+		"a namespace that stays with an older agent": {
+			found: findings{
+				namespaces: []fleet.NamespaceConflict{{Namespace: "web", Owner: conflict.Owner}}, secret: secretPlan{ready: true}, session: connected(nil),
+			},
+			want: map[string]string{
+				"Ready":    "False NamespaceConflict namespace web belongs to the older Agent older",
+				"Conflict": "True NamespaceConflict namespace web belongs to the older Agent older",
+			},
+		},
 		"a Secret in the way of ours": {
 			found: findings{secret: secretPlan{conflict: "Secret x is there"}, session: connected(nil)},
 			want: map[string]string{
