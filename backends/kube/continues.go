@@ -37,7 +37,7 @@ func (s *Store) CaughtUp(ctx context.Context, kind stream.Kind, namespace string
 	cached := s.List(kind, namespace) // before the read, which may only know more
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	there := make(map[string]types.UID, len(cached))
+	there := make(map[types.NamespacedName]types.UID, len(cached))
 	for _, i := range s.informers {
 		if i.kind != kind || !i.covers(namespace) {
 			continue
@@ -47,7 +47,7 @@ func (s *Store) CaughtUp(ctx context.Context, kind stream.Kind, namespace string
 		}
 	}
 	for _, o := range cached {
-		if there[o.Key.Name] != types.UID(o.UID) {
+		if there[types.NamespacedName{Namespace: o.Key.Namespace, Name: o.Key.Name}] != types.UID(o.UID) {
 			return false, nil
 		}
 	}
@@ -55,7 +55,7 @@ func (s *Store) CaughtUp(ctx context.Context, kind stream.Kind, namespace string
 }
 
 // uids adds the objects of a namespace that are the informer's by a consistent read.
-func (i *informer) uids(ctx context.Context, namespace string, there map[string]types.UID) error {
+func (i *informer) uids(ctx context.Context, namespace string, there map[types.NamespacedName]types.UID) error {
 	resource := i.resource
 	if i.namespace == "" { // it covers all of them
 		resource = i.store.client.Resource(resources[i.kind]).Namespace(namespace)
@@ -67,7 +67,7 @@ func (i *informer) uids(ctx context.Context, namespace string, there map[string]
 			return err
 		}
 		for n := range page.Items {
-			there[page.Items[n].GetName()] = page.Items[n].GetUID()
+			there[types.NamespacedName{Namespace: page.Items[n].GetNamespace(), Name: page.Items[n].GetName()}] = page.Items[n].GetUID()
 		}
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
 			return nil

@@ -92,14 +92,26 @@ func sent(o object) bool {
 		commandID(o.child("status", "operationState", "operation")) == commandID(operation)
 }
 
+// sentElsewhere is the agent to which the command of an Application was sent before
+// the Application became this one's; empty when it was not.
+func (r Rules) sentElsewhere(o object) string {
+	to := info(operationOf(o), agentInfo)
+	if !r.byDestination() || !sent(o) || to == r.Agent.String() {
+		return ""
+	}
+	return to
+}
+
 // command is what the hub asks of an Application; nil when nothing.
 func (r Rules) command(o object, asked Requests) map[string]any {
 	data := map[string]any{}
-	if sent(o) {
-		data["operation"] = operationOf(o)
-	}
-	if end := termination(o); end != (target{}) {
-		data["terminate"] = end.encode()
+	if r.sentElsewhere(o) == "" {
+		if sent(o) {
+			data["operation"] = operationOf(o)
+		}
+		if end := termination(o); end != (target{}) {
+			data["terminate"] = end.encode()
+		}
 	}
 	asked.ask(o, data)
 	if len(data) == 0 {

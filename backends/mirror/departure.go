@@ -142,14 +142,23 @@ func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits i
 	default:
 		return 0, fmt.Errorf("the hub's objects are not known yet: %w", stream.ErrUnavailable)
 	}
-	namespace := d.Rules.namespace()
+	namespaces := d.Rules.namespaces()
 	if kind == stream.AppProject {
-		namespace = d.Rules.Namespace
+		namespaces = []string{d.Rules.Namespace}
 	}
+	var objects []backends.Object
+	for _, namespace := range namespaces {
+		objects = append(objects, d.Store.List(kind, namespace)...)
+	}
+	return sweep(ctx, d.Store, objects, p)
+}
+
+// sweep carries out the plans for objects of a store, several at a time.
+func sweep(ctx context.Context, store backends.Store, objects []backends.Object, p plan) (waits int, err error) {
 	var failed error
 	var writers errgroup.Group // without a context: one that fails does not keep others
 	writers.SetLimit(departureWriters)
-	for _, o := range d.Store.List(kind, namespace) {
+	for _, o := range objects {
 		parsed, err := parseObject(o)
 		if err != nil {
 			failed = err // and go on with the others
@@ -160,7 +169,7 @@ func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits i
 			waits++
 		}
 		if len(writes) > 0 && ctx.Err() == nil {
-			writers.Go(func() error { return d.carryOut(ctx, o, writes, p) })
+			writers.Go(func() error { return carryOut(ctx, store, o, writes, p) })
 		}
 	}
 	return waits, errors.Join(failed, writers.Wait(), ctx.Err())
@@ -168,16 +177,16 @@ func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits i
 
 // carryOut writes, and on a conflict reads and plans again. A conflict that goes on
 // is left to the next pass.
-func (d *Departure) carryOut(ctx context.Context, o backends.Object, writes []Write, p plan) error {
+func carryOut(ctx context.Context, store backends.Store, o backends.Object, writes []Write, p plan) error {
 	for range attempts {
-		err := d.write(ctx, o, writes)
+		err := write(ctx, store, o, writes)
 		if err == nil || errors.Is(err, stream.ErrNotFound) {
 			return nil
 		}
 		if !errors.Is(err, stream.ErrConflict) {
 			return fmt.Errorf("take away %s: %w", o.Key, err)
 		}
-		o, err = d.Store.Read(ctx, o.Key)
+		o, err = store.Read(ctx, o.Key)
 		if errors.Is(err, stream.ErrNotFound) {
 			return nil
 		}
@@ -195,13 +204,13 @@ func (d *Departure) carryOut(ctx context.Context, o backends.Object, writes []Wr
 	return nil
 }
 
-func (d *Departure) write(ctx context.Context, o backends.Object, writes []Write) error {
+func write(ctx context.Context, store backends.Store, o backends.Object, writes []Write) error {
 	for _, w := range writes {
 		var err error
 		if w.Op == Update {
-			o, err = d.Store.Update(ctx, o, w.Raw)
+			o, err = store.Update(ctx, o, w.Raw)
 		} else {
-			err = d.Store.Delete(ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
+			err = store.Delete(ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
 		}
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ func makeObject(t testing.TB, key stream.ResourceKey, meta, rest m) object {
 }
 
 func appKey(r Rules) stream.ResourceKey {
-	return stream.ResourceKey{Kind: stream.Application, Namespace: r.namespace(), Name: "guestbook"}
+	return stream.ResourceKey{Kind: stream.Application, Namespace: r.namespaces()[0], Name: "guestbook"}
 }
 
 func projectKey(r Rules, name string) stream.ResourceKey {

@@ -39,6 +39,9 @@ const (
 	// of the spoke a command became free to be sent to: the hub's resourceVersion of
 	// that moment for a copy, the UID of an original.
 	afterInfo = ownPrefix + "after"
+	// agentInfo is the name of the operation.info entry that tells to which agent a
+	// command was sent, where an Application may go from one agent to another.
+	agentInfo = ownPrefix + "agent"
 	// beforeInfo is the name of the operation.info entry, in the state of a command
 	// that never ran, that tells when the operation started that the spoke showed then.
 	beforeInfo = ownPrefix + "before"

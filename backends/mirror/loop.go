@@ -382,9 +382,11 @@ func (l *loop) apply(e stream.Event) {
 	key, ok := l.rules.Local(e.Key)
 	if !ok {
 		l.m.cfg.Metrics.received(e.Key.Collection, "refused")
-		l.step(link.Held{Key: e.Key, Event: e.ID, Refusal: &stream.Refusal{
-			Kind: stream.RefusalNotOwned, Message: "the entry is outside of what this link is about",
-		}})
+		refusal := l.rules.outside(e.Key)
+		if e.Verb == stream.Apply {
+			l.refused.note(e.Key, refusal, time.Now())
+		}
+		l.step(link.Held{Key: e.Key, Event: e.ID, Refusal: refusal})
 		return
 	}
 	j := l.job(key)

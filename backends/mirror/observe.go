@@ -23,8 +23,10 @@ func (l *loop) observeStore() {
 	for _, o := range l.m.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
 		l.observe(o.Key)
 	}
-	for _, o := range l.m.cfg.Store.List(stream.Application, l.rules.namespace()) {
-		l.observe(o.Key)
+	for _, namespace := range l.rules.namespaces() {
+		for _, o := range l.m.cfg.Store.List(stream.Application, namespace) {
+			l.observe(o.Key)
+		}
 	}
 	if l.rules.Mode != stream.Managed {
 		return
@@ -71,7 +73,7 @@ func (l *loop) need(entry stream.EntryKey, current *object, content link.Content
 		if current != nil && !content.Version.Absent() {
 			urls = repositoriesOf(*current)
 		}
-		news = l.needs.use(entry.Name, urls)
+		news = l.needs.use(entry.Namespace+"/"+entry.Name, urls)
 	}
 	l.unselected = l.unselected || news
 }
@@ -200,8 +202,7 @@ func (l *loop) note(key stream.ResourceKey, current *object) {
 
 func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	s := Situation{Now: time.Now(), NewID: uuid.NewString}
-	entry := stream.EntryKey{Collection: stream.Applications, Name: key.Name}
-	command := stream.EntryKey{Collection: stream.Commands, Name: key.Name}
+	entry, command := l.rules.entry(stream.Applications, key), l.rules.entry(stream.Commands, key)
 	// A command that may have been sent into another history is one too many.
 	s.Present = l.session != nil && l.past.judged && !l.past.broken && (l.rules.Mode == stream.Autonomous ||
 		l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))

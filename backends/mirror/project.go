@@ -3,7 +3,6 @@ package mirror
 import (
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,13 +19,13 @@ func (r Rules) projectFor(o object) (any, bool) {
 		return nil, false // a mirror of an autonomous agent's project
 	}
 	spec := o.clone().child("spec")
-	namespaces, _ := spec["sourceNamespaces"].([]any)
-	if !matchesAny(namespaces, r.Agent.String()) {
+	sources, admitted := r.sourcesFor(spec)
+	if !admitted {
 		return nil, false
 	}
 	destinations, _ := spec["destinations"].([]any)
 	var kept []any
-	admitted := false
+	admitted = false
 	for _, d := range destinations {
 		m, _ := d.(map[string]any)
 		name, server := stringAt(m, "name"), stringAt(m, "server")
@@ -57,8 +56,35 @@ func (r Rules) projectFor(o object) (any, bool) {
 	}
 	spec["destinations"] = kept
 	delete(spec, "sourceNamespaces")
+	if len(sources) > 0 {
+		spec["sourceNamespaces"] = sources
+	}
 	delete(spec, "roles")
 	return spec, true
+}
+
+// sourcesFor are the sourceNamespaces of a hub AppProject as the spoke has them; false
+// when the project admits none of the agent's namespaces. By destination they are the
+// hub's own. Else a spoke's Argo CD, whose own namespace every project admits, is told
+// of the others.
+func (r Rules) sourcesFor(spec map[string]any) (sources []any, admitted bool) {
+	list, _ := spec["sourceNamespaces"].([]any)
+	if r.byDestination() {
+		return list, true
+	}
+	patterns := make([]string, len(list))
+	for i, p := range list {
+		patterns[i], _ = p.(string)
+	}
+	for _, p := range r.pairs() {
+		if MatchesNamespace(patterns, p.Hub) {
+			admitted = true
+			if p.Spoke != "" {
+				sources = append(sources, p.Spoke)
+			}
+		}
+	}
+	return sources, admitted
 }
 
 const (
@@ -80,24 +106,6 @@ func (r Rules) destinationMatches(name, server string) bool {
 	return server != "" && globMatches(server, r.ClusterServer)
 }
 
-// matchesAny reports whether s matches one of the patterns: globs, or regular
-// expressions between slashes, as in Argo CD's sourceNamespaces.
-func matchesAny(patterns []any, s string) bool {
-	for _, p := range patterns {
-		pattern, _ := p.(string)
-		if len(pattern) > 2 && strings.HasPrefix(pattern, "/") && strings.HasSuffix(pattern, "/") {
-			if re, err := regexp.Compile(pattern[1 : len(pattern)-1]); err == nil && re.MatchString(s) {
-				return true
-			}
-			continue
-		}
-		if globMatches(pattern, s) {
-			return true
-		}
-	}
-	return false
-}
-
 // globMatches treats a pattern that does not parse as one that matches nothing.
 func globMatches(pattern, s string) bool {
 	g, err := glob.Compile(pattern)
@@ -105,10 +113,10 @@ func globMatches(pattern, s string) bool {
 }
 
 // projectMirror is the spec of an autonomous agent's project on the hub: open to
-// the agent's namespace and cluster only. Roles stay on the spoke, where the
+// the agent's namespaces and cluster only. Roles stay on the spoke, where the
 // people they name log in.
 func (r Rules) projectMirror(spec map[string]any) map[string]any {
-	spec["sourceNamespaces"] = []any{r.Agent.String()}
+	spec["sourceNamespaces"] = anyList(r.namespaces())
 	destinations, _ := spec["destinations"].([]any)
 	kept := []any{}
 	for _, d := range destinations {

@@ -6,20 +6,38 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
 )
 
 // Rules are the ownership rules of one side of one link (design, sections 4.1
-// to 4.3) for the mapping by namespace: the Applications of an agent are in the
-// hub namespace of its name, and in Namespace on the spoke. Its methods are pure.
+// to 4.3). Where the Applications of an agent are follows from Pairs or, by
+// destination, from Namespaces. Its methods are pure.
 type Rules struct {
 	Side  stream.Side
 	Mode  stream.Mode
 	Agent identity.AgentName
 	// Namespace is where Argo CD's own objects are on this side.
 	Namespace string
+	// Namespaces are patterns (see MatchesNamespace) of the namespaces beside Namespace
+	// in which Applications of the link may be: on a spoke, and on the hub by
+	// destination.
+	Namespaces []string
+	// Pairs are the agent's namespaces on the hub, one for each of the spoke; no hub
+	// namespace is there twice. Nil means that the hub's has the agent's name and the
+	// spoke's is that of Argo CD. Used on the hub, unless ByDestination.
+	Pairs []NamespacePair
+	// ByDestination says that an Application of the hub is the agent's by its
+	// destination. The Store then has to show those alone that are: see Shares. Used on
+	// the hub of a managed agent.
+	ByDestination bool
+	// Selector selects the hub's Applications that the agent may have; the others are
+	// left alone as if they were not there. Nil selects all. Used on the hub of a managed
+	// agent.
+	Selector labels.Selector
 	// ClusterServer is the server URL of the agent's cluster Secret, by which an
 	// Application on the hub may name its destination. Used on the hub.
 	ClusterServer string
@@ -59,14 +77,6 @@ func (r Rules) paused(c stream.Collection, held bool) link.Paused {
 	}
 }
 
-// namespace is where the Applications of the link are on this side.
-func (r Rules) namespace() string {
-	if r.Side == stream.Hub {
-		return r.Agent.String()
-	}
-	return r.Namespace
-}
-
 // sources reports whether this side is the source of c.
 func (r Rules) sources(c stream.Collection) bool { return c.Source(r.Mode) == r.Side }
 
@@ -81,14 +91,18 @@ func (r Rules) prefixed() bool { return r.Side == stream.Hub && r.Mode == stream
 // not this link's.
 func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 	switch {
-	case key.Kind == stream.Application && key.Namespace == r.namespace():
-		keys := []stream.EntryKey{
-			{Collection: stream.Applications, Name: key.Name},
-			{Collection: stream.Commands, Name: key.Name},
-			{Collection: stream.Statuses, Name: key.Name},
+	case key.Kind == stream.Application:
+		namespace, ours := r.onWire(key.Namespace)
+		if !ours {
+			return nil
 		}
-		if r.Mode == stream.Managed {
-			keys = append(keys, stream.EntryKey{Collection: stream.Children, Name: key.Name})
+		keys := []stream.EntryKey{
+			{Collection: stream.Applications, Namespace: namespace, Name: key.Name},
+			{Collection: stream.Commands, Namespace: namespace, Name: key.Name},
+			{Collection: stream.Statuses, Namespace: namespace, Name: key.Name},
+		}
+		if r.Mode == stream.Managed && !r.byDestination() {
+			keys = append(keys, stream.EntryKey{Collection: stream.Children, Namespace: namespace, Name: key.Name})
 		}
 		return keys
 	case key.Kind == stream.AppProject && key.Namespace == r.Namespace:
@@ -113,7 +127,19 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 // Local returns the object that an entry is about; false when the peer may not
 // name it.
 func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
-	if key.Namespace != "" || key.Collection.Source(r.Mode) == 0 {
+	if key.Collection.Source(r.Mode) == 0 {
+		return stream.ResourceKey{}, false
+	}
+	switch key.Collection {
+	case stream.Applications, stream.Commands, stream.Statuses, stream.Children:
+		namespace, ours := r.here(key.Namespace)
+		// Child applications of several agents would meet in one namespace.
+		if !ours || key.Collection == stream.Children && r.byDestination() {
+			return stream.ResourceKey{}, false
+		}
+		return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: key.Name}, true
+	}
+	if key.Namespace != "" {
 		return stream.ResourceKey{}, false
 	}
 	switch key.Collection {
@@ -122,9 +148,6 @@ func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
 	case stream.Trust:
 		return stream.ResourceKey{Kind: stream.ConfigMap, Namespace: r.Namespace, Name: key.Name},
 			slices.Contains(TrustConfigMaps(), key.Name)
-	case stream.AppProjects:
-	default:
-		return stream.ResourceKey{Kind: stream.Application, Namespace: r.namespace(), Name: key.Name}, true
 	}
 	name := key.Name
 	if r.prefixed() {
@@ -192,11 +215,9 @@ func (r Rules) isCopy(o object) bool {
 		return false
 	case r.Side == stream.Spoke:
 		return o.annotation(principalUIDKey) == r.HubUID
-	case o.key.Kind == stream.Application:
-		return true
 	}
 	rec, _ := recordOf(o)
-	return rec.Agent == r.Agent.String()
+	return rec.Agent == r.Agent.String() || rec.Agent == "" && o.key.Kind == stream.Application
 }
 
 // sourceUID is the UID at its source of the Application that o is or mirrors. The
@@ -207,7 +228,7 @@ func (r Rules) sourceUID(o object) string {
 		owner = stream.Spoke
 	}
 	switch {
-	case r.isChild(o):
+	case r.isChild(o) || !r.selects(o):
 		return ""
 	case r.Side == owner:
 		return o.uid()
@@ -216,6 +237,19 @@ func (r Rules) sourceUID(o object) string {
 		return ""
 	}
 	return o.annotation(sourceUIDKey)
+}
+
+// selects reports whether a hub Application is selected. What is not a managed
+// agent's always is.
+func (r Rules) selects(o object) bool {
+	if r.Selector == nil || r.Side != stream.Hub || r.Mode != stream.Managed || o.key.Kind != stream.Application {
+		return true
+	}
+	set := labels.Set{}
+	for key, value := range o.child("metadata", "labels") {
+		set[key], _ = value.(string)
+	}
+	return r.Selector.Matches(set)
 }
 
 // owned is what the source owns of a copy, in canonical form: drift is a change
@@ -377,7 +411,11 @@ func (r Rules) unsendable(o object) string {
 	if hasRecord(o) {
 		return "it is a mirror from the time when the agent was autonomous; its original is on the spoke, so remove the mirror without cascade"
 	}
-	if !r.destined(o) {
+	switch {
+	case r.destined(o):
+	case r.byDestination():
+		return "the destination names agent " + r.Agent.String() + " and a server; it may name only one of both"
+	default:
 		return "the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs"
 	}
 	return ""

@@ -131,10 +131,15 @@ func (r Rules) announce(o object, s Situation) bool {
 		return fail("the Application is being deleted")
 	case !sent(o) && s.HistoryBroken != "":
 		return fail(s.HistoryBroken)
+	case r.sentElsewhere(o) != "" && !completed(state):
+		return fail("it was sent to agent " + r.sentElsewhere(o) + ", which had the Application then; whether it ran is not known, so it is not run again")
 	case sent(o) && s.Failure != nil && !completed(state):
 		return fail(s.Failure.Message)
 	case !sent(o) && s.Present:
 		addInfo(operation, afterInfo, r.after(o))
+		if r.byDestination() {
+			addInfo(operation, agentInfo, r.Agent.String())
+		}
 		state["operation"] = clone(operation)
 		state["message"] = sentMessage + r.Agent.String()
 		return true

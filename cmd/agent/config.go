@@ -24,6 +24,7 @@ type Config struct {
 	Principal  Principal          `koanf:"principal"`
 	Access     access.Config      `koanf:"access"`
 	Policy     mirror.Policy      `koanf:"policy"`
+	Mapping    mirror.Mapping     `koanf:"mapping"`
 	LiveAccess LiveAccess         `koanf:"live_access"`
 	Tunnel     Tunnel             `koanf:"tunnel"`
 	Redis      config.Redis       `koanf:"redis"`

@@ -97,13 +97,14 @@ func run(ctx context.Context, args []string) error {
 		mirror: mirror.Config{
 			Rules: mirror.Rules{
 				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
+				Namespaces: cfg.Mapping.Namespaces,
 			},
-			Store: store, Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
 		},
 		active: active,
 	}
 	tellInfo, err := spokeInfo(cfg, store.Synced(), func() int {
-		return len(store.List(stream.Application, cfg.Namespace))
+		return len(store.List(stream.Application, "")) // of all namespaces that it watches
 	}, u.tell, registry, log)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 // and nothing else. Of Secrets that is those of repositories.
 func watched(cfg Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selector) {
 	here := []string{cfg.Namespace}
-	watch := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}
+	watch := map[stream.Kind][]string{stream.Application: cfg.Mapping.Watched(cfg.Namespace), stream.AppProject: here}
 	only := map[stream.Kind][]kube.Selector{}
 	if cfg.Mode != stream.Managed {
 		return watch, only

@@ -28,10 +28,11 @@ type roleCommand struct {
 
 // roleSettings are the keys of an agent's configuration that its role depends on.
 type roleSettings struct {
-	Namespace string        `koanf:"namespace"`
-	Mode      stream.Mode   `koanf:"mode"`
-	Access    access.Config `koanf:"access"`
-	Policy    mirror.Policy `koanf:"policy"`
+	Namespace string         `koanf:"namespace"`
+	Mode      stream.Mode    `koanf:"mode"`
+	Access    access.Config  `koanf:"access"`
+	Policy    mirror.Policy  `koanf:"policy"`
+	Mapping   mirror.Mapping `koanf:"mapping"`
 }
 
 func newRoleCommand(std streams) *cobra.Command {
@@ -40,8 +41,8 @@ func newRoleCommand(std streams) *cobra.Command {
 		Use:   "role --config FILE",
 		Short: "Print the roles that an agent's configuration needs on its spoke",
 		Long: "Print the ClusterRoles and Roles, with their bindings, that the service account of\n" +
-			"an agent needs on its spoke: what the agent itself does, and what access and policy in\n" +
-			"its configuration let the hub do. Nothing is contacted. Apply it on the spoke again\n" +
+			"an agent needs on its spoke: what the agent itself does, and what access, policy and\n" +
+			"mapping in its configuration let the hub do. Nothing is contacted. Apply it on the spoke again\n" +
 			"whenever one of them has changed; roles of namespaces that are no longer named there\n" +
 			"are to be deleted.",
 		Example: "  agentctl agent role --config agent.yaml | kubectl --context spoke apply -f -",
@@ -49,7 +50,7 @@ func newRoleCommand(std streams) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return c.run() },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.config, "config", "", "the agent's YAML file; of it namespace, mode, access and policy are read")
+	flags.StringVar(&c.config, "config", "", "the agent's YAML file; of it namespace, mode, access, policy and mapping are read")
 	flags.StringVar(&c.account, "service-account", "argomesh-agent", "name of the agent's service account, in the agent's namespace; the roles are called the same")
 	flags.BoolVar(&c.allGroups, "all-groups", false, `write rules with group "*" as they are, although RBAC then also grants what is switched off; the agent goes on refusing that`)
 	register(cmd, "service-account", cobra.NoFileCompletions)
@@ -86,10 +87,21 @@ func (c *roleCommand) run() error {
 func agentRoles(account string, cfg roleSettings, live []access.Grant) []runtime.Object {
 	namespace := cfg.Namespace
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: namespace}
+	everywhere := ownClusterRules()
+	watched := cfg.Mapping.Watched(namespace)
+	if len(watched) == 0 {
+		everywhere = append(everywhere, applicationRule())
+	}
+	if cfg.Mapping.CreateNamespaces {
+		everywhere = append(everywhere, namespaceRule())
+	}
 	out := slices.Concat(
-		clusterRole(account, ownClusterRules(), subject),
+		clusterRole(account, everywhere, subject),
 		role(account, namespace, slices.Concat(ownRules(), mirroredRules(cfg)), subject),
 	)
+	for _, further := range watched[min(1, len(watched)):] {
+		out = append(out, role(account+"-applications", further, []rbacv1.PolicyRule{applicationRule()}, subject)...)
+	}
 	for _, grant := range live {
 		if grant.Namespace == "" {
 			out = append(out, clusterRole(account+"-live", grant.Rules, subject)...)
@@ -107,6 +119,18 @@ func ownClusterRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{metav1.NamespaceSystem}, Verbs: []string{"get"}},
 		{NonResourceURLs: []string{"/version"}, Verbs: []string{"get"}},
 	}
+}
+
+// applicationRule is what an agent needs in each further namespace of Applications.
+func applicationRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{"argoproj.io"}, Resources: []string{"applications"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
+	}
+}
+
+// namespaceRule is what an agent needs to make such namespaces.
+func namespaceRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}}
 }
 
 // ownRules are what an agent itself needs in its namespace.

@@ -74,6 +74,9 @@ type chartRoles struct {
 	Namespace []rbacv1.PolicyRule `json:"namespace"`
 	Live      []switched          `json:"live"`
 	Mirrored  []kindGrant         `json:"mirrored"`
+	// Applications is for further namespaces, and Namespaces to make those.
+	Applications rbacv1.PolicyRule `json:"applications"`
+	Namespaces   rbacv1.PolicyRule `json:"namespaces"`
 	// Kinds are those of a policy that names none.
 	Kinds []string `json:"kinds"`
 }
@@ -196,6 +199,7 @@ func TestChartRolesGolden(t *testing.T) {
 	content, err := yaml.Marshal(chartRoles{
 		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table,
 		Mirrored: mirroredGrants(), Kinds: mirror.DefaultPolicy().Kinds,
+		Applications: applicationRule(), Namespaces: namespaceRule(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ type Config struct {
 	Tunnel        Tunnel            `koanf:"tunnel"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
 	Envoy         Envoy             `koanf:"envoy"`
+	Mapping       Mapping           `koanf:"mapping"`
 	Repositories  Repositories      `koanf:"repositories"`
 	Redis         config.Redis      `koanf:"redis"`
 	SPIRE         SPIRE             `koanf:"spire"`
@@ -86,6 +87,7 @@ func (p ResourceProxy) Validate() error {
 func Default() Config {
 	return Config{
 		Namespace:     "argocd",
+		Mapping:       DefaultMapping(),
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
 		Tunnel:        DefaultTunnel(),
 		ResourceProxy: DefaultResourceProxy(),

@@ -21,7 +21,8 @@ func (l *links) depart(ctx context.Context, a v1alpha1.Agent) (waits string, err
 	if err := synced(l.store); err != nil {
 		return "", err
 	}
-	d := mirror.Departure{Store: l.store, Rules: l.rulesOf(name, a)}
+	rules := l.rulesOf(name, a)
+	d := mirror.Departure{Store: l.owners.of(rules), Rules: rules}
 	if fleet.Cascades(&a) {
 		if waits, err := d.Cascade(ctx, a.DeletionTimestamp.Time); err != nil || waits != "" {
 			return waits, err

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,12 +35,17 @@ type links struct {
 	client   dynamic.Interface
 	store    *kube.Store
 	registry *fleet.Registry
+	owners   *ownership
 	sessions *sessions
 	// hub is the identity of the hub, empty while it is not known.
 	hub     atomic.Pointer[string]
 	metrics *mirror.Metrics
 	tracer  trace.Tracer
 	log     zerolog.Logger
+
+	// swept are the namespaces of agents when strays were last removed; of Run's
+	// goroutine.
+	swept map[string]identity.AgentName
 
 	mu      sync.Mutex // guards what follows
 	running map[identity.AgentName]*runningLink
@@ -64,13 +72,19 @@ func (l *links) Run(ctx context.Context) error {
 	defer cancel()
 	stats := time.NewTicker(statsInterval)
 	defer stats.Stop()
+	storeSynced := l.store.Synced()
 	for {
 		changed := l.registry.Changed()
 		if l.registry.Ready() == nil {
 			l.follow(ctx)
+			if synced(l.store) == nil {
+				l.removeStrays(ctx)
+			}
 		}
 		select {
 		case <-changed:
+		case <-storeSynced:
+			storeSynced = nil // to assign what it holds
 		case <-l.retire:
 		case <-stats.C:
 			if synced(l.store) == nil {
@@ -91,7 +105,7 @@ func (l *links) follow(ctx context.Context) {
 	l.dropRetired(agents)
 	for name, r := range l.all() {
 		a, registered := agents[name]
-		if registered && l.rulesOf(name, a) == r.rules {
+		if registered && reflect.DeepEqual(l.rulesOf(name, a), r.rules) {
 			continue
 		}
 		if registered {
@@ -107,6 +121,7 @@ func (l *links) follow(ctx context.Context) {
 			l.sessions.forget(name)
 		}
 	}
+	moved := l.owners.assign()
 	for name, a := range agents {
 		r := l.link(name)
 		if r == nil {
@@ -118,18 +133,31 @@ func (l *links) follow(ctx context.Context) {
 		}
 		r.tellAgent(a)
 	}
+	for name, keys := range moved {
+		if r := l.link(name); r != nil {
+			for _, key := range keys {
+				r.tell(key)
+			}
+		}
+	}
 }
 
 // rulesOf are the rules of the hub's side of an agent's link.
 func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
-	return mirror.Rules{
+	rules := mirror.Rules{
 		Side: stream.Hub, Mode: modeOf(a.Spec.Mode), Agent: name, Namespace: l.cfg.Namespace,
 		ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
-		Children:      fleet.ShowsChildren(&a),
 		Departing:     a.DeletionTimestamp != nil && fleet.Cascades(&a),
 
 		SharesUnscoped: l.cfg.Repositories.ShareUnscoped,
+		Selector:       l.cfg.Mapping.selector(),
 	}
+	if l.registry.Mapping.ByDestination && rules.Mode == stream.Managed {
+		rules.ByDestination, rules.Namespaces = true, l.cfg.Mapping.Namespaces
+	} else {
+		rules.Pairs, rules.Children = l.owners.pairsOf(name), fleet.ShowsChildren(&a)
+	}
+	return rules
 }
 
 // agentSays is what a link is told of its Agent.
@@ -155,12 +183,13 @@ func (r *runningLink) tellAgent(a v1alpha1.Agent) {
 }
 
 func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.Agent) (*runningLink, error) {
-	if name.String() == l.cfg.Namespace {
+	rules := l.rulesOf(name, a)
+	if name.String() == l.cfg.Namespace && len(rules.Pairs) == 0 && !rules.ByDestination {
 		return nil, fmt.Errorf("it has the name of Argo CD's own namespace %s, whose Applications it would claim: "+
 			"delete the Agent and create it under another name", l.cfg.Namespace)
 	}
 	log := l.log.With().Stringer("agent", name).Logger()
-	r := &runningLink{rules: l.rulesOf(name, a), done: make(chan struct{})}
+	r := &runningLink{rules: rules, done: make(chan struct{})}
 	judge := &historian{
 		client: l.client, namespace: l.cfg.Namespace, agent: name,
 		hub: func() string {
@@ -169,12 +198,12 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 			}
 			return ""
 		},
-		caughtUp: func(ctx context.Context) (bool, error) { return l.caughtUp(ctx, name) },
+		caughtUp: func(ctx context.Context) (bool, error) { return l.caughtUp(ctx, rules) },
 	}
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
 		Rules: r.rules,
-		Store: l.store, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(name, r, changed) },
+		Store: l.owners.of(rules), Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
 		History: judge.judge,
 		Heard:   func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
@@ -189,11 +218,13 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	l.mu.Unlock()
 	go func() {
 		defer close(r.done)
-		var namespace sync.WaitGroup
+		var namespaces sync.WaitGroup
 		// The link does not wait: without the right to make namespaces someone else
-		// makes this one, and until then the mirrors that need it are parked.
-		namespace.Go(func() { keepNamespace(ctx, l.client, name.String(), log) })
-		defer namespace.Wait()
+		// makes them, and until then the mirrors that need them are parked.
+		for _, p := range rules.Pairs {
+			namespaces.Go(func() { keepNamespace(ctx, l.client, p.Hub, log) })
+		}
+		defer namespaces.Wait()
 		if err := r.mirror.Run(ctx); err != nil {
 			log.Error().Err(err).Msg("link of an agent failed")
 		}
@@ -202,13 +233,23 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 }
 
 // caughtUp reports whether what the cache shows of an agent is all on the hub.
-func (l *links) caughtUp(ctx context.Context, name identity.AgentName) (bool, error) {
-	kinds := map[stream.Kind]string{stream.Application: name.String()}
-	for _, kind := range argoKinds {
-		kinds[kind] = l.cfg.Namespace
+func (l *links) caughtUp(ctx context.Context, rules mirror.Rules) (bool, error) {
+	type part struct {
+		kind      stream.Kind
+		namespace string
 	}
-	for kind, namespace := range kinds {
-		if exact, err := l.store.CaughtUp(ctx, kind, namespace); err != nil || !exact {
+	var parts []part
+	for _, kind := range argoKinds {
+		parts = append(parts, part{kind, l.cfg.Namespace})
+	}
+	for _, p := range rules.Pairs {
+		parts = append(parts, part{stream.Application, p.Hub})
+	}
+	if rules.ByDestination {
+		parts = append(parts, part{kind: stream.Application}) // it may be anywhere
+	}
+	for _, p := range parts {
+		if exact, err := l.store.CaughtUp(ctx, p.kind, p.namespace); err != nil || !exact {
 			return false, err
 		}
 	}
@@ -218,7 +259,7 @@ func (l *links) caughtUp(ctx context.Context, name identity.AgentName) (bool, er
 // dispatch tells a change of the hub to the links it may concern.
 func (l *links) dispatch(key stream.ResourceKey) {
 	if key.Kind == stream.Application {
-		if name, err := identity.ParseAgentName(key.Namespace); err == nil {
+		for _, name := range l.owners.changed(key) {
 			if r := l.link(name); r != nil {
 				r.tell(key)
 			}
@@ -231,11 +272,11 @@ func (l *links) dispatch(key stream.ResourceKey) {
 }
 
 // subscribe is mirror.Config.Subscribe for one agent's share of the hub.
-func (l *links) subscribe(name identity.AgentName, r *runningLink, changed func(stream.ResourceKey)) (cancel func()) {
+func (l *links) subscribe(r *runningLink, changed func(stream.ResourceKey)) (cancel func()) {
 	r.mu.Lock()
 	r.changed = changed
 	r.mu.Unlock()
-	for _, o := range l.store.List(stream.Application, name.String()) {
+	for _, o := range l.owners.list(r.rules) {
 		changed(o.Key)
 	}
 	for _, kind := range argoKinds {
@@ -296,7 +337,34 @@ func (l *links) count(ctx context.Context) {
 		stats, err := r.mirror.Stats(moment)
 		cancel()
 		if err == nil { // else its store has not synced yet
-			l.sessions.count(name, l.cfg.Namespace, stats)
+			l.sessions.count(name, r.rules.Local, stats)
 		}
 	}
+}
+
+// sweepTimeout bounds one removal of strays; what is left follows with the next.
+const sweepTimeout = 30 * time.Second
+
+// removeStrays removes mirrors from namespaces that their agents no longer have, if
+// the namespaces have changed.
+func (l *links) removeStrays(ctx context.Context) {
+	namespaces := l.registry.Namespaces()
+	if l.swept != nil && maps.Equal(namespaces, l.swept) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	agents := l.registry.Agents()
+	err := mirror.Strays{
+		Store: l.store, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
+		Registered: func(name identity.AgentName) bool {
+			_, registered := agents[name]
+			return registered
+		},
+	}.Remove(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.log.Warn().Err(err).Msg("cannot remove mirrors from namespaces that their agents no longer have, trying again")
+		return
+	}
+	l.swept = namespaces
 }

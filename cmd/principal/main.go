@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	agents := &fleet.Registry{}
+	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
 	watch := &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, log: log}
 	sessions := newSessions(cfg.replica())
 	mirrors, err := mirror.NewMetrics(registry)
@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	links := &links{
-		cfg: cfg, client: base.Dynamic, store: store, registry: agents, sessions: sessions,
+		cfg: cfg, client: base.Dynamic, store: store, registry: agents, owners: newOwnership(agents, store), sessions: sessions,
 		metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 	}

@@ -95,8 +95,8 @@ func (s *sessions) connected(name identity.AgentName) bool {
 	return a != nil && a.open > 0
 }
 
-// count records what the link of a connected agent holds.
-func (s *sessions) count(name identity.AgentName, namespace string, stats mirror.Stats) {
+// count records what the link of a connected agent holds. Local is Rules.Local.
+func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool), stats mirror.Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
@@ -109,7 +109,7 @@ func (s *sessions) count(name identity.AgentName, namespace string, stats mirror
 		a.info.History = controller.SessionHistory{
 			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces, Begins: stats.Begins,
 		}
-		a.info.Held, a.info.HeldUnknown = heldOf(name, namespace, stats.Withheld), false
+		a.info.Held, a.info.HeldUnknown = heldOf(local, stats.Withheld), false
 	}
 	a.info.Counts = v1alpha1.AgentCounts{
 		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
@@ -122,7 +122,7 @@ func (s *sessions) count(name identity.AgentName, namespace string, stats mirror
 			a.parkedSince[entry] = now
 		}
 		a.info.Parked = append(a.info.Parked, v1alpha1.ParkedObject{
-			Kind: kindOf(entry.Collection), Namespace: entry.Namespace, Name: entry.Name,
+			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name,
 			Reason: reasonOf(refusal.Kind), Message: refusal.Message, Since: metav1.NewTime(since),
 		})
 	}
@@ -144,9 +144,15 @@ func idOfHeld(h *v1alpha1.DeletionsHeld) string {
 	return h.ID
 }
 
-// heldOf is what is held back of an agent, as its status shows it. namespace is
-// where AppProjects are.
-func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha1.DeletionsHeld {
+// namespaceOf is where the object of an entry is on the hub; empty when it can be
+// nowhere.
+func namespaceOf(local func(stream.EntryKey) (stream.ResourceKey, bool), entry stream.EntryKey) string {
+	key, _ := local(entry)
+	return key.Namespace
+}
+
+// heldOf is what is held back of an agent, as its status shows it.
+func heldOf(local func(stream.EntryKey) (stream.ResourceKey, bool), w link.Withheld) *v1alpha1.DeletionsHeld {
 	if w.Total == 0 {
 		return nil
 	}
@@ -155,11 +161,9 @@ func heldOf(name identity.AgentName, namespace string, w link.Withheld) *v1alpha
 		held.Reason, held.Message = v1alpha1.HoldHistoryBroken, w.Broken
 	}
 	for _, entry := range w.Keys {
-		object := v1alpha1.HeldObject{Kind: kindOf(entry.Collection), Namespace: name.String(), Name: entry.Name}
-		if object.Kind != string(stream.Application) {
-			object.Namespace = namespace
-		}
-		held.Objects = append(held.Objects, object)
+		held.Objects = append(held.Objects, v1alpha1.HeldObject{
+			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name,
+		})
 	}
 	return held
 }

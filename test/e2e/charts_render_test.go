@@ -96,6 +96,8 @@ networkPolicy:
 	"agent with its own roles": {chart: agentChart, values: agentValues + "  access: {enabled: true, tracked_only: true, rules: [{name: web, namespaces: [web]}]}\nrbac: {live: false}"},
 	"agent with redis":         {chart: agentChart, values: agentValues + "  redis: {address: 'argocd-redis:6379'}"},
 	"agent that is measured":   {chart: agentChart, values: agentValues + "serviceMonitor: {enabled: true}\nnetworkPolicy: {metrics: [{namespaceSelector: {}}], principal: [{ipBlock: {cidr: 203.0.113.7/32}}]}"},
+	"agent with namespaces":    {chart: agentChart, values: agentValues + "  mapping: {namespaces: [team-a, team-b], create_namespaces: true}\nlocalDeletes: {policy: true}"},
+	"agent everywhere":         {chart: agentChart, values: agentValues + "  mapping: {namespaces: ['*']}\nlocalDeletes: {policy: true}"},
 	"agent that guards":        {chart: agentChart, values: agentValues + "localDeletes: {policy: true}"},
 	"agent that warns":         {chart: agentChart, values: agentValues + "localDeletes: {policy: true, actions: [Warn, Audit]}"},
 	"autonomous agent":         {chart: agentChart, values: strings.Replace(agentValues, "managed", "autonomous", 1)},
@@ -425,6 +427,12 @@ func TestChartAgentRole(t *testing.T) {
 		"other rules": "projects: [web]",
 	} {
 		access[name] = agentValues + "  policy: {" + policy + "}"
+	}
+	for name, mapping := range map[string]string{
+		"namespaces": "namespaces: [team-a, team-b, argocd, team-a]", "a pattern": "namespaces: [team-a, 'web-*']",
+		"an expression with new namespaces": "namespaces: ['/^web$/'], create_namespaces: true",
+	} {
+		access[name] = agentValues + "  mapping: {" + mapping + "}"
 	}
 	access["autonomous"] = strings.Replace(agentValues, "managed", "autonomous", 1)
 	for name, values := range access {

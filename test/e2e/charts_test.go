@@ -54,6 +54,9 @@ func TestChartsOnServer(t *testing.T) {
 	if err := server.ApplyFiles(ctx, filepath.Join("testdata", "charts", "servicemonitors-crd.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(server.EnsureNamespace(ctx, "team-a"), server.EnsureNamespace(ctx, "team-b")); err != nil {
+		t.Fatal(err)
+	}
 	warned := &warnings{}
 	config := server.REST()
 	config.WarningHandler = warned
@@ -538,10 +541,10 @@ func TestLocalDeletesPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spoke.EnsureNamespace(ctx, "other"); err != nil {
+	if err := errors.Join(spoke.EnsureNamespace(ctx, "other"), spoke.EnsureNamespace(ctx, "further")); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range render(t, agentChart, agentValues+"localDeletes: {policy: true}") {
+	for _, o := range render(t, agentChart, agentValues+"  mapping: {namespaces: [further]}\nlocalDeletes: {policy: true}") {
 		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
 			if err := spoke.Apply(ctx, o); err != nil {
 				t.Fatal(err)
@@ -642,6 +645,12 @@ func TestLocalDeletesPolicy(t *testing.T) {
 		}))
 		must(t, update(person, "plain", func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }))
 		must(t, person.Delete(ctx, "plain", metav1.DeleteOptions{}))
+	})
+	t.Run("further namespaces are guarded too", func(t *testing.T) {
+		app := fresh("further", true, cascade)
+		app.SetNamespace("further")
+		_, err := spoke.Resource(harness.Applications, "further").Create(ctx, app, metav1.CreateOptions{})
+		denied(t, err)
 	})
 	t.Run("what is not the hub's passes", func(t *testing.T) {
 		made(t, person, fresh("own", false, cascade))

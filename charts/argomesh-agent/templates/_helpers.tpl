@@ -33,6 +33,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and . (not (hasPrefix "unix://" .)) -}}{{ regexFind "[0-9]+$" . }}{{- end -}}
 {{- end -}}
 
+{{/* Where config.mapping.namespaces lets Applications be beside the agent's own namespace:
+     further names them, or everywhere is true when a pattern may name any. As JSON. */}}
+{{- define "agent.applications" -}}
+{{- $further := list -}}
+{{- $everywhere := false -}}
+{{- $mapping := .Values.config.mapping | default dict -}}
+{{- range $mapping.namespaces -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" .) -}}
+{{- $everywhere = true -}}
+{{- else if ne . $.Release.Namespace -}}
+{{- $further = append $further . -}}
+{{- end -}}
+{{- end -}}
+{{- dict "further" (uniq $further) "everywhere" $everywhere | toJson -}}
+{{- end -}}
+
 {{/* Whether live access asks for a role that the chart does not know how to make. */}}
 {{- define "agent.ownAccess" -}}
 {{- $access := .Values.config.access | default dict -}}

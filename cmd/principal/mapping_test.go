@@ -1,0 +1,118 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+func TestMappingValidate(t *testing.T) {
+	for name, test := range map[string]struct {
+		mapping Mapping
+		want    string // of the problem; empty for none
+	}{
+		"the default":             {DefaultMapping(), ""},
+		"by destination":          {Mapping{By: "destination", Namespaces: []string{"team-*", "/^x$/"}, Selector: "a=b,!c"}, ""},
+		"by nothing":              {Mapping{}, `by: "" is neither`},
+		"by namespace, with some": {Mapping{By: "namespace", Namespaces: []string{"a"}}, "namespaces: is for the mapping by destination"},
+		"a bad pattern":           {Mapping{By: "destination", Namespaces: []string{"["}}, `namespaces: "[" is neither`},
+		"a bad selector":          {Mapping{By: "namespace", Selector: "a in"}, `selector: "a in" is not`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := test.mapping.Validate()
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Validate() = %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// What the registry says is what the links are told.
+func TestOwnership(t *testing.T) {
+	store, ctx := memory.New(memory.Config{}), t.Context()
+	add := func(namespace, name, destination string) stream.ResourceKey {
+		key := stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}
+		if _, err := store.Create(ctx, key, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"`+
+			namespace+`","name":"`+name+`"},"spec":{"destination":{"name":"`+destination+`"}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	var edge, auto v1alpha1.Agent
+	edge.Name, edge.Spec.Mode = "edge-1", v1alpha1.ModeManaged
+	auto.Name, auto.Spec.Mode = "auto", v1alpha1.ModeAutonomous
+	auto.Spec.Mapping = &v1alpha1.AgentMapping{Namespaces: []v1alpha1.MappedNamespace{{Hub: "auto-apps"}, {Spoke: "t", Hub: "auto-t"}}}
+	names := func(list []identity.AgentName) []string {
+		var out []string
+		for _, name := range list {
+			out = append(out, name.String())
+		}
+		return out
+	}
+	parse := func(s string) identity.AgentName {
+		name, err := identity.ParseAgentName(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	listed := func(o *ownership, r mirror.Rules) []string {
+		var out []string
+		for _, object := range o.list(r) {
+			out = append(out, object.Key.Namespace+"/"+object.Key.Name)
+		}
+		slices.Sort(out)
+		return out
+	}
+	own, mirrored := add("edge-1", "a", "edge-1"), add("auto-t", "b", "auto")
+	apart, elsewhere := add("argocd", "c", "edge-1"), add("argocd", "d", "in-cluster")
+	cfg := Default()
+	links := func(o *ownership) *links { return &links{cfg: cfg, store: nil, registry: o.registry, owners: o} }
+
+	t.Run("by namespace", func(t *testing.T) {
+		o := newOwnership(&fleet.Registry{Mapping: mappingOf(cfg)}, store)
+		o.registry.Set([]v1alpha1.Agent{edge, auto})
+		o.assign()
+		for key, want := range map[stream.ResourceKey][]string{own: {"edge-1"}, mirrored: {"auto"}, apart: nil, elsewhere: nil} {
+			if diff := cmp.Diff(want, names(o.changed(key))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", key, diff)
+			}
+		}
+		rules := links(o).rulesOf(parse("edge-1"), edge)
+		if diff := cmp.Diff([]string{"edge-1/a"}, listed(o, rules)); diff != "" || o.of(rules) != o.store {
+			t.Errorf("edge-1 (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"auto-t/b"}, listed(o, links(o).rulesOf(parse("auto"), auto))); diff != "" {
+			t.Errorf("auto (-want +got):\n%s", diff)
+		}
+	})
+	cfg.Mapping = Mapping{By: "destination"}
+	t.Run("by destination", func(t *testing.T) {
+		o := newOwnership(&fleet.Registry{Mapping: mappingOf(cfg)}, store)
+		o.registry.Set([]v1alpha1.Agent{edge, auto})
+		if moved := o.assign(); len(moved[parse("edge-1")]) != 1 || len(moved[parse("auto")]) != 1 {
+			t.Errorf("assigned are %v", moved)
+		}
+		for key, want := range map[stream.ResourceKey][]string{own: nil, mirrored: {"auto"}, apart: {"edge-1"}, elsewhere: nil} {
+			if diff := cmp.Diff(want, names(o.changed(key))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", key, diff)
+			}
+		}
+		rules := links(o).rulesOf(parse("edge-1"), edge)
+		if diff := cmp.Diff([]string{"argocd/c"}, listed(o, rules)); diff != "" || rules.Pairs != nil {
+			t.Errorf("edge-1 (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"auto-t/b"}, listed(o, links(o).rulesOf(parse("auto"), auto))); diff != "" {
+			t.Errorf("auto (-want +got):\n%s", diff)
+		}
+	})
+}
