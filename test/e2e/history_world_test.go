@@ -128,6 +128,7 @@ type remote struct {
 	agent   *harness.Agent
 	// namespace is that of the agent on the spoke.
 	namespace string
+	settings  harness.Settings // further ones of the agent
 	// hub and spoke are its Applications on either side.
 	hub, spoke dynamic.ResourceInterface
 }
@@ -175,10 +176,11 @@ func (r *remote) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.network = startNetwork(t, w.h, w.principal.Address)
+	settings := harness.Settings{"namespace": r.namespace}
+	maps.Copy(settings, r.settings)
 	if r.agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
 		Name: r.name, Mode: r.mode, ControlPlane: w.spoke, WorkloadAPI: identity,
-		PrincipalAddress: r.network.Address(), PrincipalIDs: []string{principalID},
-		Settings: harness.Settings{"namespace": r.namespace},
+		PrincipalAddress: r.network.Address(), PrincipalIDs: []string{principalID}, Settings: settings,
 	}); err != nil {
 		t.Fatal(err)
 	}

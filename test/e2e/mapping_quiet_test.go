@@ -1,0 +1,276 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// mappedNamespace is that of a second Argo CD on the quiet hub, whose principal maps by
+// destination.
+const mappedNamespace = "mapped"
+
+// mappedAgent starts an agent of the principal that maps by destination. Its namespace
+// on the spoke has its name.
+func (w *quietWorld) mappedAgent(t *testing.T, name string, principal *harness.Principal, settings harness.Settings) {
+	t.Helper()
+	ctx := t.Context()
+	identity, err := w.identify(ctx, idOf(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.spoke.EnsureNamespace(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", "managed", "--spiffe-id", idOf(name), "--wait", "--namespace", mappedNamespace); err != nil {
+		t.Fatal(err)
+	}
+	settings["namespace"] = name
+	a, err := w.h.StartAgent(ctx, harness.AgentConfig{
+		Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: identity,
+		PrincipalAddress: principal.Address, PrincipalIDs: []string{principalID}, Settings: settings,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "agent "+name+" is connected", func() error {
+		return field(ctx, w.hub.Resource(agents, mappedNamespace), name, true, "status", "connected")
+	})
+}
+
+// TestMappingByDestination is a hub whose Applications go where their destination says,
+// from Argo CD's own namespace and from others, beside Applications that are not for
+// agents at all.
+func TestMappingByDestination(t *testing.T) {
+	t.Parallel()
+	w, ctx := theQuietWorld(t), t.Context()
+	for _, namespace := range []string{mappedNamespace, "mapped-team-1", "mapped-team-2", "mapped-out"} {
+		if err := w.hub.EnsureNamespace(ctx, namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	identity, err := w.identify(ctx, principalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	principal, err := w.h.StartPrincipal(ctx, harness.PrincipalConfig{
+		Name: "principal-mapped", ControlPlane: w.hub, WorkloadAPI: identity, Settings: harness.Settings{
+			"namespace": mappedNamespace, "log.level": "debug",
+			"mapping.by": "destination", "mapping.namespaces": []string{"mapped-team-*"}, "mapping.selector": "!by-hub",
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := principal.Stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	w.mappedAgent(t, "map-1", principal, harness.Settings{"mapping.namespaces": []string{"mapped-team-1"}, "mapping.create_namespaces": true})
+	w.mappedAgent(t, "map-2", principal, harness.Settings{"mapping.namespaces": []string{"/^mapped-team-2$/"}, "mapping.create_namespaces": true})
+
+	hub := func(namespace string) dynamic.ResourceInterface {
+		return w.hub.Resource(harness.Applications, namespace)
+	}
+	spoke := func(namespace string) dynamic.ResourceInterface {
+		return w.spoke.Resource(harness.Applications, namespace)
+	}
+	application := func(name, destination string) *unstructured.Unstructured {
+		key := "name"
+		if strings.Contains(destination, "/") {
+			key = "server"
+		}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{
+				"project": "default", "destination": map[string]any{key: destination, "namespace": "default"},
+				"source": map[string]any{"repoURL": "https://git.example.com/r.git", "path": ".", "targetRevision": "1"},
+			},
+		}}
+	}
+	shows := func(where dynamic.ResourceInterface, name string) func() error {
+		return func() error { return there(ctx, where, name) }
+	}
+
+	// What is not for agents: another cluster, another label, another namespace.
+	untouched := map[string]*unstructured.Unstructured{}
+	leave := func(namespace string, app *unstructured.Unstructured) {
+		untouched[namespace+"/"+app.GetName()] = create(t, hub(namespace), app)
+	}
+	leave(mappedNamespace, application("left-pushed", "in-cluster"))
+	leave("mapped-out", application("left-outside", "map-1"))
+	labelled := application("left-unlabelled", "map-1")
+	labelled.SetLabels(map[string]string{"by-hub": ""})
+	leave("mapped-team-1", labelled)
+
+	// From Argo CD's own namespace, which on the spoke is its Argo CD's; from another,
+	// which is made there; by name and by server.
+	create(t, hub(mappedNamespace), application("own", "map-1"))
+	create(t, hub("mapped-team-2"), application("team", "https://argomesh-principal:9090/agents/map-2"))
+	eventually(t, "the Application of Argo CD's namespace", shows(spoke("map-1"), "own"))
+	eventually(t, "the Application of another", shows(spoke("mapped-team-2"), "team"))
+	patch(t, spoke("mapped-team-2"), "team", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
+	eventually(t, "its status on the hub", func() error {
+		return field(ctx, hub("mapped-team-2"), "team", "Synced", "status", "sync", "status")
+	})
+
+	// The spoke's owner does not let this hub use that namespace.
+	create(t, hub("mapped-team-1"), application("refused", "map-2"))
+	eventually(t, "the hub says why", func() error {
+		text := fmt.Sprint(get(t, hub("mapped-team-1"), "refused").Object["status"])
+		if !strings.Contains(text, "mapping.namespaces of the spoke does not allow Applications in its namespace mapped-team-1") {
+			return fmt.Errorf("the status is %s", text)
+		}
+		return nil
+	})
+	eventually(t, "the Agent names it, and where it is", func() error {
+		text := fmt.Sprint(get(t, w.hub.Resource(agents, mappedNamespace), "map-2").Object["status"])
+		if !strings.Contains(text, "name:refused namespace:mapped-team-1") {
+			return fmt.Errorf("the status is %s", text)
+		}
+		return nil
+	})
+
+	// Another destination: released here, made there, and from then on that one's.
+	uid := get(t, spoke("map-1"), "own").GetUID()
+	patch(t, hub(mappedNamespace), "own", map[string]any{"spec": map[string]any{"destination": map[string]any{"name": "map-2"}}})
+	eventually(t, "the other agent has it", shows(spoke("map-2"), "own"))
+	eventually(t, "the first one has let it go", func() error { return gone(ctx, spoke("map-1"), "own") })
+	if get(t, spoke("map-2"), "own").GetUID() == uid {
+		t.Error("it is the same object")
+	}
+	patch(t, spoke("map-2"), "own", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
+	eventually(t, "the status of the second", func() error { return field(ctx, hub(mappedNamespace), "own", "Synced", "status", "sync", "status") })
+
+	// What is not for agents is as it was, on no spoke, and in no log.
+	log, err := os.ReadFile(principal.LogFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, app := range untouched {
+		namespace, name, _ := strings.Cut(name, "/")
+		if now := get(t, hub(namespace), name); now.GetResourceVersion() != app.GetResourceVersion() {
+			t.Errorf("%s/%s was written", namespace, name)
+		}
+		if bytes.Contains(log, []byte(name)) {
+			t.Errorf("the principal's log tells of %s", name)
+		}
+		for _, on := range []string{"map-1", "map-2", namespace} {
+			if err := gone(ctx, spoke(on), name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := gone(ctx, w.hub.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"), ""), "map-1"); err != nil {
+		t.Errorf("a namespace was made for an agent that needs none: %v", err)
+	}
+}
+
+// TestMappingNamespaces shows the Applications of an autonomous agent in the hub's
+// namespaces that its Agent names.
+func TestMappingNamespaces(t *testing.T) {
+	t.Parallel()
+	w, ctx := theQuietWorld(t), t.Context()
+	r := w.register(t, "map-3", "autonomous")
+	registry := w.hub.Resource(agents, harness.ArgoCDNamespace)
+	if err := w.spoke.EnsureNamespace(ctx, "map-3-team"); err != nil {
+		t.Fatal(err)
+	}
+	mapping := func(agent string, pairs ...string) {
+		t.Helper()
+		var namespaces []any
+		for i := 0; i < len(pairs); i += 2 {
+			namespaces = append(namespaces, map[string]any{"spoke": pairs[i], "hub": pairs[i+1]})
+		}
+		patch(t, registry, agent, map[string]any{"spec": map[string]any{"mapping": map[string]any{"namespaces": namespaces}}})
+	}
+	mapping(r.name, "", "map-3-own", "map-3-team", "map-3-theirs")
+	r.settings = harness.Settings{"mapping.namespaces": []string{"map-3-team"}}
+	r.start(t)
+	team := w.spoke.Resource(harness.Applications, "map-3-team")
+	create(t, r.spoke, r.application("a"))
+	create(t, team, r.application("a"))
+	on := func(namespace string) func() error {
+		return func() error {
+			return field(ctx, w.hub.Resource(harness.Applications, namespace), "a", r.name+"-default", "spec", "project")
+		}
+	}
+	eventually(t, "the mirror of the one in its own namespace", on("map-3-own"))
+	eventually(t, "the mirror of the other", on("map-3-theirs"))
+
+	// A person on the hub cannot take one away.
+	if err := w.hub.Resource(harness.Applications, "map-3-theirs").Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a deleted mirror is made anew", on("map-3-theirs"))
+
+	// Another namespace: what was in the first leaves it.
+	mapping(r.name, "", "map-3-new", "map-3-team", "map-3-theirs")
+	eventually(t, "the mirror in the new namespace", on("map-3-new"))
+	eventually(t, "none is left in the old one", func() error {
+		return gone(ctx, w.hub.Resource(harness.Applications, "map-3-own"), "a")
+	})
+	if err := errors.Join(there(ctx, r.spoke, "a"), there(ctx, team, "a")); err != nil {
+		t.Errorf("the spoke's own: %v", err)
+	}
+
+	// One that another has stays with that one, and the newer says so.
+	other := w.register(t, "map-4", "autonomous")
+	mapping(other.name, "", "map-3-new")
+	eventually(t, "the conflict is told", func() error {
+		return condition(ctx, registry, other.name, "Conflict", "NamespaceConflict", "namespace map-3-new belongs to the older Agent map-3")
+	})
+	other.start(t)
+	create(t, other.spoke, other.application("b"))
+	eventually(t, "what cannot be shown is parked", func() error {
+		text := fmt.Sprint(get(t, registry, other.name).Object["status"])
+		if !strings.Contains(text, "no namespace of the agent's for Applications of its Argo CD's namespace") || !strings.Contains(text, "name:b") {
+			return fmt.Errorf("the status is %s", text)
+		}
+		return nil
+	})
+	if err := errors.Join(on("map-3-new")(), gone(ctx, w.hub.Resource(harness.Applications, "map-3-new"), "b")); err != nil {
+		t.Error(err)
+	}
+	mapping(other.name, "", "map-4")
+	eventually(t, "with a namespace of its own it is shown", func() error { return there(ctx, w.hub.Resource(harness.Applications, "map-4"), "b") })
+}
+
+func there(ctx context.Context, where dynamic.ResourceInterface, name string) error {
+	_, err := where.Get(ctx, name, metav1.GetOptions{})
+	return err
+}
+
+// condition is a check of a true condition's reason and message.
+func condition(ctx context.Context, where dynamic.ResourceInterface, name, kind, reason, message string) error {
+	o, err := where.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range list {
+		if c, _ := c.(map[string]any); c["type"] == kind && c["status"] == "True" && c["reason"] == reason && strings.Contains(fmt.Sprint(c["message"]), message) {
+			return nil
+		}
+	}
+	return fmt.Errorf("conditions of %s are %v", name, list)
+}
