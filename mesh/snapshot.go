@@ -44,6 +44,9 @@ type Snapshot struct {
 	// Stream is a front door for the agents that ends their TLS. Nil means that
 	// they reach the principal itself.
 	Stream *Stream
+	// Reach says who reaches the principal through a mesh. Nil means that there is
+	// none. [Check] checks it.
+	Reach *Reach
 }
 
 // ResourceProxy is the front door to the Kubernetes APIs of the spokes: HTTPS, one
