@@ -49,7 +49,7 @@ func reach(t *testing.T) mesh.Snapshot {
 		Self: id(t, "spiffe://hub.test/ns/argocd/sa/argomesh-principal"),
 		Reach: &mesh.Reach{
 			Stream: mesh.StreamPort{
-				Port: 8443, Exposure: mesh.ExposureGateway, Method: identity.MethodHeader, Upstream: upstream,
+				Port: 8443, Exposure: mesh.ExposureGateway, Method: identity.MethodHeader, Upstream: upstream, Services: []string{"x.Y"},
 				Gateway: id(t, "spiffe://hub.test/ns/ingress/sa/gateway"), Hub: mesh.HubAddress{Host: "argomesh.hub.test", Port: 443},
 			},
 			ResourceProxy: mesh.Port{Number: 9090, Callers: []spiffeid.ID{server}},
@@ -78,17 +78,18 @@ func TestCheck(t *testing.T) {
 		return a
 	}
 	for want, change := range map[string]func(*mesh.Snapshot){
-		"the principal has no SPIFFE ID":              func(s *mesh.Snapshot) { s.Self = spiffeid.ID{} },
-		"the stream has no port":                      func(s *mesh.Snapshot) { s.Reach.Stream.Port = 0 },
-		`the hub's address "*.hub.test", port 443`:    func(s *mesh.Snapshot) { s.Reach.Stream.Hub.Host = "*.hub.test" },
-		`the hub's address "Hub.test", port 443`:      func(s *mesh.Snapshot) { s.Reach.Stream.Hub.Host = "Hub.test" },
-		`the hub's address "argomesh.hub.test", port`: func(s *mesh.Snapshot) { s.Reach.Stream.Hub.Port = 0 },
-		"the gateway of exposure gateway":             func(s *mesh.Snapshot) { s.Reach.Stream.Gateway = spiffeid.ID{} },
-		"is not on the way of exposure direct":        func(s *mesh.Snapshot) { s.Reach.Stream.Exposure = mesh.ExposureDirect },
-		`upstream of "10.0.0.1:8444"`:                 func(s *mesh.Snapshot) { s.Reach.Stream.Upstream = address("10.0.0.1:8444") },
-		`with an upstream of ""`:                      func(s *mesh.Snapshot) { s.Reach.Stream.Upstream = mesh.Address{} },
-		"needs another port for its upstream":         func(s *mesh.Snapshot) { s.Reach.Stream.Upstream = address("127.0.0.1:8443") },
-		"the stream and metrics have the same port":   func(s *mesh.Snapshot) { s.Reach.Metrics.Number = 8443 },
+		"the principal has no SPIFFE ID":                       func(s *mesh.Snapshot) { s.Self = spiffeid.ID{} },
+		"no gRPC services of the stream, so the gateway would": func(s *mesh.Snapshot) { s.Reach.Stream.Services = nil },
+		"the stream has no port":                               func(s *mesh.Snapshot) { s.Reach.Stream.Port = 0 },
+		`the hub's address "*.hub.test", port 443`:             func(s *mesh.Snapshot) { s.Reach.Stream.Hub.Host = "*.hub.test" },
+		`the hub's address "Hub.test", port 443`:               func(s *mesh.Snapshot) { s.Reach.Stream.Hub.Host = "Hub.test" },
+		`the hub's address "argomesh.hub.test", port`:          func(s *mesh.Snapshot) { s.Reach.Stream.Hub.Port = 0 },
+		"the gateway of exposure gateway":                      func(s *mesh.Snapshot) { s.Reach.Stream.Gateway = spiffeid.ID{} },
+		"is not on the way of exposure direct":                 func(s *mesh.Snapshot) { s.Reach.Stream.Exposure = mesh.ExposureDirect },
+		`upstream of "10.0.0.1:8444"`:                          func(s *mesh.Snapshot) { s.Reach.Stream.Upstream = address("10.0.0.1:8444") },
+		`with an upstream of ""`:                               func(s *mesh.Snapshot) { s.Reach.Stream.Upstream = mesh.Address{} },
+		"needs another port for its upstream":                  func(s *mesh.Snapshot) { s.Reach.Stream.Upstream = address("127.0.0.1:8443") },
+		"the stream and metrics have the same port":            func(s *mesh.Snapshot) { s.Reach.Metrics.Number = 8443 },
 		"metrics: callers, and no port": func(s *mesh.Snapshot) {
 			s.Reach.Metrics = mesh.Port{Callers: []spiffeid.ID{s.Self}}
 		},
