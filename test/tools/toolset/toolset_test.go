@@ -106,6 +106,7 @@ func TestMissingSaysWhatToRun(t *testing.T) {
 		"argocd-server":  "make tools",
 		"redis-server":   "make tools",
 		"controller-gen": "go run ./test/tools generators",
+		"istioctl":       "go run ./test/tools istio",
 	} {
 		_, err := set.Path(program)
 		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), run) || !strings.Contains(err.Error(), program) {
