@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh"
 )
 
 // Config is the configuration of the principal. Its keys are the reference
@@ -22,6 +26,7 @@ type Config struct {
 	Envoy         Envoy             `koanf:"envoy"`
 	Mapping       Mapping           `koanf:"mapping"`
 	Repositories  Repositories      `koanf:"repositories"`
+	Mesh          meshconfig.Mesh   `koanf:"mesh"`
 	Redis         config.Redis      `koanf:"redis"`
 	SPIRE         SPIRE             `koanf:"spire"`
 	Kubernetes    config.Kubernetes `koanf:"kubernetes"`
@@ -92,6 +97,7 @@ func Default() Config {
 		Tunnel:        DefaultTunnel(),
 		ResourceProxy: DefaultResourceProxy(),
 		Envoy:         DefaultEnvoy(),
+		Mesh:          meshconfig.Default(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),
 		SPIRE:         DefaultSPIRE(),
 		Kubernetes:    config.DefaultKubernetes(),
@@ -105,6 +111,30 @@ func Default() Config {
 func (c Config) Validate() error {
 	if len(validation.ValidateNamespaceName(c.Namespace, false)) > 0 {
 		return config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd", c.Namespace)
+	}
+	return c.meshProblem()
+}
+
+// meshProblem says what the mesh brings and no listener takes.
+func (c Config) meshProblem() error {
+	m := c.Mesh
+	if m.Exposure == "" {
+		return nil
+	}
+	listeners, _ := c.Stream.all()
+	listeners = slices.DeleteFunc(listeners, func(l Listener) bool { return l.Method != m.Method })
+	if len(listeners) == 0 {
+		return config.Invalid("mesh.method", "no listener has method %s: add one to stream.listeners, where the mesh brings agents", m.Method)
+	}
+	if m.Method != identity.MethodHeader {
+		return nil
+	}
+	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.Listen == m.StreamUpstream.String() })
+	if at < 0 {
+		return config.Invalid("mesh.stream_upstream", "%q is no listener of method %s: give the listen of one in stream.listeners", m.StreamUpstream, m.Method)
+	}
+	if trusted := listeners[at].Header.TrustedProxies; m.Exposure == mesh.ExposureGateway && !slices.Contains(trusted, m.Gateway.SPIFFEID) {
+		return config.Invalid("mesh.gateway.spiffe_id", "%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there", m.Gateway.SPIFFEID, m.StreamUpstream)
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ var mayImport = map[string][]string{
 
 	"cmd/...":          {anything},
 	"cmd/internal/...": {"cmd/internal/..."},
+	// A block of settings in the terms of package mesh, for two programs.
+	"cmd/internal/meshconfig": {"cmd/internal/...", "identity", "mesh", "stream/streampb"},
 
 	"identity":             nil,
 	"identity/workload":    {"identity"},

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/istio"
+)
+
+func newMeshCommand(std streams, conn *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "mesh",
+		Short: "Set up the service mesh around the principal",
+		Args:  noCommand,
+		RunE:  showHelp,
+	}
+	cmd.AddCommand(newMeshRenderCommand(std, conn), newMeshVerifyCommand(std, conn))
+	return cmd
+}
+
+// meshSettings are the keys of a principal's configuration that its mesh depends on.
+type meshSettings struct {
+	Namespace string          `koanf:"namespace"`
+	Mesh      meshconfig.Mesh `koanf:"mesh"`
+}
+
+// loadMesh reads them.
+func loadMesh(file string) (meshSettings, error) {
+	if file == "" {
+		return meshSettings{}, errors.New("--config is missing: name the YAML file the principal runs with")
+	}
+	cfg, err := config.Load(config.Program{
+		Name: "principal", Environ: func() []string { return nil }, Partial: true,
+	}, []string{"--config", file}, meshSettings{Namespace: defaultNamespace, Mesh: meshconfig.Default()})
+	if err == nil && cfg.Mesh.Exposure == "" {
+		err = fmt.Errorf("--config %s: mesh.exposure is not set, so there is no mesh to render for: use direct, passthrough or gateway", file)
+	}
+	return cfg, err
+}
+
+// istioConfig is where the principal is in Istio.
+func (s meshSettings) istioConfig() istio.Config {
+	m := s.Mesh
+	return istio.Config{
+		Namespace: s.Namespace, Name: m.Service, Labels: m.PodLabels, ClusterDomain: m.ClusterDomain,
+		Gateway:            istio.Gateway{Namespace: m.Gateway.Namespace, Labels: m.Gateway.PodLabels, CredentialName: m.Gateway.CredentialName},
+		TrustDomainAliases: m.TrustDomainAliases,
+	}
+}
+
+// agentSource says where the Agents come from: files, or the hub.
+type agentSource struct {
+	files []string
+}
+
+func (a *agentSource) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&a.files, "filename", "f", nil, "YAML or JSON file with Agents, or - for standard input; may be repeated. Without it they are read from the hub")
+}
+
+// snapshot returns what the mesh has to know.
+func (a *agentSource) snapshot(ctx context.Context, std streams, conn *connection, cfg meshSettings) (mesh.Snapshot, error) {
+	agents, err := a.agents(ctx, std, conn)
+	if err != nil {
+		return mesh.Snapshot{}, err
+	}
+	return cfg.Mesh.Snapshot(agents)
+}
+
+// agents returns the SPIFFE IDs of the Agents that may connect.
+func (a *agentSource) agents(ctx context.Context, std streams, conn *connection) (map[identity.AgentName][]spiffeid.ID, error) {
+	list, err := a.list(ctx, std, conn)
+	if err != nil {
+		return nil, err
+	}
+	out := map[identity.AgentName][]spiffeid.ID{}
+	for i := range list {
+		var agent v1alpha1.Agent
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &agent); err != nil {
+			return nil, fmt.Errorf("agent %s: %s", list[i].GetName(), oneLine(err))
+		}
+		name, err := identity.ParseAgentName(agent.Name)
+		if err != nil {
+			return nil, fmt.Errorf("agent %q: %w", agent.Name, err)
+		}
+		if !mayConnect(agent) {
+			continue
+		}
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("agent %s is there twice: leave one out", name)
+		}
+		out[name] = nil
+		for _, text := range agent.Spec.Identity.SPIFFEIDs {
+			id, err := identity.ParseID(text)
+			if err != nil {
+				return nil, fmt.Errorf("agent %s: %w", name, err)
+			}
+			out[name] = append(out[name], id)
+		}
+	}
+	return out, nil
+}
+
+// mayConnect reports whether the registry would admit the agent.
+func mayConnect(agent v1alpha1.Agent) bool {
+	return !agent.Spec.Suspended && (agent.DeletionTimestamp == nil || agent.Spec.DeletionPolicy == v1alpha1.DeletionCascade)
+}
+
+func (a *agentSource) list(ctx context.Context, std streams, conn *connection) ([]unstructured.Unstructured, error) {
+	if len(a.files) > 0 {
+		return a.read(std)
+	}
+	h, err := conn.hub()
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.agents.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, h.explain(err, "list agents")
+	}
+	return list.Items, nil
+}
+
+// read returns the Agents of the files. What else is in them is passed over.
+func (a *agentSource) read(std streams) ([]unstructured.Unstructured, error) {
+	var out []unstructured.Unstructured
+	for _, name := range a.files {
+		some, err := readAgents(std, name)
+		if err != nil {
+			return nil, fmt.Errorf("--filename %s: %s", name, oneLine(err))
+		}
+		out = append(out, some...)
+	}
+	return out, nil
+}
+
+func readAgents(std streams, name string) ([]unstructured.Unstructured, error) {
+	in := std.in
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }() // only read
+		in = file
+	}
+	var out []unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(in, 4096); ; {
+		object := unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		items := []unstructured.Unstructured{object}
+		if object.IsList() {
+			list, err := object.ToList()
+			if err != nil {
+				return nil, err
+			}
+			items = list.Items
+		}
+		for _, item := range items {
+			if item.GetKind() == "Agent" && item.GetAPIVersion() == v1alpha1.SchemeGroupVersion.String() {
+				out = append(out, item)
+			}
+		}
+	}
+}
