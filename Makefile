@@ -113,9 +113,9 @@ tree: ## rules about the tree: imports, package comments, what is tracked
 	$(call stage,tree rules,go test -count=1 ./test/tree)
 
 .PHONY: unit
-unit: ## unit tests, with the race detector
+unit: ## unit tests, with the race detector; four packages at a time, since many tests wait
 	$(call stage,unit tests,\
-		go test -race $(UNITS); \
+		go test -race -p 4 $(UNITS); \
 		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
 
 .PHONY: sim

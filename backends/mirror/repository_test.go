@@ -62,7 +62,7 @@ func TestContentOfARepository(t *testing.T) {
 			if ok != (test.want != nil) {
 				t.Fatalf("Content() = %s, %t", got.Data, ok)
 			}
-			if ok && string(got.Data) != string(encode(test.want)) {
+			if ok && !bytes.Equal(got.Data, encode(test.want)) {
 				t.Errorf("Content() = %s, want %s", got.Data, encode(test.want))
 			}
 		})

@@ -48,10 +48,10 @@ func unsafe(want, have *spiffebundle.Bundle) string {
 	}
 	number, _ := want.SequenceNumber()
 	there, _ := have.SequenceNumber()
-	switch {
-	case number == 0:
+	switch number {
+	case 0:
 		return "it has no spiffe_sequence, so nothing tells whether it is older than the server's: take the document from the partner's bundle endpoint, or spire-server bundle show -format spiffe"
-	case number == there:
+	case there:
 		return fmt.Sprintf("the server has other keys under the same spiffe_sequence %d: find out which of the two is the partner's, and set it with agentctl identity federate --push-bundle --force", number)
 	}
 	return ""

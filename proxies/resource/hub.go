@@ -290,7 +290,8 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.entered = true
 	c.record.Decision = audit.Allow
-	defer c.hub.grants.add(name, &granted{request: request, target: target, tracked: decision.Tracked, end: c.withdraw})()
+	ended := c.hub.grants.add(name, &granted{request: request, target: target, tracked: decision.Tracked, end: c.withdraw})
+	defer ended()
 	if c.long {
 		c.open(r)
 	}
