@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -167,6 +168,7 @@ type peerConn struct {
 	io.ReadWriteCloser
 	exchange *exchange
 	closed   atomic.Bool // by us
+	deaf     atomic.Bool // what is written is dropped
 }
 
 func (c *peerConn) Read(p []byte) (int, error) {
@@ -175,8 +177,18 @@ func (c *peerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write drops what can no longer be read by a peer whose own words came to their end,
+// as that of a command that ended before its caller had said all. They may still be on
+// their way to the caller: an error would end the copying of both directions.
 func (c *peerConn) Write(p []byte) (int, error) {
+	if c.deaf.Load() {
+		return len(p), nil
+	}
 	n, err := c.ReadWriteCloser.Write(p)
+	if errors.Is(err, syscall.EPIPE) { // and not ECONNRESET, by which words are lost
+		c.deaf.Store(true)
+		return len(p), nil
+	}
 	c.note(err)
 	return n, err
 }
@@ -189,7 +201,12 @@ func (c *peerConn) note(err error) {
 }
 
 // CloseWrite ends our direction alone.
-func (c *peerConn) CloseWrite() error { return closeWrite(c.ReadWriteCloser) }
+func (c *peerConn) CloseWrite() error {
+	if c.deaf.Load() {
+		return nil
+	}
+	return closeWrite(c.ReadWriteCloser)
+}
 
 // Close ends both.
 func (c *peerConn) Close() error {

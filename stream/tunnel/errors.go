@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -26,8 +27,9 @@ var (
 
 // Errors of one connection, which callers have no need to tell apart.
 var (
-	// errGone: what is written can no longer be read.
-	errGone = errors.New("the other end has closed the connection")
+	// errGone: what is written can no longer be read, by a peer whose own words came to
+	// their end. Over TCP it is the same error.
+	errGone = fmt.Errorf("the other end has closed the connection: %w", syscall.EPIPE)
 	// errFinished: a write after CloseWrite.
 	errFinished = errors.New("write after the end was written")
 	// errRetired: the stream ended before it was opened.
