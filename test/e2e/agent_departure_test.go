@@ -70,19 +70,26 @@ func (r *registration) testHistory(t *testing.T) {
 		t.Fatalf("history is %+v, want an ID and one token", first)
 	}
 
-	// The spoke keeps the token: the next comes when observedAt is renewed.
+	// The spoke keeps the token: the second comes at once, each further one when
+	// observedAt is renewed.
 	session.History.Stored = first.Tokens[0]
+	r.sessions.set(t, "historic", session)
+	kept := *r.status("historic", "a second token", func(s v1alpha1.AgentStatus) bool { return len(s.History.Tokens) == 2 }).History
+	if kept.ID != first.ID || kept.Tokens[1] != first.Tokens[0] {
+		t.Errorf("history is %+v, want a new token before %q", kept, first.Tokens[0])
+	}
+	session.History.Stored = kept.Tokens[0]
 	session.Counts.Applications = 1
 	r.sessions.set(t, "historic", session)
 	r.status("historic", "a count", func(s v1alpha1.AgentStatus) bool { return s.Counts.Applications == 1 })
-	if diff := cmp.Diff(first, *r.agent("historic").Status.History); diff != "" {
+	if diff := cmp.Diff(kept, *r.agent("historic").Status.History); diff != "" {
 		t.Errorf("history before the minute is over (-want +got):\n%s", diff)
 	}
 	session.ObservedAt, session.Counts.Applications = session.ObservedAt.Add(time.Minute), 2
 	r.sessions.set(t, "historic", session)
-	second := r.status("historic", "a second token", func(s v1alpha1.AgentStatus) bool { return len(s.History.Tokens) == 2 })
-	if second.History.ID != first.ID || second.History.Tokens[1] != first.Tokens[0] || second.Counts.Applications != 2 {
-		t.Errorf("status is %+v, want a new token before %q", second, first.Tokens[0])
+	second := r.status("historic", "a third token", func(s v1alpha1.AgentStatus) bool { return len(s.History.Tokens) == 3 })
+	if second.History.ID != first.ID || second.History.Tokens[1] != kept.Tokens[0] || second.Counts.Applications != 2 {
+		t.Errorf("status is %+v, want a new token before %q", second, kept.Tokens[0])
 	}
 
 	// A break ends that, and a new history takes the old one's place once.

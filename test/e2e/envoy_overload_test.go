@@ -70,17 +70,20 @@ func TestEnvoyConnectionsInAll(t *testing.T) {
 // ready asks as kubelet does, and wants a good answer.
 func (f *front) ready(t *testing.T) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.envoy.StatsAddress+"/ready", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
-		t.Errorf("readiness is %s, %v", res.Status, err)
-	}
+	eventually(t, "Envoy says that it is ready", func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.envoy.StatsAddress+"/ready", http.NoBody)
+		if err != nil {
+			return harness.Permanent(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
+			return fmt.Errorf("it is %s, %v", res.Status, err)
+		}
+		return nil
+	})
 }
 
 // An agent that another replica of the principal holds is reached there, over mutual

@@ -94,7 +94,7 @@ func TestHistoryLongNames(t *testing.T) {
 		_, err := w.hubProjects().Get(ctx, autonomous.name+"-"+fits, metav1.GetOptions{})
 		return err
 	})
-	eventually(t, "one whose name does not is parked, with the reason", func() error { return autonomous.parked(ctx, tooLong, "no more than 253 characters") })
+	eventually(t, "one whose name does not is parked, with the reason", func() error { return autonomous.parked(ctx, tooLong, "254 characters, and 253 are possible") })
 	for r, before := range connects {
 		if now := r.connects(t); now != before {
 			t.Errorf("the %s agent connected %v times meanwhile", r.mode, now-before)

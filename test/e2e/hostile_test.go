@@ -618,7 +618,7 @@ func TestHostilePrincipal(t *testing.T) {
 				if err := a.Send(batchOf(e)); err != nil {
 					t.Fatal(err)
 				}
-				if r, err := a.answer(t, e.ID); err != nil || r.GetRefusal().GetKind() != string(stream.RefusalNotOwned) {
+				if r, err := a.answer(t, e.ID); err != nil || r.GetRefusal().GetKind() != string(stream.RefusalDenied) {
 					t.Errorf("%s of %q in %s is answered by %v, %v", verb, c, namespace, r, err)
 				}
 			}
