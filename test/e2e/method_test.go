@@ -277,6 +277,16 @@ func TestMethodForgeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// This test may be the first to have made the other authority.
+	for _, name := range []string{"argomesh_identity_bundles", "argomesh_identity_jwt_bundles"} {
+		eventually(t, "the principal has the bundles of both trust domains", func() error {
+			n, err := metric(ctx, w.principal.AdminAddress, name)
+			if err == nil && n < 2 {
+				err = fmt.Errorf("%s is %v", name, n)
+			}
+			return err
+		})
+	}
 	id := idOf(victim)
 	foreignID := "spiffe://" + foreignDomain + spiffeid.RequireFromString(id).Path()
 	mtls := func(ca *devworkload.Server, leaf devworkload.Leaf) credentials.TransportCredentials {
