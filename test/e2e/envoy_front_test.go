@@ -235,7 +235,25 @@ func (f *front) raw(t *testing.T, request string) (int, string) {
 // stat returns one of Envoy's statistics.
 func (f *front) stat(t *testing.T, name string) float64 {
 	t.Helper()
-	body, err := harness.EnvoyAdmin(t.Context(), f.envoy.AdminAddress, "/stats?format=json&filter=^"+strings.ReplaceAll(name, ".", "%5C.")+"$")
+	return envoyStatistic(t, f.envoy, name)
+}
+
+// handshakeStatistics are what an Envoy counts of a listener's handshakes that failed,
+// each under one of them.
+var handshakeStatistics = []string{"ssl.connection_error", "ssl.fail_verify_error", "ssl.fail_verify_no_cert", "ssl.fail_verify_san"}
+
+// failedHandshakes counts those at a listener.
+func failedHandshakes(t *testing.T, envoy *harness.Sidecar, listener string) (n float64) {
+	t.Helper()
+	for _, name := range handshakeStatistics {
+		n += envoyStatistic(t, envoy, "listener."+listener+"."+name)
+	}
+	return n
+}
+
+func envoyStatistic(t *testing.T, envoy *harness.Sidecar, name string) float64 {
+	t.Helper()
+	body, err := harness.EnvoyAdmin(t.Context(), envoy.AdminAddress, "/stats?format=json&filter=^"+strings.ReplaceAll(name, ".", "%5C.")+"$")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,27 +221,6 @@ func (w *endedWorld) follow(t *testing.T, name string, clients *kubernetes.Clien
 	}
 }
 
-// handshakeFailures counts what failed at principal and agents, by their metrics.
-func handshakeFailures(t *testing.T, admins ...string) (n float64) {
-	t.Helper()
-	for _, admin := range admins {
-		_, body, err := fetch(t.Context(), "http://"+admin+"/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(body) {
-			var value float64
-			if strings.HasPrefix(line, "argomesh_identity_handshake_failures_total{") {
-				if _, err := fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &value); err != nil {
-					t.Fatal(err)
-				}
-				n += value
-			}
-		}
-	}
-	return n
-}
-
 // Behind Envoy, agents of two trust domains keep stream and tunnel while certificates
 // and their authorities rotate; a revocation ends both; and nobody is somebody else.
 func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
@@ -288,7 +267,7 @@ func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 	t.Run("rotation", func(t *testing.T) {
 		// Before that, Envoy may not have had the bundle of the foreign domain yet.
 		from := map[string]int64{"near": size(t, near.Process), "far": size(t, far.Process)}
-		before := handshakeFailures(t, w.principal.AdminAddress, near.AdminAddress, far.AdminAddress)
+		before := failedHandshakes(t, w.envoy, "stream")
 		for life := 1; life <= 3; life++ {
 			if life == 2 { // the authority of principal, Envoy and near
 				if err := w.identity.Signal(syscall.SIGUSR1); err != nil {
@@ -307,7 +286,7 @@ func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 				}
 			}
 		}
-		if n := handshakeFailures(t, w.principal.AdminAddress, near.AdminAddress, far.AdminAddress); n != before {
+		if n := failedHandshakes(t, w.envoy, "stream"); n != before {
 			t.Errorf("%v handshakes failed", n-before)
 		}
 	})

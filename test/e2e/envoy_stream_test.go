@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -177,7 +179,7 @@ func TestEnvoyForwardsTheCertificate(t *testing.T) {
 }
 
 // Who cannot prove a SPIFFE ID of a trust domain that is known does not reach the
-// principal, and nobody reaches another service.
+// principal, and Envoy counts why; and nobody reaches another service.
 func TestEnvoyRefusesAgents(t *testing.T) {
 	t.Parallel()
 	f := newStreamFront(t)
@@ -190,21 +192,48 @@ func TestEnvoyRefusesAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, certificates := range map[string][]tls.Certificate{
-		"no certificate":         nil,
-		"another authority":      {forged},
-		"expired":                {f.leaf(t, devworkload.ExpiredLeaf(registered))},
-		"no SPIFFE ID":           {f.leaf(t, devworkload.NoURILeaf("edge-1.test"))},
-		"a foreign trust domain": {f.leaf(t, devworkload.Leaf{URIs: []string{"spiffe://foreign.test/x"}})},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			if _, seen, err := call(ctx, f.connect(t, certificates...), streamService); status.Code(err) != codes.Unavailable {
-				t.Errorf("call() = %v, %v, want that no connection comes about", seen, err)
+	counts := func(t *testing.T, reason string, before float64) {
+		t.Helper()
+		eventually(t, "Envoy counts it as "+reason, func() error {
+			if now := f.stat(t, "listener.stream."+reason); now <= before {
+				return fmt.Errorf("it is still %v", now)
 			}
+			return nil
 		})
 	}
+	for name, tt := range map[string]struct {
+		certificates []tls.Certificate
+		reason       string // as docs/envoy.md has it
+	}{
+		"no certificate":         {nil, "ssl.fail_verify_no_cert"},
+		"another authority":      {[]tls.Certificate{forged}, "ssl.fail_verify_error"},
+		"expired":                {[]tls.Certificate{f.leaf(t, devworkload.ExpiredLeaf(registered))}, "ssl.fail_verify_error"},
+		"no SPIFFE ID":           {[]tls.Certificate{f.leaf(t, devworkload.NoURILeaf("edge-1.test"))}, "ssl.fail_verify_error"},
+		"a foreign trust domain": {[]tls.Certificate{f.leaf(t, devworkload.Leaf{URIs: []string{"spiffe://foreign.test/x"}})}, "ssl.fail_verify_error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := f.stat(t, "listener.stream."+tt.reason)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if _, seen, err := call(ctx, f.connect(t, tt.certificates...), streamService); status.Code(err) != codes.Unavailable {
+				t.Errorf("call() = %v, %v, want that no connection comes about", seen, err)
+			}
+			counts(t, tt.reason, before)
+		})
+	}
+	t.Run("no TLS", func(t *testing.T) {
+		const reason = "ssl.connection_error"
+		before := f.stat(t, "listener.stream."+reason)
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", f.stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }() // nobody listens any more
+		if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		counts(t, reason, before)
+	})
 	good := f.connect(t, f.leaf(t, devworkload.Leaf{URIs: []string{registered.String()}}))
 	for _, service := range []string{"grpc.reflection.v1.ServerReflection", streamService + "x", "envoy.service.discovery.v3.AggregatedDiscoveryService"} {
 		if _, _, err := call(t.Context(), good, service); status.Code(err) != codes.Unimplemented {
