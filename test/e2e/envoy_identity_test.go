@@ -40,7 +40,6 @@ type endedWorld struct {
 	envoy      *harness.Sidecar
 	identity   *harness.WorkloadAPI // of principal and Envoy
 	stream     string               // where agents connect to Envoy
-	socket     string               // where Envoy connects to the principal
 }
 
 // endedTTL is the life of the SVIDs of an endedWorld.
@@ -68,13 +67,13 @@ func newEndedWorld(t *testing.T, trustedProxies ...string) *endedWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.socket = w.h.Path("stream.sock")
+	upstream := "unix://" + w.h.Path("stream.sock")
 	xds := "unix://" + w.h.Path("xds.sock")
 	w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: w.identity, Settings: harness.Settings{
 		"stream.listen": "", "stream.listeners": []map[string]any{{
-			"listen": "unix://" + w.socket, "method": identity.MethodHeader, "header": map[string]any{"trusted_proxies": trustedProxies},
+			"listen": upstream, "method": identity.MethodHeader, "header": map[string]any{"trusted_proxies": trustedProxies},
 		}},
-		"envoy.listen": xds, "envoy.stream": w.stream, "envoy.stream_upstream": "unix://" + w.socket,
+		"envoy.listen": xds, "envoy.stream": w.stream, "envoy.stream_upstream": upstream,
 		"envoy.resource_proxy": fmt.Sprint("127.0.0.1:", port), "resource_proxy.url": fmt.Sprint("https://localhost:", port),
 		"resource_proxy.listen": "unix://" + w.h.Path("proxy.sock"), "resource_proxy.audit.file": w.h.Path("audit.jsonl"),
 		"resource_proxy.credentials.enabled": true, "resource_proxy.credentials.ca_bundle": true,
@@ -315,9 +314,10 @@ func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 	})
 }
 
-// endsTLS is the configuration of an Envoy that ends the mutual TLS of its clients,
-// with what its Workload API says at every moment, and says who they are.
-func endsTLS(admin string, port int, workloadAPI, details, to string, upstreamTLS bool) map[string]any {
+// gatewayConfig is the configuration of an Envoy that ends the mutual TLS of its
+// clients, with what its Workload API says at every moment, and tells the next one who
+// they are.
+func gatewayConfig(admin string, port int, workloadAPI, next string) map[string]any {
 	type m = map[string]any
 	typed := func(name string, fields m) m {
 		fields["@type"] = "type.googleapis.com/" + name
@@ -347,15 +347,13 @@ func endsTLS(admin string, port int, workloadAPI, details, to string, upstreamTL
 			"cluster_name": name, "endpoints": []m{{"lb_endpoints": []m{{"endpoint": m{"address": address(at)}}}}},
 		}}
 	}
-	next := cluster("next", to)
-	if upstreamTLS {
-		next["transport_socket"] = m{"name": "tls", "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", m{"common_tls_context": common})}
-	}
+	upstream := cluster("next", next)
+	upstream["transport_socket"] = m{"name": "tls", "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", m{"common_tls_context": common})}
 	return m{
 		"node":  m{"id": "gateway", "cluster": "gateway"},
 		"admin": m{"address": address(admin)},
 		"static_resources": m{
-			"clusters": []m{cluster("workload", workloadAPI), next},
+			"clusters": []m{cluster("workload", workloadAPI), upstream},
 			"listeners": []m{{
 				"name": "agents", "address": address(fmt.Sprint("127.0.0.1:", port)),
 				"filter_chains": []m{{
@@ -364,7 +362,7 @@ func endsTLS(admin string, port int, workloadAPI, details, to string, upstreamTL
 					})},
 					"filters": []m{{"name": "http", "typed_config": typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", m{
 						"stat_prefix": "agents", "codec_type": "HTTP2", "stream_idle_timeout": "0s",
-						"forward_client_cert_details": details, "set_current_client_cert_details": m{"uri": true, "cert": true},
+						"forward_client_cert_details": "SANITIZE_SET", "set_current_client_cert_details": m{"uri": true, "cert": true},
 						"http_filters": []m{{"name": "router", "typed_config": typed("envoy.extensions.filters.http.router.v3.Router", m{})}},
 						"route_config": m{"virtual_hosts": []m{{"name": "all", "domains": []string{"*"}, "routes": []m{{
 							"match": m{"prefix": "/"}, "route": m{"cluster": "next", "timeout": "0s"},
@@ -376,16 +374,17 @@ func endsTLS(admin string, port int, workloadAPI, details, to string, upstreamTL
 	}
 }
 
-// startEnding starts an Envoy with the configuration of endsTLS, and returns where it
+// startGateway starts an Envoy before that of the principal, and returns where it
 // listens.
-func (w *endedWorld) startEnding(t *testing.T, name string, api *harness.WorkloadAPI, details, to string, upstreamTLS bool) (address string) {
+func (w *endedWorld) startGateway(t *testing.T, name, id string) (address string) {
 	t.Helper()
+	api := w.identify(t, name, trustDomain, id)
 	port, err := w.h.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
 	admin := "unix://" + w.h.Path(name+"-admin.sock")
-	config, err := json.Marshal(endsTLS(admin, port, api.Socket, details, to, upstreamTLS))
+	config, err := json.Marshal(gatewayConfig(admin, port, api.Socket, w.stream))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,16 +398,15 @@ func (w *endedWorld) startEnding(t *testing.T, name string, api *harness.Workloa
 	return fmt.Sprint("127.0.0.1:", port)
 }
 
-// Behind a gateway before a sidecar, both of them Envoys, an agent is who the gateway
-// says, as long as the principal trusts that gateway.
+// Behind a gateway before the principal's own Envoy an agent is who the gateway says,
+// as long as the principal trusts that gateway.
 func TestEnvoyGatewayBeforeTheSidecar(t *testing.T) {
 	t.Parallel()
 	w := newEndedWorld(t, gatewayID)
 	ctx := t.Context()
-	sidecar := w.startEnding(t, "sidecar", w.identity, "APPEND_FORWARD", "unix://"+w.socket, false)
-	gateway := w.startEnding(t, "gateway", w.identify(t, "gateway", trustDomain, gatewayID), "SANITIZE_SET", sidecar, true)
-	const strangerID = "spiffe://" + trustDomain + "/ns/other/sa/gateway"
-	stranger := w.startEnding(t, "stranger", w.identify(t, "stranger", trustDomain, strangerID), "SANITIZE_SET", sidecar, true)
+	sidecar := w.stream
+	gateway := w.startGateway(t, "gateway", gatewayID)
+	stranger := w.startGateway(t, "stranger", "spiffe://"+trustDomain+"/ns/other/sa/gateway")
 
 	agent, clients := w.connect(t, "behind", trustDomain, gateway, gatewayID)
 	_, flows := w.follow(t, "behind", clients)
