@@ -1,0 +1,100 @@
+package argoredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Kept keeps values under a prefix for some time, in bounded room: what was kept the
+// longest ago goes first. The room is counted in Redis itself, so that it holds across
+// processes and restarts. Its methods may be called concurrently.
+type Kept struct {
+	client *Client
+	prefix string
+	limit  int64
+	expiry time.Duration
+}
+
+// Kept returns one that keeps values of at most limit bytes altogether.
+func (c *Client) Kept(prefix string, limit int64, expiry time.Duration) *Kept {
+	return &Kept{client: c, prefix: prefix, limit: limit, expiry: expiry}
+}
+
+// keep takes a key, its value, the time, expiry and limit. Three keys hold what is
+// there: when each was kept, how long it is, and all of them together. They last as
+// long as the newest value.
+var keep = redis.NewScript(`
+local times, sizes, total = KEYS[1], KEYS[2], KEYS[3]
+local prefix, key, value = ARGV[1], ARGV[2], ARGV[3]
+local now, expiry, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local function drop(k)
+  redis.call('DEL', prefix .. k)
+  redis.call('ZREM', times, k)
+  local n = redis.call('HGET', sizes, k)
+  if n then
+    redis.call('HDEL', sizes, k)
+    redis.call('DECRBY', total, n)
+  end
+end
+drop(key)
+for _, k in ipairs(redis.call('ZRANGEBYSCORE', times, '-inf', now - expiry, 'LIMIT', 0, 1000)) do drop(k) end
+if #value > limit then return 0 end
+while tonumber(redis.call('GET', total) or '0') + #value > limit do
+  local oldest = redis.call('ZRANGE', times, 0, 0)[1]
+  if not oldest then redis.call('DEL', sizes, total) break end
+  drop(oldest)
+end
+redis.call('SET', prefix .. key, value, 'PX', expiry)
+redis.call('ZADD', times, now, key)
+redis.call('HSET', sizes, key, #value)
+redis.call('INCRBY', total, #value)
+for _, k in ipairs(KEYS) do redis.call('PEXPIRE', k, expiry) end
+return 1
+`)
+
+// forget takes a key.
+var forget = redis.NewScript(`
+redis.call('DEL', ARGV[1] .. ARGV[2])
+redis.call('ZREM', KEYS[1], ARGV[2])
+local n = redis.call('HGET', KEYS[2], ARGV[2])
+if n then
+  redis.call('HDEL', KEYS[2], ARGV[2])
+  redis.call('DECRBY', KEYS[3], n)
+end
+return 1
+`)
+
+func (k *Kept) keys() []string {
+	return []string{k.prefix + "times", k.prefix + "sizes", k.prefix + "total"}
+}
+
+// values is where the values are, apart from what is known of them.
+func (k *Kept) values() string { return k.prefix + "value|" }
+
+// Keep keeps a value. One longer than all the room is not kept, which is no error.
+func (k *Kept) Keep(ctx context.Context, key string, value []byte) error {
+	return keep.Run(ctx, k.client.redis, k.keys(), k.values(), key, value,
+		time.Now().UnixMilli(), k.expiry.Milliseconds(), k.limit).Err()
+}
+
+// Forget removes a value. It is no error when there is none.
+func (k *Kept) Forget(ctx context.Context, key string) error {
+	return forget.Run(ctx, k.client.redis, k.keys(), k.values(), key).Err()
+}
+
+// Last returns a value and how long ago it was kept; nil when there is none.
+func (k *Kept) Last(ctx context.Context, key string) (value []byte, age time.Duration, err error) {
+	pipe := k.client.redis.Pipeline()
+	get, ttl := pipe.Get(ctx, k.values()+key), pipe.PTTL(ctx, k.values()+key)
+	if _, err := pipe.Exec(ctx); errors.Is(err, redis.Nil) {
+		return nil, 0, nil
+	} else if err != nil {
+		return nil, 0, fmt.Errorf("last value: %w", err)
+	}
+	value, err = get.Bytes()
+	return value, k.expiry - ttl.Val(), err
+}

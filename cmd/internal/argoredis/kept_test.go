@@ -1,0 +1,64 @@
+package argoredis_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+)
+
+func TestKept(t *testing.T) {
+	path := socket(t)
+	client, ctx := start(t, config.Redis{Address: "unix://" + path}, "--port", "0", "--unixsocket", path), t.Context()
+	kept := client.Kept("argomesh|last|", 100, time.Hour)
+	has := func(key, want string) {
+		t.Helper()
+		value, age, err := kept.Last(ctx, key)
+		if err != nil || string(value) != want || age < 0 || age > time.Minute {
+			t.Errorf("Last(%s) = %q, %s, %v, want %q", key, value, age, err, want)
+		}
+	}
+	keep := func(key, value string) {
+		t.Helper()
+		if err := kept.Keep(ctx, key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has("a", "")
+	a, b := strings.Repeat("a", 60), strings.Repeat("b", 40)
+	keep("a", a)
+	keep("b", b)
+	has("a", a)
+	has("b", b)
+	keep("b", "b") // shorter than before, so there is room again
+	keep("c", strings.Repeat("c", 39))
+	has("a", a)
+	keep("d", "d") // one byte too many: the oldest goes
+	has("a", "")
+	has("b", "b")
+	has("d", "d")
+	keep("e", strings.Repeat("e", 101))
+	has("e", "")
+	if err := kept.Forget(ctx, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Forget(ctx, "none"); err != nil {
+		t.Fatal(err)
+	}
+	has("d", "")
+	keep("f", a)
+	has("b", "b")
+	has("f", a)
+	// What expires makes room.
+	short := client.Kept("short|", 10, 20*time.Millisecond)
+	for range 3 {
+		if err := short.Keep(ctx, "x", []byte("0123456789")); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(30 * time.Millisecond)
+		if value, _, err := short.Last(ctx, "x"); err != nil || value != nil {
+			t.Errorf("after its expiry: Last() = %q, %v", value, err)
+		}
+	}
+}
