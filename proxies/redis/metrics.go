@@ -1,0 +1,108 @@
+package redis
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// hubMetrics are those of the hub's end.
+type hubMetrics struct {
+	connections, subscriptions prometheus.Gauge
+	refused, commands, reads   *prometheus.CounterVec
+	kept                       *prometheus.CounterVec
+	seconds, delivery, lastAge prometheus.Histogram
+}
+
+func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
+	if r == nil {
+		return nil, errors.New("metrics are required")
+	}
+	m := &hubMetrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_redis_proxy_connections", Help: "Open connections of callers of the redis proxy.",
+		}),
+		subscriptions: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_redis_proxy_subscriptions", Help: "Channels of agents that callers are subscribed to, each as often as it is.",
+		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_proxy_refused_total", Help: "Connections and subscriptions that were refused or ended, by why: connections and subscriptions are limits, redis that the hub's was away, protocol what cannot be read, slow a caller that does not read.",
+		}, []string{"reason"}),
+		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_proxy_commands_total", Help: "Commands of callers: for the hub's redis, for an agent, subscriptions of either, and refused.",
+		}, []string{"kind"}),
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_proxy_reads_total", Help: "Reads of agents' keys by result: answered, away, timeout, refused, or another format of the cache.",
+		}, []string{"result"}),
+		kept: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_proxy_kept_total", Help: "Last values of spokes by what became of them: kept, failed, or dropped because others waited.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "argomesh_redis_proxy_read_seconds", Help: "Time until an agent's answer begins.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		delivery: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "argomesh_redis_proxy_delivery_seconds", Help: "Time from a message's arrival from the agent to its being written to a caller.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		lastAge: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "argomesh_redis_proxy_last_value_age_seconds", Help: "Age of the last values that were shown of spokes that were away.", Buckets: prometheus.ExponentialBuckets(1, 4, 9),
+		}),
+	}
+	for _, c := range []prometheus.Collector{
+		m.connections, m.subscriptions, m.refused, m.commands, m.reads, m.kept, m.seconds, m.delivery, m.lastAge,
+	} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// warnEvery is how often the same is said of the same agent.
+const warnEvery = time.Minute
+
+// warn logs what somebody has to mend at an agent, now and then.
+func (h *Hub) warn(agent identity.AgentName, kind, text string) {
+	r := h.remote(agent)
+	r.mu.Lock()
+	due := time.Since(r.warned[kind]) > warnEvery
+	if due {
+		r.warned[kind] = time.Now()
+	}
+	r.mu.Unlock()
+	if due {
+		h.cfg.Log.Warn().Stringer("agent", agent).Msg(text)
+	}
+}
+
+// spokeMetrics are those of the spoke's end.
+type spokeMetrics struct {
+	connections prometheus.Gauge
+	mismatch    prometheus.Gauge
+	commands    *prometheus.CounterVec
+}
+
+func newSpokeMetrics(r prometheus.Registerer) (*spokeMetrics, error) {
+	if r == nil {
+		return nil, errors.New("metrics are required")
+	}
+	m := &spokeMetrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_redis_spoke_connections", Help: "Open connections of the hub to this spoke's redis.",
+		}),
+		mismatch: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_redis_spoke_format_mismatch", Help: "1 while this spoke's argo cd keeps its cache in another format than the agent is configured for.",
+		}),
+		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_spoke_commands_total", Help: "Commands of the hub by result: ok, denied, another format, or failed.",
+		}, []string{"result"}),
+	}
+	for _, c := range []prometheus.Collector{m.connections, m.mismatch, m.commands} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,465 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+const (
+	// maxMessages bounds the messages that wait for one caller, and maxMessageBytes
+	// their payloads; a caller that reads none of so many different ones is closed, as
+	// Redis does.
+	maxMessages     = 1024
+	maxMessageBytes = 8 << 20
+	// confirmWait is how long the confirmation of a subscription waits for the agent's,
+	// so that nothing said after it is missed. Later ones are told to look again.
+	confirmWait = time.Second
+	// dialTime bounds the dial of a connection for subscriptions.
+	dialTime = 5 * time.Second
+	// pingEvery is how often an agent is asked whether it is there; one of which
+	// nothing came for twice as long is not.
+	pingEvery = 10 * time.Second
+	// firstPause and longestPause bound the pause between two attempts, which grows.
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// message is what a caller is told, under its own name for the channel.
+type message struct {
+	channel, payload string
+	at               time.Time
+}
+
+// listener is a caller as subscribers of agents know it.
+type listener struct {
+	hub   *Hub
+	spawn spawn
+	ready chan struct{} // has a value when there are messages
+
+	mu      sync.Mutex // guards what follows
+	waiting []message
+	bytes   int
+	slow    bool
+	joined  map[string]joined // by the caller's name of the channel
+}
+
+// joined is a channel at an agent.
+type joined struct {
+	at      *subscriber
+	channel string
+}
+
+func newListener(h *Hub, spawn spawn) *listener {
+	return &listener{hub: h, spawn: spawn, ready: make(chan struct{}, 1), joined: map[string]joined{}}
+}
+
+// deliver queues a message. One that waits already does for another like it.
+func (l *listener) deliver(m message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.waiting {
+		if w.channel == m.channel && w.payload == m.payload {
+			return
+		}
+	}
+	if len(l.waiting) == maxMessages || l.bytes+len(m.payload) > maxMessageBytes {
+		l.slow = true
+	} else {
+		l.waiting, l.bytes = append(l.waiting, m), l.bytes+len(m.payload)
+	}
+	select {
+	case l.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the messages that wait, and false when there were too many.
+func (l *listener) take() ([]message, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.waiting
+	l.waiting, l.bytes = nil, 0
+	return m, !l.slow
+}
+
+// attach subscribes to an agent's channel, known to the caller by name, and waits a
+// moment for the agent to confirm.
+func (l *listener) attach(ctx context.Context, name string, agent identity.AgentName, channel string) {
+	s := l.hub.remote(agent).subscriber
+	l.mu.Lock()
+	_, had := l.joined[name]
+	l.joined[name] = joined{s, channel}
+	l.mu.Unlock()
+	if had {
+		return
+	}
+	l.hub.metrics.subscriptions.Inc()
+	t := s.join(l, name, channel)
+	patience := time.NewTimer(confirmWait)
+	defer patience.Stop()
+	select {
+	case <-t.settled:
+	case <-ctx.Done():
+	case <-patience.C:
+		s.despair()
+	}
+	s.confirmed(t, l)
+}
+
+// detach ends a subscription, if the channel is an agent's.
+func (l *listener) detach(name string) {
+	l.mu.Lock()
+	j, had := l.joined[name]
+	delete(l.joined, name)
+	l.mu.Unlock()
+	if had {
+		l.hub.metrics.subscriptions.Dec()
+		j.at.leave(l, j.channel)
+	}
+}
+
+// detachAll ends all subscriptions.
+func (l *listener) detachAll() {
+	l.mu.Lock()
+	names := make([]string, 0, len(l.joined))
+	for name := range l.joined {
+		names = append(names, name)
+	}
+	l.mu.Unlock()
+	for _, name := range names {
+		l.detach(name)
+	}
+}
+
+func (l *listener) close() { l.detachAll() }
+
+// subscriber holds the subscriptions at one agent, all over one connection, which is
+// made again for as long as there are any.
+type subscriber struct {
+	remote *remote
+	wake   chan struct{} // has a value when topics may have changed
+
+	mu      sync.Mutex // guards what follows
+	topics  map[string]*topic
+	running bool
+	// hopeless says that the agent did not confirm in time, so that nobody waits for it
+	// until it does.
+	hopeless bool
+}
+
+// topic is a channel at the agent.
+type topic struct {
+	listeners map[*listener]*share
+	// asked says that this connection has sent SUBSCRIBE, and active that it was
+	// confirmed.
+	asked, active bool
+	// settled is closed when active, or when there is no use in waiting.
+	settled   chan struct{}
+	isSettled bool
+}
+
+// share is one listener's part in a topic.
+type share struct {
+	name string // of the channel, for the caller
+	// confirmed says that the caller believes to be subscribed, and missed that
+	// something may have been said meanwhile.
+	confirmed, missed bool
+}
+
+func newSubscriber(r *remote) *subscriber {
+	return &subscriber{remote: r, wake: make(chan struct{}, 1), topics: map[string]*topic{}}
+}
+
+func (t *topic) settle() {
+	if !t.isSettled {
+		t.isSettled = true
+		close(t.settled)
+	}
+}
+
+// join adds a listener.
+func (s *subscriber) join(l *listener, name, channel string) *topic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[channel]
+	if t == nil {
+		t = &topic{listeners: map[*listener]*share{}, settled: make(chan struct{})}
+		s.topics[channel] = t
+	}
+	t.listeners[l] = &share{name: name, missed: !t.active}
+	if s.hopeless {
+		t.settle()
+	}
+	if !s.running {
+		s.running = true
+		l.spawn(s.run) // it outlasts this caller
+	}
+	s.wakeUp()
+	return t
+}
+
+func (s *subscriber) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// confirmed says that the caller is about to be told that it is subscribed.
+func (s *subscriber) confirmed(t *topic, l *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sh := t.listeners[l]; sh != nil {
+		sh.confirmed = true
+		if t.active {
+			sh.missed = false
+		}
+	}
+}
+
+// despair lets nobody wait any more until the agent confirms something.
+func (s *subscriber) despair() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hopeless = true
+	for _, t := range s.topics {
+		t.settle()
+	}
+}
+
+// leave takes a listener away.
+func (s *subscriber) leave(l *listener, channel string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.topics[channel]; t != nil {
+		delete(t.listeners, l)
+		s.wakeUp()
+	}
+}
+
+// run keeps a connection for as long as there are subscriptions, and ctx is not done.
+func (s *subscriber) run(ctx context.Context) {
+	pause := firstPause
+	for {
+		began := time.Now()
+		_ = s.session(ctx) // why it ended is in the agent's log and the tunnel's metrics
+		if !s.lost(ctx) {
+			return
+		}
+		if time.Since(began) > pingEvery {
+			pause = firstPause
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// lost says that there is no connection, and reports whether to make another.
+func (s *subscriber) lost(ctx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hopeless = true // until the next one is there
+	for channel, t := range s.topics {
+		if len(t.listeners) == 0 || ctx.Err() != nil {
+			t.settle()
+			delete(s.topics, channel)
+			continue
+		}
+		t.asked, t.active = false, false
+		for _, sh := range t.listeners {
+			sh.missed = true
+		}
+		t.settle()
+	}
+	if len(s.topics) == 0 {
+		s.running, s.hopeless = false, false
+		return false
+	}
+	return true
+}
+
+// errUnneeded is that there are no subscriptions any more.
+var errUnneeded = errors.New("no subscriptions")
+
+// session is one connection.
+func (s *subscriber) session(ctx context.Context) error {
+	dialing, cancel := context.WithTimeout(ctx, dialTime)
+	link, err := s.remote.dial(dialing)
+	cancel()
+	if err != nil {
+		return err
+	}
+	link.conn.read = 2 * pingEvery
+	stop := context.AfterFunc(ctx, func() { _ = link.conn.Close() }) // it interrupts both
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.hear(link.in) }() // it ends before this returns
+	defer func() {
+		_ = link.conn.Close() // it ends hear
+		_ = <-ended           // because of that, or known
+	}()
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		commands, needed := s.due()
+		if !needed {
+			return errUnneeded
+		}
+		if len(commands) > 0 {
+			if _, err := link.conn.Write(commands); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-ping.C:
+			if _, err := link.conn.Write(encodeCommand("PING")); err != nil {
+				return err
+			}
+		case err := <-ended:
+			ended <- err
+			return err
+		}
+	}
+}
+
+// due returns the commands that make the agent's subscriptions ours, and whether
+// there are any.
+func (s *subscriber) due() (commands []byte, needed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for channel, t := range s.topics {
+		switch {
+		case len(t.listeners) == 0:
+			if t.asked {
+				commands = append(commands, encodeCommand("UNSUBSCRIBE", channel)...)
+			}
+			delete(s.topics, channel)
+		case !t.asked:
+			t.asked = true
+			commands = append(commands, encodeCommand("SUBSCRIBE", channel)...)
+		}
+	}
+	return commands, len(s.topics) > 0
+}
+
+// hear takes what the agent says.
+func (s *subscriber) hear(in wire) error {
+	for {
+		first, err := in.Peek(1)
+		if err != nil {
+			return err
+		}
+		if first[0] == '-' {
+			line, err := in.line()
+			if err != nil {
+				return err
+			}
+			if err := s.refused(string(line[1:])); err != nil {
+				return err
+			}
+			continue
+		}
+		if first[0] == '+' { // PONG, before there is a subscription
+			if _, err := in.line(); err != nil {
+				return err
+			}
+			continue
+		}
+		n, err := in.collection('*')
+		if err != nil {
+			return err
+		}
+		what, _, err := in.small()
+		if err != nil {
+			return err
+		}
+		channel, _, err := in.small()
+		if err != nil {
+			return err
+		}
+		switch {
+		case what == "pong" && n == 2:
+		case what == "message" && n == 3:
+			payload, _, err := in.small()
+			if err != nil {
+				return err
+			}
+			s.deliver(channel, payload)
+		case (what == "subscribe" || what == "unsubscribe") && n == 3:
+			if _, err := in.number(); err != nil {
+				return err
+			}
+			if what == "subscribe" {
+				s.active(channel)
+			}
+		default:
+			return errProtocol
+		}
+	}
+}
+
+// refused takes an error: of one channel, which is never active then, or of all.
+func (s *subscriber) refused(text string) error {
+	code, rest, _ := strings.Cut(text, " ")
+	channel := rest
+	if code == spokeFormat {
+		_, channel, _ = strings.Cut(rest, " ")
+	}
+	if code != spokeFormat && code != spokeDenied {
+		return errors.New("the agent's redis does not serve subscriptions")
+	}
+	s.mu.Lock()
+	t := s.topics[channel]
+	if t != nil {
+		t.settle()
+	}
+	s.mu.Unlock()
+	if code == spokeFormat {
+		s.remote.hub.warn(s.remote.agent, "format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+	}
+	return nil
+}
+
+// active takes the confirmation of a subscription. Whoever may have missed something
+// is told to look again.
+func (s *subscriber) active(channel string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hopeless = false
+	t := s.topics[channel]
+	if t == nil || !t.asked {
+		return
+	}
+	t.active = true
+	for l, sh := range t.listeners {
+		if sh.confirmed && sh.missed {
+			l.deliver(message{channel: sh.name, at: time.Now()})
+		}
+		sh.missed = false
+	}
+	t.settle()
+}
+
+func (s *subscriber) deliver(channel, payload string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[channel]
+	if t == nil {
+		return // just unsubscribed
+	}
+	for l, sh := range t.listeners {
+		l.deliver(message{channel: sh.name, payload: payload, at: time.Now()})
+	}
+}

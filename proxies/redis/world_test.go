@@ -1,0 +1,325 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/stream"
+)
+
+const (
+	version  = "1.8.3"
+	password = "s3cret"
+)
+
+// patience bounds every wait of a test.
+const patience = 20 * time.Second
+
+// server is a real Redis.
+type server struct {
+	path string
+	cmd  *exec.Cmd
+	args []string
+	done chan struct{}
+}
+
+// folder is short enough for unix sockets.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redis-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func startRedis(t *testing.T, args ...string) *server {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("redis-server is not installed")
+	}
+	s := &server{path: filepath.Join(folder(t), "r.sock")}
+	s.args = append([]string{path, "--port", "0", "--unixsocket", s.path, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(s.path)}, args...)
+	s.start(t)
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	s.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), s.args[0], s.args[1:]...)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	s.done = done
+	cmd := s.cmd
+	go func() {
+		_ = cmd.Wait() // killed by stop
+		close(done)
+	}()
+	eventually(t, "redis to listen", func() error {
+		c, err := s.dial(t.Context())
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+}
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Kill() // it may have ended
+	<-s.done
+}
+
+func (s *server) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", s.path)
+}
+
+func (s *server) client(t *testing.T, protocol int) *goredis.Client {
+	return client(t, s.path, protocol)
+}
+
+// client is go-redis as Argo CD uses it.
+func client(t *testing.T, path string, protocol int) *goredis.Client {
+	t.Helper()
+	c := goredis.NewClient(&goredis.Options{
+		Network: "unix", Addr: path, Password: password, Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
+		ReadTimeout: patience, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
+	return c
+}
+
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("waited for %s: %v", what, err)
+		}
+	}
+}
+
+func agentName(t testing.TB, s string) identity.AgentName {
+	t.Helper()
+	name, err := identity.ParseAgentName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// world is a hub with spokes, in this process but for Redis.
+type world struct {
+	t       *testing.T
+	redis   *server // the hub's
+	socket  string
+	metrics *prometheus.Registry
+	keep    *memory
+
+	mu     sync.Mutex // guards spokes
+	spokes map[identity.AgentName]*edge
+}
+
+// edge is one agent with the Redis of its spoke.
+type edge struct {
+	spoke *redis.Spoke
+	redis *server
+	// away says that the agent is not connected, stuck that it takes connections and
+	// does nothing, banned that the registry does not let it be reached.
+	away, stuck, banned bool
+	conns               map[net.Conn]struct{}
+	dials               int
+}
+
+func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
+	t.Helper()
+	w := &world{
+		t: t, redis: startRedis(t, "--requirepass", password), socket: filepath.Join(folder(t), "p.sock"), metrics: prometheus.NewRegistry(),
+		spokes: map[identity.AgentName]*edge{}, keep: &memory{values: map[string][]byte{}},
+	}
+	cfg := redis.HubConfig{
+		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, Keep: w.keep, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		AnswerTimeout: patience,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	hub, err := redis.NewHub(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", w.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- hub.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error("Run:", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run does not return")
+		}
+	})
+	return w
+}
+
+// add adds a spoke with a Redis of its own.
+func (w *world) add(name string, change func(*redis.SpokeConfig)) *edge {
+	w.t.Helper()
+	e := &edge{redis: startRedis(w.t, "--requirepass", password), conns: map[net.Conn]struct{}{}}
+	cfg := redis.SpokeConfig{
+		Dial:        e.redis.dial,
+		Credentials: func(context.Context) (string, string, error) { return "", password, nil },
+		Version:     version,
+		Allow:       func(i redis.Instance) bool { return i.Namespace == "" },
+		Metrics:     prometheus.NewRegistry(), Log: zerolog.New(zerolog.NewTestWriter(w.t)),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if e.spoke, err = redis.NewSpoke(cfg); err != nil {
+		w.t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spokes[agentName(w.t, name)] = e
+	return e
+}
+
+// Owner implements redis.Owners. Applications called "unknown" are not on the hub.
+func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
+	name, err := identity.ParseAgentName(i.Namespace)
+	if err != nil {
+		return redis.Target{}, false, nil // no agent has that name
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.spokes[name]
+	if e == nil {
+		return redis.Target{}, false, nil
+	}
+	if e.banned {
+		return redis.Target{}, true, fmt.Errorf("agent %s is suspended: %w", name, identity.ErrDenied)
+	}
+	return redis.Target{Agent: name, UID: "uid-" + name.String(), Instance: redis.Instance{Name: i.Name}, Known: i.Name != "unknown"}, true, nil
+}
+
+func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.spokes[name]
+	if e == nil || e.away {
+		return nil, stream.ErrNotConnected
+	}
+	e.dials++
+	near, far := net.Pipe()
+	e.conns[far] = struct{}{}
+	if e.stuck {
+		return near, ctx.Err()
+	}
+	go func() {
+		defer func() { _ = far.Close() }() // the other end may have closed it
+		if err := e.spoke.Serve(context.Background(), far); err != nil && !errors.Is(err, net.ErrClosed) {
+			_, _ = fmt.Fprintln(os.Stderr, "spoke:", err)
+		}
+	}()
+	return near, nil
+}
+
+// set changes an edge, and with cut ends its connections.
+func (w *world) set(e *edge, cut bool, change func(*edge)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(e)
+	if cut {
+		for c := range e.conns {
+			_ = c.Close() // it may be closed
+			delete(e.conns, c)
+		}
+	}
+}
+
+func (w *world) client(protocol int) *goredis.Client { return client(w.t, w.socket, protocol) }
+
+// memory is a redis.Keeper.
+type memory struct {
+	mu     sync.Mutex
+	values map[string][]byte
+}
+
+func (m *memory) Keep(_ context.Context, key string, value []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values[key] = value
+	return nil
+}
+
+func (m *memory) Last(_ context.Context, key string) ([]byte, time.Duration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.values[key], time.Minute, nil
+}
+
+func (m *memory) Forget(_ context.Context, key string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.values, key)
+	return nil
+}
+
+func (m *memory) len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.values)
+}
+
+// tree is the key of an Application's tree, as the hub or, without an agent, a spoke
+// has it.
+func tree(agent, name string) string {
+	if agent != "" {
+		name = agent + "_" + name
+	}
+	return "app|resources-tree|" + name + "|" + version + ".gz"
+}
+
+// channel is the one on which Argo CD tells of changes.
+func channel(agent, name string) string {
+	return strings.TrimSuffix(strings.Replace(tree(agent, name), "resources-tree", "managed-resources", 1), ".gz")
+}
