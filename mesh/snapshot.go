@@ -21,6 +21,7 @@ import (
 	"crypto/elliptic"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -41,6 +42,9 @@ type Snapshot struct {
 	Self spiffeid.ID
 	// ResourceProxy is live access to the spokes. Nil means that there is none.
 	ResourceProxy *ResourceProxy
+	// Redis is a front door for the hub's Argo CD to what spokes keep in Redis. Nil means
+	// that there is none.
+	Redis *Redis
 	// Stream is a front door for the agents that ends their TLS. Nil means that
 	// they reach the principal itself.
 	Stream *Stream
@@ -120,6 +124,60 @@ type Stream struct {
 	MaxConnections uint32
 }
 
+// RedisTLS is who ends the TLS of the hub's Argo CD, and with which certificate.
+type RedisTLS string
+
+// The values of [RedisTLS].
+const (
+	// RedisTLSNone is no TLS: a mesh has its own.
+	RedisTLSNone RedisTLS = "none"
+	// RedisTLSSVID is the SVID of Snapshot.Self, with its DNS names.
+	RedisTLSSVID RedisTLS = "svid"
+	// RedisTLSFiles is a certificate in files, of a long-lived authority: Argo CD reads
+	// the authorities of its Redis once.
+	RedisTLSFiles RedisTLS = "files"
+)
+
+// Redis is a front door for the hub's Argo CD: RESP over TCP, passed on as it is.
+type Redis struct {
+	// Listen is where Argo CD connects.
+	Listen Address
+	// Principal is where the principal beside it takes RESP without TLS. It must not be
+	// reachable from elsewhere.
+	Principal Address
+	// TLS is required.
+	TLS RedisTLS
+	// CertificateFile and KeyFile are absolute paths of PEM files, as the front door
+	// sees them, for RedisTLSFiles.
+	CertificateFile, KeyFile string
+	// MaxConnections bounds the open connections; more are closed at once. Zero means
+	// 10,000.
+	MaxConnections uint32
+}
+
+func (r Redis) validate() error {
+	var problems []error
+	if r.Listen.IsZero() {
+		problems = append(problems, errors.New("mesh snapshot: redis: an address to listen on is required"))
+	}
+	if !r.Principal.IsLocal() {
+		problems = append(problems, errors.New("mesh snapshot: redis: the principal must be on loopback or a unix socket, since TLS ends before it"))
+	}
+	switch r.TLS {
+	case RedisTLSNone, RedisTLSSVID:
+		if r.CertificateFile != "" || r.KeyFile != "" {
+			problems = append(problems, fmt.Errorf("mesh snapshot: redis: files of a certificate, and TLS is %q", r.TLS))
+		}
+	case RedisTLSFiles:
+		if !filepath.IsAbs(r.CertificateFile) || !filepath.IsAbs(r.KeyFile) {
+			problems = append(problems, errors.New("mesh snapshot: redis: absolute paths of certificate and key are required"))
+		}
+	default:
+		problems = append(problems, fmt.Errorf("mesh snapshot: redis: TLS %q is none of none, svid and files", r.TLS))
+	}
+	return errors.Join(problems...)
+}
+
 // Validate reports every problem.
 func (s Snapshot) Validate() error {
 	var problems []error
@@ -142,6 +200,9 @@ func (s Snapshot) Validate() error {
 			}
 		}
 		problems = append(problems, p.Tokens.validate())
+	}
+	if s.Redis != nil {
+		problems = append(problems, s.Redis.validate())
 	}
 	if st := s.Stream; st != nil {
 		if st.Listen.IsZero() || len(st.Services) == 0 {

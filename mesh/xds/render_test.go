@@ -38,11 +38,12 @@ type input struct {
 		MaxConnections uint32 `json:"maxConnections"`
 		MaxRequests    uint32 `json:"maxRequests"`
 	} `json:"resourceProxy"`
+	Redis  *mesh.Redis  `json:"redis"`
 	Stream *mesh.Stream `json:"stream"`
 }
 
 func (in input) snapshot() mesh.Snapshot {
-	s := mesh.Snapshot{Self: in.Self, Stream: in.Stream}
+	s := mesh.Snapshot{Self: in.Self, Redis: in.Redis, Stream: in.Stream}
 	if p := in.ResourceProxy; p != nil {
 		s.ResourceProxy = &mesh.ResourceProxy{
 			Listen: p.Listen, Principal: p.Principal,

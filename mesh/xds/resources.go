@@ -24,6 +24,8 @@ const (
 	streamName        = "stream"         // listener
 	principalCluster  = "principal"      // requests for spokes
 	streamCluster     = "principal_stream"
+	redisName         = "redis" // listener
+	redisCluster      = "principal_redis"
 	replicaPrefix     = "replica_"
 	tokensName        = "tokens" // extension config
 )
@@ -78,6 +80,10 @@ func renderShared(s mesh.Snapshot) (Resources, error) {
 			r.Clusters = append(r.Clusters, p.replicaCluster(s.Self, address, orDefault(proxy.MaxRequests, defaultMaxRequests)))
 		}
 		r.Extensions = append(r.Extensions, p.tokens(proxy.Tokens))
+	}
+	if s.Redis != nil {
+		r.Listeners = append(r.Listeners, p.redisListener(s))
+		r.Clusters = append(r.Clusters, p.redisCluster(*s.Redis))
 	}
 	if s.Stream != nil {
 		r.Listeners = append(r.Listeners, p.streamListener(s))
