@@ -26,6 +26,7 @@ type Config struct {
 	Policy     mirror.Policy      `koanf:"policy"`
 	Mapping    mirror.Mapping     `koanf:"mapping"`
 	LiveAccess LiveAccess         `koanf:"live_access"`
+	RedisProxy RedisProxy         `koanf:"redis_proxy"`
 	Tunnel     Tunnel             `koanf:"tunnel"`
 	Redis      config.Redis       `koanf:"redis"`
 	Kubernetes config.Kubernetes  `koanf:"kubernetes"`
@@ -67,6 +68,7 @@ func Default() Config {
 		Namespace:  "argocd",
 		Policy:     mirror.DefaultPolicy(),
 		LiveAccess: DefaultLiveAccess(),
+		RedisProxy: DefaultRedisProxy(),
 		Tunnel:     DefaultTunnel(),
 		Principal:  Principal{Method: identity.MethodX509},
 		Redis:      config.DefaultRedis(clusterinfo.Version),

@@ -91,6 +91,13 @@ func run(ctx context.Context, args []string) error {
 	if live != nil {
 		services[stream.Kubernetes] = live
 	}
+	kept, err := newRedisProxy(cfg, base)
+	if err != nil {
+		return err
+	}
+	if kept != nil {
+		services[stream.Redis] = kept
+	}
 	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
 	u := &uplink{
 		memory: past,

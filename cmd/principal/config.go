@@ -23,6 +23,7 @@ type Config struct {
 	Stream        Stream            `koanf:"stream"`
 	Tunnel        Tunnel            `koanf:"tunnel"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
+	RedisProxy    RedisProxy        `koanf:"redis_proxy"`
 	Envoy         Envoy             `koanf:"envoy"`
 	Mapping       Mapping           `koanf:"mapping"`
 	Repositories  Repositories      `koanf:"repositories"`
@@ -96,6 +97,7 @@ func Default() Config {
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
 		Tunnel:        DefaultTunnel(),
 		ResourceProxy: DefaultResourceProxy(),
+		RedisProxy:    DefaultRedisProxy(),
 		Envoy:         DefaultEnvoy(),
 		Mesh:          meshconfig.Default(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),

@@ -33,6 +33,10 @@ type Envoy struct {
 	ResourceProxy  mesh.Address `koanf:"resource_proxy" help:"address on which Envoy takes requests for spokes: ip:port"`
 	Stream         mesh.Address `koanf:"stream" help:"address on which Envoy takes the connections of agents and ends their TLS: ip:port; empty when they connect to the principal itself"`
 	StreamUpstream mesh.Address `koanf:"stream_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
+	Redis          mesh.Address `koanf:"redis" help:"address on which Envoy takes the hub's Argo CD for redis_proxy: ip:port"`
+	RedisTLS       string       `koanf:"redis_tls" help:"TLS of that address: none where a mesh has its own, svid for the principal's SVID, files for redis_certificate"`
+	RedisCert      string       `koanf:"redis_certificate" help:"PEM file with the certificates of redis_tls files, as Envoy sees it"`
+	RedisKey       string       `koanf:"redis_key" help:"PEM file with their private key, as Envoy sees it"`
 	MaxRequests    uint32       `koanf:"max_requests" help:"requests for spokes under way at a time, watches included; more get 503"`
 	MaxConnections uint32       `koanf:"max_connections" help:"open connections of callers at a time; more are closed"`
 }
@@ -50,6 +54,8 @@ func DefaultEnvoy() Envoy {
 		NodeID:         xds.DefaultNodeID,
 		ResourceProxy:  address("0.0.0.0:9090"),
 		StreamUpstream: address("unix:///run/argomesh/stream.sock"),
+		Redis:          address("0.0.0.0:6379"),
+		RedisTLS:       string(mesh.RedisTLSSVID),
 		MaxRequests:    10_000,
 		MaxConnections: 10_000,
 	}
@@ -72,6 +78,18 @@ func (e Envoy) Validate() error {
 	}
 	if !e.Stream.IsZero() && !e.StreamUpstream.IsLocal() {
 		problems = append(problems, config.Invalid("stream_upstream", "%q is not for this pod alone: use a unix socket or a loopback address", e.StreamUpstream))
+	}
+	if e.Redis.IsZero() {
+		problems = append(problems, config.Invalid("redis", "is not set: give an address such as 0.0.0.0:6379"))
+	}
+	switch mesh.RedisTLS(e.RedisTLS) {
+	case mesh.RedisTLSNone, mesh.RedisTLSSVID:
+	case mesh.RedisTLSFiles:
+		if e.RedisCert == "" || e.RedisKey == "" {
+			problems = append(problems, config.Invalid("redis_certificate", "envoy.redis_tls is files: give redis_certificate and redis_key"))
+		}
+	default:
+		problems = append(problems, config.Invalid("redis_tls", "%q is none of none, svid and files", e.RedisTLS))
 	}
 	if e.MaxRequests == 0 {
 		problems = append(problems, config.Invalid("max_requests", "0 admits none: use 1 or more"))
@@ -139,8 +157,11 @@ type frontDoor struct {
 	// are zero when there is no resource proxy.
 	tokens   tokens
 	upstream mesh.Address
-	server   *xds.Server
-	log      zerolog.Logger
+	// redis is where the principal takes the hub's Argo CD from Envoy; zero for no redis
+	// proxy.
+	redis  mesh.Address
+	server *xds.Server
+	log    zerolog.Logger
 }
 
 // svidID returns what waits for the first SVID and tells its SPIFFE ID.
@@ -215,6 +236,11 @@ func (d *frontDoor) set(self spiffeid.ID, check mesh.Tokens) error {
 			Listen: d.cfg.ResourceProxy, Principal: d.upstream, Tokens: check,
 			Agents:         routed(d.registry),
 			MaxConnections: d.cfg.MaxConnections, MaxRequests: d.cfg.MaxRequests,
+		}
+	}
+	if !d.redis.IsZero() {
+		snapshot.Redis = &mesh.Redis{
+			Listen: d.cfg.Redis, Principal: d.redis, TLS: mesh.RedisTLS(d.cfg.RedisTLS), CertificateFile: d.cfg.RedisCert, KeyFile: d.cfg.RedisKey,
 		}
 	}
 	if !d.cfg.Stream.IsZero() {

@@ -140,6 +140,20 @@ func run(ctx context.Context, args []string) error {
 		}
 		door.tokens = publishedTokens(credentials.keys)
 	}
+	showRedis := func(context.Context) error { return nil }
+	if cfg.RedisProxy.Listen != "" {
+		if showRedis, err = newRedisProxy(ctx, redisConfig{
+			cfg: cfg.RedisProxy, redis: cfg.Redis, owners: owners{registry: agents, store: store}, metrics: registry, log: log,
+			dial: func(ctx context.Context, to identity.AgentName) (net.Conn, error) {
+				return tunnels.Dial(ctx, to, stream.Redis)
+			},
+		}); err != nil {
+			return err
+		}
+		if door.redis, err = mesh.ParseAddress(cfg.RedisProxy.Listen); err != nil {
+			return fmt.Errorf("redis_proxy.listen: %w", err)
+		}
+	}
 	checks := []admin.Check{
 		{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
 		{Name: "agents", Ready: agents.Ready},
@@ -199,6 +213,7 @@ func run(ctx context.Context, args []string) error {
 	})
 	g.Go(func() error { return credentials.run(ctx) })
 	g.Go(func() error { return live(ctx) })
+	g.Go(func() error { return showRedis(ctx) })
 	g.Go(func() error { return links.Run(ctx) })
 	g.Go(func() error { return door.Run(ctx) })
 	if credentials.keys != nil {

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/argomesh/argomesh/cmd/internal/argoredis"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/stream/tunnel"
+)
+
+// RedisProxy lets the hub read what this spoke's Argo CD keeps of its Applications: the
+// trees, the managed resources, and that they changed. Nothing else in Redis can be
+// reached, and nothing be written. Key: redis_proxy.
+type RedisProxy struct {
+	Enabled        bool `koanf:"enabled" help:"let the hub show the resources of this spoke's Applications, from the Redis of redis.address"`
+	MaxConnections int  `koanf:"max_connections" help:"connections of the hub to Redis at a time; more are refused"`
+}
+
+// DefaultRedisProxy lets the hub read nothing.
+func DefaultRedisProxy() RedisProxy { return RedisProxy{MaxConnections: 256} }
+
+// Validate reports every problem.
+func (p RedisProxy) Validate() error {
+	if p.MaxConnections < 1 {
+		return config.Invalid("max_connections", "%d admits none: use 1 or more, or leave redis_proxy.enabled false", p.MaxConnections)
+	}
+	return nil
+}
+
+// newRedisProxy returns what serves connections of the hub to this spoke's Redis; nil
+// when that is off, and the hub learns that this spoke has none.
+func newRedisProxy(cfg Config, base *start.Base) (serve tunnel.Handler, err error) {
+	if !cfg.RedisProxy.Enabled {
+		return nil, nil //nolint:nilnil // documented
+	}
+	if cfg.Redis.Address == "" {
+		return nil, config.Invalid("redis_proxy.enabled", "is true, and redis.address is not set: give the address of this spoke's Redis")
+	}
+	spoke, err := redis.NewSpoke(redis.SpokeConfig{
+		Dial: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, cfg.Redis) },
+		Credentials: func(ctx context.Context) (username, password string, err error) {
+			return argoredis.Credentials(ctx, cfg.Redis)
+		},
+		Database: cfg.Redis.Database, Version: cfg.Redis.CacheVersion, Plain: cfg.Redis.Compression == config.CompressionNone,
+		// The Applications of the link are in Argo CD's own namespace.
+		Allow:   func(i redis.Instance) bool { return i.Namespace == "" || i.Namespace == cfg.Namespace },
+		Metrics: base.Metrics, Log: base.Log, MaxConnections: cfg.RedisProxy.MaxConnections,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("redis_proxy: %w", err)
+	}
+	return spoke.Serve, nil
+}

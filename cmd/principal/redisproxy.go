@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/cmd/internal/argoredis"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// RedisProxy is what the hub's Argo CD uses as its Redis, so that it sees what the
+// Argo CD of a spoke keeps there. Key: redis_proxy.
+type RedisProxy struct {
+	Listen           string `koanf:"listen" help:"unix socket or loopback address on which the hub's Argo CD comes from Envoy, such as unix:///run/argomesh/redis-proxy.sock; empty for no redis proxy"`
+	MaxConnections   int    `koanf:"max_connections" help:"open connections at a time; more are told so and closed"`
+	MaxSubscriptions int    `koanf:"max_subscriptions" help:"channels of one connection; more are an error"`
+	MaxAgentCalls    int    `koanf:"max_agent_calls" help:"reads from one spoke under way at a time; more wait"`
+	LastKnownBytes   int64  `koanf:"last_known_bytes" help:"room in the hub's Redis for the last values of spokes, which are shown for 24h while a spoke is away; 0 for none"`
+	LastKnownMax     int    `koanf:"last_known_max" help:"longest such value, in bytes"`
+}
+
+// DefaultRedisProxy takes no connections.
+func DefaultRedisProxy() RedisProxy {
+	return RedisProxy{
+		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 256 << 20, LastKnownMax: 1 << 20,
+	}
+}
+
+// Validate reports every problem.
+func (p RedisProxy) Validate() error {
+	var problems []error
+	if p.Listen != "" {
+		_, _, err := listen.Parse(p.Listen)
+		address, addressErr := mesh.ParseAddress(p.Listen)
+		if err != nil || addressErr != nil || !address.IsLocal() {
+			problems = append(problems, config.Invalid("listen", "%q is not for this pod alone: use a unix socket, such as unix:///run/argomesh/redis-proxy.sock, or a loopback address", p.Listen))
+		}
+	}
+	for key, n := range map[string]int{"max_connections": p.MaxConnections, "max_subscriptions": p.MaxSubscriptions, "max_agent_calls": p.MaxAgentCalls, "last_known_max": p.LastKnownMax} {
+		if n < 1 {
+			problems = append(problems, config.Invalid(key, "%d admits none: use 1 or more", n))
+		}
+	}
+	if p.LastKnownBytes < 0 {
+		problems = append(problems, config.Invalid("last_known_bytes", "%d is no room: use 0 or more", p.LastKnownBytes))
+	}
+	return errors.Join(problems...)
+}
+
+// lastPrefix begins the keys under which last values are kept in the hub's Redis.
+const lastPrefix = "argomesh|last|"
+
+// redisConfig holds what the redis proxy is made of.
+type redisConfig struct {
+	cfg     RedisProxy
+	redis   config.Redis
+	owners  owners
+	dial    func(context.Context, identity.AgentName) (net.Conn, error)
+	metrics prometheus.Registerer
+	log     zerolog.Logger
+}
+
+// newRedisProxy opens its socket and starts nothing. run serves until its context is
+// done.
+func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context) error, err error) {
+	if c.redis.Address == "" {
+		return nil, config.Invalid("redis_proxy.listen", "is set, and redis.address is not: give the address of the hub's own Redis")
+	}
+	hub := redis.HubConfig{
+		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
+		DialSpoke: c.dial, Owners: c.owners, Metrics: c.metrics, Log: c.log,
+		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
+		MaxKeptBytes: c.cfg.LastKnownMax,
+	}
+	var client *argoredis.Client
+	if c.cfg.LastKnownBytes > 0 {
+		client = argoredis.Open(c.redis)
+		hub.Keep = client.Kept(lastPrefix, c.cfg.LastKnownBytes, redis.KeptFor)
+	}
+	closeAll := func() error {
+		if client == nil {
+			return nil
+		}
+		return client.Close()
+	}
+	proxy, err := redis.NewHub(hub)
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	l, err := listen.Open(ctx, "redis_proxy.listen", c.cfg.Listen)
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	return func(ctx context.Context) error { return errors.Join(proxy.Run(ctx, l), closeAll()) }, nil
+}
+
+// owners is redis.Owners, for the mapping by namespace: the Applications of an agent
+// are in the hub namespace of its name, and in Argo CD's own on its spoke.
+type owners struct {
+	registry *fleet.Registry
+	store    interface {
+		Get(stream.ResourceKey) (backends.Object, bool)
+	}
+}
+
+// Owner implements redis.Owners.
+func (o owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
+	if i.Namespace == "" {
+		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
+	}
+	agent, owned, err := o.registry.OwnerOf(i.Namespace)
+	if err != nil || !owned {
+		return redis.Target{}, owned, err
+	}
+	name, err := identity.ParseAgentName(agent.Name)
+	if err != nil {
+		return redis.Target{}, true, err
+	}
+	_, known := o.store.Get(stream.ResourceKey{Kind: stream.Application, Namespace: i.Namespace, Name: i.Name})
+	return redis.Target{Agent: name, UID: string(agent.UID), Instance: redis.Instance{Name: i.Name}, Known: known}, true, nil
+}
