@@ -1,0 +1,176 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// redisWorld is a hub and a spoke with a Redis each, and real binaries between them.
+type redisWorld struct {
+	h          *harness.Harness
+	hub, spoke *harness.ControlPlane
+	hubRedis   *harness.Redis
+	edgeRedis  *harness.Redis
+	agent      *harness.Agent
+	socket     string
+}
+
+const (
+	redisTree    = "app|resources-tree|edge-1_shop|1.8.3.gz"
+	redisChannel = "app|managed-resources|edge-1_shop|1.8.3"
+)
+
+func newRedisWorld(t *testing.T) *redisWorld {
+	t.Helper()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
+	h := harnesstest.New(t)
+	w, ctx := &redisWorld{h: h, socket: h.Path("redis-proxy.sock")}, t.Context()
+	fatal := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	etcd, err := h.StartEtcd(ctx, "etcd")
+	fatal(err)
+	manifests, err := quietManifests(h)
+	fatal(err)
+	w.hub, err = h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Etcd: etcd, Manifests: manifests, Controllers: []string{"namespace-controller"}})
+	fatal(err)
+	w.spoke, err = h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "spoke", Etcd: etcd, Manifests: manifests})
+	fatal(err)
+	for _, at := range []*harness.ControlPlane{w.hub, w.spoke} {
+		fatal(at.EnsureNamespace(ctx, harness.ArgoCDNamespace))
+	}
+	w.hubRedis, err = h.StartRedis(ctx, "hub-redis")
+	fatal(err)
+	w.edgeRedis, err = h.StartRedis(ctx, "edge-redis")
+	fatal(err)
+	identities := map[string]*harness.WorkloadAPI{}
+	for _, name := range []string{"principal", managed} {
+		identities[name], err = h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+			Name: "spire-" + name, TrustDomain: trustDomain, CADir: h.Path("ca"), Entries: []string{idOf(name)},
+		})
+		fatal(err)
+	}
+	principal, err := h.StartPrincipal(ctx, harness.PrincipalConfig{
+		ControlPlane: w.hub, WorkloadAPI: identities["principal"], Redis: w.hubRedis,
+		Settings: harness.Settings{"redis_proxy.listen": "unix://" + w.socket},
+	})
+	fatal(err)
+	_, err = h.Agentctl(ctx, w.hub, "agent", "create", managed, "--mode", "managed", "--spiffe-id", idOf(managed), "--wait")
+	fatal(err)
+	w.agent, err = h.StartAgent(ctx, harness.AgentConfig{
+		Name: managed, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: identities[managed],
+		PrincipalAddress: principal.Address, PrincipalIDs: []string{principalID}, Redis: w.edgeRedis,
+		Settings: harness.Settings{"redis_proxy.enabled": true},
+	})
+	fatal(err)
+	fatal(harness.Eventually(ctx, "the namespace of the agent", func() error {
+		_, err := w.hub.Resource(harness.Applications, managed).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "shop"},
+			"spec": map[string]any{
+				"project": "default", "destination": map[string]any{"name": managed, "namespace": "shop"},
+				"source": map[string]any{"repoURL": "https://example.org/repo", "path": "."},
+			},
+		}}, metav1.CreateOptions{})
+		return err
+	}))
+	return w
+}
+
+// redisClient speaks RESP2 or RESP3 at a unix socket or address.
+func redisClient(t *testing.T, address string, protocol int) *goredis.Client {
+	t.Helper()
+	network := "tcp"
+	if strings.HasPrefix(address, "/") {
+		network = "unix"
+	}
+	c := goredis.NewClient(&goredis.Options{
+		Network: network, Addr: address, Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = c.Close() }) // the test is over
+	return c
+}
+
+// What a spoke's Argo CD keeps is read and heard of on the hub, through an agent's restart.
+func TestRedisProxy(t *testing.T) {
+	t.Parallel()
+	w, ctx := newRedisWorld(t), t.Context()
+	spoke := redisClient(t, w.edgeRedis.Address, 3)
+	if err := spoke.Set(ctx, "app|resources-tree|shop|1.8.3.gz", "tree", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, protocol := range []int{2, 3} {
+		c := redisClient(t, w.socket, protocol)
+		eventually(t, "the tree to be shown", func() error {
+			got, err := c.Get(ctx, redisTree).Result()
+			if err == nil && got != "tree" {
+				err = fmt.Errorf("it is %q", got)
+			}
+			return err
+		})
+		if err := c.Set(ctx, redisTree, "x", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "AGENTCOMMAND ") {
+			t.Errorf("SET = %v", err)
+		}
+		if err := c.Get(ctx, "app|resources-tree|edge-1_other|1.8.3.gz").Err(); !errors.Is(err, goredis.Nil) {
+			t.Errorf("the tree of an Application that is not on the hub: %v", err)
+		}
+		if err := c.Get(ctx, "app|resources-tree|edge-1_shop|1.8.2.gz").Err(); err == nil || !strings.HasPrefix(err.Error(), "AGENTFORMAT ") {
+			t.Errorf("another version of the cache: %v", err)
+		}
+	}
+	c := redisClient(t, w.socket, 3)
+	s := c.Subscribe(ctx, redisChannel)
+	defer func() { _ = s.Close() }() // the test is over
+	if _, err := s.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	hear := func(what string) {
+		t.Helper()
+		timed, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if m, err := s.ReceiveMessage(timed); err != nil || m.Channel != redisChannel {
+			t.Fatalf("%s: %v, %v", what, m, err)
+		}
+	}
+	publish := func() {
+		t.Helper()
+		if err := spoke.Publish(ctx, "app|managed-resources|shop|1.8.3", "").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish()
+	hear("a change on the spoke")
+	if err := w.agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the last value to be shown", func() error {
+		got, err := c.Get(ctx, redisTree).Result()
+		if err == nil && got != "tree" {
+			err = fmt.Errorf("it is %q", got)
+		}
+		return err
+	})
+	if err := w.agent.Process.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	hear("the agent's return")
+	publish()
+	hear("a change after that")
+}
