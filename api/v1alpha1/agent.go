@@ -272,7 +272,7 @@ type AgentStatus struct {
 	DeletionsHeld *DeletionsHeld `json:"deletionsHeld,omitempty"`
 
 	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
-	// Conflict and DeletionsHeld.
+	// Conflict, DeletionsHeld and, where there is a Redis proxy, CacheMismatch.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -412,4 +412,9 @@ const (
 	// is that of AgentStatus.DeletionsHeld; the message names the numbers and the
 	// command that accepts them.
 	ConditionDeletionsHeld = "DeletionsHeld"
+	// ConditionCacheMismatch is true when the spoke's Argo CD keeps its cache in
+	// another version, or compressed in another way, than the hub's asks for, so that
+	// the hub cannot show trees. The message names both. It is as of the last tree
+	// that was asked for, and absent until one was.
+	ConditionCacheMismatch = "CacheMismatch"
 )

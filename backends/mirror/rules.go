@@ -423,7 +423,11 @@ func (r Rules) unsendable(o object) string {
 
 // destined reports whether the destination of a hub Application is the agent.
 func (r Rules) destined(o object) bool {
-	name, server := stringAt(o.child("spec", "destination"), "name"), stringAt(o.child("spec", "destination"), "server")
+	return r.isDestination(stringAt(o.child("spec", "destination"), "name"), stringAt(o.child("spec", "destination"), "server"))
+}
+
+// isDestination reports whether a destination on the hub is the agent.
+func (r Rules) isDestination(name, server string) bool {
 	if name != "" {
 		return name == r.Agent.String() && server == ""
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/start"
@@ -46,8 +47,10 @@ func newRedisProxy(cfg Config, base *start.Base) (serve tunnel.Handler, err erro
 			return argoredis.Credentials(ctx, cfg.Redis)
 		},
 		Database: cfg.Redis.Database, Version: cfg.Redis.CacheVersion, Plain: cfg.Redis.Compression == config.CompressionNone,
-		// The Applications of the link are in Argo CD's own namespace.
-		Allow:   func(i redis.Instance) bool { return i.Namespace == "" || i.Namespace == cfg.Namespace },
+		// Those of the link.
+		Allow: func(i redis.Instance) bool {
+			return i.Namespace == "" || i.Namespace != cfg.Namespace && mirror.MatchesNamespace(cfg.Mapping.Namespaces, i.Namespace)
+		},
 		Metrics: base.Metrics, Log: base.Log, MaxConnections: cfg.RedisProxy.MaxConnections,
 	})
 	if err != nil {

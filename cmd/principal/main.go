@@ -143,7 +143,9 @@ func run(ctx context.Context, args []string) error {
 	showRedis := func(context.Context) error { return nil }
 	if cfg.RedisProxy.Listen != "" {
 		if showRedis, err = newRedisProxy(ctx, redisConfig{
-			cfg: cfg.RedisProxy, redis: cfg.Redis, owners: owners{registry: agents, store: store}, metrics: registry, log: log,
+			cfg: cfg.RedisProxy, redis: cfg.Redis, metrics: registry, log: log,
+			owners: owners{registry: agents, store: store, namespace: cfg.Namespace, rules: links.rulesOf},
+			found:  sessions.found,
 			dial: func(ctx context.Context, to identity.AgentName) (net.Conn, error) {
 				return tunnels.Dial(ctx, to, stream.Redis)
 			},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -8,7 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
@@ -67,6 +70,7 @@ type redisConfig struct {
 	redis   config.Redis
 	owners  owners
 	dial    func(context.Context, identity.AgentName) (net.Conn, error)
+	found   func(agent identity.AgentName, mismatch string)
 	metrics prometheus.Registerer
 	log     zerolog.Logger
 }
@@ -79,7 +83,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	}
 	hub := redis.HubConfig{
 		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
-		DialSpoke: c.dial, Owners: c.owners, Metrics: c.metrics, Log: c.log,
+		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Metrics: c.metrics, Log: c.log,
 		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
 		MaxKeptBytes: c.cfg.LastKnownMax,
 	}
@@ -105,28 +109,52 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	return func(ctx context.Context) error { return errors.Join(proxy.Run(ctx, l), closeAll()) }, nil
 }
 
-// owners is redis.Owners, for the mapping by namespace: the Applications of an agent
-// are in the hub namespace of its name, and in Argo CD's own on its spoke.
+// owners is redis.Owners: an Application is the agent's that its link has it for.
 type owners struct {
 	registry *fleet.Registry
 	store    interface {
+		Synced() <-chan struct{}
 		Get(stream.ResourceKey) (backends.Object, bool)
 	}
+	// namespace is that of the hub's Argo CD.
+	namespace string
+	// rules are those of the hub's side of an agent's link.
+	rules func(identity.AgentName, v1alpha1.Agent) mirror.Rules
 }
 
 // Owner implements redis.Owners.
 func (o owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
-	if i.Namespace == "" {
+	key := stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.namespace), Name: i.Name}
+	if i.Namespace == "" && !o.registry.Mapping.ByDestination {
 		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
 	}
-	agent, owned, err := o.registry.OwnerOf(i.Namespace)
-	if err != nil || !owned {
-		return redis.Target{}, owned, err
+	if err := o.registry.Ready(); err != nil {
+		return redis.Target{}, true, err
 	}
-	name, err := identity.ParseAgentName(agent.Name)
+	application, known := o.store.Get(key)
+	place := fleet.Placement{Namespace: key.Namespace}
+	if known {
+		place = fleet.Placement(mirror.PlacementOf(application))
+	}
+	name, owned := o.registry.Owner(place)
+	select {
+	case <-o.store.Synced():
+	default:
+		if !known && (owned || o.registry.Mapping.ByDestination) {
+			return redis.Target{}, true, errors.New("the Applications of the hub are not known yet")
+		}
+	}
+	if !owned {
+		return redis.Target{}, false, nil
+	}
+	agent, err := o.registry.Reach(name)
 	if err != nil {
 		return redis.Target{}, true, err
 	}
-	_, known := o.store.Get(stream.ResourceKey{Kind: stream.Application, Namespace: i.Namespace, Name: i.Name})
-	return redis.Target{Agent: name, UID: string(agent.UID), Instance: redis.Instance{Name: i.Name}, Known: known}, true, nil
+	rules := o.rules(name, agent)
+	namespace, ours := rules.OnSpoke(key.Namespace)
+	if !ours || known && !rules.Runs(application) {
+		return redis.Target{}, false, nil // it is in the agent's namespace, and runs elsewhere
+	}
+	return redis.Target{Agent: name, UID: string(agent.UID), Instance: redis.Instance{Namespace: namespace, Name: i.Name}, Known: known}, true, nil
 }

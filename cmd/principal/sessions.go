@@ -21,6 +21,7 @@ type sessions struct {
 
 	mu      sync.Mutex // guards what follows
 	agents  map[identity.AgentName]*agentSession
+	caches  map[identity.AgentName]string // how a spoke's cache differs, where that is known
 	changed chan struct{}
 }
 
@@ -37,7 +38,9 @@ type agentSession struct {
 }
 
 func newSessions(replica string) *sessions {
-	return &sessions{replica: replica, agents: map[identity.AgentName]*agentSession{}, changed: make(chan struct{})}
+	return &sessions{
+		replica: replica, agents: map[identity.AgentName]*agentSession{}, caches: map[identity.AgentName]string{}, changed: make(chan struct{}),
+	}
 }
 
 // open records a connection and returns what records its end.
@@ -189,6 +192,18 @@ func (s *sessions) hear(name identity.AgentName, told stream.SpokeInfo) {
 	s.touch()
 }
 
+// found records how the cache of an agent's Argo CD differs from what the hub's asks
+// for; empty when it does not.
+func (s *sessions) found(name identity.AgentName, mismatch string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before, known := s.caches[name]; known && before == mismatch {
+		return
+	}
+	s.caches[name] = mismatch
+	s.touch()
+}
+
 // clockTolerance is how much of a difference of two clocks may be the time that a
 // message takes.
 const clockTolerance = 3 * time.Second
@@ -208,6 +223,7 @@ func byOurClock(told stream.SpokeInfo, now time.Time) stream.SpokeInfo {
 func (s *sessions) forget(name identity.AgentName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.caches, name)
 	a := s.agents[name]
 	if a == nil {
 		return
@@ -228,6 +244,7 @@ func (s *sessions) Snapshot() map[identity.AgentName]controller.Session {
 		if info.Connected {
 			info.ObservedAt = time.Now()
 		}
+		info.CacheMismatch, info.CacheKnown = s.caches[name]
 		out[name] = info
 	}
 	return out

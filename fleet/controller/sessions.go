@@ -54,6 +54,11 @@ type Session struct {
 	// HeldUnknown says that Held is not known yet, such as right after a connect.
 	// The status then keeps what it shows.
 	HeldUnknown bool
+	// CacheKnown says that the hub's Argo CD asked for a tree of the spoke's since this
+	// process began, and CacheMismatch why that could not be shown: how the cache of
+	// the spoke's Argo CD differs. It is empty when it does not.
+	CacheKnown    bool
+	CacheMismatch string
 }
 
 // SessionHistory is how a session stands to its Agent's status.history. The zero

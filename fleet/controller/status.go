@@ -37,6 +37,7 @@ const (
 var ourConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
 	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict, v1alpha1.ConditionDeletionsHeld,
+	v1alpha1.ConditionCacheMismatch,
 }
 
 // Reasons of conditions.
@@ -50,6 +51,7 @@ const (
 	reasonMappingConflict  = "NamespaceConflict"
 	reasonSecretConflict   = "ClusterSecretConflict"
 	reasonSecretNotReady   = "ClusterSecretNotReady"
+	reasonCacheFormat      = "OtherFormat"
 )
 
 // findings are what a pass over an Agent found out.
@@ -150,13 +152,18 @@ func cut(s string, n int) string {
 
 func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
 	conflict, reason := describeConflicts(found)
-	return []metav1.Condition{
+	conditions := []metav1.Condition{
 		readyCondition(agent, found, conflict, reason),
 		connectedCondition(found.session),
 		secretCondition(found.secret),
 		problemCondition(v1alpha1.ConditionClusterSecretConflict, reasonSecretConflict, found.secret.conflict),
 		problemCondition(v1alpha1.ConditionConflict, reason, conflict),
 	}
+	if found.session.CacheKnown { // else that of an earlier process stays
+		mismatch := cut(found.session.CacheMismatch, maxMessageBytes)
+		conditions = append(conditions, problemCondition(v1alpha1.ConditionCacheMismatch, reasonCacheFormat, mismatch))
+	}
+	return conditions
 }
 
 // readyCondition says whether the registration is in force, and if not, the

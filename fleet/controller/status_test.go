@@ -175,6 +175,24 @@ func TestConditions(t *testing.T) {
 					"look at them and let them happen with: agentctl agent accept-deletions edge-1",
 			},
 		},
+		"a cache that fits": {
+			agent: func(a *v1alpha1.Agent) {
+				a.Status.Conditions = []metav1.Condition{{Type: "CacheMismatch", Status: metav1.ConditionTrue, Reason: "OtherFormat", Message: "1 and 2"}}
+			},
+			found: findings{secret: secretPlan{ready: true}, session: connected(func(s *Session) { s.CacheKnown = true })},
+			want:  map[string]string{"CacheMismatch": "False AsExpected "},
+		},
+		"a cache in another format": {
+			found: findings{secret: secretPlan{ready: true}, session: connected(func(s *Session) { s.CacheKnown, s.CacheMismatch = true, "1 and 2" })},
+			want:  map[string]string{"CacheMismatch": "True OtherFormat 1 and 2"},
+		},
+		"a cache that an earlier process knew": {
+			agent: func(a *v1alpha1.Agent) {
+				a.Status.Conditions = []metav1.Condition{{Type: "CacheMismatch", Status: metav1.ConditionTrue, Reason: "OtherFormat", Message: "1 and 2"}}
+			},
+			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
+			want:  map[string]string{"CacheMismatch": "True OtherFormat 1 and 2"},
+		},
 		"a Secret that others keep changing": {
 			found: findings{secret: secretPlan{problem: "somebody does"}, session: connected(nil)},
 			want: map[string]string{
@@ -189,7 +207,7 @@ func TestConditions(t *testing.T) {
 			if tt.agent != nil {
 				tt.agent(agent)
 			}
-			agent.Status.Conditions = []metav1.Condition{{Type: "SomebodyElses", Status: metav1.ConditionTrue}}
+			agent.Status.Conditions = append(agent.Status.Conditions, metav1.Condition{Type: "SomebodyElses", Status: metav1.ConditionTrue})
 			want := map[string]string{
 				"Ready":                 "True AsExpected ",
 				"Connected":             "True Connected ",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,7 +115,7 @@ func (c *caller) run(ctx context.Context) {
 	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
 		c.hub.metrics.refused.WithLabelValues("protocol").Inc()
 		c.hub.cfg.Log.Debug().Err(err).Msg("a connection of the redis proxy ended")
-	case errors.Is(err, errSlow):
+	case errors.Is(err, errSlow), errors.Is(err, os.ErrDeadlineExceeded): // only writes to the caller have one
 		c.hub.metrics.refused.WithLabelValues("slow").Inc()
 	}
 	// What was begun for commands that nobody waits for any more.
@@ -255,6 +256,9 @@ type owned struct {
 	text   string
 	target Target
 }
+
+// asked is the key by which the agent knows it.
+func (o owned) asked() string { return o.key.of(o.target.Instance).String() }
 
 // keysOf returns the arguments that are agents' keys, and how many are not. An error
 // comes with the first key that it is about.
@@ -652,7 +656,7 @@ func (c *caller) attach(ctx context.Context, channel string) {
 		return
 	}
 	_ = c.flush() // whoever waits for an earlier answer; an error shows at the next write
-	c.listener.attach(ctx, channel, target.Agent, key.of(target.Instance).String())
+	c.listener.attach(ctx, channel, target.Agent, owned{key: key, target: target}.asked())
 }
 
 // errSlow is that a caller does not read what it has subscribed to.

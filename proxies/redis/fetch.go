@@ -20,7 +20,7 @@ import (
 const (
 	// idleCalls is the number of connections to one agent that are kept for the next
 	// call, and idleCallTime for how long. The agent keeps them longer.
-	idleCalls    = 4
+	idleCalls    = 16
 	idleCallTime = 30 * time.Second
 	// progressTimeout bounds the wait for the next bytes of an answer that has begun.
 	progressTimeout = 10 * time.Second
@@ -43,6 +43,7 @@ type remote struct {
 	mu     sync.Mutex // guards what follows
 	idle   []*link
 	warned map[string]time.Time // when what was last said of it
+	fit    fit
 
 	subscriber *subscriber
 }
@@ -286,7 +287,7 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 	leave := func() { <-r.calls }
 	args := []string{f.verb}
 	for _, k := range f.keys {
-		args = append(args, k.key.of(k.target.Instance).String())
+		args = append(args, k.asked())
 	}
 	for {
 		l, kept := r.takeIdle(), true
@@ -376,9 +377,11 @@ func (f *fetch) exchange(ctx context.Context, l *link, args []string, leave func
 		return nil, fmt.Errorf("%w: the answer to GET", errProtocol)
 	}
 	n, err := size(line, maxBulk)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	f.remote.judged(f.keys[0].key.Format, "")
+	switch {
 	case n < 0:
 		free(true)
 		f.hub.keeping.forget(f.keys[0])
@@ -427,6 +430,7 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	case errors.As(err, &answered) && answered.code == spokeFormat && isFormat(answered.rest):
 		f.hub.metrics.reads.WithLabelValues("format").Inc()
 		f.hub.warn(name, "format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+		f.remote.judged(f.keys[0].key.Format, answered.rest)
 		return &reply{raw: encodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
 			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.keys[0].key.Format))}
 	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.code == spokeDenied:

@@ -56,6 +56,10 @@ type HubConfig struct {
 	// stream.ErrRefused when the agent does not serve its Redis.
 	DialSpoke func(context.Context, identity.AgentName) (net.Conn, error)
 	Owners    Owners
+	// Found is told, in order and whenever that changes, how the cache of an agent's
+	// Argo CD differs from what the hub's asks for; empty when it does not. It does not
+	// block. Nil means that nobody is.
+	Found func(agent identity.AgentName, mismatch string)
 	// Keep keeps last values for the time when their spoke is away. Nil keeps none.
 	Keep    Keeper
 	Metrics prometheus.Registerer

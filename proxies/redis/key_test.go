@@ -34,25 +34,3 @@ func TestParseKey(t *testing.T) {
 		}
 	}
 }
-
-// What parses is written as it was, and an instance is never more than it says.
-func FuzzParseKey(f *testing.F) {
-	for _, seed := range []string{"app|managed-resources|edge-1_shop|1.8.3.gz", "app|resources-tree|edge-1_shop|3|1.8.3.gz", "app|resources-tree|a_b_c|1.8.3", "app|resources-tree|shop|1.8.3"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		k, ok := redis.ParseKey(text)
-		if !ok {
-			return
-		}
-		if k.String() != text {
-			t.Errorf("ParseKey(%q).String() = %q", text, k)
-		}
-		if again, ok := redis.ParseKey(k.String()); !ok || again != k {
-			t.Errorf("ParseKey(%q) is %+v the second time", text, again)
-		}
-		if strings.ContainsAny(text, "\r\n *?[") || strings.ContainsAny(k.Instance.Namespace+k.Instance.Name, "_|") {
-			t.Errorf("ParseKey(%q) = %+v", text, k)
-		}
-	})
-}

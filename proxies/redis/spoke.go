@@ -256,7 +256,7 @@ func (c *spokeSession) serve() error {
 // ended is the end of what the hub says: nil when it said so, or said nothing more.
 func ended(err error) error {
 	var timeout net.Error
-	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
 		return nil
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ const (
 )
 
 // patience bounds every wait of a test.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // server is a real Redis.
 type server struct {
@@ -146,8 +147,9 @@ type world struct {
 	metrics *prometheus.Registry
 	keep    *memory
 
-	mu     sync.Mutex // guards spokes
+	mu     sync.Mutex // guards what follows
 	spokes map[identity.AgentName]*edge
+	found  []string // mismatches of caches, each with its agent before it
 }
 
 // edge is one agent with the Redis of its spoke.
@@ -158,7 +160,9 @@ type edge struct {
 	// does nothing, banned that the registry does not let it be reached.
 	away, stuck, banned bool
 	conns               map[net.Conn]struct{}
-	dials               int
+	// dials counts the connections, open those that the hub has not closed, and most
+	// how many there were at a time.
+	dials, open, most int
 }
 
 func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
@@ -169,6 +173,7 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 	}
 	cfg := redis.HubConfig{
 		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, Keep: w.keep, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Found:         w.hear,
 		AnswerTimeout: patience,
 	}
 	if change != nil {
@@ -223,6 +228,22 @@ func (w *world) add(name string, change func(*redis.SpokeConfig)) *edge {
 	return e
 }
 
+// hear takes how the cache of an agent differs.
+func (w *world) hear(agent identity.AgentName, mismatch string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found = append(w.found, agent.String()+": "+mismatch)
+}
+
+// told returns what was found since the last call.
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := w.found
+	w.found = nil
+	return found
+}
+
 // Owner implements redis.Owners. Applications called "unknown" are not on the hub.
 func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
 	name, err := identity.ParseAgentName(i.Namespace)
@@ -249,7 +270,14 @@ func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Con
 		return nil, stream.ErrNotConnected
 	}
 	e.dials++
-	near, far := net.Pipe()
+	e.open++
+	e.most = max(e.most, e.open)
+	pipe, far := net.Pipe()
+	near := &counted{Conn: pipe, closed: sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		e.open--
+	})}
 	e.conns[far] = struct{}{}
 	if e.stuck {
 		return near, ctx.Err()
@@ -261,6 +289,17 @@ func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Con
 		}
 	}()
 	return near, nil
+}
+
+// counted tells when it is closed.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // set changes an edge, and with cut ends its connections.
@@ -302,6 +341,13 @@ func (m *memory) Forget(_ context.Context, key string) error {
 	defer m.mu.Unlock()
 	delete(m.values, key)
 	return nil
+}
+
+// all returns a copy.
+func (m *memory) all() map[string][]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.values)
 }
 
 func (m *memory) len() int {

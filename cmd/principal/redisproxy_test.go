@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+// notSynced is a store that does not know all yet.
+type notSynced struct{ *memory.Store }
+
+func (notSynced) Synced() <-chan struct{} { return nil }
+
+func TestOwners(t *testing.T) {
+	edge1, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := &fleet.Registry{}
+	registry.Set([]v1alpha1.Agent{
+		{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", UID: "u1"}, Spec: v1alpha1.AgentSpec{Mapping: &v1alpha1.AgentMapping{
+			Namespaces: []v1alpha1.MappedNamespace{{Hub: "edge-1"}, {Hub: "edge-1-team", Spoke: "team"}},
+		}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "edge-2", UID: "u2"}, Spec: v1alpha1.AgentSpec{Suspended: true}},
+	})
+	store := memory.New(memory.Config{})
+	server := func(name identity.AgentName) string { return controller.ClusterServer("https://proxy:9090", name) }
+	byDestination := false
+	rules := func(name identity.AgentName, _ v1alpha1.Agent) mirror.Rules {
+		r := mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: "argocd", ClusterServer: server(name), ByDestination: byDestination}
+		if byDestination {
+			r.Namespaces = []string{"edge-*"}
+		} else if name == edge1 {
+			r.Pairs = []mirror.NamespacePair{{Hub: "edge-1"}, {Spoke: "team", Hub: "edge-1-team"}}
+		}
+		return r
+	}
+	for name, destination := range map[string]string{
+		"by-name": `{"name":"edge-1"}`, "by-server": `{"server":"https://proxy:9090/agents/edge-1"}`, "both": `{"name":"edge-1","server":"https://proxy:9090/agents/edge-1"}`,
+		"of-another": `{"name":"edge-2"}`, "of-the-hub": `{"server":"https://kubernetes.default.svc"}`, "at-another": `{"server":"https://proxy:9090/agents/edge-2"}`, "nowhere": `{}`,
+	} {
+		for _, namespace := range []string{"edge-1", "edge-1-team", "argocd", "other"} {
+			key := stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}
+			raw := fmt.Sprintf(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":%q,"name":%q},"spec":{"destination":%s}}`, namespace, name, destination)
+			if _, err := store.Create(t.Context(), key, []byte(raw)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	of := func(name string, known bool) redis.Target {
+		return redis.Target{Agent: edge1, UID: "u1", Instance: redis.Instance{Name: name}, Known: known}
+	}
+	o := owners{registry: registry, store: store, namespace: "argocd", rules: rules}
+	check := func(all map[redis.Instance]redis.Target) {
+		t.Helper()
+		for instance, want := range all {
+			got, owned, err := o.Owner(instance)
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(identity.AgentName{})); err != nil || owned != (want != redis.Target{}) || diff != "" {
+				t.Errorf("Owner(%s) = %t, %v (-want +got)\n%s", instance, owned, err, diff)
+			}
+		}
+	}
+	team := of("by-name", true)
+	team.Instance.Namespace = "team"
+	check(map[redis.Instance]redis.Target{
+		{Namespace: "edge-1-team", Name: "by-name"}: team,
+		{Namespace: "edge-1", Name: "by-name"}:      of("by-name", true),
+		{Namespace: "edge-1", Name: "by-server"}:    of("by-server", true),
+		{Namespace: "edge-1", Name: "none"}:         of("none", false),
+		// Both is an error to Argo CD, and to us.
+		{Namespace: "edge-1", Name: "both"}:       {},
+		{Namespace: "edge-1", Name: "of-another"}: {},
+		{Namespace: "edge-1", Name: "of-the-hub"}: {},
+		{Namespace: "edge-1", Name: "at-another"}: {},
+		{Namespace: "edge-1", Name: "nowhere"}:    {},
+		{Namespace: "edge-9", Name: "by-name"}:    {},
+		{Name: "by-name"}:                         {},
+	})
+	if _, owned, err := o.Owner(redis.Instance{Namespace: "edge-2", Name: "x"}); !owned || !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Owner() of one that is suspended = %t, %v", owned, err)
+	}
+	o.store = notSynced{store}
+	if _, owned, err := o.Owner(redis.Instance{Namespace: "edge-1", Name: "none"}); !owned || err == nil {
+		t.Errorf("Owner() before the Applications are known = %t, %v", owned, err)
+	}
+	o.store = store
+
+	// By destination the namespace is the same on the spoke, and Argo CD's own is Argo CD's own.
+	byDestination = true
+	o.registry = &fleet.Registry{Mapping: fleet.Mapping{
+		Namespace: "argocd", ByDestination: true, Admits: func(namespace string) bool { return strings.HasPrefix(namespace, "edge-") }, Server: server,
+	}}
+	if _, owned, err := o.Owner(redis.Instance{Name: "by-name"}); !owned || err == nil {
+		t.Errorf("Owner() before the Agents are known = %t, %v", owned, err)
+	}
+	o.registry.Set([]v1alpha1.Agent{{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", UID: "u1"}, Spec: v1alpha1.AgentSpec{Mode: v1alpha1.ModeManaged}}})
+	inEdge1 := of("by-name", true)
+	inEdge1.Instance.Namespace = "edge-1"
+	check(map[redis.Instance]redis.Target{
+		{Name: "by-name"}:                         of("by-name", true),
+		{Name: "of-the-hub"}:                      {},
+		{Name: "none"}:                            {},
+		{Namespace: "edge-1", Name: "by-name"}:    inEdge1,
+		{Namespace: "edge-1", Name: "both"}:       {},
+		{Namespace: "edge-1", Name: "of-another"}: {},
+		{Namespace: "edge-1", Name: "none"}:       {},
+		{Namespace: "other", Name: "by-name"}:     {},
+	})
+}
+
+// What is found of a spoke's cache shows in its session, whichever came first.
+func TestFoundCaches(t *testing.T) {
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSessions("here")
+	s.found(name, "it differs")
+	if all := s.Snapshot(); len(all) != 0 {
+		t.Errorf("Snapshot() = %v without a session", all)
+	}
+	closed := s.open(server.Session{Agent: server.Agent{Name: name}})
+	shows := func(known bool, mismatch string) {
+		t.Helper()
+		if got := s.Snapshot()[name]; got.CacheKnown != known || got.CacheMismatch != mismatch {
+			t.Errorf("Snapshot() = %t, %q, want %t, %q", got.CacheKnown, got.CacheMismatch, known, mismatch)
+		}
+	}
+	shows(true, "it differs")
+	changed := s.Changed()
+	s.found(name, "")
+	select {
+	case <-changed:
+	default:
+		t.Error("it is no change that the cache fits")
+	}
+	shows(true, "")
+	changed = s.Changed()
+	s.found(name, "")
+	select {
+	case <-changed:
+		t.Error("what is known is told as a change")
+	default:
+	}
+	closed()
+	shows(true, "")
+	s.forget(name)
+	s.open(server.Session{Agent: server.Agent{Name: name}})
+	shows(false, "")
+}

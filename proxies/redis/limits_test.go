@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/rs/zerolog"
+)
+
+func TestCommandHead(t *testing.T) {
+	args := func(n int, each string) command {
+		t.Helper()
+		all := make([]string, n)
+		for i := range all {
+			all[i] = each
+		}
+		c, err := newWire(strings.NewReader(string(encodeCommand(all...)))).command()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if c := args(maxHeadArgs, "x"); len(c.args) != maxHeadArgs || c.left != 0 {
+		t.Errorf("of as many arguments as are held, %d are, and %d are left", len(c.args), c.left)
+	}
+	if c := args(maxHeadArgs+1, "x"); len(c.args) != maxHeadArgs || c.left != 1 || c.next != 1 {
+		t.Errorf("of one argument more, %d are held, and %d are left", len(c.args), c.left)
+	}
+	if c := args(2, strings.Repeat("x", maxHead/2)); len(c.args) != 2 || c.left != 0 {
+		t.Errorf("of as many bytes as are held, %d arguments are", len(c.args))
+	}
+	if c := args(2, strings.Repeat("x", maxHead/2+1)); len(c.args) != 1 || c.left != 1 || c.next != maxHead/2+1 {
+		t.Errorf("of more bytes, %d arguments are held, and %d are left", len(c.args), c.left)
+	}
+}
+
+// A caller that does not read has room for so many messages; equal ones are one.
+func TestListenerHoldsSoMuch(t *testing.T) {
+	fill := func(n int, payload func(int) string) (waiting int, sound bool) {
+		l := newListener(nil, nil)
+		for i := range n {
+			l.deliver(message{channel: "c", payload: payload(i)})
+		}
+		m, ok := l.take()
+		return len(m), ok
+	}
+	different := func(i int) string { return fmt.Sprint(i) }
+	if n, ok := fill(maxMessages, different); n != maxMessages || !ok {
+		t.Errorf("at the limit %d wait, %t", n, ok)
+	}
+	if _, ok := fill(maxMessages+1, different); ok {
+		t.Error("one message more is sound")
+	}
+	if n, ok := fill(10*maxMessages, func(int) string { return "" }); n != 1 || !ok {
+		t.Errorf("of equal messages %d wait, %t", n, ok)
+	}
+	eighth := func(i int) string { return strings.Repeat(fmt.Sprint(i), maxMessageBytes/8) }
+	if n, ok := fill(8, eighth); n != 8 || !ok {
+		t.Errorf("with as many bytes as there may be, %d wait, %t", n, ok)
+	}
+	if _, ok := fill(9, eighth); ok {
+		t.Error("more bytes are sound")
+	}
+}
+
+// noKeeper keeps nothing.
+type noKeeper struct{}
+
+func (noKeeper) Keep(context.Context, string, []byte) error { return nil }
+func (noKeeper) Forget(context.Context, string) error       { return nil }
+func (noKeeper) Last(context.Context, string) ([]byte, time.Duration, error) {
+	return nil, 0, nil
+}
+
+// What waits to be kept is bounded; the rest is dropped, counted, and tried again when
+// it is read again. So is what is remembered of what was kept.
+func TestKeepingIsBounded(t *testing.T) {
+	m, err := newHubMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := newKeeping(noKeeper{}, m, zerolog.Nop())
+	key := func(i int) owned {
+		return owned{key: Key{Family: resourcesTree, Instance: Instance{Name: fmt.Sprint("a", i)}, Format: "1"}, target: Target{UID: "u"}}
+	}
+	for i := range keepQueue {
+		k.keep(key(i), []byte("x"))
+	}
+	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 0 || len(k.queue) != keepQueue {
+		t.Errorf("%v are dropped and %d wait at the limit", dropped, len(k.queue))
+	}
+	k.keep(key(keepQueue), []byte("x"))
+	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 1 {
+		t.Errorf("%v are dropped beyond the limit", dropped)
+	}
+	<-k.queue
+	k.keep(key(keepQueue), []byte("x"))
+	if len(k.queue) != keepQueue {
+		t.Error("what was dropped is not tried again")
+	}
+	k.keep(key(keepQueue), []byte("x"))
+	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 1 {
+		t.Error("what is the same is kept again")
+	}
+	for i := len(k.known); i < keepKnown; i++ {
+		k.known[fmt.Sprint(i)] = seal{}
+	}
+	<-k.queue
+	k.keep(key(keepQueue+1), []byte("x"))
+	if len(k.known) != 1 {
+		t.Errorf("%d are remembered", len(k.known))
+	}
+}
