@@ -53,14 +53,22 @@ type combination struct {
 
 // combinations are those of docs/install.md and of the comments in values.yaml.
 var combinations = map[string]combination{
-	"principal by default":           {chart: principalChart},
-	"principal on a host's socket":   {chart: principalChart, values: "identity: {source: spire-hostpath, socket: api.sock}", privileged: "hostPath"},
-	"principal in istio":             {chart: principalChart, values: "identity: {source: istio}"},
-	"principal without live access":  {chart: principalChart, values: "envoy: {enabled: false}"},
-	"principal without crds":         {chart: principalChart, values: "crds: {install: false}"},
-	"principal whose crds may go":    {chart: principalChart, values: "crds: {keep: false}"},
-	"principal as a load balancer":   {chart: principalChart, values: "service: {type: LoadBalancer, port: 443, loadBalancerSourceRanges: [203.0.113.0/24], annotations: {a.example/b: c}}"},
-	"principal with redis":           {chart: principalChart, values: "config: {redis: {address: 'argocd-redis:6379', password_file: /redis/auth}}\nextraVolumes: [{name: redis, secret: {secretName: argocd-redis}}]\nextraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]"},
+	"principal by default":          {chart: principalChart},
+	"principal on a host's socket":  {chart: principalChart, values: "identity: {source: spire-hostpath, socket: api.sock}", privileged: "hostPath"},
+	"principal in istio":            {chart: principalChart, values: "identity: {source: istio}"},
+	"principal without live access": {chart: principalChart, values: "envoy: {enabled: false}"},
+	"principal without crds":        {chart: principalChart, values: "crds: {install: false}"},
+	"principal whose crds may go":   {chart: principalChart, values: "crds: {keep: false}"},
+	"principal as a load balancer":  {chart: principalChart, values: "service: {type: LoadBalancer, port: 443, loadBalancerSourceRanges: [203.0.113.0/24], annotations: {a.example/b: c}}"},
+	"principal with redis":          {chart: principalChart, values: "config: {redis: {address: 'argocd-redis:6379', password_file: /redis/auth}}\nextraVolumes: [{name: redis, secret: {secretName: argocd-redis}}]\nextraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]"},
+	"principal with a redis proxy": {chart: principalChart, values: `
+config:
+  redis: {address: "argocd-redis:6379", password_file: /redis/auth}
+  redis_proxy: {listen: "unix:///run/argomesh/redis-proxy.sock"}
+  envoy: {redis_tls: files, redis_certificate: /redis-tls/tls.crt, redis_key: /redis-tls/tls.key}
+envoy: {extraVolumeMounts: [{name: redis-tls, mountPath: /redis-tls, readOnly: true}]}
+extraVolumes: [{name: redis, secret: {secretName: argocd-redis}}, {name: redis-tls, secret: {secretName: argomesh-redis-tls}}]
+extraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]`},
 	"principal that is measured":     {chart: principalChart, values: "serviceMonitor: {enabled: true, labels: {release: prometheus}}\nnetworkPolicy: {metrics: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"},
 	"principal whose envoy ends tls": {chart: principalChart, values: "config: {stream: {listen: '', listeners: [{listen: 'unix:///run/argomesh/stream.sock', method: header}]}, envoy: {stream: '0.0.0.0:8443'}}"},
 	"principal behind a gateway that ends tls": {chart: principalChart, values: `
@@ -94,7 +102,7 @@ networkPolicy:
 	"agent in istio":           {chart: agentChart, values: agentValues + "identity: {source: istio}"},
 	"agent with live access":   {chart: agentChart, values: agentValues + "  access: {enabled: true, writes: true, exec: true}"},
 	"agent with its own roles": {chart: agentChart, values: agentValues + "  access: {enabled: true, tracked_only: true, rules: [{name: web, namespaces: [web]}]}\nrbac: {live: false}"},
-	"agent with redis":         {chart: agentChart, values: agentValues + "  redis: {address: 'argocd-redis:6379'}"},
+	"agent with redis":         {chart: agentChart, values: agentValues + "  redis: {address: 'argocd-redis:6379'}\n  redis_proxy: {enabled: true}"},
 	"agent that is measured":   {chart: agentChart, values: agentValues + "serviceMonitor: {enabled: true}\nnetworkPolicy: {metrics: [{namespaceSelector: {}}], principal: [{ipBlock: {cidr: 203.0.113.7/32}}]}"},
 	"agent with namespaces":    {chart: agentChart, values: agentValues + "  mapping: {namespaces: [team-a, team-b], create_namespaces: true}\nlocalDeletes: {policy: true}"},
 	"agent everywhere":         {chart: agentChart, values: agentValues + "  mapping: {namespaces: ['*']}\nlocalDeletes: {policy: true}"},

@@ -46,6 +46,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and . (not (hasPrefix "unix://" .)) -}}{{ regexFind "[0-9]+$" . }}{{- end -}}
 {{- end -}}
 
+{{/* The port on which Envoy takes Argo CD for the Redis proxy; empty without one. */}}
+{{- define "principal.redisPort" -}}
+{{- $config := include "principal.config" . | fromYaml -}}
+{{- if and .Values.envoy.enabled (dig "redis_proxy" "listen" "" $config) -}}
+{{ include "principal.port" (dig "envoy" "redis" "0.0.0.0:6379" $config) }}
+{{- end -}}
+{{- end -}}
+
 {{/* Ports of the pod that agents connect to, as a list of numbers. */}}
 {{- define "principal.streamPorts" -}}
 {{- $config := include "principal.config" . | fromYaml -}}
