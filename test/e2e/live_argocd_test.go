@@ -13,14 +13,15 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/net/websocket"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argomesh/argomesh/test/harness"
@@ -28,21 +29,28 @@ import (
 )
 
 // liveArgoWorld is a hub with stock Argo CD, its application controller included, and
-// a managed spoke with Argo CD, whose pods one can work in.
+// a spoke with Argo CD, whose pods one can work in. The hub's argocd-server has the
+// Redis proxy as its Redis.
 type liveArgoWorld struct {
 	*liveWorld
+	agent   string
 	argo    *world // the parts that its helpers use
 	spoke   *harness.ArgoCD
 	session api
 }
 
-// startLiveArgo starts one for a test, since it is the only one that needs it.
-func startLiveArgo(t *testing.T) *liveArgoWorld {
+// startLiveArgo starts one for a test, with the agent managed or autonomous.
+func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
 	t.Helper()
 	h, ctx := harnesstest.New(t), t.Context()
 	w := &liveArgoWorld{
 		liveWorld: &liveWorld{h: h, spokes: map[string]*harness.ControlPlane{}, agents: map[string]*liveAgent{}},
+		agent:     agent,
 		argo:      &world{h: h},
+	}
+	proxied, err := h.Address()
+	if err != nil {
+		t.Fatal(err)
 	}
 	kubelet, err := w.kubelet()
 	if err != nil {
@@ -63,11 +71,12 @@ func startLiveArgo(t *testing.T) *liveArgoWorld {
 		}
 		w.argo.hubArgo, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{
 			ControlPlane: w.hub, Server: true, Controller: true, ApplicationNamespaces: []string{"*"},
+			ServerRedis: proxied, // where nobody is yet
 		})
 		return err
 	})
 	g.Go(func() (err error) {
-		if spoke, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: managed, Workloads: true, Kubelet: kubelet}); err != nil {
+		if spoke, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: agent, Workloads: true, Kubelet: kubelet}); err != nil {
 			return err
 		}
 		w.spoke, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{ControlPlane: spoke, Controller: true, DefaultProject: true})
@@ -76,21 +85,22 @@ func startLiveArgo(t *testing.T) *liveArgoWorld {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	w.spokes[managed], w.argo.hub, w.argo.edge1 = spoke, w.hub, spoke
+	w.spokes[agent], w.argo.hub, w.argo.edge1, w.argo.edge2 = spoke, w.hub, spoke, spoke
+	w.redis = map[string]*harness.Redis{agent: w.spoke.Redis}
 	identity, err := w.identify(ctx, principalID+",dns=localhost")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{
-		ControlPlane: w.hub, WorkloadAPI: identity, Redis: w.argo.hubArgo.Redis, Settings: harness.Settings{"log.level": "debug"},
+		ControlPlane: w.hub, WorkloadAPI: identity, Redis: w.argo.hubArgo.Redis,
+		Settings: harness.Settings{"log.level": "debug", "envoy.redis": proxied},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := w.register(ctx, managed, "managed", spoke, harness.ArgoCDNamespace, everything, everything)
-	if err != nil {
+	mode := map[string]string{managed: "managed", autonomous: "autonomous"}[agent]
+	if w.agents[agent], err = w.register(ctx, agent, mode, spoke, harness.ArgoCDNamespace, everything, everything); err != nil {
 		t.Fatal(err)
 	}
-	w.agents[managed] = a
 	if err := errors.Join(w.argo.applyProject(ctx), w.argo.hubArgo.Login(ctx)); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +114,7 @@ func startLiveArgo(t *testing.T) *liveArgoWorld {
 func TestLiveArgoCD(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	w := startLiveArgo(t)
+	w := startLiveArgo(t, managed)
 	ctx := t.Context()
 	const name = "shop"
 	onHub := w.hub.Resource(harness.Applications, managed)
@@ -119,9 +129,23 @@ func TestLiveArgoCD(t *testing.T) {
 		}
 		return out
 	}
-	w.lendCache(t, name)
-	deployments := w.spokes[managed].Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, name)
+	onSpoke := w.spokes[managed].Resource(deployments, name)
 
+	t.Run("get", func(t *testing.T) {
+		w.tree(t, name, "Pod") // the CLI shows what is there, and does not wait
+		out := cli("get", app, "--output", "tree=detailed")
+		for _, want := range []string{"Deployment/guestbook", "ReplicaSet/guestbook-", "Pod/guestbook-", "Service/guestbook"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %s in %s", want, out)
+			}
+		}
+	})
+	t.Run("resources", func(t *testing.T) {
+		if out := cli("resources", app, "--output", "tree"); !strings.Contains(out, "Pod") || !strings.Contains(out, "ReplicaSet") {
+			t.Errorf("they are %s", out)
+		}
+	})
+	t.Run("the tree as it changes", func(t *testing.T) { w.testTreeWatch(t, name) })
 	t.Run("manifests", func(t *testing.T) {
 		if out := cli("manifests", app, "--source", "git"); !strings.Contains(out, "kind: Deployment") {
 			t.Errorf("of git: %s", out)
@@ -157,7 +181,7 @@ func TestLiveArgoCD(t *testing.T) {
 		}
 		cli("actions", "run", app, "restart", "--kind", "Deployment", "--resource-name", "guestbook")
 		eventually(t, "the Deployment was restarted", func() error {
-			o, err := deployments.Get(ctx, "guestbook", metav1.GetOptions{})
+			o, err := onSpoke.Get(ctx, "guestbook", metav1.GetOptions{})
 			if err == nil && !strings.Contains(fmt.Sprint(o.Object["spec"]), "kubectl.kubernetes.io/restartedAt") {
 				err = errors.New("it was not")
 			}
@@ -179,7 +203,7 @@ func TestLiveArgoCD(t *testing.T) {
 		}
 	})
 	t.Run("events", func(t *testing.T) {
-		o := get(t, deployments, "guestbook")
+		o := get(t, onSpoke, "guestbook")
 		var list struct{ Items []struct{ Reason string } }
 		path := "applications/" + name + "/events?" + url.Values{
 			"appNamespace": {managed}, "resourceNamespace": {name}, "resourceName": {"guestbook"}, "resourceUID": {string(o.GetUID())},
@@ -215,38 +239,64 @@ func TestLiveArgoCD(t *testing.T) {
 	})
 }
 
-// lendCache copies what the spoke's Argo CD knows of an Application to the hub's
-// Redis, where argocd-server looks for the tree before it asks the spoke's API for
-// anything in it.
-func (w *liveArgoWorld) lendCache(t *testing.T, name string) {
+// node is a resource of an Application's tree.
+type node struct{ Kind, Namespace, Name string }
+
+// tree waits until argocd-server shows the tree of an Application with a resource of
+// a kind, and returns it.
+func (w *liveArgoWorld) tree(t *testing.T, name, kind string) []node {
 	t.Helper()
-	hub, spoke := redis.NewClient(&redis.Options{Addr: w.argo.hubArgo.Redis.Address}), redis.NewClient(&redis.Options{Addr: w.spoke.Redis.Address})
-	t.Cleanup(func() {
-		if err := errors.Join(hub.Close(), spoke.Close()); err != nil {
-			t.Error(err)
+	var tree struct{ Nodes []node }
+	eventually(t, "the tree of "+name+" has a "+kind, func() error {
+		err := w.session.call(t.Context(), http.MethodGet, "applications/"+name+"/resource-tree?appNamespace="+w.agent, nil, &tree)
+		if err == nil && !slices.ContainsFunc(tree.Nodes, func(n node) bool { return n.Kind == kind }) {
+			err = fmt.Errorf("it has %v", tree.Nodes)
 		}
+		return err
 	})
-	for _, kind := range []string{"resources-tree", "managed-resources"} {
-		eventually(t, "the spoke's "+kind, func() error {
-			keys, err := spoke.Keys(t.Context(), "app|"+kind+"|"+name+"|*").Result()
-			if err != nil {
-				return err
-			}
-			if len(keys) == 0 {
-				return errors.New("there is none")
-			}
-			for _, key := range keys {
-				value, err := spoke.Get(t.Context(), key).Result()
-				if err != nil {
-					return err
-				}
-				there := strings.Replace(key, "|"+name+"|", "|"+managed+"_"+name+"|", 1)
-				if err := hub.Set(t.Context(), there, value, time.Hour).Err(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	return tree.Nodes
+}
+
+// testTreeWatch follows the tree as the UI does: a change on the spoke shows by
+// itself, also after a restart of the agent.
+func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.session.base+"stream/applications/"+name+"/resource-tree?appNamespace="+w.agent, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.session.token)
+	res, err := http.DefaultClient.Do(req) //nolint:bodyclose // the follower closes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status)
+	}
+	f := newFollower(t, "the tree", res.Body, cancel)
+	at := w.spokes[w.agent].Resource(configMaps, name)
+	create := func(of string) {
+		t.Helper()
+		// What belongs to an object of the Application is in its tree.
+		owner := get(t, w.spokes[w.agent].Resource(deployments, name), "guestbook")
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": of, "ownerReferences": []any{map[string]any{
+				"apiVersion": "apps/v1", "kind": "Deployment", "name": "guestbook", "uid": string(owner.GetUID()),
+			}}},
+		}}
+		if _, err := at.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("first-child")
+	f.until(t, `"name":"first-child"`)
+	if err := w.agents[w.agent].Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	create("second-child")
+	f.until(t, `"name":"second-child"`)
+	if err := w.agents[w.agent].reachable(ctx); err != nil { // for the tests that follow
+		t.Fatal(err)
 	}
 }
 
@@ -282,7 +332,7 @@ func (w *liveArgoWorld) testTerminal(t *testing.T, name string) {
 	if len(list.Items) == 0 {
 		t.Fatal("there is no pod")
 	}
-	w.lendCache(t, name) // the tree must have the pod
+	w.tree(t, name, "Pod") // argocd-server looks for it there
 	config, err := websocket.NewConfig("ws://"+w.argo.hubArgo.ServerAddress+"/terminal?"+url.Values{
 		"pod": {list.Items[0].GetName()}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {managed},
 		"projectName": {project}, "namespace": {name}, "shell": {"sh"},

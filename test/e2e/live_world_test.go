@@ -43,6 +43,7 @@ type liveWorld struct {
 	door       *harness.FrontDoor
 	identities atomic.Int64 // Workload API servers started
 	agents     map[string]*liveAgent
+	redis      map[string]*harness.Redis // of the spoke's Argo CD, by agent, where the hub may read it
 	log        *containerLog
 }
 
@@ -258,8 +259,10 @@ func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harn
 	for key, value := range onSpoke {
 		settings["access."+key] = value
 	}
+	redis := w.redis[name]
+	settings["redis_proxy.enabled"] = redis != nil
 	if a.Agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
-		Name: name, Mode: mode, ControlPlane: spoke, WorkloadAPI: identity,
+		Name: name, Mode: mode, ControlPlane: spoke, WorkloadAPI: identity, Redis: redis,
 		PrincipalAddress: w.door.Address, PrincipalIDs: []string{principalID}, Settings: settings,
 	}); err != nil {
 		return nil, err

@@ -23,13 +23,17 @@ type FrontDoor struct {
 	Envoy *Sidecar
 	// URL is that of Envoy, https://localhost:port.
 	URL string
+	// RedisAddress is that of Envoy for the hub's Argo CD, without TLS; empty when the
+	// principal has no Redis.
+	RedisAddress string
 	// AuditFile has a line of JSON for each call.
 	AuditFile string
 }
 
 // StartFrontDoor starts a principal with live access and its Envoy, and waits until
 // both are ready. The entry of cfg.WorkloadAPI needs the DNS name localhost, by which
-// callers know Envoy.
+// callers know Envoy. With cfg.Redis there is a Redis proxy too; its address can be
+// chosen with the setting envoy.redis.
 func (h *Harness) StartFrontDoor(ctx context.Context, cfg PrincipalConfig) (*FrontDoor, error) {
 	if cfg.WorkloadAPI == nil {
 		return nil, errors.New("start front door: a Workload API is required")
@@ -55,7 +59,16 @@ func (h *Harness) StartFrontDoor(ctx context.Context, cfg PrincipalConfig) (*Fro
 		"resource_proxy.credentials.enabled":   true,
 		"resource_proxy.credentials.ca_bundle": true,
 	}
+	if cfg.Redis != nil {
+		address, err := h.Address()
+		if err != nil {
+			return nil, err
+		}
+		settings["redis_proxy.listen"] = "unix://" + h.Path(cfg.Name+"-redis.sock")
+		settings["envoy.redis"], settings["envoy.redis_tls"] = address, "none"
+	}
 	maps.Copy(settings, cfg.Settings)
+	d.RedisAddress, _ = settings["envoy.redis"].(string)
 	cfg.Settings = settings
 	if d.Principal, err = h.StartPrincipal(ctx, cfg); err != nil {
 		return nil, err
