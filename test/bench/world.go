@@ -41,6 +41,10 @@ type world struct {
 	principal *harness.Principal
 	agent     *harness.Agent
 	proxy     *proxy // between the two
+	// redisDoor is where the hub's Argo CD has its Redis, behind envoy; both are those
+	// of startRedisDoor.
+	redisDoor string
+	envoy     *harness.Sidecar
 	caDir     string
 	// onHub and onSpoke are the agent's Applications, through clients without a limit
 	// of their own.
@@ -48,7 +52,12 @@ type world struct {
 }
 
 // startWorld starts everything; a world that could not be started is stopped.
-func startWorld(ctx context.Context, b *bench, withSpoke bool) (_ *world, err error) {
+func startWorld(ctx context.Context, b *bench, withSpoke bool) (*world, error) {
+	return startWorldWith(ctx, b, withSpoke, startPrincipal)
+}
+
+// startWorldWith is startWorld with another way to start the principal.
+func startWorldWith(ctx context.Context, b *bench, withSpoke bool, principal func(context.Context, *world) error) (_ *world, err error) {
 	tools, err := toolset.Open()
 	if err != nil {
 		return nil, err
@@ -68,7 +77,12 @@ func startWorld(ctx context.Context, b *bench, withSpoke bool) (_ *world, err er
 	}()
 	b.say("starting API servers")
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return w.startHub(gctx) })
+	g.Go(func() error {
+		if err := w.startHub(gctx); err != nil {
+			return err
+		}
+		return principal(gctx, w)
+	})
 	if withSpoke {
 		g.Go(func() error { return w.startSpoke(gctx) })
 	}
@@ -123,7 +137,7 @@ func (w *world) startHub(ctx context.Context) error {
 	if w.hub, err = w.startControlPlane(ctx, "hub", ours...); err != nil {
 		return err
 	}
-	if err := w.hub.ApplyYAML(ctx, []byte(`apiVersion: argoproj.io/v1alpha1
+	return w.hub.ApplyYAML(ctx, []byte(`apiVersion: argoproj.io/v1alpha1
 kind: AppProject
 metadata:
   name: `+project+`
@@ -133,9 +147,10 @@ spec:
   sourceNamespaces: ["*"]
   destinations:
   - {name: "*", namespace: "*"}
-`)); err != nil {
-		return err
-	}
+`))
+}
+
+func startPrincipal(ctx context.Context, w *world) error {
 	identity, err := w.identity(ctx, "principal", principalID)
 	if err != nil {
 		return err

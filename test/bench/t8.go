@@ -1,0 +1,377 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/fleet/clusterinfo"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+const (
+	// t8Agents is the largest number of agents.
+	t8Agents = 200
+	// t8Rate is the load under which latency is measured, in reads per second of all
+	// connections together: some forty open pages.
+	t8Rate = 200
+	// t8Time is how long each load lasts.
+	t8Time = 5 * time.Second
+	// t8Value is the length of a tree: what a few hundred resources take, compressed.
+	t8Value = 8 << 10
+	// t8App is the Application of every agent.
+	t8App = "shop"
+)
+
+// runT8 measures reads and subscriptions of agents' keys beside those of the Redis in
+// which they are.
+func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
+	s.Setup = fmt.Sprintf("Real kube-apiserver with %d Agents, our principal binary, Envoy before it and a real Redis for the hub. The agents' ends are the real tunnel acceptor and "+
+		"redis.Spoke, all in the process of the load, with one Redis for all. The client is go-redis in RESP3, one connection to each. Direct is the same client at "+
+		"the agents' Redis, in the same run. Values have %d KiB.", t8Agents, t8Value>>10)
+	w, err := startWorldWith(ctx, b, false, startRedisDoor)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close(ctx, err != nil)) }()
+	edgeRedis, err := w.h.StartRedis(ctx, "edge-redis")
+	if err != nil {
+		return err
+	}
+	agents := agentNames(t8Agents)
+	stop, err := w.serveRedis(ctx, b, agents, edgeRedis.Address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	spoke := t8Client(edgeRedis.Address)
+	defer func() { err = errors.Join(err, spoke.Close()) }()
+	if err := spoke.Set(ctx, t8Key(""), bytes.Repeat([]byte("x"), t8Value), 0).Err(); err != nil {
+		return err
+	}
+	b.say("waiting for the tunnels")
+	if err := t8Reachable(ctx, w.redisDoor, agents); err != nil {
+		return err
+	}
+	for _, n := range []int{1, 20, t8Agents} {
+		processes := []subject{{"principal", w.principal.PID}, {"Envoy", w.envoy.PID}, {"Redis of the spokes", edgeRedis.PID}, self("load, agents' ends")}
+		if err := s.measure(ctx, "GET, direct and through, "+count(n, "agent"), processes, func() error {
+			for _, connections := range []int{1, 16, 100} {
+				if err := w.readTrees(ctx, b, s, edgeRedis.Address, agents[:n], connections); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, n := range []int{1, 20, t8Agents} {
+		if err := w.hearTrees(ctx, b, s, edgeRedis.Address, agents[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startRedisDoor starts the principal of a world with a Redis proxy and its Envoy.
+func startRedisDoor(ctx context.Context, w *world) error {
+	identity, err := w.identity(ctx, "principal", principalID+",dns=localhost")
+	if err != nil {
+		return err
+	}
+	hubRedis, err := w.h.StartRedis(ctx, "hub-redis")
+	if err != nil {
+		return err
+	}
+	door, err := w.h.StartFrontDoor(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity, Redis: hubRedis})
+	if err != nil {
+		return err
+	}
+	w.principal, w.redisDoor, w.envoy = door.Principal, door.RedisAddress, door.Envoy
+	return nil
+}
+
+// serveRedis registers agents with an Application each, and serves their ends of the
+// Redis proxy until stop is called.
+func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, address string) (stop func() error, err error) {
+	config := w.hub.REST()
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	b.say("registering %d agents", len(agents))
+	if err := register(ctx, client, agents); err != nil {
+		return nil, err
+	}
+	if err := each(ctx, agents, func(ctx context.Context, agent string) error {
+		if err := w.hub.EnsureNamespace(ctx, agent); err != nil {
+			return err
+		}
+		return create(ctx, client.Resource(harness.Applications).Namespace(agent), application(t8App, agent, agent, revision(1)))
+	}); err != nil {
+		return nil, err
+	}
+	ca, err := newAuthority(w.caDir)
+	if err != nil {
+		return nil, err
+	}
+	spoke, err := redis.NewSpoke(redis.SpokeConfig{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", address)
+		},
+		Credentials:    func(context.Context) (string, string, error) { return "", "", nil },
+		Version:        clusterinfo.Version,
+		Allow:          func(redis.Instance) bool { return true },
+		MaxConnections: 4096, // those of all agents
+		Metrics:        prometheus.NewRegistry(), Log: zerolog.Nop(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	acceptors := make([]*tunnel.Acceptor, len(agents))
+	for i, agent := range agents {
+		name, err := identity.ParseAgentName(agent)
+		if err != nil {
+			return nil, err
+		}
+		creds, err := ca.credentials(agent)
+		if err != nil {
+			return nil, err
+		}
+		if acceptors[i], err = tunnel.NewAcceptor(tunnel.AcceptorConfig{
+			Target: w.principal.Address, Credentials: creds, Agent: name,
+			Services: map[stream.Service]tunnel.Handler{stream.Redis: spoke.Serve},
+			Metrics:  prometheus.NewRegistry(), Log: zerolog.Nop(),
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return background(ctx, func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		for _, a := range acceptors {
+			g.Go(func() error { return a.Run(ctx) })
+		}
+		return g.Wait()
+	}), nil
+}
+
+// t8Key is that of the tree of an agent's Application, or of a spoke's own.
+func t8Key(agent string) string {
+	if agent != "" {
+		agent += "_"
+	}
+	return "app|resources-tree|" + agent + t8App + "|" + clusterinfo.Version + ".gz"
+}
+
+// t8Channel is where a change is told of.
+func t8Channel(agent string) string {
+	if agent != "" {
+		agent += "_"
+	}
+	return "app|managed-resources|" + agent + t8App + "|" + clusterinfo.Version
+}
+
+// t8Client is one connection, as Argo CD's.
+func t8Client(address string) *goredis.Client {
+	return goredis.NewClient(&goredis.Options{
+		Addr: address, PoolSize: 1, MaxRetries: -1, ReadTimeout: 30 * time.Second, ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// t8Reachable waits until every agent answers.
+func t8Reachable(ctx context.Context, address string, agents []string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	c := t8Client(address)
+	defer func() { err = errors.Join(err, c.Close()) }()
+	for _, agent := range agents {
+		if err := harness.Eventually(ctx, "agent "+agent, func() error { return c.Get(ctx, t8Key(agent)).Err() }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTrees measures reads of the trees of agents over so many connections: at a rate,
+// and as many as go.
+func (w *world) readTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string, connections int) error {
+	what := fmt.Sprintf("%s, %s", count(len(agents), "agent"), count(connections, "connection"))
+	b.say("GET: %s", what)
+	type loaded struct{ paced, closed []time.Duration }
+	var through, beside loaded
+	for _, side := range []struct {
+		address string
+		keys    func(i int) string
+		into    *loaded
+	}{
+		{direct, func(int) string { return t8Key("") }, &beside},
+		{w.redisDoor, func(i int) string { return t8Key(agents[i%len(agents)]) }, &through},
+	} {
+		var err error
+		if side.into.paced, err = t8Reads(ctx, side.address, side.keys, connections, time.Duration(connections)*time.Second/t8Rate); err != nil {
+			return err
+		}
+		if side.into.closed, err = t8Reads(ctx, side.address, side.keys, connections, 0); err != nil {
+			return err
+		}
+	}
+	p := func(l []time.Duration, q float64) string { return quantile(l, q).Round(time.Microsecond * 10).String() }
+	s.target(fmt.Sprintf("GET at %d/s, %s: p99 over direct", t8Rate, what), milliseconds(quantile(through.paced, 0.99)-quantile(beside.paced, 0.99)), "ms", atMost(2),
+		fmt.Sprintf("p50 %s and p99 %s, direct %s and %s", p(through.paced, 0.5), p(through.paced, 0.99), p(beside.paced, 0.5), p(beside.paced, 0.99)))
+	s.note(fmt.Sprintf("GET as many as go, %s", what), float64(len(through.closed))/t8Time.Seconds(), "/s",
+		fmt.Sprintf("p50 %s and p99 %s; direct %s, p99 %s", p(through.closed, 0.5), p(through.closed, 0.99), quantity(float64(len(beside.closed))/t8Time.Seconds(), "/s"), p(beside.closed, 0.99)))
+	return nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// t8Reads reads over so many connections for t8Time, each with a pause between two
+// starts, and returns how long each read took. A read that comes late because of the
+// one before counts from when it was due.
+func t8Reads(ctx context.Context, address string, key func(int) string, connections int, pause time.Duration) ([]time.Duration, error) {
+	var (
+		mu   sync.Mutex // guards took
+		took []time.Duration
+	)
+	g, ctx := errgroup.WithContext(ctx)
+	begin := time.Now().Add(500 * time.Millisecond) // all are connected by then
+	for n := range connections {
+		g.Go(func() (err error) {
+			c := t8Client(address)
+			defer func() { err = errors.Join(err, c.Close()) }()
+			if err := c.Ping(ctx).Err(); err != nil {
+				return err
+			}
+			due := begin.Add(pause * time.Duration(n) / time.Duration(connections))
+			var mine []time.Duration
+			for i := n; due.Before(begin.Add(t8Time)); i++ {
+				if err := idle(ctx, time.Until(due)); err != nil {
+					return err
+				}
+				if pause == 0 {
+					due = time.Now()
+				}
+				value, err := c.Get(ctx, key(i)).Bytes()
+				if err != nil || len(value) != t8Value {
+					return fmt.Errorf("GET %s: %d bytes, %w", key(i), len(value), err)
+				}
+				mine = append(mine, time.Since(due))
+				due = due.Add(pause)
+				if pause == 0 {
+					due = time.Now()
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, mine...)
+			return nil
+		})
+	}
+	err := g.Wait()
+	return took, err
+}
+
+// hearTrees measures how soon a message is there, with one subscriber for each agent.
+func (w *world) hearTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string) error {
+	b.say("SUBSCRIBE: %s", count(len(agents), "agent"))
+	through, err := t8Hears(ctx, w.redisDoor, direct, len(agents), func(i int) string { return t8Channel(agents[i]) })
+	if err != nil {
+		return err
+	}
+	beside, err := t8Hears(ctx, direct, direct, len(agents), func(int) string { return t8Channel("") })
+	if err != nil {
+		return err
+	}
+	s.target(fmt.Sprintf("SUBSCRIBE, %s, one subscriber each: PUBLISH on the spoke to message, p99", count(len(agents), "agent")), milliseconds(quantile(through, 0.99)), "ms", atMost(20),
+		fmt.Sprintf("p50 %.2f ms, slowest %.2f ms; direct p50 %.2f ms, p99 %.2f ms; each message goes to all", milliseconds(median(through)), milliseconds(quantile(through, 1)),
+			milliseconds(median(beside)), milliseconds(quantile(beside, 0.99))))
+	return nil
+}
+
+// t8Hears publishes some messages, one after the other, which all subscribers get, and
+// returns how long each took.
+func t8Hears(ctx context.Context, address, spoke string, subscribers int, channel func(int) string) (took []time.Duration, err error) {
+	const messages = 50
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	publisher := t8Client(spoke)
+	defer func() { err = errors.Join(err, publisher.Close()) }()
+	arrived := make(chan time.Time, subscribers)
+	g, gctx := errgroup.WithContext(ctx)
+	defer func() { err = errors.Join(err, g.Wait()) }()
+	defer cancel()
+	ready := newArrivals(subscribers)
+	for i := range subscribers {
+		c := t8Client(address)
+		s := c.Subscribe(gctx, channel(i))
+		g.Go(func() (err error) {
+			defer func() { err = errors.Join(s.Close(), c.Close()) }()
+			for {
+				m, err := s.Receive(gctx)
+				if err != nil {
+					return nil // the test is over, or it shows below
+				}
+				switch m.(type) {
+				case *goredis.Subscription:
+					ready.add(fmt.Sprint(i))
+				case *goredis.Message:
+					arrived <- time.Now()
+				}
+			}
+		})
+	}
+	if err := ready.wait(ctx); err != nil {
+		return nil, err
+	}
+	// What may have been missed while the subscription began is told by a message.
+	if err := idle(ctx, 2*time.Second); err != nil {
+		return nil, err
+	}
+	for len(arrived) > 0 {
+		<-arrived
+	}
+	for range messages {
+		if err := idle(ctx, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+		sent := time.Now()
+		if err := publisher.Publish(ctx, t8Channel(""), "").Err(); err != nil {
+			return nil, err
+		}
+		for range subscribers {
+			select {
+			case at := <-arrived:
+				took = append(took, at.Sub(sent))
+			case <-ctx.Done():
+				return nil, fmt.Errorf("%d messages came: %w", len(took), ctx.Err())
+			}
+		}
+	}
+	return took, nil
+}
