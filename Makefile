@@ -140,7 +140,7 @@ soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes 
 	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
-e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix, with a real Istio
+e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix: a real Istio, a hub that deploys itself, ApplicationSets
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
 
 .PHONY: bench
