@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"proxies/token":        {"identity"},
 	"proxies/redis":        {"identity", "stream"},
 	"mesh":                 {"identity"},
+	"mesh/objects":         nil,
 	"mesh/istio":           {"identity", "mesh"},
 	"mesh/spire":           {"identity", "mesh", "mesh/spire/spirepb"}, // the wire mapping is spire's
 	"mesh/spire/spirepb":   nil,
