@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -17,9 +18,9 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
+	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
-	"github.com/argomesh/argomesh/mesh/istio"
 )
 
 func newMeshCommand(std streams, conn *connection) *cobra.Command {
@@ -29,7 +30,9 @@ func newMeshCommand(std streams, conn *connection) *cobra.Command {
 		Args:  noCommand,
 		RunE:  showHelp,
 	}
-	cmd.AddCommand(newMeshRenderCommand(std, conn), newMeshVerifyCommand(std, conn))
+	cmd.AddCommand(
+		newMeshRenderCommand(std, conn), newMeshVerifyCommand(std, conn), newMeshDiffCommand(std, conn), newMeshApplyCommand(std, conn),
+	)
 	return cmd
 }
 
@@ -53,14 +56,9 @@ func loadMesh(file string) (meshSettings, error) {
 	return cfg, err
 }
 
-// istioConfig is where the principal is in Istio.
-func (s meshSettings) istioConfig() istio.Config {
-	m := s.Mesh
-	return istio.Config{
-		Namespace: s.Namespace, Name: m.Service, Labels: m.PodLabels, ClusterDomain: m.ClusterDomain,
-		Gateway:            istio.Gateway{Namespace: m.Gateway.Namespace, Labels: m.Gateway.PodLabels, CredentialName: m.Gateway.CredentialName},
-		TrustDomainAliases: m.TrustDomainAliases,
-	}
+// meshProblems returns the problems of what cannot be rendered as one line.
+func meshProblems(err error) error {
+	return errors.New(strings.Join(strings.Split(err.Error(), "\n"), "; "))
 }
 
 // agentSource says where the Agents come from: files, or the hub.
@@ -81,43 +79,43 @@ func (a *agentSource) snapshot(ctx context.Context, std streams, conn *connectio
 	return cfg.Mesh.Snapshot(agents)
 }
 
-// agents returns the SPIFFE IDs of the Agents that may connect.
+// agents returns the SPIFFE IDs of the Agents that may connect, as the principal's
+// registry has them.
 func (a *agentSource) agents(ctx context.Context, std streams, conn *connection) (map[identity.AgentName][]spiffeid.ID, error) {
 	list, err := a.list(ctx, std, conn)
 	if err != nil {
 		return nil, err
 	}
-	out := map[identity.AgentName][]spiffeid.ID{}
+	agents := make([]v1alpha1.Agent, len(list))
+	seen := map[string]bool{}
 	for i := range list {
-		var agent v1alpha1.Agent
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &agent); err != nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &agents[i]); err != nil {
 			return nil, fmt.Errorf("agent %s: %s", list[i].GetName(), oneLine(err))
 		}
-		name, err := identity.ParseAgentName(agent.Name)
-		if err != nil {
-			return nil, fmt.Errorf("agent %q: %w", agent.Name, err)
+		if err := checkAgent(agents[i]); err != nil {
+			return nil, err
 		}
-		if !mayConnect(agent) {
-			continue
+		if seen[agents[i].Name] {
+			return nil, fmt.Errorf("agent %s is there twice: leave one out", agents[i].Name)
 		}
-		if _, twice := out[name]; twice {
-			return nil, fmt.Errorf("agent %s is there twice: leave one out", name)
-		}
-		out[name] = nil
-		for _, text := range agent.Spec.Identity.SPIFFEIDs {
-			id, err := identity.ParseID(text)
-			if err != nil {
-				return nil, fmt.Errorf("agent %s: %w", name, err)
-			}
-			out[name] = append(out[name], id)
-		}
+		seen[agents[i].Name] = true
 	}
-	return out, nil
+	var registry fleet.Registry
+	registry.Set(agents)
+	return registry.Admitted(), nil
 }
 
-// mayConnect reports whether the registry would admit the agent.
-func mayConnect(agent v1alpha1.Agent) bool {
-	return !agent.Spec.Suspended && (agent.DeletionTimestamp == nil || agent.Spec.DeletionPolicy == v1alpha1.DeletionCascade)
+// checkAgent returns an error for what an API server would not have taken.
+func checkAgent(agent v1alpha1.Agent) error {
+	if _, err := identity.ParseAgentName(agent.Name); err != nil {
+		return fmt.Errorf("agent %q: %w", agent.Name, err)
+	}
+	for _, text := range agent.Spec.Identity.SPIFFEIDs {
+		if _, err := identity.ParseID(text); err != nil {
+			return fmt.Errorf("agent %s: %w", agent.Name, err)
+		}
+	}
+	return nil
 }
 
 func (a *agentSource) list(ctx context.Context, std streams, conn *connection) ([]unstructured.Unstructured, error) {

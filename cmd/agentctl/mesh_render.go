@@ -1,11 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,7 +58,7 @@ func newMeshRenderCommand(std streams, conn *connection) *cobra.Command {
 	flags.StringVar(&c.config, "config", "", "the principal's YAML file; of it namespace and mesh are read")
 	c.agents.addFlag(cmd)
 	flags.StringVar(&c.spoke, "agent-namespace", defaultNamespace, "for istio-spoke: the namespace of the agent on its spoke")
-	flags.StringVar(&c.className, "class-name", "", "for spire: class of the spire-controller-manager that is to handle the objects")
+	flags.StringVar(&c.className, "class-name", "", "for spire: class of the spire-controller-manager that is to handle the objects; mesh.live.spire_class unless given")
 	for _, name := range []string{"agent-namespace", "class-name"} {
 		register(cmd, name, cobra.NoFileCompletions)
 	}
@@ -87,7 +86,7 @@ func (c *meshRenderCommand) run(ctx context.Context, what string) error {
 	}
 	objects, err := c.render(snapshot, cfg, what)
 	if err != nil {
-		return errors.New(strings.Join(strings.Split(err.Error(), "\n"), "; "))
+		return meshProblems(err)
 	}
 	if c.output.value == "" {
 		c.output.value = "yaml"
@@ -99,7 +98,7 @@ func (c *meshRenderCommand) values(snapshot mesh.Snapshot, cfg meshSettings) err
 	if c.output.value != "" && c.output.value != "yaml" {
 		return fmt.Errorf("-o %s: %s are no objects; leave it out", c.output.value, renderIstioValues)
 	}
-	settings, err := istio.SettingsFor(snapshot, cfg.istioConfig())
+	settings, err := istio.SettingsFor(snapshot, cfg.Mesh.Istio(cfg.Namespace))
 	if err != nil {
 		return err
 	}
@@ -113,21 +112,16 @@ func (c *meshRenderCommand) render(snapshot mesh.Snapshot, cfg meshSettings, wha
 	)
 	switch what {
 	case renderSPIRE:
-		names := []string{cfg.Mesh.Service, cfg.Mesh.Service + "." + cfg.Namespace + ".svc", cfg.Mesh.Service + "." + cfg.Namespace + ".svc." + cfg.Mesh.ClusterDomain}
-		return spire.HubObjects(snapshot, spire.HubConfig{PrincipalNames: names, ClassName: c.className})
+		hub := cfg.Mesh.SPIRE(cfg.Namespace)
+		hub.ClassName = cmp.Or(c.className, hub.ClassName)
+		return spire.HubObjects(snapshot, hub)
 	case renderIstioSpoke:
 		objects, err = istio.RenderSpoke(snapshot, istio.SpokeConfig{Namespace: c.spoke})
 	default:
-		objects, err = istio.Render(snapshot, cfg.istioConfig())
+		objects, err = istio.Render(snapshot, cfg.Mesh.Istio(cfg.Namespace))
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*unstructured.Unstructured, len(objects))
-	for i, object := range objects {
-		if out[i], err = istio.Unstructured(object); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return istio.AllUnstructured(objects)
 }

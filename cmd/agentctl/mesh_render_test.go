@@ -83,10 +83,11 @@ func TestMeshRenderRefuses(t *testing.T) {
 	}
 	for title, args := range map[string][]string{
 		"one of istio, istio-spoke, istio-values or spire is expected": {"mesh", "render"},
-		"--config is missing":          {"mesh", "render", "istio"},
-		"are no objects; leave it out": {"mesh", "render", "istio-values", "-o", "json", "--config", meshConfig, "-f", meshAgents},
-		"is there twice":               {"mesh", "render", "istio", "--config", meshConfig, "-f", meshAgents, "-f", meshAgents},
-		"no such file":                 {"mesh", "render", "istio", "--config", meshConfig, "-f", "testdata/absent.yaml"},
+		"one of istio and spire is expected":                           {"mesh", "apply", "istio-spoke", "--config", meshConfig},
+		"--config is missing":                                          {"mesh", "render", "istio"},
+		"are no objects; leave it out":                                 {"mesh", "render", "istio-values", "-o", "json", "--config", meshConfig, "-f", meshAgents},
+		"is there twice":                                               {"mesh", "render", "istio", "--config", meshConfig, "-f", meshAgents, "-f", meshAgents},
+		"no such file":                                                 {"mesh", "render", "istio", "--config", meshConfig, "-f", "testdata/absent.yaml"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			if out, _, err := agentctl(t, args...); err == nil || !strings.Contains(err.Error(), title) || out != "" {

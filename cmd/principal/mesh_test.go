@@ -23,6 +23,9 @@ func TestMeshConfig(t *testing.T) {
 		"no listener":                     {"    method: header", "    method: spiffe-x509", "mesh.method: no listener has method header"},
 		"another listener":                {"  stream_upstream: unix:///run/argomesh/stream.sock", "  stream_upstream: unix:///run/other.sock", "is no listener of method header"},
 		"a gateway that is not trusted":   {"trusted_proxies: [\"spiffe://hub.test/ns/istio-ingress/sa/istio-ingress\"]", "trusted_proxies: []", "would take the gateway for the agent"},
+		"kept by the principal":           {"  exposure: gateway", "  live: {istio: apply, spire: report}\n  exposure: gateway", ""},
+		"what YAML takes for a truth":     {"  exposure: gateway", "  live: {istio: on}\n  exposure: gateway", "neither report nor apply"},
+		"kept, and no mesh":               {"  exposure: gateway", "  live: {spire: apply}\n  exposure: \"\"", "mesh.live: without mesh.exposure there is nothing to keep"},
 		"no address of the hub":           {"  hub: argomesh.hub.test:443", "  hub: argomesh.hub.test", "mesh.hub: \"argomesh.hub.test\" is not host:port"},
 	} {
 		t.Run(title, func(t *testing.T) {

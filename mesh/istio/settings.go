@@ -172,6 +172,18 @@ func Unstructured(object Object) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
+// AllUnstructured returns each of objects by [Unstructured].
+func AllUnstructured(objects []Object) ([]*unstructured.Unstructured, error) {
+	out := make([]*unstructured.Unstructured, len(objects))
+	for i, object := range objects {
+		var err error
+		if out[i], err = Unstructured(object); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // WriteYAML writes the objects, one document each.
 func WriteYAML(w io.Writer, objects []Object) error {
 	for _, object := range objects {

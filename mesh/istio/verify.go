@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argomesh/argomesh/mesh/objects"
 )
 
 // Kinds are those that [Render] and [RenderSpoke] make, with the resource under which
@@ -29,6 +31,27 @@ func Kinds() map[string]schema.GroupVersionResource {
 	}
 }
 
+// Places are where [Render] puts objects, of whatever exposure and policy, and so where
+// what is left of another configuration may be: the principal's namespace and, if cfg
+// has a gateway, that of the gateway.
+func Places(cfg Config) []objects.Place {
+	var out []objects.Place
+	add := func(namespace string, kinds ...string) {
+		for _, kind := range kinds {
+			out = append(out, objects.Place{Kind: kind, Resource: Kinds()[kind], Namespace: namespace})
+		}
+	}
+	add(cfg.Namespace, "AuthorizationPolicy", "PeerAuthentication", "DestinationRule", "Sidecar", "VirtualService")
+	switch cfg.Gateway.Namespace {
+	case "":
+	case cfg.Namespace:
+		add(cfg.Namespace, "Gateway")
+	default:
+		add(cfg.Gateway.Namespace, "AuthorizationPolicy", "Gateway")
+	}
+	return out
+}
+
 // consequence says what it means that an object of a kind is not as it should be.
 var consequence = map[string]string{
 	"AuthorizationPolicy": "others than those registered may get through, or those registered may not",
@@ -42,44 +65,41 @@ var consequence = map[string]string{
 
 // Verify compares what a cluster has with what was rendered and returns one sentence for
 // each difference, in the order of the objects; none when all is as it should be. Have
-// holds at least all objects of [Kinds] in the namespaces of want. Objects that are not
-// ours are differences only where they change what ours mean.
-func Verify(want []Object, have []*unstructured.Unstructured) ([]string, error) {
+// holds at least all objects of [Places]; manager is the field manager by which the hub
+// applies, see [objects.Manager]. Objects that are not ours are differences only where
+// they change what ours mean.
+func Verify(want, have []*unstructured.Unstructured, manager string) []objects.Difference {
 	there := make(map[string]*unstructured.Unstructured, len(have))
 	for _, object := range have {
-		there[nameOfObject(object)] = object
+		there[objects.Name(object)] = object
 	}
-	var out []string
+	var out []objects.Difference
+	add := func(format string, args ...any) {
+		out = append(out, objects.Difference{Text: fmt.Sprintf(format, args...)})
+	}
 	wanted := map[string]bool{}
-	for _, typed := range want {
-		object, err := Unstructured(typed)
-		if err != nil {
-			return nil, err
-		}
-		name := nameOfObject(object)
+	for _, object := range want {
+		name := objects.Name(object)
 		wanted[name] = true
-		found := there[name]
-		if found == nil {
-			out = append(out, fmt.Sprintf("%s is missing: %s.", name, consequence[object.GetKind()]))
-			continue
+		if found := there[name]; found != nil {
+			out = append(out, compare(name, found, object)...)
+		} else {
+			add("%s is missing: %s.", name, consequence[object.GetKind()])
 		}
-		out = append(out, compare(name, found, object)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		object := there[name]
 		switch {
 		case wanted[name]:
-		case ours(object):
-			out = append(out, fmt.Sprintf("%s is left over: nothing of today's configuration asks for it, so delete it.", name))
+		case ours(object) || objects.AppliedBy(object, manager):
+			add("%s is left over: nothing of today's configuration asks for it, so delete it.", name)
 		default:
-			out = append(out, interferes(name, object, want)...)
+			if text := interferes(name, object, want); text != "" {
+				add("%s", text)
+			}
 		}
 	}
-	return out, nil
-}
-
-func nameOfObject(o *unstructured.Unstructured) string {
-	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+	return out
 }
 
 func ours(o *unstructured.Unstructured) bool {
@@ -88,30 +108,29 @@ func ours(o *unstructured.Unstructured) bool {
 }
 
 // compare returns how have differs from want. For policies it says who may connect.
-func compare(name string, have, want *unstructured.Unstructured) []string {
-	var out []string
-	a, b := leaves(have), leaves(want)
-	for _, path := range slices.Sorted(maps.Keys(union(a, b))) {
-		was, is := a[path], b[path]
-		if was == is {
+func compare(name string, have, want *unstructured.Unstructured) []objects.Difference {
+	var out []objects.Difference
+	for _, field := range objects.Compare(have, want) {
+		if strings.HasSuffix(field.Path, ".principals") || strings.HasSuffix(field.Path, ".notPrincipals") {
+			out = append(out, people(name, field.Have, field.Want)...)
 			continue
 		}
-		if strings.HasSuffix(path, ".principals") || strings.HasSuffix(path, ".notPrincipals") {
-			out = append(out, people(name, was, is)...)
-			continue
-		}
-		out = append(out, fmt.Sprintf("%s has %s %s, and should have %s: %s.", name, path, orNothing(was), orNothing(is), consequence[want.GetKind()]))
+		out = append(out, objects.Difference{Text: fmt.Sprintf("%s has %s %s, and should have %s: %s.",
+			name, field.Path, orNothing(field.Have), orNothing(field.Want), consequence[want.GetKind()])})
 	}
 	return out
 }
 
 // people returns a sentence for each principal of one list and not of the other.
-func people(name, have, want string) []string {
+func people(name, have, want string) []objects.Difference {
 	var a, b []string
 	// Both come from JSON; what cannot be read is no list, and then empty.
 	_ = json.Unmarshal([]byte(have), &a)
 	_ = json.Unmarshal([]byte(want), &b)
-	var out []string
+	var out []objects.Difference
+	add := func(who, format string, args ...any) {
+		out = append(out, objects.Difference{Text: fmt.Sprintf(format, args...), About: strings.TrimPrefix(who, "spiffe://")})
+	}
 	for _, who := range a {
 		if slices.Contains(b, who) {
 			continue
@@ -120,31 +139,30 @@ func people(name, have, want string) []string {
 		if strings.HasPrefix(who, "spiffe://") {
 			why = "with its scheme it matches nobody"
 		}
-		out = append(out, fmt.Sprintf("%s admits %s, and should not: %s.", name, who, why))
+		add(who, "%s admits %s, and should not: %s.", name, who, why)
 	}
 	for _, who := range b {
 		if !slices.Contains(a, who) {
-			out = append(out, fmt.Sprintf("%s does not admit %s, and should.", name, who))
+			add(who, "%s does not admit %s, and should.", name, who)
 		}
 	}
 	return out
 }
 
 // interferes returns a sentence for an object of others that also holds for pods that a
-// policy of ours is about.
-func interferes(name string, object *unstructured.Unstructured, want []Object) []string {
+// policy of ours is about, else nothing.
+func interferes(name string, object *unstructured.Unstructured, want []*unstructured.Unstructured) string {
 	action, _, _ := unstructured.NestedString(object.Object, "spec", "action") // unset is ALLOW
 	allows := object.GetKind() == "AuthorizationPolicy" && cmp.Or(action, "ALLOW") == "ALLOW"
 	if !allows && object.GetKind() != "PeerAuthentication" {
-		return nil
+		return ""
 	}
 	theirs, selects, _ := unstructured.NestedStringMap(object.Object, "spec", "selector", "matchLabels")
 	if !selects && object.GetKind() == "PeerAuthentication" {
-		return nil // one with a selector, such as ours, goes before it
+		return "" // one with a selector, such as ours, goes before it
 	}
-	for _, typed := range want {
-		mine, err := Unstructured(typed)
-		if err != nil || mine.GetKind() != object.GetKind() || mine.GetNamespace() != object.GetNamespace() {
+	for _, mine := range want {
+		if mine.GetKind() != object.GetKind() || mine.GetNamespace() != object.GetNamespace() {
 			continue
 		}
 		if action, _, _ := unstructured.NestedString(mine.Object, "spec", "action"); action == "DENY" {
@@ -155,61 +173,11 @@ func interferes(name string, object *unstructured.Unstructured, want []Object) [
 			continue
 		}
 		if allows {
-			return []string{fmt.Sprintf("%s is not ours and holds for the same pods: whom it allows gets through beside those that are registered.", name)}
+			return fmt.Sprintf("%s is not ours and holds for the same pods: whom it allows gets through beside those that are registered.", name)
 		}
-		return []string{fmt.Sprintf("%s is not ours and holds for the same pods: Istio takes the older of two, so ours may count for nothing.", name)}
+		return fmt.Sprintf("%s is not ours and holds for the same pods: Istio takes the older of two, so ours may count for nothing.", name)
 	}
-	return nil
-}
-
-// leaves returns the fields of an object's spec as JSON, by their paths. Lists of
-// objects are walked, lists of words are one field, sorted since their order means
-// nothing.
-func leaves(o *unstructured.Unstructured) map[string]string {
-	out := map[string]string{}
-	walk(out, "spec", o.Object["spec"])
-	return out
-}
-
-func walk(out map[string]string, path string, node any) {
-	switch node := node.(type) {
-	case map[string]any:
-		for key, child := range node {
-			walk(out, path+"."+key, child)
-		}
-		return
-	case []any:
-		words := make([]string, 0, len(node))
-		for i, item := range node {
-			word, ok := item.(string)
-			if !ok {
-				walk(out, fmt.Sprintf("%s[%d]", path, i), item)
-				continue
-			}
-			words = append(words, word)
-		}
-		if len(words) == 0 {
-			return
-		}
-		slices.Sort(words)
-		out[path] = text(words)
-		return
-	}
-	out[path] = text(node)
-}
-
-func text(value any) string {
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Sprint(value) // unreachable: it came from JSON
-	}
-	return string(raw)
-}
-
-func union(a, b map[string]string) map[string]string {
-	out := maps.Clone(a)
-	maps.Copy(out, b)
-	return out
+	return ""
 }
 
 func orNothing(s string) string { return cmp.Or(s, "nothing") }

@@ -1,21 +1,30 @@
 package istio_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/mesh/istio"
+	meshobjects "github.com/argomesh/argomesh/mesh/objects"
 )
 
 func TestVerify(t *testing.T) {
 	in := read(t, "gateway")
-	want, err := istio.Render(in.snapshot(), in.Hub)
+	typed, err := istio.Render(in.snapshot(), in.Hub)
 	if err != nil {
 		t.Fatal(err)
 	}
+	want, err := istio.AllUnstructured(typed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const manager = "argomesh-mesh.argocd"
 	const stream, door = "AuthorizationPolicy argocd/argomesh-principal-stream", "AuthorizationPolicy istio-ingress/argomesh-principal"
+	const route = "VirtualService argocd/argomesh-principal-stream"
 	type cluster map[string]*unstructured.Unstructured
 	set := func(t *testing.T, c cluster, name string, value any, path ...string) {
 		t.Helper()
@@ -73,6 +82,21 @@ func TestVerify(t *testing.T) {
 			old.SetName("old")
 			c["old"] = old
 		}, []string{"AuthorizationPolicy argocd/old is left over: nothing of today's configuration asks for it, so delete it."}},
+		"one that we applied and somebody took the labels from": {func(_ *testing.T, c cluster) {
+			old := c[stream].DeepCopy()
+			old.SetName("old")
+			old.SetLabels(nil)
+			old.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationApply}})
+			c["old"] = old
+		}, []string{"AuthorizationPolicy argocd/old is left over: nothing of today's configuration asks for it, so delete it."}},
+		"no retries, and nothing said of them": {func(t *testing.T, c cluster) {
+			routes, _, err := unstructured.NestedSlice(c[route].Object, "spec", "http")
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(routes[0].(map[string]any), "retries") //nolint:forcetypeassert // a route is a map
+			set(t, c, route, routes, "spec", "http")
+		}, []string{route + " has spec.http[0].retries nothing, and should have {}: agents reach the gateway and get no further, or more than our services is let through."}},
 		"another's that allows": {func(_ *testing.T, c cluster) {
 			c["other"] = other("AuthorizationPolicy", "argocd", map[string]any{"rules": []any{map[string]any{}}})
 		}, []string{"AuthorizationPolicy argocd/other is not ours and holds for the same pods: whom it allows gets through beside those that are registered."}},
@@ -95,20 +119,19 @@ func TestVerify(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			c := cluster{}
 			for _, object := range want {
-				u, err := istio.Unstructured(object)
-				if err != nil {
-					t.Fatal(err)
-				}
-				c[u.GetKind()+" "+u.GetNamespace()+"/"+u.GetName()] = u
+				c[meshobjects.Name(object)] = object.DeepCopy()
 			}
 			tt.change(t, c)
 			var have []*unstructured.Unstructured
 			for _, object := range c {
 				have = append(have, object)
 			}
-			got, err := istio.Verify(want, have)
-			if err != nil {
-				t.Fatal(err)
+			var got []string
+			for _, difference := range istio.Verify(want, have, manager) {
+				got = append(got, difference.Text)
+				if about := strings.Contains(difference.Text, " admit"); (difference.About != "") != about || !strings.Contains(difference.Text, difference.About) {
+					t.Errorf("%q is about %q", difference.Text, difference.About)
+				}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("Verify() (-want +got):\n%s", diff)

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"cmd/...":          {anything},
 	"cmd/internal/...": {"cmd/internal/..."},
 	// A block of settings in the terms of package mesh, for two programs.
-	"cmd/internal/meshconfig": {"cmd/internal/...", "identity", "mesh", "stream/streampb"},
+	"cmd/internal/meshconfig": {"cmd/internal/...", "identity", "mesh", "mesh/istio", "mesh/objects", "mesh/spire", "stream/streampb"},
 
 	"identity":             nil,
 	"identity/workload":    {"identity"},
@@ -55,8 +55,8 @@ var mayImport = map[string][]string{
 	"proxies/redis":        {"identity", "stream"},
 	"mesh":                 {"identity"},
 	"mesh/objects":         nil,
-	"mesh/istio":           {"identity", "mesh"},
-	"mesh/spire":           {"identity", "mesh", "mesh/spire/spirepb"}, // the wire mapping is spire's
+	"mesh/istio":           {"identity", "mesh", "mesh/objects"},
+	"mesh/spire":           {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb"}, // the wire mapping is spire's
 	"mesh/spire/spirepb":   nil,
 	"mesh/spire/spiretest": {"mesh/spire/spirepb"},
 	"mesh/xds":             {"identity", "mesh"},

@@ -1,7 +1,7 @@
 // Package meshconfig is the block mesh of the principal's configuration: through what
 // mesh agents and Argo CD reach it, and what the mesh is to enforce. The principal
-// checks it when it starts; agentctl renders the mesh's objects from it. What can be
-// enforced is package mesh's to say.
+// checks it when it starts and may keep the mesh's objects by it; agentctl renders them
+// from it. What can be enforced is package mesh's to say.
 package meshconfig
 
 import (
@@ -11,10 +11,14 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/istio"
+	"github.com/argomesh/argomesh/mesh/objects"
+	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
@@ -41,6 +45,7 @@ type Mesh struct {
 	ClusterDomain      string                 `koanf:"cluster_domain" help:"what the names of Kubernetes Services end with"`
 	TrustDomainAliases []spiffeid.TrustDomain `koanf:"trust_domain_aliases" help:"trustDomainAliases of Istio's meshConfig, if it has any"`
 	Gateway            Gateway                `koanf:"gateway"`
+	Live               Live                   `koanf:"live"`
 }
 
 // Gateway is the gateway that agents' connections pass. Key: mesh.gateway.
@@ -49,6 +54,31 @@ type Gateway struct {
 	Namespace      string            `koanf:"namespace" help:"namespace of the gateway"`
 	PodLabels      map[string]string `koanf:"pod_labels" help:"labels of the gateway's pods"`
 	CredentialName string            `koanf:"credential_name" help:"Secret with the gateway's certificate, for method spiffe-jwt only"`
+}
+
+// Live says what the principal itself does about the mesh's objects on the hub. Key:
+// mesh.live. (The words off and on would be truth values to YAML.)
+type Live struct {
+	Istio      string `koanf:"istio" help:"what the principal does about the objects of the hub's Istio: report (say in condition MeshPolicy of the Agents how they differ) or apply (keep them as they should be); empty for nothing"`
+	SPIRE      string `koanf:"spire" help:"the same for the ClusterSPIFFEIDs of the principal, the gateway and Argo CD"`
+	SPIREClass string `koanf:"spire_class" help:"class of the spire-controller-manager that handles those; empty for one without class"`
+}
+
+// What the principal does.
+const (
+	LiveReport = "report"
+	LiveApply  = "apply"
+)
+
+// Validate reports every problem.
+func (l Live) Validate() error {
+	var problems []error
+	for key, value := range map[string]string{"istio": l.Istio, "spire": l.SPIRE} {
+		if value != "" && value != LiveReport && value != LiveApply {
+			problems = append(problems, config.Invalid(key, "%q is neither %s nor %s: use one of them, or leave it empty", value, LiveReport, LiveApply))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // Default is no mesh, and the ports that the principal has by default.
@@ -62,6 +92,9 @@ func Default() Mesh {
 // Validate reports every problem. Without an exposure nothing is one.
 func (m Mesh) Validate() error {
 	if m.Exposure == "" {
+		if m.Live.Istio != "" || m.Live.SPIRE != "" {
+			return config.Invalid("live", "without mesh.exposure there is nothing to keep: set that, or leave live.istio and live.spire empty")
+		}
 		return nil
 	}
 	snapshot, err := m.Snapshot(nil)
@@ -99,4 +132,71 @@ func (m Mesh) Snapshot(agents map[identity.AgentName][]spiffeid.ID) (mesh.Snapsh
 		reach.RedisProxy = mesh.Port{Number: m.RedisProxyPort, Callers: m.ArgoCD}
 	}
 	return mesh.Snapshot{Self: m.Principal, Reach: reach}, nil
+}
+
+// Istio says where a principal in namespace is in its hub's Istio.
+func (m Mesh) Istio(namespace string) istio.Config {
+	return istio.Config{
+		Namespace: namespace, Name: m.Service, Labels: m.PodLabels, ClusterDomain: m.ClusterDomain,
+		Gateway:            istio.Gateway{Namespace: m.Gateway.Namespace, Labels: m.Gateway.PodLabels, CredentialName: m.Gateway.CredentialName},
+		TrustDomainAliases: m.TrustDomainAliases,
+	}
+}
+
+// SPIRE says how the workloads of a hub with a principal in namespace are registered.
+func (m Mesh) SPIRE(namespace string) spire.HubConfig {
+	service := m.Service + "." + namespace + ".svc"
+	return spire.HubConfig{PrincipalNames: []string{m.Service, service, service + "." + m.ClusterDomain}, ClassName: m.Live.SPIREClass}
+}
+
+// Part is what one product has on a hub.
+type Part struct {
+	// Name is istio or spire.
+	Name string
+	// Live is what the principal does about it: one of the Live constants, or empty.
+	Live string
+	// Places are where its objects are.
+	Places []objects.Place
+	// Render returns its objects for the agents that may connect.
+	Render func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error)
+	// Verify says how what is there differs from what was rendered.
+	Verify func(want, have []*unstructured.Unstructured, manager string) []objects.Difference
+}
+
+// The names of the parts.
+const (
+	PartIstio = "istio"
+	PartSPIRE = "spire"
+)
+
+// Parts returns Istio's and SPIRE's, for a principal in namespace. It is for a Mesh with
+// an exposure.
+func (m Mesh) Parts(namespace string) []Part {
+	place := m.Istio(namespace)
+	return []Part{
+		{
+			Name: PartIstio, Live: m.Live.Istio, Places: istio.Places(place), Verify: istio.Verify,
+			Render: func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error) {
+				snapshot, err := m.Snapshot(agents)
+				if err != nil {
+					return nil, err
+				}
+				typed, err := istio.Render(snapshot, place)
+				if err != nil {
+					return nil, err
+				}
+				return istio.AllUnstructured(typed)
+			},
+		},
+		{
+			Name: PartSPIRE, Live: m.Live.SPIRE, Places: spire.Places(), Verify: spire.Verify,
+			Render: func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error) {
+				snapshot, err := m.Snapshot(agents)
+				if err != nil {
+					return nil, err
+				}
+				return spire.HubObjects(snapshot, m.SPIRE(namespace))
+			},
+		},
+	}
 }
