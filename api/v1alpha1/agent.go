@@ -272,7 +272,8 @@ type AgentStatus struct {
 	DeletionsHeld *DeletionsHeld `json:"deletionsHeld,omitempty"`
 
 	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
-	// Conflict, DeletionsHeld and, where there is a Redis proxy, CacheMismatch.
+	// Conflict, DeletionsHeld and, where there is a Redis proxy, CacheMismatch; MeshPolicy
+	// where the principal looks after a mesh.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -417,4 +418,8 @@ const (
 	// the hub cannot show trees. The message names both. It is as of the last tree
 	// that was asked for, and absent until one was.
 	ConditionCacheMismatch = "CacheMismatch"
+	// ConditionMeshPolicy is true when the mesh of the hub admits this agent as its
+	// registration says. It is there only while the principal looks after the mesh's
+	// objects; the message says how they differ, in sentences about this agent first.
+	ConditionMeshPolicy = "MeshPolicy"
 )

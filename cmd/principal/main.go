@@ -111,6 +111,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	meshPolicy, err := newMeshPolicy(cfg, base.Dynamic, agents, registry, log)
+	if err != nil {
+		return err
+	}
 	showClusters, err := clusterInfoWriter(cfg, clusterSessions{sessions: sessions, registry: agents}, registry, log)
 	if err != nil {
 		return err
@@ -207,6 +211,7 @@ func run(ctx context.Context, args []string) error {
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return agentController.Run(ctx) })
 			g.Go(func() error { return projects.Run(ctx) })
+			g.Go(func() error { return meshPolicy.Run(ctx) })
 			g.Go(func() error { return showClusters(ctx) })
 			g.Go(func() error { return credentials.rotate(ctx) })
 			g.Go(func() error { return push(ctx) })

@@ -79,9 +79,11 @@ config:
     listen: ""
     listeners:
       - {listen: "127.0.0.1:8444", method: header, header: {trusted_proxies: ["spiffe://hub.example/ns/istio-ingress/sa/gateway"]}}`},
-	"principal with tokens":      {chart: principalChart, values: "config: {stream: {listeners: [{listen: ':8445', method: spiffe-jwt}]}}"},
-	"principal with its own CA":  {chart: principalChart, values: "config: {resource_proxy: {credentials: {ca_file: /ca/ca.crt}}}\nextraVolumes: [{name: ca, configMap: {name: proxy-ca}}]\nextraVolumeMounts: [{name: ca, mountPath: /ca}]"},
-	"principal without policies": {chart: principalChart, values: "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nrbac: {create: false}\nserviceAccount: {create: false}"},
+	"principal that keeps the mesh":      {chart: principalChart, values: fmt.Sprintf(meshLiveValues, "apply")},
+	"principal that reports of the mesh": {chart: principalChart, values: fmt.Sprintf(meshLiveValues, "report")},
+	"principal with tokens":              {chart: principalChart, values: "config: {stream: {listeners: [{listen: ':8445', method: spiffe-jwt}]}}"},
+	"principal with its own CA":          {chart: principalChart, values: "config: {resource_proxy: {credentials: {ca_file: /ca/ca.crt}}}\nextraVolumes: [{name: ca, configMap: {name: proxy-ca}}]\nextraVolumeMounts: [{name: ca, mountPath: /ca}]"},
+	"principal without policies":         {chart: principalChart, values: "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nrbac: {create: false}\nserviceAccount: {create: false}"},
 	"principal with everything of a pod": {chart: principalChart, values: `
 imagePullSecrets: [registry]
 image: {digest: "sha256:` + "0000000000000000000000000000000000000000000000000000000000000000" + `"}

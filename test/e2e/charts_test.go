@@ -78,6 +78,9 @@ func TestChartsOnServer(t *testing.T) {
 			"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/warn": "restricted",
 		}},
 	})
+	if err := server.EnsureNamespace(ctx, "istio-ingress"); err != nil { // of the gateway, where there is one
+		t.Fatal(err)
+	}
 	for _, name := range []string{principalChart, agentChart} { // pods are not admitted without theirs
 		if _, err := typed.CoreV1().ServiceAccounts(harness.ArgoCDNamespace).Create(ctx,
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {

@@ -34,8 +34,9 @@ var mayImport = map[string][]string{
 	"identity/inspect":     {"identity"},
 	"fleet":                {"api/v1alpha1", "identity"},
 	"fleet/controller":     {"api/v1alpha1", "identity", "fleet"},
-	"fleet/clusterinfo":    {"identity", "stream"},          // both ends of what an agent tells of its Argo CD
-	"stream":               {"identity", "stream/streampb"}, // the wire mapping is stream's
+	"fleet/meshpolicy":     {"api/v1alpha1", "identity", "fleet", "mesh/objects"}, // what is rendered is given to it
+	"fleet/clusterinfo":    {"identity", "stream"},                                // both ends of what an agent tells of its Argo CD
+	"stream":               {"identity", "stream/streampb"},                       // the wire mapping is stream's
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
 	"stream/zstd":          {"stream"},             // the limit of a frame

@@ -77,3 +77,8 @@ capabilities:
   drop: [ALL]
 readOnlyRootFilesystem: true
 {{- end -}}
+
+{{/* What the principal may do with a mesh's objects, for one of mesh.live's words. */}}
+{{- define "principal.meshVerbs" -}}
+{{- if eq . "apply" }}["get","list","watch","create","patch","delete"]{{ else }}["list","watch"]{{ end -}}
+{{- end -}}

@@ -1,0 +1,283 @@
+package meshpolicy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh/objects"
+)
+
+const (
+	// restoreFirst and restoreMost bound the pause before an object that somebody keeps
+	// changing is restored again; the first time there is none. After restoreCalm
+	// without a restore it is the first time again.
+	restoreFirst = 2 * time.Second
+	restoreMost  = time.Minute
+	restoreCalm  = 10 * time.Minute
+	// unseenMost is how long an object that we made counts as there although no shelf
+	// shows it; then it was deleted before one did.
+	unseenMost = 10 * time.Second
+)
+
+// keeper looks after the objects of one part.
+type keeper struct {
+	part    Part
+	manager string
+	shelves []*shelf
+	writer  objects.Writer
+	metrics *metrics
+	log     zerolog.Logger
+	written map[string]*written // by name of the object
+	deleted map[types.UID]bool  // by us, while a shelf still shows them
+}
+
+// written is what is remembered of an object that was written.
+type written struct {
+	want  string                     // what was wanted, as JSON
+	reply *unstructured.Unstructured // what the API server made of it
+	over  string                     // resourceVersion before, empty when it was made anew
+	at    time.Time                  // when
+	// unseen says that it was made anew and no shelf has shown it yet.
+	unseen bool
+	// restores counts how often it was restored of late, and restoredAt is when.
+	restores   int
+	restoredAt time.Time
+}
+
+func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
+	log := cfg.Log.With().Str("part", part.Name).Logger()
+	k := &keeper{
+		part: part, manager: objects.Manager(cfg.Namespace), metrics: m, log: log,
+		written: map[string]*written{}, deleted: map[types.UID]bool{},
+	}
+	k.writer = objects.Writer{Client: cfg.Client, Manager: k.manager, Resources: map[string]schema.GroupVersionResource{}}
+	for _, place := range part.Places {
+		k.writer.Resources[place.Kind] = place.Resource
+		k.shelves = append(k.shelves, &shelf{
+			place: place, client: cfg.Client, continues: cfg.Continues, changed: changed, log: log,
+			objects: map[string]*unstructured.Unstructured{},
+		})
+	}
+	return k
+}
+
+// pass compares the objects with what they should be and writes what is to be written.
+// Known is false when they cannot be compared yet.
+func (k *keeper) pass(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID) (f finding, again time.Duration, known bool) {
+	have, known, err := k.have(time.Now())
+	if !known && err == nil {
+		return f, 0, false
+	}
+	if known {
+		again = k.compare(ctx, admitted, have, &f)
+	} else {
+		f.err = fmt.Errorf("the objects of %s cannot be read, are its definitions installed? %w", k.part.Name, err)
+	}
+	result := resultOK
+	if f.err != nil {
+		result = resultError
+	}
+	k.metrics.passes.WithLabelValues(k.part.Name, result).Inc()
+	return f, again, true
+}
+
+// compare is a pass when it is known what is there.
+func (k *keeper) compare(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID, have []*unstructured.Unstructured, f *finding) (again time.Duration) {
+	want, refused, err := render(k.part, admitted)
+	f.refused = refused
+	if err != nil {
+		f.err = fmt.Errorf("the objects of %s stay as they are: %w", k.part.Name, err)
+		return 0
+	}
+	if k.part.Apply {
+		have, again, f.err = k.apply(ctx, want, have)
+	}
+	f.differences = k.differences(want, have)
+	k.metrics.differences.WithLabelValues(k.part.Name).Set(float64(len(f.differences)))
+	return again
+}
+
+// have returns all that is there, as far as it is known. With an error it is not.
+// For a moment the shelves show what was before our own writes; then the writes count.
+func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, known bool, err error) {
+	known = true
+	shown, uids := map[string]bool{}, map[types.UID]bool{}
+	for _, s := range k.shelves {
+		some, listed, problem := s.list()
+		if !listed {
+			known = false
+			err = errors.Join(err, problem)
+		}
+		for _, o := range some {
+			uids[o.GetUID()] = true
+			if k.deleted[o.GetUID()] {
+				continue
+			}
+			name := objects.Name(o)
+			shown[name] = true
+			w := k.written[name]
+			if w != nil {
+				w.unseen = false
+			}
+			if w != nil && w.over == o.GetResourceVersion() {
+				o = w.reply
+			}
+			all = append(all, o)
+		}
+	}
+	for name, w := range k.written {
+		if w.unseen && !shown[name] && now.Sub(w.at) < unseenMost {
+			all = append(all, w.reply)
+		}
+	}
+	maps.DeleteFunc(k.deleted, func(uid types.UID, _ bool) bool { return !uids[uid] })
+	return all, known, err
+}
+
+// apply carries out what makes have what is wanted. It returns what there is then, and
+// how soon to do what waits.
+func (k *keeper) apply(ctx context.Context, want, have []*unstructured.Unstructured) (after []*unstructured.Unstructured, again time.Duration, err error) {
+	var failures []error
+	there := map[string]*unstructured.Unstructured{}
+	for _, o := range have {
+		there[objects.Name(o)] = o
+	}
+	for _, change := range objects.Plan(want, have, k.manager) {
+		wait, err := k.write(ctx, change, there)
+		again = soonest(again, wait)
+		if err != nil {
+			failures = append(failures, err)
+		}
+	}
+	for _, o := range there {
+		after = append(after, o)
+	}
+	return after, again, errors.Join(failures...)
+}
+
+// write carries out one change and puts the result among there.
+func (k *keeper) write(ctx context.Context, change objects.Change, there map[string]*unstructured.Unstructured) (time.Duration, error) {
+	now := time.Now()
+	before := k.written[change.Name]
+	verb := map[objects.Action]string{objects.Create: verbCreate, objects.Update: verbUpdate, objects.Delete: verbDelete}[change.Action]
+	if verb == "" {
+		return 0, nil // as it should be, or refused
+	}
+	if change.Want != nil && before != nil && before.want == wantedText(change.Want) { // others changed it, or deleted it
+		if change.Have != nil && settled(change.Have, before.reply) {
+			there[change.Name] = change.Want // what differs the API server itself put in
+			return 0, nil
+		}
+		verb = verbRestore
+		if wait := before.untilRestore(now); wait > 0 {
+			return wait, nil
+		}
+	}
+	stored, err := k.writer.Write(ctx, change)
+	if apierrors.IsConflict(err) {
+		return gatherInterval, nil // somebody was faster, and the shelf will show what they did
+	}
+	if err != nil {
+		return 0, err
+	}
+	k.metrics.writes.WithLabelValues(k.part.Name, verb).Inc()
+	k.log.Info().Str("resource", change.Name).Str("verb", verb).Msg("mesh object written")
+	if stored == nil {
+		k.deleted[change.Have.GetUID()] = true
+		delete(k.written, change.Name)
+		delete(there, change.Name)
+		return 0, nil
+	}
+	slim(stored)
+	next := &written{want: wantedText(change.Want), reply: stored, at: now, unseen: change.Have == nil}
+	if change.Have != nil {
+		next.over = change.Have.GetResourceVersion()
+	}
+	if before != nil {
+		next.restores, next.restoredAt = before.restores, before.restoredAt
+	}
+	if verb == verbRestore {
+		next.restores++
+		next.restoredAt = now
+	}
+	k.written[change.Name] = next
+	there[change.Name] = change.Want // what differs the API server itself put in
+	if next.unseen {
+		return unseenMost, nil
+	}
+	return 0, nil
+}
+
+// untilRestore returns how long to wait before the next restore.
+func (w *written) untilRestore(now time.Time) time.Duration {
+	if now.Sub(w.restoredAt) > restoreCalm {
+		w.restores = 0
+	}
+	if w.restores == 0 {
+		return 0
+	}
+	return min(restoreFirst<<min(w.restores-1, 10), restoreMost) - now.Sub(w.restoredAt)
+}
+
+// settled reports whether an object is as the API server left it when we wrote it.
+func settled(have, reply *unstructured.Unstructured) bool {
+	return equality.Semantic.DeepEqual(have.Object["spec"], reply.Object["spec"]) &&
+		equality.Semantic.DeepEqual(have.GetLabels(), reply.GetLabels())
+}
+
+// wantedText is an object as text, to compare.
+func wantedText(o *unstructured.Unstructured) string {
+	raw, err := json.Marshal(o.Object)
+	if err != nil {
+		return "" // unreachable: it was made to be sent
+	}
+	return string(raw)
+}
+
+// differences returns those that are left, and what is in the way of ours.
+func (k *keeper) differences(want, have []*unstructured.Unstructured) []objects.Difference {
+	out := k.part.Verify(want, have, k.manager)
+	for _, change := range objects.Plan(want, have, k.manager) {
+		if change.Action == objects.Refuse {
+			out = append(out, objects.Difference{Text: fmt.Sprintf("%s is not written: %s.", change.Name, change.Reason)})
+		}
+	}
+	return out
+}
+
+// render returns the objects for all agents that the mesh can keep, and why not for the
+// others: one that it cannot keep does not stop the rest.
+func render(part Part, admitted map[identity.AgentName][]spiffeid.ID) (want []*unstructured.Unstructured, refused map[identity.AgentName]error, err error) {
+	if want, err = part.Render(admitted); err == nil {
+		return want, nil, nil
+	}
+	refused = map[identity.AgentName]error{}
+	rest := make(map[identity.AgentName][]spiffeid.ID, len(admitted))
+	for name, ids := range admitted {
+		if _, alone := part.Render(map[identity.AgentName][]spiffeid.ID{name: ids}); alone != nil {
+			refused[name] = alone
+		} else {
+			rest[name] = ids
+		}
+	}
+	if len(refused) == 0 || len(refused) == len(admitted) {
+		if _, nobody := part.Render(nil); nobody != nil || len(refused) == 0 {
+			return nil, nil, err // nobody in particular is the reason
+		}
+	}
+	want, err = part.Render(rest)
+	return want, refused, err
+}

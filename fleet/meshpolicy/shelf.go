@@ -1,0 +1,160 @@
+package meshpolicy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/rs/zerolog"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/argomesh/argomesh/mesh/objects"
+)
+
+// shelf has the objects of one place, up to date with the API server. It is the store
+// of a reflector.
+type shelf struct {
+	place     objects.Place
+	client    dynamic.Interface
+	continues func(ctx context.Context, resource dynamic.ResourceInterface, resourceVersion string) error
+	changed   func() // called after each change of what list returns
+	log       zerolog.Logger
+
+	mu      sync.Mutex // guards what follows
+	objects map[string]*unstructured.Unstructured
+	listed  bool
+	problem error // of the last call; nil once one succeeds
+}
+
+// unstreamed has a reflector list, which an API server answers at once with what is
+// wrong, where it would go on asking for a stream.
+type unstreamed struct{}
+
+// IsWatchListSemanticsUnSupported implements an interface of client-go.
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// watchRetry is how long a shelf waits after its watch ended or failed: soon, but not
+// every second for definitions that nobody installs.
+func watchRetry() *wait.Backoff {
+	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 10 * time.Second, Jitter: 0.5}
+}
+
+// run keeps the shelf until ctx is done.
+func (s *shelf) run(ctx context.Context) {
+	resource := s.client.Resource(s.place.Resource).Namespace(s.place.Namespace)
+	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // by quorum
+			list, err := resource.List(ctx, opts)
+			s.answered(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			events, err := resource.Watch(ctx, opts)
+			if err == nil {
+				if err = s.continues(ctx, resource, opts.ResourceVersion); err != nil {
+					events.Stop()
+				}
+			}
+			s.answered(ctx, err)
+			return events, err
+		},
+	}, unstreamed{})
+	silent := logr.Discard() // answered says what is wrong
+	cache.NewReflectorWithOptions(source, nil, s, cache.ReflectorOptions{
+		Name: "argomesh", TypeDescription: s.place.Resource.Resource, Backoff: watchRetry(), Logger: &silent,
+	}).RunWithContext(logr.NewContext(ctx, silent))
+}
+
+// answered remembers whether the objects can be read, and says once that they cannot and
+// once that they can.
+func (s *shelf) answered(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	was := s.problem
+	s.problem = err
+	s.mu.Unlock()
+	log := s.log.With().Str("resource", s.place.Resource.Resource).Logger()
+	switch {
+	case err != nil && was == nil:
+		log.Warn().Err(err).Msg("objects of the mesh cannot be read, trying again")
+		s.changed()
+	case err == nil && was != nil:
+		log.Info().Msg("objects of the mesh can be read again")
+	}
+}
+
+// list returns what there is; ok is false before it is known. The error says why it may
+// be old.
+func (s *shelf) list() (all []*unstructured.Unstructured, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.objects {
+		all = append(all, o)
+	}
+	return all, s.listed, s.problem
+}
+
+// Add implements cache.ReflectorStore.
+func (s *shelf) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s *shelf) Update(obj any) error {
+	if o, ok := obj.(*unstructured.Unstructured); ok {
+		slim(o)
+		s.mu.Lock()
+		s.objects[objects.Name(o)] = o
+		s.mu.Unlock()
+		s.changed()
+	}
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *shelf) Delete(obj any) error {
+	if o, ok := obj.(*unstructured.Unstructured); ok {
+		s.mu.Lock()
+		delete(s.objects, objects.Name(o))
+		s.mu.Unlock()
+		s.changed()
+	}
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *shelf) Replace(list []any, _ string) error {
+	all := make(map[string]*unstructured.Unstructured, len(list))
+	for _, obj := range list {
+		if o, ok := obj.(*unstructured.Unstructured); ok {
+			slim(o)
+			all[objects.Name(o)] = o
+		}
+	}
+	s.mu.Lock()
+	s.objects, s.listed = all, true
+	s.mu.Unlock()
+	s.changed()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. There is nothing to repeat.
+func (s *shelf) Resync() error { return nil }
+
+// slim leaves out what is large and of no use here: which fields were whose.
+func slim(o *unstructured.Unstructured) {
+	entries := o.GetManagedFields()
+	for i := range entries {
+		entries[i].FieldsV1 = nil
+	}
+	o.SetManagedFields(entries)
+	unstructured.RemoveNestedField(o.Object, "status")
+}
