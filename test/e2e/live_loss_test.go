@@ -133,6 +133,13 @@ func (a *liveAgent) openOn(t *testing.T, object string) *underWay {
 // flow sees each call say something.
 func (u *underWay) flow(t *testing.T) {
 	t.Helper()
+	u.shows(t)
+	u.exec.echoes(t)
+}
+
+// shows sees watches and log say something.
+func (u *underWay) shows(t *testing.T) {
+	t.Helper()
 	u.changes++
 	text := fmt.Sprintf("change-%d-%s", u.changes, rand.Text())
 	patch(t, u.agent.spoke.Resource(configMaps, "default"), u.object, map[string]any{"data": map[string]any{"text": text}})
@@ -143,7 +150,6 @@ func (u *underWay) flow(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.log.until(t, text)
-	u.exec.echoes(t)
 }
 
 // breaks sees each call end with an error.
@@ -280,5 +286,31 @@ func TestLiveRevocation(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Whoever narrows spec.access ends what goes on under the wider one, and nothing else.
+func TestLiveNarrowed(t *testing.T) {
+	t.Parallel()
+	w := theLiveWorld(t)
+	a := w.agent(t, "narrowed", everything, everything)
+	u := a.open(t)
+	if err := a.allow(t.Context(), map[string]any{"exec": false}); err != nil {
+		t.Fatal(err)
+	}
+	u.exec.breaks(t, lostWithin) // the target is a second, told above
+	w.recorded(t, a.name, map[string]any{"subresource": "exec", "stage": "end", "result": "withdrawn", "rule": "exec"})
+	u.shows(t)
+	if err := a.allow(t.Context(), map[string]any{"rules": []any{map[string]any{"name": "elsewhere", "namespaces": []any{"elsewhere"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for _, f := range append(u.watches, u.log) {
+		all.Go(func() { f.breaks(t, lostWithin) })
+	}
+	all.Wait()
+	for _, what := range []map[string]any{{"verb": "watch"}, {"subresource": "log"}} {
+		what["stage"], what["result"], what["rule"] = "end", "withdrawn", "deny-by-default"
+		w.recorded(t, a.name, what)
 	}
 }
