@@ -83,7 +83,7 @@ func setHeld(want *v1alpha1.AgentStatus, session Session, now time.Time) {
 	}
 	held := session.Held.DeepCopy()
 	held.Total = max(held.Total, int64(len(held.Objects)))
-	held.Message = cut(held.Message, maxMessageBytes)
+	held.Message = cut(held.Message)
 	slices.SortFunc(held.Objects, func(a, b v1alpha1.HeldObject) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

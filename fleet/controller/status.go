@@ -134,16 +134,17 @@ func oldestParked(parked []v1alpha1.ParkedObject) []v1alpha1.ParkedObject {
 	out = out[:min(len(out), v1alpha1.MaxParked)]
 	for i := range out {
 		out[i].Since = seconds(out[i].Since.Time)
-		out[i].Message = cut(out[i].Message, maxMessageBytes)
+		out[i].Message = cut(out[i].Message)
 	}
 	return out
 }
 
-// cut returns the beginning of s, at most n bytes, whole runes only.
-func cut(s string, n int) string {
-	if len(s) <= n {
+// cut returns the beginning of s, at most maxMessageBytes, whole runes only.
+func cut(s string) string {
+	if len(s) <= maxMessageBytes {
 		return s
 	}
+	n := maxMessageBytes
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
@@ -160,7 +161,7 @@ func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
 		problemCondition(v1alpha1.ConditionConflict, reason, conflict),
 	}
 	if found.session.CacheKnown { // else that of an earlier process stays
-		mismatch := cut(found.session.CacheMismatch, maxMessageBytes)
+		mismatch := cut(found.session.CacheMismatch)
 		conditions = append(conditions, problemCondition(v1alpha1.ConditionCacheMismatch, reasonCacheFormat, mismatch))
 	}
 	return conditions

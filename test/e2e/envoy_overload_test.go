@@ -79,8 +79,11 @@ func (f *front) ready(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
-			return fmt.Errorf("it is %s, %v", res.Status, err)
+		if err := res.Body.Close(); err != nil {
+			return err
+		}
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("it is %s", res.Status)
 		}
 		return nil
 	})
