@@ -307,7 +307,7 @@ func (s *subscriber) session(ctx context.Context) error {
 	go func() { ended <- s.hear(link.in) }() // it ends before this returns
 	defer func() {
 		_ = link.conn.Close() // it ends hear
-		<-ended           // because of that, or known
+		<-ended               // because of that, or known
 	}()
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
