@@ -304,10 +304,11 @@ func (s *subscriber) session(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = link.conn.Close() }) // it interrupts both
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- s.hear(link.in) }() // it ends before this returns
+	var hearing sync.WaitGroup
+	hearing.Go(func() { ended <- s.hear(link.in) })
 	defer func() {
 		_ = link.conn.Close() // it ends hear
-		<-ended               // because of that, or known
+		hearing.Wait()
 	}()
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -328,7 +329,6 @@ func (s *subscriber) session(ctx context.Context) error {
 				return err
 			}
 		case err := <-ended:
-			ended <- err
 			return err
 		}
 	}
