@@ -75,7 +75,9 @@ func TestAnswersAreThoseOfRedis(t *testing.T) {
 		"wrong numbers":    {{"GET"}, {"TTL"}, {"MGET"}, {"EXISTS"}, {"SUBSCRIBE"}, {"GET", shop, none}, {"TTL", shop, none}},
 		"subscriptions": {
 			{"SUBSCRIBE", channel("a", "shop")}, {"SUBSCRIBE", channel("a", "shop"), "mine", channel("a", "other")}, {"PSUBSCRIBE", "m*"}, {"PING"},
-			{"UNSUBSCRIBE", channel("a", "shop"), channel("a", "never")}, {"UNSUBSCRIBE"}, {"UNSUBSCRIBE"}, {"PUNSUBSCRIBE"}, {"GET", shop},
+			{"UNSUBSCRIBE", channel("a", "shop"), channel("a", "never")},
+			// All that is left must be one: Redis has no order for several.
+			{"UNSUBSCRIBE", "mine"}, {"UNSUBSCRIBE"}, {"UNSUBSCRIBE"}, {"PUNSUBSCRIBE"}, {"GET", shop},
 		},
 		"a transaction": {{"MULTI"}, {"INCR", "n"}, {"GET", "n"}, {"EXEC"}, {"GET", shop}, {"DEL", "n"}, {"MULTI"}, {"DISCARD"}, {"GET", none}},
 		"reset":         {{"SUBSCRIBE", channel("a", "shop")}, {"RESET"}, {"GET", shop}, {"AUTH", password}, {"GET", shop}},

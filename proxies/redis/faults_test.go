@@ -111,12 +111,14 @@ func TestCallsOfOneAgentAreBounded(t *testing.T) {
 		})
 	}
 	g.Wait()
-	w.mu.Lock()
-	most, open := e.most, e.open
-	w.mu.Unlock()
-	if most != 3 || open != 0 {
-		t.Errorf("%d calls at a time, %d are left", most, open)
-	}
+	eventually(t, "no call to be left of at most three at a time", func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if e.most != 3 || e.open != 0 {
+			return fmt.Errorf("%d calls at a time, %d are left", e.most, e.open)
+		}
+		return nil
+	})
 	w.set(e, true, func(e *edge) { e.stuck = false })
 	eventually(t, "it to answer afterwards", func() error {
 		if err := c.Get(ctx, tree("a", "shop")).Err(); !errors.Is(err, goredis.Nil) {

@@ -266,7 +266,10 @@ func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Con
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.spokes[name]
-	if e == nil || e.away {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case e == nil || e.away:
 		return nil, stream.ErrNotConnected
 	}
 	e.dials++
@@ -280,7 +283,7 @@ func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Con
 	})}
 	e.conns[far] = struct{}{}
 	if e.stuck {
-		return near, ctx.Err()
+		return near, nil
 	}
 	go func() {
 		defer func() { _ = far.Close() }() // the other end may have closed it
