@@ -449,7 +449,7 @@ func TestPassThrough(t *testing.T) {
 		if got := through.Get(ctx, "t").Val(); err != nil || got != "2" {
 			t.Errorf("a transaction: %q, %v", got, err)
 		}
-		s := through.PSubscribe(ctx, "ch*")
+		s := through.PSubscribe(ctx, "channel-of-the-*")
 		defer func() { _ = s.Close() }() // the test is over
 		_, err = s.ReceiveTimeout(ctx, patience)
 		must(t, err)
