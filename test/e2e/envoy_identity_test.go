@@ -332,6 +332,7 @@ func gatewayConfig(admin string, port int, workloadAPI, next string) map[string]
 		}}}
 	}
 	common := m{
+		"tls_params":     m{"tls_maximum_protocol_version": "TLSv1_3"}, // to the next one 1.2 is the default
 		"alpn_protocols": []string{"h2"}, "tls_certificate_sds_secret_configs": []m{secret("default")},
 		"validation_context_sds_secret_config": secret("ALL"),
 	}

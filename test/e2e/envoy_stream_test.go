@@ -78,7 +78,10 @@ func newStreamFront(t *testing.T) *front {
 func (f *front) connect(t *testing.T, certificates ...tls.Certificate) *grpc.ClientConn {
 	t.Helper()
 	config := tlsconfig.TLSClientConfig(f, tlsconfig.AuthorizeID(spiffeid.RequireFromString(principalID)))
-	config.Certificates = certificates
+	for i := range certificates {
+		// Whether or not it is of an authority that Envoy says it takes.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificates[i], nil }
+	}
 	cc, err := grpc.NewClient(f.stream, grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	if err != nil {
 		t.Fatal(err)
