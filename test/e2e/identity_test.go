@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,48 +26,6 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
-
-// TestRotation keeps a link up for three lives of its SVIDs.
-func TestRotation(t *testing.T) {
-	t.Parallel()
-	rotate(t, 3)
-}
-
-// rotate keeps a link up for some lives of its SVIDs, rotates the authority in
-// every third of them, and has a change flow at the end of each.
-func rotate(t *testing.T, lives int) {
-	t.Helper()
-	w, ctx := theWorld(t), t.Context()
-	var since string
-	eventually(t, "the agent is connected", func() (err error) {
-		since, err = w.since(ctx, managed)
-		return err
-	})
-	name := fmt.Sprint("rotating-", lives)
-	create(t, w.onHub(managed), w.idle(name, managed, managed))
-	for life := 1; life <= lives; life++ {
-		if life%3 == 2 {
-			if err := w.identities[managed].Signal(syscall.SIGUSR1); err != nil { // rotates the authority for all
-				t.Fatal(err)
-			}
-		}
-		over := time.NewTimer(svidTTL)
-		select {
-		case <-over.C:
-		case <-ctx.Done():
-			t.Fatal(ctx.Err())
-		}
-		revision := fmt.Sprint("life-", life)
-		patch(t, w.onHub(managed), name, map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": revision}}})
-		eventually(t, "a change flows after "+revision, func() error {
-			return field(ctx, w.onSpoke(managed), name, revision, "spec", "source", "targetRevision")
-		})
-		now, err := w.since(ctx, managed)
-		if err != nil || now != since {
-			t.Fatalf("the link was down: connected since %q, before %q: %v", now, since, err)
-		}
-	}
-}
 
 func TestForeignPeersAreRefused(t *testing.T) {
 	t.Parallel()

@@ -5,12 +5,14 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -29,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -41,11 +44,18 @@ type liveWorld struct {
 	hub        *harness.ControlPlane
 	spokes     map[string]*harness.ControlPlane // by agent
 	door       *harness.FrontDoor
-	identities atomic.Int64 // Workload API servers started
-	agents     map[string]*liveAgent
-	redis      map[string]*harness.Redis // of the spoke's Argo CD, by agent, where the hub may read it
-	log        *containerLog
+	identities atomic.Int64         // Workload API servers started
+	identity   *harness.WorkloadAPI // of principal and Envoy
+	// byToken is a listener of the principal for agents with tokens, in clear text.
+	byToken string
+	agents  map[string]*liveAgent
+	redis   map[string]*harness.Redis // of the spoke's Argo CD, by agent, where the hub may read it
+	log     *containerLog
 }
+
+// doorTTL is the life of the SVIDs of principal and Envoy: another than any agent has,
+// so that they do not rotate together.
+const doorTTL = 40 * time.Second
 
 var live = newWorlds(1, startLive)
 
@@ -98,12 +108,17 @@ func startLive(ctx context.Context, h *harness.Harness) (*liveWorld, error) {
 		return nil, err
 	}
 	w.hub, w.spokes[managed], w.spokes[autonomous] = hub, withPods, other
-	identity, err := w.identify(ctx, principalID+",dns=localhost")
-	if err != nil {
+	if w.identity, err = w.identify(ctx, fmt.Sprint(principalID, ",dns=localhost,ttl=", doorTTL), "--federate", foreignDomain+"="+h.Path("foreign-ca")); err != nil {
+		return nil, err
+	}
+	if w.byToken, err = h.Address(); err != nil {
 		return nil, err
 	}
 	if w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{
-		ControlPlane: w.hub, WorkloadAPI: identity, Settings: harness.Settings{"log.level": "debug"},
+		ControlPlane: w.hub, WorkloadAPI: w.identity, Settings: harness.Settings{
+			"log.level":        "debug",
+			"stream.listeners": []map[string]any{{"listen": w.byToken, "method": identity.MethodJWT, "plaintext": true}},
+		},
 	}); err != nil {
 		return nil, err
 	}
@@ -196,9 +211,18 @@ func (l *containerLog) say(text string) error {
 	return err
 }
 
-func (w *liveWorld) identify(ctx context.Context, entry string) (*harness.WorkloadAPI, error) {
+// identify starts a Workload API server of the hub's trust domain.
+func (w *liveWorld) identify(ctx context.Context, entry string, args ...string) (*harness.WorkloadAPI, error) {
 	return w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
-		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{entry},
+		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: trustDomain, CADir: w.h.Path("ca"), Entries: []string{entry}, Args: args,
+	})
+}
+
+// identifyForeign starts one of the trust domain with which the principal federates.
+func (w *liveWorld) identifyForeign(ctx context.Context, id string, ttl time.Duration) (*harness.WorkloadAPI, error) {
+	return w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+		Name: fmt.Sprint("spire-", w.identities.Add(1)), TrustDomain: foreignDomain, CADir: w.h.Path("foreign-ca"), Entries: []string{id}, TTL: ttl,
+		Args: []string{"--jwt-ttl", ttl.String(), "--federate", trustDomain + "=" + w.h.Path("ca")},
 	})
 }
 
@@ -238,32 +262,56 @@ type liveAgent struct {
 	spoke *harness.ControlPlane
 }
 
+// enrolment is how an agent becomes one.
+type enrolment struct {
+	name, mode string
+	// spoke has the agent, in a namespace.
+	spoke     *harness.ControlPlane
+	namespace string
+	// On either side the switches say what it may do.
+	onHub, onSpoke map[string]any
+	// api hands out its identity, id. Nil means one that lasts, of the hub's trust domain.
+	api *harness.WorkloadAPI
+	id  string
+	// settings say where the principal is, if not at its own listener, and more.
+	address  string
+	settings harness.Settings
+}
+
 // register registers and starts an agent in a namespace of the spoke. On either side
 // the switches say what it may do.
 func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harness.ControlPlane, namespace string, onHub, onSpoke map[string]any) (*liveAgent, error) {
-	a := &liveAgent{w: w, name: name, spoke: spoke}
-	if err := errors.Join(w.hub.EnsureNamespace(ctx, name), spoke.EnsureNamespace(ctx, namespace)); err != nil {
+	return w.enrol(ctx, enrolment{name: name, mode: mode, spoke: spoke, namespace: namespace, onHub: onHub, onSpoke: onSpoke})
+}
+
+// enrol registers and starts an agent, and returns when it can be reached.
+func (w *liveWorld) enrol(ctx context.Context, e enrolment) (a *liveAgent, err error) {
+	a = &liveAgent{w: w, name: e.name, spoke: e.spoke}
+	if err := errors.Join(w.hub.EnsureNamespace(ctx, e.name), e.spoke.EnsureNamespace(ctx, e.namespace)); err != nil {
 		return nil, err
 	}
-	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
+	if e.api == nil {
+		e.id = idOf(e.name)
+		if e.api, err = w.identify(ctx, e.id); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", e.name, "--mode", e.mode, "--spiffe-id", e.id, "--wait"); err != nil {
 		return nil, err
 	}
-	if err := a.allow(ctx, onHub); err != nil {
+	if err := a.allow(ctx, e.onHub); err != nil {
 		return nil, err
 	}
-	identity, err := w.identify(ctx, idOf(name))
-	if err != nil {
-		return nil, err
-	}
-	settings := harness.Settings{"namespace": namespace, "log.level": "debug"}
-	for key, value := range onSpoke {
+	settings := harness.Settings{"namespace": e.namespace, "log.level": "debug"}
+	for key, value := range e.onSpoke {
 		settings["access."+key] = value
 	}
-	redis := w.redis[name]
+	redis := w.redis[e.name]
 	settings["redis_proxy.enabled"] = redis != nil
+	maps.Copy(settings, e.settings)
 	if a.Agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
-		Name: name, Mode: mode, ControlPlane: spoke, WorkloadAPI: identity, Redis: redis,
-		PrincipalAddress: w.door.Address, PrincipalIDs: []string{principalID}, Settings: settings,
+		Name: e.name, Mode: e.mode, ControlPlane: e.spoke, WorkloadAPI: e.api, Redis: redis,
+		PrincipalAddress: cmp.Or(e.address, w.door.Address), PrincipalIDs: []string{principalID}, Settings: settings,
 	}); err != nil {
 		return nil, err
 	}
@@ -274,13 +322,19 @@ func (w *liveWorld) register(ctx context.Context, name, mode string, spoke *harn
 // agent starts an agent on the managed spoke for one test, in a namespace of its name.
 func (w *liveWorld) agent(t *testing.T, name string, onHub, onSpoke map[string]any) *liveAgent {
 	t.Helper()
-	a, err := w.register(t.Context(), name, "managed", w.spokes[managed], name, onHub, onSpoke)
+	return w.start(t, enrolment{name: name, mode: "managed", spoke: w.spokes[managed], namespace: name, onHub: onHub, onSpoke: onSpoke})
+}
+
+// start starts an agent that goes with the test.
+func (w *liveWorld) start(t *testing.T, e enrolment) *liveAgent {
+	t.Helper()
+	a, err := w.enrol(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		err := w.hub.Resource(agents, harness.ArgoCDNamespace).Delete(ctx, name, metav1.DeleteOptions{})
+		err := w.hub.Resource(agents, harness.ArgoCDNamespace).Delete(ctx, e.name, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}

@@ -149,8 +149,12 @@ var (
 
 // since is when the agent's connection state last changed.
 func (w *world) since(ctx context.Context, agent string) (string, error) {
-	a, err := w.hub.Resource(schema.GroupVersionResource{Group: "argomesh.io", Version: "v1alpha1", Resource: "agents"}, harness.ArgoCDNamespace).
-		Get(ctx, agent, metav1.GetOptions{})
+	return connectedSince(ctx, w.hub, agent)
+}
+
+// connectedSince is since when a hub shows an agent connected.
+func connectedSince(ctx context.Context, hub *harness.ControlPlane, agent string) (string, error) {
+	a, err := hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, agent, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
