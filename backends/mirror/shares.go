@@ -1,9 +1,11 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/argomesh/argomesh/backends"
@@ -227,6 +229,9 @@ func (s *share) List(kind stream.Kind, namespace string) []backends.Object {
 		}
 	}
 	s.shares.mu.Unlock()
+	slices.SortFunc(keys, func(a, b stream.ResourceKey) int { // so that a simulation repeats
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	var objects []backends.Object
 	for _, key := range keys {
 		if o, there := s.Get(key); there {

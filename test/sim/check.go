@@ -143,7 +143,9 @@ func (c *checker) take(i int, e Entry) {
 	}
 	name := e.Place
 	if e.Place == hubPlace {
-		name = e.Key.Namespace
+		if name = e.Key.Namespace; name == sharedNamespace {
+			name, _, _ = strings.Cut(e.Key.Name, ".")
+		}
 	}
 	v := c.agent(name)
 	if v == nil {
@@ -418,9 +420,9 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 		namespace := v.key(stream.Hub, "").Namespace
 		owns := v.owner() == stream.Hub
 		if place != hubPlace {
-			namespace, owns = argocdNamespace, v.owner() == stream.Spoke
+			namespace, owns = v.key(stream.Spoke, "").Namespace, v.owner() == stream.Spoke
 		}
-		if key.Namespace != namespace || owns && o.ignored() || owns && place == hubPlace && o.child("spec", "destination")["name"] != v.Name {
+		if key.Namespace != namespace || !strings.HasPrefix(key.Name, v.called("")) || owns && o.ignored() || owns && place == hubPlace && o.child("spec", "destination")["name"] != v.Name {
 			continue
 		}
 		var copied map[string]any

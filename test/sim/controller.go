@@ -43,7 +43,7 @@ func (c *controller) run() {
 		c.site.mu.Lock()
 		store := c.site.controller
 		c.site.mu.Unlock()
-		for _, o := range store.List(stream.Application, argocdNamespace) {
+		for _, o := range store.List(stream.Application, "") {
 			c.look(store, o)
 		}
 	}

@@ -19,6 +19,9 @@
 // first difference, which is most often in a burst; TestRepeats counts it. Minimal
 // traces repeat nearly always.
 //
+// In every second history the managed agents share a namespace, and have their
+// Applications by destination.
+//
 // The stores are the hub's and each spoke's; the principal's share in the history
 // of the hub (tokens, judgement, acceptance) is a model in history.go, since the
 // real one lives in cmd/principal and fleet/controller. A restore that is younger

@@ -11,7 +11,8 @@ import (
 // steps is how many commands a drawn history has.
 const steps = 120
 
-// Generate draws a history of three agents from a seed.
+// Generate draws a history of three agents from a seed. In every second one the managed
+// ones share a namespace.
 func Generate(seed uint64) Trace {
 	r := rand.New(rand.NewPCG(seed, 0))
 	t := Trace{Seed: seed}
@@ -21,6 +22,11 @@ func Generate(seed uint64) Trace {
 			mode = stream.Autonomous
 		}
 		t.Agents = append(t.Agents, Agent{Name: fmt.Sprint("edge-", i+1), Mode: mode})
+	}
+	if r.IntN(2) == 0 {
+		for i := range t.Agents {
+			t.Agents[i].Shared = t.Agents[i].Mode == stream.Managed
+		}
 	}
 	// A clock that is set wrong is part of life, on either side.
 	t.Clock = []time.Duration{0, 0, 10 * 365 * 24 * time.Hour, -10 * 365 * 24 * time.Hour}[r.IntN(4)]

@@ -95,7 +95,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 
 // stale reports whether the cache shows what the hub does not have.
 func (h *historian) stale(ctx context.Context) (bool, error) {
-	cached := h.process.client.List(stream.Application, h.agent.Name)
+	cached := h.process.client.List(stream.Application, h.agent.key(stream.Hub, "").Namespace)
 	cached = append(cached, h.process.client.List(stream.AppProject, argocdNamespace)...)
 	for _, o := range cached {
 		now, err := h.store().Read(ctx, o.Key)

@@ -58,13 +58,14 @@ func (w *World) kill(c Command) {
 
 // doAt carries out what concerns one agent.
 func (w *World) doAt(s *spoke, c Command) {
+	c.App = s.called(c.App)
 	switch c.Verb {
 	case Edit:
 		w.edit(s, c)
 	case Burst:
 		for i := range c.Count {
 			one := c
-			one.App, one.N = fmt.Sprint("burst-", i%20), 1000*c.N+i
+			one.App, one.N = s.called(fmt.Sprint("burst-", i%20)), 1000*c.N+i
 			w.edit(s, one)
 		}
 	case Remove:
@@ -152,9 +153,21 @@ func (a Agent) owner() stream.Side {
 // mark is content that tells the agent it belongs to, and is like no other.
 func (a Agent) mark(c Command) string { return fmt.Sprintf("of/%s/%s/%d", a.Name, c.App, c.N) }
 
+// called is the name of one of its Applications, which in a shared namespace tells whose
+// it is.
+func (a Agent) called(app string) string {
+	if a.Shared {
+		return a.Name + "." + app
+	}
+	return app
+}
+
 func (a Agent) key(side stream.Side, name string) stream.ResourceKey {
 	namespace := argocdNamespace
-	if side == stream.Hub {
+	switch {
+	case a.Shared:
+		namespace = sharedNamespace
+	case side == stream.Hub:
 		namespace = a.Name
 	}
 	return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}

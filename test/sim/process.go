@@ -23,6 +23,9 @@ import (
 // argocdNamespace is where Argo CD's own objects are, on every side.
 const argocdNamespace = "argocd"
 
+// sharedNamespace is where agents that share one have their Applications, on every side.
+const sharedNamespace = "team"
+
 // site is one Kubernetes cluster with the process of ours beside it.
 type site struct {
 	place  string
@@ -54,9 +57,11 @@ type process struct {
 	stop    context.CancelFunc
 	calls   atomic.Int64
 	keepers []*historian
+	shares  *mirror.Shares // of a principal
 
-	mu  sync.Mutex // guards met
-	met map[string]met
+	mu   sync.Mutex // guards what follows
+	met  map[string]met
+	told map[string]func(stream.ResourceKey) // by agent that shares a namespace
 
 	// dieAt is the call at which it dies, negative if before the call takes effect;
 	// zero for never.
@@ -140,7 +145,11 @@ func (w *World) start(s *site) *process {
 	p := &process{world: w, site: s, client: s.server.OpenAs(string(s.writer())), ghost: s.ghost}
 	s.mu.Unlock()
 	p.ctx, p.stop = context.WithCancel(w.ctx)
-	p.mirrors, p.met = map[string]*mirror.Mirror{}, map[string]met{}
+	p.mirrors, p.met, p.told = map[string]*mirror.Mirror{}, map[string]met{}, map[string]func(stream.ResourceKey){}
+	if s.side == stream.Hub {
+		p.shares = mirror.NewShares(client{Store: p.client, process: p})
+		p.client.Subscribe(p.dispatch)
+	}
 	for _, a := range s.agents {
 		p.mirrors[a.Name] = p.mirror(a)
 	}
@@ -148,6 +157,9 @@ func (w *World) start(s *site) *process {
 		w.wait.Go(h.keep)
 	}
 	w.deliver(p.ctx, s, string(s.writer()), p.client)
+	if p.shares != nil {
+		p.shares.Assign(s.owner) // the cache has listed by now
+	}
 	s.mu.Lock()
 	s.proc = p
 	s.mu.Unlock()
@@ -170,6 +182,13 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		Store: client{Store: p.client, process: p}, Window: 8,
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}
+	if a.Shared {
+		cfg.Rules.Namespaces = []string{sharedNamespace}
+	}
+	if a.Shared && p.site.side == stream.Hub {
+		cfg.Rules.ByDestination = true
+		cfg.Store, cfg.Subscribe = p.shares.Of(name), func(changed func(stream.ResourceKey)) func() { return p.subscribe(a.Name, changed) }
+	}
 	if p.site.side == stream.Hub {
 		h := &historian{process: p, agent: a}
 		cfg.History = h.judge
@@ -182,6 +201,49 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		panic(err) // all it needs is there
 	}
 	return m
+}
+
+// owner is a mirror.Owner for the agents that share a namespace.
+func (s *site) owner(at mirror.Placement) identity.AgentName {
+	for _, a := range s.agents {
+		if a.Shared && at.Namespace == sharedNamespace && (at.Name == a.Name || at.Name == "" && at.Server == serverOf(a.Name)) {
+			if name, err := identity.ParseAgentName(a.Name); err == nil {
+				return name
+			}
+		}
+	}
+	return identity.AgentName{}
+}
+
+// dispatch tells the links of agents that share a namespace of a change.
+func (p *process) dispatch(key stream.ResourceKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if key.Kind == stream.Application {
+		for _, name := range p.shares.Changed(key) {
+			if tell := p.told[name.String()]; tell != nil {
+				tell(key)
+			}
+		}
+		return
+	}
+	for _, a := range p.site.agents { // in one order
+		if tell := p.told[a.Name]; tell != nil {
+			tell(key)
+		}
+	}
+}
+
+// subscribe is mirror.Config.Subscribe of such an agent.
+func (p *process) subscribe(agent string, changed func(stream.ResourceKey)) (cancel func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told[agent] = changed
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.told, agent)
+	}
 }
 
 // serverOf is the server of an agent's cluster Secret.

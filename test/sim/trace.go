@@ -21,6 +21,9 @@ const hubPlace = "hub"
 type Agent struct {
 	Name string
 	Mode stream.Mode
+	// Shared says that its Applications are in one namespace with those of others, and
+	// its own by their destination. Such an agent is managed.
+	Shared bool
 }
 
 // Trace is one history: all that is needed to run it.
@@ -196,19 +199,24 @@ func parseSide(s string) (stream.Side, error) {
 	return 0, fmt.Errorf("%q is no side", s)
 }
 
+// agentKinds are the kinds of agents, by the arguments that name them.
+var agentKinds = []Agent{
+	{Name: "managed", Mode: stream.Managed}, {Name: "shared", Mode: stream.Managed, Shared: true}, {Name: "autonomous", Mode: stream.Autonomous},
+}
+
 // String is the trace as a test of datadriven, less the expected result.
 func (t Trace) String() string {
 	var b strings.Builder
 	b.WriteString("run")
-	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
+	for _, kind := range agentKinds {
 		var names []string
 		for _, a := range t.Agents {
-			if a.Mode == mode {
+			if a.Mode == kind.Mode && a.Shared == kind.Shared {
 				names = append(names, a.Name)
 			}
 		}
 		if len(names) > 0 {
-			fmt.Fprintf(&b, " %s=(%s)", mode, strings.Join(names, ","))
+			fmt.Fprintf(&b, " %s=(%s)", kind.Name, strings.Join(names, ","))
 		}
 	}
 	if t.Clock != 0 {
@@ -226,16 +234,14 @@ func ParseTrace(args []datadriven.CmdArg, input string) (Trace, error) {
 	var t Trace
 	for _, arg := range args {
 		switch arg.Key {
-		case "managed", "autonomous":
-			mode := stream.Managed
-			if arg.Key == "autonomous" {
-				mode = stream.Autonomous
-			}
+		case "managed", "shared", "autonomous":
+			a := agentKinds[slices.IndexFunc(agentKinds, func(kind Agent) bool { return kind.Name == arg.Key })]
 			for _, name := range arg.Vals {
 				if _, err := identity.ParseAgentName(name); err != nil {
 					return Trace{}, err
 				}
-				t.Agents = append(t.Agents, Agent{Name: name, Mode: mode})
+				a.Name = name
+				t.Agents = append(t.Agents, a)
 			}
 		case "clock", "seed":
 			if len(arg.Vals) != 1 {
