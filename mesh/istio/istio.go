@@ -100,6 +100,9 @@ func (c Config) check(r mesh.Reach, self spiffeid.ID) error {
 	if len(validation.IsDNS1123Subdomain(c.ClusterDomain)) > 0 {
 		bad("cluster domain %q is not a DNS name", c.ClusterDomain)
 	}
+	if host := r.Stream.Hub.Host; r.Stream.Exposure != mesh.ExposureDirect && !strings.Contains(host, ".") {
+		bad("the hub's host %q has no dot, so Istio takes it for a Service of the principal's namespace: give the whole name that agents use", host)
+	}
 	problems = append(problems, checkLabels("the principal's pods", c.Labels))
 	if namespace, ok := account(self); !ok || namespace != c.Namespace {
 		bad("the principal's SPIFFE ID %s is not spiffe://<trust domain>/ns/%s/sa/<service account>: Istio knows a workload by its service account only", self, c.Namespace)

@@ -265,6 +265,7 @@ func TestRefused(t *testing.T) {
 		"is not of the mesh's trust domain hub.test": func(_ *testing.T, in *input) {
 			in.Reach.Metrics.Callers = []spiffeid.ID{id("spiffe://partner.test/ns/m/sa/prometheus")}
 		},
+		"has no dot":                             func(_ *testing.T, in *input) { in.Reach.Stream.Hub.Host = "localhost" },
 		"no labels select the gateway's pods":    func(_ *testing.T, in *input) { in.Hub.Gateway.Labels = nil },
 		"is not a label of pods":                 func(_ *testing.T, in *input) { in.Hub.Labels = map[string]string{"a b": ""} },
 		`namespace "A" cannot be one`:            func(_ *testing.T, in *input) { in.Hub.Namespace = "A" },
