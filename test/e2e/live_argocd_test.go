@@ -52,6 +52,10 @@ func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ca, cert, key, err := h.ServingCertificate("redis-tls") // of an authority that lives long
+	if err != nil {
+		t.Fatal(err)
+	}
 	kubelet, err := w.kubelet()
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +76,7 @@ func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
 		w.argo.hubArgo, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{
 			ControlPlane: w.hub, Server: true, Controller: true, ApplicationNamespaces: []string{"*"},
 			ServerRedis: proxied, // where nobody is yet
+			ServerArgs:  []string{"--redis-use-tls", "--redis-ca-certificate", ca},
 		})
 		return err
 	})
@@ -93,7 +98,9 @@ func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
 	}
 	if w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{
 		ControlPlane: w.hub, WorkloadAPI: identity, Redis: w.argo.hubArgo.Redis,
-		Settings: harness.Settings{"log.level": "debug", "envoy.redis": proxied},
+		Settings: harness.Settings{
+			"log.level": "debug", "envoy.redis": proxied, "envoy.redis_tls": "files", "envoy.redis_certificate": cert, "envoy.redis_key": key,
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,13 @@ type servingFiles struct {
 // certificateLife is longer than any demo runs.
 const certificateLife = 365 * 24 * time.Hour
 
+// ServingCertificate makes a certificate for loopback in a folder of that name, and
+// returns the files with its authority, itself and its key.
+func (h *Harness) ServingCertificate(name string) (ca, cert, key string, err error) {
+	files, err := writeServingFiles(h.Path(name))
+	return files.ca, files.cert, files.key, err
+}
+
 // writeServingFiles makes a CA and a certificate for loopback in dir. The CA's key is
 // forgotten. Existing files are kept, so that kubeconfigs of an earlier run stay valid.
 func writeServingFiles(dir string) (servingFiles, error) {
