@@ -278,8 +278,11 @@ func t8Reads(ctx context.Context, address string, key func(int) string, connecti
 					due = time.Now()
 				}
 				value, err := c.Get(ctx, key(i)).Bytes()
-				if err != nil || len(value) != t8Value {
-					return fmt.Errorf("GET %s: %d bytes, %w", key(i), len(value), err)
+				if err == nil && len(value) != t8Value {
+					err = fmt.Errorf("it has %d bytes", len(value))
+				}
+				if err != nil {
+					return fmt.Errorf("GET %s: %w", key(i), err)
 				}
 				mine = append(mine, time.Since(due))
 				due = due.Add(pause)
@@ -330,23 +333,36 @@ func t8Hears(ctx context.Context, address, spoke string, subscribers int, channe
 	for i := range subscribers {
 		c := t8Client(address)
 		s := c.Subscribe(gctx, channel(i))
+		stop := context.AfterFunc(gctx, func() { _ = s.Close() }) // Receive itself does not look at gctx
 		g.Go(func() (err error) {
-			defer func() { err = errors.Join(s.Close(), c.Close()) }()
+			defer func() {
+				if stop() {
+					err = errors.Join(err, s.Close())
+				}
+				err = errors.Join(err, c.Close())
+			}()
 			for {
 				m, err := s.Receive(gctx)
+				if gctx.Err() != nil {
+					return nil // all was measured
+				}
 				if err != nil {
-					return nil // the test is over, or it shows below
+					return err
 				}
 				switch m.(type) {
 				case *goredis.Subscription:
 					ready.add(fmt.Sprint(i))
 				case *goredis.Message:
-					arrived <- time.Now()
+					select {
+					case arrived <- time.Now():
+					case <-gctx.Done():
+						return nil
+					}
 				}
 			}
 		})
 	}
-	if err := ready.wait(ctx); err != nil {
+	if err := ready.wait(gctx); err != nil {
 		return nil, err
 	}
 	// What may have been missed while the subscription began is told by a message.
@@ -368,8 +384,8 @@ func t8Hears(ctx context.Context, address, spoke string, subscribers int, channe
 			select {
 			case at := <-arrived:
 				took = append(took, at.Sub(sent))
-			case <-ctx.Done():
-				return nil, fmt.Errorf("%d messages came: %w", len(took), ctx.Err())
+			case <-gctx.Done():
+				return nil, fmt.Errorf("%d messages came: %w", len(took), context.Cause(gctx))
 			}
 		}
 	}
