@@ -2,9 +2,10 @@
 
 // Command bench measures Argomesh against the targets of its design: throughput and
 // memory of one agent and one principal (T1), latency and bursts on real API servers
-// (T2), an unchanged reconnect (T4), an idle agent (T5), restarts and cuts (T6), trees
-// of spokes by way of the Redis proxy (T8), and how latency, reconnect, memory and CPU
-// grow with the number of Applications.
+// (T2), memory of idle agents at the principal (T3), an unchanged reconnect (T4), an
+// idle agent (T5), restarts and cuts (T6), live access (T7), trees of spokes by way of
+// the Redis proxy (T8), and how latency, reconnect, memory and CPU grow with the number
+// of Applications.
 //
 //	go run ./test/bench                                  everything
 //	go run ./test/bench -run T2,T6 -json result.json     some of it, as JSON too
@@ -65,9 +66,11 @@ func entries() []entry {
 	return []entry{
 		{"T1", "Throughput and memory with stores in memory", runT1},
 		{"T2", "Latency and bursts with 1,000 Applications", runT2},
+		{"T3", "Memory of 1,000 idle agents", runT3},
 		{"T4", "Unchanged reconnect with 10,000 Applications", runT4},
 		{"T5", "Idle agent with 1,000 Applications", runT5},
 		{"T6", "Restart of the principal, cut of the network", runT6},
+		{"T7", "Live access beside direct access", runT7},
 		{"T8", "Trees through the Redis proxy, beside the Redis in which they are", runT8},
 		{"growth", "100, 1,000 and 10,000 Applications", runGrowth},
 	}

@@ -42,7 +42,7 @@ type Scenario struct {
 type Result struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
-	// Unit is ms, s, /s, B, MiB, % or empty for a count.
+	// Unit is µs, ms, s, /s, B, KiB, MiB, % or empty for a count.
 	Unit   string  `json:"unit,omitempty"`
 	Target *Target `json:"target,omitempty"`
 	// Met is null where there is no target.

@@ -275,16 +275,25 @@ func register(ctx context.Context, client dynamic.Interface, agents []string) er
 			}
 		}
 	}()
-	if err := each(ctx, agents, func(ctx context.Context, name string) error {
-		return create(ctx, where, map[string]any{
-			"apiVersion": v1alpha1.AgentResource.GroupVersion().String(), "kind": "Agent",
-			"metadata": map[string]any{"name": name, "namespace": harness.ArgoCDNamespace},
-			"spec":     map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{agentID(name)}}},
-		})
-	}); err != nil {
+	if err := createAgents(ctx, client, agents, nil); err != nil {
 		return err
 	}
 	return settled.wait(ctx)
+}
+
+// createAgents makes Agents, with a spec.access each if it is not nil.
+func createAgents(ctx context.Context, client dynamic.Interface, agents []string, access map[string]any) error {
+	where := client.Resource(v1alpha1.AgentResource).Namespace(harness.ArgoCDNamespace)
+	return each(ctx, agents, func(ctx context.Context, name string) error {
+		spec := map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{agentID(name)}}}
+		if access != nil {
+			spec["access"] = access
+		}
+		return create(ctx, where, map[string]any{
+			"apiVersion": v1alpha1.AgentResource.GroupVersion().String(), "kind": "Agent",
+			"metadata": map[string]any{"name": name, "namespace": harness.ArgoCDNamespace}, "spec": spec,
+		})
+	})
 }
 
 func hasCondition(o *unstructured.Unstructured, kind string) bool {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
@@ -41,10 +42,12 @@ type world struct {
 	principal *harness.Principal
 	agent     *harness.Agent
 	proxy     *proxy // between the two
-	// redisDoor is where the hub's Argo CD has its Redis, behind envoy; both are those
-	// of startRedisDoor.
+	// envoy is the one beside the principal, of startRedisDoor or startFrontDoor.
+	envoy *harness.Sidecar
+	// redisDoor is where the hub's Argo CD has its Redis behind it, of startRedisDoor,
+	// and door live access, of startFrontDoor; nil without.
 	redisDoor string
-	envoy     *harness.Sidecar
+	door      *harness.FrontDoor
 	caDir     string
 	// onHub and onSpoke are the agent's Applications, through clients without a limit
 	// of their own.
@@ -159,6 +162,19 @@ func startPrincipal(ctx context.Context, w *world) error {
 	return err
 }
 
+// startFrontDoor starts a principal with live access, and the Envoy beside it.
+func startFrontDoor(ctx context.Context, w *world) error {
+	identity, err := w.identity(ctx, "principal", principalID+",dns=localhost") // by which callers know Envoy
+	if err != nil {
+		return err
+	}
+	if w.door, err = w.h.StartFrontDoor(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity}); err != nil {
+		return err
+	}
+	w.principal, w.envoy = w.door.Principal, w.door.Envoy
+	return nil
+}
+
 func (w *world) startSpoke(ctx context.Context) (err error) {
 	w.spoke, err = w.startControlPlane(ctx, "spoke")
 	return err
@@ -191,10 +207,18 @@ func (w *world) startAgent(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
+	cfg := harness.AgentConfig{
 		Name: edge, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: identity,
 		PrincipalAddress: w.proxy.address(), PrincipalIDs: []string{principalID},
-	})
+	}
+	if w.door != nil {
+		cfg.Settings = harness.Settings{"access.enabled": true}
+		agents := w.hub.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace)
+		if err := merge(ctx, agents, edge, map[string]any{"spec": map[string]any{"access": map[string]any{"enabled": true}}}); err != nil {
+			return err
+		}
+	}
+	w.agent, err = w.h.StartAgent(ctx, cfg)
 	return err
 }
 
@@ -213,6 +237,9 @@ func unlimited(c *harness.ControlPlane, namespace string) (dynamic.ResourceInter
 // processes are those whose use is reported.
 func (w *world) processes() []subject {
 	all := []subject{{"principal", w.principal.PID}}
+	if w.envoy != nil {
+		all = append(all, subject{"envoy", w.envoy.PID})
+	}
 	if w.agent != nil {
 		all = append(all, subject{"agent", w.agent.PID})
 	}
@@ -262,7 +289,7 @@ func listed(ctx context.Context, where dynamic.ResourceInterface) (map[string]ma
 	return out, nil
 }
 
-// counter reads the sum of a counter's series that carry the labels.
+// counter reads the sum of the series, of a counter or a gauge, that carry the labels.
 func counter(ctx context.Context, admin, name string, labels map[string]string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", http.NoBody)
 	if err != nil {
@@ -286,7 +313,7 @@ series:
 				continue series
 			}
 		}
-		sum += m.GetCounter().GetValue()
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() // it has one of them
 	}
 	return sum, nil
 }

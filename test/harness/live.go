@@ -85,32 +85,39 @@ func (h *Harness) ClusterAccess(ctx context.Context, hub *ControlPlane, agent st
 	if err != nil {
 		return nil, err
 	}
-	// The part of Argo CD's form that is about how to call.
+	var found *rest.Config
+	err = Eventually(ctx, "a token in the cluster Secret of "+agent, func() error {
+		secret, err := client.CoreV1().Secrets(ArgoCDNamespace).Get(ctx, "cluster-"+agent, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if found, err = ClusterConfig(secret.Data); err != nil {
+			return Permanent(err)
+		}
+		if found.BearerToken == "" {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	return found, err
+}
+
+// ClusterConfig reads the data of a cluster Secret in Argo CD's form, as far as it is
+// about how to call.
+func ClusterConfig(data map[string][]byte) (*rest.Config, error) {
 	var config struct {
 		BearerToken     string `json:"bearerToken"`
 		TLSClientConfig struct {
 			CAData []byte `json:"caData"`
 		} `json:"tlsClientConfig"`
 	}
-	var server string
-	err = Eventually(ctx, "a token in the cluster Secret of "+agent, func() error {
-		secret, err := client.CoreV1().Secrets(ArgoCDNamespace).Get(ctx, "cluster-"+agent, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal(secret.Data["config"], &config); err != nil {
-			return Permanent(err)
-		}
-		if config.BearerToken == "" {
-			return errors.New("it has none")
-		}
-		server = string(secret.Data["server"])
-		return nil
-	})
+	if err := json.Unmarshal(data["config"], &config); err != nil {
+		return nil, fmt.Errorf("cluster secret: %w", err)
+	}
 	return &rest.Config{
-		Host: server, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: config.TLSClientConfig.CAData},
-		QPS: -1,
-	}, err
+		Host: string(data["server"]), BearerToken: config.BearerToken, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: config.TLSClientConfig.CAData},
+	}, nil
 }
 
 // WriteKubeconfig writes a kubeconfig of a server, a token and authorities.
