@@ -250,7 +250,7 @@ func (p podVerbs) attach(t *testing.T) {
 }
 
 // copy copies a folder out of the container. (Into it kubectl feeds a tar, which waits
-// for the end of its input, of which kwok does not tell it; exec has the same way.)
+// for the end of its input, of which kwok does not tell it: see TestLiveInputEnds.)
 func (p podVerbs) copy(t *testing.T) {
 	p = p.in(t)
 	// The container's files are those of this machine.
