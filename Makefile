@@ -136,7 +136,7 @@ e2e: tools build ## end-to-end tests on real servers
 	@go test -count=1 -timeout 30m -parallel 200 ./test/e2e/...
 
 .PHONY: soak
-soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more
+soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more; live access for SOAK_DURATION (1h)
 	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix

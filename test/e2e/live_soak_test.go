@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// soakWatch is how long one watch is kept open, soakConnections the number of
-	// connections meanwhile, and soakCallers of how many callers at a time.
+	// soakWatch is how long one watch is kept open, unless SOAK_DURATION says otherwise,
+	// soakConnections the number of connections meanwhile, and soakCallers of how many
+	// callers at a time.
 	soakWatch       = time.Hour
 	soakConnections = 10_000
 	soakCallers     = 1_000
@@ -34,9 +35,24 @@ const (
 	soakGrowth = 1.05
 )
 
+// soakDuration is soakWatch, or what the environment says.
+func soakDuration(t *testing.T) time.Duration {
+	t.Helper()
+	text, set := os.LookupEnv("SOAK_DURATION")
+	if !set {
+		return soakWatch
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		t.Fatalf("SOAK_DURATION is %q: use a duration such as 5m", text)
+	}
+	return d
+}
+
 // TestSoakLiveAccess holds a watch for an hour, in which many callers come and go, and
 // then finds principal and agent as they were before.
 func TestSoakLiveAccess(t *testing.T) {
+	duration := soakDuration(t)
 	w := theLiveWorldAlone(t)
 	a := w.agents[managed]
 	c := a.caller(t)
@@ -47,7 +63,7 @@ func TestSoakLiveAccess(t *testing.T) {
 	t.Logf("before: %v", before)
 
 	u := a.open(t)
-	ctx, cancel := context.WithTimeout(t.Context(), soakWatch)
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
