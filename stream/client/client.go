@@ -270,6 +270,7 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 	defer stopped()
 	cc, err := grpc.NewClient(c.cfg.Target,
 		grpc.WithTransportCredentials(c.cfg.Credentials),
+		grpc.WithReadBufferSize(call.ReadBuffer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes), grpc.MaxCallSendMsgSize(stream.MaxFrameBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
 		// The one call must fail with the reason for which the connection did.

@@ -133,6 +133,7 @@ func New(cfg Config) (*Server, error) {
 	s.grpc = grpc.NewServer(
 		grpc.Creds(byMethod{cfg.Credentials}),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
+		grpc.ReadBufferSize(call.ReadBuffer),
 		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
 		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),

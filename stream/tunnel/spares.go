@@ -224,6 +224,7 @@ func (t *term) open(ctx context.Context, proves time.Time) bool {
 	if on == nil {
 		cc, err := grpc.NewClient(t.cfg.Target,
 			grpc.WithTransportCredentials(t.cfg.Credentials),
+			grpc.WithReadBufferSize(call.ReadBuffer),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxChunk)),
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
 			grpc.WithDisableServiceConfig(), // no retries: a call fails with the reason for which the connection did
