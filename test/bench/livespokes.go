@@ -245,8 +245,7 @@ func (l *liveSpokes) reachable(ctx context.Context, from, to int) error {
 	for i := from; i < to; i++ {
 		g.Go(func() error {
 			return harness.Eventually(ctx, l.names[i]+" answers", func() error {
-				_, err := l.callers[i].get(ctx, smallPath)
-				return err
+				return l.callers[i].get(ctx, smallPath)
 			})
 		})
 	}

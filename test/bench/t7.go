@@ -165,8 +165,7 @@ func (r *reader) prepare(ctx context.Context) error {
 		}
 	}
 	return harness.Eventually(ctx, "the spoke answers through the hub", func() error {
-		_, err := r.proxied.get(ctx, realPath)
-		return err
+		return r.proxied.get(ctx, realPath)
 	})
 }
 
@@ -326,11 +325,16 @@ func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 	processes := []subject{{"principal", w.principal.PID}, {"envoy", w.envoy.PID}, self("agents, API and callers")}
 	open := 0
+	var stops []func() error
+	defer func() {
+		for _, stop := range stops {
+			err = errors.Join(err, stop())
+		}
+	}()
 	for _, agents := range []int{1, 100, all} {
 		b.say("opening the tunnels of %d agents", agents)
 		from := open
-		stop := background(ctx, func(ctx context.Context) error { return l.open(ctx, from, agents) })
-		defer func() { err = errors.Join(err, stop()) }()
+		stops = append(stops, background(ctx, func(ctx context.Context) error { return l.open(ctx, from, agents) }))
 		open = agents
 		if err := l.reachable(ctx, from, agents); err != nil {
 			return err
@@ -386,12 +390,18 @@ func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *world, processes
 			return nil
 		})
 	}
+	var unreadBodies []io.Closer
+	defer func() {
+		for _, body := range unreadBodies {
+			_ = body.Close() // never read
+		}
+	}()
 	for range unread {
 		res, err := hanging.begin(held, endlessPath)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = res.Body.Close() }() // never read
+		unreadBodies = append(unreadBodies, res.Body)
 	}
 	if err := harness.Eventually(ctx, "all calls to the stuck spoke are under way", func() error {
 		n, err := counter(ctx, w.principal.AdminAddress, "argomesh_tunnel_connections", nil)
