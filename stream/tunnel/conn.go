@@ -288,6 +288,18 @@ func (c *conn) accept() {
 	}
 }
 
+// retire closes a stream that is spare, and reports whether it did: one that the hub has
+// opened goes on.
+func (c *conn) retire() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stage != stageSpare {
+		return false
+	}
+	c.shut()
+	return true
+}
+
 // abandon closes the spoke's end for a reason. A hub that waits for the answer is
 // refused, and reads fail there else.
 func (c *conn) abandon(r Reason) {

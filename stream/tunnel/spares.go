@@ -169,20 +169,25 @@ func (t *term) anyUp(proves time.Time) bool {
 }
 
 // retireOne gives up a spare stream, one that is not current if stale, and reports
-// whether there was one.
+// whether there was one. One that the hub has taken goes on, also when that is still
+// news to come.
 func (t *term) retireOne(proves time.Time, stale bool) bool {
-	var one *offered
-	for s := range t.streams {
-		if s.state == spare && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
-			one = s // of the emptiest
+	for {
+		var one *offered
+		for s := range t.streams {
+			if s.state == spare && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
+				one = s // of the emptiest
+			}
 		}
+		if one == nil {
+			return false
+		}
+		if one.conn.retire() {
+			one.state = retiring
+			return true
+		}
+		one.state = taken
 	}
-	if one == nil {
-		return false
-	}
-	one.state = retiring
-	_ = one.conn.Close() // it has no error to return
-	return true
 }
 
 // review adjusts the number of spare streams to what was used of them since the
