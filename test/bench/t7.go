@@ -390,18 +390,12 @@ func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *world, processes
 			return nil
 		})
 	}
-	var unreadBodies []io.Closer
-	defer func() {
-		for _, body := range unreadBodies {
-			_ = body.Close() // never read
-		}
-	}()
 	for range unread {
 		res, err := hanging.begin(held, endlessPath)
 		if err != nil {
 			return err
 		}
-		unreadBodies = append(unreadBodies, res.Body)
+		context.AfterFunc(held, func() { _ = res.Body.Close() }) // never read
 	}
 	if err := harness.Eventually(ctx, "all calls to the stuck spoke are under way", func() error {
 		n, err := counter(ctx, w.principal.AdminAddress, "argomesh_tunnel_connections", nil)
