@@ -272,7 +272,7 @@ func expect(t *testing.T, w watch.Interface, kind watch.EventType, value string)
 }
 
 // ages are what differs between two runs.
-var ages = regexp.MustCompile(`\b\d+[smh](\d+s)?\b|"resourceVersion":"\d+"|resourceVersion: "\d+"|"hash=[^"]*"|[ ]+`)
+var ages = regexp.MustCompile(`\b\d+[smh](\d+s)?\b|"resourceVersion":"\d+"|resourceVersion: "\d+"|"continue":"[^"]*"|"hash=[^"]*"|[ ]+`)
 
 func ageless(text string) string { return ages.ReplaceAllString(text, "~") }
 
