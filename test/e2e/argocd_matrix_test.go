@@ -1,0 +1,366 @@
+//go:build linux && matrix
+
+package e2e
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// argoCommands runs the argocd command line at the hub, and keeps what it said.
+type argoCommands struct {
+	*liveArgoWorld
+	t    *testing.T
+	said map[string]string // by the command, as a person types it
+}
+
+// run runs a command, which succeeds, and whose output has all texts.
+func (c *argoCommands) run(wants []string, args ...string) string {
+	c.t.Helper()
+	out, err := c.argo.hubArgo.CLI(c.t.Context(), args...)
+	if err != nil {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	c.heard(out, args)
+	for _, want := range wants {
+		if !strings.Contains(out, want) {
+			c.t.Errorf("argocd %s does not say %q:\n%s", strings.Join(args, " "), want, out)
+		}
+	}
+	return out
+}
+
+// heard keeps the first output of a command.
+func (c *argoCommands) heard(out string, args []string) {
+	for i, arg := range args {
+		if strings.ContainsAny(arg, " {\"") {
+			args = slices.Clone(args)
+			args[i] = "'" + arg + "'"
+		}
+	}
+	command := c.neutral("argocd " + strings.Join(args, " "))
+	if _, had := c.said[command]; !had {
+		c.said[command] = c.neutral(out)
+	}
+}
+
+// neutral puts in names for what is of this run alone.
+func (c *argoCommands) neutral(text string) string {
+	return strings.NewReplacer(
+		c.argo.repository.URL, "https://git.example.org/shop.git",
+		c.door.URL, "https://argomesh-principal:9090",
+		"http://"+c.argo.hubArgo.ServerAddress, "https://argocd.example.org",
+		c.argo.hubArgo.ServerAddress, "argocd.example.org",
+		c.h.Path()+"/", "",
+	).Replace(text)
+}
+
+// Every command of stock Argo CD's command line that is about Applications works for
+// those of a spoke. With -update docs/argocd.md gets what it says.
+func TestArgoCDCommands(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
+	for _, agent := range []string{managed, autonomous} {
+		t.Run(agent, func(t *testing.T) {
+			t.Parallel()
+			c := &argoCommands{liveArgoWorld: startLiveArgo(t, agent), t: t, said: map[string]string{}}
+			c.applications()
+			c.around()
+			c.termination()
+			c.end()
+			if agent == managed && !t.Failed() {
+				c.document("../../docs/argocd.md")
+			}
+		})
+	}
+}
+
+// onHub and onOwner are the agent's Applications where they are shown and written.
+func (c *argoCommands) onHub() dynamic.ResourceInterface {
+	return c.hub.Resource(harness.Applications, c.agent)
+}
+
+func (c *argoCommands) onOwner() dynamic.ResourceInterface {
+	if c.agent == autonomous {
+		return c.spokes[c.agent].Resource(harness.Applications, harness.ArgoCDNamespace)
+	}
+	return c.onHub()
+}
+
+// create makes an Application of a path in the repository, which nobody syncs by
+// itself, and waits until the hub shows what the spoke thinks of it.
+func (c *argoCommands) create(name, path string) {
+	c.t.Helper()
+	if c.agent == managed {
+		c.run([]string{"created"}, "app", "create", c.agent+"/"+name, "--repo", c.argo.repository.URL, "--path", path, "--project", project,
+			"--dest-name", c.agent, "--dest-namespace", name, "--sync-option", "CreateNamespace=true")
+	} else {
+		app := c.argo.plain(name, harness.ArgoCDNamespace, "")
+		app.Object["spec"].(map[string]any)["source"].(map[string]any)["path"] = path
+		create(c.t, c.onOwner(), app)
+	}
+	eventually(c.t, "the hub shows that "+name+" is out of sync", func() error {
+		return field(c.t.Context(), c.onHub(), name, "OutOfSync", "status", "sync", "status")
+	})
+}
+
+// applications goes through the life of one.
+func (c *argoCommands) applications() {
+	t, ctx := c.t, c.t.Context()
+	const name = "shop"
+	app := c.agent + "/" + name
+	spoke := c.spokes[c.agent]
+	c.create(name, harness.GuestbookPath)
+	c.run([]string{app, "OutOfSync"}, "app", "list")
+	// The live state is what the spoke's controller keeps in Redis there.
+	c.run([]string{"===== apps/Deployment " + name + "/guestbook", "> "}, "app", "diff", app, "--exit-code=false")
+	c.run([]string{"Phase:              Succeeded", "deployment.apps/guestbook created"}, "app", "sync", app)
+	c.run([]string{"Health Status:      Healthy", "Sync Status:        Synced"}, "app", "wait", app, "--health", "--timeout", "300")
+	c.liveArgoWorld.tree(t, name, "Pod")
+	c.run([]string{"Synced to", "guestbook"}, "app", "get", app)
+	c.run([]string{"Deployment/guestbook", "ReplicaSet/guestbook-", "Pod/guestbook-"}, "app", "get", app, "--output", "tree")
+	c.run([]string{"Deployment", "guestbook"}, "app", "resources", app)
+	c.run(nil, "app", "diff", app)
+	c.run([]string{"kind: Deployment", "greeting: hello"}, "app", "manifests", app, "--source", "git")
+	c.run([]string{"kind: Deployment", "availableReplicas: 2"}, "app", "manifests", app, "--source", "live")
+	c.run([]string{"ID", "0 "}, "app", "history", app)
+
+	first, second := "the first line "+rand.Text()[:4], "one that follows "+rand.Text()[:4]
+	if err := c.log.say(first); err != nil {
+		t.Fatal(err)
+	}
+	c.run([]string{first}, "app", "logs", app, "--kind", "Pod", "--tail", "1")
+	follow := []string{"app", "logs", app, "--kind", "Pod", "--tail", "1", "--follow"}
+	f := c.follow(t, follow...)
+	said := f.until(t, first)
+	if err := c.log.say(second); err != nil {
+		t.Fatal(err)
+	}
+	c.heard(said+f.until(t, second), follow)
+
+	c.run([]string{"restart"}, "app", "actions", "list", app, "--kind", "Deployment")
+	c.run(nil, "app", "actions", "run", app, "restart", "--kind", "Deployment", "--resource-name", "guestbook")
+	eventually(t, "the Deployment was restarted", func() error {
+		o, err := spoke.Resource(deployments, name).Get(ctx, "guestbook", metav1.GetOptions{})
+		if err == nil && !strings.Contains(fmt.Sprint(o.Object["spec"]), "kubectl.kubernetes.io/restartedAt") {
+			err = errors.New("it was not")
+		}
+		return err
+	})
+	c.run([]string{"restartedAt"}, "app", "get-resource", app, "--kind", "Deployment", "--resource-name", "guestbook", "--output", "yaml")
+	c.run(nil, "app", "patch-resource", app, "--kind", "ConfigMap", "--resource-name", "guestbook",
+		"--patch", `{"data":{"greeting":"good evening"}}`, "--patch-type", "application/merge-patch+json")
+	if got, _, _ := unstructured.NestedString(get(t, spoke.Resource(configMaps, name), "guestbook").Object, "data", "greeting"); got != "good evening" {
+		t.Errorf("after patch-resource it is %q", got)
+	}
+	c.run(nil, "app", "delete-resource", app, "--kind", "Service", "--resource-name", "guestbook")
+	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	eventually(t, "the Service was deleted", func() error { return gone(ctx, spoke.Resource(services, name), "guestbook") })
+	eventually(t, "the hub shows that it differs", func() error { return field(ctx, c.onHub(), name, "OutOfSync", "status", "sync", "status") })
+	c.refreshed(name, "good evening")
+	c.run([]string{"Succeeded"}, "app", "sync", app, "--prune")
+
+	if _, err := c.argo.repository.Commit(t.Context(), "another greeting", map[string]string{
+		harness.GuestbookPath + "/configmap.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: guestbook\ndata:\n  greeting: good morning\n",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.run([]string{"OutOfSync"}, "app", "get", app, "--refresh")
+	c.run([]string{"Succeeded"}, "app", "sync", app, "--timeout", "300")
+	greets := func(want string) {
+		t.Helper()
+		eventually(t, "the ConfigMap says "+want, func() error {
+			return field(ctx, spoke.Resource(configMaps, name), "guestbook", want, "data", "greeting")
+		})
+	}
+	greets("good morning")
+	c.run([]string{"Succeeded"}, "app", "rollback", app, "0", "--timeout", "300")
+	greets("hello")
+}
+
+// refreshed waits until the hub has the live state with a text.
+func (c *argoCommands) refreshed(name, text string) {
+	c.t.Helper()
+	eventually(c.t, "the hub has the live state with "+text, func() error {
+		out, err := c.argo.hubArgo.CLI(c.t.Context(), "app", "diff", c.agent+"/"+name, "--exit-code=false")
+		if err == nil && !strings.Contains(out, text) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	c.run([]string{text}, "app", "diff", c.agent+"/"+name, "--exit-code=false")
+}
+
+// around is what is not about one Application.
+func (c *argoCommands) around() {
+	eventually(c.t, "the cluster is shown as connected, with its Applications", func() error {
+		out, err := c.argo.hubArgo.CLI(c.t.Context(), "cluster", "get", c.agent)
+		if err == nil && !(strings.Contains(out, "Successful") && strings.Contains(out, "applicationsCount: 1")) {
+			err = errors.New(out)
+		}
+		return err
+	})
+	c.run([]string{c.agent, "Successful"}, "cluster", "list")
+	c.run([]string{"Successful", "applicationsCount: 1"}, "cluster", "get", c.agent)
+	in := project
+	if c.agent == autonomous {
+		in = c.agent + "-default"
+	}
+	c.run([]string{in}, "proj", "list")
+	c.run([]string{in}, "proj", "get", in)
+	file := c.h.Path("applicationset.yaml")
+	if err := os.WriteFile(file, []byte(`apiVersion: argoproj.io/v1alpha1
+kind: ApplicationSet
+metadata: {name: shops, namespace: `+c.agent+`}
+spec:
+  goTemplate: true
+  generators:
+  - clusters: {selector: {matchLabels: {argocd.argoproj.io/secret-type: cluster}}}
+  template:
+    metadata: {name: "{{.name}}-shop"}
+    spec:
+      project: `+in+`
+      source: {repoURL: "`+c.argo.repository.URL+`", path: `+harness.GuestbookPath+`, targetRevision: `+harness.Branch+`}
+      destination: {name: "{{.name}}", namespace: shop}
+`), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	c.run([]string{c.agent + "-shop"}, "appset", "generate", file)
+}
+
+// termination ends an operation that does not end by itself.
+func (c *argoCommands) termination() {
+	const name = "slow"
+	if _, err := c.argo.repository.Commit(c.t.Context(), "a hook", map[string]string{
+		slowPath + "/configmap.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: slow}\n",
+		slowPath + "/hook.yaml": `apiVersion: v1
+kind: Pod
+metadata:
+  name: ` + hookPod + `
+  annotations: {argocd.argoproj.io/hook: PreSync}
+spec:
+  restartPolicy: Never
+  nodeSelector: {nowhere: "true"} # so nobody runs it
+  containers:
+  - {name: hold, image: "registry.invalid/hold:1"}
+`,
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.create(name, slowPath)
+	app := c.agent + "/" + name
+	c.run(nil, "app", "sync", app, "--async")
+	eventually(c.t, "the operation holds in its hook", func() error {
+		message, _, _ := unstructured.NestedString(get(c.t, c.onHub(), name).Object, "status", "operationState", "message")
+		if !strings.Contains(message, hookPod) {
+			return fmt.Errorf("it says %q", message)
+		}
+		return nil
+	})
+	c.run([]string{"Phase:              Running"}, "app", "get", app, "--show-operation")
+	c.run([]string{"operation terminating"}, "app", "terminate-op", app)
+	eventually(c.t, "the operation has ended", func() error {
+		return field(c.t.Context(), c.onHub(), name, "Failed", "status", "operationState", "phase")
+	})
+}
+
+// end deletes them.
+func (c *argoCommands) end() {
+	ctx := c.t.Context()
+	before := map[string]metav1.Object{}
+	for _, name := range []string{"shop", "slow"} {
+		before[name] = get(c.t, c.onHub(), name)
+		c.run([]string{"deleted"}, "app", "delete", c.agent+"/"+name, "--yes")
+	}
+	for name, was := range before {
+		if c.agent == managed {
+			eventually(c.t, name+" is gone", func() error { return gone(ctx, c.onHub(), name) })
+			eventually(c.t, "its workloads are", func() error { return gone(ctx, c.spokes[c.agent].Resource(deployments, name), "guestbook") })
+			continue
+		}
+		eventually(c.t, name+" is shown again", func() error {
+			o, err := c.onHub().Get(ctx, name, metav1.GetOptions{})
+			if err == nil && o.GetUID() == was.GetUID() {
+				err = errors.New("it is still there")
+			}
+			return err
+		})
+	}
+	if c.agent == autonomous {
+		get(c.t, c.spokes[c.agent].Resource(deployments, "shop"), "guestbook") // it is the spoke's
+		return
+	}
+	c.run(nil, "app", "list")
+}
+
+const (
+	// docsLines is how many lines of an output the document shows.
+	docsLines = 24
+	consoleOf = "```console\n$ "
+	fence     = "```\n"
+)
+
+// document holds the document against the commands that ran: it shows each of those
+// that it names, and with -update what they said.
+func (c *argoCommands) document(file string) {
+	raw, err := os.ReadFile(filepath.FromSlash(file))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	parts := strings.Split(string(raw), consoleOf)
+	named := map[string]bool{}
+	for i, part := range parts[1:] {
+		command, rest, found := strings.Cut(part, "\n")
+		_, after, ended := strings.Cut(rest, fence)
+		if !found || !ended {
+			c.t.Fatalf("%s: the block of %q does not end", file, command)
+		}
+		out, ran := c.said[command]
+		if !ran {
+			c.t.Errorf("%s shows %q, which did not run; these did:\n%s", file, command, strings.Join(slices.Sorted(maps.Keys(c.said)), "\n"))
+			continue
+		}
+		named[command] = true
+		parts[i+1] = command + "\n" + shortened(out) + fence + after
+	}
+	for command := range c.said {
+		if word := strings.Join(strings.Fields(command)[:3], " "); !slices.ContainsFunc(slices.Collect(maps.Keys(named)), func(n string) bool { return strings.HasPrefix(n, word) }) {
+			c.t.Errorf("%s does not show %q", file, word)
+		}
+	}
+	if *update && !c.t.Failed() {
+		if err := os.WriteFile(filepath.FromSlash(file), []byte(strings.Join(parts, consoleOf)), 0o644); err != nil { //nolint:gosec // for everybody
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// shortened is an output as the document has it.
+func shortened(out string) string {
+	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
+	if len(lines) > docsLines {
+		lines = append(lines[:docsLines:docsLines], "…")
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		if line = strings.TrimRight(line, " \t"); line != "" || b.Len() > 0 {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}
