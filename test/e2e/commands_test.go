@@ -36,6 +36,7 @@ const (
 
 var (
 	pods            = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	applicationSets = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applicationsets"}
 )
 
@@ -135,6 +136,14 @@ func (c *commander) terminate(agent, name string) {
 // app is an Application of the commander's repository, on the side that owns it.
 func (c *commander) app(agent, name, path string) *unstructured.Unstructured {
 	c.t.Helper()
+	// Argo CD does not wait for what pods need in a namespace that it has just made.
+	if err := c.cluster(agent).EnsureNamespace(c.t.Context(), name); err != nil {
+		c.t.Fatal(err)
+	}
+	eventually(c.t, "the service account of pods in "+name, func() error {
+		_, err := c.cluster(agent).Resource(serviceAccounts, name).Get(c.t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
 	namespace, destination := agent, agent
 	if agent == autonomous {
 		namespace, destination = harness.ArgoCDNamespace, ""
