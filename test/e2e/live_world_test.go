@@ -461,7 +461,7 @@ func (c *caller) command(args ...string) *exec.Cmd {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cmd.WaitDelay = time.Second // of what it started
+	cmd.WaitDelay = patience // of what it started, on a busy machine
 	return cmd
 }
 
