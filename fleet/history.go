@@ -95,9 +95,6 @@ type Reading struct {
 type Connection struct {
 	ID    string
 	Shown Shown // in the hello
-	// Stored is the newest token that the spoke said it keeps since it connected, or
-	// since a new history could begin; empty for none.
-	Stored string
 	// Sent is the highest resourceVersion of an object that was sent; zero for none.
 	Sent uint64
 	// Begins counts how often a new history could begin, as a break was accepted or
@@ -114,8 +111,10 @@ type Continuity struct {
 	broken     string // for good, unless a new history can begin
 	id         string // of the history; empty before there is one
 	ending     bool   // a new one may take its place
-	token      string // the newest that the spoke is known to keep
-	revision   uint64 // the highest that was read
+	// token is the newest that was read, so that the spoke may keep it, whether it has
+	// said so or not.
+	token    string
+	revision uint64 // the highest that was read
 	// lastID and lastRevision are of the last read, whatever it was judged.
 	lastID       string
 	lastRevision uint64
@@ -131,7 +130,7 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 	defer func() { t.lastID, t.lastRevision = id, now.Revision }()
 	if c.ID != t.connection {
 		*t = Continuity{
-			connection: c.ID, begins: c.Begins, id: id, token: c.Shown.Token, revision: now.Revision,
+			connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Kept), revision: now.Revision,
 			broken: JudgeHistory(now.Hub, now.Kept, c.Shown, now.Revision),
 		}
 		return t.broken
@@ -141,10 +140,7 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 		t.begins, t.broken, t.id, t.token, t.revision, t.ending = c.Begins, "", t.lastID, "", t.lastRevision, true
 	}
 	if t.ending && id != t.id {
-		t.id, t.ending = id, false
-	}
-	if c.Stored != "" {
-		t.token = c.Stored
+		t.id, t.token, t.ending = id, "", false
 	}
 	seen := max(t.revision, c.Sent)
 	switch {
@@ -155,9 +151,17 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 	case t.id != "" && id != t.id:
 		t.broken = "the hub has forgotten its history with the spoke, or has another one: it was restored from a backup"
 	case t.token != "" && (now.Kept == nil || !slices.Contains(now.Kept.Tokens, t.token)):
-		t.broken = "the hub has forgotten the token that the spoke keeps: it was restored from a backup"
+		t.broken = "the hub has forgotten a token that it gave the spoke: it was restored from a backup"
 	default:
-		t.id, t.revision = id, now.Revision
+		t.id, t.token, t.revision = id, newestToken(now.Kept), now.Revision
 	}
 	return t.broken
+}
+
+// newestToken is empty when there is none.
+func newestToken(h *v1alpha1.AgentHistory) string {
+	if h == nil || len(h.Tokens) == 0 {
+		return ""
+	}
+	return h.Tokens[0]
 }

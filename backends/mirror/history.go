@@ -38,7 +38,7 @@ func (l *loop) judge() {
 		l.judged(Judgement{Now: l.past.seen}, nil)
 		return
 	}
-	known := Known{Stored: l.past.stored, Sent: l.past.sent, Begins: l.past.begins}
+	known := Known{Sent: l.past.sent, Begins: l.past.begins}
 	l.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, judgeTime)
 		defer cancel()

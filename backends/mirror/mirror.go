@@ -175,9 +175,6 @@ type Peer struct {
 
 // Known is what a link knows of its present connection when the history is judged.
 type Known struct {
-	// Stored is the newest token that the spoke said it keeps, since it connected or
-	// since Begins last grew; empty for none.
-	Stored string
 	// Sent is the highest resourceVersion of an object that was sent; zero for none.
 	Sent uint64
 	// Begins is Stats.Begins.

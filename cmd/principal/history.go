@@ -50,7 +50,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
 			ClusterUID: peer.Hello.ClusterUID,
 		},
-		Stored: known.Stored, Sent: known.Sent, Begins: known.Begins,
+		Sent: known.Sent, Begins: known.Begins,
 	})
 	if err != nil {
 		return mirror.Judgement{}, err
