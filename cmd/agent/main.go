@@ -13,14 +13,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/backends/kube"
-	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
@@ -30,8 +27,6 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/client"
-	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 func main() { process.Main("agent", run) }
@@ -73,42 +68,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := mirror.NewMetrics(registry)
+	u, err := newUplink(cfg, build, base, source, store)
 	if err != nil {
 		return err
-	}
-	active := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "argomesh_agent_active", Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
-	})
-	if err := registry.Register(active); err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	services := map[stream.Service]tunnel.Handler{} // what the hub may reach of this spoke
-	live, err := newLiveAccess(cfg, base)
-	if err != nil {
-		return err
-	}
-	if live != nil {
-		services[stream.Kubernetes] = live
-	}
-	kept, err := newRedisProxy(cfg, base)
-	if err != nil {
-		return err
-	}
-	if kept != nil {
-		services[stream.Redis] = kept
-	}
-	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: log}
-	u := &uplink{
-		memory: past,
-		mirror: mirror.Config{
-			Rules: mirror.Rules{
-				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
-				Namespaces: cfg.Mapping.Namespaces,
-			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: log,
-		},
-		active: active,
 	}
 	tellInfo, err := spokeInfo(cfg, store.Synced(), func() int {
 		return len(store.List(stream.Application, "")) // of all namespaces that it watches
@@ -144,48 +106,9 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return source.Run(ctx) })
 	g.Go(func() error { return store.Run(ctx) })
 	g.Go(func() error { return tellInfo(ctx) })
-	g.Go(func() error {
-		spoke, described := describeSpoke(ctx, base.REST, base.Dynamic, log)
-		identified := source.WaitReady(ctx) == nil
-		if !described || !identified || !await(ctx, store.Synced()) {
-			return nil // ctx is done
-		}
-		by, err := cfg.Principal.authentication(source)
-		if err != nil {
-			return err
-		}
-		c, err := client.New(client.Config{
-			Target: cfg.Principal.Address, Credentials: by.credentials, Mutual: by.Mutual,
-			Hello: stream.Hello{
-				Protocol: stream.Protocol, Version: build.Version, Agent: cfg.Name, Mode: cfg.Mode,
-				ClusterUID: spoke.uid, Kubernetes: spoke.version, Capabilities: capabilities(cfg),
-			},
-			History: past.tell,
-			Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
-				ctx, stop := source.While(ctx, withdrawalGrace)
-				defer stop()
-				return u.serve(ctx, w, conn)
-			},
-			Updated: source.Updated,
-			Proves:  by.proves,
-			Ready:   source.Ready,
-			Metrics: registry, Log: log,
-		})
-		if err != nil {
-			return err
-		}
-		u.client = c
-		if u.tunnel, err = newTunnel(cfg, source, by, services, registry, log); err != nil {
-			return err
-		}
-		return only.Run(ctx, u.run)
-	})
+	g.Go(func() error { return u.Run(ctx, only) })
 	return g.Wait()
 }
-
-// withdrawalGrace is how long what our identity opened outlasts its withdrawal: as long
-// as connections outlast their peers' proofs.
-const withdrawalGrace = 30 * time.Second
 
 // leaseName names the Lease under which one of a spoke's agents works; the others
 // stand by, ready and with synced caches.

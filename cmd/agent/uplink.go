@@ -2,35 +2,134 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	"github.com/argomesh/argomesh/cmd/internal/lease"
+	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
+// withdrawalGrace is how long what our identity opened outlasts its withdrawal: as long
+// as connections outlast their peers' proofs.
+const withdrawalGrace = 30 * time.Second
+
 // uplink is what only one agent of a spoke does at a time: it keeps the
 // connection to the principal and mirrors over it, and lets the hub reach services
 // of the spoke.
 type uplink struct {
-	mirror mirror.Config
-	memory *memory
+	cfg      Config
+	build    buildinfo.Info
+	base     *start.Base
+	source   *workload.Source
+	store    *kube.Store
+	services map[stream.Service]tunnel.Handler // what the hub may reach of this spoke
+	mirror   mirror.Config
+	memory   *memory
+	active   prometheus.Gauge
+
+	// Of Run, before the first term.
 	client *client.Client
 	tunnel *tunnel.Acceptor // nil: the hub may reach nothing
-	active prometheus.Gauge
 
 	mu   sync.Mutex        // guards what follows
 	link *mirror.Mirror    // of this term; the client's runs begin after it is set
 	info *stream.SpokeInfo // the newest; nil before the first
 }
 
-// run works until ctx is done. It is called again in a later term, and begins
+// newUplink starts nothing.
+func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workload.Source, store *kube.Store) (*uplink, error) {
+	metrics, err := mirror.NewMetrics(base.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	active := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "argomesh_agent_active", Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
+	})
+	if err := base.Metrics.Register(active); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	services, err := newServices(cfg, base)
+	if err != nil {
+		return nil, err
+	}
+	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: base.Log}
+	return &uplink{
+		cfg: cfg, build: build, base: base, source: source, store: store, services: services, memory: past, active: active,
+		mirror: mirror.Config{
+			Rules: mirror.Rules{
+				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
+				Namespaces: cfg.Mapping.Namespaces,
+			},
+			Store: makesNamespaces(cfg, store, base.Dynamic), Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+		},
+	}, nil
+}
+
+// newServices returns what the hub may reach of this spoke.
+func newServices(cfg Config, base *start.Base) (map[stream.Service]tunnel.Handler, error) {
+	live, liveErr := newLiveAccess(cfg, base)
+	kept, keptErr := newRedisProxy(cfg, base)
+	if err := errors.Join(liveErr, keptErr); err != nil {
+		return nil, err
+	}
+	all := map[stream.Service]tunnel.Handler{stream.Kubernetes: live, stream.Redis: kept}
+	maps.DeleteFunc(all, func(_ stream.Service, serve tunnel.Handler) bool { return serve == nil })
+	return all, nil
+}
+
+// Run works in each term of only, once all is known that the principal is told, until
+// ctx is done.
+func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
+	spoke, described := describeSpoke(ctx, u.base.REST, u.base.Dynamic, u.base.Log)
+	identified := u.source.WaitReady(ctx) == nil
+	if !described || !identified || !await(ctx, u.store.Synced()) {
+		return nil // ctx is done
+	}
+	by, err := u.cfg.Principal.authentication(u.source)
+	if err != nil {
+		return err
+	}
+	if u.client, err = client.New(client.Config{
+		Target: u.cfg.Principal.Address, Credentials: by.credentials, Mutual: by.Mutual,
+		Hello: stream.Hello{
+			Protocol: stream.Protocol, Version: u.build.Version, Agent: u.cfg.Name, Mode: u.cfg.Mode,
+			ClusterUID: spoke.uid, Kubernetes: spoke.version, Capabilities: capabilities(u.cfg),
+		},
+		History: u.memory.tell,
+		Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
+			ctx, stop := u.source.While(ctx, withdrawalGrace)
+			defer stop()
+			return u.serve(ctx, w, conn)
+		},
+		Updated: u.source.Updated,
+		Proves:  by.proves,
+		Ready:   u.source.Ready,
+		Metrics: u.base.Metrics, Log: u.base.Log,
+	}); err != nil {
+		return err
+	}
+	if u.tunnel, err = newTunnel(u.cfg, u.source, by, u.services, u.base.Metrics, u.base.Log); err != nil {
+		return err
+	}
+	return only.Run(ctx, u.term)
+}
+
+// term works until ctx is done. It is called again in a later term, and begins
 // with nothing of the last one: another agent may have worked since.
-func (u *uplink) run(ctx context.Context) error {
+func (u *uplink) term(ctx context.Context) error {
 	if u.memory.load(ctx) != nil {
 		return nil // ctx is done
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/tunnel"
+)
+
+// core is what the other parts of a principal stand on: who it is itself, which agents
+// there are, what the hub has for them, and the links and tunnels to them.
+type core struct {
+	cfg   Config
+	build buildinfo.Info
+	base  *start.Base
+
+	source   *workload.Source
+	store    *kube.Store
+	agents   *fleet.Registry
+	watch    *agentWatch
+	sessions *sessions
+	links    *links
+	tunnels  *tunnel.Dialer
+}
+
+// newCore starts nothing.
+func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) {
+	log, registry := base.Log, base.Metrics
+	source, err := workload.New(workload.Config{
+		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
+		JWTBundles: cfg.Stream.needsTokens(),
+		Metrics:    registry, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	store, err := kube.New(kube.Config{
+		Client: base.Dynamic, Watch: watched(cfg.Namespace), Only: watchedOnly(), Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mirrors, err := mirror.NewMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
+	tunnels, err := tunnel.NewDialer(tunnel.DialerConfig{
+		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
+	sessions := newSessions(cfg.replica())
+	return &core{
+		cfg: cfg, build: build, base: base,
+		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
+		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, log: log},
+		links: &links{
+			cfg: cfg, client: base.Dynamic, store: store, registry: agents, owners: newOwnership(agents, store), sessions: sessions,
+			metrics: mirrors, tracer: base.Tracer, log: log,
+			running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
+		},
+	}, nil
+}
+
+// Run keeps the core up to date until ctx is done.
+func (c *core) Run(ctx context.Context) error {
+	return together(ctx, c.source.Run, c.store.Run, c.watch.Run, c.links.Run)
+}
+
+func (c *core) checks() []admin.Check {
+	return []admin.Check{
+		{Name: "identity", Ready: c.source.Ready, Degraded: c.source.Degraded},
+		{Name: "agents", Ready: c.agents.Ready},
+		{Name: "store", Ready: func() error { return synced(c.store) }},
+	}
+}
+
+func synced(store *kube.Store) error {
+	select {
+	case <-store.Synced():
+		return nil
+	default:
+		return errors.New("the Applications of the hub are not known yet: its API server has not answered")
+	}
+}
+
+// dials returns what connects to a service of an agent's spoke.
+func (c *core) dials(to stream.Service) func(context.Context, identity.AgentName) (net.Conn, error) {
+	return func(ctx context.Context, agent identity.AgentName) (net.Conn, error) {
+		return c.tunnels.Dial(ctx, agent, to)
+	}
+}

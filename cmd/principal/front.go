@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/mesh/xds"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// front is how those on the hub reach spokes: Envoy, the proxies behind it, and the
+// credentials for them. Each part that is not configured is not there.
+type front struct {
+	credentials liveCredentials
+	parts       []func(context.Context) error
+}
+
+// newFront opens the sockets of the proxies, and starts nothing.
+func newFront(ctx context.Context, c *core) (*front, error) {
+	cfg, log, registry := c.cfg, c.base.Log, c.base.Metrics
+	envoy, err := xds.New(xds.Config{NodeID: cfg.Envoy.NodeID, Metrics: registry, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	var taken func(keyID string) bool
+	if cfg.Envoy.Listen != "" {
+		taken = acknowledged(envoy)
+	}
+	credentials, err := newLiveCredentials(cfg, c.base, c.source, taken)
+	if err != nil {
+		return nil, err
+	}
+	door := &frontDoor{
+		cfg: cfg.Envoy, gateways: cfg.Stream.trusts(cfg.Envoy.StreamUpstream), self: svidID(c.source), registry: c.agents, server: envoy, log: log,
+	}
+	f := &front{credentials: credentials, parts: []func(context.Context) error{door.Run, credentials.run}}
+	if keys := credentials.keys; keys != nil {
+		f.parts = append(f.parts, func(ctx context.Context) error { return tellAcknowledged(ctx, envoy, keys) })
+	}
+	if cfg.ResourceProxy.Listen != "" {
+		live, err := newLiveAccess(ctx, liveConfig{
+			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: cfg.replica(), build: c.build, base: c.base, agents: c.agents,
+			tokens: credentials.keys, dial: c.dials(stream.Kubernetes),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if door.upstream, err = mesh.ParseAddress(cfg.ResourceProxy.Listen); err != nil {
+			return nil, fmt.Errorf("resource_proxy.listen: %w", err)
+		}
+		door.tokens = publishedTokens(credentials.keys)
+		f.parts = append(f.parts, live.Run)
+	}
+	if cfg.RedisProxy.Listen != "" {
+		serve, err := newRedisProxy(ctx, redisConfig{
+			cfg: cfg.RedisProxy, redis: cfg.Redis, metrics: registry, log: log,
+			owners: owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf},
+			found:  c.sessions.found, dial: c.dials(stream.Redis),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if door.redis, err = mesh.ParseAddress(cfg.RedisProxy.Listen); err != nil {
+			return nil, fmt.Errorf("redis_proxy.listen: %w", err)
+		}
+		f.parts = append(f.parts, serve)
+	}
+	return f, nil
+}
+
+// Run serves until ctx is done.
+func (f *front) Run(ctx context.Context) error { return together(ctx, f.parts...) }
+
+// checks never makes the principal unready: agents are served whatever becomes of the
+// keys.
+func (f *front) checks() []admin.Check {
+	return []admin.Check{{Name: "token keys", Ready: always, Degraded: f.credentials.unusable}}
+}
+
+// always is the readiness of what others do not wait for.
+func always() error { return nil }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"net"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/server"
+)
+
+// serveAgents serves the connections of agents until ctx is done, from when the hub's
+// identity is known. It closes the listeners.
+func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error {
+	hub, known := hubUID(ctx, c.base.Dynamic, c.cfg.Namespace, c.base.Log)
+	if !known {
+		return closeAll(listeners) // ctx is done
+	}
+	c.links.hub.Store(&hub)
+	srv, err := server.New(server.Config{
+		Credentials:  c.source.ServerCredentials(c.base.Log),
+		Authenticate: workload.PeerFromContext,
+		Registry:     admission{c.agents},
+		Withdrawn:    c.source.Withdrawn, Updated: c.source.Updated,
+		Serve:    c.links.serve,
+		Opened:   c.sessions.open,
+		Renewed:  c.sessions.renewed,
+		Register: c.tunnels.Register,
+		HubUID:   hub, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials),
+		MaxConnections: c.cfg.Stream.MaxConnections,
+		Metrics:        c.base.Metrics, Log: c.base.Log,
+	})
+	if err != nil {
+		return err
+	}
+	return srv.Run(ctx, listeners...)
+}
+
+// admission is the registry as the stream server asks it.
+type admission struct{ *fleet.Registry }
+
+func (a admission) Admit(peer identity.Peer) (server.Agent, error) {
+	agent, err := a.Registry.Admit(peer)
+	if err != nil {
+		return server.Agent{}, err
+	}
+	return server.Agent{Name: agent.Name, Mode: modeOf(agent.Mode), Children: agent.Children}, nil
+}
+
+func modeOf(m v1alpha1.AgentMode) stream.Mode {
+	if m == v1alpha1.ModeAutonomous {
+		return stream.Autonomous
+	}
+	return stream.Managed
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/fleet/controller"
+)
+
+// singletons are what one replica of a hub does for all of them, under the Lease.
+type singletons struct {
+	parts  []func(context.Context) error
+	checks []admin.Check
+}
+
+// newSingletons starts nothing.
+func newSingletons(c *core, f *front) (*singletons, error) {
+	cfg, log, registry := c.cfg, c.base.Log, c.base.Metrics
+	agents, err := controller.New(controller.Config{
+		Client: c.base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
+		ClusterConfig: f.credentials.config, ConfigChanged: f.credentials.changed,
+		Sessions: c.sessions, Depart: c.links.depart, Metrics: registry, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	meshPolicy, err := newMeshPolicy(cfg, c.base.Dynamic, c.agents, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	showClusters, err := clusterInfoWriter(cfg, clusterSessions{sessions: c.sessions, registry: c.agents}, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	projects := &mirror.Projects{Store: c.store, Namespace: cfg.Namespace, Log: log}
+	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate}}
+	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	if push != nil {
+		s.parts = append(s.parts, push.Run)
+		s.checks = append(s.checks, admin.Check{Name: "spire", Ready: always, Degraded: push.Degraded})
+	}
+	return s, nil
+}
+
+// Run works until ctx is done.
+func (s *singletons) Run(ctx context.Context) error { return together(ctx, s.parts...) }
