@@ -12,6 +12,9 @@ VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null)
 LDFLAGS := -s -w$(if $(VERSION), -X github.com/argomesh/argomesh/cmd/internal/buildinfo.version=$(VERSION))
 BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload
 
+# What was compiled in one clone is there for the next one.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 10s
 
@@ -36,7 +39,7 @@ stage = @started=$$SECONDS; echo "==> $(1)"; $(2); echo "==> $(1): done in $$((S
 .PHONY: build
 build: ## build the binaries into bin
 	@mkdir -p bin
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(BINARIES)
+	go build -ldflags '$(LDFLAGS)' -o bin/ $(BINARIES)
 
 # IMAGES is where `make images` leaves the images, BASE what they are built on.
 IMAGES ?= bin/images
@@ -63,7 +66,7 @@ meshes: ## build Istio's programs, if they are missing, which only e2e-matrix ne
 .PHONY: generate
 generate: ## generate code, custom resource definitions, roles and schemas of the charts, docs/reference
 	@go run ./test/tools developer >/dev/null
-	PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH" PROTOC="$(call tool,buf) alpha protoc" go generate ./...
+	PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH" go generate ./...
 
 .PHONY: docs
 docs: ## build the documentation as a site into bin/site; a warning, such as a broken link, fails
@@ -92,12 +95,11 @@ check: lint generated tree unit ## what needs no server: lint, generated code, t
 test: tools lint generated tree unit sim fuzz e2e ## everything: check, simulation, fuzzing, end-to-end tests
 
 .PHONY: lint
-lint: ## gofmt, go vet and golangci-lint
+lint: ## gofmt and golangci-lint, which runs go vet's analyzers too
 	@go run ./test/tools golangci-lint >/dev/null
 	$(call stage,lint,\
 		unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l); \
 		if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):" $$unformatted; exit 1; fi; \
-		go vet -tags soak$(comma)matrix ./...; \
 		"$(call tool,golangci-lint)" run ./...)
 
 .PHONY: generated
@@ -170,5 +172,3 @@ help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-
-comma := ,

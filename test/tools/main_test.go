@@ -27,13 +27,13 @@ func TestChoose(t *testing.T) {
 		hasNo []string
 		count int // zero: not checked
 	}{
-		"nothing means the servers": {nil, []string{"etcd", "argocd", "envoy"}, []string{"buf", "golangci-lint", "istioctl"}, 0},
-		"a group":                   {[]string{"developer"}, []string{"buf", "generators"}, []string{"etcd"}, 0},
+		"nothing means the servers": {nil, []string{"etcd", "argocd", "envoy"}, []string{"ko", "golangci-lint", "istioctl"}, 0},
+		"a group":                   {[]string{"developer"}, []string{"helm", "generators"}, []string{"etcd", "ko"}, 0},
 		"the meshes":                {[]string{"meshes"}, []string{"istio"}, []string{"etcd"}, 1},
 		"a tool":                    {[]string{"kwok"}, []string{"kwok"}, nil, 1},
 		"a program":                 {[]string{"kubectl"}, []string{"kubernetes"}, nil, 1},
 		"a link":                    {[]string{"argocd-server"}, []string{"argocd"}, nil, 1},
-		"several, in build order":   {[]string{"buf", "etcd"}, []string{"etcd", "buf"}, nil, 2},
+		"several, in build order":   {[]string{"helm", "etcd"}, []string{"etcd", "helm"}, nil, 2},
 		"all":                       {[]string{"all"}, nil, nil, all},
 	} {
 		t.Run(name, func(t *testing.T) {

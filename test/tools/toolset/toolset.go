@@ -40,11 +40,13 @@ type Group string
 const (
 	// Servers are what the tests and the demo run.
 	Servers Group = "servers"
-	// Developer tools check and generate code, charts and images.
+	// Developer tools check and generate code and charts.
 	Developer Group = "developer"
 	// Meshes are the programs of service meshes, by which the tests tagged matrix judge
 	// what is rendered for them. `make tools` leaves them out: they take six minutes.
 	Meshes Group = "meshes"
+	// Images is what builds images, which no test needs.
+	Images Group = "images"
 )
 
 // Tool is a folder of test/tools and what is built from it.
@@ -157,16 +159,13 @@ func Tools() []Tool {
 				Stamp: "-X helm.sh/helm/v4/internal/version.version=v%[1]s", Module: "helm.sh/helm/v4",
 			},
 		}},
-		{Name: "ko", Group: Developer, Programs: []Program{
+		{Name: "ko", Group: Images, Programs: []Program{
 			{Name: "ko", Package: "github.com/google/ko"},
 		}},
 		{Name: "generators", Group: Developer, Programs: []Program{
 			{Name: "protoc-gen-go", Package: "google.golang.org/protobuf/cmd/protoc-gen-go"},
 			{Name: "protoc-gen-go-grpc", Package: "google.golang.org/grpc/cmd/protoc-gen-go-grpc"},
 			{Name: "controller-gen", Package: "sigs.k8s.io/controller-tools/cmd/controller-gen"},
-		}},
-		{Name: "buf", Group: Developer, Programs: []Program{
-			{Name: "buf", Package: "github.com/bufbuild/buf/cmd/buf"},
 		}},
 		{Name: "golangci-lint", Group: Developer, Programs: []Program{
 			{
