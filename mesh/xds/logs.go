@@ -53,21 +53,22 @@ func (p *encoder) accessLog() *accesslogv3.AccessLog {
 // refused and by which rule. What the principal answers passes as it is.
 func statusReplies() *hcmv3.LocalReplyConfig {
 	var p encoder // constants: nothing that cannot be encoded
-	config := &hcmv3.LocalReplyConfig{BodyFormat: p.status("InternalError")}
+	config := &hcmv3.LocalReplyConfig{BodyFormat: p.status("InternalError", envoysWords)}
 	for _, known := range []struct {
-		code   uint32
-		reason string // as Kubernetes' metav1.StatusReason
+		code    uint32
+		reason  string // as Kubernetes' metav1.StatusReason
+		message string
 	}{
-		{http.StatusBadRequest, "BadRequest"},
-		{http.StatusUnauthorized, "Unauthorized"},
-		{http.StatusForbidden, "Forbidden"},
-		{http.StatusNotFound, "NotFound"},
-		{http.StatusRequestTimeout, "Timeout"},
-		{http.StatusRequestEntityTooLarge, "RequestEntityTooLarge"},
-		{http.StatusRequestHeaderFieldsTooLarge, "BadRequest"},
-		{http.StatusBadGateway, "ServiceUnavailable"},
-		{http.StatusServiceUnavailable, "ServiceUnavailable"},
-		{http.StatusGatewayTimeout, "Timeout"},
+		{http.StatusBadRequest, "BadRequest", envoysWords},
+		{http.StatusUnauthorized, "Unauthorized", envoysWords},
+		{http.StatusForbidden, "Forbidden", "the token is not for this agent, or the path not one of an agent"},
+		{http.StatusNotFound, "NotFound", "no agent of this name is served: it is not registered, or suspended"},
+		{http.StatusRequestTimeout, "Timeout", envoysWords},
+		{http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", envoysWords},
+		{http.StatusRequestHeaderFieldsTooLarge, "BadRequest", envoysWords},
+		{http.StatusBadGateway, "ServiceUnavailable", envoysWords},
+		{http.StatusServiceUnavailable, "ServiceUnavailable", envoysWords},
+		{http.StatusGatewayTimeout, "Timeout", envoysWords},
 	} {
 		config.Mappers = append(config.Mappers, &hcmv3.ResponseMapper{
 			Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
@@ -75,18 +76,21 @@ func statusReplies() *hcmv3.LocalReplyConfig {
 					Op: accesslogv3.ComparisonFilter_EQ, Value: &corev3.RuntimeUInt32{DefaultValue: known.code, RuntimeKey: "argomesh.unset"},
 				}},
 			}},
-			BodyFormatOverride: p.status(known.reason),
+			BodyFormatOverride: p.status(known.reason, known.message),
 		})
 	}
 	return config
 }
 
-func (p *encoder) status(reason string) *corev3.SubstitutionFormatString {
+// envoysWords are what Envoy says of its own reply.
+const envoysWords = "%LOCAL_REPLY_BODY%"
+
+func (p *encoder) status(reason, message string) *corev3.SubstitutionFormatString {
 	return &corev3.SubstitutionFormatString{
 		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: p.object(map[string]any{
 			"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{},
 			"status": "Failure", "reason": reason, "code": "%RESPONSE_CODE%",
-			"message": "refused by the hub's front door: %LOCAL_REPLY_BODY% (%RESPONSE_CODE_DETAILS%)",
+			"message": "refused by the hub's front door: " + message + " (%RESPONSE_CODE_DETAILS%)",
 		})},
 	}
 }

@@ -211,6 +211,10 @@ func (f *front) refused(t *testing.T, before int64, status int, body string) {
 		!strings.HasPrefix(s.Message, "refused by the hub's front door: ") {
 		t.Errorf("the answer is not a Status that says who refuses: %s", body)
 	}
+	why := map[int]string{http.StatusForbidden: "the token is not for this agent", http.StatusNotFound: "not registered, or suspended"}[status]
+	if !strings.Contains(s.Message, why) {
+		t.Errorf("the answer does not say %q: %s", why, body)
+	}
 }
 
 // Bytes behind an upgrade that the principal refuses are no request of their own:
