@@ -246,7 +246,7 @@ func (t *Token) keep(svid *jwtsvid.SVID, renewAt time.Time) {
 type jwtWatcher struct{ source *Source }
 
 // OnJWTBundlesUpdate takes over a whole new state.
-func (w jwtWatcher) OnJWTBundlesUpdate(next *jwtbundle.Set) { w.source.holdJWT(next) }
+func (w jwtWatcher) OnJWTBundlesUpdate(next *jwtbundle.Set) { w.source.holdJWT(next, true) }
 
 // OnJWTBundlesWatchError notes why there is no news. As with the rest, only the
 // answer that this process has no identity takes anything away.
@@ -254,14 +254,20 @@ func (w jwtWatcher) OnJWTBundlesWatchError(err error) {
 	switch status.Code(err) {
 	case codes.Canceled:
 	case codes.PermissionDenied:
-		w.source.holdJWT(jwtbundle.NewSet())
+		w.source.holdJWT(jwtbundle.NewSet(), false)
+	case codes.Unimplemented: // there will be none
+		w.source.jwtTold.Store(true)
+		w.source.notify()
 	default:
 		w.source.log.Debug().Err(err).Str("socket", w.source.socket).Msg("no news of jwt bundles")
 	}
 }
 
-func (s *Source) holdJWT(next *jwtbundle.Set) {
+// holdJWT takes over a whole new state; told says that it is the Workload API's word for
+// this identity.
+func (s *Source) holdJWT(next *jwtbundle.Set, told bool) {
 	before := s.jwtBundles.Swap(next)
+	s.jwtTold.Store(told)
 	s.metrics.jwtBundles.Set(float64(next.Len()))
 	if !slices.EqualFunc(before.Bundles(), next.Bundles(), (*jwtbundle.Bundle).Equal) {
 		s.metrics.jwtBundleUpdates.Inc()

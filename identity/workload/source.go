@@ -79,6 +79,8 @@ type Source struct {
 	client atomic.Pointer[workloadapi.Client]
 	// jwtBundles is never nil, and replaced as a whole.
 	jwtBundles atomic.Pointer[jwtbundle.Set]
+	// jwtTold says that the Workload API has told of them, or that it has none to tell.
+	jwtTold atomic.Bool
 
 	// held is replaced as a whole, by the watcher of Run and under its lock.
 	held atomic.Pointer[holding]
@@ -195,12 +197,16 @@ func (s *Source) While(ctx context.Context, grace time.Duration) (context.Contex
 	return held, func() { end(nil) }
 }
 
-// WaitReady returns nil as soon as Ready does, or an error that wraps that of
-// ctx and says what was awaited.
+// WaitReady returns nil as soon as Ready does, with [Config.JWTBundles] not before the
+// Workload API has told of them: who begins to work then believes whom it should. Else
+// the error wraps that of ctx and says what was awaited.
 func (s *Source) WaitReady(ctx context.Context) error {
 	for {
 		updated := s.Updated() // before looking, so that nothing is missed
 		err := s.Ready()
+		if err == nil && s.needsJWT && !s.jwtTold.Load() {
+			err = errors.New("the workload api has not said which jwt bundles there are")
+		}
 		if err == nil {
 			return nil
 		}

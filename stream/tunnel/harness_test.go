@@ -312,9 +312,11 @@ func (h *hub) spoke(agent string, services map[stream.Service]tunnel.Handler, ch
 	if change != nil {
 		change(&cfg)
 	}
-	before := metric(h.t, h.metrics, "argomesh_tunnel_spare_streams")
 	s := accept(h.t, cfg)
-	h.spares(int(before) + max(cfg.MinSpares, 1))
+	// Its own, since those of another spoke may still be coming.
+	eventually(h.t, "spare streams of "+agent, func() bool {
+		return metric(h.t, s.metrics, "argomesh_tunnel_spare_streams") >= float64(max(cfg.MinSpares, 1))
+	})
 	return s
 }
 
