@@ -61,6 +61,22 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 	}
 }
 
+// Note takes a newer state of one agent whose registration is what it was: status and
+// annotations that concern nobody but its own link. Those who wait for Changed sleep
+// on, since with many agents somebody's status changes all the time. An agent that is
+// not known stays so.
+func (r *Registry) Note(agent v1alpha1.Agent) {
+	name, err := identity.ParseAgentName(agent.Name)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.agents[name]; known {
+		r.agents[name] = agent
+	}
+}
+
 // Ready returns an error until Set was called: before, nobody is admitted.
 func (r *Registry) Ready() error {
 	r.mu.RLock()
@@ -71,7 +87,7 @@ func (r *Registry) Ready() error {
 	return nil
 }
 
-// Changed returns a channel that is closed at the next Set.
+// Changed returns a channel that is closed at the next Set. Note does not close it.
 func (r *Registry) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,6 +134,14 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
 	}
 	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a) && !r.Mapping.ByDestination}, nil
+}
+
+// Agent returns one of Agents.
+func (r *Registry) Agent(name identity.AgentName) (agent v1alpha1.Agent, known bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	agent, known = r.agents[name]
+	return agent, known && !leaving(&agent)
 }
 
 // Agents returns the agents that have something to do with the hub, in no order:

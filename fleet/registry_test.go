@@ -222,3 +222,37 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+func TestNote(t *testing.T) {
+	var r fleet.Registry
+	r.Set([]v1alpha1.Agent{agent("one", 0, "/one"), deleting("leaving", v1alpha1.ModeManaged, v1alpha1.DeletionOrphan)})
+	changed := r.Changed()
+	newer := agent("one", 0, "/one")
+	newer.Status.Replica = "principal-1"
+	stranger := agent("stranger", 0, "/stranger")
+	r.Note(newer)
+	r.Note(stranger)
+	select {
+	case <-changed:
+		t.Error("Note() wakes whoever waits for another registration")
+	default:
+	}
+	name := func(s string) identity.AgentName {
+		n, err := identity.ParseAgentName(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if a, known := r.Agent(name("one")); !known || a.Status.Replica != "principal-1" {
+		t.Errorf("Agent() = %+v, %t, not what was noted", a.Status, known)
+	}
+	for _, absent := range []string{"stranger", "leaving", "nobody"} {
+		if _, known := r.Agent(name(absent)); known {
+			t.Errorf("Agent(%q) is known", absent)
+		}
+	}
+	if _, err := r.Admit(peer(t, "spiffe://example.org/stranger")); !errors.Is(err, identity.ErrDenied) {
+		t.Errorf("Admit() of one that was only noted = %v", err)
+	}
+}

@@ -20,6 +20,8 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
 )
 
 // agentWatch keeps the registry equal to the Agents of the hub. It is the store
@@ -28,7 +30,10 @@ type agentWatch struct {
 	client    dynamic.Interface
 	namespace string
 	registry  *fleet.Registry
-	log       zerolog.Logger
+	// note is told of an Agent that says something new to its own link alone, once the
+	// registry has it. It does not block.
+	note func(identity.AgentName)
+	log  zerolog.Logger
 
 	mu     sync.Mutex // guards what follows
 	agents map[string]v1alpha1.Agent
@@ -101,8 +106,14 @@ func (w *agentWatch) Update(obj any) error {
 		return nil
 	}
 	w.agents[a.Name] = a
-	if !known || relevant(before, a) {
+	switch {
+	case !known || registersAnew(before, a):
 		w.publish()
+	case saidBy(before) != saidBy(a):
+		w.registry.Note(a)
+		if name, err := identity.ParseAgentName(a.Name); err == nil {
+			w.note(name)
+		}
 	}
 	return nil
 }
@@ -160,14 +171,26 @@ func (w *agentWatch) agent(obj any) (a v1alpha1.Agent, ok bool) {
 	return a, true
 }
 
-// relevant reports whether a change of an Agent is more than one of the parts of
-// its status that concern nobody here.
-func relevant(before, after v1alpha1.Agent) bool {
+// registersAnew reports whether a change of an Agent may concern others than its link:
+// who may connect, and what belongs to whom.
+func registersAnew(before, after v1alpha1.Agent) bool {
 	return before.UID != after.UID || before.Generation != after.Generation ||
-		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
-		clusterSecretSettled(before) != clusterSecretSettled(after) ||
-		historyOf(before.Status.History, 0) != historyOf(after.Status.History, 0) ||
-		before.Annotations[v1alpha1.AcceptDeletionsAnnotation] != after.Annotations[v1alpha1.AcceptDeletionsAnnotation]
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil)
+}
+
+// agentSays is what a link is told of its Agent.
+type agentSays struct {
+	held     bool
+	history  stream.History
+	accepted string
+}
+
+// saidBy is what an Agent says to its link. Its history moves on every minute.
+func saidBy(a v1alpha1.Agent) agentSays {
+	return agentSays{
+		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
+		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
+	}
 }
 
 // clusterSecretSettled says whether Argo CD knows the agent's cluster, and by no

@@ -64,15 +64,17 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 	}
 	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
 	sessions := newSessions(cfg.replica())
+	links := &links{
+		cfg: cfg, client: base.Dynamic, store: store, registry: agents, owners: newOwnership(agents, store), sessions: sessions,
+		metrics: mirrors, tracer: base.Tracer, log: log,
+		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
+		noted: map[identity.AgentName]struct{}{}, news: make(chan struct{}, 1),
+	}
 	return &core{
 		cfg: cfg, build: build, base: base,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
-		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, log: log},
-		links: &links{
-			cfg: cfg, client: base.Dynamic, store: store, registry: agents, owners: newOwnership(agents, store), sessions: sessions,
-			metrics: mirrors, tracer: base.Tracer, log: log,
-			running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
-		},
+		links: links,
+		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.note, log: log},
 	}, nil
 }
 

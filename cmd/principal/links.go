@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,9 @@ type links struct {
 	// retired are the Agents, by UID, whose link has nothing left to do.
 	retired map[types.UID]bool
 	retire  chan struct{} // has a value when retired may have changed
+	// noted are the agents whose Agent says something new to its link.
+	noted map[identity.AgentName]struct{}
+	news  chan struct{} // has a value when noted is not empty
 }
 
 // runningLink is the link of one agent, from its registration to its end.
@@ -81,20 +85,26 @@ func (l *links) Run(ctx context.Context) error {
 				l.removeStrays(ctx)
 			}
 		}
-		select {
-		case <-changed:
-		case <-storeSynced:
-			storeSynced = nil // to assign what it holds
-		case <-l.retire:
-		case <-stats.C:
-			if synced(l.store) == nil {
-				l.count(ctx)
+		for told := true; told; {
+			told = false
+			select {
+			case <-changed:
+			case <-storeSynced:
+				storeSynced = nil // to assign what it holds
+			case <-l.retire:
+			case <-l.news:
+				l.tellNoted()
+				told = true // which links there are has not changed
+			case <-stats.C:
+				if synced(l.store) == nil {
+					l.count(ctx)
+				}
+			case <-ctx.Done():
+				for _, r := range l.all() {
+					<-r.done
+				}
+				return nil
 			}
-		case <-ctx.Done():
-			for _, r := range l.all() {
-				<-r.done
-			}
-			return nil
 		}
 	}
 }
@@ -142,6 +152,33 @@ func (l *links) follow(ctx context.Context) {
 	}
 }
 
+// note remembers that an Agent says something new to its link. It does not block.
+func (l *links) note(name identity.AgentName) {
+	l.mu.Lock()
+	l.noted[name] = struct{}{}
+	l.mu.Unlock()
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+// tellNoted tells those links what the registry has now, which is never older than
+// what follow told them.
+func (l *links) tellNoted() {
+	l.mu.Lock()
+	names := slices.Collect(maps.Keys(l.noted))
+	clear(l.noted)
+	l.mu.Unlock()
+	for _, name := range names {
+		if a, known := l.registry.Agent(name); known {
+			if r := l.link(name); r != nil {
+				r.tellAgent(a)
+			}
+		}
+	}
+}
+
 // rulesOf are the rules of the hub's side of an agent's link.
 func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
 	rules := mirror.Rules{
@@ -160,19 +197,9 @@ func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules 
 	return rules
 }
 
-// agentSays is what a link is told of its Agent.
-type agentSays struct {
-	held     bool
-	history  stream.History
-	accepted string
-}
-
 // tellAgent tells the link what its Agent says, if that is news.
 func (r *runningLink) tellAgent(a v1alpha1.Agent) {
-	says := agentSays{
-		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
-		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
-	}
+	says := saidBy(a)
 	if r.said != nil && *r.said == says {
 		return
 	}
