@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,32 +131,29 @@ func TestFoundCaches(t *testing.T) {
 	}
 	s := newSessions("here")
 	s.found(name, "it differs")
-	if all := s.Snapshot(); len(all) != 0 {
-		t.Errorf("Snapshot() = %v without a session", all)
+	if got := s.Session(name); got.CacheKnown {
+		t.Errorf("Session() = %+v without a session", got)
 	}
 	closed := s.open(server.Session{Agent: server.Agent{Name: name}})
 	shows := func(known bool, mismatch string) {
 		t.Helper()
-		if got := s.Snapshot()[name]; got.CacheKnown != known || got.CacheMismatch != mismatch {
-			t.Errorf("Snapshot() = %t, %q, want %t, %q", got.CacheKnown, got.CacheMismatch, known, mismatch)
+		if got := s.Session(name); got.CacheKnown != known || got.CacheMismatch != mismatch {
+			t.Errorf("Session() = %t, %q, want %t, %q", got.CacheKnown, got.CacheMismatch, known, mismatch)
 		}
 	}
 	shows(true, "it differs")
-	changed := s.Changed()
+	var told []identity.AgentName
+	cancel := s.Subscribe(func(name identity.AgentName) { told = append(told, name) })
 	s.found(name, "")
-	select {
-	case <-changed:
-	default:
-		t.Error("it is no change that the cache fits")
+	if !slices.Equal(told, []identity.AgentName{name}) {
+		t.Errorf("told of %v when the cache fits, want of %s", told, name)
 	}
 	shows(true, "")
-	changed = s.Changed()
 	s.found(name, "")
-	select {
-	case <-changed:
+	if len(told) != 1 {
 		t.Error("what is known is told as a change")
-	default:
 	}
+	cancel()
 	closed()
 	shows(true, "")
 	s.forget(name)

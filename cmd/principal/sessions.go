@@ -23,7 +23,11 @@ type sessions struct {
 	agents  map[identity.AgentName]*agentSession
 	caches  map[identity.AgentName]string // how a spoke's cache differs, where that is known
 	changed chan struct{}
+	// subscribers are told which agent's controller.Session changed.
+	subscribers map[*subscriber]struct{}
 }
+
+type subscriber struct{ changed func(identity.AgentName) }
 
 type agentSession struct {
 	open int // connections; two while one takes over from the other
@@ -40,6 +44,7 @@ type agentSession struct {
 func newSessions(replica string) *sessions {
 	return &sessions{
 		replica: replica, agents: map[identity.AgentName]*agentSession{}, caches: map[identity.AgentName]string{}, changed: make(chan struct{}),
+		subscribers: map[*subscriber]struct{}{},
 	}
 }
 
@@ -64,7 +69,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 	a.info.SVIDExpiry = session.Peer.NotAfter
 	a.info.ClusterUID = session.Hello.ClusterUID
 	a.info.History, a.info.HeldUnknown = controller.SessionHistory{}, true
-	s.touch()
+	s.touch(name)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -77,7 +82,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 				delete(s.agents, name)
 			}
 		}
-		s.touch()
+		s.touch(name)
 	}
 }
 
@@ -85,9 +90,10 @@ func (s *sessions) open(session server.Session) (closed func()) {
 func (s *sessions) renewed(session server.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.agents[session.Agent.Name]; a != nil && session.Peer.NotAfter.After(a.info.SVIDExpiry) {
+	name := session.Agent.Name
+	if a := s.agents[name]; a != nil && session.Peer.NotAfter.After(a.info.SVIDExpiry) {
 		a.info.SVIDExpiry = session.Peer.NotAfter
-		s.touch()
+		s.touch(name)
 	}
 }
 
@@ -107,7 +113,7 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 		return
 	}
 	now := time.Now()
-	before := a.info
+	before, parked := a.info, false
 	if stats.Judged {
 		a.info.History = controller.SessionHistory{
 			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces, Begins: stats.Begins,
@@ -121,7 +127,7 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 	for entry, refusal := range stats.Parked {
 		since, known := a.parkedSince[entry]
 		if !known {
-			since = now
+			since, parked = now, true
 			a.parkedSince[entry] = now
 		}
 		a.info.Parked = append(a.info.Parked, v1alpha1.ParkedObject{
@@ -132,11 +138,12 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 	for entry := range a.parkedSince {
 		if _, still := stats.Parked[entry]; !still {
 			delete(a.parkedSince, entry)
+			parked = true
 		}
 	}
-	if a.info.Counts != before.Counts || a.info.History != before.History || a.info.HeldUnknown != before.HeldUnknown ||
+	if parked || a.info.Counts != before.Counts || a.info.History != before.History || a.info.HeldUnknown != before.HeldUnknown ||
 		idOfHeld(a.info.Held) != idOfHeld(before.Held) {
-		s.touch()
+		s.touch(name)
 	}
 }
 
@@ -189,7 +196,7 @@ func (s *sessions) hear(name identity.AgentName, told stream.SpokeInfo) {
 		}
 	}
 	a.spoke = &info
-	s.touch()
+	s.wake() // an Agent's status has none of it
 }
 
 // found records how the cache of an agent's Argo CD differs from what the hub's asks
@@ -201,7 +208,7 @@ func (s *sessions) found(name identity.AgentName, mismatch string) {
 		return
 	}
 	s.caches[name] = mismatch
-	s.touch()
+	s.touch(name)
 }
 
 // clockTolerance is how much of a difference of two clocks may be the time that a
@@ -230,37 +237,60 @@ func (s *sessions) forget(name identity.AgentName) {
 	}
 	if a.forgotten = true; a.open == 0 {
 		delete(s.agents, name)
-		s.touch()
+		s.touch(name)
 	}
 }
 
-// Snapshot implements controller.Sessions.
-func (s *sessions) Snapshot() map[identity.AgentName]controller.Session {
+// Session implements controller.Sessions.
+func (s *sessions) Session(name identity.AgentName) controller.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[identity.AgentName]controller.Session, len(s.agents))
-	for name, a := range s.agents {
-		info := a.info
-		if info.Connected {
-			info.ObservedAt = time.Now()
-		}
-		info.CacheMismatch, info.CacheKnown = s.caches[name]
-		out[name] = info
+	a := s.agents[name]
+	if a == nil {
+		return controller.Session{}
 	}
-	return out
+	info := a.info
+	if info.Connected {
+		info.ObservedAt = time.Now()
+	}
+	info.CacheMismatch, info.CacheKnown = s.caches[name]
+	return info
 }
 
-// Changed implements controller.Sessions.
+// Subscribe implements controller.Sessions.
+func (s *sessions) Subscribe(changed func(identity.AgentName)) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := &subscriber{changed}
+	s.subscribers[one] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subscribers, one)
+	}
+}
+
+// Changed returns a channel that is closed when what is known of some agent changes
+// next.
 func (s *sessions) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// touch is called with mu locked.
-func (s *sessions) touch() {
+// wake tells that something changed. It is called with mu locked.
+func (s *sessions) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// touch tells of a change of an agent's controller.Session. It is called with mu
+// locked.
+func (s *sessions) touch(name identity.AgentName) {
+	s.wake()
+	for one := range s.subscribers {
+		one.changed(name)
+	}
 }
 
 // kindOf is the Kubernetes kind that an entry of a collection is about.

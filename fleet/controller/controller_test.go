@@ -17,8 +17,8 @@ import (
 
 type nobody struct{}
 
-func (nobody) Snapshot() map[identity.AgentName]controller.Session { return nil }
-func (nobody) Changed() <-chan struct{}                            { return nil }
+func (nobody) Session(identity.AgentName) controller.Session      { return controller.Session{} }
+func (nobody) Subscribe(func(identity.AgentName)) (cancel func()) { return func() {} }
 
 func TestNewChecksItsConfig(t *testing.T) {
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})

@@ -23,7 +23,7 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 	if !slices.Contains(agent.Finalizers, v1alpha1.Finalizer) {
 		return 0, nil
 	}
-	session := l.cfg.Sessions.Snapshot()[name]
+	session := l.cfg.Sessions.Session(name)
 	if !fleet.Cascades(agent) && session.Connected {
 		// The registry ends the streams of an orphaned Agent; Sessions tells when it
 		// is done, and starts the next pass.

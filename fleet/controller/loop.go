@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -88,6 +87,8 @@ func (l *loop) run(ctx context.Context) error {
 	defer running.Wait()
 	defer l.queue.ShutDown()
 	defer cancel()
+	forget := l.cfg.Sessions.Subscribe(func(name identity.AgentName) { l.queue.Add(name.String()) })
+	defer forget()
 	running.Go(func() { l.agents.run(ctx) })
 	running.Go(func() { l.secrets.run(ctx) })
 	for _, listed := range []<-chan struct{}{l.agents.listed, l.secrets.listed} {
@@ -99,7 +100,6 @@ func (l *loop) run(ctx context.Context) error {
 	}
 	l.synced(true)
 	defer l.synced(false)
-	running.Go(func() { l.watchSessions(ctx) })
 	running.Go(func() { l.watchConfig(ctx) })
 	for range workers {
 		running.Go(func() { l.work(ctx) })
@@ -155,31 +155,6 @@ func (l *loop) secretChanged(secret *corev1.Secret) {
 	}
 }
 
-// watchSessions looks at the Agents whose session changed.
-func (l *loop) watchSessions(ctx context.Context) {
-	before := make(map[identity.AgentName]Session)
-	for {
-		changed := l.cfg.Sessions.Changed()
-		after := l.cfg.Sessions.Snapshot()
-		for name, session := range after {
-			if old, known := before[name]; !known || !sameSession(old, session) {
-				l.queue.Add(name.String())
-			}
-		}
-		for name := range before {
-			if _, still := after[name]; !still {
-				l.queue.Add(name.String())
-			}
-		}
-		before = after
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-	}
-}
-
 // watchConfig looks at every Agent whenever the configs of cluster Secrets may be
 // others.
 func (l *loop) watchConfig(ctx context.Context) {
@@ -194,12 +169,6 @@ func (l *loop) watchConfig(ctx context.Context) {
 			l.queue.Add(name)
 		}
 	}
-}
-
-// sameSession compares what is worth a look before the next minute.
-func sameSession(a, b Session) bool {
-	a.ObservedAt, b.ObservedAt = time.Time{}, time.Time{}
-	return reflect.DeepEqual(a, b)
 }
 
 func (l *loop) work(ctx context.Context) {

@@ -65,7 +65,7 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 	}
 	ids, namespaces := l.conflictsOf(agent, name)
 	statusAgain, err := l.reconcileStatus(ctx, agent, findings{
-		conflicts: ids, namespaces: namespaces, secret: plan, session: l.cfg.Sessions.Snapshot()[name],
+		conflicts: ids, namespaces: namespaces, secret: plan, session: l.cfg.Sessions.Session(name),
 	})
 	return soonest(secretAgain, statusAgain), err
 }

@@ -10,13 +10,13 @@ import (
 // Sessions tells which agents are connected and what they reported. It may be
 // called from several goroutines at once.
 type Sessions interface {
-	// Snapshot returns what is known now. The caller may keep and change the map,
-	// but not what its values point to. An agent without an entry is not
-	// connected.
-	Snapshot() map[identity.AgentName]Session
-	// Changed returns a channel that is closed when a Session after this call
-	// differs in more than its ObservedAt.
-	Changed() <-chan struct{}
+	// Session returns what is known of an agent now: the zero value of one that neither
+	// is nor was connected. The caller does not change what it points to.
+	Session(identity.AgentName) Session
+	// Subscribe has changed called with the name of each agent whose Session from now on
+	// differs in more than its ObservedAt, until the returned function is called. It
+	// neither blocks nor calls back.
+	Subscribe(changed func(identity.AgentName)) (cancel func())
 }
 
 // Session is what is known of an agent that is, or was, connected. Zero values of

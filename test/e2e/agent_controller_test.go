@@ -637,25 +637,31 @@ func differ(want, got map[string]string) error {
 type sessionTable struct {
 	mu      sync.Mutex // guards what follows
 	now     map[identity.AgentName]controller.Session
-	changed chan struct{}
+	changed map[int]func(identity.AgentName) // of each controller that there was, nil of those that ended
 }
 
 func newSessionTable() *sessionTable {
-	return &sessionTable{now: map[identity.AgentName]controller.Session{}, changed: make(chan struct{})}
+	return &sessionTable{now: map[identity.AgentName]controller.Session{}, changed: map[int]func(identity.AgentName){}}
 }
 
-// Snapshot implements controller.Sessions.
-func (s *sessionTable) Snapshot() map[identity.AgentName]controller.Session {
+// Session implements controller.Sessions.
+func (s *sessionTable) Session(name identity.AgentName) controller.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.now)
+	return s.now[name]
 }
 
-// Changed implements controller.Sessions.
-func (s *sessionTable) Changed() <-chan struct{} {
+// Subscribe implements controller.Sessions.
+func (s *sessionTable) Subscribe(changed func(identity.AgentName)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.changed
+	id := len(s.changed)
+	s.changed[id] = changed
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.changed[id] = nil
+	}
 }
 
 func (s *sessionTable) set(t *testing.T, agent string, session controller.Session) {
@@ -677,6 +683,9 @@ func (s *sessionTable) change(t *testing.T, agent string, do func(identity.Agent
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do(name)
-	close(s.changed)
-	s.changed = make(chan struct{})
+	for _, changed := range s.changed {
+		if changed != nil {
+			changed(name)
+		}
+	}
 }
