@@ -1,7 +1,8 @@
 // Package call is what the gRPC services of a principal have in common, on either
 // end: who may call and for how long ([Gate]), how both prove themselves where TLS
 // does not do it ([Mutual], [Proof]), which error has which code
-// ([StatusOf], [KindOf]), and how long a caller waits before it tries again
+// ([StatusOf], [KindOf]), what their TCP connections hold and are kept alive by
+// ([ServerOptions], [DialOptions]), and how long a caller waits before it tries again
 // ([BackOff]). What a call is for is the business of stream/server and
 // stream/client, and of stream/tunnel.
 //

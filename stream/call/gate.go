@@ -260,11 +260,3 @@ func (g *Gate) Draining() <-chan struct{} { return g.draining }
 
 // Drain tells all calls that the server stops. It may be called again.
 func (g *Gate) Drain() { g.drain() }
-
-// ReadBuffer is what gRPC reads into at either end of a TCP connection, in bytes. An
-// idle connection keeps it, and behind TLS, which holds a record at a time by itself, a
-// larger one only adds a copy: what is longer is read to where it goes.
-const ReadBuffer = 2 << 10
-
-// MaxStreams is how many calls one TCP connection may carry at a time.
-const MaxStreams = 64

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/identity"
@@ -268,14 +267,8 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 	defer cancel(nil)
 	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stopped()
-	cc, err := grpc.NewClient(c.cfg.Target,
-		grpc.WithTransportCredentials(c.cfg.Credentials),
-		grpc.WithReadBufferSize(call.ReadBuffer),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes), grpc.MaxCallSendMsgSize(stream.MaxFrameBytes)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
-		// The one call must fail with the reason for which the connection did.
-		grpc.WithDisableServiceConfig(),
-	)
+	limits := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes), grpc.MaxCallSendMsgSize(stream.MaxFrameBytes))
+	cc, err := grpc.NewClient(c.cfg.Target, append(call.DialOptions(c.cfg.Credentials), limits)...)
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
 	}

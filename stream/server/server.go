@@ -130,21 +130,19 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
 	}
-	s.grpc = grpc.NewServer(
+	s.grpc = grpc.NewServer(append(call.ServerOptions(),
 		grpc.Creds(byMethod{cfg.Credentials}),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
-		grpc.ReadBufferSize(call.ReadBuffer),
 		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
 		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.MaxConcurrentStreams(call.MaxStreams), // where a connection carries frames, it is one stream
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: 15 * time.Second, Timeout: 10 * time.Second,
 			// Who proves an SVID and then calls nothing does not keep the connection.
 			MaxConnectionIdle: cfg.HandshakeTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
+	)...)
 	streampb.RegisterStreamServer(s.grpc, s)
 	if cfg.Register != nil {
 		cfg.Register(s.grpc, s.gate)

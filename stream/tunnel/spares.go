@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
@@ -227,13 +226,8 @@ func (t *term) open(ctx context.Context, proves time.Time) bool {
 		}
 	}
 	if on == nil {
-		cc, err := grpc.NewClient(t.cfg.Target,
-			grpc.WithTransportCredentials(t.cfg.Credentials),
-			grpc.WithReadBufferSize(call.ReadBuffer),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxChunk)),
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
-			grpc.WithDisableServiceConfig(), // no retries: a call fails with the reason for which the connection did
-		)
+		limit := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxChunk))
+		cc, err := grpc.NewClient(t.cfg.Target, append(call.DialOptions(t.cfg.Credentials), limit)...)
 		if err != nil {
 			t.rest(fmt.Errorf("dial: %w", err), true)
 			return false
