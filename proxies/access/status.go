@@ -26,10 +26,7 @@ func (d Decision) Status() *metav1.Status {
 // for all else.
 func StatusOf(err error) *metav1.Status {
 	if errors.Is(err, ErrMethod) {
-		return &metav1.Status{
-			TypeMeta: statusType, Status: metav1.StatusFailure,
-			Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed, Message: err.Error(),
-		}
+		return Failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, err.Error())
 	}
 	return complete(apierrors.NewBadRequest(err.Error()))
 }
@@ -37,21 +34,23 @@ func StatusOf(err error) *metav1.Status {
 // BadGateway is the answer when a spoke was reached and what came back is no answer
 // of an API server, or breaks off. Clients of Kubernetes see an internal error.
 func BadGateway(message string) *metav1.Status {
-	return gateway(http.StatusBadGateway, metav1.StatusReasonInternalError, message)
+	return Failure(http.StatusBadGateway, metav1.StatusReasonInternalError, message)
 }
 
 // Unavailable is the answer when a spoke cannot be reached now. When retryAfter,
 // rounded up to seconds, is not zero, clients of Kubernetes try a call again by
 // themselves after it if the answer carries it as header Retry-After too.
 func Unavailable(message string, retryAfter time.Duration) *metav1.Status {
-	status := gateway(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	status := Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 	if retryAfter > 0 {
 		status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32((retryAfter + time.Second - 1) / time.Second)}
 	}
 	return status
 }
 
-func gateway(code int32, reason metav1.StatusReason, message string) *metav1.Status {
+// Failure is the answer of who has no other: what Kubernetes' own clients show to their
+// users.
+func Failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{TypeMeta: statusType, Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}
 }
 

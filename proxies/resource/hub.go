@@ -32,11 +32,6 @@ const (
 	idleTimeout = 10 * time.Minute
 	// spareConnections bounds the connections beyond those of calls under way.
 	spareConnections = 1024
-	// idleDials is the number of connections to one agent that are kept for the next
-	// call, and idleDialTime for how long. The agent keeps them longer, so that the
-	// hub, which is about to use one, is who ends it.
-	idleDials    = 8
-	idleDialTime = 30 * time.Second
 )
 
 // Verifier says whose a token is.
@@ -145,7 +140,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 		},
 		Protocols:              &protocols,
 		DisableCompression:     true, // bodies pass as they are
-		MaxIdleConns:           cfg.MaxCalls,
+		MaxIdleConns:           idleDialsInAll,
 		MaxIdleConnsPerHost:    idleDials,
 		IdleConnTimeout:        idleDialTime,
 		MaxResponseHeaderBytes: maxAnswerHeader,
@@ -314,7 +309,7 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 	c.record.Agent = of
 	c.record.Subject, c.record.TokenID = claims(token)
 	if of != name {
-		c.refuse(w, "token", newStatus(http.StatusForbidden, "Forbidden", "argomesh hub: the token is for another agent"))
+		c.refuse(w, "token", forbidden("the token is for another agent"))
 		return Target{}, false
 	}
 	target, err := c.hub.cfg.Agents.Target(name)
@@ -323,7 +318,7 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 			c.refuse(w, ruleRegistry, access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, ruleRegistry, newStatus(http.StatusForbidden, "Forbidden", "argomesh hub: agent "+name.String()+" is not registered, or suspended"))
+		c.refuse(w, ruleRegistry, forbidden("agent "+name.String()+" is not registered, or suspended"))
 		return Target{}, false
 	}
 	return target, true

@@ -82,7 +82,7 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	config.Timeout = 0                                       // a watch is as long as it is
 	s := &Spoke{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCalls)}
 	var err error
-	if s.server, err = rest.TransportFor(config); err != nil {
+	if s.server, err = serverTransport(config); err != nil {
 		return nil, fmt.Errorf("live access: transport to the API server: %w", err)
 	}
 	if s.base, _, err = rest.DefaultServerUrlFor(config); err != nil {

@@ -6,17 +6,9 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// newStatus returns the answer of an end that has no other: what Kubernetes' own
-// clients show to their users.
-func newStatus(code int32, reason metav1.StatusReason, message string) *metav1.Status {
-	return &metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure,
-		Code:     code, Reason: reason, Message: message,
-	}
-}
+	"github.com/argomesh/argomesh/proxies/access"
+)
 
 // writeStatus answers with status. What its details say about trying again is said
 // in Retry-After too, which is what clients heed.
@@ -40,22 +32,27 @@ func writeStatus(w http.ResponseWriter, status *metav1.Status) {
 
 // tooMany is the answer to a call above a limit.
 func tooMany(message string) *metav1.Status {
-	s := newStatus(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, message)
+	s := access.Failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, message)
 	s.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return s
 }
 
 // unauthorized is the answer to a call without a token of an agent.
 func unauthorized() *metav1.Status {
-	return newStatus(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "argomesh hub: the call has no valid token of an agent")
+	return access.Failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "argomesh hub: the call has no valid token of an agent")
+}
+
+// forbidden is the answer to a caller who is known, and not for whom it calls.
+func forbidden(why string) *metav1.Status {
+	return access.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "argomesh hub: "+why)
 }
 
 // badRequest is the answer to a call whose form is refused.
 func badRequest(err error) *metav1.Status {
-	return newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, "argomesh: "+err.Error())
+	return access.Failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, "argomesh: "+err.Error())
 }
 
 // slowCaller is the answer to a caller whose body does not come.
 func slowCaller() *metav1.Status {
-	return newStatus(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "argomesh: the body of the call did not come in time")
+	return access.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "argomesh: the body of the call did not come in time")
 }
