@@ -83,9 +83,9 @@ func (w *world) reconnect(ctx context.Context) (passed, error) {
 	var some []passed
 	var times []time.Duration
 	for range rounds {
-		n := w.proxy.traffic.count()
-		w.proxy.sever()
-		p, err := w.proxy.traffic.settled(ctx, n, quietTime)
+		n := w.network.traffic.count()
+		w.network.Sever()
+		p, err := w.network.traffic.settled(ctx, n, quietTime)
 		if err != nil {
 			return passed{}, err
 		}

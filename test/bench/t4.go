@@ -32,7 +32,7 @@ func runT4(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err != nil {
 		return err
 	}
-	network, err := startProxy(ctx, hub.address)
+	network, err := startNetwork(ctx, hub.address)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func runT4(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	counted := newTraffic()
-	agent, err := newSimulated(edge, network.address(), memory.New(memory.Config{}), countingCredentials{creds, counted}, metrics, func() {})
+	agent, err := newSimulated(edge, network.Address(), memory.New(memory.Config{}), countingCredentials{creds, counted}, metrics, func() {})
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func runT4(ctx context.Context, b *bench, s *Scenario) (err error) {
 	err = s.measure(ctx, "reconnects", []subject{self("hub and agent")}, func() error {
 		for range 5 {
 			before := counted.count()
-			network.sever()
+			network.Sever()
 			p, err := counted.settled(limited, before, quietTime)
 			if err != nil {
 				return err

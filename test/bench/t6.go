@@ -131,8 +131,8 @@ func (l *load) cut(ctx context.Context, have []string, nth int) (fromEnd, fromCo
 	want := all(slices.Concat(updated, created), r)
 	maps.Copy(want, all(gone, ""))
 
-	l.w.proxy.cut()
-	before := l.w.proxy.traffic.count()
+	l.w.network.Cut()
+	before := l.w.network.traffic.count()
 	x := l.spoke.expect(ofSpec, want)
 	if err := each(ctx, gone, func(ctx context.Context, name string) error {
 		return l.w.onHub.Delete(ctx, name, metav1.DeleteOptions{})
@@ -148,12 +148,12 @@ func (l *load) cut(ctx context.Context, have []string, nth int) (fromEnd, fromCo
 		return 0, 0, nil, err
 	}
 	end := time.Now()
-	l.w.proxy.restore()
+	l.w.network.Mend()
 	last, err := x.wait(ctx)
 	if err != nil {
 		return 0, 0, nil, err
 	}
-	connected, err := l.w.proxy.traffic.settled(ctx, before, 0)
+	connected, err := l.w.network.traffic.settled(ctx, before, 0)
 	return last.Sub(end), last.Sub(connected.begun), slices.Concat(have[200:], created), err
 }
 

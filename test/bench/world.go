@@ -41,7 +41,7 @@ type world struct {
 	spoke     *harness.ControlPlane
 	principal *harness.Principal
 	agent     *harness.Agent
-	proxy     *proxy // between the two
+	network   *network // between the two
 	// envoy is the one beside the principal, of startRedisDoor or startFrontDoor.
 	envoy *harness.Sidecar
 	// redisDoor is where the hub's Argo CD has its Redis behind it, of startRedisDoor,
@@ -105,8 +105,8 @@ func (w *world) close(ctx context.Context, failed bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	err := w.h.Close(ctx)
-	if w.proxy != nil {
-		err = errors.Join(err, w.proxy.close())
+	if w.network != nil {
+		err = errors.Join(err, w.network.close())
 	}
 	if err != nil || failed {
 		return errors.Join(err, fmt.Errorf("the logs are in %s", w.h.Path("logs")))
@@ -200,7 +200,7 @@ func (w *world) startAgent(ctx context.Context) (err error) {
 	if err := w.hub.EnsureNamespace(ctx, edge); err != nil {
 		return err
 	}
-	if w.proxy, err = startProxy(ctx, w.principal.Address); err != nil {
+	if w.network, err = startNetwork(ctx, w.principal.Address); err != nil {
 		return err
 	}
 	identity, err := w.identity(ctx, edge, agentID(edge))
@@ -209,7 +209,7 @@ func (w *world) startAgent(ctx context.Context) (err error) {
 	}
 	cfg := harness.AgentConfig{
 		Name: edge, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: identity,
-		PrincipalAddress: w.proxy.address(), PrincipalIDs: []string{principalID},
+		PrincipalAddress: w.network.Address(), PrincipalIDs: []string{principalID},
 	}
 	if w.door != nil {
 		cfg.Settings = harness.Settings{"access.enabled": true}

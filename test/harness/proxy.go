@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,7 +27,7 @@ import (
 //	...
 //	proxy.Mend()
 type Proxy struct {
-	target   string
+	cfg      ProxyConfig
 	listener net.Listener
 
 	mu      sync.Mutex // guards what follows
@@ -37,21 +38,45 @@ type Proxy struct {
 	open    map[net.Conn]struct{}
 }
 
-// NewProxy returns a proxy to an address, with a listener on loopback that belongs
-// to it: a caller that has a proxy runs it.
+// ProxyConfig says where a Proxy goes. Fields without a stated default are required.
+type ProxyConfig struct {
+	// Target is a TCP address.
+	Target string
+	// Listen is a TCP address on loopback. Empty means a port that the system chooses.
+	Listen string
+	// Opened is called for each connection that is passed on, and Passed for what was
+	// passed on in either direction, in bytes; by several goroutines at once. Nil means
+	// that nobody asks.
+	Opened func()
+	Passed func(bytes int)
+}
+
+// NewProxy returns a proxy with a listener that belongs to it: a caller that has a
+// proxy runs it.
+func NewProxy(cfg ProxyConfig) (*Proxy, error) {
+	if cfg.Opened == nil {
+		cfg.Opened = func() {}
+	}
+	if cfg.Passed == nil {
+		cfg.Passed = func(int) {}
+	}
+	listener, err := net.Listen("tcp", cmp.Or(cfg.Listen, "127.0.0.1:0")) //nolint:noctx // it ends by Run
+	if err != nil {
+		return nil, err
+	}
+	return &Proxy{
+		cfg: cfg, listener: listener,
+		changed: make(chan struct{}), open: map[net.Conn]struct{}{},
+	}, nil
+}
+
+// NewProxy returns a proxy to an address on one of the ports of h.
 func (h *Harness) NewProxy(target string) (*Proxy, error) {
 	address, err := h.Address()
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", address) //nolint:noctx // it ends by Run
-	if err != nil {
-		return nil, err
-	}
-	return &Proxy{
-		target: target, listener: listener,
-		changed: make(chan struct{}), open: map[net.Conn]struct{}{},
-	}, nil
+	return NewProxy(ProxyConfig{Target: target, Listen: address})
 }
 
 // Address is where the proxy listens.
@@ -96,6 +121,13 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = true
+	p.reset()
+}
+
+// Sever resets the connections of the moment; new ones pass.
+func (p *Proxy) Sever() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.reset()
 }
 
@@ -167,11 +199,12 @@ func (p *Proxy) forward(ctx context.Context, from net.Conn) {
 	}
 	defer p.dismiss(from)
 	var dialer net.Dialer
-	to, err := dialer.DialContext(ctx, "tcp", p.target)
+	to, err := dialer.DialContext(ctx, "tcp", p.cfg.Target)
 	if err != nil || !p.admit(to) {
 		return // who dialled sees a reset, as with a target that does not listen
 	}
 	defer p.dismiss(to)
+	p.cfg.Opened()
 	g, ctx := errgroup.WithContext(ctx)
 	// When one way breaks so does the other; an orderly end goes one way alone.
 	stop := context.AfterFunc(ctx, func() { abort(from); abort(to) })
@@ -219,7 +252,9 @@ func (p *Proxy) deliver(ctx context.Context, chunks <-chan chunk, to net.Conn) e
 		if err := p.wait(ctx, c.at); err != nil {
 			return err
 		}
-		if _, err := to.Write(c.bytes); err != nil {
+		n, err := to.Write(c.bytes)
+		p.cfg.Passed(n)
+		if err != nil {
 			return err
 		}
 	}
@@ -237,12 +272,14 @@ func (p *Proxy) arrival() time.Time {
 
 // wait returns once it is at and the network is not silent.
 func (p *Proxy) wait(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	if left := time.Until(at); left > 0 {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	for {
 		p.mu.Lock()

@@ -130,6 +130,21 @@ func TestProxyCut(t *testing.T) {
 	expect(t, conn, "again")
 }
 
+func TestProxySever(t *testing.T) {
+	t.Parallel()
+	proxy := startProxy(t, startEcho(t))
+	conn := dial(t, proxy.Address())
+	send(t, conn, "ping")
+	expect(t, conn, "ping")
+	proxy.Sever()
+	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read of a connection that was severed = %d, %v, want a reset", n, err)
+	}
+	conn = dial(t, proxy.Address())
+	send(t, conn, "again")
+	expect(t, conn, "again")
+}
+
 func TestProxySilence(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, startEcho(t))

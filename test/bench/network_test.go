@@ -34,24 +34,24 @@ func echo(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-func startTestProxy(t *testing.T) *proxy {
+func startTestNetwork(t *testing.T) *network {
 	t.Helper()
-	p, err := startProxy(t.Context(), echo(t))
+	n, err := startNetwork(t.Context(), echo(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.close(); err != nil {
+		if err := n.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return p
+	return n
 }
 
-// dial opens a connection through the proxy.
-func dial(t *testing.T, p *proxy) net.Conn {
+// dial opens a connection through the network.
+func dial(t *testing.T, n *network) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", p.address())
+	c, err := net.Dial("tcp", n.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,46 +71,38 @@ func says(c net.Conn) bool {
 	return err == nil && line == "hello\n"
 }
 
-func TestProxy(t *testing.T) {
+func TestNetworkCountsWhatPasses(t *testing.T) {
 	t.Parallel()
-	p := startTestProxy(t)
-	first := dial(t, p)
-	if !says(first) {
+	n := startTestNetwork(t)
+	if !says(dial(t, n)) {
 		t.Fatal("a connection does not pass")
 	}
-	p.sever()
-	if says(first) {
-		t.Error("a connection outlives sever()")
+	n.Sever()
+	if !says(dial(t, n)) {
+		t.Error("no connection passes after Sever()")
 	}
-	second := dial(t, p)
-	if !says(second) {
-		t.Error("no connection passes after sever()")
-	}
-	p.cut()
-	if says(second) {
-		t.Error("a connection outlives cut()")
-	}
-	if says(dial(t, p)) {
+	n.Cut()
+	if says(dial(t, n)) {
 		t.Error("a new connection passes while cut")
 	}
-	p.restore()
-	if !says(dial(t, p)) {
-		t.Error("no connection passes after restore()")
+	n.Mend()
+	if !says(dial(t, n)) {
+		t.Error("no connection passes after Mend()")
 	}
-	if got := p.traffic.count(); got != 3 {
+	if got := n.traffic.count(); got != 3 {
 		t.Errorf("count() = %d connections, want the 3 that passed", got)
 	}
 }
 
 func TestTrafficSettles(t *testing.T) {
 	t.Parallel()
-	p := startTestProxy(t)
+	n := startTestNetwork(t)
 	before := time.Now()
-	if !says(dial(t, p)) {
+	if !says(dial(t, n)) {
 		t.Fatal("a connection does not pass")
 	}
 	const quiet = 20 * time.Millisecond
-	got, err := p.traffic.settled(t.Context(), 0, quiet)
+	got, err := n.traffic.settled(t.Context(), 0, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +114,7 @@ func TestTrafficSettles(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), quiet)
 	defer cancel()
-	if _, err := p.traffic.settled(ctx, 1, quiet); err == nil {
+	if _, err := n.traffic.settled(ctx, 1, quiet); err == nil {
 		t.Error("settled() returns without a second connection")
 	}
 }
