@@ -1,8 +1,6 @@
 package xds
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -21,22 +19,6 @@ const maxVersions = 32
 // still is later says nothing, since Envoy keeps what it has when it is not
 // connected.
 func (s *Server) Acknowledged() (keys []string, changed <-chan struct{}) { return s.acks.current() }
-
-// WaitAcknowledged returns nil once every connected Envoy, and at least one, has taken
-// all of these keys. The error is that of ctx.
-func (s *Server) WaitAcknowledged(ctx context.Context, keys ...string) error {
-	for {
-		have, changed := s.Acknowledged()
-		if !slices.ContainsFunc(keys, func(k string) bool { return !slices.Contains(have, k) }) {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("wait until envoy takes token keys %q: %w", keys, context.Cause(ctx))
-		}
-	}
-}
 
 // acknowledgements knows which version of the key set each stream has taken.
 type acknowledgements struct {

@@ -38,7 +38,7 @@ const (
 // httpCluster takes one request per HTTP/1.1 connection at a time, so that an upgrade
 // is just bytes.
 func (p *encoder) httpCluster(name string, to mesh.Address, maxRequests uint32) *clusterv3.Cluster {
-	return p.cluster(name, to, maxRequests, &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+	return p.requestCluster(name, to, maxRequests, &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
 			HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
 		},
@@ -53,7 +53,7 @@ func (p *encoder) replicaCluster(self spiffeid.ID, to mesh.Address, maxRequests 
 }
 
 func (p *encoder) grpcCluster(name string, to mesh.Address) *clusterv3.Cluster {
-	return p.cluster(name, to, maxStreams, &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+	return p.requestCluster(name, to, maxStreams, &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
 				MaxConcurrentStreams:        u32(streamsPerConnection),
@@ -64,7 +64,28 @@ func (p *encoder) grpcCluster(name string, to mesh.Address) *clusterv3.Cluster {
 	})
 }
 
-func (p *encoder) cluster(name string, to mesh.Address, maxRequests uint32, protocol *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *clusterv3.Cluster {
+// requestCluster is the cluster of an upstream that takes requests, as many at a time.
+func (p *encoder) requestCluster(name string, to mesh.Address, maxRequests uint32, protocol *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *clusterv3.Cluster {
+	c := cluster(name, to, &clusterv3.CircuitBreakers_Thresholds{
+		// Requests are what is bounded. Were connections too, what is over the
+		// limit would wait behind watches, for hours.
+		MaxConnections:     u32(max(maxRequests, 2*maxRequests)), // the greater, when it overflows
+		MaxPendingRequests: u32(maxRequests),
+		MaxRequests:        u32(maxRequests),
+		MaxRetries:         u32(0), // a request is sent once
+		TrackRemaining:     true,
+	})
+	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{
+		httpProtocolOptions: p.pack(&httpv3.HttpProtocolOptions{
+			CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdle)},
+			UpstreamProtocolOptions:   &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: protocol},
+		}),
+	}
+	return c
+}
+
+// cluster is the cluster of one address.
+func cluster(name string, to mesh.Address, bounds *clusterv3.CircuitBreakers_Thresholds) *clusterv3.Cluster {
 	address := envoyAddress(to)
 	if pipe := address.GetPipe(); pipe != nil {
 		pipe.Mode = 0 // it is somebody else's socket
@@ -80,21 +101,7 @@ func (p *encoder) cluster(name string, to mesh.Address, maxRequests uint32, prot
 				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
 			}}}},
 		},
-		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-			// Requests are what is bounded. Were connections too, what is over the
-			// limit would wait behind watches, for hours.
-			MaxConnections:     u32(max(maxRequests, 2*maxRequests)), // the greater, when it overflows
-			MaxPendingRequests: u32(maxRequests),
-			MaxRequests:        u32(maxRequests),
-			MaxRetries:         u32(0), // a request is sent once
-			TrackRemaining:     true,
-		}}},
-		TypedExtensionProtocolOptions: map[string]*anypb.Any{
-			httpProtocolOptions: p.pack(&httpv3.HttpProtocolOptions{
-				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdle)},
-				UpstreamProtocolOptions:   &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: protocol},
-			}),
-		},
+		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{bounds}},
 	}
 }
 

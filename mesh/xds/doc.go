@@ -13,6 +13,6 @@
 //
 //	server, err := xds.New(xds.Config{NodeID: "principal-0", Metrics: registry, Log: log})
 //	g.Go(func() error { return server.Run(ctx, listener) })
-//	err = server.Set(snapshot)                  // the whole state, each time
-//	err = server.WaitAcknowledged(ctx, keyID)   // Envoy takes tokens of that key now
+//	err = server.Set(snapshot)                // the whole state, each time
+//	keys, changed := server.Acknowledged()    // of which Envoy takes tokens now
 package xds

@@ -80,7 +80,7 @@ func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 		p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true}),
 	}
 	proxy := s.ResourceProxy
-	return p.listener(resourceProxyName, proxy.Listen, orDefault(proxy.MaxConnections, defaultMaxCallers),
+	return p.httpListener(resourceProxyName, proxy.Listen, orDefault(proxy.MaxConnections, defaultMaxCallers),
 		manager, p.serverTLS(s.Self, "h2", "http/1.1"))
 }
 
@@ -117,7 +117,7 @@ func (p *encoder) streamListener(s mesh.Snapshot) *listenerv3.Listener {
 		VirtualHosts:           []*routev3.VirtualHost{{Name: streamName, Domains: []string{"*"}, Routes: routes}},
 	}}
 	manager.HttpFilters = []*hcmv3.HttpFilter{p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true})}
-	return p.listener(streamName, s.Stream.Listen, orDefault(s.Stream.MaxConnections, defaultMaxAgents),
+	return p.httpListener(streamName, s.Stream.Listen, orDefault(s.Stream.MaxConnections, defaultMaxAgents),
 		manager, p.mutualTLS(s.Self, "h2"))
 }
 
@@ -176,23 +176,31 @@ func forwardedOfOthers() []*matcherv3.StringMatcher {
 	return names
 }
 
-func (p *encoder) listener(name string, at mesh.Address, maxConnections uint32, manager *hcmv3.HttpConnectionManager, tls *corev3.TransportSocket) *listenerv3.Listener {
+// httpListener is a listener for HTTP over TLS.
+func (p *encoder) httpListener(name string, at mesh.Address, maxConnections uint32, manager *hcmv3.HttpConnectionManager, tls *corev3.TransportSocket) *listenerv3.Listener {
+	return p.listener(name, at, maxConnections, tls, p.networkFilter("http", manager))
+}
+
+// listener is a listener with bounded connections; without TLS when that is nil.
+func (p *encoder) listener(name string, at mesh.Address, maxConnections uint32, tls *corev3.TransportSocket, filter *listenerv3.Filter) *listenerv3.Listener {
+	chain := &listenerv3.FilterChain{
+		Name: name,
+		Filters: []*listenerv3.Filter{
+			p.networkFilter("limit", &connectionlimitv3.ConnectionLimit{
+				StatPrefix: name, MaxConnections: wrapperspb.UInt64(uint64(maxConnections)),
+			}),
+			filter,
+		},
+	}
+	if tls != nil {
+		chain.TransportSocket, chain.TransportSocketConnectTimeout = tls, durationpb.New(handshakeTimeout)
+	}
 	l := &listenerv3.Listener{
 		Name:                          name,
 		StatPrefix:                    name,
 		Address:                       envoyAddress(at),
 		PerConnectionBufferLimitBytes: u32(bufferLimit),
-		FilterChains: []*listenerv3.FilterChain{{
-			Name:                          name,
-			TransportSocket:               tls,
-			TransportSocketConnectTimeout: durationpb.New(handshakeTimeout),
-			Filters: []*listenerv3.Filter{
-				p.networkFilter("limit", &connectionlimitv3.ConnectionLimit{
-					StatPrefix: name, MaxConnections: wrapperspb.UInt64(uint64(maxConnections)),
-				}),
-				p.networkFilter("http", manager),
-			},
-		}},
+		FilterChains:                  []*listenerv3.FilterChain{chain},
 	}
 	if _, ok := at.TCP(); ok {
 		// A caller that is gone without a word is found out within two minutes.

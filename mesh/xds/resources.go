@@ -83,7 +83,7 @@ func renderShared(s mesh.Snapshot) (Resources, error) {
 	}
 	if s.Redis != nil {
 		r.Listeners = append(r.Listeners, p.redisListener(s))
-		r.Clusters = append(r.Clusters, p.redisCluster(*s.Redis))
+		r.Clusters = append(r.Clusters, principalRedis(*s.Redis))
 	}
 	if s.Stream != nil {
 		r.Listeners = append(r.Listeners, p.streamListener(s))

@@ -173,9 +173,6 @@ func (k *Keys) Published() Published {
 	return out
 }
 
-// JWKS returns the JSON Web Key Set of Published.
-func (k *Keys) JWKS() []byte { return k.Published().JWKS }
-
 // Sign returns a new token of agent. The error wraps ErrNoKey while no key signs.
 func (k *Keys) Sign(agent identity.AgentName) (Signed, error) {
 	k.mu.RLock()

@@ -473,13 +473,13 @@ func TestTwoKeepers(t *testing.T) {
 func TestJWKSHasNoPrivatePart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeys(t, &secrets{}, nil)
-		if got := string(k.JWKS()); got != `{"keys":[]}` {
+		if got := string(k.Published().JWKS); got != `{"keys":[]}` {
 			t.Errorf("without keys it is %s", got)
 		}
 		defer run(t, k, true)()
 		synctest.Wait()
 		var set struct{ Keys []map[string]any }
-		if err := json.Unmarshal(k.JWKS(), &set); err != nil || len(set.Keys) != 2 {
+		if err := json.Unmarshal(k.Published().JWKS, &set); err != nil || len(set.Keys) != 2 {
 			t.Fatalf("%d keys, %v", len(set.Keys), err)
 		}
 		for _, key := range set.Keys {
