@@ -2,11 +2,8 @@ package redis
 
 import (
 	"errors"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/argomesh/argomesh/identity"
 )
 
 // hubMetrics are those of the hub's end.
@@ -58,23 +55,6 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 		}
 	}
 	return m, nil
-}
-
-// warnEvery is how often the same is said of the same agent.
-const warnEvery = time.Minute
-
-// warn logs what somebody has to mend at an agent, now and then.
-func (h *Hub) warn(agent identity.AgentName, kind, text string) {
-	r := h.remote(agent)
-	r.mu.Lock()
-	due := time.Since(r.warned[kind]) > warnEvery
-	if due {
-		r.warned[kind] = time.Now()
-	}
-	r.mu.Unlock()
-	if due {
-		h.cfg.Log.Warn().Stringer("agent", agent).Msg(text)
-	}
 }
 
 // spokeMetrics are those of the spoke's end.

@@ -1,0 +1,95 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// missing is the answer about one key that is not there.
+func (f *fetch) missing() []byte {
+	switch f.verb {
+	case "EXISTS":
+		return []byte(":0\r\n")
+	case "TTL":
+		return []byte(":-2\r\n")
+	case "MGET":
+		return []byte("*1\r\n$-1\r\n")
+	}
+	return []byte("$-1\r\n")
+}
+
+// failed says what is known without the agent, or why nothing is.
+func (f *fetch) failed(ctx context.Context, err error) *reply {
+	name := f.keys[0].target.Agent
+	var (
+		answered said
+		timeout  net.Error
+	)
+	result := "away"
+	switch {
+	case errors.As(err, &answered) && answered.code == spokeFormat && isFormat(answered.rest):
+		f.hub.metrics.reads.WithLabelValues("format").Inc()
+		f.hub.warn(name, "format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+		f.remote.judged(f.keys[0].key.Format, answered.rest)
+		return &reply{raw: encodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
+			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.keys[0].key.Format))}
+	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.code == spokeDenied:
+		f.hub.metrics.reads.WithLabelValues("refused").Inc()
+		return &reply{raw: encodeError(fmt.Sprintf("%s agent %s does not let the hub read its Redis: see redis_proxy.enabled there", codeRefused, name))}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		result = "timeout"
+	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
+		f.hub.warn(name, "protocol", "what an agent answers cannot be read")
+	}
+	f.hub.metrics.reads.WithLabelValues(result).Inc()
+	if raw, ok := f.last(ctx); ok {
+		return &reply{raw: raw}
+	}
+	why := "is not connected"
+	if !errors.Is(err, stream.ErrNotConnected) {
+		why = "is connected, but its Redis does not answer"
+	}
+	return &reply{raw: encodeError(fmt.Sprintf("%s agent %s %s, and no last value is kept", codeAway, name, why))}
+}
+
+// last answers from what was kept.
+func (f *fetch) last(ctx context.Context) ([]byte, bool) {
+	if f.hub.keeping == nil {
+		return nil, false
+	}
+	var b []byte
+	if f.verb == "MGET" {
+		b = appendHeader(b, '*', len(f.keys))
+	}
+	there, left := 0, int64(-2)
+	for _, k := range f.keys {
+		value, age := f.hub.keeping.last(ctx, k)
+		if value != nil {
+			there++
+			left = int64((KeptFor - age) / time.Second)
+			f.hub.metrics.lastAge.Observe(age.Seconds())
+		}
+		switch {
+		case f.verb != "MGET" && f.verb != "GET":
+		case value == nil:
+			b = appendNull(b, false)
+		default:
+			b = append(b, bulk(value)...)
+		}
+	}
+	if there == 0 {
+		return nil, false
+	}
+	switch f.verb {
+	case "EXISTS":
+		b = appendNumber(b, int64(there))
+	case "TTL":
+		b = appendNumber(b, max(left, 0))
+	}
+	return b, true
+}

@@ -1,0 +1,226 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// relay takes what the hub's Redis says.
+func (c *caller) relay(ctx context.Context) error {
+	for {
+		if c.fromHub.Buffered() == 0 {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+		first, err := c.fromHub.Peek(1)
+		if err != nil {
+			return err
+		}
+		c.next()
+		switch {
+		case first[0] == '>' && c.resp3, first[0] == '*' && c.subscribing():
+			err = c.told(ctx)
+		case c.front == nil:
+			err = errors.Join(errProtocol, errors.New("the hub's redis answers what nobody asked"))
+		default:
+			e := c.front
+			if err = c.answer(ctx, e, first[0]); err == nil {
+				c.front = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// next takes the entry that is answered next, if there is one.
+func (c *caller) next() {
+	if c.front != nil {
+		return
+	}
+	select {
+	case c.front = <-c.waiting:
+	default:
+	}
+}
+
+// subscribing reports whether an array of RESP2 may be a message or a confirmation.
+func (c *caller) subscribing() bool {
+	if c.resp3 { // relay alone writes it
+		return false
+	}
+	if c.front != nil && c.front.kind == subscribe {
+		return true
+	}
+	for _, set := range c.sets {
+		if len(set) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// copy passes on the next values of the hub's Redis.
+func (c *caller) copy(values int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fromHub.copyValues(c.out, values, false)
+}
+
+// answer gives the answer to e, of which the hub's Redis has begun its own.
+func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
+	failed := first == '-'
+	switch e.kind {
+	case subscribe: // an error, since it is no confirmation
+		if !strings.Contains(e.confirms, "unsub") {
+			c.channels.Add(-int64(e.want))
+		}
+		return c.copy(1)
+	case instead, poison:
+		if failed && e.kind == instead {
+			return c.copy(1)
+		}
+		if e.kind == poison && !c.began {
+			return c.copy(1) // the transaction was refused, and so is whoever asks
+		}
+		if err := c.skip(); err != nil {
+			return err
+		}
+		return c.write(encodeError(e.says))
+	case agent:
+		if failed {
+			e.drop()
+			return c.copy(1)
+		}
+		if err := c.skip(); err != nil {
+			return err
+		}
+		c.trusted.Store(e.epoch + 1)
+		// What was answered before is not to wait.
+		if err := c.flush(); err != nil {
+			return err
+		}
+		e.fetch.start(ctx)
+		reply := e.fetch.wait(ctx)
+		defer reply.close()
+		stop := reply.endWith(ctx)
+		defer stop()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return reply.write(c.out, c.resp3)
+	}
+	c.began = !e.ends && (c.began || e.begins && !failed)
+	if !failed && (e.hello > 0 || e.resets) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err := c.fromHub.copyValues(c.out, 1, false); err != nil {
+			return err
+		}
+		c.resp3 = e.hello == 3
+		if e.resets {
+			clear(c.sets)
+			c.channels.Store(0)
+			c.listener.detachAll()
+		}
+		return nil
+	}
+	return c.copy(1)
+}
+
+// skip reads an answer that nobody is to see.
+func (c *caller) skip() error {
+	return c.fromHub.copyValues(c.unseen, 1, false)
+}
+
+// told takes a message or a confirmation.
+func (c *caller) told(ctx context.Context) error {
+	n, err := c.fromHub.collection('>', '*')
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return errProtocol
+	}
+	what, _, err := c.fromHub.small()
+	if err != nil {
+		return err
+	}
+	if c.front == nil || c.front.kind != subscribe || what != c.front.confirms || n != 3 {
+		header := byte('*')
+		if c.resp3 {
+			header = '>'
+		}
+		if err := c.write(appendBulk(appendHeader(nil, header, n), what)); err != nil {
+			return err
+		}
+		if what == "pong" && !c.resp3 && c.front != nil {
+			c.front = nil // the answer to PING while there are subscriptions
+		}
+		return c.copy(n - 1)
+	}
+	e := c.front
+	channel, null, err := c.fromHub.small()
+	if err != nil {
+		return err
+	}
+	count, err := c.fromHub.number()
+	if err != nil {
+		return err
+	}
+	set := c.sets[strings.Replace(what, "unsub", "sub", 1)]
+	if e.all && e.want == 0 {
+		e.want = max(1, len(set))
+	}
+	if strings.Contains(what, "unsub") {
+		if _, had := set[channel]; had && !null {
+			delete(set, channel)
+			c.channels.Add(-1)
+		}
+		if what == "unsubscribe" {
+			c.listener.detach(channel)
+		}
+	} else {
+		if set == nil {
+			set = map[string]struct{}{}
+			c.sets[what] = set
+		}
+		if _, had := set[channel]; had {
+			c.channels.Add(-1)
+		}
+		set[channel] = struct{}{}
+		if what == "subscribe" {
+			c.attach(ctx, channel)
+		}
+	}
+	if e.want--; e.want == 0 {
+		c.front = nil
+	}
+	header := byte('*')
+	if c.resp3 {
+		header = '>'
+	}
+	b := appendBulk(appendHeader(nil, header, 3), what)
+	if null {
+		b = appendNull(b, c.resp3)
+	} else {
+		b = appendBulk(b, channel)
+	}
+	return c.write(appendNumber(b, count))
+}
+
+// attach subscribes at the agent too, if the channel is one of an agent.
+func (c *caller) attach(ctx context.Context, channel string) {
+	key, ok := ParseKey(channel)
+	if !ok {
+		return
+	}
+	target, isOwned, err := c.hub.cfg.Owners.Owner(key.Instance)
+	if err != nil || !isOwned {
+		return
+	}
+	_ = c.flush() // whoever waits for an earlier answer; an error shows at the next write
+	c.listener.attach(ctx, channel, target.Agent, owned{key: key, target: target}.asked())
+}

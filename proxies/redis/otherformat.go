@@ -1,0 +1,108 @@
+package redis
+
+import (
+	"errors"
+	"strconv"
+	"time"
+)
+
+const (
+	// judgeEvery is how often the format of the spoke's keys is looked at while keys
+	// are missing, judgeSteps and judgeCount how many keys at most.
+	judgeEvery = 30 * time.Second
+	judgeSteps = 20
+	judgeCount = 1000
+)
+
+// missing answers that there is no such key, unless all are in another format.
+func (c *spokeSession) missing() error {
+	if _, err := c.fromRedis.line(); err != nil {
+		return err
+	}
+	other, err := c.otherFormat()
+	if err != nil {
+		return err
+	}
+	if other != "" {
+		c.count(resultFormat)
+		c.writeLocked(encodeError(spokeFormat + " " + other))
+		return nil
+	}
+	c.count(resultOK)
+	c.writeLocked(appendNull(nil, false))
+	return nil
+}
+
+// otherFormat returns the format of the spoke's keys when none is in ours; empty when
+// there is one, or none at all. It looks at most every judgeEvery.
+func (c *spokeSession) otherFormat() (string, error) {
+	s := c.spoke
+	s.mu.Lock()
+	if time.Since(s.judged) < judgeEvery {
+		defer s.mu.Unlock()
+		return s.other, nil
+	}
+	s.judged = time.Now() // others go on with what was seen last
+	before := s.other
+	s.mu.Unlock()
+	other, err := c.look()
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	s.other = other
+	s.mu.Unlock()
+	switch {
+	case other != "":
+		s.metrics.mismatch.Set(1)
+		if before != other {
+			s.cfg.Log.Warn().Str("found", other).Str("configured", s.format()).
+				Msg("argo cd keeps its cache in another format: set redis.cache_version and redis.compression")
+		}
+	default:
+		s.metrics.mismatch.Set(0)
+	}
+	return other, nil
+}
+
+// look goes through the keys of Applications.
+func (c *spokeSession) look() (other string, err error) {
+	cursor := "0"
+	for range judgeSteps {
+		if err := c.ask("SCAN", cursor, "MATCH", "app|*", "COUNT", strconv.Itoa(judgeCount)); err != nil {
+			var refused redisError
+			if errors.As(err, &refused) {
+				return "", nil // without that right nobody can tell
+			}
+			return "", err
+		}
+		if n, err := c.fromRedis.collection('*'); err != nil || n != 2 {
+			return "", errors.Join(errProtocol, err)
+		}
+		if cursor, _, err = c.fromRedis.small(); err != nil {
+			return "", err
+		}
+		n, err := c.fromRedis.collection('*')
+		if err != nil {
+			return "", err
+		}
+		ours := false
+		for range n {
+			text, _, err := c.fromRedis.small()
+			if err != nil {
+				return "", err
+			}
+			if k, ok := ParseKey(text); ok {
+				ours = ours || k.Format == c.spoke.format()
+				other = k.Format
+			}
+		}
+		if ours {
+			return "", nil
+		}
+		if cursor == "0" {
+			return other, nil
+		}
+	}
+	return other, nil
+}

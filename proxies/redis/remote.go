@@ -1,0 +1,114 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+const (
+	// idleCalls is the number of connections to one agent that are kept for the next
+	// call, and idleCallTime for how long. The agent keeps them longer.
+	idleCalls    = 16
+	idleCallTime = 30 * time.Second
+	// progressTimeout bounds the wait for the next bytes of an answer that has begun.
+	progressTimeout = 10 * time.Second
+)
+
+// remote is an agent as the hub's end reaches it.
+type remote struct {
+	hub   *Hub
+	agent identity.AgentName
+	// calls has a value for each read under way.
+	calls chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	idle   []*link
+	warned map[string]time.Time // when what was last said of it
+	fit    fit
+
+	subscriber *subscriber
+}
+
+func newRemote(h *Hub, agent identity.AgentName) *remote {
+	r := &remote{hub: h, agent: agent, calls: make(chan struct{}, h.cfg.MaxAgentCalls), warned: map[string]time.Time{}}
+	r.subscriber = newSubscriber(r)
+	return r
+}
+
+// link is one connection to an agent's Spoke.
+type link struct {
+	conn *patient
+	in   wire
+	// expiry ends it when it is idle.
+	expiry *time.Timer
+}
+
+func (r *remote) dial(ctx context.Context) (*link, error) {
+	conn, err := r.hub.cfg.DialSpoke(ctx, r.agent)
+	if err != nil {
+		return nil, err
+	}
+	p := &patient{Conn: conn, read: progressTimeout, write: progressTimeout}
+	return &link{conn: p, in: newWire(p)}, nil
+}
+
+// takeIdle returns a connection that was kept; nil when there is none.
+func (r *remote) takeIdle() *link {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.idle) > 0 {
+		last := len(r.idle) - 1
+		l := r.idle[last]
+		r.idle[last] = nil
+		r.idle = r.idle[:last]
+		if l.expiry.Stop() {
+			return l
+		}
+	}
+	return nil
+}
+
+// give keeps a connection for the next call, or closes it.
+func (r *remote) give(l *link) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.idle) >= idleCalls || l.in.Buffered() > 0 {
+		_ = l.conn.Close() // it has no error to return
+		return
+	}
+	l.expiry = time.AfterFunc(idleCallTime, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_ = l.conn.Close() // as above
+		r.idle = slices.DeleteFunc(r.idle, func(other *link) bool { return other == l })
+	})
+	r.idle = append(r.idle, l)
+}
+
+// closeIdle closes the connections that are kept.
+func (r *remote) closeIdle() {
+	for l := r.takeIdle(); l != nil; l = r.takeIdle() {
+		_ = l.conn.Close() // it has no error to return
+	}
+}
+
+// warnEvery is how often the same is said of the same agent.
+const warnEvery = time.Minute
+
+// warn logs what somebody has to mend at an agent, now and then.
+func (h *Hub) warn(agent identity.AgentName, kind, text string) {
+	r := h.remote(agent)
+	r.mu.Lock()
+	due := time.Since(r.warned[kind]) > warnEvery
+	if due {
+		r.warned[kind] = time.Now()
+	}
+	r.mu.Unlock()
+	if due {
+		h.cfg.Log.Warn().Stringer("agent", agent).Msg(text)
+	}
+}

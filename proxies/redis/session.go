@@ -1,0 +1,197 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// spokeSession is one connection of the hub with its own to the spoke's Redis.
+type spokeSession struct {
+	spoke     *Spoke
+	redis     *patient
+	fromRedis wire
+	hub       *patient
+	in        wire
+
+	mu  sync.Mutex // guards out, once there are two who write
+	out *bufio.Writer
+}
+
+// connect opens the connection to Redis and says who we are.
+func (c *spokeSession) connect(ctx context.Context) error {
+	cfg := c.spoke.cfg
+	conn, err := cfg.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // it interrupts what follows
+	c.redis = &patient{Conn: conn, read: cfg.AnswerTimeout, write: cfg.AnswerTimeout}
+	c.fromRedis = newWire(c.redis)
+	err = c.introduce(ctx)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close() // the error is known
+	}
+	return err
+}
+
+func (c *spokeSession) introduce(ctx context.Context) error {
+	username, password, err := c.spoke.cfg.Credentials(ctx)
+	if err != nil {
+		return err
+	}
+	var commands [][]string
+	switch {
+	case username != "":
+		commands = append(commands, []string{"AUTH", username, password})
+	case password != "":
+		commands = append(commands, []string{"AUTH", password})
+	}
+	if c.spoke.cfg.Database > 0 {
+		commands = append(commands, []string{"SELECT", strconv.Itoa(c.spoke.cfg.Database)})
+	}
+	for _, command := range append(commands, []string{"PING"}) {
+		if err := c.ask(command...); err != nil {
+			return fmt.Errorf("%s: %w", strings.ToLower(command[0]), err)
+		}
+		if _, _, err := c.fromRedis.small(); err != nil {
+			return fmt.Errorf("%s: %w", strings.ToLower(command[0]), err)
+		}
+	}
+	return nil
+}
+
+// redisError is that Redis answers with an error.
+type redisError string
+
+func (e redisError) Error() string { return "redis says " + string(e) }
+
+// ask sends a command and waits until its answer begins, which is no error.
+func (c *spokeSession) ask(args ...string) error {
+	if _, err := c.redis.Write(encodeCommand(args...)); err != nil {
+		return err
+	}
+	first, err := c.fromRedis.Peek(1)
+	if err != nil {
+		return unexpected(err)
+	}
+	if first[0] != '-' {
+		return nil
+	}
+	line, err := c.fromRedis.line()
+	if err != nil {
+		return err
+	}
+	code, _, _ := strings.Cut(string(line[1:]), " ")
+	return redisError(code) // the rest may name users
+}
+
+// Results of commands, as the metrics have them.
+const (
+	resultOK     = "ok"
+	resultDenied = "denied"
+	resultFormat = "format"
+	resultFailed = "failed"
+)
+
+func (c *spokeSession) count(result string) {
+	c.spoke.metrics.commands.WithLabelValues(result).Inc()
+}
+
+// serve takes reads until the first subscription.
+func (c *spokeSession) serve() error {
+	for {
+		cmd, err := c.in.command()
+		if err != nil {
+			return ended(err)
+		}
+		if cmd.left > 0 {
+			return errTooLong
+		}
+		name := cmd.args[0]
+		switch name {
+		case "PING":
+			c.writeLocked([]byte("+PONG\r\n"))
+		case "SUBSCRIBE", "UNSUBSCRIBE":
+			return c.subscriptions(cmd)
+		case "GET", "MGET", "EXISTS", "TTL":
+			if err := c.read(name, cmd.args[1:]); err != nil {
+				return err
+			}
+		default:
+			c.count(resultDenied)
+			c.writeLocked(encodeError(spokeDenied))
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// ended is the end of what the hub says: nil when it said so, or said nothing more.
+func ended(err error) error {
+	var timeout net.Error
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
+		return nil
+	}
+	return err
+}
+
+func (c *spokeSession) writeLocked(b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _ = c.out.Write(b) // Flush returns the same error
+}
+
+func (c *spokeSession) flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Flush()
+}
+
+// read answers one read.
+func (c *spokeSession) read(name string, keys []string) error {
+	if n := len(keys); n == 0 || n > maxSpokeKeys || n > 1 && (name == "GET" || name == "TTL") {
+		c.count(resultDenied)
+		c.writeLocked(encodeError(spokeDenied))
+		return nil
+	}
+	for _, key := range keys {
+		if refusal, result := c.spoke.judge(key, c.spoke.format()); refusal != "" {
+			c.count(result)
+			c.writeLocked(encodeError(refusal))
+			return nil
+		}
+	}
+	err := c.ask(append([]string{name}, keys...)...)
+	var refused redisError
+	switch {
+	case errors.As(err, &refused):
+		c.count(resultFailed)
+		c.spoke.cfg.Log.Warn().Err(err).Msg("redis of the spoke refuses a read")
+		c.writeLocked(encodeError(spokeAway))
+		return nil
+	case err != nil:
+		c.count(resultFailed)
+		c.writeLocked(encodeError(spokeAway))
+		return errors.Join(fmt.Errorf("redis of the spoke: %w", err), c.flush())
+	}
+	if name == "GET" {
+		if null, err := c.fromRedis.Peek(3); err != nil {
+			return unexpected(err)
+		} else if string(null) == "$-1" {
+			return c.missing()
+		}
+	}
+	c.count(resultOK)
+	return c.fromRedis.copyValues(c.out, 1, false)
+}
