@@ -27,14 +27,14 @@ func (f *fetch) missing() []byte {
 func (f *fetch) failed(ctx context.Context, err error) *reply {
 	name := f.keys[0].target.Agent
 	var (
-		answered said
+		answered refusal
 		timeout  net.Error
 	)
 	result := "away"
 	switch {
 	case errors.As(err, &answered) && answered.code == spokeFormat && isFormat(answered.rest):
 		f.hub.metrics.reads.WithLabelValues("format").Inc()
-		f.hub.warn(name, "format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+		f.remote.warnFormat()
 		f.remote.judged(f.keys[0].key.Format, answered.rest)
 		return &reply{raw: encodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
 			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.keys[0].key.Format))}
@@ -44,7 +44,7 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		result = "timeout"
 	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
-		f.hub.warn(name, "protocol", "what an agent answers cannot be read")
+		f.remote.warn("protocol", "what an agent answers cannot be read")
 	}
 	f.hub.metrics.reads.WithLabelValues(result).Inc()
 	if raw, ok := f.last(ctx); ok {

@@ -149,11 +149,7 @@ func (c *caller) told(ctx context.Context) error {
 		return err
 	}
 	if c.front == nil || c.front.kind != subscribe || what != c.front.confirms || n != 3 {
-		header := byte('*')
-		if c.resp3 {
-			header = '>'
-		}
-		if err := c.write(appendBulk(appendHeader(nil, header, n), what)); err != nil {
+		if err := c.write(appendBulk(appendPush(nil, c.resp3, n), what)); err != nil {
 			return err
 		}
 		if what == "pong" && !c.resp3 && c.front != nil {
@@ -198,11 +194,7 @@ func (c *caller) told(ctx context.Context) error {
 	if e.want--; e.want == 0 {
 		c.front = nil
 	}
-	header := byte('*')
-	if c.resp3 {
-		header = '>'
-	}
-	b := appendBulk(appendHeader(nil, header, 3), what)
+	b := appendBulk(appendPush(nil, c.resp3, 3), what)
 	if null {
 		b = appendNull(b, c.resp3)
 	} else {

@@ -30,7 +30,7 @@ type caller struct {
 	spawn   spawn
 	conn    *patient
 	in      wire
-	up      net.Conn
+	up      *patient // to the hub's Redis
 	toHub   *bufio.Writer
 	fromHub wire
 	// waiting are the commands that were passed on, in order.
@@ -84,14 +84,31 @@ const (
 	subscribe             // the answer is confirmations
 )
 
+// toCaller tells errors of writes to a caller from those of whoever is asked for it.
+type toCaller struct{ io.Writer }
+
+// callerError is that a caller cannot be written to.
+type callerError struct{ error }
+
+func (e callerError) Unwrap() error { return e.error }
+
+func (w toCaller) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if err != nil {
+		err = callerError{err}
+	}
+	return n, err
+}
+
 func newCaller(h *Hub, conn, up net.Conn, spawn spawn) *caller {
 	c := &caller{
-		hub: h, spawn: spawn, conn: &patient{Conn: conn, write: h.cfg.WriteTimeout}, up: up,
+		hub: h, spawn: spawn,
+		conn: &patient{Conn: conn, write: h.cfg.WriteTimeout}, up: &patient{Conn: up, write: h.cfg.WriteTimeout},
 		waiting: make(chan *entry, h.cfg.MaxPipelined),
 		sets:    map[string]map[string]struct{}{},
 	}
-	c.in, c.out = newWire(conn), bufio.NewWriterSize(c.conn, maxLine)
-	c.fromHub, c.toHub = newWire(up), bufio.NewWriterSize(up, maxLine)
+	c.in, c.out = newWire(c.conn), bufio.NewWriterSize(toCaller{c.conn}, maxLine)
+	c.fromHub, c.toHub = newWire(c.up), bufio.NewWriterSize(c.up, maxLine)
 	c.listener, c.unseen = newListener(h, spawn), bufio.NewWriterSize(io.Discard, 16)
 	return c
 }
@@ -110,12 +127,9 @@ func (c *caller) run(ctx context.Context) {
 	g.Go(func() error { return c.relay(ctx) })
 	g.Go(func() error { return c.push(ctx) })
 	err := g.Wait()
-	switch {
-	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
-		c.hub.metrics.refused.WithLabelValues("protocol").Inc()
+	if reason := ending(err); reason != "" {
+		c.hub.metrics.refused.WithLabelValues(reason).Inc()
 		c.hub.cfg.Log.Debug().Err(err).Msg("a connection of the redis proxy ended")
-	case errors.Is(err, errSlow), errors.Is(err, os.ErrDeadlineExceeded): // only writes to the caller have one
-		c.hub.metrics.refused.WithLabelValues("slow").Inc()
 	}
 	// What was begun for commands that nobody waits for any more.
 	for {
@@ -129,6 +143,24 @@ func (c *caller) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// ending is why we end a caller's connection, as the metrics have it; empty when it
+// was the caller who did, or nobody is to blame.
+func ending(err error) string {
+	var ours callerError
+	timeout := errors.Is(err, os.ErrDeadlineExceeded)
+	switch {
+	case errors.Is(err, errBrokeOff):
+		return "agent"
+	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
+		return "protocol"
+	case errors.Is(err, errSlow), timeout && errors.As(err, &ours):
+		return "slow"
+	case timeout: // the only other writes
+		return "redis"
+	}
+	return ""
 }
 
 func (e *entry) drop() {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/argomesh/argomesh/proxies/redis"
@@ -163,6 +162,56 @@ func TestHeldAndKeptBytes(t *testing.T) {
 	}
 }
 
+// refused returns how many connections were refused or ended for a reason.
+func (w *world) refused(reason string) float64 {
+	w.t.Helper()
+	families, err := w.metrics.Gather()
+	must(w.t, err)
+	for _, family := range families {
+		if family.GetName() != "argomesh_redis_proxy_refused_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if m.GetLabel()[0].GetValue() == reason {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// An answer that breaks off ends the connection that has its begin, since nothing else
+// can be said there any more. The agent is to blame, and nobody else notices.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	w, ctx := newWorld(t, nil), t.Context()
+	e := w.add("a", nil)
+	must(t, w.add("b", nil).redis.client(t, 3).Set(ctx, tree("", "shop"), "of b", 0).Err())
+	w.set(e, false, func(e *edge) { e.breaks = true })
+	c, other := w.client(3), w.client(3)
+	must(t, other.Ping(ctx).Err())
+	if got, err := c.Get(ctx, tree("a", "shop")).Result(); err == nil {
+		t.Errorf("GET = %q", got)
+	}
+	eventually(t, "the connection to be counted", func() error {
+		if n := w.refused("agent"); n != 1 {
+			return fmt.Errorf("%v are", n)
+		}
+		return nil
+	})
+	if n := w.refused("slow") + w.refused("protocol") + w.refused("redis"); n != 0 {
+		t.Errorf("%v are counted for another reason", n)
+	}
+	w.set(e, false, func(e *edge) { e.breaks = false })
+	for _, c := range []*goredis.Client{c, other} {
+		if got, err := c.Get(ctx, tree("b", "shop")).Result(); err != nil || got != "of b" {
+			t.Errorf("GET of another agent = %q, %v", got, err)
+		}
+	}
+	if err := c.Get(ctx, tree("a", "shop")).Err(); !errors.Is(err, goredis.Nil) {
+		t.Errorf("GET when it answers again = %v", err)
+	}
+}
+
 // A caller that does not read its answer is closed in time, and counted.
 func TestCallerThatDoesNotRead(t *testing.T) {
 	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.WriteTimeout = 300 * time.Millisecond }), t.Context()
@@ -175,8 +224,8 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 	_, err = conn.Write(append(encode("AUTH", password), encode("GET", "big")...))
 	must(t, err)
 	eventually(t, "the connection to be ended", func() error {
-		if n, err := testutil.GatherAndCount(w.metrics, "argomesh_redis_proxy_refused_total"); err != nil || n == 0 {
-			return fmt.Errorf("%d are, %w", n, err)
+		if n := w.refused("slow"); n != 1 {
+			return fmt.Errorf("%v are", n)
 		}
 		return nil
 	})

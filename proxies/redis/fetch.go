@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -82,11 +80,6 @@ func (f *fetch) drop() {
 	}
 }
 
-// said is an error of the agent's Spoke.
-type said struct{ code, rest string }
-
-func (s said) Error() string { return "the agent says " + s.code }
-
 // run asks the agent, and says what is known without it when it is away.
 func (f *fetch) run(ctx context.Context) *reply {
 	if slices.ContainsFunc(f.keys, func(k owned) bool { return !k.target.Known }) {
@@ -96,10 +89,8 @@ func (f *fetch) run(ctx context.Context) *reply {
 		return &reply{raw: encodeError(codeRefused + " there is no such Application on the hub")}
 	}
 	began := time.Now()
-	timed, cancel := context.WithTimeout(ctx, f.hub.cfg.AnswerTimeout)
-	defer cancel()
 	f.remote = f.hub.remote(f.keys[0].target.Agent)
-	r, err := f.ask(timed)
+	r, err := f.ask(ctx)
 	if err == nil {
 		f.hub.metrics.reads.WithLabelValues("answered").Inc()
 		f.hub.metrics.seconds.Observe(time.Since(began).Seconds())
@@ -113,11 +104,13 @@ func (f *fetch) run(ctx context.Context) *reply {
 
 // ask takes its turn, and asks on a connection that was kept, or a new one.
 func (f *fetch) ask(ctx context.Context) (*reply, error) {
+	begin, cancel := context.WithTimeout(ctx, f.hub.cfg.AnswerTimeout)
+	defer cancel()
 	r := f.remote
 	select {
 	case r.calls <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for another call: %w", ctx.Err())
+	case <-begin.Done():
+		return nil, fmt.Errorf("wait for another call: %w", begin.Err())
 	}
 	leave := func() { <-r.calls }
 	args := []string{f.verb}
@@ -129,21 +122,21 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 		if l == nil {
 			kept = false
 			var err error
-			if l, err = r.dial(ctx); err != nil {
+			if l, err = r.dial(begin); err != nil {
 				leave()
 				return nil, err
 			}
 		}
-		reply, err := f.exchange(ctx, l, args, leave)
+		reply, err := f.exchange(ctx, begin, l, args, leave)
 		if err == nil {
 			return reply, nil
 		}
-		var answered said
-		if errors.As(err, &answered) {
+		var refused refusal
+		if errors.As(err, &refused) {
 			r.give(l)
 		} else {
 			_ = l.conn.Close() // the error is known
-			if kept && ctx.Err() == nil {
+			if kept && begin.Err() == nil {
 				continue // it was dead before; a read may be asked twice
 			}
 		}
@@ -152,32 +145,33 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 	}
 }
 
-// exchange asks on l. An error of type said leaves it in order.
-func (f *fetch) exchange(ctx context.Context, l *link, args []string, leave func()) (*reply, error) {
-	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() }) // it interrupts both
-	if _, err := l.conn.Write(encodeCommand(args...)); err != nil {
-		stop()
-		return nil, err
-	}
-	first, err := l.in.Peek(1)
-	if !stop() && err == nil {
-		err = ctx.Err() // and closed
+// exchange asks on l; the answer begins before begin ends. After an error that is no
+// refusal l is of no use.
+func (f *fetch) exchange(ctx, begin context.Context, l *link, args []string, leave func()) (*reply, error) {
+	interrupt := func() { _ = l.conn.Close() }
+	stop := context.AfterFunc(begin, interrupt)
+	err := l.in.ask(l.conn, args...)
+	if !stop() {
+		err = begin.Err()
 	}
 	if err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
 		return nil, err
 	}
-	if first[0] == '-' {
-		line, err := l.in.line()
-		if err != nil {
-			return nil, err
-		}
-		code, rest, _ := strings.Cut(string(line[1:]), " ")
-		return nil, said{code, rest}
+	stop = context.AfterFunc(ctx, interrupt)
+	r, err := f.take(l)
+	if !stop() && err == nil {
+		r.close()
+		err = ctx.Err()
 	}
-	free := func(sound bool) {
+	if err != nil {
+		return nil, err
+	}
+	if r.link == nil {
+		f.remote.give(l)
+		leave()
+		return r, nil
+	}
+	r.free = func(sound bool) {
 		if sound {
 			f.remote.give(l)
 		} else {
@@ -185,25 +179,26 @@ func (f *fetch) exchange(ctx context.Context, l *link, args []string, leave func
 		}
 		leave()
 	}
-	if f.verb != "GET" {
-		want := map[string]byte{"MGET": '*', "EXISTS": ':', "TTL": ':'}[f.verb]
-		if first[0] != want {
-			return nil, fmt.Errorf("%w: the answer to %s", errProtocol, f.verb)
-		}
-		if want == '*' {
-			return f.list(l, free)
-		}
-		line, err := l.in.line()
-		if err != nil {
-			return nil, err
-		}
-		n, err := strconv.ParseInt(string(line[1:]), 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%w: the answer to %s", errProtocol, f.verb)
-		}
-		free(true)
-		return &reply{raw: appendNumber(nil, n)}, nil
+	return r, nil
+}
+
+// take reads an answer that has begun, unless it is one that passes piece by piece.
+func (f *fetch) take(l *link) (*reply, error) {
+	switch f.verb {
+	case "GET":
+		return f.value(l)
+	case "MGET":
+		return f.list(l)
 	}
+	n, err := l.in.number()
+	if err != nil {
+		return nil, fmt.Errorf("the answer to %s: %w", f.verb, err)
+	}
+	return &reply{raw: appendNumber(nil, n)}, nil
+}
+
+// value is the answer to GET.
+func (f *fetch) value(l *link) (*reply, error) {
 	line, err := l.in.line()
 	if err != nil {
 		return nil, err
@@ -216,32 +211,32 @@ func (f *fetch) exchange(ctx context.Context, l *link, args []string, leave func
 		return nil, err
 	}
 	f.remote.judged(f.keys[0].key.Format, "")
+	held := 2 * int64(n) // as it is kept, and as it is passed on
 	switch {
 	case n < 0:
-		free(true)
 		f.hub.keeping.forget(f.keys[0])
 		return &reply{raw: f.missing()}, nil
-	case n > f.hub.cfg.MaxKeptBytes || !f.hub.held.TryAcquire(2*int64(n)):
-		return &reply{link: l, size: n, free: free}, nil
+	case n > f.hub.cfg.MaxKeptBytes || !f.hub.held.TryAcquire(held):
+		return &reply{link: l, size: n}, nil
 	}
 	value, err := l.in.bytes(n)
 	if err != nil {
-		f.hub.held.Release(2 * int64(n))
+		f.hub.held.Release(held)
 		return nil, err
 	}
-	free(true)
 	f.hub.keeping.keep(f.keys[0], value)
-	return &reply{raw: bulk(value), free: func(bool) { f.hub.held.Release(2 * int64(n)) }}, nil
+	return &reply{raw: bulk(value), free: func(bool) { f.hub.held.Release(held) }}, nil
 }
 
 // list is the answer to MGET, of which every element is still to come.
-func (f *fetch) list(l *link, free func(bool)) (*reply, error) {
-	peeked, err := l.in.Peek(len(appendHeader(nil, '*', len(f.keys))))
+func (f *fetch) list(l *link) (*reply, error) {
+	header := appendHeader(nil, '*', len(f.keys))
+	peeked, err := l.in.Peek(len(header))
 	if err != nil {
-		return nil, err
+		return nil, unexpected(err)
 	}
-	if !bytes.Equal(peeked, appendHeader(nil, '*', len(f.keys))) {
+	if !bytes.Equal(peeked, header) {
 		return nil, fmt.Errorf("%w: the answer to MGET", errProtocol)
 	}
-	return &reply{link: l, size: -1, free: free}, nil
+	return &reply{link: l, size: -1}, nil
 }

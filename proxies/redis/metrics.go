@@ -15,9 +15,6 @@ type hubMetrics struct {
 }
 
 func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
-	if r == nil {
-		return nil, errors.New("metrics are required")
-	}
 	m := &hubMetrics{
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_redis_proxy_connections", Help: "Open connections of callers of the redis proxy.",
@@ -26,7 +23,7 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 			Name: "argomesh_redis_proxy_subscriptions", Help: "Channels of agents that callers are subscribed to, each as often as it is.",
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_redis_proxy_refused_total", Help: "Connections and subscriptions that were refused or ended, by why: connections and subscriptions are limits, redis that the hub's was away, protocol what cannot be read, slow a caller that does not read.",
+			Name: "argomesh_redis_proxy_refused_total", Help: "Connections and subscriptions that were refused or ended, by why: connections and subscriptions are limits, redis that the hub's was away or stood still, agent that its answer broke off, protocol what cannot be read, slow a caller that does not read.",
 		}, []string{"reason"}),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_redis_proxy_commands_total", Help: "Commands of callers: for the hub's redis, for an agent, subscriptions of either, and refused.",
@@ -47,14 +44,7 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 			Name: "argomesh_redis_proxy_last_value_age_seconds", Help: "Age of the last values that were shown of spokes that were away.", Buckets: prometheus.ExponentialBuckets(1, 4, 9),
 		}),
 	}
-	for _, c := range []prometheus.Collector{
-		m.connections, m.subscriptions, m.refused, m.commands, m.reads, m.kept, m.seconds, m.delivery, m.lastAge,
-	} {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, register(r, m.connections, m.subscriptions, m.refused, m.commands, m.reads, m.kept, m.seconds, m.delivery, m.lastAge)
 }
 
 // spokeMetrics are those of the spoke's end.
@@ -65,9 +55,6 @@ type spokeMetrics struct {
 }
 
 func newSpokeMetrics(r prometheus.Registerer) (*spokeMetrics, error) {
-	if r == nil {
-		return nil, errors.New("metrics are required")
-	}
 	m := &spokeMetrics{
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_redis_spoke_connections", Help: "Open connections of the hub to this spoke's redis.",
@@ -79,10 +66,18 @@ func newSpokeMetrics(r prometheus.Registerer) (*spokeMetrics, error) {
 			Name: "argomesh_redis_spoke_commands_total", Help: "Commands of the hub by result: ok, denied, another format, or failed.",
 		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.mismatch, m.commands} {
+	return m, register(r, m.connections, m.mismatch, m.commands)
+}
+
+// register registers all there are.
+func register(r prometheus.Registerer, all ...prometheus.Collector) error {
+	if r == nil {
+		return errors.New("metrics are required")
+	}
+	for _, c := range all {
 		if err := r.Register(c); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return m, nil
+	return nil
 }

@@ -69,8 +69,8 @@ func (c *spokeSession) otherFormat() (string, error) {
 func (c *spokeSession) look() (other string, err error) {
 	cursor := "0"
 	for range judgeSteps {
-		if err := c.ask("SCAN", cursor, "MATCH", "app|*", "COUNT", strconv.Itoa(judgeCount)); err != nil {
-			var refused redisError
+		if err := c.fromRedis.ask(c.redis, "SCAN", cursor, "MATCH", "app|*", "COUNT", strconv.Itoa(judgeCount)); err != nil {
+			var refused refusal
 			if errors.As(err, &refused) {
 				return "", nil // without that right nobody can tell
 			}

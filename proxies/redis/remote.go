@@ -99,9 +99,8 @@ func (r *remote) closeIdle() {
 // warnEvery is how often the same is said of the same agent.
 const warnEvery = time.Minute
 
-// warn logs what somebody has to mend at an agent, now and then.
-func (h *Hub) warn(agent identity.AgentName, kind, text string) {
-	r := h.remote(agent)
+// warn logs what somebody has to mend at the agent, now and then.
+func (r *remote) warn(kind, text string) {
 	r.mu.Lock()
 	due := time.Since(r.warned[kind]) > warnEvery
 	if due {
@@ -109,6 +108,11 @@ func (h *Hub) warn(agent identity.AgentName, kind, text string) {
 	}
 	r.mu.Unlock()
 	if due {
-		h.cfg.Log.Warn().Stringer("agent", agent).Msg(text)
+		r.hub.cfg.Log.Warn().Stringer("agent", r.agent).Msg(text)
 	}
+}
+
+// warnFormat says that nothing can be read there, and what is to be done.
+func (r *remote) warnFormat() {
+	r.warn("format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
 }

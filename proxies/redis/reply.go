@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 )
 
 // reply is the answer to a fetch: whole, still to be read from the agent, or an error
@@ -11,8 +12,8 @@ import (
 type reply struct {
 	raw  []byte // in RESP2
 	link *link  // still to be read
-	// values is what is to be read of it: the whole reply, unless size is a string's,
-	// whose header was read.
+	// size is the length of the string of which the header was read; negative when all
+	// is still to be read.
 	size int
 	err  error
 	// free gives back what the reply holds.
@@ -36,29 +37,39 @@ func (r *reply) endWith(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { _ = r.link.conn.Close() }) // it interrupts the read
 }
 
-// write writes it to a caller. After an error the caller's connection has no meaning.
+// errBrokeOff is that the rest of an agent's answer does not come.
+var errBrokeOff = errors.New("an agent's answer broke off")
+
+// write writes it to a caller. After an error the caller's connection has no meaning;
+// one that is not a callerError is an errBrokeOff.
 func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 	switch {
 	case r.err != nil:
 		return r.err
 	case r.link == nil:
 		return newWire(bytes.NewReader(r.raw)).copyValues(to, 1, resp3)
-	case r.size < 0:
-		if err := r.link.in.copyValues(to, 1, resp3); err != nil {
-			return err
-		}
-	default:
-		if _, err := to.Write(appendHeader(nil, '$', r.size)); err != nil {
-			return err
-		}
-		if err := r.link.in.copyString(to, r.size); err != nil {
-			return err
-		}
 	}
-	r.read = true
-	return nil
+	err := r.pass(to, resp3)
+	var ours callerError
+	if err != nil && !errors.As(err, &ours) {
+		return errors.Join(errBrokeOff, err)
+	}
+	r.read = err == nil
+	return err
 }
 
+// pass passes on what is still to be read.
+func (r *reply) pass(to *bufio.Writer, resp3 bool) error {
+	if r.size < 0 {
+		return r.link.in.copyValues(to, 1, resp3)
+	}
+	if _, err := to.Write(appendHeader(nil, '$', r.size)); err != nil {
+		return err
+	}
+	return r.link.in.copyString(to, r.size)
+}
+
+// bulk returns a string as it is on the wire.
 func bulk(value []byte) []byte {
 	b := make([]byte, 0, len(value)+16)
 	b = appendHeader(b, '$', len(value))

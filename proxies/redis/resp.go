@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -32,7 +33,14 @@ var errProtocol = errors.New("not the protocol of redis")
 // errTooLong is wrapped by errors about what is valid, and longer than what passes.
 var errTooLong = errors.New("longer than what passes")
 
-// wire reads RESP. Nothing it holds grows with what is read.
+// wire reads RESP2 and RESP3. Nothing it holds grows with what is read: a value of any
+// length passes through one buffer, and every length is checked before it is believed.
+//
+// That is why it is ours. The readers that Go libraries export (redcon, tidwall/resp,
+// the resp3 of radix) hold a command or a string as a whole, of whatever length its
+// header says, and the first two do not know RESP3; those of go-redis and rueidis are
+// internal to them. A tree has tens of megabytes, and a proxy has no use for it but to
+// pass it on. Where values are wanted, as for the last ones, the client is go-redis.
 type wire struct{ *bufio.Reader }
 
 func newWire(r io.Reader) wire { return wire{bufio.NewReaderSize(r, maxLine)} }
@@ -281,7 +289,7 @@ func (w wire) copyString(to *bufio.Writer, n int) error {
 		}
 		piece, _ := w.Peek(min(n, w.Buffered())) // it is there
 		if _, err := to.Write(piece); err != nil {
-			return callerError{err}
+			return err
 		}
 		n -= len(piece)
 		if _, err := w.Discard(len(piece)); err != nil {
@@ -294,22 +302,40 @@ func (w wire) copyString(to *bufio.Writer, n int) error {
 	return writeLine(to, nil)
 }
 
-// callerError is an error of the side that is written to, which says nothing of the
-// one that is read.
-type callerError struct{ error }
-
-func (e callerError) Unwrap() error { return e.error }
-
 // writeLine writes a line and its end.
 func writeLine(to *bufio.Writer, line []byte) error {
 	_, err := to.Write(line)
 	if err == nil {
 		_, err = to.WriteString("\r\n")
 	}
-	if err != nil {
-		return callerError{err}
+	return err
+}
+
+// refusal is an answer that is an error: its first word, and the rest, which may name
+// users and is not for logs.
+type refusal struct{ code, rest string }
+
+func (r refusal) Error() string { return "it answers " + r.code }
+
+// ask sends a command, and waits until its answer begins. One that is a refusal is
+// read, and returned.
+func (w wire) ask(to io.Writer, args ...string) error {
+	if _, err := to.Write(encodeCommand(args...)); err != nil {
+		return err
 	}
-	return nil
+	first, err := w.Peek(1)
+	if err != nil {
+		return unexpected(err)
+	}
+	if first[0] != '-' {
+		return nil
+	}
+	line, err := w.line()
+	if err != nil {
+		return err
+	}
+	code, rest, _ := strings.Cut(string(line[1:]), " ")
+	return refusal{code, rest}
 }
 
 // encodeCommand returns a command.
@@ -346,13 +372,17 @@ func appendNull(b []byte, resp3 bool) []byte {
 	return append(b, "$-1\r\n"...)
 }
 
+// appendPush appends the header of what nobody asked for at that moment.
+func appendPush(b []byte, resp3 bool, n int) []byte {
+	if resp3 {
+		return appendHeader(b, '>', n)
+	}
+	return appendHeader(b, '*', n)
+}
+
 // appendMessage appends what a subscriber is told.
 func appendMessage(b []byte, resp3 bool, channel, payload string) []byte {
-	kind := byte('*')
-	if resp3 {
-		kind = '>'
-	}
-	b = appendHeader(b, kind, 3)
+	b = appendPush(b, resp3, 3)
 	b = appendBulk(b, "message")
 	b = appendBulk(b, channel)
 	return appendBulk(b, payload)

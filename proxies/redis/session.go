@@ -60,7 +60,7 @@ func (c *spokeSession) introduce(ctx context.Context) error {
 		commands = append(commands, []string{"SELECT", strconv.Itoa(c.spoke.cfg.Database)})
 	}
 	for _, command := range append(commands, []string{"PING"}) {
-		if err := c.ask(command...); err != nil {
+		if err := c.fromRedis.ask(c.redis, command...); err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(command[0]), err)
 		}
 		if _, _, err := c.fromRedis.small(); err != nil {
@@ -68,31 +68,6 @@ func (c *spokeSession) introduce(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// redisError is that Redis answers with an error.
-type redisError string
-
-func (e redisError) Error() string { return "redis says " + string(e) }
-
-// ask sends a command and waits until its answer begins, which is no error.
-func (c *spokeSession) ask(args ...string) error {
-	if _, err := c.redis.Write(encodeCommand(args...)); err != nil {
-		return err
-	}
-	first, err := c.fromRedis.Peek(1)
-	if err != nil {
-		return unexpected(err)
-	}
-	if first[0] != '-' {
-		return nil
-	}
-	line, err := c.fromRedis.line()
-	if err != nil {
-		return err
-	}
-	code, _, _ := strings.Cut(string(line[1:]), " ")
-	return redisError(code) // the rest may name users
 }
 
 // Results of commands, as the metrics have them.
@@ -172,8 +147,8 @@ func (c *spokeSession) read(name string, keys []string) error {
 			return nil
 		}
 	}
-	err := c.ask(append([]string{name}, keys...)...)
-	var refused redisError
+	err := c.fromRedis.ask(c.redis, append([]string{name}, keys...)...)
+	var refused refusal
 	switch {
 	case errors.As(err, &refused):
 		c.count(resultFailed)

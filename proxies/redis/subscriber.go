@@ -316,7 +316,7 @@ func (s *subscriber) refused(text string) error {
 	}
 	s.mu.Unlock()
 	if code == spokeFormat {
-		s.remote.hub.warn(s.remote.agent, "format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+		s.remote.warnFormat()
 	}
 	return nil
 }

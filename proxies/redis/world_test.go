@@ -159,7 +159,9 @@ type edge struct {
 	// away says that the agent is not connected, stuck that it takes connections and
 	// does nothing, banned that the registry does not let it be reached.
 	away, stuck, banned bool
-	conns               map[net.Conn]struct{}
+	// breaks says that its answers break off after they have begun.
+	breaks bool
+	conns  map[net.Conn]struct{}
 	// dials counts the connections, open those that the hub has not closed, and most
 	// how many there were at a time.
 	dials, open, most int
@@ -282,7 +284,16 @@ func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Con
 		e.open--
 	})}
 	e.conns[far] = struct{}{}
-	if e.stuck {
+	switch {
+	case e.stuck:
+		return near, nil
+	case e.breaks:
+		go func() {
+			defer func() { _ = far.Close() }() // as below
+			if _, err := far.Read(make([]byte, 1024)); err == nil {
+				_, _ = far.Write([]byte("$2000000\r\nthe begin")) // the hub may have gone
+			}
+		}()
 		return near, nil
 	}
 	go func() {
