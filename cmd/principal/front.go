@@ -56,7 +56,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if cfg.RedisProxy.Listen != "" {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, metrics: registry, log: log,
-			owners: owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf},
+			owners: &owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf},
 			found:  c.sessions.found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {

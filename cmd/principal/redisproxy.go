@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -68,7 +69,7 @@ const lastPrefix = "argomesh|last|"
 type redisConfig struct {
 	cfg     RedisProxy
 	redis   config.Redis
-	owners  owners
+	owners  *owners
 	dial    func(context.Context, identity.AgentName) (net.Conn, error)
 	found   func(agent identity.AgentName, mismatch string)
 	metrics prometheus.Registerer
@@ -120,10 +121,41 @@ type owners struct {
 	namespace string
 	// rules are those of the hub's side of an agent's link.
 	rules func(identity.AgentName, v1alpha1.Agent) mirror.Rules
+
+	mu   sync.Mutex // guards seen
+	seen map[stream.ResourceKey]seenApplication
+}
+
+// seenApplication is what was read of an Application last.
+type seenApplication struct {
+	uid, version string // of the object
+	whereabouts  mirror.Whereabouts
+}
+
+// maxSeen bounds what is remembered of Applications; beyond it they are read again.
+const maxSeen = 4096
+
+// whereabouts reads an Application, unless it is the one that was read last. It may be
+// large, and a page asks for it again and again.
+func (o *owners) whereabouts(application backends.Object) mirror.Whereabouts {
+	o.mu.Lock()
+	last, found := o.seen[application.Key]
+	o.mu.Unlock()
+	if found && last.uid == application.UID && last.version == application.ResourceVersion {
+		return last.whereabouts
+	}
+	now := seenApplication{uid: application.UID, version: application.ResourceVersion, whereabouts: mirror.WhereaboutsOf(application)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.seen == nil || len(o.seen) >= maxSeen {
+		o.seen = map[stream.ResourceKey]seenApplication{}
+	}
+	o.seen[application.Key] = now
+	return now.whereabouts
 }
 
 // Owner implements redis.Owners.
-func (o owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
+func (o *owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
 	key := stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.namespace), Name: i.Name}
 	if i.Namespace == "" && !o.registry.Mapping.ByDestination {
 		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
@@ -131,10 +163,12 @@ func (o owners) Owner(i redis.Instance) (target redis.Target, owned bool, err er
 	if err := o.registry.Ready(); err != nil {
 		return redis.Target{}, true, err
 	}
-	application, known := o.store.Get(key)
+	var where mirror.Whereabouts
 	place := fleet.Placement{Namespace: key.Namespace}
+	application, known := o.store.Get(key)
 	if known {
-		place = fleet.Placement(mirror.PlacementOf(application))
+		where = o.whereabouts(application)
+		place = fleet.Placement(where.Placement())
 	}
 	name, owned := o.registry.Owner(place)
 	select {
@@ -153,7 +187,7 @@ func (o owners) Owner(i redis.Instance) (target redis.Target, owned bool, err er
 	}
 	rules := o.rules(name, agent)
 	namespace, ours := rules.OnSpoke(key.Namespace)
-	if !ours || known && !rules.Runs(application) {
+	if !ours || known && !rules.Runs(where) {
 		return redis.Target{}, false, nil // it is in the agent's namespace, and runs elsewhere
 	}
 	return redis.Target{Agent: name, UID: string(agent.UID), Instance: redis.Instance{Namespace: namespace, Name: i.Name}, Known: known}, true, nil

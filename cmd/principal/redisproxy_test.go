@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
@@ -65,7 +66,7 @@ func TestOwners(t *testing.T) {
 	of := func(name string, known bool) redis.Target {
 		return redis.Target{Agent: edge1, UID: "u1", Instance: redis.Instance{Name: name}, Known: known}
 	}
-	o := owners{registry: registry, store: store, namespace: "argocd", rules: rules}
+	o := &owners{registry: registry, store: store, namespace: "argocd", rules: rules}
 	check := func(all map[redis.Instance]redis.Target) {
 		t.Helper()
 		for instance, want := range all {
@@ -121,6 +122,36 @@ func TestOwners(t *testing.T) {
 		{Namespace: "edge-1", Name: "none"}:       {},
 		{Namespace: "other", Name: "by-name"}:     {},
 	})
+}
+
+// What is remembered of Applications is of the object that is there, and bounded.
+func TestWhereaboutsAreBounded(t *testing.T) {
+	o := &owners{}
+	object := func(name, version, destination string) backends.Object {
+		return backends.Object{
+			Key: stream.ResourceKey{Kind: stream.Application, Namespace: "argocd", Name: name}, UID: "u", ResourceVersion: version,
+			Raw: fmt.Appendf(nil, `{"spec":{"destination":{"name":%q}}}`, destination),
+		}
+	}
+	for version, want := range []string{"edge-1", "edge-2"} {
+		for range 2 {
+			if got := o.whereabouts(object("shop", fmt.Sprint(version), want)).Placement().Name; got != want {
+				t.Errorf("version %d runs at %q, want %q", version, got, want)
+			}
+		}
+	}
+	if got := o.whereabouts(object("shop", "1", "not read")).Placement().Name; got != "edge-2" {
+		t.Errorf("what was read is read again: %q", got)
+	}
+	for i := len(o.seen); i < maxSeen; i++ {
+		o.whereabouts(object(fmt.Sprint("a", i), "1", "edge-1"))
+	}
+	if len(o.seen) != maxSeen {
+		t.Errorf("at the limit %d are remembered, want %d", len(o.seen), maxSeen)
+	}
+	if o.whereabouts(object("one-more", "1", "edge-1")); len(o.seen) > maxSeen {
+		t.Errorf("beyond the limit %d are remembered", len(o.seen))
+	}
 }
 
 // What is found of a spoke's cache shows in its session, whichever came first.
