@@ -114,6 +114,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 type owners struct {
 	registry *fleet.Registry
 	store    interface {
+		Subscribe(changed func(stream.ResourceKey)) (cancel func())
 		Synced() <-chan struct{}
 		Get(stream.ResourceKey) (backends.Object, bool)
 	}
@@ -152,6 +153,28 @@ func (o *owners) whereabouts(application backends.Object) mirror.Whereabouts {
 	}
 	o.seen[application.Key] = now
 	return now.whereabouts
+}
+
+// Watch implements redis.Owners.
+func (o *owners) Watch(ctx context.Context, changed func(redis.Instance)) {
+	defer o.store.Subscribe(func(key stream.ResourceKey) {
+		if key.Kind != stream.Application {
+			return
+		}
+		changed(redis.Instance{Namespace: key.Namespace, Name: key.Name})
+		if key.Namespace == o.namespace {
+			changed(redis.Instance{Name: key.Name}) // it goes by both names
+		}
+	})()
+	for {
+		agents := o.registry.Changed()
+		changed(redis.Instance{}) // after which none is missed
+		select {
+		case <-agents:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Owner implements redis.Owners.

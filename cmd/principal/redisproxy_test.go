@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,6 +124,53 @@ func TestOwners(t *testing.T) {
 		{Namespace: "edge-1", Name: "none"}:       {},
 		{Namespace: "other", Name: "by-name"}:     {},
 	})
+}
+
+// Whoever asked who owns an Application is told when to ask again.
+func TestOwnersWatch(t *testing.T) {
+	registry, store := &fleet.Registry{}, memory.New(memory.Config{})
+	o := &owners{registry: registry, store: store, namespace: "argocd", rules: func(identity.AgentName, v1alpha1.Agent) mirror.Rules { return mirror.Rules{} }}
+	told, ended := make(chan redis.Instance, 100), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer close(ended)
+		o.Watch(ctx, func(i redis.Instance) { told <- i })
+	}()
+	hears := func(what string, want ...redis.Instance) {
+		t.Helper()
+		for _, w := range want {
+			select {
+			case got := <-told:
+				if got != w {
+					t.Fatalf("%s: told of %q, want %q", what, got, w)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("%s: nothing is told", what)
+			}
+		}
+	}
+	hears("at the begin", redis.Instance{})
+	registry.Set(nil)
+	hears("Agents changed", redis.Instance{})
+	write := func(namespace string) {
+		t.Helper()
+		key := stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "shop"}
+		raw := fmt.Sprintf(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":%q,"name":"shop"},"spec":{}}`, namespace)
+		if _, err := store.Create(t.Context(), key, []byte(raw)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("edge-1")
+	hears("an Application came", redis.Instance{Namespace: "edge-1", Name: "shop"})
+	write("argocd")
+	hears("one came that has two names", redis.Instance{Namespace: "argocd", Name: "shop"}, redis.Instance{Name: "shop"})
+	cancel()
+	<-ended
+	registry.Set(nil)
+	write("edge-2")
+	if len(told) != 0 {
+		t.Errorf("%d are told after the end", len(told))
+	}
 }
 
 // What is remembered of Applications is of the object that is there, and bounded.

@@ -148,16 +148,20 @@ func (c *caller) told(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.front == nil || c.front.kind != subscribe || what != c.front.confirms || n != 3 {
-		if err := c.write(appendBulk(appendPush(nil, c.resp3, n), what)); err != nil {
-			return err
-		}
-		if what == "pong" && !c.resp3 && c.front != nil {
-			c.front = nil // the answer to PING while there are subscriptions
-		}
-		return c.copy(n - 1)
+	if c.front != nil && c.front.kind == subscribe && what == c.front.confirms && n == 3 {
+		return c.confirmed(ctx, c.front)
 	}
-	e := c.front
+	if err := c.write(appendBulk(appendPush(nil, c.resp3, n), what)); err != nil {
+		return err
+	}
+	if what == "pong" && !c.resp3 && c.front != nil {
+		c.front = nil // the answer to PING while there are subscriptions
+	}
+	return c.copy(n - 1)
+}
+
+// confirmed takes one of the confirmations that e waits for.
+func (c *caller) confirmed(ctx context.Context, e *entry) error {
 	channel, null, err := c.fromHub.small()
 	if err != nil {
 		return err
@@ -166,53 +170,60 @@ func (c *caller) told(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	set := c.sets[strings.Replace(what, "unsub", "sub", 1)]
-	if e.all && e.want == 0 {
-		e.want = max(1, len(set))
-	}
-	if strings.Contains(what, "unsub") {
-		if _, had := set[channel]; had && !null {
-			delete(set, channel)
-			c.channels.Add(-1)
-		}
-		if what == "unsubscribe" {
-			c.listener.detach(channel)
-		}
+	begins := !strings.Contains(e.confirms, "unsub")
+	if begins {
+		c.begin(ctx, e.confirms, channel)
 	} else {
-		if set == nil {
-			set = map[string]struct{}{}
-			c.sets[what] = set
-		}
-		if _, had := set[channel]; had {
-			c.channels.Add(-1)
-		}
-		set[channel] = struct{}{}
-		if what == "subscribe" {
-			c.attach(ctx, channel)
-		}
+		c.end(e, channel, null)
 	}
 	if e.want--; e.want == 0 {
 		c.front = nil
 	}
-	b := appendBulk(appendPush(nil, c.resp3, 3), what)
+	b := appendBulk(appendPush(nil, c.resp3, 3), e.confirms)
 	if null {
 		b = appendNull(b, c.resp3)
 	} else {
 		b = appendBulk(b, channel)
 	}
-	return c.write(appendNumber(b, count))
+	if err := c.write(appendNumber(b, count)); err != nil {
+		return err
+	}
+	if begins {
+		c.listener.confirm(channel)
+	}
+	return nil
 }
 
-// attach subscribes at the agent too, if the channel is one of an agent.
-func (c *caller) attach(ctx context.Context, channel string) {
-	key, ok := ParseKey(channel)
-	if !ok {
+// begin notes a subscription at the hub's Redis, and makes it at the agent too, if the
+// channel is one of an Application.
+func (c *caller) begin(ctx context.Context, what, channel string) {
+	if c.sets[what] == nil {
+		c.sets[what] = map[string]struct{}{}
+	}
+	if _, had := c.sets[what][channel]; had {
+		c.channels.Add(-1)
+	}
+	c.sets[what][channel] = struct{}{}
+	if what != "subscribe" {
 		return
 	}
-	target, isOwned, err := c.hub.cfg.Owners.Owner(key.Instance)
-	if err != nil || !isOwned {
-		return
+	if key, ok := ParseKey(channel); ok {
+		_ = c.flush() // whoever waits for an earlier answer; an error shows at the next write
+		c.listener.attach(ctx, channel, key)
 	}
-	_ = c.flush() // whoever waits for an earlier answer; an error shows at the next write
-	c.listener.attach(ctx, channel, target.Agent, owned{key: key, target: target}.asked())
+}
+
+// end notes the end of a subscription; null is that there was none to end.
+func (c *caller) end(e *entry, channel string, null bool) {
+	set := c.sets[strings.Replace(e.confirms, "unsub", "sub", 1)]
+	if e.all && e.want == 0 {
+		e.want = max(1, len(set))
+	}
+	if _, had := set[channel]; had && !null {
+		delete(set, channel)
+		c.channels.Add(-1)
+	}
+	if e.confirms == "unsubscribe" {
+		c.listener.detach(channel)
+	}
 }

@@ -122,7 +122,7 @@ func (c *caller) run(ctx context.Context) {
 			_, _ = c.conn.Close(), c.up.Close()
 		}
 	}()
-	defer c.listener.close()
+	defer c.listener.detachAll()
 	g.Go(func() error { return c.read(ctx) })
 	g.Go(func() error { return c.relay(ctx) })
 	g.Go(func() error { return c.push(ctx) })

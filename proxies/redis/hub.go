@@ -23,6 +23,10 @@ type Owners interface {
 	// hub's own affair. An error is about one that is an agent's, and wraps
 	// identity.ErrDenied when that agent must not be reached. It does not block.
 	Owner(Instance) (target Target, owned bool, err error)
+	// Watch calls changed with an Application whenever Owner may say something else of
+	// it than before, and with the zero Instance when it may of any, until ctx is done.
+	// At its begin it does the latter. changed does not block.
+	Watch(ctx context.Context, changed func(Instance))
 }
 
 // Target is where an agent's Application is.
@@ -90,6 +94,8 @@ type Hub struct {
 	metrics *hubMetrics
 	keeping *keeping
 	held    *semaphore.Weighted
+	// followers are the callers' subscriptions by Application.
+	followers *followers
 
 	mu      sync.Mutex // guards remotes
 	remotes map[identity.AgentName]*remote
@@ -117,7 +123,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 		return nil, fmt.Errorf("redis proxy: metrics: %w", err)
 	}
 	h := &Hub{
-		cfg: cfg, metrics: m, held: semaphore.NewWeighted(cfg.MaxHeldBytes),
+		cfg: cfg, metrics: m, held: semaphore.NewWeighted(cfg.MaxHeldBytes), followers: newFollowers(),
 		remotes: map[identity.AgentName]*remote{},
 	}
 	if cfg.Keep != nil {
@@ -139,6 +145,8 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 	var work sync.WaitGroup
 	serving, end := context.WithCancel(ctx)
 	open := make(chan struct{}, h.cfg.MaxConnections)
+	work.Go(func() { h.followers.run(serving) })
+	work.Go(func() { h.cfg.Owners.Watch(serving, h.followers.changed) })
 	g.Go(func() error {
 		defer func() {
 			end()

@@ -40,13 +40,13 @@ func TestCommandHead(t *testing.T) {
 }
 
 // A caller that does not read has room for so many messages; equal ones are one.
-func TestListenerHoldsSoMuch(t *testing.T) {
+func TestMailboxHoldsSoMuch(t *testing.T) {
 	fill := func(n int, payload func(int) string) (waiting int, sound bool) {
-		l := newListener(nil, nil)
+		b := newMailbox()
 		for i := range n {
-			l.deliver(message{channel: "c", payload: payload(i)})
+			b.deliver(message{channel: "c", payload: payload(i)})
 		}
-		m, ok := l.take()
+		m, ok := b.take()
 		return len(m), ok
 	}
 	different := func(i int) string { return fmt.Sprint(i) }
@@ -65,6 +65,38 @@ func TestListenerHoldsSoMuch(t *testing.T) {
 	}
 	if _, ok := fill(9, eighth); ok {
 		t.Error("more bytes are sound")
+	}
+}
+
+// Of changes no more is noted than callers are subscribed to.
+func TestFollowersAreBounded(t *testing.T) {
+	f, l, shop := newFollowers(), &listener{}, Instance{Name: "shop"}
+	f.changed(shop)
+	if due := f.due(); len(due) != 0 || len(f.wake) != 0 {
+		t.Errorf("what nobody is subscribed to is due: %v", due)
+	}
+	f.add(shop, l)
+	f.add(shop, l)
+	for range 3 {
+		f.changed(shop)
+	}
+	if due := f.due(); len(due) != 1 || len(due[l]) != 1 || due[l][0] != shop {
+		t.Errorf("after three changes %v is due", due)
+	}
+	f.changed(shop)
+	f.changed(Instance{})
+	if due := f.due(); len(due) != 1 || len(due[l]) != 1 || due[l][0] != (Instance{}) {
+		t.Errorf("after a change of all %v is due", due)
+	}
+	f.changed(shop)
+	f.remove(shop, l)
+	if due := f.due(); len(due) != 1 {
+		t.Errorf("with one channel left %v is due", due)
+	}
+	f.changed(shop)
+	f.remove(shop, l)
+	if due := f.due(); len(due) != 0 || len(f.of) != 0 || len(f.changes) != 0 {
+		t.Errorf("with none left %v is due, and %d and %d are held", due, len(f.of), len(f.changes))
 	}
 }
 

@@ -4,115 +4,147 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/argomesh/argomesh/identity"
 )
 
-// message is what a caller is told, under its own name for the channel.
-type message struct {
-	channel, payload string
-	at               time.Time
-}
+// confirmWait is how long the confirmation of a subscription waits for the agent's, so
+// that nothing said after it is missed. Later ones are told to look again.
+const confirmWait = time.Second
 
-// listener is a caller as subscribers of agents know it.
+// listener is a caller as far as it is subscribed to channels of Applications. Each
+// subscription is with the agent that has the Application, and goes along when another
+// one gets it.
 type listener struct {
+	*mailbox
 	hub   *Hub
 	spawn spawn
-	ready chan struct{} // has a value when there are messages
 
-	mu      sync.Mutex // guards what follows
-	waiting []message
-	bytes   int
-	slow    bool
-	joined  map[string]joined // by the caller's name of the channel
+	mu            sync.Mutex               // guards what follows, and is locked before a subscriber's
+	subscriptions map[string]*subscription // by the caller's name of the channel
 }
 
-// joined is a channel at an agent.
-type joined struct {
-	at      *subscriber
-	channel string
+// subscription is a channel of an Application, as a caller has it.
+type subscription struct {
+	name string
+	key  Key
+	// told says that the caller knows that it is subscribed.
+	told bool
+	// share is its part in what an agent is asked for; nil while no agent is to be asked.
+	share *share
 }
 
 func newListener(h *Hub, spawn spawn) *listener {
-	return &listener{hub: h, spawn: spawn, ready: make(chan struct{}, 1), joined: map[string]joined{}}
+	return &listener{mailbox: newMailbox(), hub: h, spawn: spawn, subscriptions: map[string]*subscription{}}
 }
 
-// deliver queues a message. One that waits already does for another like it.
-func (l *listener) deliver(m message) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, w := range l.waiting {
-		if w.channel == m.channel && w.payload == m.payload {
-			return
-		}
-	}
-	if len(l.waiting) == maxMessages || l.bytes+len(m.payload) > maxMessageBytes {
-		l.slow = true
-	} else {
-		l.waiting, l.bytes = append(l.waiting, m), l.bytes+len(m.payload)
-	}
-	select {
-	case l.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the messages that wait, and false when there were too many.
-func (l *listener) take() ([]message, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := l.waiting
-	l.waiting, l.bytes = nil, 0
-	return m, !l.slow
-}
-
-// attach subscribes to an agent's channel, known to the caller by name, and waits a
-// moment for the agent to confirm.
-func (l *listener) attach(ctx context.Context, name string, agent identity.AgentName, channel string) {
-	s := l.hub.remote(agent).subscriber
-	l.mu.Lock()
-	_, had := l.joined[name]
-	l.joined[name] = joined{s, channel}
-	l.mu.Unlock()
-	if had {
+// attach subscribes to a channel, and waits a moment for the agent to confirm, if there
+// is one. The caller is told, and then confirm is called.
+func (l *listener) attach(ctx context.Context, name string, key Key) {
+	share := l.add(name, key)
+	if share == nil {
 		return
 	}
-	l.hub.metrics.subscriptions.Inc()
-	t := s.join(l, name, channel)
 	patience := time.NewTimer(confirmWait)
 	defer patience.Stop()
 	select {
-	case <-t.settled:
+	case <-share.topic.settled:
 	case <-ctx.Done():
 	case <-patience.C:
-		s.despair()
+		share.at.despair()
 	}
-	s.confirmed(t, l)
 }
 
-// detach ends a subscription, if the channel is an agent's.
+// add notes a subscription, and returns its share if it is a new one that has one.
+func (l *listener) add(name string, key Key) *share {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.subscriptions[name] != nil {
+		return nil
+	}
+	s := &subscription{name: name, key: key}
+	l.subscriptions[name] = s
+	l.hub.followers.add(key.Instance, l) // first, so that no change is missed from here on
+	l.place(s)
+	return s.share
+}
+
+// place puts a subscription where its Application is. It is called with mu locked.
+func (l *listener) place(s *subscription) {
+	var (
+		at      *subscriber
+		channel string
+	)
+	if target, isOwned, err := l.hub.cfg.Owners.Owner(s.key.Instance); err == nil && isOwned && target.Known {
+		at, channel = l.hub.remote(target.Agent).subscriber, s.key.of(target.Instance).String()
+	}
+	if at == nil && s.share == nil || s.share != nil && s.share.at == at && s.share.topic.channel == channel {
+		return
+	}
+	l.leave(s)
+	if at != nil {
+		l.hub.metrics.subscriptions.Inc()
+		s.share = at.join(l, s.name, channel, s.told)
+	}
+	if s.told {
+		l.deliver(message{channel: s.name, at: time.Now()}) // what is there may be something else
+	}
+}
+
+// leave ends a subscription's part at an agent. It is called with mu locked.
+func (l *listener) leave(s *subscription) {
+	if s.share != nil {
+		l.hub.metrics.subscriptions.Dec()
+		s.share.leave()
+		s.share = nil
+	}
+}
+
+// confirm says that the caller has been told that it is subscribed.
+func (l *listener) confirm(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.subscriptions[name]
+	if s == nil || s.told {
+		return
+	}
+	s.told = true
+	if s.share != nil {
+		s.share.confirm()
+	}
+}
+
+// look puts the subscriptions to channels of an Application where it is now, and with
+// the zero Instance those to channels of any.
+func (l *listener) look(i Instance) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.subscriptions {
+		if i == (Instance{}) || i == s.key.Instance {
+			l.place(s)
+		}
+	}
+}
+
+// detach ends a subscription, if there is one.
 func (l *listener) detach(name string) {
 	l.mu.Lock()
-	j, had := l.joined[name]
-	delete(l.joined, name)
-	l.mu.Unlock()
-	if had {
-		l.hub.metrics.subscriptions.Dec()
-		j.at.leave(l, j.channel)
+	defer l.mu.Unlock()
+	if s := l.subscriptions[name]; s != nil {
+		l.remove(s)
 	}
 }
 
 // detachAll ends all subscriptions.
 func (l *listener) detachAll() {
 	l.mu.Lock()
-	names := make([]string, 0, len(l.joined))
-	for name := range l.joined {
-		names = append(names, name)
-	}
-	l.mu.Unlock()
-	for _, name := range names {
-		l.detach(name)
+	defer l.mu.Unlock()
+	for _, s := range l.subscriptions {
+		l.remove(s)
 	}
 }
 
-func (l *listener) close() { l.detachAll() }
+// remove is called with mu locked.
+func (l *listener) remove(s *subscription) {
+	delete(l.subscriptions, s.name)
+	l.hub.followers.remove(s.key.Instance, l)
+	l.leave(s)
+}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ func (o onlyEdge1) Owner(i Instance) (Target, bool, error) {
 	}
 	return Target{Agent: o.name, UID: "u", Instance: Instance{Name: i.Name}, Known: true}, true, nil
 }
+
+func (onlyEdge1) Watch(context.Context, func(Instance)) {}
 
 // What parses is written as it was, an instance is never more than it says, and what
 // an agent is asked for is the same key of its own Application.

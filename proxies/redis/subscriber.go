@@ -10,14 +10,6 @@ import (
 )
 
 const (
-	// maxMessages bounds the messages that wait for one caller, and maxMessageBytes
-	// their payloads; a caller that reads none of so many different ones is closed, as
-	// Redis does.
-	maxMessages     = 1024
-	maxMessageBytes = 8 << 20
-	// confirmWait is how long the confirmation of a subscription waits for the agent's,
-	// so that nothing said after it is missed. Later ones are told to look again.
-	confirmWait = time.Second
 	// dialTime bounds the dial of a connection for subscriptions.
 	dialTime = 5 * time.Second
 	// pingEvery is how often an agent is asked whether it is there; one of which
@@ -44,7 +36,8 @@ type subscriber struct {
 
 // topic is a channel at the agent.
 type topic struct {
-	listeners map[*listener]*share
+	channel string
+	shares  map[*share]struct{}
 	// asked says that this connection has sent SUBSCRIBE, and active that it was
 	// confirmed.
 	asked, active bool
@@ -53,11 +46,15 @@ type topic struct {
 	isSettled bool
 }
 
-// share is one listener's part in a topic.
+// share is the part of one caller's subscription in a topic. What changes of it is
+// guarded by the subscriber's mu.
 type share struct {
-	name string // of the channel, for the caller
-	// confirmed says that the caller believes to be subscribed, and missed that
-	// something may have been said meanwhile.
+	at    *subscriber
+	topic *topic
+	to    *listener
+	name  string // of the channel, for the caller
+	// confirmed says that the caller knows that it is subscribed, and missed that
+	// something may have been said of which it was not told.
 	confirmed, missed bool
 }
 
@@ -72,16 +69,17 @@ func (t *topic) settle() {
 	}
 }
 
-// join adds a listener.
-func (s *subscriber) join(l *listener, name, channel string) *topic {
+// join adds a caller's subscription, of which the caller knows or not.
+func (s *subscriber) join(l *listener, name, channel string, confirmed bool) *share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.topics[channel]
 	if t == nil {
-		t = &topic{listeners: map[*listener]*share{}, settled: make(chan struct{})}
+		t = &topic{channel: channel, shares: map[*share]struct{}{}, settled: make(chan struct{})}
 		s.topics[channel] = t
 	}
-	t.listeners[l] = &share{name: name, missed: !t.active}
+	sh := &share{at: s, topic: t, to: l, name: name, confirmed: confirmed, missed: !t.active}
+	t.shares[sh] = struct{}{}
 	if s.hopeless {
 		t.settle()
 	}
@@ -90,7 +88,7 @@ func (s *subscriber) join(l *listener, name, channel string) *topic {
 		l.spawn(s.run) // it outlasts this caller
 	}
 	s.wakeUp()
-	return t
+	return sh
 }
 
 func (s *subscriber) wakeUp() {
@@ -100,16 +98,21 @@ func (s *subscriber) wakeUp() {
 	}
 }
 
-// confirmed says that the caller is about to be told that it is subscribed.
-func (s *subscriber) confirmed(t *topic, l *listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sh := t.listeners[l]; sh != nil {
-		sh.confirmed = true
-		if t.active {
-			sh.missed = false
-		}
+// confirm says that the caller knows that it is subscribed.
+func (sh *share) confirm() {
+	sh.at.mu.Lock()
+	defer sh.at.mu.Unlock()
+	sh.confirmed = true
+	if sh.topic.active && sh.missed {
+		sh.lookAgain()
 	}
+}
+
+// lookAgain tells the caller that it may have missed something. It is called with the
+// subscriber's mu locked.
+func (sh *share) lookAgain() {
+	sh.missed = false
+	sh.to.deliver(message{channel: sh.name, at: time.Now()})
 }
 
 // despair lets nobody wait any more until the agent confirms something.
@@ -122,14 +125,15 @@ func (s *subscriber) despair() {
 	}
 }
 
-// leave takes a listener away.
-func (s *subscriber) leave(l *listener, channel string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.topics[channel]; t != nil {
-		delete(t.listeners, l)
-		s.wakeUp()
+// leave ends a caller's part in a topic.
+func (sh *share) leave() {
+	sh.at.mu.Lock()
+	defer sh.at.mu.Unlock()
+	delete(sh.topic.shares, sh)
+	if len(sh.topic.shares) == 0 {
+		sh.topic.settle() // the agent will not be asked
 	}
+	sh.at.wakeUp()
 }
 
 // run keeps a connection for as long as there are subscriptions, and ctx is not done.
@@ -160,13 +164,13 @@ func (s *subscriber) lost(ctx context.Context) bool {
 	defer s.mu.Unlock()
 	s.hopeless = true // until the next one is there
 	for channel, t := range s.topics {
-		if len(t.listeners) == 0 || ctx.Err() != nil {
+		if len(t.shares) == 0 || ctx.Err() != nil {
 			t.settle()
 			delete(s.topics, channel)
 			continue
 		}
 		t.asked, t.active = false, false
-		for _, sh := range t.listeners {
+		for sh := range t.shares {
 			sh.missed = true
 		}
 		t.settle()
@@ -230,7 +234,7 @@ func (s *subscriber) due() (commands []byte, needed bool) {
 	defer s.mu.Unlock()
 	for channel, t := range s.topics {
 		switch {
-		case len(t.listeners) == 0:
+		case len(t.shares) == 0:
 			if t.asked {
 				commands = append(commands, encodeCommand("UNSUBSCRIBE", channel)...)
 			}
@@ -332,11 +336,11 @@ func (s *subscriber) active(channel string) {
 		return
 	}
 	t.active = true
-	for l, sh := range t.listeners {
+	for sh := range t.shares {
 		if sh.confirmed && sh.missed {
-			l.deliver(message{channel: sh.name, at: time.Now()})
+			sh.lookAgain()
 		}
-		sh.missed = false
+		sh.missed = false // who knows nothing yet looks afterwards
 	}
 	t.settle()
 }
@@ -348,7 +352,11 @@ func (s *subscriber) deliver(channel, payload string) {
 	if t == nil {
 		return // just unsubscribed
 	}
-	for l, sh := range t.listeners {
-		l.deliver(message{channel: sh.name, payload: payload, at: time.Now()})
+	for sh := range t.shares {
+		if !sh.confirmed {
+			sh.missed = true // nobody is told anything before that it is subscribed
+			continue
+		}
+		sh.to.deliver(message{channel: sh.name, payload: payload, at: time.Now()})
 	}
 }

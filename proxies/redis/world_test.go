@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
 const (
@@ -55,12 +56,23 @@ func folder(t *testing.T) string {
 	return dir
 }
 
+// program returns one of Redis, which `make tools` sees to. Without it a test is skipped,
+// and fails where CI is set: there a skip would hide that nothing was tested.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	tools, err := toolset.Open()
+	must(t, err)
+	path, err := tools.Path(name)
+	if errors.Is(err, toolset.ErrMissing) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	must(t, err)
+	return path
+}
+
 func startRedis(t *testing.T, args ...string) *server {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("redis-server is not installed")
-	}
+	path := program(t, "redis-server")
 	s := &server{path: filepath.Join(folder(t), "r.sock")}
 	s.args = append([]string{path, "--port", "0", "--unixsocket", s.path, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(s.path)}, args...)
 	s.start(t)
@@ -150,6 +162,10 @@ type world struct {
 	mu     sync.Mutex // guards what follows
 	spokes map[identity.AgentName]*edge
 	found  []string // mismatches of caches, each with its agent before it
+	// moved are Applications that are not where their namespace says; the zero Target is
+	// the hub's own affair.
+	moved   map[redis.Instance]redis.Target
+	changed func(redis.Instance) // nil before Watch
 }
 
 // edge is one agent with the Redis of its spoke.
@@ -172,6 +188,7 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 	w := &world{
 		t: t, redis: startRedis(t, "--requirepass", password), socket: filepath.Join(folder(t), "p.sock"), metrics: prometheus.NewRegistry(),
 		spokes: map[identity.AgentName]*edge{}, keep: &memory{values: map[string][]byte{}},
+		moved: map[redis.Instance]redis.Target{},
 	}
 	cfg := redis.HubConfig{
 		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, Keep: w.keep, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
@@ -248,20 +265,51 @@ func (w *world) told() []string {
 
 // Owner implements redis.Owners. Applications called "unknown" are not on the hub.
 func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
-	name, err := identity.ParseAgentName(i.Namespace)
-	if err != nil {
-		return redis.Target{}, false, nil // no agent has that name
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.spokes[name]
+	target, moved := w.moved[i]
+	if !moved {
+		name, err := identity.ParseAgentName(i.Namespace)
+		if err != nil {
+			return redis.Target{}, false, nil // no agent has that name
+		}
+		target = redis.Target{Agent: name, UID: "uid-" + name.String(), Instance: redis.Instance{Name: i.Name}, Known: i.Name != "unknown"}
+	}
+	e := w.spokes[target.Agent]
 	if e == nil {
 		return redis.Target{}, false, nil
 	}
 	if e.banned {
-		return redis.Target{}, true, fmt.Errorf("agent %s is suspended: %w", name, identity.ErrDenied)
+		return redis.Target{}, true, fmt.Errorf("agent %s is suspended: %w", target.Agent, identity.ErrDenied)
 	}
-	return redis.Target{Agent: name, UID: "uid-" + name.String(), Instance: redis.Instance{Name: i.Name}, Known: i.Name != "unknown"}, true, nil
+	return target, true, nil
+}
+
+// Watch implements redis.Owners.
+func (w *world) Watch(ctx context.Context, changed func(redis.Instance)) {
+	w.mu.Lock()
+	w.changed = changed
+	w.mu.Unlock()
+	changed(redis.Instance{})
+	<-ctx.Done()
+}
+
+// tell says that the owner of an Application may have changed.
+func (w *world) tell(i redis.Instance) {
+	w.mu.Lock()
+	changed := w.changed
+	w.mu.Unlock()
+	if changed != nil {
+		changed(i)
+	}
+}
+
+// move moves an Application to an agent, or with the zero Target to nobody.
+func (w *world) move(i redis.Instance, to redis.Target) {
+	w.mu.Lock()
+	w.moved[i] = to
+	w.mu.Unlock()
+	w.tell(i)
 }
 
 func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Conn, error) {

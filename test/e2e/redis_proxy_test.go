@@ -32,6 +32,7 @@ type redisWorld struct {
 const (
 	redisTree    = "app|resources-tree|edge-1_shop|1.8.3.gz"
 	redisChannel = "app|managed-resources|edge-1_shop|1.8.3"
+	edgeChannel  = "app|managed-resources|shop|1.8.3" // the same on the spoke
 )
 
 func newRedisWorld(t *testing.T) *redisWorld {
@@ -151,7 +152,7 @@ func TestRedisProxy(t *testing.T) {
 	}
 	publish := func() {
 		t.Helper()
-		if err := spoke.Publish(ctx, "app|managed-resources|shop|1.8.3", "").Err(); err != nil {
+		if err := spoke.Publish(ctx, edgeChannel, "").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,4 +174,23 @@ func TestRedisProxy(t *testing.T) {
 	hear("the agent's return")
 	publish()
 	hear("a change after that")
+
+	// An open subscription is with the agent for as long as the Application is its.
+	subscribed := func(want int64) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d to be subscribed on the spoke", want), func() error {
+			n, err := spoke.PubSubNumSub(ctx, edgeChannel).Result()
+			if err == nil && n[edgeChannel] != want {
+				err = fmt.Errorf("%d are", n[edgeChannel])
+			}
+			return err
+		})
+	}
+	apps := w.hub.Resource(harness.Applications, managed)
+	patch(t, apps, "shop", map[string]any{"spec": map[string]any{"destination": map[string]any{"name": "in-cluster"}}})
+	subscribed(0)
+	hear("that it runs elsewhere")
+	patch(t, apps, "shop", map[string]any{"spec": map[string]any{"destination": map[string]any{"name": managed}}})
+	subscribed(1)
+	hear("that it is back")
 }

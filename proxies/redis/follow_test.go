@@ -1,0 +1,130 @@
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/argomesh/argomesh/proxies/redis"
+)
+
+// until takes messages up to one with a payload, and returns how many were before it,
+// none of which has one: they say that there is something to look at.
+func until(t *testing.T, s *goredis.PubSub, name, payload string) int {
+	t.Helper()
+	for n := 0; ; n++ {
+		m := next(t, s)
+		switch {
+		case m.Channel != name || m.Payload != "" && m.Payload != payload:
+			t.Fatalf("a message %v before that with %q", m, payload)
+		case m.Payload == payload:
+			return n
+		}
+	}
+}
+
+// place is a channel of a Redis.
+type place struct {
+	at      *goredis.Client
+	channel string
+}
+
+// subscribed waits until so many connections are subscribed there.
+func (p place) subscribed(t *testing.T, want int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d to be subscribed to %s", want, p.channel), func() error {
+		n, err := p.at.PubSubNumSub(t.Context(), p.channel).Result()
+		if err == nil && n[p.channel] != want {
+			err = fmt.Errorf("%d are", n[p.channel])
+		}
+		return err
+	})
+}
+
+// An open subscription goes where its Application goes: whoever is subscribed is told
+// to look there, and hears nothing more of the place where it was.
+func TestSubscriptionsFollow(t *testing.T) {
+	w, ctx := newWorld(t, nil), t.Context()
+	a, b := w.add("a", nil), w.add("b", nil)
+	shop, name := redis.Instance{Namespace: "a", Name: "shop"}, channel("a", "shop")
+	atA := place{a.redis.client(t, 3), channel("", "shop")}
+	atB := place{b.redis.client(t, 3), channel("", "moved")}
+	atHub := place{w.redis.client(t, 3), name} // where all are subscribed at any time
+	toB := redis.Target{Agent: agentName(t, "b"), UID: "uid-b", Instance: redis.Instance{Name: "moved"}, Known: true}
+	pages := []*goredis.PubSub{subscribeTo(t, w.client(2), name), subscribeTo(t, w.client(3), name)}
+	stays := subscribeTo(t, w.client(3), channel("a", "other"))
+	from := atA
+	for _, step := range []struct {
+		what string
+		do   func()
+		to   place
+	}{
+		{"nowhere", func() { w.tell(shop); w.tell(redis.Instance{}) }, atA},
+		{"to another agent, under another name", func() { w.move(shop, toB) }, atB},
+		{"back, when anything may have changed", func() {
+			w.mu.Lock()
+			delete(w.moved, shop)
+			w.mu.Unlock()
+			w.tell(redis.Instance{})
+		}, atA},
+		{"to the hub itself", func() { w.move(shop, redis.Target{}) }, atHub},
+		{"to an agent that is away, and comes back", func() {
+			w.set(b, true, func(e *edge) { e.away = true })
+			w.move(shop, toB)
+			for _, p := range pages {
+				if m := next(t, p); m.Channel != name || m.Payload != "" {
+					t.Fatalf("while it is away: a message %v", m)
+				}
+			}
+			w.set(b, false, func(e *edge) { e.away = false })
+		}, atB},
+		{"from one that is suspended", func() {
+			w.set(b, false, func(e *edge) { e.banned = true })
+			w.tell(redis.Instance{})
+		}, atHub},
+		{"to one that no longer is", func() {
+			w.set(b, false, func(e *edge) { e.banned = false })
+			w.tell(redis.Instance{})
+		}, atB},
+	} {
+		step.do()
+		if from != step.to && from != atHub {
+			from.subscribed(t, 0)
+		}
+		if step.to != atHub {
+			step.to.subscribed(t, 1)
+		}
+		must(t, step.to.at.Publish(ctx, step.to.channel, step.what).Err())
+		for _, p := range pages {
+			if told := until(t, p, name, step.what); (told > 0) != (from != step.to) {
+				t.Errorf("%s: told %d times to look", step.what, told)
+			}
+		}
+		from = step.to
+	}
+	must(t, atA.at.Publish(ctx, channel("", "other"), "x").Err())
+	if told := until(t, stays, channel("a", "other"), "x"); told != 0 {
+		t.Errorf("one that stays was told %d times to look", told)
+	}
+	for _, p := range pages {
+		must(t, p.Close())
+	}
+	atB.subscribed(t, 0)
+}
+
+// An Application that is not on the hub yet has no subscription at the agent before it is.
+func TestSubscriptionBeforeTheApplication(t *testing.T) {
+	w, ctx := newWorld(t, nil), t.Context()
+	spoke := w.add("a", nil).redis.client(t, 3)
+	early, name := redis.Instance{Namespace: "a", Name: "unknown"}, channel("a", "unknown")
+	s := subscribeTo(t, w.client(3), name)
+	there := place{spoke, channel("", "unknown")}
+	there.subscribed(t, 0)
+	w.move(early, redis.Target{Agent: agentName(t, "a"), UID: "uid-a", Instance: redis.Instance{Name: "unknown"}, Known: true})
+	there.subscribed(t, 1)
+	must(t, spoke.Publish(ctx, there.channel, "here").Err())
+	if told := until(t, s, name, "here"); told == 0 {
+		t.Error("nobody was told to look")
+	}
+}

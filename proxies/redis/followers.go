@@ -1,0 +1,105 @@
+package redis
+
+import (
+	"context"
+	"sync"
+)
+
+// followers knows which callers are subscribed to channels of which Applications, so
+// that their subscriptions follow when an Application gets another owner. What is to be
+// looked at is never more than what callers are subscribed to, and however often
+// something changes, it is looked at once.
+type followers struct {
+	wake chan struct{} // has a value when something has changed
+
+	mu      sync.Mutex                     // guards what follows
+	of      map[Instance]map[*listener]int // with the number of its channels
+	changes map[Instance]struct{}
+	all     bool // anything may have changed
+}
+
+func newFollowers() *followers {
+	return &followers{wake: make(chan struct{}, 1), of: map[Instance]map[*listener]int{}, changes: map[Instance]struct{}{}}
+}
+
+// add notes a channel of a listener's.
+func (f *followers) add(i Instance, l *listener) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of[i] == nil {
+		f.of[i] = map[*listener]int{}
+	}
+	f.of[i][l]++
+}
+
+// remove takes back an add.
+func (f *followers) remove(i Instance, l *listener) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of[i][l]--; f.of[i][l] > 0 {
+		return
+	}
+	delete(f.of[i], l)
+	if len(f.of[i]) == 0 {
+		delete(f.of, i)
+		delete(f.changes, i)
+	}
+}
+
+// changed takes note that the owner of an Application may have changed; with the zero
+// Instance that of any. It is what Owners.Watch calls.
+func (f *followers) changed(i Instance) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case i == Instance{}:
+		f.all = true
+	case f.of[i] == nil:
+		return
+	default:
+		f.changes[i] = struct{}{}
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run has listeners look where changes may concern them, until ctx is done.
+func (f *followers) run(ctx context.Context) {
+	for {
+		select {
+		case <-f.wake:
+		case <-ctx.Done():
+			return
+		}
+		for l, instances := range f.due() {
+			for _, i := range instances {
+				l.look(i)
+			}
+		}
+	}
+}
+
+// due returns who is to look at what.
+func (f *followers) due() map[*listener][]Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := map[*listener][]Instance{}
+	if f.all {
+		for _, listeners := range f.of {
+			for l := range listeners {
+				due[l] = []Instance{{}}
+			}
+		}
+	} else {
+		for i := range f.changes {
+			for l := range f.of[i] {
+				due[l] = append(due[l], i)
+			}
+		}
+	}
+	f.all = false
+	clear(f.changes)
+	return due
+}
