@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -42,6 +43,7 @@ type informer struct {
 	store     *Store
 	kind      stream.Kind
 	namespace string // empty means all
+	selector  Selector
 	resource  dynamic.ResourceInterface
 
 	// Guarded by store.mu.
@@ -60,6 +62,7 @@ func newInformer(s *Store, kind stream.Kind, namespace string, selector Selector
 		store:     s,
 		kind:      kind,
 		namespace: namespace,
+		selector:  selector,
 		objects:   make(map[string]map[string]backends.Object),
 	}
 	if namespace == "" {
@@ -186,13 +189,13 @@ func (i *informer) covers(namespace string) bool {
 	return i.namespace == "" || i.namespace == namespace
 }
 
-// all yields the objects of a namespace, or all; store.mu is locked.
+// all yields the objects of a namespace, or all if that is empty; store.mu is locked.
 func (i *informer) all(namespace string) iter.Seq[backends.Object] {
+	if namespace != "" {
+		return maps.Values(i.objects[namespace])
+	}
 	return func(yield func(backends.Object) bool) {
-		for ns, named := range i.objects {
-			if namespace != "" && ns != namespace {
-				continue
-			}
+		for _, named := range i.objects {
 			for _, object := range named {
 				if !yield(object) {
 					return

@@ -64,18 +64,20 @@ type selected struct {
 
 // List implements dynamic.ResourceInterface.
 func (s selected) List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	return s.ResourceInterface.List(ctx, s.narrow(opts))
+	return s.ResourceInterface.List(ctx, s.selector.narrow(opts))
 }
 
 // Watch implements dynamic.ResourceInterface.
 func (s selected) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return s.ResourceInterface.Watch(ctx, s.narrow(opts))
+	return s.ResourceInterface.Watch(ctx, s.selector.narrow(opts))
 }
 
-func (s selected) narrow(opts metav1.ListOptions) metav1.ListOptions {
-	opts.LabelSelector = s.selector.Labels
-	if s.selector.Name != "" {
-		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.selector.Name).String()
+// narrow makes opts those of what is selected. The zero Selector leaves them as they
+// are.
+func (s Selector) narrow(opts metav1.ListOptions) metav1.ListOptions {
+	opts.LabelSelector = s.Labels
+	if s.Name != "" {
+		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.Name).String()
 	}
 	return opts
 }

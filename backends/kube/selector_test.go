@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/stream"
@@ -28,6 +30,11 @@ func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
 				},
 				Metrics: prometheus.NewRegistry(),
 			})
+			client, err := metadata.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			census := kube.NewCensus(s, client)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx) }()
@@ -39,7 +46,7 @@ func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
 				t.Fatal("not synced")
 			}
 			for _, kind := range []stream.Kind{stream.Secret, stream.ConfigMap} {
-				if _, err := s.CaughtUp(ctx, kind, "argocd"); err != nil {
+				if _, err := census.CaughtUp(ctx, kind, "argocd"); err != nil {
 					t.Error(err)
 				}
 			}

@@ -10,8 +10,9 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
-// judgeTime bounds one judgement of the history.
-const judgeTime = 10 * time.Second
+// judgeTime bounds one judgement of the history. One that finds it broken may wait for
+// a list of all that the hub has.
+const judgeTime = 2 * time.Minute
 
 // past is what a connection knows of the history.
 type past struct {

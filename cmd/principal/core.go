@@ -65,7 +65,7 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
 	sessions := newSessions(cfg.replica())
 	links := &links{
-		cfg: cfg, client: base.Dynamic, store: store, registry: agents, owners: newOwnership(agents, store), sessions: sessions,
+		cfg: cfg, client: base.Dynamic, store: store, census: kube.NewCensus(store, base.Metadata), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
 		metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 		noted: map[identity.AgentName]struct{}{}, news: make(chan struct{}, 1),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,6 +18,9 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
+
+// readTime bounds the read of an Agent.
+const readTime = 10 * time.Second
 
 // historian judges for one link whether the hub's history continues, by quorum
 // reads of its Agent. A call for a connection that has ended may still run beside
@@ -40,7 +44,9 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if hub == "" {
 		return mirror.Judgement{}, fmt.Errorf("the identity of the hub is not known yet")
 	}
-	kept, revision, err := h.read(ctx)
+	reading, cancel := context.WithTimeout(ctx, readTime)
+	kept, revision, err := h.read(reading)
+	cancel()
 	if err != nil {
 		return mirror.Judgement{}, err
 	}

@@ -35,6 +35,7 @@ type links struct {
 	cfg      Config
 	client   dynamic.Interface
 	store    *kube.Store
+	census   *kube.Census
 	registry *fleet.Registry
 	owners   *ownership
 	sessions *sessions
@@ -276,7 +277,7 @@ func (l *links) caughtUp(ctx context.Context, rules mirror.Rules) (bool, error) 
 		parts = append(parts, part{kind: stream.Application}) // it may be anywhere
 	}
 	for _, p := range parts {
-		if exact, err := l.store.CaughtUp(ctx, p.kind, p.namespace); err != nil || !exact {
+		if exact, err := l.census.CaughtUp(ctx, p.kind, p.namespace); err != nil || !exact {
 			return false, err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/dynamic"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
@@ -61,7 +62,9 @@ type Base struct {
 	// becomes part of it.
 	REST    *rest.Config
 	Dynamic dynamic.Interface
-	Leases  coordination.LeasesGetter
+	// Metadata lists objects without their contents.
+	Metadata metadata.Interface
+	Leases   coordination.LeasesGetter
 
 	tracing *telemetry.Tracing
 }
@@ -98,6 +101,9 @@ func (b *Base) clients() (err error) {
 		}))
 	})
 	if b.Dynamic, err = dynamic.NewForConfig(b.REST); err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
+	if b.Metadata, err = metadata.NewForConfig(b.REST); err != nil {
 		return fmt.Errorf("kubernetes client: %w", err)
 	}
 	if b.Leases, err = coordination.NewForConfig(b.REST); err != nil {
