@@ -131,3 +131,37 @@ func TestOwner(t *testing.T) {
 		})
 	}
 }
+
+// As long as the number of divisions stays, so does every owner; it may become another
+// without need.
+func TestDivisions(t *testing.T) {
+	a, b := mapped("a", 0, v1alpha1.ModeManaged), mapped("b", 1, v1alpha1.ModeAutonomous)
+	with := func(a v1alpha1.Agent, change func(*v1alpha1.Agent)) v1alpha1.Agent {
+		change(&a)
+		return a
+	}
+	r := fleet.Registry{Mapping: fleet.Mapping{Namespace: "argocd"}}
+	before := r.Divisions()
+	for _, test := range []struct {
+		what   string
+		agents []v1alpha1.Agent
+		same   bool
+	}{
+		{"the first Agents", []v1alpha1.Agent{a, b}, false},
+		{"the same", []v1alpha1.Agent{b, a}, true},
+		{"another status", []v1alpha1.Agent{with(a, func(a *v1alpha1.Agent) { a.Status.History = &v1alpha1.AgentHistory{ID: "h"} }), b}, true},
+		{"one that is suspended", []v1alpha1.Agent{with(a, func(a *v1alpha1.Agent) { a.Spec.Suspended = true }), b}, true},
+		{"another mode", []v1alpha1.Agent{a, with(b, func(b *v1alpha1.Agent) { b.Spec.Mode = v1alpha1.ModeManaged })}, false},
+		{"other namespaces", []v1alpha1.Agent{a, mapped("b", 1, v1alpha1.ModeManaged, pair("", "x"))}, false},
+		{"one less", []v1alpha1.Agent{a}, false},
+		{"another one", []v1alpha1.Agent{mapped("c", 0, v1alpha1.ModeManaged)}, false},
+		{"none", nil, false},
+	} {
+		r.Set(test.agents)
+		if now := r.Divisions(); (now == before) != test.same {
+			t.Errorf("%s: Divisions() = %d after %d", test.what, now, before)
+		} else {
+			before = now
+		}
+	}
+}

@@ -10,6 +10,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -39,6 +40,7 @@ type Registry struct {
 	agents     map[identity.AgentName]v1alpha1.Agent
 	owners     map[spiffeid.ID]identity.AgentName
 	namespaces map[string]identity.AgentName // of the hub, by Namespaces
+	divisions  uint64                        // see Divisions
 	changed    chan struct{}                 // closed when the rest changes; nil while nobody waits
 }
 
@@ -54,6 +56,9 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 	namespaces, _ := Namespaces(agents, r.Mapping.Namespace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !maps.Equal(namespaces, r.namespaces) || !maps.EqualFunc(byName, r.agents, sameMode) {
+		r.divisions++
+	}
 	r.known, r.agents, r.owners, r.namespaces = true, byName, owners, namespaces
 	if r.changed != nil {
 		close(r.changed)
@@ -75,6 +80,16 @@ func (r *Registry) Note(agent v1alpha1.Agent) {
 	if _, known := r.agents[name]; known {
 		r.agents[name] = agent
 	}
+}
+
+func sameMode(a, b v1alpha1.Agent) bool { return a.Spec.Mode == b.Spec.Mode }
+
+// Divisions counts how often what Owners decides by has become another: as long as it
+// stays the same, so does whose each Application is.
+func (r *Registry) Divisions() uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.divisions
 }
 
 // Ready returns an error until Set was called: before, nobody is admitted.

@@ -155,13 +155,29 @@ func (r Rules) outside(key stream.EntryKey) *stream.Refusal {
 // regular expressions between slashes, as in the sourceNamespaces of Argo CD. A
 // pattern that does not parse matches nothing.
 func MatchesNamespace(patterns []string, namespace string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		if text, is := expression(pattern); is {
-			re, err := regexp.Compile(text)
-			return err == nil && re.MatchString(namespace)
-		}
-		return pattern == namespace || globMatches(pattern, namespace)
-	})
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return pattern == namespace || matcher(pattern)(namespace) })
+}
+
+// NamespaceMatcher is MatchesNamespace for patterns that are parsed once. What it
+// returns may be called concurrently.
+func NamespaceMatcher(patterns []string) func(namespace string) bool {
+	matchers := make([]func(string) bool, len(patterns))
+	for i, pattern := range patterns {
+		matchers[i] = matcher(pattern)
+	}
+	return func(namespace string) bool {
+		return slices.ContainsFunc(matchers, func(matches func(string) bool) bool { return matches(namespace) })
+	}
+}
+
+// matcher parses a pattern.
+func matcher(pattern string) func(namespace string) bool {
+	if text, is := expression(pattern); is {
+		re, err := regexp.Compile(text)
+		return func(namespace string) bool { return err == nil && re.MatchString(namespace) }
+	}
+	g, err := glob.Compile(pattern)
+	return func(namespace string) bool { return namespace == pattern || err == nil && g.Match(namespace) }
 }
 
 // ValidateNamespaces says which pattern is none, as an error that wraps

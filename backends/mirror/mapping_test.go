@@ -19,8 +19,9 @@ func TestMatchesNamespace(t *testing.T) {
 		{[]string{"/^a/"}, "ab", true}, {[]string{"/^a$/"}, "ab", false}, {[]string{"x", "*"}, "ab", true},
 		{[]string{"[", "/(/"}, "[", true}, {[]string{"/(/"}, "(", false}, {[]string{""}, "", true},
 	} {
-		if got := MatchesNamespace(test.patterns, test.namespace); got != test.want {
-			t.Errorf("MatchesNamespace(%q, %q) = %t", test.patterns, test.namespace, got)
+		got, again := MatchesNamespace(test.patterns, test.namespace), NamespaceMatcher(test.patterns)(test.namespace)
+		if got != test.want || again != test.want {
+			t.Errorf("MatchesNamespace(%q, %q) = %t, and parsed before %t", test.patterns, test.namespace, got, again)
 		}
 	}
 	for _, bad := range []string{"", "[", "/(/"} {

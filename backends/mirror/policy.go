@@ -192,5 +192,5 @@ func (p *Policy) command(data map[string]any) *stream.Refusal {
 }
 
 func anyGlob(globs []string, s string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool { return g == "*" || globMatches(g, s) })
+	return slices.ContainsFunc(globs, func(g string) bool { return globMatches(g, s) })
 }

@@ -108,6 +108,12 @@ func (r Rules) destinationMatches(name, server string) bool {
 
 // globMatches treats a pattern that does not parse as one that matches nothing.
 func globMatches(pattern, s string) bool {
+	switch {
+	case pattern == "*":
+		return true
+	case !strings.ContainsAny(pattern, `*?[]{}\`): // a name, as nearly always
+		return pattern == s
+	}
 	g, err := glob.Compile(pattern)
 	return err == nil && g.Match(s)
 }

@@ -61,7 +61,7 @@ func (m Mapping) selector() labels.Selector {
 func mappingOf(cfg Config) fleet.Mapping {
 	return fleet.Mapping{
 		Namespace: cfg.Namespace, ByDestination: cfg.Mapping.By == byDestination,
-		Admits: func(namespace string) bool { return mirror.MatchesNamespace(cfg.Mapping.Namespaces, namespace) },
+		Admits: mirror.NamespaceMatcher(cfg.Mapping.Namespaces),
 		Server: func(name identity.AgentName) string { return controller.ClusterServer(cfg.ResourceProxy.URL, name) },
 	}
 }
@@ -73,6 +73,15 @@ type ownership struct {
 	store    backends.Store
 	// shares is nil unless a namespace alone does not tell.
 	shares *mirror.Shares
+	// assigned is what assign last went by, of its caller's goroutine.
+	assigned assignment
+}
+
+// assignment is what a pass over all Applications follows from.
+type assignment struct {
+	made      bool
+	filled    bool   // the store had synced
+	divisions uint64 // of the registry
 }
 
 func newOwnership(registry *fleet.Registry, store backends.Store) *ownership {
@@ -83,13 +92,25 @@ func newOwnership(registry *fleet.Registry, store backends.Store) *ownership {
 	return o
 }
 
-// assign looks again at who owns what, after the registry has changed, or the store
-// has synced, and after the links of agents that went have ended: none may take what
+// assign looks again at who owns what, if that may have changed, after the registry has
+// changed, or the store has synced, and after the links of agents that went have ended: none may take what
 // it no longer owns for gone. It returns the agents that are to look at Applications.
 func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 	if o.shares == nil {
 		return nil
 	}
+	// The token in the status of each Agent changes every minute, and a fleet has many
+	// Agents and Applications. A division that comes after it was counted is in the next.
+	now := assignment{made: true, divisions: o.registry.Divisions()}
+	select {
+	case <-o.store.Synced():
+		now.filled = true
+	default:
+	}
+	if now == o.assigned {
+		return nil
+	}
+	o.assigned = now
 	owner := o.registry.Owners()
 	return o.shares.Assign(func(p mirror.Placement) identity.AgentName {
 		name, _ := owner(fleet.Placement(p))

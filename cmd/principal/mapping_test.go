@@ -102,6 +102,18 @@ func TestOwnership(t *testing.T) {
 		if moved := o.assign(); len(moved[parse("edge-1")]) != 1 || len(moved[parse("auto")]) != 1 {
 			t.Errorf("assigned are %v", moved)
 		}
+		// All Applications are gone through only when that may change whose they are.
+		noted := edge
+		noted.Status.History = &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t"}}
+		before := o.assigned
+		if o.registry.Set([]v1alpha1.Agent{noted, auto}); o.assign() != nil || o.assigned != before {
+			t.Error("a token makes for another division")
+		}
+		if o.registry.Set([]v1alpha1.Agent{auto}); len(o.assign()[parse("edge-1")]) != 1 {
+			t.Error("what was an Agent's before it went is not told")
+		}
+		o.registry.Set([]v1alpha1.Agent{edge, auto})
+		o.assign()
 		for key, want := range map[stream.ResourceKey][]string{own: nil, mirrored: {"auto"}, apart: {"edge-1"}, elsewhere: nil} {
 			if diff := cmp.Diff(want, names(o.changed(key))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", key, diff)
