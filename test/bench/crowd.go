@@ -11,8 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
@@ -29,6 +31,12 @@ type crowd struct {
 
 // newCrowd makes agents that dial the principal of a world once they run.
 func newCrowd(w *world, ca authority, all []string) (*crowd, error) {
+	return newCrowdOf(w, ca, all, "", func() backends.Store { return memory.New(memory.Config{}) })
+}
+
+// newCrowdOf is newCrowd with a store of a certain kind for each agent, and with agents
+// that say that they continue the history of a hub, if it is not empty.
+func newCrowdOf(w *world, ca authority, all []string, hub string, store func() backends.Store) (*crowd, error) {
 	c := &crowd{connected: newArrivals(len(all))}
 	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -39,7 +47,7 @@ func newCrowd(w *world, ca authority, all []string) (*crowd, error) {
 		if err != nil {
 			return nil, err
 		}
-		a, err := newSimulated(name, w.principal.Address, memory.New(memory.Config{}), creds, metrics, func() {
+		a, err := newSimulated(name, w.principal.Address, hub, store(), creds, metrics, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.connected.add(name)
@@ -86,28 +94,58 @@ func (c *crowd) expect(apps []string, revision string) *arrivals {
 	return there
 }
 
+// expectAll waits until the agents together have n Applications at a revision.
+func (c *crowd) expectAll(n int, revision string) *arrivals {
+	there, marker := newArrivals(n), marked(revision)
+	for _, a := range c.agents {
+		a.store.Subscribe(func(key stream.ResourceKey) {
+			if o, ok := a.store.Get(key); ok && bytes.Contains(o.Raw, marker) {
+				there.add(a.name.String() + "/" + key.Name)
+			}
+		})
+	}
+	return there
+}
+
 // compare returns an error when an agent does not hold what the hub does.
 func (c *crowd) compare(ctx context.Context, client dynamic.Interface) error {
-	list, err := client.Resource(harness.Applications).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	hub := make(map[string]map[string]map[string]any, len(c.agents))
-	for i := range list.Items {
-		o := &list.Items[i]
-		if hub[o.GetNamespace()] == nil {
-			hub[o.GetNamespace()] = map[string]map[string]any{}
-		}
-		hub[o.GetNamespace()][o.GetName()] = o.Object
-	}
+	agents := make(map[string]*simulated, len(c.agents))
+	surplus := 0 // that the agents have more than the hub, if it is what the hub has
 	for _, a := range c.agents {
-		spoke, err := parsed(a.store.List(stream.Application, ""))
+		agents[a.name.String()] = a
+		surplus += len(a.store.List(stream.Application, ""))
+	}
+	var found []string
+	opts := metav1.ListOptions{Limit: 500} // many would be in the way of what is measured
+	for {
+		page, err := client.Resource(harness.Applications).List(ctx, opts)
 		if err != nil {
 			return err
 		}
-		if err := lost(differences(hub[a.name.String()], spoke)); err != nil {
-			return fmt.Errorf("agent %s: %w", a.name, err)
+		for i := range page.Items {
+			hub := &page.Items[i]
+			destination, _, _ := unstructured.NestedString(hub.Object, "spec", "destination", "name") // each has one
+			a := agents[destination]
+			if a == nil {
+				return fmt.Errorf("%s/%s is of agent %q, which there is not", hub.GetNamespace(), hub.GetName(), destination)
+			}
+			spoke := map[string]map[string]any{}
+			if o, there := a.store.Get(a.key(hub.GetName())); there {
+				if spoke, err = parsed([]backends.Object{o}); err != nil {
+					return fmt.Errorf("agent %s: %w", a.name, err)
+				}
+			}
+			for _, difference := range differences(map[string]map[string]any{hub.GetName(): hub.Object}, spoke) {
+				found = append(found, "agent "+destination+": "+difference)
+			}
+		}
+		surplus -= len(page.Items)
+		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			break
 		}
 	}
-	return nil
+	if surplus > 0 {
+		found = append(found, fmt.Sprintf("%d are too much", surplus))
+	}
+	return lost(found)
 }

@@ -76,9 +76,9 @@ type simulated struct {
 	client *client.Client
 }
 
-// newSimulated makes an agent that dials target. connected is told of each
-// connection.
-func newSimulated(name, target string, store backends.Store, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
+// newSimulated makes an agent that dials target, and says that it continues the history
+// of a hub, if it is not empty. connected is told of each connection.
+func newSimulated(name, target, hub string, store backends.Store, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
 	a := &simulated{store: store}
 	var err error
 	if a.name, err = identity.ParseAgentName(name); err != nil {
@@ -93,7 +93,7 @@ func newSimulated(name, target string, store backends.Store, creds credentials.T
 	a.client, err = client.New(client.Config{
 		Target: target, Credentials: creds,
 		Hello: stream.Hello{
-			Protocol: stream.Protocol, Version: "bench", Agent: a.name, Mode: stream.Managed, ClusterUID: name, Kubernetes: "none",
+			Protocol: stream.Protocol, Version: "bench", Agent: a.name, Mode: stream.Managed, ClusterUID: name, Kubernetes: "none", HubUID: hub,
 		},
 		Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
 			connected()

@@ -4,8 +4,8 @@
 // memory of one agent and one principal (T1), latency and bursts on real API servers
 // (T2), memory of idle agents at the principal (T3), an unchanged reconnect (T4), an
 // idle agent (T5), restarts and cuts (T6), live access (T7), trees of spokes by way of
-// the Redis proxy (T8), and how latency, reconnect, memory and CPU grow with the number
-// of Applications.
+// the Redis proxy (T8), how latency, reconnect, memory and CPU grow with the number of
+// Applications, and how the first sync of a fleet grows with the number of agents.
 //
 //	go run ./test/bench                                  everything
 //	go run ./test/bench -run T2,T6 -json result.json     some of it, as JSON too
@@ -73,6 +73,8 @@ func entries() []entry {
 		{"T7", "Live access beside direct access", runT7},
 		{"T8", "Trees through the Redis proxy, beside the Redis in which they are", runT8},
 		{"growth", "100, 1,000 and 10,000 Applications", runGrowth},
+		{"fleet", "First sync of 50,000 Applications over 500 agents, by namespace", fleetBy("namespace")},
+		{"destinations", "First sync of 50,000 Applications over 500 agents, by destination", fleetBy("destination")},
 	}
 }
 

@@ -153,12 +153,15 @@ spec:
 `))
 }
 
-func startPrincipal(ctx context.Context, w *world) error {
+func startPrincipal(ctx context.Context, w *world) error { return startPrincipalWith(ctx, w, nil) }
+
+// startPrincipalWith is startPrincipal with more settings.
+func startPrincipalWith(ctx context.Context, w *world, settings harness.Settings) error {
 	identity, err := w.identity(ctx, "principal", principalID)
 	if err != nil {
 		return err
 	}
-	w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity})
+	w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity, Settings: settings})
 	return err
 }
 
