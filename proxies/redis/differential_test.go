@@ -108,11 +108,7 @@ func TestAnswersAreThoseOfRedis(t *testing.T) {
 
 // redis-cli prints the same.
 func TestRedisCLI(t *testing.T) {
-	path, err := exec.LookPath("redis-cli")
-	if err != nil {
-		t.Skip("redis-cli is not installed")
-	}
-	s := newTwins(t)
+	s, path := newTwins(t), program(t, "redis-cli")
 	command := func(ctx context.Context, socket, protocol string, args ...string) *exec.Cmd {
 		return exec.CommandContext(ctx, path, append([]string{"-s", socket, "--no-auth-warning", "-a", password, protocol}, args...)...)
 	}

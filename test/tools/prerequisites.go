@@ -58,6 +58,7 @@ func needs(tools []toolset.Tool) map[string]prerequisite {
 		if tool.Group == toolset.Servers {
 			all["git"] = prerequisite{inPath("git"), map[string]string{"": "git"}}
 			all["redis-server"] = prerequisite{inPath("redis-server"), map[string]string{"": "redis", "apt-get": "redis-server"}}
+			all["redis-cli"] = prerequisite{inPath("redis-cli"), map[string]string{"": "redis", "apt-get": "redis-tools"}} // with the server everywhere else
 		}
 		if tool.Group == toolset.Developer {
 			// The race detector is linked by it.

@@ -188,7 +188,7 @@ func (t Tool) Names() []string {
 // Distribution lists the programs taken from the operating system, by name, with
 // the package that holds each.
 func Distribution() map[string]string {
-	return map[string]string{"git": "git", "redis-server": "redis-server"}
+	return map[string]string{"git": "git", "redis-server": "redis-server", "redis-cli": "redis-tools"}
 }
 
 // Set is the tools of one checkout and the cache they are built into. Use Open.
