@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -253,23 +253,28 @@ func count(n int, what string) string {
 
 // t8Reads reads over so many connections for t8Time, each with a pause between two
 // starts, and returns how long each read took. A read that comes late because of the
-// one before counts from when it was due.
-func t8Reads(ctx context.Context, address string, key func(int) string, connections int, pause time.Duration) ([]time.Duration, error) {
-	var (
-		mu   sync.Mutex // guards took
-		took []time.Duration
-	)
-	g, ctx := errgroup.WithContext(ctx)
-	begin := time.Now().Add(500 * time.Millisecond) // all are connected by then
-	for n := range connections {
-		g.Go(func() (err error) {
-			c := t8Client(address)
-			defer func() { err = errors.Join(err, c.Close()) }()
-			if err := c.Ping(ctx).Err(); err != nil {
-				return err
+// one before counts from when it was due. Connecting does not count.
+func t8Reads(ctx context.Context, address string, key func(int) string, connections int, pause time.Duration) (took []time.Duration, err error) {
+	clients := make([]*goredis.Client, connections)
+	defer func() {
+		for _, c := range clients {
+			if c != nil {
+				err = errors.Join(err, c.Close())
 			}
+		}
+	}()
+	for i := range clients {
+		clients[i] = t8Client(address)
+		if err := clients[i].Ping(ctx).Err(); err != nil {
+			return nil, err
+		}
+	}
+	mine := make([][]time.Duration, connections)
+	g, ctx := errgroup.WithContext(ctx)
+	begin := time.Now()
+	for n, c := range clients {
+		g.Go(func() error {
 			due := begin.Add(pause * time.Duration(n) / time.Duration(connections))
-			var mine []time.Duration
 			for i := n; due.Before(begin.Add(t8Time)); i++ {
 				if err := idle(ctx, time.Until(due)); err != nil {
 					return err
@@ -284,20 +289,14 @@ func t8Reads(ctx context.Context, address string, key func(int) string, connecti
 				if err != nil {
 					return fmt.Errorf("GET %s: %w", key(i), err)
 				}
-				mine = append(mine, time.Since(due))
+				mine[n] = append(mine[n], time.Since(due))
 				due = due.Add(pause)
-				if pause == 0 {
-					due = time.Now()
-				}
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, mine...)
 			return nil
 		})
 	}
-	err := g.Wait()
-	return took, err
+	err = g.Wait()
+	return slices.Concat(mine...), err
 }
 
 // hearTrees measures how soon a message is there, with one subscriber for each agent.
