@@ -35,15 +35,23 @@ type agentWatch struct {
 	note func(identity.AgentName)
 	log  zerolog.Logger
 
-	mu     sync.Mutex // guards what follows
-	agents map[string]v1alpha1.Agent
-	away   bool // the last call failed
+	mu        sync.Mutex // guards what follows
+	agents    map[string]v1alpha1.Agent
+	away      bool // the last call failed
+	published time.Time
+	due       *time.Timer // publishes; nil when all is published
 }
+
+// publishPause is how far apart two publications are. Whoever follows the registry
+// looks at all Agents, so that a thousand of them that are registered at once must not
+// be a thousand changes. A revocation is late by so much at most.
+const publishPause = 100 * time.Millisecond
 
 // Run watches until ctx is done. A watch that ends is opened again within a
 // second, so that a revocation is never minutes late.
 func (w *agentWatch) Run(ctx context.Context) error {
 	w.agents = map[string]v1alpha1.Agent{}
+	defer w.stop()
 	resource := w.client.Resource(v1alpha1.AgentResource).Namespace(w.namespace)
 	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -109,7 +117,7 @@ func (w *agentWatch) Update(obj any) error {
 	switch {
 	case !known || registersAnew(before, a):
 		w.publish()
-	case saidBy(before) != saidBy(a):
+	case w.due == nil && saidBy(before) != saidBy(a): // else it is said with the rest
 		w.registry.Note(a)
 		if name, err := identity.ParseAgentName(a.Name); err == nil {
 			w.note(name)
@@ -146,13 +154,46 @@ func (w *agentWatch) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (w *agentWatch) Resync() error { return nil }
 
-// publish is called with mu locked.
+// publish lets the registry know, now or soon. It is called with mu locked.
 func (w *agentWatch) publish() {
+	if w.due != nil {
+		return
+	}
+	pause := publishPause - time.Since(w.published)
+	if pause <= 0 {
+		w.publishNow()
+		return
+	}
+	var due *time.Timer
+	due = time.AfterFunc(pause, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.due == due { // else it was stopped too late
+			w.due = nil
+			w.publishNow()
+		}
+	})
+	w.due = due
+}
+
+// publishNow is called with mu locked.
+func (w *agentWatch) publishNow() {
 	all := make([]v1alpha1.Agent, 0, len(w.agents))
 	for _, a := range w.agents {
 		all = append(all, a)
 	}
 	w.registry.Set(all)
+	w.published = time.Now()
+}
+
+// stop lets nothing be published any more.
+func (w *agentWatch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.due != nil {
+		w.due.Stop()
+		w.due = nil
+	}
 }
 
 // agent returns an Agent, of which only the name is good when it is false: the

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rs/zerolog"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
@@ -20,11 +24,7 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 		a := v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "spoke", UID: "1", Generation: 1}}
 		a.Status.History = &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"first"}}
 		change(&a)
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &unstructured.Unstructured{Object: content}
+		return watchedAgent(t, a)
 	}
 	tests := map[string]struct {
 		change    func(*v1alpha1.Agent)
@@ -51,6 +51,7 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 			if err := w.Add(registered(func(*v1alpha1.Agent) {})); err != nil {
 				t.Fatal(err)
 			}
+			w.published = w.published.Add(-publishPause)
 			changed := w.registry.Changed()
 			after := registered(tt.change)
 			if err := w.Update(after); err != nil {
@@ -74,4 +75,54 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// watchedAgent is an Agent as a watch shows it.
+func watchedAgent(t *testing.T, a v1alpha1.Agent) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+// Many that are registered at once are few changes, and the first is not late.
+func TestAgentWatchPublishesAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &agentWatch{
+			registry: &fleet.Registry{}, agents: map[string]v1alpha1.Agent{}, log: zerolog.Nop(), note: func(identity.AgentName) {},
+		}
+		register := func(name string) {
+			t.Helper()
+			if err := w.Add(watchedAgent(t, v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		register("first")
+		if n := len(w.registry.Agents()); n != 1 {
+			t.Fatalf("%d agents are known at once, want the first", n)
+		}
+		changed := w.registry.Changed()
+		for i := range 50 {
+			register(fmt.Sprint("more-", i))
+		}
+		select {
+		case <-changed:
+			t.Error("each of many is a change")
+		default:
+		}
+		<-time.After(publishPause)
+		synctest.Wait()
+		if n := len(w.registry.Agents()); n != 51 {
+			t.Errorf("%d agents are known after the pause, want 51", n)
+		}
+		register("one-more")
+		w.stop()
+		<-time.After(publishPause)
+		synctest.Wait()
+		if n := len(w.registry.Agents()); n != 51 {
+			t.Errorf("%d agents are known after the end, want 51", n)
+		}
+	})
 }
