@@ -44,9 +44,9 @@ type exchange struct {
 	bodyDue atomic.Int64
 }
 
-// run passes r on and the answer back. It returns true when the answer came to its
-// end. It panics with http.ErrAbortHandler when the answer broke off, as that is how
-// net/http closes a connection without ending the body.
+// run passes r on and the answer back. It panics with http.ErrAbortHandler when the
+// answer broke off, or must not be given: net/http has no other way to close a
+// connection without ending the body, and its server takes that value for nothing else.
 func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	in := r.Clone(r.Context())
@@ -89,7 +89,8 @@ func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
 			}
 			if r.Context().Err() != nil {
 				e.callerLost.Store(true)
-				panic(http.ErrAbortHandler) // nobody reads an answer
+				// Whatever was answered now could look like the end of a call that was cut off.
+				panic(http.ErrAbortHandler)
 			}
 			e.failed(&meter{ResponseWriter: w, exchange: e}, err)
 		},
