@@ -356,7 +356,7 @@ func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *world, processes
 	const (
 		waiting, unread = 500, 16
 		count           = 16
-		round           = 4 * time.Second
+		round           = 10 * time.Second // with fewer calls the last percent is a handful
 	)
 	others := callers{count: count, pause: count * time.Second / paced, call: spread(l.callers[1:], count, smallPath)}
 	var before, beside answers
