@@ -80,7 +80,7 @@ func (c *acceptCommand) run(ctx context.Context, name string) error {
 		return err
 	}
 	if !c.yes {
-		ok, err := confirm(c.std, fmt.Sprintf("Let %s happen?", deletions(held.Total)))
+		ok, err := confirm(c.std, fmt.Sprintf("Let %s happen?", deletions(held.Total)), "--yes")
 		if err != nil {
 			return fmt.Errorf("%s: %w", doing, err)
 		}

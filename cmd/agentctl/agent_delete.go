@@ -97,7 +97,7 @@ func (c *deleteCommand) delete(ctx context.Context, h *hub, name string) error {
 		return fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
 	}
 	if fleet.Cascades(agent) && c.std.interactive && !c.yes {
-		ok, err := confirm(c.std, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", name))
+		ok, err := confirm(c.std, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", name), "--yes")
 		if err != nil {
 			return fmt.Errorf("%s: %w", doing, err)
 		}

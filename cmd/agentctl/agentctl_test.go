@@ -93,6 +93,13 @@ func TestErrorsNameTheCure(t *testing.T) {
 	}
 }
 
+func TestOneLine(t *testing.T) {
+	err := errors.New("first\n\tsecond\r\x1b[2J\u009bthird, and a blank ")
+	if got, want := oneLine(err), "first second [2J third, and a blank "; got != want {
+		t.Errorf("oneLine() = %q, want %q", got, want)
+	}
+}
+
 func TestDiffSpecs(t *testing.T) {
 	spec := func(change func(*v1alpha1.AgentSpec)) v1alpha1.AgentSpec {
 		s := v1alpha1.AgentSpec{
@@ -195,9 +202,12 @@ func TestConfirm(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var asked strings.Builder
-			got, err := confirm(streams{in: strings.NewReader(tt.said), err: &asked}, "Really?")
+			got, err := confirm(streams{in: strings.NewReader(tt.said), err: &asked}, "Really?", "--sure")
 			if got != tt.want || !errors.Is(err, tt.err) {
 				t.Errorf("confirm() = %v, %v, want %v, %v", got, err, tt.want, tt.err)
+			}
+			if err != nil && !strings.HasSuffix(err.Error(), ": say --sure") {
+				t.Errorf("confirm() = %v, which does not name the flag", err)
 			}
 			if !strings.HasPrefix(asked.String(), "Really? (y/N): ") {
 				t.Errorf("it asked %q", asked.String())

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-var errNoAnswer = errors.New("no answer on standard input: say --yes")
+var errNoAnswer = errors.New("no answer on standard input")
 
 // isTerminal reports whether a person may sit at f.
 func isTerminal(f *os.File) bool {
@@ -19,15 +19,16 @@ func isTerminal(f *os.File) bool {
 }
 
 // confirm asks a question and returns whether the answer is yes. Whatever else is
-// said means no; the end of the input without an answer is an error.
-func confirm(std streams, question string) (bool, error) {
+// said means no; the end of the input without an answer is an error that names flag,
+// with which nothing is asked.
+func confirm(std streams, question, flag string) (bool, error) {
 	if _, err := fmt.Fprint(std.err, question+" (y/N): "); err != nil {
 		return false, err
 	}
 	line, err := bufio.NewReader(std.in).ReadString('\n')
 	if errors.Is(err, io.EOF) && line == "" {
 		_, _ = fmt.Fprintln(std.err) // the error is on a line of its own
-		return false, errNoAnswer
+		return false, fmt.Errorf("%w: say %s", errNoAnswer, flag)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("read the answer: %w", err)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,26 +19,37 @@ const crdPath = "charts/argomesh-principal/files/crds/argomesh.io_agents.yaml"
 
 // explain returns err, which doing met, as one line with the cure.
 func (h *hub) explain(err error, doing string) error {
-	var unreachable *url.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s: interrupted", doing)
 	case isCRDMissing(err):
 		return fmt.Errorf("%s: the hub at %s does not have the Agent resource: install it with \"kubectl apply -f %s\", or choose another hub with --context", doing, h.host, crdPath)
 	case isNamespaceMissing(err):
 		return fmt.Errorf("%s: namespace %s does not exist on the hub: create it, or name the one of Argo CD with --namespace", doing, h.namespace)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: not found in namespace %s; \"agentctl agent list\" shows those that exist", doing, h.namespace)
+	}
+	return explainAPI(err, doing, "hub", h.host)
+}
+
+// explainAPI returns err, which doing met at the Kubernetes API of host, as one line with
+// the cure, for all that does not depend on what was asked for. What is what a person
+// calls it: the hub, or a cluster.
+func explainAPI(err error, doing, what, host string) error {
+	var unreachable *url.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: interrupted", doing)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: the hub at %s does not accept the credentials of the kubeconfig: log in again, or choose another --context or --user", doing, h.host)
+		return fmt.Errorf("%s: the %s at %s does not accept the credentials of the kubeconfig: log in again, or choose another --context or --user", doing, what, host)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %s; ask the hub's administrator for that right, or choose another --context or --user", doing, oneLine(err))
+		return fmt.Errorf("%s: %s; ask the %s's administrator for that right, or choose another --context or --user", doing, oneLine(err), what)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%s: somebody else changed it meanwhile: do it again", doing)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unreachable) && unreachable.Timeout(), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		return fmt.Errorf("%s: the hub at %s did not answer in time: check it, or raise --request-timeout", doing, h.host)
+		return fmt.Errorf("%s: the %s at %s did not answer in time: check it, or raise --request-timeout", doing, what, host)
 	case errors.As(err, &unreachable):
-		return fmt.Errorf("%s: the hub at %s cannot be reached: %s; check that it runs, or choose another with --kubeconfig or --context", doing, h.host, oneLine(unreachable.Err))
+		return fmt.Errorf("%s: the %s at %s cannot be reached: %s; check that it runs, or choose another with --kubeconfig or --context", doing, what, host, oneLine(unreachable.Err))
 	case apierrors.IsInvalid(err):
 		return fmt.Errorf("%s: %s", doing, problems(err))
 	default:
@@ -101,9 +113,10 @@ func explainKubeconfig(err error, rules *clientcmd.ClientConfigLoadingRules) err
 	return fmt.Errorf("kubeconfig: %s: %s", oneLine(err), cure)
 }
 
-// oneLine returns the text of err without line breaks.
+// oneLine returns the text of err without line breaks, and without what else a terminal
+// obeys: it may be the words of whoever answered.
 func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' }), " ")
+	return strings.Join(strings.FieldsFunc(err.Error(), unicode.IsControl), " ")
 }
 
 // joinOr returns "a, b or c".

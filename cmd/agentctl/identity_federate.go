@@ -347,9 +347,9 @@ func (c *federateCommand) removeFromServer(ctx context.Context, td spiffeid.Trus
 	}
 	if !c.force {
 		// Nothing tells who made it.
-		ok, err := confirm(c.std, fmt.Sprintf("End the federation of the SPIRE server with %s, whoever made it?", td))
+		ok, err := confirm(c.std, fmt.Sprintf("End the federation of the SPIRE server with %s, whoever made it?", td), "--force")
 		if err != nil {
-			return fmt.Errorf("%s: %w, or --force", doing, err)
+			return fmt.Errorf("%s: %w", doing, err)
 		}
 		if !ok {
 			_, err := fmt.Fprintf(c.std.err, "Cancelled, the federation with %s stays.\n", td)

@@ -100,8 +100,9 @@ func (c *meshTarget) look(ctx context.Context, what string) (meshState, error) {
 			doing += " of namespace " + place.Namespace
 		}
 		list, err := out.target.client.Resource(place.Resource).Namespace(place.Namespace).List(ctx, metav1.ListOptions{})
-		if isCRDMissing(err) && what == meshconfig.PartIstio {
-			return meshState{}, fmt.Errorf("%s: the cluster at %s does not have Istio's resources: choose the hub with --context", doing, out.target.host)
+		if isCRDMissing(err) {
+			product := map[string]string{meshconfig.PartIstio: "Istio", meshconfig.PartSPIRE: "spire-controller-manager"}[what]
+			return meshState{}, fmt.Errorf("%s: the cluster at %s does not have the resources of %s: choose the hub with --context", doing, out.target.host, product)
 		}
 		if err != nil {
 			return meshState{}, out.target.explain(err, doing)

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -128,24 +126,8 @@ func (o *objects) applyOne(ctx context.Context, change spire.Change[*unstructure
 
 // explain returns err, which doing met, as one line with the cure.
 func (o *objects) explain(err error, doing string) error {
-	var unreachable *url.Error
-	switch {
-	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s: interrupted", doing)
-	case isCRDMissing(err):
+	if isCRDMissing(err) {
 		return fmt.Errorf("%s: the cluster at %s does not have the resources of spire-controller-manager: choose the cluster where that runs with --context, or work on the SPIRE server with --spire-server", doing, o.host)
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: log in again, or choose another --context or --user", doing, o.host)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %s; ask the cluster's administrator for that right, or choose another --context or --user", doing, oneLine(err))
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s: somebody else changed it meanwhile: do it again", doing)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unreachable) && unreachable.Timeout(), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		return fmt.Errorf("%s: the cluster at %s did not answer in time: check it, or raise --request-timeout", doing, o.host)
-	case errors.As(err, &unreachable):
-		return fmt.Errorf("%s: the cluster at %s cannot be reached: %s; check that it runs, or choose another with --kubeconfig or --context", doing, o.host, oneLine(unreachable.Err))
-	case apierrors.IsInvalid(err):
-		return fmt.Errorf("%s: %s", doing, problems(err))
 	}
-	return fmt.Errorf("%s: %s", doing, oneLine(err))
+	return explainAPI(err, doing, "cluster", o.host)
 }
