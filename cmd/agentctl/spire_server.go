@@ -108,17 +108,9 @@ func (s *spireServer) administrator(ctx context.Context) (*x509svid.SVID, *workl
 	}
 	ctx, cancel := context.WithTimeout(ctx, workloadAPITimeout)
 	defer cancel()
-	if _, err := inspect.Ask(ctx, inspect.Config{Socket: socket}); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w: %s", why, err, inspect.Cure(err))
-	}
-	client, err := workloadapi.New(ctx, workloadapi.WithAddr(socket))
+	x, err := inspect.X509Context(ctx, socket)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", why, err)
-	}
-	defer func() { _ = client.Close() }() // all was read
-	x, err := client.FetchX509Context(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %s", why, oneLine(err))
+		return nil, nil, fmt.Errorf("%s: %w", why, explainAsk(err))
 	}
 	if s.adminID == "" && len(x.SVIDs) > 1 {
 		return nil, nil, fmt.Errorf("%s, and the Workload API offers %d: choose one with --admin-id", why, len(x.SVIDs))

@@ -1,12 +1,12 @@
 // Package inspect asks the local Workload API once what it hands out to this process,
-// and says what is wrong with it. It is for people: `agentctl identity show` and
-// `doctor` print what it returns. It keeps nothing fresh and makes no connections with
-// what it was given; that is identity/workload. Whom the registry of a hub would accept
+// and says what is wrong with it. It is for people and what they call: `agentctl identity
+// show` and `doctor` print what it returns. It keeps nothing fresh and makes no
+// connections with what it was given; that is identity/workload. Whom the registry of a hub would accept
 // is for package fleet to say.
 //
 //	offer, err := inspect.Ask(ctx, inspect.Config{Socket: "unix:///run/spire/agent.sock"})
 //	for _, f := range inspect.Diagnose(offer, inspect.Expectation{SPIFFEID: agentID, Peers: []spiffeid.TrustDomain{hub}}) {
-//		fmt.Println(f.Level, f.Problem, f.Cure)
+//		fmt.Println(f.Level, f.About, f.Says, f.Cure)
 //	}
 package inspect
 
@@ -108,7 +108,7 @@ type JWTSVID struct {
 	Expires  time.Time `json:"expires"`
 }
 
-// Kinds of error of [Ask]. Each comes with its cure in [Cure].
+// Kinds of error of [Ask] and [X509Context]. Each comes with its cure in [Cure].
 var (
 	// ErrSocket says that the address cannot be one of a Workload API.
 	ErrSocket = errors.New("not an address of a workload api")
@@ -143,8 +143,8 @@ var cures = []struct {
 	{ErrUnreadable, "check the log of the SPIRE agent, and that it is a supported release"},
 }
 
-// Cure returns one line that says what helps against an error of [Ask]; empty for any
-// other.
+// Cure returns one line that says what helps against an error of [Ask] or [X509Context];
+// empty for any other.
 func Cure(err error) string {
 	for _, c := range cures {
 		if errors.Is(err, c.kind) {
@@ -158,18 +158,11 @@ func Cure(err error) string {
 // ctx is done. The error is of one of the kinds above; that JWT-SVIDs or their bundles
 // cannot be had is no error, and said in the offer.
 func Ask(ctx context.Context, cfg Config) (Offer, error) {
-	if err := reach(ctx, cfg.Socket); err != nil {
-		return Offer{}, fmt.Errorf("%s: %w", cfg.Socket, err)
-	}
-	client, err := workloadapi.New(ctx, workloadapi.WithAddr(cfg.Socket))
+	client, x509Context, err := fetch(ctx, cfg.Socket)
 	if err != nil {
-		return Offer{}, fmt.Errorf("%s: %w: %w", cfg.Socket, ErrSocket, err)
+		return Offer{}, err
 	}
 	defer func() { _ = client.Close() }() // all was read
-	x509Context, err := client.FetchX509Context(ctx)
-	if err != nil {
-		return Offer{}, fmt.Errorf("%s: %w", cfg.Socket, kindOf(err))
-	}
 	offer := Offer{Socket: cfg.Socket, Asked: time.Now(), x509: x509Context.Bundles}
 	for _, svid := range x509Context.SVIDs {
 		offer.SVIDs = append(offer.SVIDs, describeSVID(svid))
@@ -191,6 +184,34 @@ func Ask(ctx context.Context, cfg Config) (Offer, error) {
 		offer.JWTSVIDs = append(offer.JWTSVIDs, JWTSVID{SPIFFEID: svid.ID.String(), Hint: svid.Hint, Audience: svid.Audience, Expires: svid.Expiry})
 	}
 	return offer, nil
+}
+
+// X509Context returns the X.509-SVIDs that the Workload API hands out now, with their
+// keys, and the bundles, for one who uses them at once. It waits and fails as [Ask] does.
+func X509Context(ctx context.Context, socket string) (*workloadapi.X509Context, error) {
+	client, x509Context, err := fetch(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	return x509Context, client.Close()
+}
+
+// fetch returns a client of the Workload API, which the caller closes, and its first
+// answer.
+func fetch(ctx context.Context, socket string) (*workloadapi.Client, *workloadapi.X509Context, error) {
+	if err := reach(ctx, socket); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", socket, err)
+	}
+	client, err := workloadapi.New(ctx, workloadapi.WithAddr(socket))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: %w", socket, ErrSocket, err)
+	}
+	x509Context, err := client.FetchX509Context(ctx)
+	if err != nil {
+		_ = client.Close() // nothing came
+		return nil, nil, fmt.Errorf("%s: %w", socket, kindOf(err))
+	}
+	return client, x509Context, nil
 }
 
 // reach opens the socket once, since gRPC tells why it could not as text only.
