@@ -42,6 +42,35 @@ func (s *Source) ServerCredentials(log zerolog.Logger) credentials.TransportCred
 	}
 }
 
+// errSecondMethod refuses a client certificate where tokens count.
+var errSecondMethod = &peerError{
+	reason: reasonSecondMethod, err: errors.New("peer presented a certificate to a listener of method " + identity.MethodJWT),
+}
+
+// TokenServerCredentials returns credentials for a gRPC server whose callers prove
+// themselves by JWT-SVIDs: TLS that presents our SVID of the moment. A client that
+// presents a certificate is refused, since one method counts; [Source.PeerFromToken]
+// checks the rest. Failed handshakes are treated as in [Source.ServerCredentials].
+func (s *Source) TokenServerCredentials(log zerolog.Logger) credentials.TransportCredentials {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, // of load balancers to what is behind them
+		// "Request", so that one who has a certificate shows it and is refused.
+		ClientAuth:     tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) > 0 {
+				return errSecondMethod
+			}
+			return nil
+		},
+		SessionTicketsDisabled: true,
+	}
+	return &reportingCredentials{
+		TransportCredentials: credentials.NewTLS(config),
+		failed:               newFailureLog(log, s.metrics.handshakeFailures).record,
+	}
+}
+
 // ClientCredentials returns credentials for a gRPC client: mutual TLS 1.3 that
 // presents our SVID of the moment, and accepts a server whose SVID is valid and
 // whose SPIFFE ID authorize accepts. Host names play no part. The error of a
@@ -148,6 +177,27 @@ func leafID(leaf *x509.Certificate) (spiffeid.ID, error) {
 		return spiffeid.ID{}, fmt.Errorf("certificate of %s is not for both client and server authentication", id)
 	}
 	return id, nil
+}
+
+// reportingCredentials adds to TLS credentials a place to report incoming
+// handshakes that failed.
+type reportingCredentials struct {
+	credentials.TransportCredentials
+	failed func(net.Conn, error)
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c *reportingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		c.failed(raw, err)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c *reportingCredentials) Clone() credentials.TransportCredentials {
+	return &reportingCredentials{TransportCredentials: c.TransportCredentials.Clone(), failed: c.failed}
 }
 
 // spiffeCredentials adds to TLS credentials the proven peer, and a place to

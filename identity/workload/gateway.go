@@ -5,63 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 
-	"github.com/rs/zerolog"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/argomesh/argomesh/identity"
 )
-
-// errSecondMethod refuses a client certificate where tokens count.
-var errSecondMethod = &peerError{
-	reason: reasonSecondMethod, err: errors.New("peer presented a certificate to a listener of method " + identity.MethodJWT),
-}
-
-// TokenServerCredentials returns credentials for a gRPC server whose callers prove
-// themselves by JWT-SVIDs: TLS that presents our SVID of the moment. A client that
-// presents a certificate is refused, since one method counts; [Source.PeerFromToken]
-// checks the rest. Failed handshakes are treated as in [Source.ServerCredentials].
-func (s *Source) TokenServerCredentials(log zerolog.Logger) credentials.TransportCredentials {
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, // of load balancers to what is behind them
-		// "Request", so that one who has a certificate shows it and is refused.
-		ClientAuth:     tls.RequestClientCert,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) > 0 {
-				return errSecondMethod
-			}
-			return nil
-		},
-		SessionTicketsDisabled: true,
-	}
-	return &reportingCredentials{
-		TransportCredentials: credentials.NewTLS(config),
-		failed:               newFailureLog(log, s.metrics.handshakeFailures).record,
-	}
-}
-
-// reportingCredentials adds to TLS credentials a place to report incoming
-// handshakes that failed.
-type reportingCredentials struct {
-	credentials.TransportCredentials
-	failed func(net.Conn, error)
-}
-
-// ServerHandshake implements credentials.TransportCredentials.
-func (c *reportingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		c.failed(raw, err)
-	}
-	return conn, info, err
-}
-
-// Clone implements credentials.TransportCredentials.
-func (c *reportingCredentials) Clone() credentials.TransportCredentials {
-	return &reportingCredentials{TransportCredentials: c.TransportCredentials.Clone(), failed: c.failed}
-}
 
 // Gateway says who may end the TLS of our calls before the one they are for. One of
 // Authorize and ServerName is required.

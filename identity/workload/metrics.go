@@ -3,8 +3,12 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
 // metrics are those of one Source.
@@ -87,4 +91,48 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return m, nil
+}
+
+// count brings the metrics from one state to the next.
+func (m *metrics) count(before, next *holding) {
+	if !sameSVID(before.svid, next.svid) {
+		m.svidNotAfter.Reset()
+		if next.svid != nil {
+			m.svidNotAfter.WithLabelValues(next.svid.ID.String()).Set(float64(next.svid.Certificates[0].NotAfter.Unix()))
+			m.svidUpdates.Inc()
+		}
+	}
+	m.bundles.Set(float64(next.bundles.Len()))
+	m.bundleNotAfter.Set(lastsUntil(next.bundles))
+	if !slices.EqualFunc(before.bundles.Bundles(), next.bundles.Bundles(), (*x509bundle.Bundle).Equal) {
+		m.bundleUpdates.Inc()
+	}
+}
+
+// lastsUntil returns when the first of the bundles has no valid root any more, in
+// seconds since 1970, and 0 when there is none, or one without roots.
+func lastsUntil(bundles *x509bundle.Set) float64 {
+	var first time.Time
+	for i, b := range bundles.Bundles() {
+		var last time.Time
+		for _, root := range b.X509Authorities() {
+			if root.NotAfter.After(last) {
+				last = root.NotAfter
+			}
+		}
+		if i == 0 || last.Before(first) {
+			first = last
+		}
+	}
+	if first.IsZero() {
+		return 0
+	}
+	return float64(first.Unix())
+}
+
+func sameSVID(a, b *x509svid.SVID) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ID == b.ID && a.Certificates[0].Equal(b.Certificates[0])
 }

@@ -1,8 +1,8 @@
 // Package workload is the bridge from the SPIFFE Workload API to TLS and to calls:
 // it holds the X.509-SVID of this process and the bundles of all trust domains it
 // may meet, keeps both fresh, and gives gRPC credentials that use whatever is newest
-// at each handshake. Where TLS ends before the peer it fetches and checks JWT-SVIDs. Connections that are open stay open when SVID, bundle or
-// the whole authority rotate.
+// at each handshake. Where TLS ends before the peer it fetches and checks JWT-SVIDs.
+// Connections that are open stay open when SVID, bundle or the whole authority rotate.
 //
 // It proves who a peer is. Which agent that is and what it may do is decided by
 // the registry in package fleet; the server credentials therefore accept every

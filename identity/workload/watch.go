@@ -2,14 +2,10 @@ package workload
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -143,45 +139,6 @@ func (d *doubling) Next() time.Duration {
 
 func (d *doubling) Reset() { d.next = firstRetry }
 
-// problem is what can be wrong with the Workload API; it decides the log
-// message and the advice.
-type problem string
-
-const (
-	problemStarting    problem = "starting"
-	problemAbsent      problem = "absent"
-	problemNobody      problem = "nobody"
-	problemForbidden   problem = "forbidden"
-	problemUnreachable problem = "unreachable"
-	problemNoAnswer    problem = "no answer"
-	problemNoIdentity  problem = "no identity"
-	problemNotWorkload problem = "not a workload api"
-	problemUnreadable  problem = "unreadable"
-	problemNoChoice    problem = "no choice"
-)
-
-// advice says in one sentence what is wrong and what helps.
-var advice = map[problem]string{
-	problemStarting:    "waiting for the first answer of the workload api",
-	problemAbsent:      "no workload api at the socket: start the spire agent or set identity.socket",
-	problemNobody:      "nobody serves the workload api socket: start the spire agent or set identity.socket",
-	problemForbidden:   "may not open the workload api socket: correct its mode or owner, or set identity.socket",
-	problemUnreachable: "cannot reach the workload api: check the spire agent and identity.socket",
-	problemNoAnswer:    "the workload api does not answer: check the spire agent and its log",
-	problemNoIdentity:  "the workload api issues no identity to this process: register it with spire",
-	problemNotWorkload: "what answers is no workload api: correct identity.socket",
-	problemUnreadable:  "the workload api sent svids that cannot be read: check the spire agent's log",
-	problemNoChoice:    "no svid could be chosen",
-}
-
-// describe makes an error of p that names the socket.
-func (s *Source) describe(p problem, err error) error {
-	if err == nil {
-		return fmt.Errorf("%s (socket %s)", advice[p], s.socket)
-	}
-	return fmt.Errorf("%s (socket %s): %w", advice[p], s.socket, err)
-}
-
 // watcher takes what the Workload API says over into its source. Its methods
 // may be called by several goroutines.
 type watcher struct {
@@ -223,7 +180,7 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 		w.resolved(svid, before.svid)
 		s.metrics.apiUp.Set(1)
 	}
-	w.count(before, next)
+	s.metrics.count(before, next)
 	s.hold(next)
 }
 
@@ -237,7 +194,7 @@ func (w *watcher) OnX509ContextWatchError(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.source
-	p, cause := w.classify(err)
+	p, cause := classify(err, w.dialErr)
 	w.answered = false // the stream is over
 	before := s.held.Load()
 	next := &holding{svid: before.svid, bundles: before.bundles, problem: s.describe(p, cause), withdrawn: before.withdrawn}
@@ -246,7 +203,7 @@ func (w *watcher) OnX509ContextWatchError(err error) {
 	}
 	w.report(p, cause)
 	s.metrics.apiUp.Set(0)
-	w.count(before, next)
+	s.metrics.count(before, next)
 	s.hold(next)
 }
 
@@ -269,32 +226,6 @@ func since(before *holding) time.Time {
 		return time.Now()
 	}
 	return before.withdrawn
-}
-
-// classify tells what err, an error of the watch, means. The caller holds mu.
-func (w *watcher) classify(err error) (problem, error) {
-	st, ok := status.FromError(err)
-	if !ok {
-		return problemUnreadable, err
-	}
-	cause := errors.New(st.Message())
-	switch st.Code() {
-	case codes.PermissionDenied:
-		return problemNoIdentity, cause
-	case codes.InvalidArgument, codes.Unimplemented:
-		return problemNotWorkload, cause
-	}
-	switch {
-	case w.dialErr == nil:
-		return problemNoAnswer, cause
-	case errors.Is(w.dialErr, fs.ErrNotExist):
-		return problemAbsent, nil
-	case errors.Is(w.dialErr, syscall.ECONNREFUSED):
-		return problemNobody, nil
-	case errors.Is(w.dialErr, fs.ErrPermission):
-		return problemForbidden, nil
-	}
-	return problemUnreachable, w.dialErr
 }
 
 // report logs a problem, once as long as it stays the same.
@@ -322,49 +253,4 @@ func (w *watcher) resolved(svid, before *x509svid.SVID) {
 	}
 	w.reported = ""
 	event.Stringer("spiffe_id", svid.ID).Time("not_after", svid.Certificates[0].NotAfter).Msg("svid received")
-}
-
-// count brings the metrics from one state to the next.
-func (w *watcher) count(before, next *holding) {
-	m := w.source.metrics
-	if !sameSVID(before.svid, next.svid) {
-		m.svidNotAfter.Reset()
-		if next.svid != nil {
-			m.svidNotAfter.WithLabelValues(next.svid.ID.String()).Set(float64(next.svid.Certificates[0].NotAfter.Unix()))
-			m.svidUpdates.Inc()
-		}
-	}
-	m.bundles.Set(float64(next.bundles.Len()))
-	m.bundleNotAfter.Set(lastsUntil(next.bundles))
-	if !slices.EqualFunc(before.bundles.Bundles(), next.bundles.Bundles(), (*x509bundle.Bundle).Equal) {
-		m.bundleUpdates.Inc()
-	}
-}
-
-// lastsUntil returns when the first of the bundles has no valid root any more, in
-// seconds since 1970, and 0 when there is none, or one without roots.
-func lastsUntil(bundles *x509bundle.Set) float64 {
-	var first time.Time
-	for i, b := range bundles.Bundles() {
-		var last time.Time
-		for _, root := range b.X509Authorities() {
-			if root.NotAfter.After(last) {
-				last = root.NotAfter
-			}
-		}
-		if i == 0 || last.Before(first) {
-			first = last
-		}
-	}
-	if first.IsZero() {
-		return 0
-	}
-	return float64(first.Unix())
-}
-
-func sameSVID(a, b *x509svid.SVID) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.ID == b.ID && a.Certificates[0].Equal(b.Certificates[0])
 }
