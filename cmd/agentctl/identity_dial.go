@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -18,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
@@ -31,6 +30,9 @@ type dialled struct {
 	Handshake bool `json:"handshake"`
 	// Registered says that the registry knows our SPIFFE ID for an agent that may connect.
 	Registered bool `json:"registered"`
+	// Agent and Mode say for which; empty when a principal of an older release does not.
+	Agent string `json:"agent,omitempty"`
+	Mode  string `json:"mode,omitempty"`
 	// Problem says what went wrong, and Cure what helps.
 	Problem string `json:"problem,omitempty"`
 	Cure    string `json:"cure,omitempty"`
@@ -39,7 +41,7 @@ type dialled struct {
 func (d dialled) finding(by way) inspect.Finding {
 	f := inspect.Finding{Level: inspect.Problem, About: "principal " + d.Address, Says: d.Problem, Cure: d.Cure}
 	if d.Problem == "" {
-		f.Level, f.Says = inspect.Fine, "knows our SPIFFE ID for a registered agent"
+		f.Level, f.Says = inspect.Fine, "knows our SPIFFE ID for "+d.known()
 		switch {
 		case d.SPIFFEID == "":
 		case by.gateway():
@@ -51,18 +53,33 @@ func (d dialled) finding(by way) inspect.Finding {
 	return f
 }
 
+// known names whom the principal takes us for.
+func (d dialled) known() string {
+	if d.Agent == "" {
+		return "a registered agent (its release does not say which)"
+	}
+	return fmt.Sprintf("agent %s (%s)", d.Agent, d.Mode)
+}
+
 func (d dialled) because(cure, problem string, args ...any) dialled {
 	d.Problem, d.Cure = fmt.Sprintf(problem, args...), cure
 	return d
 }
 
+// callee is whom to dial, and what is expected there.
+type callee struct {
+	principal []spiffeid.ID      // whom it may be; empty for anybody
+	gateway   []spiffeid.ID      // who may end TLS before it; empty when they are not known by that
+	agent     identity.AgentName // for whom it is to take us; zero for whomever
+}
+
 // dial calls the principal as an agent does, but says nothing: a principal judges a
 // caller before the first frame, so no connection of the agent comes about that would
 // take the place of another.
-func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expectation, accept []spiffeid.ID) dialled {
+func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expectation, to callee) dialled {
 	d := dialled{Address: l.principal}
-	if host, port, err := net.SplitHostPort(l.principal); err != nil || host == "" || port == "" {
-		return d.because("give --principal as host:port, as principal.address of the configuration", "%q is no address", l.principal)
+	if err := l.by.checkAddress(l.principal); err != nil {
+		return d.because("give --principal as principal.address of the configuration has it", "%s", oneLine(err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	source, stop, err := startSource(ctx, workload.Config{Socket: socket, SPIFFEID: e.SPIFFEID, Hint: e.Hint, Metrics: prometheus.NewRegistry()})
@@ -72,7 +89,7 @@ func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expec
 		return d.because("see what else is found", "our identity cannot be used: %s", oneLine(err))
 	}
 	var met meeting
-	trusted, err := l.by.credentials(source, &met, accept)
+	trusted, err := l.by.credentials(source, &met, to)
 	if err != nil {
 		return d.because("correct the flags", "%s", oneLine(err))
 	}
@@ -81,11 +98,11 @@ func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expec
 		return d.because("correct --principal", "%s", oneLine(err))
 	}
 	defer func() { _ = conn.Close() }() // nothing is under way
-	proven, err := l.by.prove(ctx, source, accept)
+	proven, err := l.by.prove(ctx, source, to.principal)
 	if err != nil {
 		return d.because("check the log of the SPIRE agent, which asks its server for each", "no JWT-SVID for it can be had: %s", oneLine(err))
 	}
-	err = silentCall(proven, conn)
+	agent, err := silentCall(proven, conn)
 	id, refused := met.result()
 	if !id.IsZero() {
 		d.SPIFFEID = id.String()
@@ -93,7 +110,16 @@ func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expec
 	if refused != nil {
 		return d.because(l.by.otherPeerCure(), "is %s, which is not accepted", id)
 	}
-	return d.judge(err, l.by)
+	d = d.judge(err, l.by)
+	if !d.Registered || agent.Name.IsZero() {
+		return d
+	}
+	d.Agent, d.Mode = agent.Name.String(), agent.Mode.String()
+	if !to.agent.IsZero() && agent.Name != to.agent {
+		return d.because("correct name in the agent's configuration, or on the hub give the SPIFFE ID to the other Agent (agentctl agent edit)",
+			"knows our SPIFFE ID for %s, not for agent %s", d.known(), to.agent)
+	}
+	return d
 }
 
 // judge tells what err, the end of a call without a frame, means.
@@ -129,14 +155,15 @@ func (d dialled) judge(err error, by way) dialled {
 	return d.because("check the address, that the principal runs, and that our Workload API has the bundle of its trust domain", "no handshake: %s", text)
 }
 
-// silentCall opens the stream, says that nothing will come, and returns how it ends.
-func silentCall(ctx context.Context, conn *grpc.ClientConn) error {
+// silentCall opens the stream, says that nothing will come, and returns how it ends, and
+// for whom the other end says to take us; the zero Agent when it does not.
+func silentCall(ctx context.Context, conn *grpc.ClientConn) (call.Agent, error) {
 	stream, err := streampb.NewStreamClient(conn).Connect(ctx)
 	if err != nil {
-		return err
+		return call.Agent{}, err
 	}
 	if err := stream.CloseSend(); err != nil {
-		return err
+		return call.Agent{}, err
 	}
 	for {
 		if _, err = stream.Recv(); err != nil {
@@ -144,9 +171,10 @@ func silentCall(ctx context.Context, conn *grpc.ClientConn) error {
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Unimplemented, "it ended the call without a reason")
+		err = status.Error(codes.Unimplemented, "it ended the call without a reason")
 	}
-	return err
+	agent, _ := call.FromTrailer(stream.Trailer())
+	return agent, err
 }
 
 // startSource starts a source and waits until it has an SVID. Stop ends it, in every case.
@@ -194,13 +222,4 @@ func (m *meeting) result() (spiffeid.ID, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.id, m.refused
-}
-
-// until says how long it is from one time to another, for a person.
-func until(from, to time.Time) string {
-	d := to.Sub(from).Round(time.Second)
-	if d <= 0 {
-		return "expired"
-	}
-	return d.String()
 }

@@ -27,10 +27,11 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 			"helps. It exits with 1 when there is a problem, and with 0 when there are none or only\n" +
 			"warnings; -o wide shows also what is well.\n\n" +
 			"Run it where the principal or agent runs, as the same user: the SPIRE agent decides by who\n" +
-			"asks. On a spoke give --principal, and --principal-id as the agent's configuration has it;\n" +
-			"on the hub give --hub.",
+			"asks. On a spoke give --principal, and --principal-id and --agent as the agent's\n" +
+			"configuration has them: the principal says whether it would accept this identity, and as which\n" +
+			"agent. On the hub give --hub.",
 		Example: "  # On a spoke\n" +
-			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal\n\n" +
+			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal --agent edge-1\n\n" +
 			"  # On the hub\n" +
 			"  agentctl identity doctor --hub",
 		Args: none,

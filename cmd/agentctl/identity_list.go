@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -192,42 +191,21 @@ func (c *identityListCommand) print(rows []row, federations []federationView) er
 		_, err := fmt.Fprintln(c.std.err, "No registrations and no federated trust domains.")
 		return err
 	}
-	wide := c.output.value == "wide"
-	tabs := tabwriter.NewWriter(c.std.out, 0, 8, 3, ' ', 0)
-	line := func(cells ...string) {
-		for i, cell := range cells {
-			if cell == "" {
-				cells[i] = "-"
-			}
-		}
-		_, _ = fmt.Fprintln(tabs, strings.Join(cells, "\t")) // Flush tells
-	}
+	tabs := newTable(c.std.out, c.output.value == "wide")
 	if len(rows) > 0 && !c.output.noHeaders {
-		line(widen(wide, []string{"REGISTRATION", "SPIFFE ID", "FEDERATES WITH"}, "PARENT", "SELECTORS", "ID")...)
+		tabs.row([]string{"REGISTRATION", "SPIFFE ID", "FEDERATES WITH"}, "PARENT", "SELECTORS", "ID")
 	}
 	for _, r := range rows {
-		line(widen(wide, []string{r.registration, r.spiffeID, r.federates}, r.parent, r.selectors, r.id)...)
-	}
-	if err := tabs.Flush(); err != nil {
-		return err
+		tabs.row([]string{r.registration, r.spiffeID, r.federates}, r.parent, r.selectors, r.id)
 	}
 	if len(rows) > 0 && len(federations) > 0 {
-		if _, err := fmt.Fprintln(c.std.out); err != nil {
-			return err
-		}
+		tabs.section()
 	}
 	if len(federations) > 0 && !c.output.noHeaders {
-		line(widen(wide, []string{"TRUST DOMAIN", "BUNDLE ENDPOINT", "PROFILE"}, "ENDPOINT ID")...)
+		tabs.row([]string{"TRUST DOMAIN", "BUNDLE ENDPOINT", "PROFILE"}, "ENDPOINT ID")
 	}
 	for _, f := range federations {
-		line(widen(wide, []string{f.TrustDomain, f.EndpointURL, f.Profile}, f.EndpointID)...)
+		tabs.row([]string{f.TrustDomain, f.EndpointURL, f.Profile}, f.EndpointID)
 	}
-	return tabs.Flush()
-}
-
-func widen(wide bool, cells []string, more ...string) []string {
-	if wide {
-		return append(cells, more...)
-	}
-	return cells
+	return tabs.flush()
 }

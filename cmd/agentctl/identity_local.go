@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,6 +28,7 @@ type localIdentity struct {
 	hub          bool
 	principal    string
 	principalIDs []string
+	agent        string
 	by           way
 	timeout      time.Duration
 }
@@ -41,9 +43,10 @@ func (l *localIdentity) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&l.hub, "hub", false, "ask the Agents of the hub, through its Kubernetes API, whose each SVID is")
 	flags.StringVar(&l.principal, "principal", "", "host:port of a principal to dial: whether it accepts this identity, and what its own is")
 	flags.StringArrayVar(&l.principalIDs, "principal-id", nil, "SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; may be repeated")
+	flags.StringVar(&l.agent, "agent", "", "name of the agent for which the principal must know this identity, as name of the configuration")
 	l.by.addFlags(cmd)
 	flags.DurationVar(&l.timeout, "timeout", workloadAPITimeout, "how long each of these may take to answer")
-	for _, name := range []string{"spiffe-id", "hint", "audience", "trusts", "principal", "principal-id", "timeout"} {
+	for _, name := range []string{"spiffe-id", "hint", "audience", "trusts", "principal", "principal-id", "agent", "timeout"} {
 		register(cmd, name, cobra.NoFileCompletions)
 	}
 }
@@ -71,7 +74,7 @@ type verdict struct {
 // look sees all that the flags ask for, and finds what is wrong. The error is that of
 // the Workload API itself, or of the hub's.
 func (l *localIdentity) look(ctx context.Context, conn *connection) (sight, error) {
-	expect, accept, err := l.expectation()
+	expect, to, err := l.expectation()
 	if err != nil {
 		return sight{}, err
 	}
@@ -94,7 +97,7 @@ func (l *localIdentity) look(ctx context.Context, conn *connection) (sight, erro
 	}
 	if l.principal != "" {
 		if _, ok := expect.Chosen(offer); ok {
-			d := l.dial(ctx, socket, expect, accept)
+			d := l.dial(ctx, socket, expect, to)
 			s.Principal = &d
 			s.findings = append(s.findings, d.finding(l.by))
 		}
@@ -108,42 +111,58 @@ func (l *localIdentity) ask(ctx context.Context, socket string) (inspect.Offer, 
 	return inspect.Ask(ctx, inspect.Config{Socket: socket, Audience: l.audience})
 }
 
-// expectation returns what the flags say is needed, and whom the principal may be.
-func (l *localIdentity) expectation() (inspect.Expectation, []spiffeid.ID, error) {
-	e := inspect.Expectation{Hint: l.hint, JWT: l.audience != ""}
+// expectation returns what the flags say is needed, of the Workload API and of the
+// principal. The error names the flag that is wrong.
+func (l *localIdentity) expectation() (e inspect.Expectation, to callee, err error) {
+	e.Hint, e.JWT = l.hint, l.audience != ""
 	if l.spiffeID != "" {
-		id, err := identity.ParseID(l.spiffeID)
-		if err != nil {
-			return e, nil, fmt.Errorf("--spiffe-id: %w", err)
+		if e.SPIFFEID, err = identity.ParseID(l.spiffeID); err != nil {
+			return e, to, fmt.Errorf("--spiffe-id: %w", err)
 		}
-		e.SPIFFEID = id
 	}
-	var accept []spiffeid.ID
-	for _, text := range l.principalIDs {
-		id, err := identity.ParseID(text)
-		if err != nil {
-			return e, nil, fmt.Errorf("--principal-id: %w", err)
-		}
-		accept = append(accept, id)
+	if to.principal, err = parseIDs("principal-id", l.principalIDs); err != nil {
+		return e, to, err
+	}
+	if to.gateway, err = parseIDs("gateway-id", l.by.gatewayIDs); err != nil {
+		return e, to, err
+	}
+	for _, id := range slices.Concat(to.principal, to.gateway) {
 		e.Peers = append(e.Peers, id.TrustDomain())
 	}
 	for _, text := range l.peers {
 		td, err := spiffeid.TrustDomainFromString(text)
 		if err != nil {
-			return e, nil, fmt.Errorf("--trusts %q: %w", text, err)
+			return e, to, fmt.Errorf("--trusts %q: %w", text, err)
 		}
 		e.Peers = append(e.Peers, td)
 	}
-	gateways, err := l.by.check(l.principal != "", len(accept) > 0)
-	if err != nil {
-		return e, nil, err
+	if l.agent != "" {
+		if to.agent, err = identity.ParseAgentName(l.agent); err != nil {
+			return e, to, fmt.Errorf("--agent: %w", err)
+		}
 	}
-	for _, id := range gateways {
-		e.Peers = append(e.Peers, id.TrustDomain())
+	switch {
+	case l.timeout <= 0:
+		return e, to, fmt.Errorf("--timeout %s: a time such as %s is expected", l.timeout, workloadAPITimeout)
+	case l.agent != "" && l.principal == "":
+		return e, to, errors.New("--agent is for --principal: give its address too")
 	}
 	slices.SortFunc(e.Peers, spiffeid.TrustDomain.Compare)
 	e.Peers = slices.Compact(e.Peers)
-	return e, accept, nil
+	return e, to, l.by.check(l.principal != "", len(to.principal) > 0)
+}
+
+// parseIDs reads the values of a flag.
+func parseIDs(flag string, texts []string) ([]spiffeid.ID, error) {
+	var ids []spiffeid.ID
+	for _, text := range texts {
+		id, err := identity.ParseID(text)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }
 
 func listAgents(ctx context.Context, conn *connection) ([]v1alpha1.Agent, error) {

@@ -5,32 +5,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
-	"github.com/argomesh/argomesh/identity/workload"
-	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/server"
 )
 
 var (
@@ -176,247 +165,6 @@ func TestDoctor(t *testing.T) {
 	if _, err := doctor("--spiffe-id", "x"); err == nil || errors.Is(err, errUnwell) || !strings.Contains(err.Error(), "--spiffe-id") {
 		t.Errorf("doctor of a wrong flag: %v", err)
 	}
-}
-
-// registryOf admits one SPIFFE ID, if any.
-type registryOf struct{ admitted atomic.Pointer[spiffeid.ID] }
-
-// Admit implements server.Registry.
-func (r *registryOf) Admit(p identity.Peer) (server.Agent, error) {
-	if id := r.admitted.Load(); id == nil || *id != p.ID {
-		return server.Agent{}, fmt.Errorf("%s: %w", p.ID, identity.ErrDenied)
-	}
-	name, err := identity.ParseAgentName("edge-1")
-	return server.Agent{Name: name, Mode: stream.Managed}, err
-}
-
-// Changed implements server.Registry.
-func (*registryOf) Changed() <-chan struct{} { return nil }
-
-// principalOf runs the stream of a principal with the identity of socket, and returns its
-// address.
-func principalOf(t *testing.T, socket string, registry server.Registry) string {
-	t.Helper()
-	source, err := workload.New(workload.Config{Socket: socket, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runUntilEnd(t, source.Run)
-	if err := source.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(server.Config{
-		Credentials: source.ServerCredentials(zerolog.Nop()), Authenticate: workload.PeerFromContext, Registry: registry, HubUID: "hub", Metrics: prometheus.NewRegistry(),
-		Serve: func(context.Context, server.Session, *server.Conn) error {
-			t.Error("a connection came about, which would take the place of the agent's")
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	runUntilEnd(t, func(ctx context.Context) error { return s.Run(ctx, l) })
-	return l.Addr().String()
-}
-
-func TestDoctorDialsThePrincipal(t *testing.T) {
-	hubAPI, hubSocket := workloadAPIOf(t, hubTD, devworkload.Entry{ID: principalID})
-	edgeAPI, socket := workloadAPIOf(t, edgeTD, devworkload.Entry{ID: edge1ID})
-	if err := edgeAPI.SetFederated(hubAPI.Bundle()); err != nil {
-		t.Fatal(err)
-	}
-	var registry registryOf
-	address := principalOf(t, hubSocket, &registry)
-	dial := func(at string, args ...string) (*dialled, error) {
-		t.Helper()
-		args = append([]string{"identity", "show", "--socket", socket, "--principal", at, "-o", "json"}, args...)
-		out, _, err := agentctl(t, args...)
-		if err != nil {
-			return nil, err
-		}
-		var s sight
-		if err := json.Unmarshal([]byte(out), &s); err != nil || s.Principal == nil {
-			t.Fatalf("show: %v, %s", err, out)
-		}
-		return s.Principal, nil
-	}
-	check := func(title string, got *dialled, err error, want dialled, problem string) {
-		t.Helper()
-		if err != nil {
-			t.Errorf("%s: %v", title, err)
-			return
-		}
-		if !strings.Contains(got.Problem, problem) || (problem == "") != (got.Problem == "") || (got.Problem == "") != (got.Cure == "") {
-			t.Errorf("%s: problem %q, cure %q; want %q", title, got.Problem, got.Cure, problem)
-		}
-		got.Problem, got.Cure = "", ""
-		if diff := cmp.Diff(want, *got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", title, diff)
-		}
-	}
-	id := principalID.String()
-
-	got, err := dial(address)
-	check("a principal that has no bundle of ours", got, err, dialled{Address: address, SPIFFEID: id}, "presented its SVID, and then refused ours or went away")
-	if err := hubAPI.SetFederated(edgeAPI.Bundle()); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, func() bool { got, err = dial(address); return err == nil && got.Handshake })
-	check("not registered", got, err, dialled{Address: address, SPIFFEID: id, Handshake: true}, "does not let our SPIFFE ID in")
-	registry.admitted.Store(&edge1ID)
-	got, err = dial(address, "--principal-id", id)
-	check("registered", got, err, dialled{Address: address, SPIFFEID: id, Handshake: true, Registered: true}, "")
-	got, err = dial(address, "--principal-id", "spiffe://hub.test/other")
-	check("another principal", got, err, dialled{Address: address, SPIFFEID: id}, "is "+id+", which is not accepted")
-	got, err = dial("127.0.0.1:1")
-	check("nobody there", got, err, dialled{Address: "127.0.0.1:1"}, "no handshake")
-	got, err = dial("hub")
-	check("no address", got, err, dialled{Address: "hub"}, "is no address")
-	plain := plaintext(t)
-	got, err = dial(plain)
-	check("something else", got, err, dialled{Address: plain}, "no handshake")
-	mute := silence(t)
-	got, err = dial(mute, "--timeout", "2s")
-	check("silence", got, err, dialled{Address: mute}, "did not answer in time")
-
-	out, _, err := agentctl(t, "identity", "doctor", "--socket", socket, "--principal", address, "--principal-id", id)
-	if err != nil || out != "4 things are as they should be.\n" {
-		t.Errorf("doctor: %v, %q", err, out)
-	}
-	if err := edgeAPI.SetFederated(); err != nil {
-		t.Fatal(err)
-	}
-	out, _, err = agentctl(t, "identity", "doctor", "--socket", socket, "--principal", address)
-	if !errors.Is(err, errUnwell) || !strings.Contains(out, "no bundle for the trust domain") {
-		t.Errorf("doctor without the principal's bundle: %v, %q", err, out)
-	}
-}
-
-// tokenPrincipalOf runs the stream of a principal whose agents send tokens.
-func tokenPrincipalOf(t *testing.T, socket string, registry server.Registry) string {
-	t.Helper()
-	source, err := workload.New(workload.Config{Socket: socket, JWTBundles: true, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runUntilEnd(t, source.Run)
-	if err := source.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(server.Config{
-		Credentials: source.ServerCredentials(zerolog.Nop()), Authenticate: workload.PeerFromContext, Registry: registry, HubUID: "hub", Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
-		Serve: func(context.Context, server.Session, *server.Conn) error {
-			t.Error("a connection came about, which would take the place of the agent's")
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	by := server.Method{Name: identity.MethodJWT, Credentials: source.TokenServerCredentials(zerolog.Nop()), Authenticate: source.PeerFromToken}
-	served, err := by.On(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runUntilEnd(t, func(ctx context.Context) error { return s.Run(ctx, served) })
-	return l.Addr().String()
-}
-
-func TestDoctorDialsByToken(t *testing.T) {
-	hubAPI, hubSocket := workloadAPIOf(t, hubTD, devworkload.Entry{ID: principalID})
-	edgeAPI, socket := workloadAPIOf(t, edgeTD, devworkload.Entry{ID: edge1ID})
-	if err := errors.Join(edgeAPI.SetFederated(hubAPI.Bundle()), hubAPI.SetFederated(edgeAPI.Bundle())); err != nil {
-		t.Fatal(err)
-	}
-	var registry registryOf
-	address := tokenPrincipalOf(t, hubSocket, &registry)
-	id := principalID.String()
-	doctor := func(args ...string) string {
-		t.Helper()
-		out, _, err := agentctl(t, append([]string{"identity", "doctor", "-o", "wide", "--socket", socket, "--principal", address, "--principal-id", id}, args...)...)
-		if err != nil && !errors.Is(err, errUnwell) {
-			return err.Error()
-		}
-		return out
-	}
-	says := func(title, got string, want ...string) {
-		t.Helper()
-		for _, text := range want {
-			if !strings.Contains(got, text) {
-				t.Errorf("%s: doctor does not say %q:\n%s", title, text, got)
-			}
-		}
-	}
-	// The principal may not have the other bundle yet.
-	var got string
-	waitFor(t, func() bool {
-		got = doctor("--method", "spiffe-jwt")
-		return strings.Contains(got, "does not let our SPIFFE ID in")
-	})
-	says("not registered", got, "agentctl agent create")
-	registry.admitted.Store(&edge1ID)
-	says("registered", doctor("--method", "spiffe-jwt"), "ok: principal "+address+" is "+id+", and knows our SPIFFE ID for a registered agent")
-	says("behind a gateway that is not it", doctor("--method", "spiffe-jwt", "--gateway-id", "spiffe://hub.test/gateway"), "is "+id+", which is not accepted", "--gateway-id")
-	says("another method", doctor(), "problem: principal "+address)
-	mutual := principalOf(t, hubSocket, &registry)
-	says("where certificates count", doctor("--method", "spiffe-jwt", "--principal", mutual), "problem: principal "+mutual, "has method spiffe-jwt")
-	for args, want := range map[string]string{
-		"--method password":                                                 "--method",
-		"--method header":                                                   "give the gateway",
-		"--gateway-id spiffe://hub.test/gateway":                            "--gateway-id",
-		"--method spiffe-jwt --gateway-ca-file /none":                       "--gateway-name",
-		"--method header --gateway-id x":                                    "--gateway-id",
-		"--method header --gateway-name a --gateway-id spiffe://a.test/b":   "keep one",
-		"--method spiffe-jwt --gateway-name a.test --gateway-ca-file /none": "/none",
-	} {
-		says(args, doctor(strings.Fields(args)...), want)
-	}
-}
-
-// waitFor returns when done does, each try of which takes its time.
-func waitFor(t *testing.T, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !done() {
-		if ctx.Err() != nil {
-			t.Fatal("it does not come about")
-		}
-	}
-}
-
-// plaintext is a gRPC server without TLS.
-func plaintext(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.Creds(insecure.NewCredentials()))
-	runUntilEnd(t, func(ctx context.Context) error {
-		defer context.AfterFunc(ctx, s.Stop)()
-		return s.Serve(l)
-	})
-	return l.Addr().String()
-}
-
-// silence is a listener that says nothing.
-func silence(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String()
 }
 
 func TestRegistryJudges(t *testing.T) {

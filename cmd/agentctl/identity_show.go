@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +29,8 @@ func newShowCommand(std streams, conn *connection) *cobra.Command {
 			"The SPIRE agent decides by who asks: to see what a principal or agent gets, run it where\n" +
 			"that runs, as the same user.\n\n" +
 			"With --hub the Agents of the hub say whose each SVID is. With --principal the principal is\n" +
-			"dialled, which needs no rights on the hub; it logs one refused connection.",
+			"dialled, which needs no rights on the hub, and says as which agent it would accept this\n" +
+			"identity; it logs one refused connection.",
 		Example: "  agentctl identity show --socket unix:///tmp/spire-agent/public/api.sock\n" +
 			"  agentctl identity show --principal principal.hub.example:8443 -o yaml",
 		Args: none,
@@ -60,22 +61,14 @@ func explainAsk(err error) error {
 }
 
 func printSight(w io.Writer, s sight, wide bool) error {
-	tabs := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
-	line := func(cells ...string) {
-		for i, cell := range cells {
-			if cell == "" {
-				cells[i] = "-"
-			}
-		}
-		_, _ = fmt.Fprintln(tabs, strings.Join(cells, "\t")) // Flush tells
-	}
-	line(widen(wide, []string{"SVID", "HINT", "VALID FOR"}, "NOT AFTER", "KEY", "CHAIN", "DNS NAMES", "ISSUER")...)
+	tabs := newTable(w, wide)
+	tabs.row([]string{"SVID", "HINT", "VALID FOR"}, "NOT AFTER", "KEY", "CHAIN", "DNS NAMES", "ISSUER")
 	for _, v := range s.SVIDs {
-		line(widen(wide, []string{v.SPIFFEID, v.Hint, until(s.Asked, v.NotAfter)},
-			v.NotAfter.UTC().Format(timeLayout), v.Key, fmt.Sprint(v.Chain), strings.Join(v.DNSNames, ","), v.Issuer)...)
+		tabs.row([]string{v.SPIFFEID, v.Hint, until(s.Asked, v.NotAfter)},
+			v.NotAfter.UTC().Format(timeLayout), v.Key, fmt.Sprint(v.Chain), strings.Join(v.DNSNames, ","), v.Issuer)
 	}
-	section(tabs)
-	line(widen(wide, []string{"TRUST DOMAIN", "KIND", "ROOTS", "JWT KEYS"}, "ROOTS UNTIL", "JWT KEY IDS")...)
+	tabs.section()
+	tabs.row([]string{"TRUST DOMAIN", "KIND", "ROOTS", "JWT KEYS"}, "ROOTS UNTIL", "JWT KEY IDS")
 	for _, b := range s.Bundles {
 		kind := "federated"
 		if b.Own {
@@ -85,28 +78,28 @@ func printSight(w io.Writer, s sight, wide bool) error {
 		for _, root := range b.Roots {
 			untils = append(untils, root.NotAfter.UTC().Format(timeLayout))
 		}
-		line(widen(wide, []string{b.TrustDomain, kind, fmt.Sprint(len(b.Roots)), fmt.Sprint(len(b.JWTKeys))}, strings.Join(untils, ","), strings.Join(b.JWTKeys, ","))...)
+		tabs.row([]string{b.TrustDomain, kind, fmt.Sprint(len(b.Roots)), fmt.Sprint(len(b.JWTKeys))}, strings.Join(untils, ","), strings.Join(b.JWTKeys, ","))
 	}
 	if len(s.JWTSVIDs) > 0 {
-		section(tabs)
-		line("JWT-SVID", "HINT", "AUDIENCE", "VALID FOR")
+		tabs.section()
+		tabs.row([]string{"JWT-SVID", "HINT", "AUDIENCE", "VALID FOR"})
 		for _, j := range s.JWTSVIDs {
-			line(j.SPIFFEID, j.Hint, strings.Join(j.Audience, ","), until(s.Asked, j.Expires))
+			tabs.row([]string{j.SPIFFEID, j.Hint, strings.Join(j.Audience, ","), until(s.Asked, j.Expires)})
 		}
 	}
 	if len(s.Registry) > 0 {
-		section(tabs)
-		line("SVID", "AGENT ON THE HUB", "WHY NOT")
+		tabs.section()
+		tabs.row([]string{"SVID", "AGENT ON THE HUB", "WHY NOT"})
 		for _, v := range s.Registry {
-			line(v.SPIFFEID, v.Agent, v.Refused)
+			tabs.row([]string{v.SPIFFEID, v.Agent, v.Refused})
 		}
 	}
 	if p := s.Principal; p != nil {
-		section(tabs)
-		line("PRINCIPAL", "SPIFFE ID", "HANDSHAKE", "REGISTERED", "WHY NOT")
-		line(p.Address, p.SPIFFEID, fmt.Sprint(p.Handshake), fmt.Sprint(p.Registered), p.Problem)
+		tabs.section()
+		tabs.row([]string{"PRINCIPAL", "SPIFFE ID", "HANDSHAKE", "REGISTERED", "AGENT", "MODE", "WHY NOT"})
+		tabs.row([]string{p.Address, p.SPIFFEID, fmt.Sprint(p.Handshake), fmt.Sprint(p.Registered), p.Agent, p.Mode, p.Problem})
 	}
-	if err := tabs.Flush(); err != nil {
+	if err := tabs.flush(); err != nil {
 		return err
 	}
 	for _, problem := range []string{s.JWTBundlesError, s.JWTSVIDsError} {
@@ -119,12 +112,14 @@ func printSight(w io.Writer, s sight, wide bool) error {
 	return nil
 }
 
+// until says how long it is from one time to another, for a person.
+func until(from, to time.Time) string {
+	d := to.Sub(from).Round(time.Second)
+	if d <= 0 {
+		return "expired"
+	}
+	return d.String()
+}
+
 // timeLayout is how times are shown.
 const timeLayout = "2006-01-02T15:04:05Z"
-
-// section begins another table, with columns of its own.
-func section(tabs *tabwriter.Writer) {
-	_ = tabs.Flush() // the last one tells
-	_, _ = fmt.Fprintln(tabs)
-	_ = tabs.Flush()
-}

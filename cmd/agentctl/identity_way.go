@@ -5,12 +5,16 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -24,6 +28,7 @@ type way struct {
 	gatewayIDs []string
 	serverName string
 	caFile     string
+	plaintext  bool
 }
 
 func (w *way) addFlags(cmd *cobra.Command) {
@@ -32,6 +37,7 @@ func (w *way) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what ends TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
 	flags.StringVar(&w.serverName, "gateway-name", "", "host name of what ends TLS before the principal, as principal.gateway.server_name of the configuration")
 	flags.StringVar(&w.caFile, "gateway-ca-file", "", "PEM file of the authorities for --gateway-name (default those of the system)")
+	flags.BoolVar(&w.plaintext, "gateway-plaintext", false, "speak to a proxy beside us without TLS, as principal.gateway.plaintext of the configuration; --principal is on loopback, or unix:///path")
 	register(cmd, "method", cobra.FixedCompletions([]string{identity.MethodX509, identity.MethodJWT, identity.MethodHeader}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"gateway-id", "gateway-name"} {
 		register(cmd, name, cobra.NoFileCompletions)
@@ -39,56 +45,76 @@ func (w *way) addFlags(cmd *cobra.Command) {
 }
 
 // gateway reports whether somebody else than the principal ends TLS.
-func (w way) gateway() bool { return len(w.gatewayIDs) > 0 || w.serverName != "" }
+func (w way) gateway() bool { return w.gateways() > 0 }
+
+// gateways counts in how many ways it is known.
+func (w way) gateways() (n int) {
+	for _, set := range []bool{len(w.gatewayIDs) > 0, w.serverName != "", w.plaintext} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
 
 // presents reports whether our X.509-SVID is shown.
 func (w way) presents() bool { return w.method != identity.MethodJWT }
 
-// check returns the gateways that are named by their SPIFFE IDs, and what is wrong with
-// the flags.
-func (w way) check(dials, named bool) ([]spiffeid.ID, error) {
+// check returns what is wrong with the flags. Dials says that a principal is dialled,
+// named that it is known by its SPIFFE ID.
+func (w way) check(dials, named bool) error {
 	switch {
 	case w.method != identity.MethodX509 && w.method != identity.MethodJWT && w.method != identity.MethodHeader:
-		return nil, fmt.Errorf("--method %q: use %s, %s or %s", w.method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
+		return fmt.Errorf("--method %q: use %s, %s or %s", w.method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
 	case w.method == identity.MethodX509 && w.gateway():
-		return nil, fmt.Errorf("--gateway-id and --gateway-name are for --method %s and %s: with %s nobody ends TLS before the principal", identity.MethodJWT, identity.MethodHeader, identity.MethodX509)
-	case len(w.gatewayIDs) > 0 && w.serverName != "":
-		return nil, errors.New("--gateway-id and --gateway-name are two ways to know the gateway: keep one")
+		return fmt.Errorf("--gateway-id, --gateway-name and --gateway-plaintext are for --method %s and %s: with %s nobody ends TLS before the principal", identity.MethodJWT, identity.MethodHeader, identity.MethodX509)
+	case w.gateways() > 1:
+		return errors.New("--gateway-id, --gateway-name and --gateway-plaintext are ways to know the gateway: keep one")
 	case w.caFile != "" && w.serverName == "":
-		return nil, errors.New("--gateway-ca-file is for --gateway-name: give that too")
+		return errors.New("--gateway-ca-file is for --gateway-name: give that too")
 	case !dials && (w.method != identity.MethodX509 || w.gateway()):
-		return nil, errors.New("--method is for --principal: give its address too")
+		return errors.New("--method is for --principal: give its address too")
 	case w.method == identity.MethodHeader && !w.gateway():
-		return nil, errors.New("--method header: give the gateway, by --gateway-id or --gateway-name")
+		return errors.New("--method header: give the gateway, by --gateway-id, --gateway-name or --gateway-plaintext")
 	case w.method == identity.MethodJWT && !named:
-		return nil, errors.New("--method spiffe-jwt: give --principal-id, for whom the token is")
+		return errors.New("--method spiffe-jwt: give --principal-id, for whom the token is")
 	}
-	var ids []spiffeid.ID
-	for _, text := range w.gatewayIDs {
-		id, err := identity.ParseID(text)
-		if err != nil {
-			return nil, fmt.Errorf("--gateway-id: %w", err)
-		}
-		ids = append(ids, id)
+	return nil
+}
+
+// checkAddress returns what is wrong with the address of a principal.
+func (w way) checkAddress(address string) error {
+	path, unix := strings.CutPrefix(address, "unix://")
+	host, port, err := net.SplitHostPort(address)
+	ip, _ := netip.ParseAddr(host) // a name may mean anything
+	switch {
+	case unix && !w.plaintext:
+		return fmt.Errorf("%q is a unix socket, which is for --gateway-plaintext", address)
+	case unix && strings.HasPrefix(path, "/"):
+		return nil
+	case err != nil || host == "" || port == "":
+		return fmt.Errorf("%q is no host:port", address)
+	case w.plaintext && !ip.IsLoopback():
+		return fmt.Errorf("%q is not on loopback, and what we say would be in clear text", address)
 	}
-	return ids, nil
+	return nil
 }
 
 // credentials are those of the agent, which note in met whom they meet.
-func (w way) credentials(source *workload.Source, met *meeting, principal []spiffeid.ID) (credentials.TransportCredentials, error) {
-	if w.method == identity.MethodX509 {
-		return source.ClientCredentials(met.authorizer(principal)), nil
+func (w way) credentials(source *workload.Source, met *meeting, to callee) (credentials.TransportCredentials, error) {
+	switch {
+	case w.method == identity.MethodX509:
+		return source.ClientCredentials(met.authorizer(to.principal)), nil
+	case w.plaintext:
+		return insecure.NewCredentials(), nil
 	}
 	g := workload.Gateway{ServerName: w.serverName, Present: w.presents()}
-	if w.serverName == "" {
-		ids, err := w.check(true, len(principal) > 0)
-		if err != nil {
-			return nil, err
-		}
-		if len(ids) == 0 {
-			ids = principal
-		}
-		g.Authorize = met.authorizer(ids)
+	switch {
+	case w.serverName != "":
+	case len(to.gateway) > 0:
+		g.Authorize = met.authorizer(to.gateway)
+	default:
+		g.Authorize = met.authorizer(to.principal)
 	}
 	if w.caFile != "" {
 		g.Roots = func() (*x509.CertPool, error) { return readRoots(w.caFile) }

@@ -1,8 +1,9 @@
-// Command agentctl registers agents on a hub, and their identities with SPIRE. It owns
-// the command line: flags, what is printed, and errors a person can act on. What an
-// Agent means is left to api/v1alpha1 and the principal, what a registration means to
-// mesh/spire; agentctl talks to Kubernetes APIs with a kubeconfig, as kubectl does, to a
-// SPIRE server, and to the Workload API of its machine.
+// Command agentctl registers agents on a hub, and their identities with SPIRE, and makes
+// what the Envoy and the mesh around the principal need. It owns the command line: flags,
+// what is printed, and errors a person can act on. What an Agent means is left to
+// api/v1alpha1 and the principal, what a registration means to mesh/spire, what a mesh
+// has to know to mesh; agentctl talks to Kubernetes APIs with a kubeconfig, as kubectl
+// does, to a SPIRE server, to the Workload API of its machine, and to a principal.
 //
 //	agentctl agent create edge-1 --mode managed --trust-domain example.org --wait
 //	agentctl agent list

@@ -15,7 +15,9 @@ func newRootCommand(std streams) *cobra.Command {
 		Use:   "agentctl",
 		Short: "Register the agents of an Argomesh hub, and their identities",
 		Long: "agentctl registers the agents of an Argomesh hub through the hub's Kubernetes API, and their\n" +
-			"identities with SPIRE.",
+			"identities with SPIRE. It finds out what is wrong with an identity, and makes what the Envoy and\n" +
+			"the mesh around the principal need.\n\n" +
+			"It exits with 0 when all went well, and with 1 after an error, whose one line says what helps.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       buildinfo.Read().String(),

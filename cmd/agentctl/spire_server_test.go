@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
-	"net"
 	"net/url"
 	"testing"
 	"time"
@@ -60,10 +59,7 @@ func startSPIREOverTCP(t *testing.T, clients *spiffebundle.Bundle, admins ...spi
 	}
 	server := spiretest.New(hubTD)
 	server.SetAdmins(admins...)
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	creds := credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -206,6 +207,10 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
 		return s.gate.Refuse(log, "incompatible", err)
+	}
+	if errors.Is(err, io.EOF) {
+		// Who ends its call without a word asks as whom it is known.
+		g.SetTrailer(agent.Trailer())
 	}
 	if err != nil {
 		return s.gate.Refuse(log, "protocol", err)

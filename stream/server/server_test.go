@@ -31,6 +31,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
@@ -240,6 +241,54 @@ func TestFederatedPathIsNotIdentity(t *testing.T) {
 	// Registered with that ID it is welcome.
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", id)})
 	h.dial(foreign.leaf(devworkload.Leaf{URIs: []string{id.String()}})).connect("edge-1").alive(t)
+}
+
+// Who proves an identity and ends its call without a word is told as which agent it is
+// known, and nobody else is told anything. No connection comes of it.
+func TestSilentCallersAreToldWhoTheyAre(t *testing.T) {
+	h := newHub(t, nil)
+	witness := h.as(edge1ID).connect("edge-1")
+	<-h.sessions
+	asks := map[string]struct {
+		id    spiffeid.ID
+		first *streampb.Frame
+		code  codes.Code
+		told  string
+	}{
+		"a registered agent":         {edge1ID, nil, codes.InvalidArgument, "edge-1"},
+		"another one":                {edge2ID, nil, codes.InvalidArgument, "edge-2"},
+		"a stranger":                 {strangerID, nil, codes.PermissionDenied, ""},
+		"one by the name of another": {edge1ID, helloFrame(t, "edge-2"), codes.FailedPrecondition, ""},
+		"one that says nonsense":     {edge1ID, &streampb.Frame{}, codes.InvalidArgument, ""},
+	}
+	ask := func(title string, id spiffeid.ID, first *streampb.Frame, code codes.Code, told string) {
+		t.Helper()
+		s, err := h.as(id).call(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.end(); status.Code(err) != code {
+			t.Errorf("%s: the call ends with %v, want %s", title, err, code)
+		}
+		agent, ok := call.FromTrailer(s.Trailer())
+		if agent.Name.String() != told || ok != (told != "") || ok && agent.Mode != stream.Managed {
+			t.Errorf("%s: told is %+v, %t, want %q", title, agent, ok, told)
+		}
+	}
+	for title, tt := range asks {
+		ask(title, tt.id, tt.first, tt.code, tt.told)
+	}
+	suspended := agent("edge-2", edge2ID)
+	suspended.Spec.Suspended = true
+	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), suspended})
+	ask("a suspended agent", edge2ID, nil, codes.PermissionDenied, "")
+	witness.alive(t)
+	if len(h.sessions) > 0 {
+		t.Error("a connection came about, which would take the place of the agent's")
+	}
 }
 
 func TestGarbageIsRefused(t *testing.T) {

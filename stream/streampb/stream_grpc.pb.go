@@ -36,6 +36,8 @@ const (
 type StreamClient interface {
 	// Connect carries one connection. The agent sends Hello first, the principal
 	// answers with Welcome or ends the call with a status.
+	// Who is admitted and ends its side without a frame is refused, and the trailer says
+	// as which agent it is known: argomesh-agent, argomesh-mode.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
 }
 
@@ -66,6 +68,8 @@ type Stream_ConnectClient = grpc.BidiStreamingClient[Frame, Frame]
 type StreamServer interface {
 	// Connect carries one connection. The agent sends Hello first, the principal
 	// answers with Welcome or ends the call with a status.
+	// Who is admitted and ends its side without a frame is refused, and the trailer says
+	// as which agent it is known: argomesh-agent, argomesh-mode.
 	Connect(grpc.BidiStreamingServer[Frame, Frame]) error
 	mustEmbedUnimplementedStreamServer()
 }

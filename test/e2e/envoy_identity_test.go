@@ -40,6 +40,7 @@ type endedWorld struct {
 	envoy      *harness.Sidecar
 	identity   *harness.WorkloadAPI // of principal and Envoy
 	stream     string               // where agents connect to Envoy
+	sockets    map[string]string    // the Workload APIs of agents, by name
 }
 
 // endedTTL is the life of the SVIDs of an endedWorld.
@@ -49,7 +50,7 @@ func newEndedWorld(t *testing.T, trustedProxies ...string) *endedWorld {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver")
 	ctx := t.Context()
-	w := &endedWorld{h: harnesstest.New(t)}
+	w := &endedWorld{h: harnesstest.New(t), sockets: map[string]string{}}
 	var err error
 	for name, at := range map[string]**harness.ControlPlane{"hub": &w.hub, "spoke": &w.spoke} {
 		if *at, err = startQuietControlPlane(ctx, w.h, name); err != nil {
@@ -130,8 +131,10 @@ func (w *endedWorld) connect(t *testing.T, name, td, address, gateway string) (*
 		t.Fatal(err)
 	}
 	patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), name, map[string]any{"spec": map[string]any{"access": map[string]any{"enabled": true}}})
+	api := w.identify(t, name, td, id)
+	w.sockets[name] = api.Socket
 	agent, err := w.h.StartAgent(ctx, harness.AgentConfig{
-		Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: w.identify(t, name, td, id),
+		Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: api,
 		PrincipalAddress: address, PrincipalIDs: []string{principalID}, Settings: harness.Settings{
 			"namespace": name, "access.enabled": true,
 			"principal.method": identity.MethodHeader, "principal.gateway.spiffe_ids": []string{gateway},
@@ -261,6 +264,21 @@ func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 				}
 			})
 		}
+	})
+
+	t.Run("doctor", func(t *testing.T) {
+		doctor := func(as string) (string, error) {
+			return w.h.Agentctl(ctx, w.hub, "identity", "doctor", "--socket", w.sockets["far"], "--principal", w.stream, "--principal-id", principalID,
+				"--method", identity.MethodHeader, "--gateway-id", principalID, "--agent", as, "-o", "wide")
+		}
+		out, err := doctor("far")
+		if want := "knows our SPIFFE ID for agent far (managed), behind " + principalID; err != nil || !strings.Contains(out, want) {
+			t.Errorf("doctor on the spoke: %v\n%s", err, out)
+		}
+		if out, err := doctor("near"); err == nil {
+			t.Errorf("doctor is content with the name of another agent:\n%s", out)
+		}
+		farFlows("after somebody else dialled with its identity")
 	})
 
 	t.Run("rotation", func(t *testing.T) {
