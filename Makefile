@@ -60,7 +60,7 @@ tools: ## build the pinned servers and developer tools that are missing
 	$(call stage,tools,go run ./test/tools servers developer)
 
 .PHONY: meshes
-meshes: ## build Istio's programs, if they are missing, which only e2e-matrix needs
+meshes: ## build Istio's and SPIRE's programs, if they are missing, which only e2e-matrix needs
 	$(call stage,meshes,go run ./test/tools meshes)
 
 .PHONY: generate
@@ -142,7 +142,7 @@ soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes 
 	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
-e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix: a real Istio, a hub that deploys itself, ApplicationSets
+e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
 
 .PHONY: bench

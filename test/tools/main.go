@@ -4,7 +4,7 @@
 //
 //	go run ./test/tools             every server the tests and the demo run
 //	go run ./test/tools developer   linter and generators
-//	go run ./test/tools meshes      programs of service meshes, for the tests
+//	go run ./test/tools meshes      programs of Istio and SPIRE, for the tests
 //	go run ./test/tools images      what builds images
 //	go run ./test/tools etcd ko     named tools
 //	go run ./test/tools -list       where everything is; builds nothing

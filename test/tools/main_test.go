@@ -29,7 +29,7 @@ func TestChoose(t *testing.T) {
 	}{
 		"nothing means the servers": {nil, []string{"etcd", "argocd", "envoy"}, []string{"ko", "golangci-lint", "istioctl"}, 0},
 		"a group":                   {[]string{"developer"}, []string{"helm", "generators"}, []string{"etcd", "ko"}, 0},
-		"the meshes":                {[]string{"meshes"}, []string{"istio"}, []string{"etcd"}, 1},
+		"the meshes":                {[]string{"meshes"}, []string{"istio", "spire"}, []string{"etcd"}, 2},
 		"a tool":                    {[]string{"kwok"}, []string{"kwok"}, nil, 1},
 		"a program":                 {[]string{"kubectl"}, []string{"kubernetes"}, nil, 1},
 		"a link":                    {[]string{"argocd-server"}, []string{"argocd"}, nil, 1},

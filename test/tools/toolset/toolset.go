@@ -42,8 +42,8 @@ const (
 	Servers Group = "servers"
 	// Developer tools check and generate code and charts.
 	Developer Group = "developer"
-	// Meshes are the programs of service meshes, by which the tests tagged matrix judge
-	// what is rendered for them. `make tools` leaves them out: they take six minutes.
+	// Meshes are the programs of Istio and SPIRE, by which the tests tagged matrix judge
+	// what is made for them. `make tools` leaves them out: they take twenty minutes.
 	Meshes Group = "meshes"
 	// Images is what builds images, which no test needs.
 	Images Group = "images"
@@ -97,10 +97,14 @@ const kubernetesStamp = "-X k8s.io/component-base/version.gitVersion=v%[1]s" +
 	" -X k8s.io/component-base/version.gitMinor=%[3]s" +
 	" -X k8s.io/component-base/version.gitTreeState=clean"
 
+// spireStamp makes SPIRE report the version of a release, not that of a working copy.
+const spireStamp = "-X github.com/spiffe/spire/pkg/common/version.gittag=%[1]s"
+
 const (
 	kubernetesModule = "k8s.io/kubernetes"
 	argocdModule     = "github.com/argoproj/argo-cd/v3"
 	kwokModule       = "sigs.k8s.io/kwok"
+	spireModule      = "github.com/spiffe/spire"
 )
 
 // Tools returns all tools in the order in which they are best built: what others
@@ -152,6 +156,10 @@ func Tools() []Tool {
 		{Name: "istio", Group: Meshes, Programs: []Program{
 			{Name: "pilot-discovery", Package: "istio.io/istio/pilot/cmd/pilot-discovery"}, // istiod
 			{Name: "istioctl", Package: "istio.io/istio/istioctl/cmd/istioctl"},
+		}},
+		{Name: "spire", Group: Meshes, Programs: []Program{
+			{Name: "spire-server", Package: "github.com/spiffe/spire/cmd/spire-server", Stamp: spireStamp, Module: spireModule},
+			{Name: "spire-agent", Package: "github.com/spiffe/spire/cmd/spire-agent", Stamp: spireStamp, Module: spireModule},
 		}},
 		{Name: "helm", Group: Developer, Programs: []Program{
 			{
@@ -356,24 +364,29 @@ func findCheckout() (string, error) {
 	}
 }
 
-// pinHash depends on every file of the folder but its tests, on the recipe and on
+// pinHash depends on every file below the folder but its tests, on the recipe and on
 // the platform. The folder's path has no part in it.
 func pinHash(t Tool, dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", fmt.Errorf("read the pins of %s: %w", t.Name, err)
-	}
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%s/%s %+v\n", runtime.GOOS, runtime.GOARCH, t) // a hash never fails to write
-	for _, entry := range entries {
-		if entry.IsDir() || strings.HasPrefix(entry.Name(), ".") || strings.HasSuffix(entry.Name(), "_test.go") {
-			continue
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, entry fs.DirEntry, err error) error {
+		switch hidden := path != "." && strings.HasPrefix(entry.Name(), "."); {
+		case err != nil:
+			return err
+		case hidden && entry.IsDir():
+			return fs.SkipDir
+		case hidden, entry.IsDir(), strings.HasSuffix(entry.Name(), "_test.go"):
+			return nil
 		}
-		content, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		content, err := fs.ReadFile(os.DirFS(dir), path)
 		if err != nil {
-			return "", fmt.Errorf("read the pins of %s: %w", t.Name, err)
+			return err
 		}
-		_, _ = fmt.Fprintf(h, "%s %d\n%s", entry.Name(), len(content), content)
+		_, _ = fmt.Fprintf(h, "%s %d\n%s", path, len(content), content)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the pins of %s: %w", t.Name, err)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }

@@ -88,6 +88,18 @@ func TestPinHash(t *testing.T) {
 	if third == second {
 		t.Error("a changed file does not change the hash")
 	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "stub", ".git"), 0o700), os.WriteFile(filepath.Join(dir, "stub", ".git", "x"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if hash(tool) != third {
+		t.Error("a hidden folder changes the hash")
+	}
+	write(filepath.Join("stub", "stub.go"), "package stub\n")
+	if fourth := hash(tool); fourth == third {
+		t.Error("a file in a folder does not change the hash")
+	} else {
+		third = fourth
+	}
 	tool.Programs[0].Stamp = "-X a=b"
 	if hash(tool) == third {
 		t.Error("a changed recipe does not change the hash")
