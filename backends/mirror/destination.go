@@ -28,6 +28,9 @@ func WhereaboutsOf(o backends.Object) Whereabouts {
 	}}}
 }
 
+// PlacementOf is what of an Application on the hub says whose it is.
+func PlacementOf(o backends.Object) Placement { return WhereaboutsOf(o).Placement() }
+
 // Placement is what of it says whose the Application is.
 func (w Whereabouts) Placement() Placement {
 	destination := w.seen.child("spec", "destination")

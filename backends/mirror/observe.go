@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -162,15 +161,15 @@ func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *ob
 
 // traceCause starts the trace of a change, or goes on with the one that made it.
 func (l *loop) traceCause(entry stream.EntryKey, key stream.ResourceKey) {
-	ctx := context.Background() //nolint:forbidigo // only a carrier for the parent span
+	var parent trace.SpanContext
 	if e, ok := l.effects[key]; ok && time.Since(e.at) < traceTime {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, e.context)
+		parent = e.context.WithRemote(true)
 	}
-	_, span := l.m.cfg.Tracer.Start(ctx, "mirror.observe", trace.WithAttributes(
+	_, span := l.m.cfg.Tracer.Start(carrying(parent), "mirror.observe", trace.WithAttributes(
 		attribute.String("argomesh.resource", entry.String()), attribute.Stringer("argomesh.agent", l.rules.Agent)))
 	span.End()
-	if parent := traceParent(span.SpanContext()); parent != "" {
-		l.causes[entry] = parent
+	if text := traceParent(span.SpanContext()); text != "" {
+		l.causes[entry] = text
 	}
 }
 

@@ -3,7 +3,6 @@ package mirror
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -162,22 +161,7 @@ func (s *Shares) look(o backends.Object) placed {
 	if p, known := s.placed[o.Key]; known && p.uid == o.UID && p.version == o.ResourceVersion {
 		return p
 	}
-	return placed{uid: o.UID, version: o.ResourceVersion, where: placementOf(o)}
-}
-
-func placementOf(o backends.Object) Placement {
-	var view struct {
-		Spec struct {
-			Destination struct {
-				Name   string `json:"name"`
-				Server string `json:"server"`
-			} `json:"destination"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(o.Raw, &view); err != nil {
-		return Placement{Namespace: o.Key.Namespace} // it has no destination that anybody reads
-	}
-	return Placement{Namespace: o.Key.Namespace, Name: view.Spec.Destination.Name, Server: view.Spec.Destination.Server}
+	return placed{uid: o.UID, version: o.ResourceVersion, where: PlacementOf(o)}
 }
 
 // owns reports whether an object is in the share of an agent.
