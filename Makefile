@@ -80,7 +80,7 @@ docs: ## build the documentation as a site into bin/site; a warning, such as a b
 
 .PHONY: golden
 golden: ## rewrite golden files from what the code does now; read the diff like code
-	go test $(call tests_with,'^var update ?=') -run Golden -update
+	go test $(call tests_with,'argomesh/test/golden"') -run Golden -update
 
 .PHONY: clean
 clean: ## remove what build leaves in the checkout; the cache of tools stays

@@ -2,7 +2,6 @@ package mesh_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +14,8 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func id(t *testing.T, s string) spiffeid.ID {
 	t.Helper()
@@ -179,7 +177,7 @@ func TestTableGolden(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the table, between %q and %q", file, begin, end)
 	}
-	if *update {
+	if golden.Updating() {
 		if err := os.WriteFile(file, []byte(before+begin+mesh.Markdown()+end+after), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/argomesh/argomesh/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestRoleGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/role/*.in.yaml")
@@ -23,19 +20,7 @@ func TestRoleGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := strings.TrimSuffix(file, ".in.yaml") + ".out.yaml"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("roles (-want +got):\n%s", diff)
-			}
+			golden.Compare(t, strings.TrimSuffix(file, ".in.yaml")+".out.yaml", got)
 		})
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/backends/mirror"
-	"github.com/argomesh/argomesh/cmd/internal/config/configtest"
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/test/golden"
 )
 
 //go:generate go test -count=1 -run "^Test(Reference|ChartRoles)Golden$" -update .
@@ -31,7 +31,7 @@ func TestReferenceGolden(t *testing.T) {
 	if err := writeCommand(&out, root); err != nil {
 		t.Fatal(err)
 	}
-	configtest.Golden(t, *update, "../../docs/reference/agentctl.md", out.Bytes())
+	golden.Compare(t, "../../docs/reference/agentctl.md", out.Bytes())
 }
 
 func writeCommand(w io.Writer, cmd *cobra.Command) error {
@@ -204,7 +204,7 @@ func TestChartRolesGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configtest.Golden(t, *update, "../../charts/argomesh-agent/files/roles.yaml",
+	golden.Compare(t, "../../charts/argomesh-agent/files/roles.yaml",
 		append([]byte("# What an agent needs on its spoke, made from the code by `make generate`.\n"), content...))
 }
 

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
-	"github.com/argomesh/argomesh/cmd/internal/config/configtest"
+	"github.com/argomesh/argomesh/test/golden"
 )
 
 //go:generate go test -count=1 -run "^TestReferenceGolden$" -update .
-
-var update = flag.Bool("update", false, "write the reference and the chart's schema as they should be")
 
 // The reference and the schema of the chart's values are made from the code.
 func TestReferenceGolden(t *testing.T) {
@@ -18,11 +15,11 @@ func TestReferenceGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configtest.Golden(t, *update, "../../docs/reference/principal.md", []byte(text))
+	golden.Compare(t, "../../docs/reference/principal.md", text)
 
 	schema, err := config.JSONSchema(Default(), "namespace", "identity.socket") // the chart sets them
 	if err != nil {
 		t.Fatal(err)
 	}
-	configtest.GoldenProperty(t, *update, "../../charts/argomesh-principal/values.schema.json", "config", schema)
+	golden.CompareProperty(t, "../../charts/argomesh-principal/values.schema.json", "config", schema)
 }

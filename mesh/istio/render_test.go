@@ -3,7 +3,6 @@ package istio_test
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	securityapi "istio.io/api/security/v1beta1"
 	networkv1 "istio.io/client-go/pkg/apis/networking/v1"
@@ -21,9 +19,8 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/istio"
+	"github.com/argomesh/argomesh/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // input is a snapshot with its place in Istio, as a person writes it.
 type input struct {
@@ -82,29 +79,12 @@ func render(t *testing.T, in input) []byte {
 	return out.Bytes()
 }
 
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
-
 func TestGolden(t *testing.T) {
 	for _, title := range titles(t) {
 		t.Run(title, func(t *testing.T) {
 			in := read(t, title)
 			got := render(t, in)
-			golden(t, title+".out.yaml", got)
+			golden.Compare(t, filepath.Join("testdata", title+".out.yaml"), got)
 			if again := render(t, read(t, title)); !bytes.Equal(got, again) {
 				t.Error("rendered again it is something else")
 			}
@@ -116,7 +96,7 @@ func TestGolden(t *testing.T) {
 			if err := settings.Write(&values); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, title+".settings.yaml", values.Bytes())
+			golden.Compare(t, filepath.Join("testdata", title+".settings.yaml"), values.Bytes())
 		})
 	}
 }

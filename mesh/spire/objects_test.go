@@ -3,7 +3,6 @@ package spire_test
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,9 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // pods is the registration of edge-1 by its pods.
 func pods(change func(*spire.Registration)) spire.Registration {
@@ -98,19 +96,7 @@ func TestGoldenObjects(t *testing.T) {
 				}
 				got.Write(raw)
 			}
-			file := filepath.Join("testdata", title+".out.yaml")
-			if *update {
-				if err := os.WriteFile(file, got.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			golden.Compare(t, filepath.Join("testdata", title+".out.yaml"), got.Bytes())
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,9 +19,8 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
+	"github.com/argomesh/argomesh/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // input is a snapshot as a person writes it.
 type input struct {
@@ -91,7 +89,7 @@ func TestRenderGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, name+".out.yaml", asYAML(t, map[string]any{
+			golden.Compare(t, filepath.Join("testdata", name+".out.yaml"), asYAML(t, map[string]any{
 				"listeners": messages(t, r.Listeners), "clusters": messages(t, r.Clusters),
 				"routes": messages(t, r.Routes), "extensions": messages(t, r.Extensions),
 			}))
@@ -115,7 +113,7 @@ func TestBootstrapGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, "bootstrap-"+name+".yaml", asYAML(t, message(t, b)))
+			golden.Compare(t, filepath.Join("testdata", "bootstrap-"+name+".yaml"), asYAML(t, message(t, b)))
 		})
 	}
 }
@@ -202,23 +200,6 @@ func TestRenderRefuses(t *testing.T) {
 				t.Error("it is rendered")
 			}
 		})
-	}
-}
-
-func compare(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
 

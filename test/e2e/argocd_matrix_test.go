@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/test/golden"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -343,7 +344,7 @@ func (c *argoCommands) document(file string) {
 			c.t.Errorf("%s does not show %q", file, word)
 		}
 	}
-	if *update && !c.t.Failed() {
+	if golden.Updating() && !c.t.Failed() {
 		if err := os.WriteFile(filepath.FromSlash(file), []byte(strings.Join(parts, consoleOf)), 0o644); err != nil { //nolint:gosec // for everybody
 			c.t.Fatal(err)
 		}

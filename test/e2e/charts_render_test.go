@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -22,11 +21,10 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/test/golden"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // The charts, by the part they install.
 const (
@@ -232,19 +230,7 @@ func TestChartsGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join("testdata", "charts", chart+".yaml")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s\nrun: make golden", diff)
-			}
+			golden.Compare(t, filepath.Join("testdata", "charts", chart+".yaml"), got)
 		})
 	}
 }

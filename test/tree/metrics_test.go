@@ -3,23 +3,21 @@ package tree
 import (
 	"bytes"
 	"cmp"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/argomesh/argomesh/test/golden"
 )
 
 //go:generate go test -count=1 -run "^TestMetricsReferenceGolden$" -update .
-
-var update = flag.Bool("update", false, "write the reference of metrics as it should be")
 
 // metricsFile is the reference of all metrics, from the module's root.
 const metricsFile = "docs/reference/metrics.md"
@@ -65,18 +63,7 @@ func TestMetricsReferenceGolden(t *testing.T) {
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", m.name, m.kind, labels,
 			strings.ReplaceAll(m.help, "|", `\|`), strings.Join(linked[m.pkg], ", "))
 	}
-	if *update {
-		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(metricsFile)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, metricsFile), out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if !bytes.Equal(read(t, metricsFile), out.Bytes()) {
-		t.Errorf("%s is not what the code says; run: make generate", metricsFile)
-	}
+	golden.Compare(t, filepath.Join(root, metricsFile), out.Bytes())
 }
 
 // closure returns the package and what it imports of ours.

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,9 +16,8 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/process"
+	"github.com/argomesh/argomesh/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // settings has one field of every form a binary may use.
 type settings struct {
@@ -352,31 +350,12 @@ func TestHelpGolden(t *testing.T) {
 		if !errors.As(err, &answer) {
 			t.Fatalf("Load(%s) error = %v, want an Answer", arg, err)
 		}
-		golden(t, "testdata/help.txt", answer.Text)
+		golden.Compare(t, "testdata/help.txt", answer.Text)
 	}
 	_, err := load(t, "", nil, "--version")
 	var answer *process.Answer
 	if !errors.As(err, &answer) || answer.Text != "principal v1.2.3\n" {
 		t.Errorf("Load(--version) error = %v, want the version", err)
-	}
-}
-
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got)\n%s", path, diff)
 	}
 }
 
