@@ -86,11 +86,7 @@ func (k *keeper) pass(ctx context.Context, admitted map[identity.AgentName][]spi
 	} else {
 		f.err = fmt.Errorf("the objects of %s cannot be read, are its definitions installed? %w", k.part.Name, err)
 	}
-	result := resultOK
-	if f.err != nil {
-		result = resultError
-	}
-	k.metrics.passes.WithLabelValues(k.part.Name, result).Inc()
+	k.metrics.passed(k.part.Name, f.err)
 	return f, again, true
 }
 
@@ -172,10 +168,10 @@ func (k *keeper) apply(ctx context.Context, want, have []*unstructured.Unstructu
 func (k *keeper) write(ctx context.Context, change objects.Change, there map[string]*unstructured.Unstructured) (time.Duration, error) {
 	now := time.Now()
 	before := k.written[change.Name]
-	verb := map[objects.Action]string{objects.Create: verbCreate, objects.Update: verbUpdate, objects.Delete: verbDelete}[change.Action]
-	if verb == "" {
-		return 0, nil // as it should be, or refused
+	if change.Action == objects.Keep || change.Action == objects.Refuse {
+		return 0, nil
 	}
+	verb := change.Action.String()
 	if change.Want != nil && before != nil && before.want == wantedText(change.Want) { // others changed it, or deleted it
 		if change.Have != nil && settled(change.Have, before.reply) {
 			there[change.Name] = change.Want // what differs the API server itself put in

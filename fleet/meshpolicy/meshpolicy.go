@@ -68,20 +68,19 @@ type Controller struct {
 // New checks cfg and registers metrics; it starts nothing.
 func New(cfg Config) (*Controller, error) {
 	var problems []error
-	if cfg.Client == nil {
-		problems = append(problems, errors.New("client is missing"))
-	}
-	if cfg.Namespace == "" {
-		problems = append(problems, errors.New("namespace is missing"))
-	}
-	if cfg.Registry == nil {
-		problems = append(problems, errors.New("registry is missing"))
-	}
-	if cfg.Continues == nil {
-		problems = append(problems, errors.New("continues is missing"))
-	}
-	if cfg.Metrics == nil {
-		problems = append(problems, errors.New("metrics registerer is missing"))
+	for _, field := range []struct {
+		name    string
+		missing bool
+	}{
+		{"client", cfg.Client == nil},
+		{"namespace", cfg.Namespace == ""},
+		{"registry", cfg.Registry == nil},
+		{"continues", cfg.Continues == nil},
+		{"metrics registerer", cfg.Metrics == nil},
+	} {
+		if field.missing {
+			problems = append(problems, errors.New(field.name+" is missing"))
+		}
 	}
 	for _, part := range cfg.Parts {
 		if part.Name == "" || len(part.Places) == 0 || part.Render == nil || part.Verify == nil {

@@ -12,19 +12,8 @@ type metrics struct {
 	differences *prometheus.GaugeVec
 }
 
-// Values of the label result.
-const (
-	resultOK    = "ok"
-	resultError = "error"
-)
-
-// Values of the label verb.
-const (
-	verbCreate  = "create"
-	verbUpdate  = "update"
-	verbRestore = "restore"
-	verbDelete  = "delete"
-)
+// verbRestore is the one value of the label verb that is no objects.Action.
+const verbRestore = "restore"
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
@@ -47,4 +36,13 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// passed counts a pass over a part.
+func (m *metrics) passed(part string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.passes.WithLabelValues(part, result).Inc()
 }

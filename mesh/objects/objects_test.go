@@ -108,14 +108,13 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(title, func(t *testing.T) {
-			names := map[objects.Action]string{objects.Refuse: "refuse", objects.Create: "create", objects.Update: "update", objects.Delete: "delete", objects.Keep: "keep"}
 			var got []string
 			for _, c := range objects.Plan(tt.want, tt.have, manager) {
 				o := c.Want
 				if o == nil {
 					o = c.Have
 				}
-				line := names[c.Action] + " " + o.GetName()
+				line := c.Action.String() + " " + o.GetName()
 				if c.Reason != "" {
 					line += ": " + c.Reason
 				}

@@ -24,6 +24,23 @@ const (
 	Keep
 )
 
+// String returns the word for a, such as in logs and metrics.
+func (a Action) String() string {
+	switch a {
+	case Refuse:
+		return "refuse"
+	case Create:
+		return "create"
+	case Update:
+		return "update"
+	case Delete:
+		return "delete"
+	case Keep:
+		return "keep"
+	}
+	return "none"
+}
+
 // Change is one step of a plan.
 type Change struct {
 	Action Action
