@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -164,12 +165,12 @@ func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Int
 	return &openWatch{Interface: w, cancel: cancel}, nil
 }
 
-// continues is Continues within the time of a page. The watch is open by then: what
+// continues is reflector.Continues within the time of a page. The watch is open by then: what
 // goes back later ends it.
 func (i *informer) continues(ctx context.Context, resourceVersion string) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	return Continues(ctx, i.resource, resourceVersion)
+	return reflector.Continues(ctx, i.resource, resourceVersion)
 }
 
 // openWatch frees the context of a watch when it is stopped.

@@ -2,23 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/rs/zerolog"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -52,35 +46,9 @@ const publishPause = 100 * time.Millisecond
 func (w *agentWatch) Run(ctx context.Context) error {
 	w.agents = map[string]v1alpha1.Agent{}
 	defer w.stop()
-	resource := w.client.Resource(v1alpha1.AgentResource).Namespace(w.namespace)
-	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // by quorum
-			list, err := resource.List(ctx, opts)
-			w.answered(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			events, err := resource.Watch(ctx, opts)
-			if err == nil && (opts.SendInitialEvents == nil || !*opts.SendInitialEvents) {
-				if err = kube.Continues(ctx, resource, opts.ResourceVersion); err != nil {
-					events.Stop()
-				}
-			}
-			if err != nil && opts.SendInitialEvents != nil && *opts.SendInitialEvents {
-				// The reflector lists now. It must not know this error: its own retries of a
-				// streamed list outlive ctx.
-				return nil, errors.New("streamed list: " + err.Error())
-			}
-			w.answered(ctx, err)
-			return events, err
-		},
-	}, w.client)
-	silent := logr.Discard() // answered says what is wrong
-	cache.NewReflectorWithOptions(source, nil, w, cache.ReflectorOptions{
-		Name: "argomesh", TypeDescription: "agents", Logger: &silent,
-		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5},
-	}).RunWithContext(logr.NewContext(ctx, silent))
+	reflector.Run(ctx, reflector.Config{
+		Resource: w.client.Resource(v1alpha1.AgentResource).Namespace(w.namespace), What: "agents", Streams: w.client, Answered: w.answered,
+	}, w)
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"github.com/rs/zerolog"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/meshpolicy"
@@ -25,6 +24,6 @@ func newMeshPolicy(cfg Config, client dynamic.Interface, agents *fleet.Registry,
 		})
 	}
 	return meshpolicy.New(meshpolicy.Config{
-		Client: client, Namespace: cfg.Namespace, Parts: parts, Registry: agents, Continues: kube.Continues, Metrics: metrics, Log: log,
+		Client: client, Namespace: cfg.Namespace, Parts: parts, Registry: agents, Metrics: metrics, Log: log,
 	})
 }

@@ -2,33 +2,20 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/kube/reflector"
 )
-
-// watchRetry is how long a collection waits after its watch ended or failed. A
-// shared informer cannot be told, and waits up to a minute: too long for agents
-// that wait for their registration after an outage.
-func watchRetry() *wait.Backoff {
-	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5}
-}
 
 // collection keeps the objects of one kind of a namespace as their Go type, up to
 // date with the API server.
@@ -53,44 +40,9 @@ type collection[T metav1.Object] struct {
 
 // run keeps the collection until ctx is done.
 func (c *collection[T]) run(ctx context.Context) {
-	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc:  c.list,
-		WatchFuncWithContext: c.watch,
-	}, c.client)
-	silent := logr.Discard() // list and watch say what is wrong
-	cache.NewReflectorWithOptions(source, nil, c, cache.ReflectorOptions{
-		Name: "argomesh", TypeDescription: c.kind, Backoff: watchRetry(), Logger: &silent,
-	}).RunWithContext(logr.NewContext(ctx, silent))
-}
-
-// list is always a consistent read, not what a cache of the API server holds.
-func (c *collection[T]) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	opts.LabelSelector = c.selector
-	opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
-	list, err := c.resource.List(ctx, opts)
-	c.answered(ctx, err)
-	return list, err
-}
-
-func (c *collection[T]) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	opts.LabelSelector = c.selector
-	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	if streamed {
-		opts.ResourceVersion = ""
-	}
-	w, err := c.resource.Watch(ctx, opts)
-	if err == nil && !streamed {
-		if err = c.continues(ctx, opts); err != nil {
-			w.Stop()
-		}
-	}
-	if err != nil && streamed {
-		// The reflector lists now. It must not know this error: its own retries of a
-		// streamed list outlive ctx.
-		return nil, errors.New("streamed list: " + err.Error())
-	}
-	c.answered(ctx, err)
-	return w, err
+	reflector.Run(ctx, reflector.Config{
+		Resource: c.resource, What: c.kind, Selector: c.selector, Streams: c.client, Answered: c.answered,
+	}, c)
 }
 
 // answered says once that the API server is away and once that it is back.
@@ -163,20 +115,6 @@ func toAgent(raw *unstructured.Unstructured) (*v1alpha1.Agent, error) {
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, agent)
 	agent.ManagedFields = nil
 	return agent, err
-}
-
-// continues returns an error, on which the reflector lists again, when the API server
-// is behind the resourceVersion of a watch, as after a restore of its etcd: the watch
-// would show nothing until it has caught up.
-func (c *collection[T]) continues(ctx context.Context, opts metav1.ListOptions) error {
-	now, err := c.resource.List(ctx, metav1.ListOptions{LabelSelector: opts.LabelSelector, Limit: 1})
-	if err != nil {
-		return err
-	}
-	if order, err := resourceversion.CompareResourceVersion(now.GetResourceVersion(), opts.ResourceVersion); err == nil && order < 0 {
-		return apierrors.NewResourceExpired("the API server is behind " + opts.ResourceVersion)
-	}
-	return nil
 }
 
 // toSecret returns a Secret with its managed fields, which tell what is ours.

@@ -67,7 +67,7 @@ func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
 	for _, place := range part.Places {
 		k.writer.Resources[place.Kind] = place.Resource
 		k.shelves = append(k.shelves, &shelf{
-			place: place, client: cfg.Client, continues: cfg.Continues, changed: changed, log: log,
+			place: place, client: cfg.Client, changed: changed, log: log,
 			objects: map[string]*unstructured.Unstructured{},
 		})
 	}

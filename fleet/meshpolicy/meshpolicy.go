@@ -52,11 +52,8 @@ type Config struct {
 	// taken back.
 	Parts    []Part
 	Registry *fleet.Registry
-	// Continues returns an error when the API server is behind a resourceVersion, as
-	// after a restore of its etcd, so that a watch from there on would show nothing.
-	Continues func(ctx context.Context, resource dynamic.ResourceInterface, resourceVersion string) error
-	Metrics   prometheus.Registerer
-	Log       zerolog.Logger
+	Metrics  prometheus.Registerer
+	Log      zerolog.Logger
 }
 
 // Controller looks after the mesh of one hub. One at a time runs.
@@ -75,7 +72,6 @@ func New(cfg Config) (*Controller, error) {
 		{"client", cfg.Client == nil},
 		{"namespace", cfg.Namespace == ""},
 		{"registry", cfg.Registry == nil},
-		{"continues", cfg.Continues == nil},
 		{"metrics registerer", cfg.Metrics == nil},
 	} {
 		if field.missing {

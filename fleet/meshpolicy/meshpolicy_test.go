@@ -167,7 +167,7 @@ func TestUntilRestore(t *testing.T) {
 
 func TestNewNamesWhatIsMissing(t *testing.T) {
 	_, err := New(Config{Parts: []Part{{Name: "istio"}}})
-	for _, want := range []string{"client", "namespace", "registry", "continues", "metrics", `part "istio"`} {
+	for _, want := range []string{"client", "namespace", "registry", "metrics", `part "istio"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New() = %v, want an error about %s", err, want)
 		}

@@ -5,27 +5,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/rs/zerolog"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/mesh/objects"
 )
 
 // shelf has the objects of one place, up to date with the API server. It is the store
 // of a reflector.
 type shelf struct {
-	place     objects.Place
-	client    dynamic.Interface
-	continues func(ctx context.Context, resource dynamic.ResourceInterface, resourceVersion string) error
-	changed   func() // called after each change of what list returns
-	log       zerolog.Logger
+	place   objects.Place
+	client  dynamic.Interface
+	changed func() // called after each change of what list returns
+	log     zerolog.Logger
 
 	mu      sync.Mutex // guards what follows
 	objects map[string]*unstructured.Unstructured
@@ -33,44 +27,17 @@ type shelf struct {
 	problem error // of the last call; nil once one succeeds
 }
 
-// unstreamed has a reflector list, which an API server answers at once with what is
-// wrong, where it would go on asking for a stream.
-type unstreamed struct{}
+// mostRetry bounds the pause after a watch that failed: not every second for definitions
+// that nobody installs.
+const mostRetry = 10 * time.Second
 
-// IsWatchListSemanticsUnSupported implements an interface of client-go.
-func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
-
-// watchRetry is how long a shelf waits after its watch ended or failed: soon, but not
-// every second for definitions that nobody installs.
-func watchRetry() *wait.Backoff {
-	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 10 * time.Second, Jitter: 0.5}
-}
-
-// run keeps the shelf until ctx is done.
+// run keeps the shelf until ctx is done. Its lists are not streamed, so that it hears at
+// once that there is no such resource.
 func (s *shelf) run(ctx context.Context) {
-	resource := s.client.Resource(s.place.Resource).Namespace(s.place.Namespace)
-	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // by quorum
-			list, err := resource.List(ctx, opts)
-			s.answered(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			events, err := resource.Watch(ctx, opts)
-			if err == nil {
-				if err = s.continues(ctx, resource, opts.ResourceVersion); err != nil {
-					events.Stop()
-				}
-			}
-			s.answered(ctx, err)
-			return events, err
-		},
-	}, unstreamed{})
-	silent := logr.Discard() // answered says what is wrong
-	cache.NewReflectorWithOptions(source, nil, s, cache.ReflectorOptions{
-		Name: "argomesh", TypeDescription: s.place.Resource.Resource, Backoff: watchRetry(), Logger: &silent,
-	}).RunWithContext(logr.NewContext(ctx, silent))
+	reflector.Run(ctx, reflector.Config{
+		Resource: s.client.Resource(s.place.Resource).Namespace(s.place.Namespace), What: s.place.Resource.Resource,
+		Answered: s.answered, MostRetry: mostRetry,
+	}, s)
 }
 
 // answered remembers whether the objects can be read, and says once that they cannot and

@@ -27,16 +27,19 @@ var mayImport = map[string][]string{
 	// A block of settings in the terms of package mesh, for two programs.
 	"cmd/internal/meshconfig": {"cmd/internal/...", "identity", "mesh", "mesh/istio", "mesh/objects", "mesh/spire", "stream/streampb"},
 
+	// Below whatever watches the Kubernetes API.
+	"backends/kube/reflector": nil,
+
 	"identity":             nil,
 	"identity/workload":    {"identity"},
 	"identity/header":      {"identity"},
 	"identity/devworkload": {"identity"},
 	"identity/inspect":     {"identity"},
 	"fleet":                {"api/v1alpha1", "identity"},
-	"fleet/controller":     {"api/v1alpha1", "identity", "fleet"},
-	"fleet/meshpolicy":     {"api/v1alpha1", "identity", "fleet", "mesh/objects"}, // what is rendered is given to it
-	"fleet/clusterinfo":    {"identity", "stream"},                                // both ends of what an agent tells of its Argo CD
-	"stream":               {"identity", "stream/streampb"},                       // the wire mapping is stream's
+	"fleet/controller":     {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
+	"fleet/meshpolicy":     {"api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
+	"fleet/clusterinfo":    {"identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD
+	"stream":               {"identity", "stream/streampb"},                                                  // the wire mapping is stream's
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
 	"stream/zstd":          {"stream"},             // the limit of a frame
@@ -46,7 +49,7 @@ var mayImport = map[string][]string{
 	"stream/tunnel":        {"identity", "stream", "stream/call", "stream/streampb"},
 	"backends":             {"identity", "stream"},
 	"backends/backendtest": {"backends", "identity", "stream"},
-	"backends/kube":        {"backends", "identity", "stream"},
+	"backends/kube":        {"backends", "identity", "stream", "backends/kube/reflector"},
 	"backends/memory":      {"backends", "identity", "stream"},
 	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
 	"proxies/access":       {"api/v1alpha1"},                                  // spec.access is its rules on the hub
