@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -48,9 +47,12 @@ type Object interface {
 type Config struct {
 	// Namespace is the principal's. Required.
 	Namespace string
-	// Name is that of the principal's Kubernetes Service, and begins the names of the
-	// objects. Empty means DefaultName.
+	// Name is that of the principal's Kubernetes Service for Argo CD, and begins the names
+	// of the objects. Empty means DefaultName.
 	Name string
+	// StreamService is the name of its Kubernetes Service for agents, whose port is the
+	// stream's. It may be Name. Empty means Name and "-stream", as in the Helm chart.
+	StreamService string
 	// Labels select the principal's pods. None means app.kubernetes.io/name with the
 	// value Name.
 	Labels map[string]string
@@ -75,6 +77,7 @@ type Gateway struct {
 
 func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, DefaultName)
+	c.StreamService = cmp.Or(c.StreamService, nameOf(c.Name, streamSuffix))
 	c.ClusterDomain = cmp.Or(c.ClusterDomain, "cluster.local")
 	if len(c.Labels) == 0 {
 		c.Labels = map[string]string{"app.kubernetes.io/name": c.Name}
@@ -96,6 +99,9 @@ func (c Config) check(r mesh.Reach, self spiffeid.ID) error {
 	}
 	if len(validation.IsDNS1123Label(c.Name)) > 0 || len(c.Name) > maxNameBytes {
 		bad("name %q is not a DNS label of at most %d bytes", c.Name, maxNameBytes)
+	}
+	if len(validation.IsDNS1123Label(c.StreamService)) > 0 {
+		bad("stream service %q is not a DNS label", c.StreamService)
 	}
 	if len(validation.IsDNS1123Subdomain(c.ClusterDomain)) > 0 {
 		bad("cluster domain %q is not a DNS name", c.ClusterDomain)
@@ -135,9 +141,9 @@ func checkLabels(whose string, labels map[string]string) error {
 	return nil
 }
 
-// host is the name of the principal's Kubernetes Service.
-func (c Config) host() string {
-	return c.Name + "." + c.Namespace + ".svc." + c.ClusterDomain
+// host is the whole name of a Kubernetes Service of the principal.
+func (c Config) host(service string) string {
+	return service + "." + c.Namespace + ".svc." + c.ClusterDomain
 }
 
 // Render returns the objects of the hub, sorted by kind, namespace and name. The error
@@ -152,7 +158,8 @@ func Render(s mesh.Snapshot, cfg Config) ([]Object, error) {
 		return nil, err
 	}
 	var out []Object
-	out = append(out, h.peerAuthentication(), h.sidecar(), h.destinationRule())
+	out = append(out, h.peerAuthentication(), h.sidecar())
+	out = append(out, h.destinationRules()...)
 	out = append(out, h.policies()...)
 	out = append(out, h.gateway()...)
 	if err := checkSizes(out); err != nil {
@@ -206,6 +213,9 @@ func (h *hub) meta(suffix string) metav1.ObjectMeta {
 	return meta(h.cfg.Namespace, nameOf(h.cfg.Name, suffix))
 }
 
+// streamSuffix ends the names of what is about agents.
+const streamSuffix = "stream"
+
 func nameOf(name, suffix string) string {
 	if suffix == "" {
 		return name
@@ -236,6 +246,3 @@ func sorted(objects []Object) []Object {
 	})
 	return objects
 }
-
-// cloned keeps what is rendered apart from what it was rendered from.
-func cloned(labels map[string]string) map[string]string { return maps.Clone(labels) }

@@ -2,6 +2,7 @@ package istio
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
@@ -57,7 +58,7 @@ func mutualTLS(mode securityapi.PeerAuthentication_MutualTLS_Mode) *securityapi.
 func (h *hub) policies() []Object {
 	out := []Object{allow(h.meta("deny"), h.cfg.Labels)}
 	if rule := h.streamRule(); rule != nil {
-		out = append(out, allow(h.meta("stream"), h.cfg.Labels, rule))
+		out = append(out, allow(h.meta(streamSuffix), h.cfg.Labels, rule))
 	}
 	for _, p := range []struct {
 		suffix string
@@ -141,7 +142,7 @@ func rule(from []string, to *securityapi.Operation) *securityapi.Rule {
 }
 
 func selector(labels map[string]string) *typeapi.WorkloadSelector {
-	return &typeapi.WorkloadSelector{MatchLabels: cloned(labels)}
+	return &typeapi.WorkloadSelector{MatchLabels: maps.Clone(labels)}
 }
 
 func securityType(kind string) metav1.TypeMeta {

@@ -245,12 +245,13 @@ func TestRefused(t *testing.T) {
 		"is not of the mesh's trust domain hub.test": func(_ *testing.T, in *input) {
 			in.Reach.Metrics.Callers = []spiffeid.ID{id("spiffe://partner.test/ns/m/sa/prometheus")}
 		},
-		"has no dot":                             func(_ *testing.T, in *input) { in.Reach.Stream.Hub.Host = "localhost" },
-		"no labels select the gateway's pods":    func(_ *testing.T, in *input) { in.Hub.Gateway.Labels = nil },
-		"is not a label of pods":                 func(_ *testing.T, in *input) { in.Hub.Labels = map[string]string{"a b": ""} },
-		`namespace "A" cannot be one`:            func(_ *testing.T, in *input) { in.Hub.Namespace = "A" },
-		"is not a DNS label of at most 40 bytes": func(_ *testing.T, in *input) { in.Hub.Name = strings.Repeat("x", 41) },
-		"is for method spiffe-jwt":               func(_ *testing.T, in *input) { in.Hub.Gateway.CredentialName = "x" },
+		"has no dot":                              func(_ *testing.T, in *input) { in.Reach.Stream.Hub.Host = "localhost" },
+		"no labels select the gateway's pods":     func(_ *testing.T, in *input) { in.Hub.Gateway.Labels = nil },
+		"is not a label of pods":                  func(_ *testing.T, in *input) { in.Hub.Labels = map[string]string{"a b": ""} },
+		`stream service "a.b" is not a DNS label`: func(_ *testing.T, in *input) { in.Hub.StreamService = "a.b" },
+		`namespace "A" cannot be one`:             func(_ *testing.T, in *input) { in.Hub.Namespace = "A" },
+		"is not a DNS label of at most 40 bytes":  func(_ *testing.T, in *input) { in.Hub.Name = strings.Repeat("x", 41) },
+		"is for method spiffe-jwt":                func(_ *testing.T, in *input) { in.Hub.Gateway.CredentialName = "x" },
 		"the gateway has no certificate": func(_ *testing.T, in *input) {
 			in.Reach.Stream.Method, in.Reach.Stream.Policy = identity.MethodJWT, ""
 		},

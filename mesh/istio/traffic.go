@@ -2,6 +2,7 @@ package istio
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"time"
@@ -96,7 +97,7 @@ func endpoint(whose string, number uint16, at mesh.Address) (string, error) {
 // but the proxy comes, so that what the proxy says of a peer can be believed.
 func (h *hub) sidecar() Object {
 	out := &networkv1.Sidecar{TypeMeta: networkType("Sidecar"), ObjectMeta: h.meta("")}
-	out.Spec.WorkloadSelector = &networkapi.WorkloadSelector{Labels: cloned(h.cfg.Labels)}
+	out.Spec.WorkloadSelector = &networkapi.WorkloadSelector{Labels: maps.Clone(h.cfg.Labels)}
 	for _, p := range h.ports {
 		out.Spec.Ingress = append(out.Spec.Ingress, &networkapi.IstioIngressListener{
 			Port:            &networkapi.SidecarPort{Number: uint32(p.number), Protocol: p.protocol, Name: p.name},
@@ -107,13 +108,25 @@ func (h *hub) sidecar() Object {
 	return out
 }
 
-// destinationRule says how clients in the mesh reach the principal: by the mesh's
-// mutual TLS, and only if it shows its own SPIFFE ID.
-func (h *hub) destinationRule() Object {
-	out := &networkv1.DestinationRule{TypeMeta: networkType("DestinationRule"), ObjectMeta: h.meta("")}
-	out.Spec.Host = h.cfg.host()
+// destinationRules say how clients in the mesh reach the principal, by one Service or by
+// two.
+func (h *hub) destinationRules() []Object {
+	if h.cfg.StreamService == h.cfg.Name {
+		return []Object{h.destinationRule("", h.cfg.Name, h.ports)}
+	}
+	return []Object{
+		h.destinationRule("", h.cfg.Name, h.ports[1:]),
+		h.destinationRule(streamSuffix, h.cfg.StreamService, h.ports[:1]),
+	}
+}
+
+// destinationRule says how they reach ports of a Service: by the mesh's mutual TLS, and
+// only if the principal shows its own SPIFFE ID.
+func (h *hub) destinationRule(suffix, service string, ports []port) Object {
+	out := &networkv1.DestinationRule{TypeMeta: networkType("DestinationRule"), ObjectMeta: h.meta(suffix)}
+	out.Spec.Host = h.cfg.host(service)
 	out.Spec.TrafficPolicy = &networkapi.TrafficPolicy{Tls: h.meshTLS()}
-	for _, p := range h.ports {
+	for _, p := range ports {
 		tls := h.meshTLS()
 		if p.number == h.reach.Stream.Port && !h.inMesh() {
 			tls = &networkapi.ClientTLSSettings{Mode: networkapi.ClientTLSSettings_DISABLE} // it is the agent's own
@@ -194,20 +207,20 @@ func (h *hub) gatewayObject() Object {
 		}
 	}
 	out := &networkv1.Gateway{TypeMeta: networkType("Gateway"), ObjectMeta: h.gatewayMeta()}
-	out.Spec.Selector = cloned(h.cfg.Gateway.Labels)
+	out.Spec.Selector = maps.Clone(h.cfg.Gateway.Labels)
 	out.Spec.Servers = []*networkapi.Server{server}
 	return out
 }
 
 func (h *hub) virtualService() *networkv1.VirtualService {
-	out := &networkv1.VirtualService{TypeMeta: networkType("VirtualService"), ObjectMeta: h.meta("stream")}
+	out := &networkv1.VirtualService{TypeMeta: networkType("VirtualService"), ObjectMeta: h.meta(streamSuffix)}
 	out.Spec.Hosts = []string{h.reach.Stream.Hub.Host}
 	out.Spec.Gateways = []string{h.cfg.Gateway.Namespace + "/" + h.cfg.Name}
 	return out
 }
 
 func (h *hub) destination() *networkapi.Destination {
-	return &networkapi.Destination{Host: h.cfg.host(), Port: &networkapi.PortSelector{Number: uint32(h.reach.Stream.Port)}}
+	return &networkapi.Destination{Host: h.cfg.host(h.cfg.StreamService), Port: &networkapi.PortSelector{Number: uint32(h.reach.Stream.Port)}}
 }
 
 // passthrough brings the bytes of connections with the hub's SNI.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,8 +70,7 @@ extraVolumes: [{name: redis, secret: {secretName: argocd-redis}}, {name: redis-t
 extraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]`},
 	"principal that is measured":     {chart: principalChart, values: "serviceMonitor: {enabled: true, labels: {release: prometheus}}\nnetworkPolicy: {metrics: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"},
 	"principal whose envoy ends tls": {chart: principalChart, values: "config: {stream: {listen: '', listeners: [{listen: 'unix:///run/argomesh/stream.sock', method: header}]}, envoy: {stream: '0.0.0.0:8443'}}"},
-	"principal behind a gateway that ends tls": {chart: principalChart, values: `
-identity: {source: istio}
+	"principal behind a mesh that ends tls": {chart: principalChart, values: `
 service: {sidecarPort: 8443}
 config:
   stream:
@@ -79,9 +79,23 @@ config:
       - {listen: "127.0.0.1:8444", method: header, header: {trusted_proxies: ["spiffe://hub.example/ns/istio-ingress/sa/gateway"]}}`},
 	"principal that keeps the mesh":      {chart: principalChart, values: fmt.Sprintf(meshLiveValues, "apply")},
 	"principal that reports of the mesh": {chart: principalChart, values: fmt.Sprintf(meshLiveValues, "report")},
-	"principal with tokens":              {chart: principalChart, values: "config: {stream: {listeners: [{listen: ':8445', method: spiffe-jwt}]}}"},
-	"principal with its own CA":          {chart: principalChart, values: "config: {resource_proxy: {credentials: {ca_file: /ca/ca.crt}}}\nextraVolumes: [{name: ca, configMap: {name: proxy-ca}}]\nextraVolumeMounts: [{name: ca, mountPath: /ca}]"},
-	"principal without policies":         {chart: principalChart, values: "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nrbac: {create: false}\nserviceAccount: {create: false}"},
+	"principal to which istio passes tls": {chart: principalChart, values: `
+identity: {source: istio}
+config:
+  redis: {address: "argocd-redis:6379"}
+  redis_proxy: {listen: "unix:///run/argomesh/redis-proxy.sock"}
+  envoy: {redis_tls: none}
+  mesh:
+    exposure: passthrough
+    method: spiffe-x509
+    principal: spiffe://hub.test/ns/argocd/sa/argomesh-principal
+    hub: argomesh.hub.test:443
+    redis_proxy_port: 6379
+    argo_cd: ["spiffe://hub.test/ns/argocd/sa/argocd-server"]
+    gateway: {spiffe_id: "spiffe://hub.test/ns/istio-ingress/sa/istio-ingress", namespace: istio-ingress, pod_labels: {istio: ingress}}`},
+	"principal with tokens":      {chart: principalChart, values: "config: {stream: {listeners: [{listen: ':8445', method: spiffe-jwt}]}}"},
+	"principal with its own CA":  {chart: principalChart, values: "config: {resource_proxy: {credentials: {ca_file: /ca/ca.crt}}}\nextraVolumes: [{name: ca, configMap: {name: proxy-ca}}]\nextraVolumeMounts: [{name: ca, mountPath: /ca}]"},
+	"principal without policies": {chart: principalChart, values: "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nrbac: {create: false}\nserviceAccount: {create: false}"},
 	"principal with everything of a pod": {chart: principalChart, values: `
 imagePullSecrets: [registry]
 image: {digest: "sha256:` + "0000000000000000000000000000000000000000000000000000000000000000" + `"}
@@ -256,6 +270,8 @@ func TestChartsRefuse(t *testing.T) {
 		"no port":                        {principalChart, "service: {port: 0}", "port"},
 		"memory without a unit":          {principalChart, "envoy: {memory: 1000}", "memory"},
 		"a monitor that is kept out":     {principalChart, "serviceMonitor: {enabled: true}", "networkPolicy.metrics"},
+		"a mesh to another port":         {principalChart, strings.Replace(fmt.Sprintf(meshLiveValues, "apply"), "identity:", "service: {port: 443}\nidentity:", 1), "service.port"},
+		"a sidecar's other port":         {principalChart, strings.Replace(fmt.Sprintf(meshLiveValues, "apply"), "identity:", "service: {sidecarPort: 8444}\nidentity:", 1), "service.sidecarPort"},
 		"a balancer before nobody":       {principalChart, "service: {type: LoadBalancer}\nconfig: {stream: {listen: ''}}", "service.type"},
 		"an agent without settings":      {agentChart, "", "name"},
 		"an agent without a name":        {agentChart, "config: {mode: managed, principal: {address: 'a:1', spiffe_ids: [x]}}", "name"},
@@ -281,6 +297,116 @@ func TestChartsRefuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What Istio is told of a principal is what the chart installs: connections go to
+// Services and ports that are there.
+func TestChartFitsTheMesh(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm")
+	inMesh := 0
+	for name, c := range combinations {
+		if !strings.Contains(c.values, "exposure:") {
+			continue
+		}
+		inMesh++
+		t.Run(name, func(t *testing.T) {
+			chart := render(t, c.chart, c.values)
+			ports := map[string][]int32{} // by host
+			for _, o := range chart {
+				if o.GetKind() != "Service" {
+					continue
+				}
+				host := o.GetName() + "." + o.GetNamespace() + ".svc.cluster.local"
+				for _, p := range as[corev1.Service](t, o).Spec.Ports {
+					ports[host] = append(ports[host], p.Port)
+				}
+			}
+			routes := 0
+			for _, o := range meshOfChart(t, chart) {
+				var traffic meshTraffic
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &traffic); err != nil {
+					t.Fatal(err)
+				}
+				if o.GetKind() == "DestinationRule" && ports[traffic.Spec.Host] == nil {
+					t.Errorf("%s is about %s, and the chart's Services are %v", o.GetName(), traffic.Spec.Host, ports)
+				}
+				for _, way := range slices.Concat(traffic.Spec.TLS, traffic.Spec.HTTP) {
+					for _, r := range way.Route {
+						if routes++; !slices.Contains(ports[r.Destination.Host], r.Destination.Port.Number) {
+							t.Errorf("agents are brought to %+v, and the chart's Services are %v", r.Destination, ports)
+						}
+					}
+				}
+			}
+			if routes != 1 {
+				t.Errorf("there are %d ways to the principal", routes)
+			}
+		})
+	}
+	if inMesh == 0 {
+		t.Error("no combination is in a mesh")
+	}
+}
+
+// meshTraffic is what objects of Istio say of Services.
+type meshTraffic struct {
+	Spec struct {
+		Host string    `json:"host"`
+		TLS  []meshWay `json:"tls"`
+		HTTP []meshWay `json:"http"`
+	} `json:"spec"`
+}
+
+type meshWay struct {
+	Route []struct {
+		Destination struct {
+			Host string `json:"host"`
+			Port struct {
+				Number int32 `json:"number"`
+			} `json:"port"`
+		} `json:"destination"`
+	} `json:"route"`
+}
+
+// meshOfChart returns what agentctl renders for Istio from the configuration in a
+// rendered chart, and for one Agent.
+func meshOfChart(t *testing.T, chart []*unstructured.Unstructured) []*unstructured.Unstructured {
+	t.Helper()
+	data, _, err := unstructured.NestedStringMap(find(t, chart, "ConfigMap").Object, "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, agents := filepath.Join(t.TempDir(), "principal.yaml"), filepath.Join(t.TempDir(), "agents.yaml")
+	err = errors.Join(os.WriteFile(config, []byte(data["principal.yaml"]), 0o600), os.WriteFile(agents, []byte(`
+apiVersion: argomesh.io/v1alpha1
+kind: Agent
+metadata: {name: edge-1, namespace: argocd}
+spec: {mode: managed, identity: {spiffeIDs: ["spiffe://hub.test/argomesh/agent/edge-1"]}}
+`), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agentctl, err := harnesstest.New(t).Binary("agentctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), agentctl, "mesh", "render", "istio", "--config", config, "-f", agents)
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, failure.String())
+	}
+	list := &unstructured.UnstructuredList{}
+	if err := yaml.Unmarshal(out, list); err != nil {
+		t.Fatal(err)
+	}
+	objects := make([]*unstructured.Unstructured, len(list.Items))
+	for i := range list.Items {
+		objects[i] = &list.Items[i]
+	}
+	return objects
 }
 
 // What a chart renders as configuration is what the program reads: it then misses the

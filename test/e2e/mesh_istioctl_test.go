@@ -10,6 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
@@ -31,6 +37,67 @@ func TestIstioctlTakesWhatIsRendered(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nor does Istio's analysis miss anything of a principal that the chart installs: the
+// Services, ports, pods and gateways of which the objects speak are there.
+func TestIstioctlFindsWhatTheChartInstalls(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "istioctl", "helm")
+	for name, c := range combinations {
+		if !strings.Contains(c.values, "exposure:") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			chart := render(t, c.chart, c.values)
+			pods := as[appsv1.Deployment](t, find(t, chart, "Deployment")).Spec.Template
+			file := filepath.Join(t.TempDir(), "all.yaml")
+			all := []any{
+				istioNamespace(harness.ArgoCDNamespace), istioNamespace("istio-ingress"),
+				istioPod(harness.ArgoCDNamespace, "principal-1", pods.Labels), istioPod("istio-ingress", "gateway-1", map[string]string{"istio": "ingress"}),
+			}
+			for _, o := range chart {
+				if o.GetKind() == "Service" || o.GetKind() == "Deployment" {
+					all = append(all, o.Object)
+				}
+			}
+			for _, o := range meshOfChart(t, chart) {
+				all = append(all, o.Object)
+			}
+			var documents bytes.Buffer
+			for _, o := range all {
+				raw, err := yaml.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				documents.WriteString("---\n")
+				documents.Write(raw)
+			}
+			if err := os.WriteFile(file, documents.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := istioctl(t, "analyze", "--use-kube=false", file); err != nil || bytes.Contains(out, []byte("[IST")) {
+				t.Errorf("istioctl analyze: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func istioNamespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"istio-injection": "enabled"}},
+	}
+}
+
+// pod is one with a proxy of Istio.
+func istioPod(namespace, name string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "istio-proxy", Image: "istio/proxyv2:1.31.0"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 }
 

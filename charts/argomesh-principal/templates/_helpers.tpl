@@ -54,6 +54,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/*
+The port on which the sidecar of a mesh takes agents; 0 for none. It is also that of the
+Service to which config.mesh has the mesh bring them.
+*/}}
+{{- define "principal.sidecarPort" -}}
+{{- $mesh := (include "principal.config" . | fromYaml).mesh | default dict -}}
+{{- $exposure := dig "exposure" "" $mesh -}}
+{{- $port := int .Values.service.sidecarPort -}}
+{{- $ends := or (eq $exposure "gateway") (and $exposure (eq (dig "method" "" $mesh) "header")) -}}
+{{- if or $ends (eq $exposure "passthrough") -}}
+{{- $stream := int (dig "stream_port" 8443 $mesh) -}}
+{{- if ne (int .Values.service.port) $stream -}}
+{{- fail (printf "service.port: the mesh brings agents to port %d of the Service (config.mesh.stream_port): make the two one number" $stream) -}}
+{{- end -}}
+{{- if $ends -}}
+{{- if not (has $port (list 0 $stream)) -}}
+{{- fail (printf "service.sidecarPort: it is %d by config.mesh.stream_port: leave it out" $stream) -}}
+{{- end -}}
+{{- $port = $stream -}}
+{{- end -}}
+{{- end -}}
+{{ $port }}
+{{- end -}}
+
 {{/* Ports of the pod that agents connect to, as a list of numbers. */}}
 {{- define "principal.streamPorts" -}}
 {{- $config := include "principal.config" . | fromYaml -}}
@@ -66,7 +90,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- with include "principal.port" $listener.listen -}}{{- $ports = append $ports (int .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
-{{- with int .Values.service.sidecarPort -}}{{- $ports = append $ports . -}}{{- end -}}
+{{- with int (include "principal.sidecarPort" .) -}}{{- $ports = prepend $ports . -}}{{- end -}}
 {{- toJson ($ports | uniq) -}}
 {{- end -}}
 

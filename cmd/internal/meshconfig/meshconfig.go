@@ -40,7 +40,8 @@ type Mesh struct {
 	ArgoCD   []spiffeid.ID `koanf:"argo_cd" help:"SPIFFE IDs of Argo CD's service accounts, which alone may call the proxies"`
 	Scrapers []spiffeid.ID `koanf:"scrapers" help:"SPIFFE IDs that may scrape metrics"`
 
-	Service            string                 `koanf:"service" help:"name of the principal's Kubernetes Service"`
+	Service            string                 `koanf:"service" help:"name of the principal's Kubernetes Service for Argo CD"`
+	StreamService      string                 `koanf:"stream_service" help:"name of its Kubernetes Service for agents; empty for mesh.service with -stream, as in the chart"`
 	PodLabels          map[string]string      `koanf:"pod_labels" help:"labels of the principal's pods; empty for app.kubernetes.io/name with the name of the Service"`
 	ClusterDomain      string                 `koanf:"cluster_domain" help:"what the names of Kubernetes Services end with"`
 	TrustDomainAliases []spiffeid.TrustDomain `koanf:"trust_domain_aliases" help:"trustDomainAliases of Istio's meshConfig, if it has any"`
@@ -137,7 +138,7 @@ func (m Mesh) Snapshot(agents map[identity.AgentName][]spiffeid.ID) (mesh.Snapsh
 // Istio says where a principal in namespace is in its hub's Istio.
 func (m Mesh) Istio(namespace string) istio.Config {
 	return istio.Config{
-		Namespace: namespace, Name: m.Service, Labels: m.PodLabels, ClusterDomain: m.ClusterDomain,
+		Namespace: namespace, Name: m.Service, StreamService: m.StreamService, Labels: m.PodLabels, ClusterDomain: m.ClusterDomain,
 		Gateway:            istio.Gateway{Namespace: m.Gateway.Namespace, Labels: m.Gateway.PodLabels, CredentialName: m.Gateway.CredentialName},
 		TrustDomainAliases: m.TrustDomainAliases,
 	}
