@@ -30,7 +30,7 @@ const (
 	// The names SPIRE gives to secrets beside SPIFFE IDs.
 	secretDefaultSVID = "default"
 	secretOwnBundle   = "ROOTCA"
-	secretAllBundles  = "ALL"
+	secretAllBundles  = "ALL" // unless Config.AllBundlesName is another
 )
 
 var errNotAuthorized = status.Error(codes.InvalidArgument, "workload is not authorized for the requested identities")
@@ -151,7 +151,7 @@ func (snap *snapshot) secrets(names []string) ([]*tlsv3.Secret, error) {
 	ownBundles := 0
 	secrets := make([]*tlsv3.Secret, 0, len(names))
 	for _, name := range names {
-		if name == secretOwnBundle || name == secretAllBundles || name == snap.own.TrustDomain().IDString() {
+		if name == secretOwnBundle || name == snap.allBundles || name == snap.own.TrustDomain().IDString() {
 			// SPIRE's agent gives the own bundle under one name per request;
 			// what relies on more would fail there.
 			if ownBundles++; ownBundles > 1 {
@@ -171,10 +171,10 @@ func (snap *snapshot) secret(name string) (*tlsv3.Secret, error) {
 	switch name {
 	case secretDefaultSVID:
 		return certificateSecret(name, snap.svids[0])
+	case snap.allBundles: // before the own bundle, whose name it may have
+		return validationSecret(name, snap.bundles()...)
 	case secretOwnBundle:
 		return validationSecret(name, snap.own)
-	case secretAllBundles:
-		return validationSecret(name, snap.bundles()...)
 	}
 	for _, svid := range snap.svids {
 		if svid.ID.String() == name {

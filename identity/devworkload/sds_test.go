@@ -74,6 +74,22 @@ func describeSecrets(t *testing.T, resp *discoveryv3.DiscoveryResponse) []string
 	return lines
 }
 
+// SPIRE's agent may be told to give the bundles of all trust domains under another name,
+// that of the own bundle too.
+func TestAllBundlesUnderAnotherName(t *testing.T) {
+	_, client := federatedServer(t, devworkload.Config{AllBundlesName: "ROOTCA"})
+	resp, err := client.FetchSecrets(testContext(t), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ROOTCA"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"ROOTCA: roots of foreign.test td.test"}, describeSecrets(t, resp)); diff != "" {
+		t.Errorf("FetchSecrets() (-want +got):\n%s", diff)
+	}
+	if _, err := client.FetchSecrets(testContext(t), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ALL"}}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("FetchSecrets() of its usual name = %v", err)
+	}
+}
+
 func TestSecretNames(t *testing.T) {
 	_, client := federatedServer(t, devworkload.Config{})
 	tests := map[string]struct {

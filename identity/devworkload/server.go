@@ -25,6 +25,7 @@
 package devworkload
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -66,6 +67,10 @@ type Config struct {
 	// Federate are other trust domains whose bundles every caller gets too, as they
 	// are now. [Server.SetFederated] is for those that have no directory here.
 	Federate []Federation
+	// AllBundlesName is how Envoy asks for the bundles of all trust domains as one
+	// secret, as default_all_bundles_name of SPIRE's agent. ROOTCA, which Istio's proxies
+	// ask for, takes that name from the own bundle. Empty means ALL.
+	AllBundlesName string
 	// X509TTL is the life of X.509-SVIDs of entries without their own, at
 	// least 2 s. Zero means 1 h.
 	X509TTL time.Duration
@@ -87,6 +92,7 @@ type Server struct {
 	jwtTTL      time.Duration
 	prepare     time.Duration
 	shared      bool
+	allBundles  string
 	log         zerolog.Logger
 
 	// wake tells Run that the time of the next refresh may have changed.
@@ -122,6 +128,8 @@ type snapshot struct {
 	own   *spiffebundle.Bundle
 	// federated is in the order of trust domains.
 	federated []*spiffebundle.Bundle
+	// allBundles is Config.AllBundlesName.
+	allBundles string
 }
 
 // New checks cfg, reads or makes the authorities and signs the first SVIDs. It
@@ -162,6 +170,7 @@ func New(cfg Config) (*Server, error) {
 		jwtTTL:      cfg.JWTTTL,
 		prepare:     cfg.Prepare,
 		shared:      cfg.CADir != "" || len(others) > 0,
+		allBundles:  cmp.Or(cfg.AllBundlesName, secretAllBundles),
 		log:         cfg.Log.With().Stringer("trust_domain", cfg.TrustDomain).Logger(),
 		wake:        make(chan struct{}, 1),
 		store:       store,
@@ -370,7 +379,7 @@ func (s *Server) publish(svids []*x509svid.SVID, own *spiffebundle.Bundle, feder
 		slices.EqualFunc(old.federated, federated, (*spiffebundle.Bundle).Equal) {
 		return
 	}
-	fresh := &snapshot{version: 1, svids: svids, own: own, federated: federated}
+	fresh := &snapshot{version: 1, svids: svids, own: own, federated: federated, allBundles: s.allBundles}
 	if old != nil {
 		fresh.version = old.version + 1
 	}

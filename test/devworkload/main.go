@@ -132,6 +132,7 @@ func parseFlags(args []string) (*options, error) {
 		o.config.Federate = append(o.config.Federate, federation)
 		return nil
 	})
+	o.flags.StringVar(&o.config.AllBundlesName, "sds-all-bundles", "", "`name` by which Envoy gets the bundles of all trust domains, such as ROOTCA for Istio's (default ALL)")
 	o.flags.DurationVar(&o.config.Prepare, "ca-prepare", 5*time.Second, "for how long a new root is trusted before it signs")
 	if err := o.flags.Parse(args); err != nil {
 		return o, err

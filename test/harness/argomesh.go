@@ -165,6 +165,8 @@ type AgentConfig struct {
 	Redis *Redis
 	// Settings are added to those made from the other fields.
 	Settings Settings
+	// Env is added to its environment.
+	Env []string
 }
 
 // Agent is a running agent.
@@ -200,12 +202,12 @@ func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, erro
 	maps.Copy(settings, cfg.Settings)
 	a := &Agent{}
 	var err error
-	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, "agent", cfg.Process, settings)
+	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, "agent", cfg.Process, settings, cfg.Env...)
 	return a, err
 }
 
 // startOwn runs one of our binaries with a configuration file.
-func (h *Harness) startOwn(ctx context.Context, program, name string, settings Settings) (p *Process, admin, file string, err error) {
+func (h *Harness) startOwn(ctx context.Context, program, name string, settings Settings, env ...string) (p *Process, admin, file string, err error) {
 	path, err := h.Binary(program)
 	if err != nil {
 		return nil, "", "", err
@@ -229,6 +231,7 @@ func (h *Harness) startOwn(ctx context.Context, program, name string, settings S
 		Name:  name,
 		Path:  path,
 		Args:  []string{"--config", file},
+		Env:   env,
 		Ready: HTTPReady("http://" + admin + "/readyz"),
 	})
 	return p, admin, file, err
