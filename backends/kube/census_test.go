@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -215,7 +214,7 @@ func TestPartNamesItself(t *testing.T) {
 	for want, p := range map[string]part{
 		"Application of argocd": {stream.Application, "argocd"}, "Secret of all namespaces": {stream.Secret, ""},
 	} {
-		if got := fmt.Sprint(p); got != want {
+		if got := p.String(); got != want {
 			t.Errorf("String() = %q, want %q", got, want)
 		}
 	}

@@ -157,7 +157,7 @@ func (o *owners) whereabouts(application backends.Object) mirror.Whereabouts {
 
 // Watch implements redis.Owners.
 func (o *owners) Watch(ctx context.Context, changed func(redis.Instance)) {
-	defer o.store.Subscribe(func(key stream.ResourceKey) {
+	cancel := o.store.Subscribe(func(key stream.ResourceKey) {
 		if key.Kind != stream.Application {
 			return
 		}
@@ -165,7 +165,8 @@ func (o *owners) Watch(ctx context.Context, changed func(redis.Instance)) {
 		if key.Namespace == o.namespace {
 			changed(redis.Instance{Name: key.Name}) // it goes by both names
 		}
-	})()
+	})
+	defer cancel()
 	for {
 		agents := o.registry.Changed()
 		changed(redis.Instance{}) // after which none is missed

@@ -1,6 +1,7 @@
 package resource_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -37,7 +38,7 @@ func TestConnectionsAreKept(t *testing.T) {
 					return err
 				}
 				_, err = io.Copy(io.Discard, res.Body)
-				return err
+				return errors.Join(err, res.Body.Close())
 			})
 		}
 		if err := g.Wait(); err != nil {

@@ -231,13 +231,13 @@ func (f *fleetWorld) newHistories(ctx context.Context) (renewed *arrivals, end f
 	if err != nil {
 		return nil, nil, err
 	}
-	renewed = newArrivals(len(before))
+	arrived := newArrivals(len(before))
 	go func() {
 		for e := range events.ResultChan() {
 			if o, ok := e.Object.(*unstructured.Unstructured); ok && history(o) != "" && history(o) != before[o.GetName()] {
-				renewed.add(o.GetName())
+				arrived.add(o.GetName())
 			}
 		}
 	}()
-	return renewed, events.Stop, nil
+	return arrived, events.Stop, nil
 }

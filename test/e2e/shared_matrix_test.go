@@ -42,7 +42,7 @@ type counted struct {
 // count forwards to a target for as long as the test runs.
 func count(t *testing.T, target string) *counted {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,8 @@ func (c *counted) forward(ctx context.Context, from net.Conn, target string) {
 		return
 	}
 	end := func() { _, _ = from.Close(), to.Close() } // nothing more to learn
-	defer context.AfterFunc(ctx, end)()
+	stop := context.AfterFunc(ctx, end)
+	defer stop()
 	var both sync.WaitGroup
 	copying := func(to, from net.Conn, n *atomic.Int64) {
 		defer end()

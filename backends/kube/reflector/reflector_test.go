@@ -110,7 +110,7 @@ func TestListsAgainAfterARestore(t *testing.T) {
 	s := &server{version: "70"}
 	run(t, s, func(t *testing.T, into *store, answers func() []error) {
 		s.restore("50")
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) //nolint:forbidigo // virtual time
 		if into.replaced != 2 {
 			t.Fatalf("the store was given %d lists, want that before and that after", into.replaced)
 		}
