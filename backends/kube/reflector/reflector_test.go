@@ -111,6 +111,7 @@ func TestListsAgainAfterARestore(t *testing.T) {
 	run(t, s, func(t *testing.T, into *store, answers func() []error) {
 		s.restore("50")
 		time.Sleep(time.Minute) //nolint:forbidigo // virtual time
+		synctest.Wait()
 		if into.replaced != 2 {
 			t.Fatalf("the store was given %d lists, want that before and that after", into.replaced)
 		}
