@@ -79,7 +79,7 @@ func (f *fetch) last(ctx context.Context) ([]byte, bool) {
 		case value == nil:
 			b = appendNull(b, false)
 		default:
-			b = append(b, bulk(value)...)
+			b = appendBulk(b, string(value))
 		}
 	}
 	if there == 0 {

@@ -132,7 +132,7 @@ func TestHeldAndKeptBytes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*redis.HubConfig)
 	}{
-		"held": {func(c *redis.HubConfig) { c.MaxHeldBytes = 2000 }},
+		"held": {func(c *redis.HubConfig) { c.MaxHeldBytes = 1000 }},
 		"kept": {func(c *redis.HubConfig) { c.MaxKeptBytes = 1000 }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -211,7 +211,7 @@ func (f *fetch) value(l *link) (*reply, error) {
 		return nil, err
 	}
 	f.remote.judged(f.keys[0].key.Format, "")
-	held := 2 * int64(n) // as it is kept, and as it is passed on
+	held := int64(n)
 	switch {
 	case n < 0:
 		f.hub.keeping.forget(f.keys[0])
@@ -225,7 +225,7 @@ func (f *fetch) value(l *link) (*reply, error) {
 		return nil, err
 	}
 	f.hub.keeping.keep(f.keys[0], value)
-	return &reply{raw: bulk(value), free: func(bool) { f.hub.held.Release(held) }}, nil
+	return &reply{value: value, free: func(bool) { f.hub.held.Release(held) }}, nil
 }
 
 // list is the answer to MGET, of which every element is still to come.

@@ -10,8 +10,9 @@ import (
 // reply is the answer to a fetch: whole, still to be read from the agent, or an error
 // after which nothing can be said.
 type reply struct {
-	raw  []byte // in RESP2
-	link *link  // still to be read
+	raw   []byte // in RESP2
+	value []byte // a string, which is all of it; nil for none
+	link  *link  // still to be read
 	// size is the length of the string of which the header was read; negative when all
 	// is still to be read.
 	size int
@@ -46,6 +47,15 @@ func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 	switch {
 	case r.err != nil:
 		return r.err
+	case r.value != nil:
+		_, err := to.Write(appendHeader(nil, '$', len(r.value)))
+		if err == nil {
+			_, err = to.Write(r.value)
+		}
+		if err == nil {
+			err = writeLine(to, nil)
+		}
+		return err
 	case r.link == nil:
 		return newWire(bytes.NewReader(r.raw)).copyValues(to, 1, resp3)
 	}
@@ -67,12 +77,4 @@ func (r *reply) pass(to *bufio.Writer, resp3 bool) error {
 		return err
 	}
 	return r.link.in.copyString(to, r.size)
-}
-
-// bulk returns a string as it is on the wire.
-func bulk(value []byte) []byte {
-	b := make([]byte, 0, len(value)+16)
-	b = appendHeader(b, '$', len(value))
-	b = append(b, value...)
-	return append(b, "\r\n"...)
 }
