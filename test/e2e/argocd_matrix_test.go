@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -76,24 +77,31 @@ func (c *argoCommands) neutral(text string) string {
 func TestArgoCDCommands(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	for _, agent := range []string{managed, autonomous} {
-		t.Run(agent, func(t *testing.T) {
-			t.Parallel()
-			c := &argoCommands{liveArgoWorld: startLiveArgo(t, agent), t: t, said: map[string]string{}}
-			c.applications()
-			c.around()
-			c.termination()
-			c.end()
-			if agent == managed && !t.Failed() {
-				c.document("../../docs/argocd.md")
+	for _, mapping := range []string{byNamespace, byDestination} {
+		t.Run("by "+mapping, func(t *testing.T) {
+			for _, agent := range []string{managed, autonomous} {
+				t.Run(agent, func(t *testing.T) {
+					t.Parallel()
+					c := &argoCommands{liveArgoWorld: startLiveArgo(t, agent, mapping), t: t, said: map[string]string{}}
+					c.applications()
+					c.around()
+					c.termination()
+					c.end()
+					if agent == managed && mapping == byNamespace && !t.Failed() {
+						c.document("../../docs/argocd.md")
+					}
+				})
 			}
 		})
 	}
 }
 
+// app is an Application as the command line names it.
+func (c *argoCommands) app(name string) string { return c.namespace + "/" + name }
+
 // onHub and onOwner are the agent's Applications where they are shown and written.
 func (c *argoCommands) onHub() dynamic.ResourceInterface {
-	return c.hub.Resource(harness.Applications, c.agent)
+	return c.hub.Resource(harness.Applications, c.namespace)
 }
 
 func (c *argoCommands) onOwner() dynamic.ResourceInterface {
@@ -108,7 +116,7 @@ func (c *argoCommands) onOwner() dynamic.ResourceInterface {
 func (c *argoCommands) create(name, path string) {
 	c.t.Helper()
 	if c.agent == managed {
-		c.run([]string{"created"}, "app", "create", c.agent+"/"+name, "--repo", c.argo.repository.URL, "--path", path, "--project", project,
+		c.run([]string{"created"}, "app", "create", c.app(name), "--repo", c.argo.repository.URL, "--path", path, "--project", project,
 			"--dest-name", c.agent, "--dest-namespace", name, "--sync-option", "CreateNamespace=true")
 	} else {
 		app := c.argo.plain(name, harness.ArgoCDNamespace, "")
@@ -124,7 +132,7 @@ func (c *argoCommands) create(name, path string) {
 func (c *argoCommands) applications() {
 	t, ctx := c.t, c.t.Context()
 	const name = "shop"
-	app := c.agent + "/" + name
+	app := c.app(name)
 	spoke := c.spokes[c.agent]
 	c.create(name, harness.GuestbookPath)
 	c.run([]string{app, "OutOfSync"}, "app", "list")
@@ -133,6 +141,7 @@ func (c *argoCommands) applications() {
 	c.run([]string{"Phase:              Succeeded", "deployment.apps/guestbook created"}, "app", "sync", app)
 	c.run([]string{"Health Status:      Healthy", "Sync Status:        Synced"}, "app", "wait", app, "--health", "--timeout", "300")
 	c.liveArgoWorld.tree(t, name, "Pod")
+	c.ui(name)
 	c.run([]string{"Synced to", "guestbook"}, "app", "get", app)
 	c.run([]string{"Deployment/guestbook", "ReplicaSet/guestbook-", "Pod/guestbook-"}, "app", "get", app, "--output", "tree")
 	c.run([]string{"Deployment", "guestbook"}, "app", "resources", app)
@@ -194,17 +203,46 @@ func (c *argoCommands) applications() {
 	greets("hello")
 }
 
+// ui is what only the UI shows, by the API that it uses.
+func (c *argoCommands) ui(name string) {
+	var events, nodes [][]string
+	for _, e := range c.testEvents(c.t, name) {
+		events = append(events, []string{e.Reason, e.Message})
+	}
+	c.asked(c.eventsPath(name, "$UID"), ".items[] | [.reason, .message]", events)
+	for _, n := range c.testTreeWatch(c.t, name) {
+		nodes = append(nodes, []string{n.Kind, n.Name})
+	}
+	c.asked(c.treePath(name), ".result.nodes[] | [.kind, .name]", nodes)
+	outcome := strings.Replace(c.testTerminal(c.t, name), terminalCommand, "", 1) // a terminal repeats what is typed
+	c.said[terminalCommand] = strings.TrimSpace(outcome) + "\n"
+}
+
+// asked keeps what the API answered, as jq prints it with a filter.
+func (c *argoCommands) asked(path, filter string, rows [][]string) {
+	var out strings.Builder
+	for _, row := range rows {
+		line, err := json.Marshal(row)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		out.Write(append(line, '\n'))
+	}
+	command := `curl --silent --header "Authorization: Bearer $TOKEN" "` + c.session.base + path + `" | jq --compact-output '` + filter + `'`
+	c.said[c.neutral(command)] = c.neutral(out.String())
+}
+
 // refreshed waits until the hub has the live state with a text.
 func (c *argoCommands) refreshed(name, text string) {
 	c.t.Helper()
 	eventually(c.t, "the hub has the live state with "+text, func() error {
-		out, err := c.argo.hubArgo.CLI(c.t.Context(), "app", "diff", c.agent+"/"+name, "--exit-code=false")
+		out, err := c.argo.hubArgo.CLI(c.t.Context(), "app", "diff", c.app(name), "--exit-code=false")
 		if err == nil && !strings.Contains(out, text) {
 			err = errors.New(out)
 		}
 		return err
 	})
-	c.run([]string{text}, "app", "diff", c.agent+"/"+name, "--exit-code=false")
+	c.run([]string{text}, "app", "diff", c.app(name), "--exit-code=false")
 }
 
 // around is what is not about one Application.
@@ -218,16 +256,12 @@ func (c *argoCommands) around() {
 	})
 	c.run([]string{c.agent, "Successful"}, "cluster", "list")
 	c.run([]string{"Successful", "applicationsCount: 1"}, "cluster", "get", c.agent)
-	in := project
-	if c.agent == autonomous {
-		in = c.agent + "-default"
-	}
-	c.run([]string{in}, "proj", "list")
-	c.run([]string{in}, "proj", "get", in)
+	c.run([]string{c.project}, "proj", "list")
+	c.run([]string{c.project}, "proj", "get", c.project)
 	file := c.h.Path("applicationset.yaml")
 	if err := os.WriteFile(file, []byte(`apiVersion: argoproj.io/v1alpha1
 kind: ApplicationSet
-metadata: {name: shops, namespace: `+c.agent+`}
+metadata: {name: shops, namespace: `+c.namespace+`}
 spec:
   goTemplate: true
   generators:
@@ -235,7 +269,7 @@ spec:
   template:
     metadata: {name: "{{.name}}-shop"}
     spec:
-      project: `+in+`
+      project: `+c.project+`
       source: {repoURL: "`+c.argo.repository.URL+`", path: `+harness.GuestbookPath+`, targetRevision: `+harness.Branch+`}
       destination: {name: "{{.name}}", namespace: shop}
 `), 0o600); err != nil {
@@ -264,7 +298,7 @@ spec:
 		c.t.Fatal(err)
 	}
 	c.create(name, slowPath)
-	app := c.agent + "/" + name
+	app := c.app(name)
 	c.run(nil, "app", "sync", app, "--async")
 	eventually(c.t, "the operation holds in its hook", func() error {
 		message, _, _ := unstructured.NestedString(get(c.t, c.onHub(), name).Object, "status", "operationState", "message")
@@ -286,7 +320,7 @@ func (c *argoCommands) end() {
 	before := map[string]metav1.Object{}
 	for _, name := range []string{"shop", "slow"} {
 		before[name] = get(c.t, c.onHub(), name)
-		c.run([]string{"deleted"}, "app", "delete", c.agent+"/"+name, "--yes")
+		c.run([]string{"deleted"}, "app", "delete", c.app(name), "--yes")
 	}
 	for name, was := range before {
 		if c.agent == managed {
@@ -340,7 +374,8 @@ func (c *argoCommands) document(file string) {
 		parts[i+1] = command + "\n" + shortened(out) + fence + after
 	}
 	for command := range c.said {
-		if word := strings.Join(strings.Fields(command)[:3], " "); !slices.ContainsFunc(slices.Collect(maps.Keys(named)), func(n string) bool { return strings.HasPrefix(n, word) }) {
+		words := strings.Fields(command)
+		if word := strings.Join(words[:min(3, len(words))], " "); !slices.ContainsFunc(slices.Collect(maps.Keys(named)), func(n string) bool { return strings.HasPrefix(n, word) }) {
 			c.t.Errorf("%s does not show %q", file, word)
 		}
 	}

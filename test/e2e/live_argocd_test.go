@@ -33,20 +33,35 @@ import (
 // Redis proxy as its Redis.
 type liveArgoWorld struct {
 	*liveWorld
-	agent   string
-	argo    *world // the parts that its helpers use
-	spoke   *harness.ArgoCD
-	session api
+	agent string
+	// namespace and project are those of the agent's Applications on the hub.
+	namespace, project string
+	argo               *world // the parts that its helpers use
+	spoke              *harness.ArgoCD
+	session            api
 }
 
-// startLiveArgo starts one for a test, with the agent managed or autonomous.
-func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
+// How the hub tells whose an Application is.
+const (
+	byNamespace   = "namespace"
+	byDestination = "destination"
+)
+
+// startLiveArgo starts one for a test, with the agent managed or autonomous, and either
+// mapping.
+func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoWorld {
 	t.Helper()
 	h, ctx := harnesstest.New(t), t.Context()
 	w := &liveArgoWorld{
 		liveWorld: &liveWorld{h: h, spokes: map[string]*harness.ControlPlane{}, agents: map[string]*liveAgent{}},
-		agent:     agent,
-		argo:      &world{h: h},
+		agent:     agent, namespace: agent, project: project,
+		argo: &world{h: h},
+	}
+	switch {
+	case agent == autonomous: // whose Applications are in its namespace in either case
+		w.project = agent + "-default"
+	case mapping == byDestination:
+		w.namespace = harness.ArgoCDNamespace
 	}
 	proxied, err := h.Address()
 	if err != nil {
@@ -99,7 +114,7 @@ func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
 	if w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{
 		ControlPlane: w.hub, WorkloadAPI: identity, Redis: w.argo.hubArgo.Redis,
 		Settings: harness.Settings{
-			"log.level": "debug", "envoy.redis": proxied, "envoy.redis_tls": "files", "envoy.redis_certificate": cert, "envoy.redis_key": key,
+			"log.level": "debug", "mapping.by": mapping, "envoy.redis": proxied, "envoy.redis_tls": "files", "envoy.redis_certificate": cert, "envoy.redis_key": key,
 		},
 	}); err != nil {
 		t.Fatal(err)
@@ -121,7 +136,7 @@ func startLiveArgo(t *testing.T, agent string) *liveArgoWorld {
 func TestLiveArgoCD(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	w := startLiveArgo(t, managed)
+	w := startLiveArgo(t, managed, byNamespace)
 	ctx := t.Context()
 	const name = "shop"
 	onHub := w.hub.Resource(harness.Applications, managed)
@@ -209,19 +224,7 @@ func TestLiveArgoCD(t *testing.T) {
 			t.Errorf("its annotations are %v", o.GetAnnotations())
 		}
 	})
-	t.Run("events", func(t *testing.T) {
-		o := get(t, onSpoke, "guestbook")
-		var list struct{ Items []struct{ Reason string } }
-		path := "applications/" + name + "/events?" + url.Values{
-			"appNamespace": {managed}, "resourceNamespace": {name}, "resourceName": {"guestbook"}, "resourceUID": {string(o.GetUID())},
-		}.Encode()
-		if err := w.session.call(ctx, http.MethodGet, path, nil, &list); err != nil {
-			t.Fatal(err)
-		}
-		if len(list.Items) == 0 || list.Items[0].Reason != "ScalingReplicaSet" {
-			t.Errorf("they are %+v", list)
-		}
-	})
+	t.Run("events", func(t *testing.T) { w.testEvents(t, name) })
 	t.Run("terminal", func(t *testing.T) { w.testTerminal(t, name) })
 	t.Run("delete-resource", func(t *testing.T) {
 		service := w.spokes[managed].Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}, name)
@@ -255,7 +258,7 @@ func (w *liveArgoWorld) tree(t *testing.T, name, kind string) []node {
 	t.Helper()
 	var tree struct{ Nodes []node }
 	eventually(t, "the tree of "+name+" has a "+kind, func() error {
-		err := w.session.call(t.Context(), http.MethodGet, "applications/"+name+"/resource-tree?appNamespace="+w.agent, nil, &tree)
+		err := w.session.call(t.Context(), http.MethodGet, "applications/"+name+"/resource-tree?appNamespace="+w.namespace, nil, &tree)
 		if err == nil && !slices.ContainsFunc(tree.Nodes, func(n node) bool { return n.Kind == kind }) {
 			err = fmt.Errorf("it has %v", tree.Nodes)
 		}
@@ -264,11 +267,37 @@ func (w *liveArgoWorld) tree(t *testing.T, name, kind string) []node {
 	return tree.Nodes
 }
 
+// event is one that Argo CD shows of an object.
+type event struct{ Reason, Message string }
+
+// testEvents shows the events of an object on the spoke.
+func (w *liveArgoWorld) testEvents(t *testing.T, name string) []event {
+	o := get(t, w.spokes[w.agent].Resource(deployments, name), "guestbook")
+	var list struct{ Items []event }
+	if err := w.session.call(t.Context(), http.MethodGet, w.eventsPath(name, string(o.GetUID())), nil, &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) == 0 || list.Items[0].Reason != "ScalingReplicaSet" {
+		t.Errorf("they are %+v", list)
+	}
+	return list.Items
+}
+
+// eventsPath is that of an Application's Deployment in Argo CD's API.
+func (w *liveArgoWorld) eventsPath(name, uid string) string {
+	return fmt.Sprintf("applications/%s/events?appNamespace=%s&resourceNamespace=%s&resourceName=guestbook&resourceUID=%s", name, w.namespace, name, uid)
+}
+
+// treePath is that of an Application's tree as it changes.
+func (w *liveArgoWorld) treePath(name string) string {
+	return "stream/applications/" + name + "/resource-tree?appNamespace=" + w.namespace
+}
+
 // testTreeWatch follows the tree as the UI does: a change on the spoke shows by
-// itself, also after a restart of the agent.
-func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) {
+// itself, also after a restart of the agent. It returns the tree after the first change.
+func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) []node {
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.session.base+"stream/applications/"+name+"/resource-tree?appNamespace="+w.agent, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.session.base+w.treePath(name), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +325,12 @@ func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) {
 		}
 	}
 	create("first-child")
-	f.until(t, `"name":"first-child"`)
+	var first struct {
+		Result struct{ Nodes []node }
+	}
+	if err := json.Unmarshal([]byte(f.until(t, `"name":"first-child"`)), &first); err != nil {
+		t.Error(err)
+	}
 	if err := w.agents[w.agent].Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -305,6 +339,7 @@ func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) {
 	if err := w.agents[w.agent].reachable(ctx); err != nil { // for the tests that follow
 		t.Fatal(err)
 	}
+	return first.Result.Nodes
 }
 
 // follow runs the argocd command line, whose output goes on.
@@ -330,9 +365,13 @@ func (w *liveArgoWorld) follow(t *testing.T, args ...string) *follower {
 	return newFollower(t, "argocd "+strings.Join(args, " "), out, cancel)
 }
 
+// terminalCommand is what a person types there, of which a terminal may repeat every
+// letter and nobody but the shell the outcome.
+const terminalCommand = "echo said-$((40+2))"
+
 // testTerminal works in a pod as the UI does: over argocd-server's WebSocket.
-func (w *liveArgoWorld) testTerminal(t *testing.T, name string) {
-	list, err := w.spokes[managed].Resource(pods, name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=guestbook", FieldSelector: "status.phase=Running"})
+func (w *liveArgoWorld) testTerminal(t *testing.T, name string) (said string) {
+	list, err := w.spokes[w.agent].Resource(pods, name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=guestbook", FieldSelector: "status.phase=Running"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,8 +380,8 @@ func (w *liveArgoWorld) testTerminal(t *testing.T, name string) {
 	}
 	w.tree(t, name, "Pod") // argocd-server looks for it there
 	config, err := websocket.NewConfig("ws://"+w.argo.hubArgo.ServerAddress+"/terminal?"+url.Values{
-		"pod": {list.Items[0].GetName()}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {managed},
-		"projectName": {project}, "namespace": {name}, "shell": {"sh"},
+		"pod": {list.Items[0].GetName()}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {w.namespace},
+		"projectName": {w.project}, "namespace": {name}, "shell": {"sh"},
 	}.Encode(), "http://"+w.argo.hubArgo.ServerAddress)
 	if err != nil {
 		t.Fatal(err)
@@ -356,20 +395,20 @@ func (w *liveArgoWorld) testTerminal(t *testing.T, name string) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	message, err := json.Marshal(map[string]any{"operation": "stdin", "data": "echo said-$((40+2))\r", "rows": 24, "cols": 80})
+	message, err := json.Marshal(map[string]any{"operation": "stdin", "data": terminalCommand + "\r", "rows": 24, "cols": 80})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := websocket.Message.Send(conn, string(message)); err != nil {
 		t.Fatal(err)
 	}
-	var all string
-	for !strings.Contains(all, "said-42") {
+	for !strings.Contains(said, "said-42") {
 		var answer struct{ Operation, Data string }
 		if err := websocket.JSON.Receive(conn, &answer); err != nil {
-			t.Fatalf("after %q: %v", all, err)
+			t.Fatalf("after %q: %v", said, err)
 		}
-		all += answer.Data
+		said += answer.Data
 	}
-	w.recorded(t, managed, map[string]any{"resource": "pods", "subresource": "exec", "stage": "open", "decision": "allow"})
+	w.recorded(t, w.agent, map[string]any{"resource": "pods", "subresource": "exec", "stage": "open", "decision": "allow"})
+	return said
 }
