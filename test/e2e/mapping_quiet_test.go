@@ -122,6 +122,9 @@ func TestMappingByDestination(t *testing.T) {
 	labelled.SetLabels(map[string]string{"by-hub": ""})
 	leave("mapped-team-1", labelled)
 
+	// The spoke's own, which has no source on a hub.
+	local := create(t, spoke("map-1"), application("left-local", "in-cluster"))
+
 	// From Argo CD's own namespace, which on the spoke is its Argo CD's; from another,
 	// which is made there; by name and by server.
 	create(t, hub(mappedNamespace), application("own", "map-1"))
@@ -165,6 +168,12 @@ func TestMappingByDestination(t *testing.T) {
 	log, err := os.ReadFile(principal.LogFile())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if get(t, spoke("map-1"), "left-local").GetResourceVersion() != local.GetResourceVersion() {
+		t.Error("the spoke's own Application was written")
+	}
+	if err := gone(ctx, hub(mappedNamespace), "left-local"); err != nil {
+		t.Error(err)
 	}
 	for name, app := range untouched {
 		namespace, name, _ := strings.Cut(name, "/")
