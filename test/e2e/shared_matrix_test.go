@@ -184,7 +184,7 @@ func private(t *testing.T, repository *harness.Repository, user, password string
 
 // configMapFile is a manifest.
 func configMapFile(name, value string) string {
-	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\ndata:\n  value: " + value + "\n"
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\ndata:\n  value: \"" + value + "\"\n"
 }
 
 // TestSharedRepoServerAndRedis shows what becomes of two spokes that use one repo server
