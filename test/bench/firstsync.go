@@ -199,7 +199,7 @@ func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { err = errors.Join(err, end()) }()
 	begun := time.Now()
 	stop := background(ctx, crowd.run)
 	defer func() { err = errors.Join(err, stop()) }()
@@ -213,7 +213,7 @@ func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
 }
 
 // newHistories waits for each agent to have another history than now.
-func (f *fleetWorld) newHistories(ctx context.Context) (renewed *arrivals, end func(), err error) {
+func (f *fleetWorld) newHistories(ctx context.Context) (renewed *arrivals, end func() error, err error) {
 	where := f.client.Resource(v1alpha1.AgentResource).Namespace(harness.ArgoCDNamespace)
 	list, err := where.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -227,17 +227,13 @@ func (f *fleetWorld) newHistories(ctx context.Context) (renewed *arrivals, end f
 	for i := range list.Items {
 		before[list.Items[i].GetName()] = history(&list.Items[i])
 	}
-	events, err := where.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
-	if err != nil {
-		return nil, nil, err
-	}
 	arrived := newArrivals(len(before))
-	go func() {
-		for e := range events.ResultChan() {
-			if o, ok := e.Object.(*unstructured.Unstructured); ok && history(o) != "" && history(o) != before[o.GetName()] {
+	stop := background(ctx, func(ctx context.Context) error {
+		return followAgents(ctx, f.client, func(o *unstructured.Unstructured) {
+			if id := history(o); id != "" && id != before[o.GetName()] {
 				arrived.add(o.GetName())
 			}
-		}
-	}()
-	return arrived, events.Stop, nil
+		})
+	})
+	return arrived, stop, nil
 }

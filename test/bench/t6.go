@@ -257,28 +257,52 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 func register(ctx context.Context, client dynamic.Interface, agents []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	where := client.Resource(v1alpha1.AgentResource).Namespace(harness.ArgoCDNamespace)
-	list, err := where.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	events, err := where.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
-	if err != nil {
-		return err
-	}
-	defer events.Stop()
 	settled := newArrivals(len(agents))
-	go func() {
-		for e := range events.ResultChan() {
-			if o, ok := e.Object.(*unstructured.Unstructured); ok && hasCondition(o, v1alpha1.ConditionClusterSecretReady) {
+	stop := background(ctx, func(ctx context.Context) error {
+		return followAgents(ctx, client, func(o *unstructured.Unstructured) {
+			if slices.Contains(agents, o.GetName()) && hasCondition(o, v1alpha1.ConditionClusterSecretReady) {
 				settled.add(o.GetName())
 			}
-		}
-	}()
+		})
+	})
 	if err := createAgents(ctx, client, agents, nil); err != nil {
-		return err
+		return errors.Join(err, stop())
 	}
-	return settled.wait(ctx)
+	return errors.Join(settled.wait(ctx), stop())
+}
+
+// followAgents shows all Agents, and each change of one, until ctx is done.
+func followAgents(ctx context.Context, client dynamic.Interface, look func(*unstructured.Unstructured)) error {
+	where := client.Resource(v1alpha1.AgentResource).Namespace(harness.ArgoCDNamespace)
+	for ctx.Err() == nil {
+		list, err := where.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return unless(ctx, err)
+		}
+		for i := range list.Items {
+			look(&list.Items[i])
+		}
+		events, err := where.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+		if err != nil {
+			return unless(ctx, err)
+		}
+		// An API server ends the watch of a client that it finds too slow.
+		for e := range events.ResultChan() {
+			if o, ok := e.Object.(*unstructured.Unstructured); ok {
+				look(o)
+			}
+		}
+		events.Stop()
+	}
+	return nil
+}
+
+// unless is err unless ctx is done.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // createAgents makes Agents, with a spec.access each if it is not nil.
