@@ -243,20 +243,22 @@ func (w *meshLive) admits(t *testing.T, want ...string) {
 			foreign = append(foreign, td)
 		}
 	}
-	eventually(t, "the principal's registration", func() error {
-		list, err := w.hub.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "").List(t.Context(), metav1.ListOptions{LabelSelector: spire.RegistrationLabel + "=argomesh-principal"})
-		if err != nil {
+	for _, workload := range []string{"argomesh-principal", "gateway"} {
+		eventually(t, "the registration of "+workload, func() error {
+			list, err := w.hub.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "").List(t.Context(), metav1.ListOptions{LabelSelector: spire.RegistrationLabel + "=" + workload})
+			if err != nil {
+				return err
+			}
+			if len(list.Items) != 1 {
+				return fmt.Errorf("there are %d", len(list.Items))
+			}
+			got, _, err := unstructured.NestedStringSlice(list.Items[0].Object, "spec", "federatesWith")
+			if err == nil && !slices.Equal(got, foreign) {
+				err = fmt.Errorf("it federates with %v, want %v", got, foreign)
+			}
 			return err
-		}
-		if len(list.Items) != 1 {
-			return fmt.Errorf("there are %d", len(list.Items))
-		}
-		got, _, err := unstructured.NestedStringSlice(list.Items[0].Object, "spec", "federatesWith")
-		if err == nil && !slices.Equal(got, foreign) {
-			err = fmt.Errorf("it federates with %v, want %v", got, foreign)
-		}
-		return err
-	})
+		})
+	}
 }
 
 func (w *meshLive) testMade(t *testing.T) {
