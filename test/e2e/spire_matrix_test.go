@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -122,8 +123,10 @@ func (w *spireWorld) testFederate(t *testing.T) {
 	w.says(t, "bundle/"+foreignDomain+" created\n", "identity "+near, push...)
 	w.says(t, "bundle/"+foreignDomain+" unchanged\n", "identity "+near, push...)
 	poll := []string{"--bundle-endpoint-url", w.near.bundle, "--bundle", w.near.document(t, w.far.folder), "--spire-server", w.far.api}
-	w.says(t, "+ federation/"+trustDomain+"\n    bundle_endpoint_url: "+w.near.bundle+
-		"\n    bundle_endpoint_profile: https_spiffe spiffe://"+trustDomain+"/spire/server\n", "identity "+far+" --dry-run", poll...)
+	out, err := w.ctl(t, "identity "+far+" --dry-run", poll...)
+	if want := "+ federation/" + trustDomain + "\n    bundle_endpoint_url: " + w.near.bundle + "\n"; err != nil || !strings.HasPrefix(out, want) {
+		t.Fatalf("--dry-run: %v, %s", err, out)
+	}
 	w.says(t, "federation/"+trustDomain+" created\n", "identity "+far, poll...)
 	w.says(t, "federation/"+trustDomain+" unchanged\n", "identity "+far, poll...)
 	w.refuses(t, "it is the SPIRE server's own trust domain", "identity "+near, "--bundle-endpoint-url", "https://127.0.0.1:1/", "--bundle", w.far.document(t, w.bundles), "--spire-server", w.far.api)
@@ -141,8 +144,10 @@ func (w *spireWorld) testRegister(t *testing.T) {
 	w.says(t, "~ "+entry+"\n    hint: unset -> \"hub\"\n", "identity register principal --hint hub --dry-run", principal...)
 	w.says(t, entry+" updated\n", "identity register principal --hint hub", principal...)
 	w.says(t, entry+" updated\n", "identity register principal", principal...)
-	w.refuses(t, "it is of registration principal", "identity register twin", principal...)
-	w.refuses(t, "signs nothing for "+foreignDomain, "identity register x --spiffe-id spiffe://"+foreignDomain+"/x", w.at(t, w.near, "principal")...)
+	w.says(t, entry+" unchanged: this entry, which is not of this registration, says the same\n", "identity register twin", principal...)
+	w.refuses(t, "it is of registration principal", "identity register twin", append(principal, "--x509-svid-ttl", "45s")...)
+	elsewhere := append(w.at(t, w.far, "principal"), "--spire-server", w.near.api)
+	w.refuses(t, "signs nothing for "+foreignDomain, "identity register x --spiffe-id spiffe://"+foreignDomain+"/x", elsewhere...)
 
 	// Agent and identity in one step. Both agents are one program, so its Workload API
 	// offers both SVIDs.
@@ -186,7 +191,7 @@ func (w *spireWorld) testConnect(t *testing.T) {
 	} {
 		if w.agents[name], err = w.h.StartAgent(ctx, harness.AgentConfig{
 			Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: w.far.agent, PrincipalAddress: by.address, PrincipalIDs: []string{principalID},
-			Settings: harness.Settings{"namespace": name, "identity.spiffe_id": realID(name), "principal.method": by.method},
+			Settings: harness.Settings{"namespace": name, "identity.spiffe_id": realID(name), "principal.method": by.method, "log.level": "debug"},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +331,10 @@ func (w *spireWorld) testRotation(t *testing.T) {
 	known := before(bundles)
 	near, far := w.near.prepare(t), w.far.prepare(t)
 	w.far.document(t, w.bundles)
-	grow(bundles, known, 2) // the own one, and the other's
+	for _, d := range []*spireDomain{w.near, w.far} {
+		w.handsOut(t, d, 2)
+	}
+	grow(bundles, known, 1) // those of both domains may come at once
 	eventually(t, "the principal has pushed", func() error { return w.principalSays(ctx, `argomesh_spire_bundle_pushes_total{result="pushed"} 1`) })
 	w.near.activate(t, near)
 	w.far.activate(t, far)
@@ -352,6 +360,39 @@ func (w *spireWorld) testRotation(t *testing.T) {
 	}
 	if n := before(failed)["principal"]; n != wrong {
 		t.Errorf("%v handshakes failed at the principal", n-wrong)
+	}
+}
+
+// handsOut waits until the SPIRE agent of a domain hands out the bundles of both with so
+// many roots in each.
+func (w *spireWorld) handsOut(t *testing.T, d *spireDomain, roots int) {
+	t.Helper()
+	other := map[*spireDomain]*spireDomain{w.near: w.far, w.far: w.near}[d]
+	flags := append([]string{"--spiffe-id", "spiffe://" + d.name + "/watcher", "--federates-with", other.name}, w.at(t, d, "agentctl")...)
+	if _, err := w.ctl(t, "identity register watcher", flags...); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("%d roots of each domain are handed out in %s", roots, d.name), func() error {
+		out, err := w.ctl(t, "identity show -o json --socket", d.agent.Socket)
+		if err != nil {
+			return err
+		}
+		var seen struct {
+			Bundles []struct {
+				TrustDomain string
+				Roots       []any
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &seen); err != nil {
+			return err
+		}
+		if len(seen.Bundles) != 2 || len(seen.Bundles[0].Roots) != roots || len(seen.Bundles[1].Roots) != roots {
+			return fmt.Errorf("it hands out %+v", seen.Bundles)
+		}
+		return nil
+	})
+	if _, err := w.ctl(t, "identity revoke watcher --spire-server", d.api); err != nil {
+		t.Error(err)
 	}
 }
 
