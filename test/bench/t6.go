@@ -300,7 +300,7 @@ func followAgents(ctx context.Context, client dynamic.Interface, look func(*unst
 // unless is err unless ctx is done.
 func unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // documented
 	}
 	return err
 }
