@@ -208,14 +208,26 @@ func (r *rig) create(e end, name string, meta, rest m) {
 // update changes an object as a person would.
 func (r *rig) update(e end, name string, change func(m)) {
 	r.t.Helper()
-	o, err := e.store.Read(r.ctx, e.key(name))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	object := parse(r.t, o)
-	change(object)
-	if _, err := e.store.Update(r.ctx, o, text(r.t, object)); err != nil {
-		r.t.Fatal(err)
+	r.updateKey(e.store, e.key(name), change)
+}
+
+// updateKey reads, changes and writes, and does so again when the object was written
+// in between, as every client of the API does.
+func (r *rig) updateKey(store backends.Store, key stream.ResourceKey, change func(m)) {
+	r.t.Helper()
+	for {
+		o, err := store.Read(r.ctx, key)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		object := parse(r.t, o)
+		change(object)
+		switch _, err := store.Update(r.ctx, o, text(r.t, object)); {
+		case err == nil:
+			return
+		case !errors.Is(err, stream.ErrConflict):
+			r.t.Fatal(err)
+		}
 	}
 }
 

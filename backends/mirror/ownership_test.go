@@ -288,15 +288,7 @@ func (o thing) revision() any            { return o.field("metadata", "resourceV
 
 func (o thing) update(change func(m)) {
 	o.r.t.Helper()
-	read, err := o.store.Read(o.r.ctx, o.key)
-	if err != nil {
-		o.r.t.Fatal(err)
-	}
-	fields := parse(o.r.t, read)
-	change(fields)
-	if _, err := o.store.Update(o.r.ctx, read, text(o.r.t, fields)); err != nil {
-		o.r.t.Fatal(err)
-	}
+	o.r.updateKey(o.store, o.key, change)
 }
 
 func (o thing) remove() {
