@@ -25,6 +25,7 @@ type recorder struct {
 
 	mu     sync.Mutex // guards what follows
 	now    map[string]*unstructured.Unstructured
+	seen   map[string]uint64 // name to the newest resourceVersion that was told, also of what is gone
 	events []watch.Event
 	err    error
 }
@@ -36,9 +37,10 @@ func record(t *testing.T, where dynamic.ResourceInterface) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{begin: revisionOf(t, list.GetResourceVersion()), now: map[string]*unstructured.Unstructured{}}
+	r := &recorder{begin: revisionOf(t, list.GetResourceVersion()), now: map[string]*unstructured.Unstructured{}, seen: map[string]uint64{}}
 	for i := range list.Items {
-		r.now[list.Items[i].GetName()] = &list.Items[i]
+		o := &list.Items[i]
+		r.now[o.GetName()], r.seen[o.GetName()] = o, revisionOf(t, o.GetResourceVersion())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
@@ -76,6 +78,13 @@ func (r *recorder) take(event watch.Event) {
 		return
 	}
 	r.events = append(r.events, event)
+	// What is deleted is told of with the resourceVersion of its deletion.
+	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		r.err = fmt.Errorf("%s: %w", o.GetName(), err)
+		return
+	}
+	r.seen[o.GetName()] = version
 	if event.Type == watch.Deleted {
 		delete(r.now, o.GetName())
 	} else {
@@ -138,7 +147,7 @@ func (r *recorder) caughtUp(t *testing.T, where dynamic.ResourceInterface) {
 			}
 		}
 		for name, version := range want {
-			if o := r.now[name]; o == nil || revisionOf(t, o.GetResourceVersion()) < revisionOf(t, version) {
+			if r.seen[name] < revisionOf(t, version) {
 				return fmt.Errorf("it has not seen %s at %s", name, version)
 			}
 		}
