@@ -28,7 +28,7 @@ const (
 	restoreMost  = time.Minute
 	restoreCalm  = 10 * time.Minute
 	// unseenMost is how long an object that we made counts as there although no shelf
-	// shows it; then it was deleted before one did.
+	// shows it, nor that it went; then it was deleted while its shelf heard nothing.
 	unseenMost = 10 * time.Second
 )
 
@@ -50,7 +50,7 @@ type written struct {
 	reply *unstructured.Unstructured // what the API server made of it
 	over  string                     // resourceVersion before, empty when it was made anew
 	at    time.Time                  // when
-	// unseen says that it was made anew and no shelf has shown it yet.
+	// unseen says that it was made anew and no shelf has shown it yet, nor that it went.
 	unseen bool
 	// restores counts how often it was restored of late, and restoredAt is when.
 	restores   int
@@ -77,12 +77,12 @@ func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
 // pass compares the objects with what they should be and writes what is to be written.
 // Known is false when they cannot be compared yet.
 func (k *keeper) pass(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID) (f finding, again time.Duration, known bool) {
-	have, known, err := k.have(time.Now())
+	have, unseen, known, err := k.have(time.Now())
 	if !known && err == nil {
 		return f, 0, false
 	}
 	if known {
-		again = k.compare(ctx, admitted, have, &f)
+		again = soonest(unseen, k.compare(ctx, admitted, have, &f))
 	} else {
 		f.err = fmt.Errorf("the objects of %s cannot be read, are its definitions installed? %w", k.part.Name, err)
 	}
@@ -107,8 +107,9 @@ func (k *keeper) compare(ctx context.Context, admitted map[identity.AgentName][]
 }
 
 // have returns all that is there, as far as it is known. With an error it is not.
-// For a moment the shelves show what was before our own writes; then the writes count.
-func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, known bool, err error) {
+// For a moment the shelves show what was before our own writes; then the writes count,
+// and again is how soon to look whether they still should; zero when none does.
+func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, again time.Duration, known bool, err error) {
 	known = true
 	shown, uids := map[string]bool{}, map[types.UID]bool{}
 	for _, s := range k.shelves {
@@ -124,23 +125,27 @@ func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, known bo
 			}
 			name := objects.Name(o)
 			shown[name] = true
-			w := k.written[name]
-			if w != nil {
-				w.unseen = false
-			}
-			if w != nil && w.over == o.GetResourceVersion() {
+			if w := k.written[name]; w != nil && w.over == o.GetResourceVersion() {
 				o = w.reply
 			}
 			all = append(all, o)
 		}
 	}
+	gone := map[types.UID]bool{}
+	for _, s := range k.shelves {
+		s.takeGone(gone)
+	}
 	for name, w := range k.written {
-		if w.unseen && !shown[name] && now.Sub(w.at) < unseenMost {
-			all = append(all, w.reply)
+		left := unseenMost - now.Sub(w.at)
+		if !w.unseen || shown[name] || gone[w.reply.GetUID()] || left <= 0 {
+			w.unseen = false
+			continue
 		}
+		all = append(all, w.reply)
+		again = soonest(again, left)
 	}
 	maps.DeleteFunc(k.deleted, func(uid types.UID, _ bool) bool { return !uids[uid] })
-	return all, known, err
+	return all, again, known, err
 }
 
 // apply carries out what makes have what is wanted. It returns what there is then, and

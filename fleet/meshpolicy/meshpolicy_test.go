@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
@@ -162,6 +163,53 @@ func TestUntilRestore(t *testing.T) {
 	}
 	if got := (&written{restores: 1, restoredAt: now}).untilRestore(now.Add(time.Hour)); got > 0 {
 		t.Errorf("an hour later: %s", got)
+	}
+}
+
+// What we made counts as there until its shelf shows it, or that it went: somebody may
+// delete it before a pass has looked.
+func TestHaveBeforeTheShelf(t *testing.T) {
+	object := func(uid string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "networking.istio.io/v1", "kind": "Sidecar"}}
+		o.SetNamespace("argocd")
+		o.SetName("argomesh-principal")
+		o.SetUID(types.UID(uid))
+		o.SetResourceVersion("7")
+		return o
+	}
+	for name, test := range map[string]struct {
+		shelf  func(*shelf) error
+		after  time.Duration
+		want   []string
+		again  time.Duration
+		unseen bool
+	}{
+		"not shown":                {after: 2 * time.Second, want: []string{"ours"}, again: unseenMost - 2*time.Second, unseen: true},
+		"not shown for long":       {after: unseenMost},
+		"shown":                    {shelf: func(s *shelf) error { return s.Add(object("ours")) }, want: []string{"ours"}},
+		"shown, and gone":          {shelf: func(s *shelf) error { return errors.Join(s.Add(object("ours")), s.Delete(object("ours"))) }},
+		"one before it gone":       {shelf: func(s *shelf) error { return s.Delete(object("before")) }, want: []string{"ours"}, again: unseenMost, unseen: true},
+		"another one in its place": {shelf: func(s *shelf) error { return s.Add(object("theirs")) }, want: []string{"theirs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1_800_000_000, 0)
+			s := &shelf{changed: func() {}, objects: map[string]*unstructured.Unstructured{}, listed: true}
+			ours := &written{reply: object("ours"), at: now, unseen: true}
+			k := &keeper{shelves: []*shelf{s}, written: map[string]*written{objects.Name(ours.reply): ours}, deleted: map[types.UID]bool{}}
+			if test.shelf != nil {
+				if err := test.shelf(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all, again, known, err := k.have(now.Add(test.after))
+			var got []string
+			for _, o := range all {
+				got = append(got, string(o.GetUID()))
+			}
+			if err != nil || !known || !slices.Equal(got, test.want) || again != test.again || ours.unseen != test.unseen {
+				t.Errorf("have() = %q, %s, %t, %v, unseen %t; want %q, %s, unseen %t", got, again, known, err, ours.unseen, test.want, test.again, test.unseen)
+			}
+		})
 	}
 }
 

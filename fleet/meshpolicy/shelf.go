@@ -2,11 +2,13 @@ package meshpolicy
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends/kube/reflector"
@@ -23,6 +25,7 @@ type shelf struct {
 
 	mu      sync.Mutex // guards what follows
 	objects map[string]*unstructured.Unstructured
+	gone    map[types.UID]bool // what was deleted since takeGone; nil is none
 	listed  bool
 	problem error // of the last call; nil once one succeeds
 }
@@ -71,6 +74,14 @@ func (s *shelf) list() (all []*unstructured.Unstructured, ok bool, err error) {
 	return all, s.listed, s.problem
 }
 
+// takeGone puts what went since it was last called among gone.
+func (s *shelf) takeGone(gone map[types.UID]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(gone, s.gone)
+	s.gone = nil
+}
+
 // Add implements cache.ReflectorStore.
 func (s *shelf) Add(obj any) error { return s.Update(obj) }
 
@@ -91,6 +102,10 @@ func (s *shelf) Delete(obj any) error {
 	if o, ok := obj.(*unstructured.Unstructured); ok {
 		s.mu.Lock()
 		delete(s.objects, objects.Name(o))
+		if s.gone == nil {
+			s.gone = map[types.UID]bool{}
+		}
+		s.gone[o.GetUID()] = true
 		s.mu.Unlock()
 		s.changed()
 	}
