@@ -58,21 +58,54 @@ func run(ctx context.Context, args []string) error {
 	if len(targets) == 0 {
 		return fmt.Errorf("no fuzz target in %s", strings.Join(patterns, " "))
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(2 * runtime.GOMAXPROCS(0))
-	for _, target := range targets {
-		if *list {
+	if *list {
+		for _, target := range targets {
 			_, _ = fmt.Fprintln(os.Stdout, target)
-			continue
 		}
-		g.Go(func() error { return target.run(ctx, *duration, os.Stdout) })
+		return nil
 	}
-	return g.Wait()
+	return fuzz(ctx, targets, *duration)
+}
+
+// fuzz runs the targets. Test binaries are built one after the other, each when there
+// is room to run a target of it: several builds at a time would each compile what all
+// of them depend on, instrumented.
+func fuzz(ctx context.Context, targets []target, d time.Duration) error {
+	cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOCACHE: %w", err)
+	}
+	folder, err := os.MkdirTemp("", "argomesh-fuzz-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	g, running := errgroup.WithContext(ctx)
+	g.SetLimit(2 * runtime.GOMAXPROCS(0))
+	built := map[string]string{} // package to binary
+	for _, target := range targets {
+		if running.Err() != nil {
+			break // one has failed, or we are told to stop
+		}
+		binary := built[target.pkg]
+		if binary == "" {
+			binary = filepath.Join(folder, fmt.Sprintf("%d.test", len(built)))
+			if out, err := exec.CommandContext(running, "go", "test", "-c", "-fuzz", ".", "-o", binary, target.pkg).CombinedOutput(); err != nil {
+				return errors.Join(fmt.Errorf("build %s: %w: %s", target.pkg, err, out), g.Wait())
+			}
+			built[target.pkg] = binary
+		}
+		g.Go(func() error {
+			return target.run(running, binary, filepath.Join(strings.TrimSpace(string(cache)), "fuzz", target.pkg), d, os.Stdout)
+		})
+	}
+	return errors.Join(g.Wait(), ctx.Err())
 }
 
 // target is one fuzz test.
 type target struct {
 	pkg  string // import path
+	dir  string // of the package
 	name string // "FuzzParseID"
 }
 
@@ -106,18 +139,20 @@ func find(ctx context.Context, patterns []string) ([]target, error) {
 			return nil, fmt.Errorf("look for fuzz targets: %w", err)
 		}
 		for _, match := range declaration.FindAllSubmatch(source, -1) {
-			targets = append(targets, target{pkg: fields[0], name: string(match[1])})
+			targets = append(targets, target{pkg: fields[0], dir: fields[1], name: string(match[1])})
 		}
 	}
 	return targets, lines.Err()
 }
 
-// run fuzzes the target for d on one core and prints one line, or all that go test
-// said when it fails, in one write each.
-func (t target) run(ctx context.Context, d time.Duration, w io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^"+t.name+"$", "-fuzz", "^"+t.name+"$", "-fuzztime", d.String(),
-		"-parallel", "1", t.pkg)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go test keeps what it found
+// run fuzzes the target for d on one core, by the test binary of its package, and
+// prints one line, or all that the binary said when it fails, in one write each. Inputs
+// of interest stay in the folder cache.
+func (t target) run(ctx context.Context, binary, cache string, d time.Duration, w io.Writer) error {
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "^"+t.name+"$", "-test.fuzz", "^"+t.name+"$", "-test.fuzztime", d.String(),
+		"-test.fuzzcachedir", cache, "-test.parallel", "1")
+	cmd.Dir = t.dir                                                       // with its testdata
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it keeps what it found
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -10,7 +11,11 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := target{pkg: "github.com/argomesh/argomesh/cmd/internal/config", name: "FuzzLoad"}
+	dir, err := filepath.Abs("../../cmd/internal/config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := target{pkg: "github.com/argomesh/argomesh/cmd/internal/config", dir: dir, name: "FuzzLoad"}
 	if !slices.Contains(targets, want) {
 		t.Errorf("find() = %v, want %v among them", targets, want)
 	}
