@@ -116,11 +116,15 @@ func (p podVerbs) exec(t *testing.T) {
 		t.Errorf("it said %q and %q", &out, &complaint)
 	}
 	p.upgraded("exec")
-	// 50 MiB each way, and the sum of what came.
+	// 50 MiB each way, and the sum of what came. The command ends when it has come: what
+	// an API server has not passed on yet at the end of a command is lost once it cannot
+	// pass on a ping of kubectl's (of six slow direct calls five ended short).
 	const size = 50 << 20
-	cmd = p.kubectl("exec", "-i", livePod, "--", "head", "-c", fmt.Sprint(size))
+	cmd = p.kubectl("exec", "-i", livePod, "--", "sh", "-c", fmt.Sprintf("head -c %d; head -n 1 >/dev/null", size))
 	went, came := sha256.New(), sha256.New()
-	cmd.Stdin, cmd.Stdout = io.TeeReader(io.LimitReader(rand.Reader, size), went), came
+	all := make(chan struct{})
+	cmd.Stdin = io.MultiReader(io.TeeReader(io.LimitReader(rand.Reader, size), went), &ending{all: all})
+	cmd.Stdout = io.MultiWriter(came, &countdown{left: size, done: all})
 	var failed bytes.Buffer
 	cmd.Stderr = &failed
 	if err := cmd.Run(); err != nil {
@@ -129,6 +133,36 @@ func (p podVerbs) exec(t *testing.T) {
 	if !bytes.Equal(went.Sum(nil), came.Sum(nil)) {
 		t.Error("50 MiB came back changed")
 	}
+}
+
+// ending reads as a line, once all is closed.
+type ending struct {
+	all  <-chan struct{}
+	said bool
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	if e.said {
+		return 0, io.EOF
+	}
+	<-e.all
+	e.said = true
+	return copy(p, "\n"), nil
+}
+
+// countdown closes done when all that is left was written.
+type countdown struct {
+	left int
+	done chan struct{}
+}
+
+func (c *countdown) Write(p []byte) (int, error) {
+	if before := c.left; before > 0 {
+		if c.left -= len(p); c.left <= 0 {
+			close(c.done)
+		}
+	}
+	return len(p), nil
 }
 
 // terminal works in a pod at a terminal, whose size changes.
@@ -268,7 +302,8 @@ func (p podVerbs) copy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := p.kubectl("cp", livePod+":"+inside, outside, "--retries=0").CombinedOutput(); err != nil {
+	// With retries, by which kubectl goes on where an API server has lost the end: see exec.
+	if out, err := p.kubectl("cp", livePod+":"+inside, outside, "--retries=10").CombinedOutput(); err != nil {
 		t.Fatalf("kubectl cp: %v: %s", err, out)
 	}
 	for name, want := range files {
