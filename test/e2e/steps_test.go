@@ -23,7 +23,7 @@ import (
 const cascade = "resources-finalizer.argocd.argoproj.io"
 
 // patience bounds the wait for one condition on a busy machine of two cores.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // eventually fails the test when the condition does not come true in time.
 func eventually(t *testing.T, what string, check func() error) {

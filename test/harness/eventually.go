@@ -13,10 +13,10 @@ const (
 	// pollInterval is between two looks at a condition. Every condition is cheap.
 	pollInterval = 50 * time.Millisecond
 	// defaultWait bounds waiting where the context has no deadline.
-	defaultWait = 2 * time.Minute
+	defaultWait = 5 * time.Minute
 )
 
-// Eventually calls check until it returns nil. When ctx ends first (after two
+// Eventually calls check until it returns nil. When ctx ends first (after five
 // minutes if it has no deadline) the error says what was waited for and wraps the
 // last error of check. check gets ctx by closure and should respect it.
 func Eventually(ctx context.Context, what string, check func() error) error {
