@@ -146,7 +146,7 @@ func (s *starter[W]) open() error {
 	if err != nil {
 		return err
 	}
-	s.h, err = harness.New(harness.Config{Dir: dir, Tools: tools})
+	s.h, err = harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: true})
 	return err
 }
 

@@ -133,8 +133,8 @@ func (a *ArgoCD) writeEnvironment() error {
 		"ARGOCD_SSH_DATA_PATH":      "ssh",
 		"ARGOCD_PLUGINSOCKFILEPATH": "plugins",
 	}
-	a.env = []string{
-		"KUBECONFIG=" + a.controlPlane.Kubeconfig,
+	a.env = a.h.serverEnv(
+		"KUBECONFIG="+a.controlPlane.Kubeconfig,
 		// https://kubernetes.default.svc is the API server of KUBECONFIG.
 		"ARGOCD_FAKE_IN_CLUSTER=true",
 		"ARGOCD_GPG_ENABLED=false",
@@ -143,7 +143,7 @@ func (a *ArgoCD) writeEnvironment() error {
 		"ARGOCD_RECONCILIATION_TIMEOUT=30s",
 		"ARGOCD_RECONCILIATION_JITTER=0s",
 		"GIT_CONFIG_NOSYSTEM=1",
-	}
+	)
 	for variable, folder := range folders {
 		path := a.h.Path(a.controlPlane.Name, "argocd", folder)
 		if err := os.MkdirAll(path, 0o700); err != nil {

@@ -242,7 +242,7 @@ func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, toke
 		Args: append(args, cfg.ServerArgs...),
 		// It needs 200 MiB. A limit near that would keep a core busy collecting garbage.
 		// Below the limit garbage may grow: collecting it early took a third of its time.
-		Env:   []string{"GOGC=300", "GOMEMLIMIT=" + cmp.Or(cfg.ServerMemory, "800MiB")},
+		Env:   c.h.serverEnv("GOGC=300", "GOMEMLIMIT="+cmp.Or(cfg.ServerMemory, "800MiB")),
 		Ready: ready,
 	})
 	return err
@@ -301,6 +301,7 @@ func (c *ControlPlane) startComponent(ctx context.Context, program string, files
 	return c.h.Start(ctx, Command{
 		Name: c.Name + "-" + program,
 		Path: path,
+		Env:  c.h.serverEnv(),
 		Args: append([]string{
 			"--kubeconfig=" + c.Kubeconfig,
 			"--bind-address=127.0.0.1",
@@ -359,6 +360,7 @@ func (c *ControlPlane) startKwok(ctx context.Context, files servingFiles, kubele
 		Name: c.Name + "-kwok",
 		Path: path,
 		Args: args,
+		Env:  c.h.serverEnv(),
 		Ready: func(ctx context.Context) error {
 			n, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 			if err != nil {

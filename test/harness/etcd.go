@@ -47,6 +47,7 @@ func (h *Harness) StartEtcd(ctx context.Context, name string, args ...string) (*
 	e.Process, err = h.Start(ctx, Command{
 		Name: name,
 		Path: path,
+		Env:  h.serverEnv(),
 		Args: append([]string{
 			"--name", name,
 			"--data-dir", e.DataDir,

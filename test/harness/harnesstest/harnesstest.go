@@ -37,7 +37,7 @@ func New(t testing.TB) *harness.Harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := harness.New(harness.Config{Dir: dir, Tools: tools})
+	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: true})
 	if err != nil {
 		t.Fatal(err)
 	}
