@@ -64,7 +64,7 @@ func TestAgentRole(t *testing.T) {
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
 	ctx := t.Context()
-	spoke, err := startQuietControlPlane(ctx, h, "spoke")
+	spoke, err := startQuietControlPlane(ctx, h, "spoke", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func testWork(t *testing.T, h *harness.Harness, spoke *harness.ControlPlane, acc
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	hub, err := startQuietControlPlane(ctx, h, "hub")
+	hub, err := startQuietControlPlane(ctx, h, "hub", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

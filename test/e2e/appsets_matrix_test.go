@@ -106,7 +106,7 @@ func TestApplicationSets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoke, err := startQuietControlPlane(ctx, h, "spoke")
+	spoke, err := startQuietControlPlane(ctx, h, "spoke", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

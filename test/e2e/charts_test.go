@@ -47,7 +47,7 @@ func TestChartsOnServer(t *testing.T) {
 	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
 	ctx := t.Context()
-	server, err := startQuietControlPlane(ctx, h, "server")
+	server, err := startQuietControlPlane(ctx, h, "server", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,13 +254,17 @@ func (w *roleWorld) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	etcd, err := w.h.StartEtcd(ctx, "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{
-		Name: "hub", Manifests: append(theirs, filepath.Join(chartDir(t, principalChart), "files", "crds", "argomesh.io_agents.yaml")),
+		Name: "hub", Etcd: etcd, Manifests: append(theirs, filepath.Join(chartDir(t, principalChart), "files", "crds", "argomesh.io_agents.yaml")),
 		ServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.audit, "--audit-log-mode=blocking"},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if w.spoke, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "spoke", Manifests: theirs}); err != nil {
+	if w.spoke, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "spoke", Etcd: etcd, Manifests: theirs}); err != nil {
 		t.Fatal(err)
 	}
 	const second = "gitops" // a second Argo CD on the spoke
@@ -540,7 +544,7 @@ func TestLocalDeletesPolicy(t *testing.T) {
 	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
 	ctx := t.Context()
-	spoke, err := startQuietControlPlane(ctx, h, "spoke")
+	spoke, err := startQuietControlPlane(ctx, h, "spoke", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,9 +51,12 @@ func newEndedWorld(t *testing.T, trustedProxies ...string) *endedWorld {
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver")
 	ctx := t.Context()
 	w := &endedWorld{h: harnesstest.New(t), sockets: map[string]string{}}
-	var err error
+	etcd, err := w.h.StartEtcd(ctx, "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, at := range map[string]**harness.ControlPlane{"hub": &w.hub, "spoke": &w.spoke} {
-		if *at, err = startQuietControlPlane(ctx, w.h, name); err != nil {
+		if *at, err = startQuietControlPlane(ctx, w.h, name, etcd); err != nil {
 			t.Fatal(err)
 		}
 	}

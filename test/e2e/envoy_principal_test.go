@@ -28,7 +28,7 @@ func TestEnvoyOfAPrincipal(t *testing.T) {
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver")
 	t.Parallel()
 	ctx, h := t.Context(), harnesstest.New(t)
-	hub, err := startQuietControlPlane(ctx, h, "hub")
+	hub, err := startQuietControlPlane(ctx, h, "hub", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ const restoreBump = 1_000_000
 func TestHistoryHubRestored(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "etcdctl", "etcdutl", "kube-apiserver")
-	w, err := startQuiet(t.Context(), harnesstest.New(t))
+	w, err := startQuietOn(t.Context(), harnesstest.New(t), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,11 +53,22 @@ func theQuietWorldAlone(t *testing.T) *quietWorld {
 }
 
 func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
+	etcd, err := h.StartEtcd(ctx, "etcd")
+	if err != nil {
+		return nil, err
+	}
+	return startQuietOn(ctx, h, etcd, etcd)
+}
+
+// startQuietOn starts a quiet world of which hub and spoke have the etcds given. Nil
+// starts one for that side alone.
+func startQuietOn(ctx context.Context, h *harness.Harness, hub, spoke *harness.Etcd) (*quietWorld, error) {
 	w := &quietWorld{h: h}
+	etcds := map[string]*harness.Etcd{"hub": hub, "spoke": spoke}
 	g, gctx := errgroup.WithContext(ctx)
 	for name, at := range map[string]**harness.ControlPlane{"hub": &w.hub, "spoke": &w.spoke} {
 		g.Go(func() (err error) {
-			*at, err = startQuietControlPlane(gctx, h, name)
+			*at, err = startQuietControlPlane(gctx, h, name, etcds[name])
 			return err
 		})
 	}
@@ -79,14 +90,14 @@ func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
 	return w, err
 }
 
-// startQuietControlPlane starts an API server, with an etcd of its own, that knows
-// Argo CD's kinds and ours.
-func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string) (*harness.ControlPlane, error) {
+// startQuietControlPlane starts an API server that knows Argo CD's kinds and ours. A nil
+// etcd gives it one of its own.
+func startQuietControlPlane(ctx context.Context, h *harness.Harness, name string, etcd *harness.Etcd) (*harness.ControlPlane, error) {
 	manifests, err := quietManifests(h)
 	if err != nil {
 		return nil, err
 	}
-	c, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: name, Manifests: manifests})
+	c, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: name, Etcd: etcd, Manifests: manifests})
 	if err != nil {
 		return nil, err
 	}

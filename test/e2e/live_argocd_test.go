@@ -82,10 +82,14 @@ func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoWorld {
 	if err != nil || len(ours) == 0 {
 		t.Fatal("our own CRDs are missing", err)
 	}
+	etcd, err := h.StartEtcd(ctx, "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var spoke *harness.ControlPlane
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if w.hub, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: "hub", Manifests: ours}); err != nil {
+		if w.hub, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: "hub", Etcd: etcd, Manifests: ours}); err != nil {
 			return err
 		}
 		w.argo.hubArgo, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{
@@ -96,7 +100,7 @@ func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoWorld {
 		return err
 	})
 	g.Go(func() (err error) {
-		if spoke, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: agent, Workloads: true, Kubelet: kubelet}); err != nil {
+		if spoke, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: agent, Etcd: etcd, Workloads: true, Kubelet: kubelet}); err != nil {
 			return err
 		}
 		w.spoke, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{ControlPlane: spoke, Controller: true, DefaultProject: true})

@@ -91,12 +91,16 @@ func startLive(ctx context.Context, h *harness.Harness) (*liveWorld, error) {
 	if err != nil {
 		return nil, err
 	}
+	etcd, err := h.StartEtcd(ctx, "etcd")
+	if err != nil {
+		return nil, err
+	}
 	var hub, withPods, other *harness.ControlPlane
 	g, gctx := errgroup.WithContext(ctx)
 	for name, into := range map[string]**harness.ControlPlane{"hub": &hub, managed: &withPods, autonomous: &other} {
 		g.Go(func() (err error) {
 			*into, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{
-				Name: name, Manifests: manifests, Workloads: name == managed, Kubelet: map[string]string{managed: kubelet}[name],
+				Name: name, Etcd: etcd, Manifests: manifests, Workloads: name == managed, Kubelet: map[string]string{managed: kubelet}[name],
 			})
 			if err != nil {
 				return err

@@ -206,7 +206,7 @@ func TestSharedRepoServerAndRedis(t *testing.T) {
 	}
 	var spokes [2]*harness.ControlPlane
 	for i, name := range []string{"one", "two"} {
-		if spokes[i], err = startQuietControlPlane(ctx, h, name); err != nil {
+		if spokes[i], err = startQuietControlPlane(ctx, h, name, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,7 +43,7 @@ func TestRealSPIRE(t *testing.T) {
 	w := &spireWorld{h: harnesstest.New(t), agents: map[string]*harness.Agent{}}
 	var err error
 	for name, at := range map[string]**harness.ControlPlane{"hub": &w.hub, "spoke": &w.spoke} {
-		if *at, err = startQuietControlPlane(t.Context(), w.h, name); err != nil {
+		if *at, err = startQuietControlPlane(t.Context(), w.h, name, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -150,7 +150,7 @@ func startTokens(t *testing.T) *tokens {
 	t.Helper()
 	h := harnesstest.New(t)
 	ctx := t.Context()
-	hub, err := startQuietControlPlane(ctx, h, "tokens")
+	hub, err := startQuietControlPlane(ctx, h, "tokens", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,7 @@ func (h *Harness) StartWorkloadAPI(ctx context.Context, cfg WorkloadAPIConfig) (
 		Name:  cfg.Name,
 		Path:  path,
 		Args:  append(args, cfg.Args...),
+		Env:   h.serverEnv(),
 		Ready: func(ctx context.Context) error { return accepts(ctx, socket) },
 	})
 	return &WorkloadAPI{Process: p, Socket: "unix://" + socket}, err

@@ -116,7 +116,8 @@ func New(cfg Config) (*Harness, error) {
 	}, nil
 }
 
-// serverEnv adds to the environment of a server, which is not ours, what Config asks for.
+// serverEnv adds to the environment of a server that tests need, and do not test, what
+// Config asks for.
 func (h *Harness) serverEnv(env ...string) []string {
 	if h.crowded {
 		env = append(env, "GOMAXPROCS=1")
