@@ -187,13 +187,14 @@ func TestKindsRepositories(t *testing.T) {
 	}
 }
 
-// TestKindsTrust follows keys and known hosts, of which both sides have some.
+// TestKindsTrust follows keys, certificates and known hosts, of which both sides have
+// some.
 func TestKindsTrust(t *testing.T) {
 	t.Parallel()
 	w, ctx := theQuietWorldAlone(t), t.Context()
 	r := w.register(t, "kinds-3", "managed")
 	hub, spoke := w.hub.Resource(configMaps, harness.ArgoCDNamespace), w.spoke.Resource(configMaps, r.namespace)
-	const keys, hosts = "argocd-gpg-keys-cm", "argocd-ssh-known-hosts-cm"
+	const keys, hosts, certificates = "argocd-gpg-keys-cm", "argocd-ssh-known-hosts-cm", "argocd-tls-certs-cm"
 	configMap := func(name string, data map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": data,
@@ -202,8 +203,10 @@ func TestKindsTrust(t *testing.T) {
 	create(t, spoke, configMap(keys, map[string]any{"OWN": "o"}))
 	create(t, hub, configMap(keys, map[string]any{"ABCD": "1"}))
 	create(t, hub, configMap(hosts, map[string]any{"ssh_known_hosts": "git.test ssh-rsa AAA\n"}))
+	create(t, spoke, configMap(certificates, map[string]any{"git.own": "own", "git.same": "same", "git.other": "before"}))
+	create(t, hub, configMap(certificates, map[string]any{"git.hub": "hub", "git.same": "same", "git.other": "after"}))
 	t.Cleanup(func() {
-		for _, name := range []string{keys, hosts} {
+		for _, name := range []string{keys, hosts, certificates} {
 			_ = hub.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) // it may have gone
 		}
 	})
@@ -213,6 +216,8 @@ func TestKindsTrust(t *testing.T) {
 	}
 	eventually(t, "the key arrives beside the spoke's own", data(keys, map[string]any{"ABCD": "1", "OWN": "o"}))
 	eventually(t, "the known hosts arrive", data(hosts, map[string]any{"ssh_known_hosts": "git.test ssh-rsa AAA\n"}))
+	eventually(t, "certificates arrive beside the spoke's own, and in place of others for the same host",
+		data(certificates, map[string]any{"git.own": "own", "git.same": "same", "git.other": "after", "git.hub": "hub"}))
 
 	patch(t, spoke, keys, map[string]any{"data": map[string]any{"ABCD": "local", "NEW": "n"}})
 	eventually(t, "a local edit of the hub's key is undone, a new one stays", data(keys, map[string]any{"ABCD": "1", "NEW": "n", "OWN": "o"}))
@@ -223,12 +228,31 @@ func TestKindsTrust(t *testing.T) {
 	}
 	eventually(t, "a ConfigMap that was deleted is made anew", data(hosts, map[string]any{"ssh_known_hosts": "git.test ssh-rsa AAA\n"}))
 
+	// A certificate that is renewed, and one that the hub no longer has, but the spoke had.
+	patch(t, hub, certificates, map[string]any{"data": map[string]any{"git.hub": "renewed", "git.same": nil}})
+	eventually(t, "a certificate is renewed, and one that was the spoke's before stays",
+		data(certificates, map[string]any{"git.own": "own", "git.same": "same", "git.other": "after", "git.hub": "renewed"}))
+	patch(t, spoke, certificates, map[string]any{"data": map[string]any{"git.hub": nil, "git.other": "local"}})
+	eventually(t, "local edits of the hub's are undone",
+		data(certificates, map[string]any{"git.own": "own", "git.same": "same", "git.other": "after", "git.hub": "renewed"}))
+
+	// Lines of known hosts.
+	patch(t, spoke, hosts, map[string]any{"data": map[string]any{"ssh_known_hosts": "# ours\nown.test ssh-rsa OOO\n"}})
+	eventually(t, "a line of the hub's that was taken out is put back, beside the spoke's own",
+		data(hosts, map[string]any{"ssh_known_hosts": "# ours\nown.test ssh-rsa OOO\ngit.test ssh-rsa AAA\n"}))
+	patch(t, hub, hosts, map[string]any{"data": map[string]any{"ssh_known_hosts": "# theirs\ngit.test ssh-rsa BBB\n"}})
+	eventually(t, "a line is another, and no comment travels",
+		data(hosts, map[string]any{"ssh_known_hosts": "# ours\nown.test ssh-rsa OOO\ngit.test ssh-rsa BBB\n"}))
+
 	r.network.Cut()
-	if err := hub.Delete(ctx, keys, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{keys, certificates} {
+		if err := hub.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.network.Mend()
 	eventually(t, "what the hub put there goes, the rest stays", data(keys, map[string]any{"NEW": "n", "OWN": "o"}))
+	eventually(t, "the hub's certificates go, the spoke's own stay", data(certificates, map[string]any{"git.own": "own", "git.same": "same"}))
 	patch(t, hub, hosts, map[string]any{"metadata": map[string]any{"labels": map[string]any{"argocd-agent.argoproj-labs.io/ignore-sync": "true"}}})
-	eventually(t, "with ignore-sync the hub's lines leave", data(hosts, map[string]any{"ssh_known_hosts": ""}))
+	eventually(t, "with ignore-sync the hub's lines leave", data(hosts, map[string]any{"ssh_known_hosts": "# ours\nown.test ssh-rsa OOO\n"}))
 }
