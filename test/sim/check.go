@@ -33,7 +33,7 @@ func (v Violation) String() string { return v.Invariant + ": agent " + v.Agent +
 //   - I6: nothing of one agent is ever at another one's place.
 //   - I8: at the end both sides are equal and know it.
 func Check(log Log) []Violation {
-	c := &checker{places: map[string]map[stream.ResourceKey]*object{}}
+	c := &checker{places: map[string]map[stream.ResourceKey]*object{}, kinds: kinds{}, runs: map[string][]string{}, unsent: map[string]bool{}}
 	for _, a := range log.Agents {
 		c.agents = append(c.agents, newView(a))
 	}
@@ -71,27 +71,28 @@ type intent struct {
 // view is what the checker knows of one agent.
 type view struct {
 	Agent
-	intents  map[string]*intent  // by the UID of the original
-	cascaded map[string]bool     // source UIDs whose workloads went because the hub said so
-	runs     map[string][]string // by command, each time it was started
-	unsent   map[string]bool     // commands that the hub ended before it sent them
-	statuses map[string]bool     // what the spoke showed, by name and revision
-	removed  map[string]bool     // names that the owner took away on the cluster that is there now
-	accepted int                 // the line at which a person last accepted deletions; -1 for never
-	held     int                 // absences that wait for a person at the end
+	intents  map[string]*intent // by the UID of the original
+	cascaded map[string]bool    // source UIDs whose workloads went because the hub said so
+	statuses map[string]bool    // what the spoke showed, by name and revision
+	removed  map[string]bool    // names that the owner took away on the cluster that is there now
+	accepted int                // the line at which a person last accepted deletions; -1 for never
+	held     int                // absences that wait for a person at the end
 }
 
 func newView(a Agent) *view {
 	return &view{
-		Agent: a, intents: map[string]*intent{}, cascaded: map[string]bool{}, runs: map[string][]string{},
-		unsent: map[string]bool{}, statuses: map[string]bool{}, removed: map[string]bool{}, accepted: -1,
+		Agent: a, intents: map[string]*intent{}, cascaded: map[string]bool{},
+		statuses: map[string]bool{}, removed: map[string]bool{}, accepted: -1,
 	}
 }
 
 type checker struct {
 	agents   []*view
 	places   map[string]map[stream.ResourceKey]*object
-	restored time.Duration // when the hub was last restored; zero for never
+	kinds    kinds
+	runs     map[string][]string // by command, each time it was started, wherever
+	unsent   map[string]bool     // commands that the hub ended before it sent them
+	restored time.Duration       // when the hub was last restored; zero for never
 	found    []Violation
 }
 
@@ -115,6 +116,7 @@ func (c *checker) take(i int, e Entry) {
 		return
 	case Rebuilt:
 		delete(c.places, e.Place)
+		delete(c.kinds, e.Place)
 		if v := c.agent(e.Place); v.Mode == stream.Autonomous {
 			clear(v.removed)
 			for uid := range v.intents {
@@ -128,6 +130,7 @@ func (c *checker) take(i int, e Entry) {
 	case Settled:
 		for _, v := range c.agents {
 			c.compare(v)
+			c.kinds.compare(c, v)
 		}
 		return
 	case Knows:
@@ -138,28 +141,26 @@ func (c *checker) take(i int, e Entry) {
 		}
 		return
 	}
-	if e.Key.Kind != stream.Application {
+	switch e.Key.Kind {
+	case stream.Application:
+	case stream.AppProject, stream.Secret, stream.ConfigMap:
+		c.kinds.take(c, i, e)
 		return
-	}
-	name := e.Place
-	if e.Place == hubPlace {
-		if name = e.Key.Namespace; name == sharedNamespace {
-			name, _, _ = strings.Cut(e.Key.Name, ".")
-		}
-	}
-	v := c.agent(name)
-	if v == nil {
-		return // not an agent's
+	default:
+		return
 	}
 	if c.places[e.Place] == nil {
 		c.places[e.Place] = map[stream.ResourceKey]*object{}
 	}
 	before := c.places[e.Place][e.Key]
 	if before != nil && before.uid != e.UID {
-		v.lost(i, before.uid) // a restore replaces objects
+		for _, v := range c.agents {
+			v.lost(i, before.uid) // a restore replaces objects
+		}
 		before = nil
 	}
 	after := follow(before, e)
+	v := c.owner(e, before, after)
 	switch {
 	case after.state() == nil:
 		after.told = -1
@@ -169,10 +170,20 @@ func (c *checker) take(i int, e Entry) {
 	default:
 		after.told = i
 	}
-	c.isolated(v, e)
-	if e.Place == hubPlace {
+	if e.Place == hubPlace && e.Key.Namespace == sharedNamespace {
+		for _, v := range c.agents {
+			if v.Shared {
+				v.intend(i, e, after)
+			}
+		}
+	}
+	switch {
+	case v == nil: // nobody's
+	case e.Place == hubPlace:
+		c.isolated(v, e)
 		c.atHub(i, v, e, before, after)
-	} else {
+	default:
+		c.isolated(v, e)
 		c.atSpoke(i, v, e, before, after)
 	}
 	if e.Gone {
@@ -181,6 +192,23 @@ func (c *checker) take(i int, e Entry) {
 		c.places[e.Place][e.Key] = after
 	}
 }
+
+// owner is whose a change is: that of whoever has the spoke or the namespace, and in a
+// shared one of the destination, or of that before. It is nil for nobody's.
+func (c *checker) owner(e Entry, before, after *object) *view {
+	switch {
+	case e.Place != hubPlace:
+		return c.agent(e.Place)
+	case e.Key.Namespace != sharedNamespace:
+		return c.agent(e.Key.Namespace)
+	}
+	if v := c.agent(after.destination()); v != nil || before == nil {
+		return v
+	}
+	return c.agent(before.destination())
+}
+
+func (o *object) destination() string { return str(o.child("spec", "destination"), "name") }
 
 // follow is the state of an object after a change.
 func follow(before *object, e Entry) *object {
@@ -200,10 +228,15 @@ func follow(before *object, e Entry) *object {
 	return after
 }
 
-// isolated is I6: content says whose it is.
+// isolated is I6: content says whose it is. On the hub what an agent said of an
+// Application stays to be seen after it was handed over, until the next one says more.
 func (c *checker) isolated(v *view, e Entry) {
+	raw := e.Raw
+	if e.Place == hubPlace && v.Shared {
+		raw = application{map[string]any{"spec": parse(e.Raw).fields["spec"]}}.raw()
+	}
 	for _, other := range c.agents {
-		if other != v && strings.Contains(string(e.Raw), `"of/`+other.Name+`/`) {
+		if other != v && strings.Contains(string(raw), `"of/`+other.Name+`/`) {
 			c.breaks("I6", v, "it shows what is agent %s's: %s", other.Name, e)
 		}
 	}
@@ -211,28 +244,39 @@ func (c *checker) isolated(v *view, e Entry) {
 
 // desires reports whether the owner wants the Application to be on the other side.
 func (v *view) desires(o *object) bool {
-	return !o.deleting() && !o.ignored() && (v.Mode == stream.Autonomous || o.child("spec", "destination")["name"] == v.Name)
+	return !o.deleting() && !o.ignored() && v.destined(o)
+}
+
+// destined reports whether an Application of the owner's side is the agent's.
+func (v *view) destined(o *object) bool {
+	return v.Mode == stream.Autonomous || o.destination() == v.Name
 }
 
 // intend follows what the owner wants.
 func (v *view) intend(i int, e Entry, after *object) {
-	in := v.intents[e.UID]
-	if in == nil {
-		in = &intent{}
-		v.intents[e.UID] = in
-	}
 	desired := !e.Gone && v.desires(after)
-	if !desired && (in.desired || !in.went) {
-		in.went, in.wentBy, in.wentAt = true, e.Writer, i
-	}
+	in := v.want(i, e.Writer, e.UID, desired)
 	switch {
 	case desired:
 		delete(v.removed, e.Key.Name)
 	case in.went && in.wentAt == i && e.Writer == People:
 		v.removed[e.Key.Name] = true
 	}
+	in.witnessed = in.witnessed || after.deleting() && after.cascades() && v.destined(after)
+}
+
+// want notes whether an object of the owner's side is to be on the other side.
+func (v *view) want(i int, by Writer, uid string, desired bool) *intent {
+	in := v.intents[uid]
+	if in == nil {
+		in = &intent{}
+		v.intents[uid] = in
+	}
+	if !desired && (in.desired || !in.went) {
+		in.went, in.wentBy, in.wentAt = true, by, i
+	}
 	in.desired = desired
-	in.witnessed = in.witnessed || after.deleting() && after.cascades()
+	return in
 }
 
 // lost notes that an Application went and nobody asked for it.
@@ -250,7 +294,9 @@ func (v *view) asked(in *intent) bool {
 
 func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 	if v.Mode == stream.Managed {
-		v.intend(i, e, after)
+		if !v.Shared { // else each of them has seen it
+			v.intend(i, e, after)
+		}
 		if e.Gone && e.Writer == Principal && !after.deleting() {
 			c.breaks("I4", v, "the principal deleted an Application of the hub: %s", e)
 		}
@@ -261,7 +307,7 @@ func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 	}
 	state := after.state()
 	if id := commandOf(nested(state, "operation")); id != "" && strings.Contains(str(state, "message"), "terminated before it was sent") {
-		v.unsent[id] = true
+		c.unsent[id] = true
 	}
 	if e.Writer != Principal || e.Gone {
 		return
@@ -306,11 +352,11 @@ func (c *checker) ran(v *view, before, after *object) {
 	if run == "" || id == "" || before != nil && str(before.state(), "run") == run {
 		return
 	}
-	v.runs[id] = append(v.runs[id], run)
-	if len(v.runs[id]) > 1 {
-		c.breaks("I5", v, "command %s took effect more than once: %v", id, v.runs[id])
+	c.runs[id] = append(c.runs[id], run)
+	if len(c.runs[id]) > 1 {
+		c.breaks("I5", v, "command %s took effect more than once: %v", id, c.runs[id])
 	}
-	if v.unsent[id] {
+	if c.unsent[id] {
 		c.breaks("I5", v, "command %s ran though the hub said that it was never sent", id)
 	}
 }
@@ -422,7 +468,7 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 		if place != hubPlace {
 			namespace, owns = v.key(stream.Spoke, "").Namespace, v.owner() == stream.Spoke
 		}
-		if key.Namespace != namespace || !strings.HasPrefix(key.Name, v.called("")) || owns && o.ignored() || owns && place == hubPlace && o.child("spec", "destination")["name"] != v.Name {
+		if key.Namespace != namespace || owns && (o.ignored() || !v.destined(o)) {
 			continue
 		}
 		var copied map[string]any

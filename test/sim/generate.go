@@ -74,7 +74,7 @@ func draw(r *rand.Rand, t Trace, n int) Command {
 	if a.owner() == stream.Spoke {
 		other = stream.Hub
 	}
-	switch k := r.IntN(44); {
+	switch k := r.IntN(55); {
 	case k < 10:
 		c.Verb, c.Cascade = Edit, r.IntN(2) == 0
 	case k < 13:
@@ -114,6 +114,18 @@ func draw(r *rand.Rand, t Trace, n int) Command {
 		c = Command{Verb: Slow, Place: place(r, a), For: []time.Duration{0, 300 * time.Millisecond, 4 * time.Second}[r.IntN(3)]}
 	case k < 43:
 		c = Command{Verb: Pause, For: time.Duration(r.IntN(40)) * time.Second} // longer than a peer may be silent
+	case k < 46:
+		if c.Verb = Handover; !a.Shared {
+			c.Verb = Edit
+		}
+	case k < 54:
+		if c.Verb = Edit; a.Mode != stream.Managed {
+			break
+		}
+		c.Verb, c.Off = []Verb{Project, Repository, Repository, Trust}[r.IntN(4)], r.IntN(4) == 0
+		if c.Verb != Project && r.IntN(3) == 0 {
+			c.On = stream.Spoke
+		}
 	default:
 		c = Command{Verb: Burst, Place: a.Name, N: n, Count: 100 + r.IntN(300)}
 	}

@@ -22,7 +22,7 @@ import (
 // back too.
 const (
 	agentKind  stream.Kind = "Agent"
-	memoryKind stream.Kind = "ConfigMap"
+	memoryKind             = stream.ConfigMap
 )
 
 // hubUID is the hub's identity, which a restore does not change.
@@ -96,7 +96,9 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 // stale reports whether the cache shows what the hub does not have.
 func (h *historian) stale(ctx context.Context) (bool, error) {
 	cached := h.process.client.List(stream.Application, h.agent.key(stream.Hub, "").Namespace)
-	cached = append(cached, h.process.client.List(stream.AppProject, argocdNamespace)...)
+	for _, kind := range []stream.Kind{stream.AppProject, stream.Secret, stream.ConfigMap} {
+		cached = append(cached, h.process.client.List(kind, argocdNamespace)...)
+	}
 	for _, o := range cached {
 		now, err := h.store().Read(ctx, o.Key)
 		switch {

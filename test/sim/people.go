@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
@@ -56,9 +57,46 @@ func (w *World) kill(c Command) {
 	}
 }
 
+// keeper is whose an Application of an agent is now, as people on the hub see it: that
+// agent's, unless it was handed over to another.
+func (w *World) keeper(s *spoke, name string) *spoke {
+	if !s.Shared {
+		return s
+	}
+	if o, ok := w.store(s, stream.Hub, People).Get(s.key(stream.Hub, name)); ok {
+		if other := w.spokes[str(parse(o.Raw).child("spec", "destination"), "name")]; other != nil {
+			return other
+		}
+	}
+	return s
+}
+
+// next is the agent after s among those that share a namespace; s if there is no other.
+func (w *World) next(s *spoke) *spoke {
+	var shared []string
+	for _, a := range w.trace.Agents {
+		if a.Shared {
+			shared = append(shared, a.Name)
+		}
+	}
+	return w.spokes[shared[(slices.Index(shared, s.Name)+1)%len(shared)]]
+}
+
 // doAt carries out what concerns one agent.
 func (w *World) doAt(s *spoke, c Command) {
+	switch c.Verb {
+	case Project, Repository, Trust:
+		if s.Mode == stream.Managed {
+			w.doKind(s, c)
+		}
+		return
+	}
 	c.App = s.called(c.App)
+	switch c.Verb {
+	case Burst, Cut, Renew, Rebuild, Accept: // of the agent, not of an Application
+	default:
+		s = w.keeper(s, c.App)
+	}
 	switch c.Verb {
 	case Edit:
 		w.edit(s, c)
@@ -66,7 +104,7 @@ func (w *World) doAt(s *spoke, c Command) {
 		for i := range c.Count {
 			one := c
 			one.App, one.N = s.called(fmt.Sprint("burst-", i%20)), 1000*c.N+i
-			w.edit(s, one)
+			w.edit(w.keeper(s, one.App), one)
 		}
 	case Remove:
 		w.remove(s, c)
@@ -76,7 +114,27 @@ func (w *World) doAt(s *spoke, c Command) {
 		c.On = s.owner()
 		w.create(s, c)
 	case Move:
-		w.change(s, c, stream.Hub, People, func(app application) bool { return s.move(app) })
+		w.change(s, c, stream.Hub, People, func(app application) bool {
+			if !s.move(app) {
+				return false
+			}
+			if s.Shared && str(app.child("spec", "destination"), "name") == s.Name {
+				app.fields["spec"] = w.spec(s, c, stream.Hub) // it may have been another's
+			}
+			return true
+		})
+	case Handover:
+		if !s.Shared {
+			return
+		}
+		to := w.next(s)
+		w.change(s, c, stream.Hub, People, func(app application) bool {
+			if to == s || app.deleting() {
+				return false
+			}
+			app.fields["spec"] = w.spec(to, c, stream.Hub)
+			return true
+		})
 	case Ignore:
 		w.change(s, c, s.owner(), People, func(app application) bool {
 			labels := app.ensure("metadata", "labels")
@@ -154,7 +212,7 @@ func (a Agent) owner() stream.Side {
 func (a Agent) mark(c Command) string { return fmt.Sprintf("of/%s/%s/%d", a.Name, c.App, c.N) }
 
 // called is the name of one of its Applications, which in a shared namespace tells whose
-// it is.
+// it was at first.
 func (a Agent) called(app string) string {
 	if a.Shared {
 		return a.Name + "." + app

@@ -88,7 +88,7 @@ func (w *World) open(s *site, generation int) {
 	lost := &atomic.Bool{}
 	record := w.journal.of(s.place)
 	root := memory.New(memory.Config{
-		Kinds:  []stream.Kind{stream.Application, stream.AppProject, agentKind, memoryKind},
+		Kinds:  []stream.Kind{stream.Application, stream.AppProject, stream.Secret, stream.ConfigMap, agentKind},
 		Lag:    true,
 		NewUID: func() string { return fmt.Sprintf("%s-%d-%d", s.place, generation, uids.Add(1)) },
 		Now:    func() time.Time { return time.Now().Add(s.clock) },

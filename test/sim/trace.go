@@ -45,6 +45,7 @@ const (
 	Remove    Verb = "remove"    // Place App On Cascade: delete one, with or without its workloads
 	Recreate  Verb = "recreate"  // Place App On N: delete one without its workloads, and create it anew
 	Move      Verb = "move"      // Place App: on the hub, to another destination, or back
+	Handover  Verb = "handover"  // Place App N: on the hub, to the next agent that shares the namespace
 	Ignore    Verb = "ignore"    // Place App: set or remove ignore-sync on the owner's side
 	Status    Verb = "status"    // Place App N: the controller shows something new
 	Sync      Verb = "sync"      // Place App: the button in argocd-server
@@ -52,22 +53,28 @@ const (
 	Refresh   Verb = "refresh"   // Place App: that one too
 	Hydrate   Verb = "hydrate"   // Place App: the request of a hydration
 	AutoSync  Verb = "autosync"  // Place App: the spoke's controller starts an operation by itself
-	Burst     Verb = "burst"     // Place On N Count: Count edits at once
-	Cut       Verb = "cut"       // Place: the agent's connections break
-	Renew     Verb = "renew"     // Place: another connection takes over, without a gap
-	Kill      Verb = "kill"      // Place Calls After: the process dies, now or with a call to its store
-	Failing   Verb = "failing"   // Place On/Off: calls of the process fail, conflict, or lose their reply
-	Slow      Verb = "slow"      // Place For: calls take up to so long
-	Pause     Verb = "pause"     // For: time passes
-	Snapshot  Verb = "snapshot"  // the hub's etcd is backed up
-	Restore   Verb = "restore"   // Count: and restored, with so much added to its revision
-	Rebuild   Verb = "rebuild"   // Place: the spoke is a new Kubernetes cluster
-	Accept    Verb = "accept"    // Place: a person accepts the deletions that are held
+	Project   Verb = "project"   // Place N Off: on the hub, an AppProject for a managed agent is written, or deleted
+	// Place App On N Off: a Secret of that project is written, or deleted.
+	Repository Verb = "repository"
+	// Place On N Off: an item of a ConfigMap that is for all agents is written, or taken
+	// away; on a spoke, one of its own, or the hub's.
+	Trust    Verb = "trust"
+	Burst    Verb = "burst"    // Place On N Count: Count edits at once
+	Cut      Verb = "cut"      // Place: the agent's connections break
+	Renew    Verb = "renew"    // Place: another connection takes over, without a gap
+	Kill     Verb = "kill"     // Place Calls After: the process dies, now or with a call to its store
+	Failing  Verb = "failing"  // Place On/Off: calls of the process fail, conflict, or lose their reply
+	Slow     Verb = "slow"     // Place For: calls take up to so long
+	Pause    Verb = "pause"    // For: time passes
+	Snapshot Verb = "snapshot" // the hub's etcd is backed up
+	Restore  Verb = "restore"  // Count: and restored, with so much added to its revision
+	Rebuild  Verb = "rebuild"  // Place: the spoke is a new Kubernetes cluster
+	Accept   Verb = "accept"   // Place: a person accepts the deletions that are held
 )
 
 var verbs = []Verb{
-	Edit, Remove, Recreate, Move, Ignore, Status, Sync, Terminate, Refresh, Hydrate, AutoSync, Burst,
-	Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept,
+	Edit, Remove, Recreate, Move, Handover, Ignore, Status, Sync, Terminate, Refresh, Hydrate, AutoSync, Burst,
+	Project, Repository, Trust, Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept,
 }
 
 // Command is one line of a Trace.
