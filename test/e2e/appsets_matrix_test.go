@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -114,7 +116,7 @@ func TestApplicationSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	identities := map[string]*harness.WorkloadAPI{}
-	for _, name := range []string{"principal", "wave-1", "wave-2"} {
+	for _, name := range []string{"principal", "wave-1", "wave-2", "own"} {
 		if identities[name], err = h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
 			Name: "spire-" + name, TrustDomain: trustDomain, CADir: h.Path("ca"), Entries: []string{idOf(name)},
 		}); err != nil {
@@ -152,6 +154,9 @@ func TestApplicationSets(t *testing.T) {
 		running.Go(func() { _ = s.run(working) }) // it returns nil
 		running.Go(func() { <-order; stop() })
 	}
+
+	t.Run("on a spoke", func(t *testing.T) { setOfASpoke(t, h, hub, spoke, principal, identities["own"]) })
+	t.Run("of git", func(t *testing.T) { setsOfGit(t, h, hub, controllers) })
 
 	set := func(name string, preserve bool) {
 		t.Helper()
@@ -245,5 +250,146 @@ func TestApplicationSets(t *testing.T) {
 	}
 	if got := one.did(&one.cascaded); len(got) > 0 {
 		t.Errorf("deleted with their workloads are %q", got)
+	}
+}
+
+// setOfASpoke lets the ApplicationSet controller of an autonomous spoke make Applications,
+// which the hub shows for as long as the set has them.
+func setOfASpoke(t *testing.T, h *harness.Harness, hub, spoke *harness.ControlPlane, principal *harness.Principal, identity *harness.WorkloadAPI) {
+	ctx := t.Context()
+	if _, err := h.StartArgoCD(ctx, harness.ArgoCDConfig{ControlPlane: spoke, ApplicationSets: true, DefaultProject: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Agentctl(ctx, hub, "agent", "create", "own", "--mode", "autonomous", "--spiffe-id", idOf("own"), "--wait"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.StartAgent(ctx, harness.AgentConfig{
+		Name: "own", Mode: "autonomous", ControlPlane: spoke, WorkloadAPI: identity,
+		PrincipalAddress: principal.Address, PrincipalIDs: []string{principalID},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	elements := func(names ...string) []any {
+		var list []any
+		for _, name := range names {
+			list = append(list, map[string]any{"name": name})
+		}
+		return []any{map[string]any{"list": map[string]any{"elements": list}}}
+	}
+	sets := spoke.Resource(applicationSets, harness.ArgoCDNamespace)
+	create(t, sets, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": map[string]any{"name": "own"},
+		"spec": map[string]any{
+			"generators": elements("a", "b"),
+			"syncPolicy": map[string]any{"preserveResourcesOnDeletion": true}, // there is no controller to delete them
+			"template": map[string]any{
+				"metadata": map[string]any{"name": "own-{{name}}"},
+				"spec": map[string]any{
+					"project": "default", "destination": map[string]any{"server": "https://kubernetes.default.svc", "namespace": "web"},
+					"source": map[string]any{"repoURL": "https://git.example.com/r.git", "path": ".", "targetRevision": "1"},
+				},
+			},
+		},
+	}})
+	mirrors := hub.Resource(harness.Applications, "own")
+	for _, name := range []string{"own-a", "own-b"} {
+		eventually(t, "the hub shows "+name, func() error { return there(ctx, mirrors, name) })
+	}
+	patch(t, sets, "own", map[string]any{"spec": map[string]any{"generators": elements("b", "c")}})
+	eventually(t, "what the set has no more leaves the hub", func() error { return gone(ctx, mirrors, "own-a") })
+	eventually(t, "what it has anew comes", func() error { return errors.Join(there(ctx, mirrors, "own-b"), there(ctx, mirrors, "own-c")) })
+}
+
+// setsOfGit lets a repository say which Applications there are: by its folders, by its
+// files, which name the agent, and by its folders times the agents that a label selects.
+func setsOfGit(t *testing.T, h *harness.Harness, hub *harness.ControlPlane, controllers map[string]*standIn) {
+	ctx := t.Context()
+	configMap := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: part}\n"
+	repository, err := h.NewRepository(ctx, "fleet", map[string]string{
+		"parts/front/configmap.yaml": configMap, "parts/back/configmap.yaml": configMap,
+		"places/shop.json": `{"app": "shop", "agent": "wave-1"}`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	git := func(what string, of map[string]any) map[string]any {
+		return map[string]any{"git": map[string]any{"repoURL": repository.URL, "revision": harness.Branch, what: []any{of}}}
+	}
+	folders := git("directories", map[string]any{"path": "parts/*"})
+	sets, apps := hub.Resource(applicationSets, harness.ArgoCDNamespace), hub.Resource(harness.Applications, harness.ArgoCDNamespace)
+	set := func(name string, generator map[string]any, app, agent, path string) {
+		create(t, sets, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{
+				"generators": []any{generator},
+				"syncPolicy": map[string]any{"preserveResourcesOnDeletion": true},
+				"template": map[string]any{
+					"metadata": map[string]any{"name": app},
+					"spec": map[string]any{
+						"project": "default", "destination": map[string]any{"name": agent, "namespace": "web"},
+						"source": map[string]any{"repoURL": repository.URL, "path": path, "targetRevision": harness.Branch},
+					},
+				},
+			},
+		}})
+	}
+	set("folders", folders, "folder-{{path.basename}}", "wave-1", "{{path}}")
+	set("files", git("files", map[string]any{"path": "places/*.json"}), "{{app}}", "{{agent}}", "parts")
+	set("product", map[string]any{"matrix": map[string]any{"generators": []any{
+		folders,
+		map[string]any{"clusters": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"web": "yes"}}}},
+	}}}, "{{path.basename}}-{{name}}", "{{name}}", "{{path}}")
+
+	one, two := controllers["wave-1"].where, controllers["wave-2"].where
+	arrive := func(names map[string]dynamic.ResourceInterface) {
+		t.Helper()
+		for name, where := range names {
+			eventually(t, name+" is on its spoke", func() error { return there(ctx, where, name) })
+		}
+	}
+	arrive(map[string]dynamic.ResourceInterface{
+		"folder-front": one, "folder-back": one, "shop": one,
+		"front-wave-1": one, "back-wave-1": one, "front-wave-2": two, "back-wave-2": two,
+	})
+	if err := errors.Join(gone(ctx, two, "front-wave-1"), gone(ctx, one, "front-wave-2"), gone(ctx, two, "shop")); err != nil {
+		t.Error(err)
+	}
+
+	// One folder goes, another comes, and a file names another agent.
+	if err := os.RemoveAll(filepath.Join(repository.Dir, "parts", "back")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repository.Commit(ctx, "another part, another place", map[string]string{
+		"parts/side/configmap.yaml": configMap, "places/shop.json": `{"app": "shop", "agent": "wave-2"}`,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"folders", "files", "product"} {
+		patch(t, sets, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"argocd.argoproj.io/application-set-refresh": "true"}}})
+	}
+	arrive(map[string]dynamic.ResourceInterface{"folder-side": one, "side-wave-1": one, "side-wave-2": two, "shop": two})
+	for name, where := range map[string]dynamic.ResourceInterface{"folder-back": one, "back-wave-1": one, "back-wave-2": two} {
+		eventually(t, name+" leaves its spoke", func() error { return gone(ctx, where, name) })
+		eventually(t, name+" leaves the hub", func() error { return gone(ctx, apps, name) })
+	}
+	eventually(t, "the agent that a file named before has let go", func() error { return gone(ctx, one, "shop") })
+	if err := errors.Join(there(ctx, apps, "shop"), there(ctx, one, "folder-front"), there(ctx, one, "front-wave-1"), there(ctx, two, "front-wave-2")); err != nil {
+		t.Error(err)
+	}
+	background := metav1.DeletePropagationBackground
+	for _, name := range []string{"folders", "files", "product"} {
+		if err := sets.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, where := range map[string]dynamic.ResourceInterface{
+		"folder-front": one, "folder-side": one, "shop": two, "front-wave-1": one, "side-wave-1": one, "front-wave-2": two, "side-wave-2": two,
+	} {
+		eventually(t, name+" goes with its set", func() error { return errors.Join(gone(ctx, where, name), gone(ctx, apps, name)) })
+	}
+	for name, agent := range controllers {
+		if got := agent.did(&agent.cascaded); len(got) > 0 {
+			t.Errorf("on %s were deleted with their workloads: %q", name, got)
+		}
 	}
 }

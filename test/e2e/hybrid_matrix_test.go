@@ -212,6 +212,30 @@ func TestHybridHub(t *testing.T) {
 		t.Error("the principal's log tells of an Application that is not for agents")
 	}
 
+	// An app of apps of the hub's own, whose child is for the agent.
+	if _, err := w.world.repository.Commit(ctx, "an app of apps", map[string]string{"family/child.yaml": `apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata:
+  name: child
+  labels: {by: agent}
+spec:
+  project: default
+  destination: {name: ` + managed + `, namespace: child}
+  source: {repoURL: "` + w.world.repository.URL + `", path: ` + harness.GuestbookPath + `, targetRevision: ` + harness.Branch + `}
+  syncPolicy: {automated: {}, syncOptions: [CreateNamespace=true]}
+`}); err != nil {
+		t.Fatal(err)
+	}
+	family := w.world.guestbook("family", harness.ArgoCDNamespace, "")
+	family.Object["spec"].(map[string]any)["destination"].(map[string]any)["namespace"] = harness.ArgoCDNamespace
+	family.Object["spec"].(map[string]any)["source"].(map[string]any)["path"] = "family"
+	create(t, apps, family)
+	eventually(t, "the child is deployed by the agent", func() error { return healthy(ctx, spoke, "child") })
+	eventually(t, "the hub shows parent and child", func() error { return errors.Join(healthy(ctx, apps, "family"), healthy(ctx, apps, "child")) })
+	if err := gone(ctx, spoke, "family"); err != nil {
+		t.Error(err)
+	}
+
 	// A cluster Secret that claims to be the agent's stops what is new, and the hub's
 	// controller does not get it either.
 	create(t, clusters, &unstructured.Unstructured{Object: map[string]any{
