@@ -107,45 +107,46 @@ func (c *crowd) expectAll(n int, revision string) *arrivals {
 	return there
 }
 
-// compare returns an error when an agent does not hold what the hub does.
-func (c *crowd) compare(ctx context.Context, client dynamic.Interface) error {
+// compare returns how many Applications the hub has, and an error when an agent does not
+// hold what the hub does.
+func (c *crowd) compare(ctx context.Context, client dynamic.Interface) (compared int, err error) {
 	agents := make(map[string]*simulated, len(c.agents))
-	surplus := 0 // that the agents have more than the hub, if it is what the hub has
+	held := 0 // by the agents
 	for _, a := range c.agents {
 		agents[a.name.String()] = a
-		surplus += len(a.store.List(stream.Application, ""))
+		held += len(a.store.List(stream.Application, ""))
 	}
 	var found []string
 	opts := metav1.ListOptions{Limit: 500} // many would be in the way of what is measured
 	for {
 		page, err := client.Resource(harness.Applications).List(ctx, opts)
 		if err != nil {
-			return err
+			return compared, err
 		}
 		for i := range page.Items {
 			hub := &page.Items[i]
 			destination, _, _ := unstructured.NestedString(hub.Object, "spec", "destination", "name") // each has one
 			a := agents[destination]
 			if a == nil {
-				return fmt.Errorf("%s/%s is of agent %q, which there is not", hub.GetNamespace(), hub.GetName(), destination)
+				return compared, fmt.Errorf("%s/%s is of agent %q, which there is not", hub.GetNamespace(), hub.GetName(), destination)
 			}
 			spoke := map[string]map[string]any{}
 			if o, there := a.store.Get(a.key(hub.GetName())); there {
 				if spoke, err = parsed([]backends.Object{o}); err != nil {
-					return fmt.Errorf("agent %s: %w", a.name, err)
+					return compared, fmt.Errorf("agent %s: %w", a.name, err)
 				}
 			}
 			for _, difference := range differences(map[string]map[string]any{hub.GetName(): hub.Object}, spoke) {
 				found = append(found, "agent "+destination+": "+difference)
 			}
 		}
-		surplus -= len(page.Items)
+		compared += len(page.Items)
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
 			break
 		}
 	}
-	if surplus > 0 {
-		found = append(found, fmt.Sprintf("%d are too much", surplus))
+	if held > compared {
+		found = append(found, fmt.Sprintf("%d are too much", held-compared))
 	}
-	return lost(found)
+	return compared, lost(found)
 }

@@ -170,7 +170,17 @@ func (f *fleetWorld) sync(ctx context.Context) (u use, err error) {
 		return u, err
 	}
 	f.s.note(what+": idle, share of a core that the principal takes", f.usage("principal").CPUPercent, "%")
-	return u, crowd.compare(ctx, f.client)
+	f.b.say("%s: comparing both sides", what)
+	begun = time.Now()
+	compared, err := crowd.compare(ctx, f.client)
+	if err != nil {
+		return u, err
+	}
+	if compared != apps {
+		return u, fmt.Errorf("the hub has %d Applications, not %d", compared, apps)
+	}
+	f.s.note(what+": Applications that were compared on both sides, none of them lost", float64(compared), "", fmt.Sprintf("read from the hub's API server in %.0f s", time.Since(begun).Seconds()))
+	return u, nil
 }
 
 // usage is that of a process in the last phase.

@@ -250,7 +250,8 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err := s.measure(ctx, "1,000 idle agents", w.processes(), func() error { return idle(ctx, 20*time.Second) }); err != nil {
 		return err
 	}
-	return f.compare(ctx, client)
+	_, err = f.compare(ctx, client)
+	return err
 }
 
 // register makes Agents and returns when the hub has settled their cluster Secrets.
