@@ -41,18 +41,24 @@ build: ## build the binaries into bin
 	@mkdir -p bin
 	go build -ldflags '$(LDFLAGS)' -o bin/ $(BINARIES)
 
-# IMAGES is where `make images` leaves the images, BASE what they are built on.
-IMAGES ?= bin/images
-BASE   ?=
+# IMAGES is where `make images` leaves the images, PLATFORMS for which machines they are
+# (linux/amd64; empty means what .ko.yaml says), BASE what they are built on. Empty means a
+# base that is made here (test/baseimage), so that no registry is asked.
+IMAGES    ?= bin/images
+PLATFORMS ?=
+BASE      ?=
 
 .PHONY: images
-images: ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker; BASE is another base image
+images: ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry; BASE is another base image, PLATFORMS as linux/amd64
 	@go run ./test/tools ko >/dev/null
+	@mkdir -p bin
+	@go build -o bin/baseimage ./test/baseimage
 	$(call stage,images,\
 		mkdir -p '$(IMAGES)'; \
 		for program in principal agent agentctl; do \
-			$(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)') VERSION='$(VERSION)' KO_DOCKER_REPO=argomesh "$(call tool,ko)" build --push=false \
-				--base-import-paths --sbom=none --oci-layout-path="$(IMAGES)/$$program" "./cmd/$$program"; \
+			rm -rf '$(IMAGES)'/$$program; \
+			VERSION='$(VERSION)' KO_DOCKER_REPO=argomesh $(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)',bin/baseimage) "$(call tool,ko)" build --push=false \
+				$(if $(PLATFORMS),--platform='$(PLATFORMS)') --base-import-paths --sbom=none --oci-layout-path='$(IMAGES)'/$$program ./cmd/$$program; \
 		done)
 
 .PHONY: tools
