@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/harness"
@@ -133,11 +134,15 @@ func (w *world) connected(ctx context.Context, a api, agent string) error {
 	if err != nil {
 		return err
 	}
+	version, err := w.kubernetesVersion(agent)
+	if err != nil {
+		return err
+	}
 	state, info := c.Info.ConnectionState, c.Info.CacheInfo
 	switch {
 	case state.Status != "Successful" || !strings.Contains(state.Message, "is connected since "+state.AttemptedAt.UTC().Format(time.RFC3339)):
 		return fmt.Errorf("the connection is shown as %+v", state)
-	case c.Info.ServerVersion != "v1.36.3":
+	case c.Info.ServerVersion != version:
 		return fmt.Errorf("the version of Kubernetes is shown as %q", c.Info.ServerVersion)
 	case c.Info.ApplicationsCount.String() != fmt.Sprint(len(apps.Items)):
 		return fmt.Errorf("%s applications are shown, there are %d", c.Info.ApplicationsCount, len(apps.Items))
@@ -147,6 +152,20 @@ func (w *world) connected(ctx context.Context, a api, agent string) error {
 	return nil
 }
 
+// kubernetesVersion asks the API server of an agent.
+func (w *world) kubernetesVersion(agent string) (string, error) {
+	at := map[string]*harness.ControlPlane{managed: w.edge1, autonomous: w.edge2}[agent]
+	client, err := discovery.NewDiscoveryClientForConfig(at.REST())
+	if err != nil {
+		return "", err
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	return version.GitVersion, nil
+}
+
 func positive(n json.Number) error {
 	if i, err := n.Int64(); err != nil || i <= 0 {
 		return fmt.Errorf("%q is not above zero", n)
@@ -154,10 +173,14 @@ func positive(n json.Number) error {
 	return nil
 }
 
-// away is a check that Argo CD shows that an agent has not been connected since a
+// shownAway is a check that Argo CD shows that an agent has not been connected since a
 // moment between from and now, and still what was known of it.
-func away(ctx context.Context, a api, agent string, from time.Time) error {
+func (w *world) shownAway(ctx context.Context, a api, agent string, from time.Time) error {
 	c, err := a.cluster(ctx, agent)
+	if err != nil {
+		return err
+	}
+	version, err := w.kubernetesVersion(agent)
 	if err != nil {
 		return err
 	}
@@ -169,7 +192,7 @@ func away(ctx context.Context, a api, agent string, from time.Time) error {
 		return fmt.Errorf("the connection is shown as %+v", state)
 	case since.Before(from.Truncate(time.Second)) || since.After(time.Now()):
 		return fmt.Errorf("it is said to be away since %s, it was killed at %s", since, from)
-	case c.Info.ServerVersion != "v1.36.3":
+	case c.Info.ServerVersion != version:
 		return fmt.Errorf("the version of Kubernetes is shown as %q", c.Info.ServerVersion)
 	}
 	return positive(c.Info.CacheInfo.ResourcesCount)
@@ -209,7 +232,7 @@ func TestClusterInfo(t *testing.T) {
 			t.Fatal(err)
 		}
 		soon(t, "Argo CD to show that the agent is away when it "+end.what, func(ctx context.Context) error {
-			return away(ctx, a, managed, began)
+			return w.shownAway(ctx, a, managed, began)
 		})
 		if err := agent.Start(ctx); err != nil {
 			t.Fatal(err)
@@ -292,7 +315,7 @@ func (w *world) testFlap(t *testing.T, a api) {
 		if err := w.agents[managed].Kill(); err != nil {
 			t.Fatal(err)
 		}
-		soon(t, "Argo CD to show that the agent is away", func(ctx context.Context) error { return away(ctx, a, managed, killed) })
+		soon(t, "Argo CD to show that the agent is away", func(ctx context.Context) error { return w.shownAway(ctx, a, managed, killed) })
 		if err := w.agents[managed].Start(ctx); err != nil {
 			t.Fatal(err)
 		}
