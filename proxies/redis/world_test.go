@@ -22,7 +22,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/test/tools/toolset"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 const (
@@ -56,16 +56,11 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// program returns one of Redis, which `make tools` sees to. Without it a test is skipped,
-// and fails where CI is set: there a skip would hide that nothing was tested.
+// program returns one of Redis, which `make tools` sees to.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	tools, err := toolset.Open()
-	must(t, err)
-	path, err := tools.Path(name)
-	if errors.Is(err, toolset.ErrMissing) && os.Getenv("CI") == "" {
-		t.Skip(err)
-	}
+	harnesstest.SkipMissing(t, name)
+	path, err := harnesstest.Tools(t).Path(name)
 	must(t, err)
 	return path
 }

@@ -21,15 +21,17 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 // start runs a real Redis until the test ends, and waits until its client, made
 // with cfg, can use it.
 func start(t *testing.T, cfg config.Redis, args ...string) *argoredis.Client {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
+	harnesstest.SkipMissing(t, "redis-server")
+	path, err := harnesstest.Tools(t).Path("redis-server")
 	if err != nil {
-		t.Skip("redis-server is not installed")
+		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), path, append([]string{"--save", "", "--appendonly", "no", "--dir", t.TempDir()}, args...)...)
 	var out strings.Builder
