@@ -36,8 +36,9 @@ const (
 
 // Verifier says whose a token is.
 type Verifier interface {
-	// Verify returns the agent for which token was issued. The error says why the
-	// token counts for nothing, and is not shown to the caller.
+	// Verify returns the agent for which token was issued. The error wraps
+	// identity.ErrUnauthenticated when the token counts for nothing; any other says that
+	// nobody knows yet. It is not shown to the caller.
 	Verify(token string) (identity.AgentName, error)
 }
 
@@ -303,6 +304,10 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 	of, err := c.hub.cfg.Tokens.Verify(token)
 	if err != nil {
 		c.hub.cfg.Log.Debug().Err(err).Msg("token refused")
+		if !errors.Is(err, identity.ErrUnauthenticated) {
+			c.refuse(w, "token", access.Unavailable("argomesh hub: the keys of tokens are not known yet", 0))
+			return Target{}, false
+		}
 		c.refuse(w, "token", unauthorized())
 		return Target{}, false
 	}

@@ -189,8 +189,15 @@ func (k *Keys) Sign(agent identity.AgentName) (Signed, error) {
 }
 
 // Verify returns the agent for which text is a token that is valid now. The error
-// wraps ErrInvalid.
+// wraps ErrInvalid, or ErrNoKey before the keys were read for the first time, so that
+// nobody knows.
 func (k *Keys) Verify(text string) (identity.AgentName, error) {
+	k.mu.RLock()
+	known := k.known && k.issuer != ""
+	k.mu.RUnlock()
+	if !known {
+		return identity.AgentName{}, fmt.Errorf("verify a token: %w", ErrNoKey)
+	}
 	_, agent, err := k.check(text)
 	result := resultOK
 	if err != nil {

@@ -249,6 +249,34 @@ func TestKeysBegin(t *testing.T) {
 	})
 }
 
+// Before the keys were read nobody knows of a token whether it is good: who says that it
+// is not sends its caller away for good.
+func TestVerifyBeforeTheKeysAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &secrets{}
+		holder, fresh := newKeys(t, s, quick), newKeys(t, s, quick)
+		defer run(t, holder, true)()
+		synctest.Wait()
+		holder.Look()
+		synctest.Wait()
+		signed, err := holder.Sign(agentName(t, "edge-1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fresh.Verify(signed.Text); !errors.Is(err, token.ErrNoKey) || errors.Is(err, token.ErrInvalid) {
+			t.Errorf("before: %v", err)
+		}
+		defer run(t, fresh, false)()
+		synctest.Wait()
+		if _, err := fresh.Verify(signed.Text); err != nil {
+			t.Errorf("after: %v", err)
+		}
+		if _, err := fresh.Verify("x.y.z"); !errors.Is(err, identity.ErrUnauthenticated) {
+			t.Errorf("no token: %v", err)
+		}
+	})
+}
+
 // quick has tokens of an hour and keys of six.
 func quick(c *token.Config) { c.Life, c.KeyLife = time.Hour, 6*time.Hour }
 

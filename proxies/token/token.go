@@ -30,9 +30,10 @@ const (
 var (
 	// ErrNoKey is wrapped when no key signs yet, or the keys cannot be read.
 	ErrNoKey = errors.New("no signing key")
-	// ErrInvalid is wrapped by every error of Verify. Why is for our log, not for the
+	// ErrInvalid is wrapped by every error of Verify about a token; it is an
+	// identity.ErrUnauthenticated. Why is for our log, not for the
 	// caller.
-	ErrInvalid = errors.New("invalid token")
+	ErrInvalid = fmt.Errorf("invalid token: %w", identity.ErrUnauthenticated)
 )
 
 // Signed is a token.
