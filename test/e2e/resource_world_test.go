@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -105,7 +104,7 @@ const liveToken = "token-of-edge-1"
 // Verify implements resource.Verifier.
 func (*liveSpoke) Verify(token string) (identity.AgentName, error) {
 	if token != liveToken {
-		return identity.AgentName{}, errors.New("no token of an agent")
+		return identity.AgentName{}, fmt.Errorf("no token of an agent: %w", identity.ErrUnauthenticated)
 	}
 	return identity.ParseAgentName("edge-1")
 }
