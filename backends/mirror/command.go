@@ -285,7 +285,8 @@ func (r Rules) after(o object) string {
 // knew of the copy, so a copy made from a later state of the hub is another one.
 // States of different histories have no order, but what was made before the
 // present history is older than a command of it. What was made while the history
-// was not known may be of the present one.
+// was not known may be of the present one; a command that was sent then is of none
+// that could be told.
 func (r Rules) remade(o object, operation map[string]any) bool {
 	if r.Mode == stream.Autonomous {
 		return info(operation, afterInfo) != o.uid()
@@ -294,7 +295,7 @@ func (r Rules) remade(o object, operation map[string]any) bool {
 	after, err := strconv.ParseUint(revision, 10, 64)
 	rec, _ := recordOf(o)
 	switch {
-	case err != nil, rec.History != history && history != r.HistoryID:
+	case err != nil, rec.History != history && (history == "" || history != r.HistoryID):
 		return true
 	case rec.History != history && rec.History != "":
 		return false

@@ -80,6 +80,7 @@ func (l *loop) judged(judgement Judgement, err error) {
 	l.step(link.Judged{Broken: broken, Stale: stale})
 	l.accept()
 	l.announce()
+	l.m.cfg.Judged()
 	l.observeAll(slices.Collect(maps.Keys(l.waiting)))
 }
 
@@ -87,6 +88,7 @@ func (l *loop) judged(judgement Judgement, err error) {
 func (l *loop) beginHistory() {
 	l.past.broken, l.past.replaced, l.past.stored, l.past.sent = false, l.past.now.ID, "", 0
 	l.past.begins++
+	l.m.cfg.Judged()
 	l.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
 }
 
@@ -101,6 +103,10 @@ func (l *loop) mayBegin() (begin bool, replaces string) {
 	}
 	return id == "", ""
 }
+
+// named reports whether revisions of now can be told from those of another history.
+// Where nobody judges histories, there is but one.
+func (l *loop) named() bool { return l.rules.HistoryID != "" || l.m.cfg.History == nil }
 
 // history is what Announce was last told.
 func (l *loop) history() stream.History {
@@ -174,6 +180,7 @@ func (l *loop) heard(h stream.History) {
 	if l.rules.Side == stream.Hub {
 		if h.Token == l.past.announced.Token { // else a late word on one before
 			l.past.stored = h.Token
+			l.m.cfg.Judged()
 		}
 		return
 	}

@@ -230,6 +230,11 @@ func TestWaitingCommandsEndWithTheHistory(t *testing.T) {
 		h.set("", nil)
 		press()
 		pass(15 * time.Second)
+		if o := r.get(r.spoke, "app"); o["operation"] != nil {
+			t.Errorf("a command was sent before the next history had a name: %v", o)
+		}
+		h.announce(r.hub, stream.History{ID: "h2"})
+		pass(time.Second)
 		if o := r.get(r.spoke, "app"); o["operation"] == nil {
 			t.Errorf("a later command did not reach the spoke: %v", o)
 		}

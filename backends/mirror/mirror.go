@@ -35,6 +35,9 @@ type Config struct {
 	// before anything goes for being absent on its source, and when there is reason
 	// for doubt. Calls of one link do not overlap. Nil means that it continues.
 	History func(ctx context.Context, peer Peer, known Known) (Judgement, error)
+	// Judged is told on the hub that Stats may say something new of the history. It does
+	// not block, and does not call the Mirror. Nil means that nobody asks.
+	Judged func()
 	// Remember keeps on the spoke what the hub says of its history, for the next
 	// hello. It tries until that is done or ctx is. Nil means that it is not kept.
 	Remember func(ctx context.Context, hubUID string, h stream.History) error
@@ -83,6 +86,9 @@ func New(cfg Config) (*Mirror, error) {
 	}
 	if cfg.Heard == nil {
 		cfg.Heard = func(stream.SpokeInfo) {}
+	}
+	if cfg.Judged == nil {
+		cfg.Judged = func() {}
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 8

@@ -202,9 +202,10 @@ func (l *loop) note(key stream.ResourceKey, current *object) {
 func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	s := Situation{Now: time.Now(), NewID: uuid.NewString}
 	entry, command := l.rules.entry(stream.Applications, key), l.rules.entry(stream.Commands, key)
-	// A command that may have been sent into another history is one too many.
+	// A command that may have been sent into another history is one too many, and one
+	// that says no history could be taken again by a copy that was made later.
 	s.Present = l.session != nil && l.past.judged && !l.past.broken && (l.rules.Mode == stream.Autonomous ||
-		l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))
+		l.named() && l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))
 	if !l.apart.IsZero() {
 		s.Away = time.Since(l.apart)
 	}

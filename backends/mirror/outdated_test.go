@@ -193,6 +193,7 @@ func TestCommandsOfHistories(t *testing.T) {
 		"of an earlier history, the copy was written":  {"h-1", "h-2", "h-2", "6000@h-1", false},
 		"of no history, as the copy":                   {"", "", "", "5000", true},
 		"of no history, the copy is later":             {"h-1", "", "h-1", "6000", false},
+		"of no history, and none is known now":         {"h-1", "", "", "6000", false},
 		"the first history has begun since the copy":   {"", "", "h-1", "5001@h-1", true},
 		"the copy was made while it was not known":     {"", "", "h-1", "4999@h-1", false},
 		"and was written since":                        {"", "h-1", "h-1", "4999@h-1", false},

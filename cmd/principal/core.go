@@ -68,13 +68,13 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 		cfg: cfg, client: base.Dynamic, store: store, census: kube.NewCensus(store, base.Metadata), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
 		metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
-		noted: map[identity.AgentName]struct{}{}, news: make(chan struct{}, 1),
+		noted: newMarks(), judged: newMarks(),
 	}
 	return &core{
 		cfg: cfg, build: build, base: base,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
 		links: links,
-		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.note, log: log},
+		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log},
 	}, nil
 }
 

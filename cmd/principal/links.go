@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +44,10 @@ type links struct {
 	tracer  trace.Tracer
 	log     zerolog.Logger
 
+	// noted are the agents whose Agent says something new to its link, judged those of
+	// whose history their link has come to know something.
+	noted, judged *marks
+
 	// swept are the namespaces of agents when strays were last removed; of Run's
 	// goroutine.
 	swept map[string]identity.AgentName
@@ -54,9 +57,6 @@ type links struct {
 	// retired are the Agents, by UID, whose link has nothing left to do.
 	retired map[types.UID]bool
 	retire  chan struct{} // has a value when retired may have changed
-	// noted are the agents whose Agent says something new to its link.
-	noted map[identity.AgentName]struct{}
-	news  chan struct{} // has a value when noted is not empty
 }
 
 // runningLink is the link of one agent, from its registration to its end.
@@ -93,12 +93,20 @@ func (l *links) Run(ctx context.Context) error {
 			case <-storeSynced:
 				storeSynced = nil // to assign what it holds
 			case <-l.retire:
-			case <-l.news:
+			case <-l.noted.signal:
 				l.tellNoted()
 				told = true // which links there are has not changed
+			case <-l.judged.signal:
+				// A new history, and what is held back, are not to wait for the next count.
+				for _, name := range l.judged.take() {
+					l.count(ctx, name)
+				}
+				told = true
 			case <-stats.C:
 				if synced(l.store) == nil {
-					l.count(ctx)
+					for name := range l.all() {
+						l.count(ctx, name)
+					}
 				}
 			case <-ctx.Done():
 				for _, r := range l.all() {
@@ -153,25 +161,10 @@ func (l *links) follow(ctx context.Context) {
 	}
 }
 
-// note remembers that an Agent says something new to its link. It does not block.
-func (l *links) note(name identity.AgentName) {
-	l.mu.Lock()
-	l.noted[name] = struct{}{}
-	l.mu.Unlock()
-	select {
-	case l.news <- struct{}{}:
-	default:
-	}
-}
-
 // tellNoted tells those links what the registry has now, which is never older than
 // what follow told them.
 func (l *links) tellNoted() {
-	l.mu.Lock()
-	names := slices.Collect(maps.Keys(l.noted))
-	clear(l.noted)
-	l.mu.Unlock()
-	for _, name := range names {
+	for _, name := range l.noted.take() {
 		if a, known := l.registry.Agent(name); known {
 			if r := l.link(name); r != nil {
 				r.tellAgent(a)
@@ -232,7 +225,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	r.mirror, err = mirror.New(mirror.Config{
 		Rules: r.rules,
 		Store: l.owners.of(rules), Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
-		History: judge.judge,
+		History: judge.judge, Judged: func() { l.judged.add(name) },
 		Heard:   func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
@@ -355,18 +348,16 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	}, conn)
 }
 
-// count takes the counts of connected agents.
-func (l *links) count(ctx context.Context) {
-	for name, r := range l.all() {
-		if !l.sessions.connected(name) {
-			continue
-		}
-		moment, cancel := context.WithTimeout(ctx, time.Second)
-		stats, err := r.mirror.Stats(moment)
-		cancel()
-		if err == nil { // else its store has not synced yet
-			l.sessions.count(name, r.rules.Local, stats)
-		}
+// count takes the counts of an agent, if it is connected.
+func (l *links) count(ctx context.Context, name identity.AgentName) {
+	r := l.link(name)
+	if r == nil || !l.sessions.connected(name) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if stats, err := r.mirror.Stats(ctx); err == nil { // else its store has not synced yet
+		l.sessions.count(name, r.rules.Local, stats)
 	}
 }
 
