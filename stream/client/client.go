@@ -198,7 +198,11 @@ func (c *Client) Run(ctx context.Context) error {
 			delete(since, p.connection)
 			// Behind a proxy the end of the older may overtake the welcome of the newer.
 			if was && (anyUp() || dialling != 0) {
-				c.cfg.Log.Debug().Err(p.err).Msg("an older connection to the principal ended")
+				if revoked(p.err) { // what the newer one is told may say less
+					c.cfg.Log.Error().Err(p.err).Msg(revokedMessage)
+				} else {
+					c.cfg.Log.Debug().Err(p.err).Msg("an older connection to the principal ended")
+				}
 				continue
 			}
 			if failures++; was && lasted >= settledTime {
@@ -222,14 +226,22 @@ func (c *Client) show(up bool) {
 // failure: one that comes up only to end is tried again ever more seldom.
 const settledTime = 10 * time.Second
 
+// revokedMessage is for whoever looks after the spoke.
+const revokedMessage = "connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed"
+
+// revoked reports whether a connection that was up ended because the hub withdrew what
+// it had granted.
+func revoked(err error) bool {
+	return errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)
+}
+
 func (c *Client) report(err error, was bool, delay time.Duration) {
 	switch {
 	case errors.Is(err, call.ErrImpostor):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
 			Msg("what answers is not known to be the principal, so it was told nothing more; see principal.address and principal.spiffe_ids")
-	case was && (errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
-			Msg("connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed")
+	case was && revoked(err):
+		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg(revokedMessage)
 	case errors.Is(err, stream.ErrProtocol):
 		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
 			Msg("the principal and this agent do not understand each other; see that their releases are at most one minor release apart")

@@ -71,6 +71,7 @@ type flaky struct {
 	net.Listener
 	to      string
 	broken  atomic.Bool
+	silent  atomic.Bool // connections are accepted, and nothing more
 	refused atomic.Int64
 	wait    sync.WaitGroup
 }
@@ -99,6 +100,10 @@ func (f *flaky) run() {
 		if f.broken.Load() {
 			_ = in.Close()
 			f.refused.Add(1)
+			continue
+		}
+		if f.silent.Load() {
+			defer func() { _ = in.Close() }()
 			continue
 		}
 		out, err := net.Dial("tcp", f.to)
@@ -154,6 +159,40 @@ func TestProvesAgainAfterAFailure(t *testing.T) {
 	if way.refused.Load() == 0 {
 		t.Error("no attempt was refused: the test shows nothing")
 	}
+}
+
+// An agent that is revoked while it proves its identity on a new connection learns of
+// it by the old one: the refusal of the new one would only say that nobody knows it.
+func TestRevokedWhileItProvesAgain(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	way := newFlaky(t, p.address)
+	cfg := config(t, p, edge1)
+	cfg.Target = way.Addr().String()
+	renewed, until := make(chan struct{}), time.Now()
+	var again atomic.Bool
+	cfg.Proves = func() time.Time {
+		if again.Load() {
+			return until.Add(time.Hour)
+		}
+		return until
+	}
+	cfg.Updated = func() <-chan struct{} {
+		if again.Load() {
+			return nil
+		}
+		return renewed
+	}
+	a := run(t, cfg)
+	p.session()
+	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	way.silent.Store(true)
+	again.Store(true)
+	close(renewed)
+	a.log.wait(t, "proving our identity on a new connection", "")
+	p.registry.Set(nil)
+	a.log.wait(t, "connection to the principal ended by revocation", "no longer admits")
 }
 
 // A principal that stops says so; the agent finds the next one at its address.
