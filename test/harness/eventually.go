@@ -10,15 +10,20 @@ import (
 )
 
 const (
-	// pollInterval is between two looks at a condition. Every condition is cheap.
-	pollInterval = 50 * time.Millisecond
+	// pollFirst is between two looks at a condition in the beginning, and pollMost when
+	// it has long been waited for; in between it is a pollPart of the time it took so
+	// far. Each look is cheap, but a hundred tests wait at a time.
+	pollFirst = 50 * time.Millisecond
+	pollMost  = 500 * time.Millisecond
+	pollPart  = 10
 	// defaultWait bounds waiting where the context has no deadline.
 	defaultWait = 5 * time.Minute
 )
 
 // Eventually calls check until it returns nil. When ctx ends first (after five
 // minutes if it has no deadline) the error says what was waited for and wraps the
-// last error of check. check gets ctx by closure and should respect it.
+// last error of check. check gets ctx by closure and should respect it. What held for a
+// tenth of the time that was waited for it, or for half a second, is seen.
 func Eventually(ctx context.Context, what string, check func() error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -26,8 +31,6 @@ func Eventually(ctx context.Context, what string, check func() error) error {
 		defer cancel()
 	}
 	begin := time.Now()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
 	var last error
 	for {
 		err := check()
@@ -45,7 +48,7 @@ func Eventually(ctx context.Context, what string, check func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s, %s: %w: %w", what, time.Since(begin).Round(time.Millisecond), context.Cause(ctx), last)
-		case <-ticker.C:
+		case <-time.After(min(max(pollFirst, time.Since(begin)/pollPart), pollMost)):
 		}
 	}
 }
