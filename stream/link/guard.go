@@ -294,9 +294,16 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 // judgement, or none of them. It reports whether some are held back.
 func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 	var due []*entry
-	going := 0
+	// What was accepted counts as gone, lest it be remembered as lost when it is.
+	going, size := 0, int(s.believed.entries)
+	for _, e := range s.leaving {
+		if e.accepted && !e.missing() {
+			size--
+		}
+	}
 	for _, e := range s.missing {
 		if e.accepted {
+			size--
 			continue
 		}
 		going++
@@ -304,7 +311,6 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 			due = append(due, e)
 		}
 	}
-	size := int(s.believed.entries)
 	s.many = tooMany(s.peaks.highest(now, size), size-going)
 	if l.judgement.broken != "" || s.many {
 		return going > 0
@@ -317,8 +323,10 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 
 // weighSink does the same for what the peer says of its absences.
 func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
-	going := max(int(min(s.absences, maxMissing)), len(s.waiting))
-	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, s.held.len()), s.held.len()-going) {
+	accepted := len(s.accepted) // they count as gone
+	going := max(int(min(s.absences, maxMissing))-accepted, len(s.waiting))
+	size := s.held.len() - accepted
+	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, size), size-going) {
 		for _, key := range s.waitingKeys() {
 			if w := s.waiting[key]; w.asked {
 				delete(s.waiting, key)
