@@ -301,8 +301,13 @@ func TestAbsentSpoke(t *testing.T) {
 			if got, err := c.MGet(ctx, tree("a", "shop"), tree("a", "none")).Result(); err != nil || len(got) != 2 || got[0] != "x" || got[1] != nil {
 				t.Errorf("MGET = %v, %v", got, err)
 			}
-			if n, err := c.Exists(ctx, tree("a", "shop")).Result(); err != nil || n != 1 {
-				t.Errorf("EXISTS = %d, %v", n, err)
+			if got, err := c.MGet(ctx, tree("a", "unknown"), tree("a", "shop")).Result(); err != nil || len(got) != 2 || got[0] != nil || got[1] != "x" {
+				t.Errorf("MGET of one that is not on the hub, and of one that is = %v, %v", got, err)
+			}
+			for _, keys := range [][]string{{tree("a", "shop")}, {tree("a", "unknown"), tree("a", "shop")}} {
+				if n, err := c.Exists(ctx, keys...).Result(); err != nil || n != 1 {
+					t.Errorf("EXISTS = %d, %v", n, err)
+				}
 			}
 			if ttl, err := c.TTL(ctx, tree("a", "shop")).Result(); err != nil || ttl < 23*time.Hour {
 				t.Errorf("TTL = %s, %v", ttl, err)
