@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,6 +97,8 @@ type Hub struct {
 	held    *semaphore.Weighted
 	// followers are the callers' subscriptions by Application.
 	followers *followers
+	// idle counts the connections to agents that are kept for the next call.
+	idle atomic.Int64
 
 	mu      sync.Mutex // guards remotes
 	remotes map[identity.AgentName]*remote
