@@ -83,7 +83,7 @@ func (f *fetch) last(ctx context.Context) ([]byte, bool) {
 		case value == nil:
 			b = appendNull(b, false)
 		default:
-			b = appendBulk(b, string(value))
+			b = appendBulk(b, string(f.hub.marked(ctx, k.key, value, time.Now().Add(-age))))
 		}
 	}
 	if there == 0 {
