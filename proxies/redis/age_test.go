@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -90,6 +91,36 @@ func TestMarkTree(t *testing.T) {
 	} {
 		if _, err := markTree(tt.value, tt.compressed, at); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+// What is no tree is shown as it is, and so is a tree for which there is no time.
+func TestMarked(t *testing.T) {
+	const tree = `{"nodes":[{"kind":"Service"}]}`
+	h := &Hub{marking: make(chan struct{}, 1)}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, tt := range map[string]struct {
+		family, value string
+		busy, want    bool
+	}{
+		"a tree":                       {resourcesTree, tree, false, true},
+		"no tree":                      {resourcesTree, "x", false, false},
+		"managed resources":            {managedResources, tree, false, false},
+		"a tree that nobody waits for": {resourcesTree, tree, true, false},
+	} {
+		ctx := t.Context()
+		if tt.busy {
+			h.marking <- struct{}{}
+			ctx = ended
+		}
+		got := h.marked(ctx, Key{Family: tt.family, Format: "1"}, []byte(tt.value), time.Now())
+		if tt.busy {
+			<-h.marking
+		}
+		if changed := string(got) != tt.value; changed != tt.want {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

@@ -542,3 +542,29 @@ func TestLimits(t *testing.T) {
 		must(t, conn.Close())
 	}
 }
+
+// However many read at a time, and however often, an agent gets no more connections
+// than there are readers.
+func TestReadersKeepTheirConnections(t *testing.T) {
+	const readers, reads = 32, 20
+	w, ctx := newWorld(t, nil), t.Context()
+	e := w.add("a", nil)
+	must(t, e.redis.client(t, 3).Set(ctx, tree("", "shop"), "x", 0).Err())
+	var work sync.WaitGroup
+	for range readers {
+		c := w.client(3)
+		work.Go(func() {
+			for range reads {
+				if err := c.Get(ctx, tree("a", "shop")).Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.dials > readers {
+		t.Errorf("%d reads of %d readers made %d connections", readers*reads, readers, e.dials)
+	}
+}
