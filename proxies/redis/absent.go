@@ -10,7 +10,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// missing is the answer about one key that is not there.
+// missing is the answer when none of the keys is there.
 func (f *fetch) missing() []byte {
 	switch f.verb {
 	case "EXISTS":
@@ -18,7 +18,11 @@ func (f *fetch) missing() []byte {
 	case "TTL":
 		return []byte(":-2\r\n")
 	case "MGET":
-		return []byte("*1\r\n$-1\r\n")
+		b := appendHeader(nil, '*', len(f.keys))
+		for range f.keys {
+			b = appendNull(b, false)
+		}
+		return b
 	}
 	return []byte("$-1\r\n")
 }
@@ -35,9 +39,9 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	case errors.As(err, &answered) && answered.code == spokeFormat && isFormat(answered.rest):
 		f.hub.metrics.reads.WithLabelValues("format").Inc()
 		f.remote.warnFormat()
-		f.remote.judged(f.keys[0].key.Format, answered.rest)
+		f.remote.judged(f.asked[0].key.Format, answered.rest)
 		return &reply{raw: encodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
-			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.keys[0].key.Format))}
+			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.asked[0].key.Format))}
 	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.code == spokeDenied:
 		f.hub.metrics.reads.WithLabelValues("refused").Inc()
 		return &reply{raw: encodeError(fmt.Sprintf("%s agent %s does not let the hub read its Redis: see redis_proxy.enabled there", codeRefused, name))}
@@ -79,7 +83,7 @@ func (f *fetch) last(ctx context.Context) ([]byte, bool) {
 		case value == nil:
 			b = appendNull(b, false)
 		default:
-			b = appendBulk(b, string(value))
+			b = appendBulk(b, string(f.hub.marked(ctx, k.key, value, time.Now().Add(-age))))
 		}
 	}
 	if there == 0 {

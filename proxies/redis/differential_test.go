@@ -32,6 +32,7 @@ func newTwins(t *testing.T) *twins {
 		must(t, spoke.Set(t.Context(), tree("", name), value, 0).Err())
 		must(t, single.Set(t.Context(), tree("a", name), value, 0).Err())
 	}
+	must(t, spoke.Set(t.Context(), tree("", "unknown"), "not on the hub", 0).Err())
 	for key, value := range map[string]string{"mine": "x", tree("argocd", "shop"): "of the hub"} {
 		must(t, hub.Set(t.Context(), key, value, 0).Err())
 		must(t, single.Set(t.Context(), key, value, 0).Err())
@@ -65,10 +66,12 @@ func TestAnswersAreThoseOfRedis(t *testing.T) {
 	hello := func(version string) [][]string {
 		return [][]string{{"HELLO", version, "AUTH", "default", password, "SETNAME", "x"}, {"ECHO", "ready"}}
 	}
-	shop, none := tree("a", "shop"), tree("a", "none")
+	// An Application that is not on the hub is a key that is not there.
+	shop, none, unknown := tree("a", "shop"), tree("a", "none"), tree("a", "unknown")
 	cases := map[string][][]string{
 		"handshake":        {{"PING"}, {"PING", "text"}, {"CLIENT", "SETINFO", "LIB-NAME", "go-redis"}, {"CLIENT", "SETINFO", "LIB-VER", "9"}, {"CLIENT", "GETNAME"}, {"SELECT", "0"}},
 		"reads":            {{"GET", shop}, {"GET", none}, {"EXISTS", shop}, {"EXISTS", shop, none, shop}, {"TTL", shop}, {"TTL", none}, {"MGET", shop}, {"MGET", none, shop, none, shop}},
+		"unknown":          {{"GET", unknown}, {"MGET", unknown}, {"MGET", unknown, unknown}, {"MGET", unknown, shop, none, unknown, shop}, {"MGET", tree("a", "long"), unknown}, {"EXISTS", unknown}, {"EXISTS", unknown, unknown}, {"EXISTS", shop, unknown, shop, none}, {"TTL", unknown}, {"GET", shop}},
 		"values":           {{"GET", tree("a", "empty")}, {"GET", tree("a", "lines")}, {"GET", tree("a", "long")}, {"MGET", tree("a", "long"), shop, tree("a", "empty")}},
 		"names in any way": {{"get", shop}, {"Mget", shop}, {"eXists", shop}, {"ttl", none}},
 		"mixed":            {{"GET", "mine"}, {"GET", shop}, {"GET", tree("argocd", "shop")}, {"GET", none}, {"MGET", "mine", "none"}, {"EXISTS", shop}, {"INCR", "mine"}},
@@ -115,6 +118,7 @@ func TestRedisCLI(t *testing.T) {
 	for _, protocol := range []string{"-2", "-3"} {
 		for _, args := range [][]string{
 			{"GET", tree("a", "shop")}, {"GET", tree("a", "none")}, {"GET", tree("a", "lines")}, {"GET", tree("a", "long")}, {"--json", "MGET", tree("a", "shop"), tree("a", "none")},
+			{"MGET", tree("a", "unknown"), tree("a", "shop"), tree("a", "unknown")}, {"EXISTS", tree("a", "unknown"), tree("a", "shop")},
 			{"EXISTS", tree("a", "shop"), tree("a", "none")}, {"TTL", tree("a", "shop")}, {"TTL", tree("a", "none")}, {"PING"}, {"SET", "k", "v"}, {"GET", "k"}, {"--csv", "LRANGE", "none", "0", "-1"},
 			{"-r", "3", "GET", tree("a", "shop")}, {"--raw", "GET", tree("a", "shop")}, {"NOSUCH"},
 		} {

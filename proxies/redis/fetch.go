@@ -16,6 +16,7 @@ type fetch struct {
 	spawn  spawn
 	verb   string
 	keys   []owned
+	asked  []owned // of run: those of which the agent may have something
 	remote *remote
 
 	once   sync.Once
@@ -80,13 +81,12 @@ func (f *fetch) drop() {
 	}
 }
 
-// run asks the agent, and says what is known without it when it is away.
+// run asks the agent, and says what is known without it when it is away. Of an
+// Application that is not on the hub there is nothing, whatever the spoke has.
 func (f *fetch) run(ctx context.Context) *reply {
-	if slices.ContainsFunc(f.keys, func(k owned) bool { return !k.target.Known }) {
-		if len(f.keys) == 1 {
-			return &reply{raw: f.missing()}
-		}
-		return &reply{raw: encodeError(codeRefused + " there is no such Application on the hub")}
+	f.asked = slices.DeleteFunc(slices.Clone(f.keys), func(k owned) bool { return !k.target.Known })
+	if len(f.asked) == 0 {
+		return &reply{raw: f.missing()}
 	}
 	began := time.Now()
 	f.remote = f.hub.remote(f.keys[0].target.Agent)
@@ -114,7 +114,7 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 	}
 	leave := func() { <-r.calls }
 	args := []string{f.verb}
-	for _, k := range f.keys {
+	for _, k := range f.asked {
 		args = append(args, k.asked())
 	}
 	for {
@@ -230,7 +230,7 @@ func (f *fetch) value(l *link) (*reply, error) {
 
 // list is the answer to MGET, of which every element is still to come.
 func (f *fetch) list(l *link) (*reply, error) {
-	header := appendHeader(nil, '*', len(f.keys))
+	header := appendHeader(nil, '*', len(f.asked))
 	peeked, err := l.in.Peek(len(header))
 	if err != nil {
 		return nil, unexpected(err)
@@ -238,5 +238,12 @@ func (f *fetch) list(l *link) (*reply, error) {
 	if !bytes.Equal(peeked, header) {
 		return nil, fmt.Errorf("%w: the answer to MGET", errProtocol)
 	}
-	return &reply{link: l, size: -1}, nil
+	if _, err := l.in.Discard(len(header)); err != nil {
+		return nil, err
+	}
+	elements := make([]bool, len(f.keys))
+	for i, k := range f.keys {
+		elements[i] = k.target.Known
+	}
+	return &reply{link: l, elements: elements}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,6 +97,10 @@ type Hub struct {
 	held    *semaphore.Weighted
 	// followers are the callers' subscriptions by Application.
 	followers *followers
+	// marking has a value for each tree that is being marked with its age.
+	marking chan struct{}
+	// idle counts the connections to agents that are kept for the next call.
+	idle atomic.Int64
 
 	mu      sync.Mutex // guards remotes
 	remotes map[identity.AgentName]*remote
@@ -124,7 +129,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, metrics: m, held: semaphore.NewWeighted(cfg.MaxHeldBytes), followers: newFollowers(),
-		remotes: map[identity.AgentName]*remote{},
+		marking: make(chan struct{}, maxMarking), remotes: map[identity.AgentName]*remote{},
 	}
 	if cfg.Keep != nil {
 		h.keeping = newKeeping(cfg.Keep, m, cfg.Log)

@@ -301,8 +301,13 @@ func TestAbsentSpoke(t *testing.T) {
 			if got, err := c.MGet(ctx, tree("a", "shop"), tree("a", "none")).Result(); err != nil || len(got) != 2 || got[0] != "x" || got[1] != nil {
 				t.Errorf("MGET = %v, %v", got, err)
 			}
-			if n, err := c.Exists(ctx, tree("a", "shop")).Result(); err != nil || n != 1 {
-				t.Errorf("EXISTS = %d, %v", n, err)
+			if got, err := c.MGet(ctx, tree("a", "unknown"), tree("a", "shop")).Result(); err != nil || len(got) != 2 || got[0] != nil || got[1] != "x" {
+				t.Errorf("MGET of one that is not on the hub, and of one that is = %v, %v", got, err)
+			}
+			for _, keys := range [][]string{{tree("a", "shop")}, {tree("a", "unknown"), tree("a", "shop")}} {
+				if n, err := c.Exists(ctx, keys...).Result(); err != nil || n != 1 {
+					t.Errorf("EXISTS = %d, %v", n, err)
+				}
 			}
 			if ttl, err := c.TTL(ctx, tree("a", "shop")).Result(); err != nil || ttl < 23*time.Hour {
 				t.Errorf("TTL = %s, %v", ttl, err)
@@ -535,5 +540,31 @@ func TestLimits(t *testing.T) {
 			return nil
 		})
 		must(t, conn.Close())
+	}
+}
+
+// However many read at a time, and however often, an agent gets no more connections
+// than there are readers.
+func TestReadersKeepTheirConnections(t *testing.T) {
+	const readers, reads = 32, 20
+	w, ctx := newWorld(t, nil), t.Context()
+	e := w.add("a", nil)
+	must(t, e.redis.client(t, 3).Set(ctx, tree("", "shop"), "x", 0).Err())
+	var work sync.WaitGroup
+	for range readers {
+		c := w.client(3)
+		work.Go(func() {
+			for range reads {
+				if err := c.Get(ctx, tree("a", "shop")).Err(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.dials > readers {
+		t.Errorf("%d reads of %d readers made %d connections", readers*reads, readers, e.dials)
 	}
 }

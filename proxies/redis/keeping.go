@@ -2,7 +2,7 @@ package redis
 
 import (
 	"context"
-	"crypto/sha256"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -34,6 +34,7 @@ type keeping struct {
 
 	mu    sync.Mutex // guards known
 	known map[string]seal
+	seed  maphash.Seed // of seals, which nobody else can guess
 }
 
 // kept is a value to be kept, or, when it is nil, to be forgotten.
@@ -44,12 +45,12 @@ type kept struct {
 
 // seal tells whether a value has changed.
 type seal struct {
-	sum [sha256.Size]byte
+	sum uint64
 	at  time.Time
 }
 
 func newKeeping(k Keeper, m *hubMetrics, log zerolog.Logger) *keeping {
-	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), known: map[string]seal{}}
+	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), known: map[string]seal{}, seed: maphash.MakeSeed()}
 }
 
 // keptKey is a key by Agent object, so that one that is made anew inherits nothing.
@@ -61,7 +62,7 @@ func (k *keeping) keep(key owned, value []byte) {
 		return
 	}
 	name, now := keptKey(key), time.Now()
-	seen := seal{sum: sha256.Sum256(value), at: now}
+	seen := seal{sum: maphash.Bytes(k.seed, value), at: now}
 	k.mu.Lock()
 	before, found := k.known[name]
 	if found && before.sum == seen.sum && now.Sub(before.at) < keepAgain {

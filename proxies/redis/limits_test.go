@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
 )
 
 func TestCommandHead(t *testing.T) {
@@ -147,4 +150,54 @@ func TestKeepingIsBounded(t *testing.T) {
 	if len(k.known) != 1 {
 		t.Errorf("%d are remembered", len(k.known))
 	}
+}
+
+// As many connections to an agent are kept as there may be calls to it at a time, and
+// of all agents so many, beside the first few of each.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	m, err := newHubMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const calls = idleReserved + 3
+	h := &Hub{cfg: HubConfig{MaxAgentCalls: calls}, metrics: m}
+	kept := func(want int) {
+		t.Helper()
+		if n, shown := h.idle.Load(), testutil.ToFloat64(m.idle); n != int64(want) || shown != float64(want) {
+			t.Errorf("%d connections are counted as kept, and %v shown, want %d", n, shown, want)
+		}
+	}
+	give := func(r *remote, n int) {
+		t.Helper()
+		for range n {
+			near, far := net.Pipe()
+			t.Cleanup(func() { _ = far.Close() }) // there is nobody
+			p := &patient{Conn: near}
+			r.give(&link{conn: p, in: newWire(p)})
+		}
+	}
+	r, other := newRemote(h, identity.AgentName{}), newRemote(h, identity.AgentName{})
+	give(r, calls)
+	kept(calls)
+	give(r, 1)
+	kept(calls)
+	if l := r.takeIdle(); l == nil {
+		t.Error("none is kept")
+	} else {
+		_ = l.conn.Close() // as a call does for which it is of no use
+	}
+	kept(calls - 1)
+	h.idle.Add(idleCalls - calls) // those of others
+	give(other, 1)
+	if len(other.idle) != 1 {
+		t.Error("the last one of all is not kept")
+	}
+	give(other, idleReserved+1)
+	if len(other.idle) != idleReserved {
+		t.Errorf("beyond the limit of all %d of an agent are kept, want %d", len(other.idle), idleReserved)
+	}
+	h.idle.Add(calls - idleCalls)
+	r.closeIdle()
+	other.closeIdle()
+	kept(0)
 }

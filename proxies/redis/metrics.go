@@ -9,6 +9,7 @@ import (
 // hubMetrics are those of the hub's end.
 type hubMetrics struct {
 	connections, subscriptions prometheus.Gauge
+	idle                       prometheus.Gauge
 	refused, commands, reads   *prometheus.CounterVec
 	kept                       *prometheus.CounterVec
 	seconds, delivery, lastAge prometheus.Histogram
@@ -21,6 +22,9 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 		}),
 		subscriptions: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_redis_proxy_subscriptions", Help: "Channels of agents that callers are subscribed to, each as often as it is.",
+		}),
+		idle: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_redis_proxy_idle_agent_connections", Help: "Connections to agents that are kept for the next read.",
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_redis_proxy_refused_total", Help: "Connections and subscriptions that were refused or ended, by why: connections and subscriptions are limits, redis that the hub's was away or stood still, agent that its answer broke off, protocol what cannot be read, slow a caller that does not read.",
@@ -44,7 +48,7 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 			Name: "argomesh_redis_proxy_last_value_age_seconds", Help: "Age of the last values that were shown of spokes that were away.", Buckets: prometheus.ExponentialBuckets(1, 4, 9),
 		}),
 	}
-	return m, register(r, m.connections, m.subscriptions, m.refused, m.commands, m.reads, m.kept, m.seconds, m.delivery, m.lastAge)
+	return m, register(r, m.connections, m.subscriptions, m.idle, m.refused, m.commands, m.reads, m.kept, m.seconds, m.delivery, m.lastAge)
 }
 
 // spokeMetrics are those of the spoke's end.

@@ -10,9 +10,13 @@ import (
 )
 
 const (
-	// idleCalls is the number of connections to one agent that are kept for the next
-	// call, and idleCallTime for how long. The agent keeps them longer.
-	idleCalls    = 16
+	// idleCalls is the number of connections to all agents that are kept for the next
+	// call, beside the first idleReserved of each agent; to one agent there are never
+	// more than calls to it at a time. A new one costs the agent a stream of its tunnel
+	// and a connection to its Redis before it can be asked.
+	idleCalls    = 1024
+	idleReserved = 4
+	// idleCallTime is how long one is kept. The agent keeps it longer.
 	idleCallTime = 30 * time.Second
 	// progressTimeout bounds the wait for the next bytes of an answer that has begun.
 	progressTimeout = 10 * time.Second
@@ -65,6 +69,7 @@ func (r *remote) takeIdle() *link {
 		l := r.idle[last]
 		r.idle[last] = nil
 		r.idle = r.idle[:last]
+		r.hub.idleEnds(1)
 		if l.expiry.Stop() {
 			return l
 		}
@@ -76,7 +81,7 @@ func (r *remote) takeIdle() *link {
 func (r *remote) give(l *link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.idle) >= idleCalls || l.in.Buffered() > 0 {
+	if len(r.idle) >= cap(r.calls) || l.in.Buffered() > 0 || !r.hub.idleBegins(len(r.idle) < idleReserved) {
 		_ = l.conn.Close() // it has no error to return
 		return
 	}
@@ -84,9 +89,27 @@ func (r *remote) give(l *link) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		_ = l.conn.Close() // as above
+		before := len(r.idle)
 		r.idle = slices.DeleteFunc(r.idle, func(other *link) bool { return other == l })
+		r.hub.idleEnds(before - len(r.idle)) // none when it was taken in the same moment
 	})
 	r.idle = append(r.idle, l)
+}
+
+// idleBegins counts a connection that is to be kept, and reports whether it may be.
+func (h *Hub) idleBegins(reserved bool) bool {
+	if h.idle.Add(1) > idleCalls && !reserved {
+		h.idle.Add(-1)
+		return false
+	}
+	h.metrics.idle.Inc()
+	return true
+}
+
+// idleEnds is called when connections are kept no more.
+func (h *Hub) idleEnds(n int) {
+	h.idle.Add(-int64(n))
+	h.metrics.idle.Sub(float64(n))
 }
 
 // closeIdle closes the connections that are kept.

@@ -13,10 +13,12 @@ type reply struct {
 	raw   []byte // in RESP2
 	value []byte // a string, which is all of it; nil for none
 	link  *link  // still to be read
-	// size is the length of the string of which the header was read; negative when all
-	// is still to be read.
-	size int
-	err  error
+	// Of link: size is the length of a string, of which the header was read, and elements,
+	// unless it is nil, are those of a list instead, true for one that is to be read, and
+	// false for one that is null.
+	size     int
+	elements []bool
+	err      error
 	// free gives back what the reply holds.
 	free func(sound bool)
 	read bool
@@ -70,11 +72,29 @@ func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 
 // pass passes on what is still to be read.
 func (r *reply) pass(to *bufio.Writer, resp3 bool) error {
-	if r.size < 0 {
-		return r.link.in.copyValues(to, 1, resp3)
+	if r.elements != nil {
+		return r.passList(to, resp3)
 	}
 	if _, err := to.Write(appendHeader(nil, '$', r.size)); err != nil {
 		return err
 	}
 	return r.link.in.copyString(to, r.size)
+}
+
+func (r *reply) passList(to *bufio.Writer, resp3 bool) error {
+	if _, err := to.Write(appendHeader(nil, '*', len(r.elements))); err != nil {
+		return err
+	}
+	for _, there := range r.elements {
+		var err error
+		if there {
+			err = r.link.in.copyValues(to, 1, resp3)
+		} else {
+			_, err = to.Write(appendNull(nil, resp3))
+		}
+		if err != nil {
+			return unexpected(err)
+		}
+	}
+	return nil
 }

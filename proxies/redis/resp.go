@@ -115,14 +115,19 @@ type command struct {
 	left, next int
 }
 
-// command reads the head of a command, which is all of a short one.
+// command reads the head of a command, which is all of a short one. What is none is
+// known by its first byte: who speaks TLS here has no line to end.
 func (w wire) command() (command, error) {
-	line, err := w.line()
+	first, err := w.Peek(1)
 	if err != nil {
 		return command{}, err
 	}
-	if line[0] != '*' {
+	if first[0] != '*' {
 		return command{}, fmt.Errorf("%w: a command is an array", errProtocol)
+	}
+	line, err := w.line()
+	if err != nil {
+		return command{}, err
 	}
 	n, err := size(line, maxArgs)
 	if err != nil {

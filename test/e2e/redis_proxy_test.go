@@ -3,7 +3,11 @@
 package e2e
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,7 +30,8 @@ type redisWorld struct {
 	hubRedis   *harness.Redis
 	edgeRedis  *harness.Redis
 	agent      *harness.Agent
-	socket     string
+	door       *harness.FrontDoor
+	identity   *harness.WorkloadAPI // of principal and Envoy
 }
 
 const (
@@ -37,9 +42,9 @@ const (
 
 func newRedisWorld(t *testing.T) *redisWorld {
 	t.Helper()
-	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
+	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "redis-cli")
 	h := harnesstest.New(t)
-	w, ctx := &redisWorld{h: h, socket: h.Path("redis-proxy.sock")}, t.Context()
+	w, ctx := &redisWorld{h: h}, t.Context()
 	fatal := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -62,22 +67,20 @@ func newRedisWorld(t *testing.T) *redisWorld {
 	w.edgeRedis, err = h.StartRedis(ctx, "edge-redis")
 	fatal(err)
 	identities := map[string]*harness.WorkloadAPI{}
-	for _, name := range []string{"principal", managed} {
+	for name, entry := range map[string]string{"principal": idOf("principal") + ",dns=localhost", managed: idOf(managed)} {
 		identities[name], err = h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
-			Name: "spire-" + name, TrustDomain: trustDomain, CADir: h.Path("ca"), Entries: []string{idOf(name)},
+			Name: "spire-" + name, TrustDomain: trustDomain, CADir: h.Path("ca"), Entries: []string{entry},
 		})
 		fatal(err)
 	}
-	principal, err := h.StartPrincipal(ctx, harness.PrincipalConfig{
-		ControlPlane: w.hub, WorkloadAPI: identities["principal"], Redis: w.hubRedis,
-		Settings: harness.Settings{"redis_proxy.listen": "unix://" + w.socket},
-	})
+	w.identity = identities["principal"]
+	w.door, err = h.StartFrontDoor(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: w.identity, Redis: w.hubRedis})
 	fatal(err)
 	_, err = h.Agentctl(ctx, w.hub, "agent", "create", managed, "--mode", "managed", "--spiffe-id", idOf(managed), "--wait")
 	fatal(err)
 	w.agent, err = h.StartAgent(ctx, harness.AgentConfig{
 		Name: managed, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: identities[managed],
-		PrincipalAddress: principal.Address, PrincipalIDs: []string{principalID}, Redis: w.edgeRedis,
+		PrincipalAddress: w.door.Address, PrincipalIDs: []string{principalID}, Redis: w.edgeRedis,
 		Settings: harness.Settings{"redis_proxy.enabled": true},
 	})
 	fatal(err)
@@ -94,15 +97,17 @@ func newRedisWorld(t *testing.T) *redisWorld {
 	return w
 }
 
-// redisClient speaks RESP2 or RESP3 at a unix socket or address.
+// redisClient speaks RESP2 or RESP3 at an address.
 func redisClient(t *testing.T, address string, protocol int) *goredis.Client {
 	t.Helper()
-	network := "tcp"
-	if strings.HasPrefix(address, "/") {
-		network = "unix"
-	}
+	return redisClientTLS(t, address, protocol, nil)
+}
+
+// redisClientTLS is redisClient with TLS, unless that is nil.
+func redisClientTLS(t *testing.T, address string, protocol int, config *tls.Config) *goredis.Client {
+	t.Helper()
 	c := goredis.NewClient(&goredis.Options{
-		Network: network, Addr: address, Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
+		Addr: address, Protocol: protocol, TLSConfig: config, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = c.Close() }) // the test is over
@@ -113,15 +118,16 @@ func redisClient(t *testing.T, address string, protocol int) *goredis.Client {
 func TestRedisProxy(t *testing.T) {
 	t.Parallel()
 	w, ctx := newRedisWorld(t), t.Context()
-	spoke := redisClient(t, w.edgeRedis.Address, 3)
-	if err := spoke.Set(ctx, "app|resources-tree|shop|1.8.3.gz", "tree", 0).Err(); err != nil {
+	spoke, begin := redisClient(t, w.edgeRedis.Address, 3), time.Now()
+	tree := gzipped(t, `{"nodes":[{"kind":"Deployment","name":"shop"}]}`)
+	if err := spoke.Set(ctx, "app|resources-tree|shop|1.8.3.gz", tree, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, protocol := range []int{2, 3} {
-		c := redisClient(t, w.socket, protocol)
+		c := redisClient(t, w.door.RedisAddress, protocol)
 		eventually(t, "the tree to be shown", func() error {
 			got, err := c.Get(ctx, redisTree).Result()
-			if err == nil && got != "tree" {
+			if err == nil && got != tree {
 				err = fmt.Errorf("it is %q", got)
 			}
 			return err
@@ -136,7 +142,7 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("another version of the cache: %v", err)
 		}
 	}
-	c := redisClient(t, w.socket, 3)
+	c := redisClient(t, w.door.RedisAddress, 3)
 	s := c.Subscribe(ctx, redisChannel)
 	defer func() { _ = s.Close() }() // the test is over
 	if _, err := s.Receive(ctx); err != nil {
@@ -161,13 +167,16 @@ func TestRedisProxy(t *testing.T) {
 	if err := w.agent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the last value to be shown", func() error {
+	eventually(t, "the last value to be shown, with its age", func() error {
 		got, err := c.Get(ctx, redisTree).Result()
-		if err == nil && got != "tree" {
-			err = fmt.Errorf("it is %q", got)
+		if err != nil {
+			return err
 		}
-		return err
+		return asOf(got, begin)
 	})
+	if left, err := c.TTL(ctx, redisTree).Result(); err != nil || left > 24*time.Hour || left < 23*time.Hour {
+		t.Errorf("TTL of a last value = %s, %v", left, err)
+	}
 	if err := w.agent.Process.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -193,4 +202,42 @@ func TestRedisProxy(t *testing.T) {
 	patch(t, apps, "shop", map[string]any{"spec": map[string]any{"destination": map[string]any{"name": managed}}})
 	subscribed(1)
 	hear("that it is back")
+	redisDoor{t, w, tree}.speaksTLS()
+}
+
+// gzipped is text as Argo CD keeps it.
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(text))
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// asOf checks that a tree says as of when it is, and that this is no earlier than begin.
+func asOf(value string, begin time.Time) error {
+	r, err := gzip.NewReader(strings.NewReader(value))
+	if err != nil {
+		return err
+	}
+	var tree struct {
+		Nodes []struct {
+			Info []struct{ Name, Value string }
+		}
+	}
+	if err := json.NewDecoder(r).Decode(&tree); err != nil {
+		return err
+	}
+	if len(tree.Nodes) != 1 || len(tree.Nodes[0].Info) != 1 || tree.Nodes[0].Info[0].Name != "Last known" {
+		return fmt.Errorf("it is %+v", tree)
+	}
+	text, _ := strings.CutPrefix(tree.Nodes[0].Info[0].Value, "as of ")
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil && (at.Before(begin.Truncate(time.Second)) || at.After(time.Now())) {
+		err = fmt.Errorf("it is as of %s, and was written after %s", at, begin)
+	}
+	return err
 }

@@ -1,0 +1,126 @@
+package redis
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// pack compresses as Argo CD does.
+func pack(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A tree says at its roots how old it is, and is else what it was.
+func TestMarkTree(t *testing.T) {
+	const (
+		tree = `{"nodes":[{"kind":"Deployment","name":"shop","info":[{"name":"Revision","value":"Rev:1"}]},
+			{"kind":"Pod","name":"shop-1","parentRefs":[{"kind":"ReplicaSet","name":"shop"}],"x":12345678901234567890},{"kind":"Service","name":"<shop>"},null],
+			"orphanedNodes":[{"kind":"Job"}],"shardsCount":3}`
+		mark = `{"name":"Last known","value":"as of 2026-11-21T12:00:00Z"}`
+		want = `{"nodes":[{"kind":"Deployment","name":"shop","info":[` + mark + `,{"name":"Revision","value":"Rev:1"}]},
+			{"kind":"Pod","name":"shop-1","parentRefs":[{"kind":"ReplicaSet","name":"shop"}],"x":12345678901234567890},{"kind":"Service","name":"<shop>","info":[` + mark + `]},null],
+			"orphanedNodes":[{"kind":"Job"}],"shardsCount":3}`
+	)
+	at := time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))
+	parsed := func(text []byte) (v any) {
+		t.Helper()
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for _, compressed := range []bool{true, false} {
+		value := []byte(tree)
+		if compressed {
+			value = pack(t, value)
+		}
+		got, err := markTree(value, compressed, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if compressed {
+			r, err := gzip.NewReader(bytes.NewReader(got))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err = io.ReadAll(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(parsed([]byte(want)), parsed(got)); diff != "" {
+			t.Errorf("compressed %t (-want +got)\n%s", compressed, diff)
+		}
+	}
+	padded := func(n int) []byte { return append([]byte(`{"nodes":[]}`), bytes.Repeat([]byte{' '}, n-12)...) }
+	for name, tt := range map[string]struct {
+		value      []byte
+		compressed bool
+		want       error
+	}{
+		"the longest":             {padded(maxMarkedBytes), false, nil},
+		"longer":                  {padded(maxMarkedBytes + 1), false, errTooLong},
+		"the longest, compressed": {pack(t, padded(maxMarkedBytes)), true, nil},
+		"longer, compressed":      {pack(t, padded(maxMarkedBytes+1)), true, errTooLong},
+		"not compressed":          {[]byte(tree), true, errUnmarked},
+		"compressed":              {pack(t, []byte(tree)), false, errUnmarked},
+		"cut":                     {pack(t, []byte(tree))[:40], true, errUnmarked},
+		"empty":                   {nil, false, errUnmarked},
+		"a list":                  {[]byte(`[]`), false, errUnmarked},
+		"without resources":       {[]byte(`{}`), false, errUnmarked},
+		"other resources":         {[]byte(`{"nodes":{}}`), false, errUnmarked},
+		"other information":       {[]byte(`{"nodes":[{"info":{}}]}`), false, errUnmarked},
+	} {
+		if _, err := markTree(tt.value, tt.compressed, at); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+// What is no tree is shown as it is, and so is a tree for which there is no time.
+func TestMarked(t *testing.T) {
+	const tree = `{"nodes":[{"kind":"Service"}]}`
+	h := &Hub{marking: make(chan struct{}, 1)}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, tt := range map[string]struct {
+		family, value string
+		busy, want    bool
+	}{
+		"a tree":                       {resourcesTree, tree, false, true},
+		"no tree":                      {resourcesTree, "x", false, false},
+		"managed resources":            {managedResources, tree, false, false},
+		"a tree that nobody waits for": {resourcesTree, tree, true, false},
+	} {
+		ctx := t.Context()
+		if tt.busy {
+			h.marking <- struct{}{}
+			ctx = ended
+		}
+		got := h.marked(ctx, Key{Family: tt.family, Format: "1"}, []byte(tt.value), time.Now())
+		if tt.busy {
+			<-h.marking
+		}
+		if changed := string(got) != tt.value; changed != tt.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
