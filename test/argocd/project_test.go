@@ -1,12 +1,14 @@
 package argocd
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -110,6 +112,53 @@ func TestManagedProject(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestProjectUnderPolicy holds what a spoke's policy lets through against Argo CD: a
+// project that is stored permits no namespace there that the policy does not.
+func TestProjectUnderPolicy(t *testing.T) {
+	policy := mirror.DefaultPolicy()
+	policy.DestinationNamespaces = []string{"web", "team-*"}
+	allowed := map[string]bool{"web": true, "team-a": true, "kube-system": false, "other": false}
+	local := v1alpha1.Cluster{Name: "in-cluster", Server: v1alpha1.KubernetesInternalAPIServerAddr}
+	// What a hub sends, and what one that means ill may send.
+	names, namespaces := []string{"", "in-cluster", "*", "!in-cluster", "!edge-2"}, []string{"", "*", "web", "team-*", "team-?", "t*", "!web", "!kube-system", "{web,other}", "[k-o]*"}
+	servers := []string{"", "*", local.Server, "!" + local.Server, "!*", "!https://other", "https://other"}
+	stored := 0
+	for _, name := range names {
+		for _, server := range servers {
+			for _, namespace := range namespaces {
+				p := project(nil, v1alpha1.ApplicationDestination{Name: name, Server: server, Namespace: namespace})
+				raw, err := json.Marshal(map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}, "spec": p.Spec})
+				if err != nil {
+					t.Fatal(err)
+				}
+				event := stream.Event{
+					Key: stream.EntryKey{Collection: stream.AppProjects, Name: "web"}, Verb: stream.Apply, Data: raw,
+					Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(raw)}, Revision: 1,
+				}
+				writes, _ := mirror.Rules{
+					Side: stream.Spoke, Mode: stream.Managed, Agent: theAgent(t), Namespace: argocd, Policy: &policy,
+				}.Plan(event, projectKey("web"), nil, mirror.Requests{})
+				if len(writes) == 0 {
+					continue // refused
+				}
+				stored++
+				var copied v1alpha1.AppProject
+				if err := json.Unmarshal(writes[0].Raw, &copied); err != nil {
+					t.Fatal(err)
+				}
+				for in, may := range allowed {
+					if !may && permits(t, &copied, local, in) {
+						t.Errorf("destination name %q, server %q, namespace %q is stored, and permits namespace %s", name, server, namespace, in)
+					}
+				}
+			}
+		}
+	}
+	if stored == 0 {
+		t.Error("everything is refused")
 	}
 }
 
