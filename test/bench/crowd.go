@@ -108,8 +108,8 @@ func (c *crowd) expectAll(n int, revision string) *arrivals {
 }
 
 // compare returns how many Applications the hub has, and an error when an agent does not
-// hold what the hub does.
-func (c *crowd) compare(ctx context.Context, client dynamic.Interface) (compared int, err error) {
+// hold what the hub does. tell is told how many were compared so far.
+func (c *crowd) compare(ctx context.Context, client dynamic.Interface, tell func(int)) (compared int, err error) {
 	agents := make(map[string]*simulated, len(c.agents))
 	held := 0 // by the agents
 	for _, a := range c.agents {
@@ -141,6 +141,7 @@ func (c *crowd) compare(ctx context.Context, client dynamic.Interface) (compared
 			}
 		}
 		compared += len(page.Items)
+		tell(compared)
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
 			break
 		}
