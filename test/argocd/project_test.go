@@ -50,6 +50,7 @@ func TestManagedProject(t *testing.T) {
 		"by name":                            {project(all, to(agentName, "", "web")), false},
 		"by a glob of names":                 {project(all, to("edge-*", "", "*")), false},
 		"by alternatives":                    {project(all, to("{edge-1,edge-2}", "", "w?b")), false},
+		"by several that become one":         {project(all, to(agentName, "", "web"), to("edge-*", "", "web"), to("", mine, "web"), to("", mine, "other")), false},
 		"by server":                          {project(all, to("", mine, "web")), false},
 		"by any server":                      {project(all, to("", "*", "web")), false},
 		"by a glob of servers":               {project(all, to("", "https://proxy:9090/*", "web")), false},
@@ -169,6 +170,7 @@ func TestAutonomousProject(t *testing.T) {
 		w.put(w.spoke, projectKey("web"), project([]string{"*"},
 			v1alpha1.ApplicationDestination{Server: "*", Namespace: "web"},
 			v1alpha1.ApplicationDestination{Name: "*", Namespace: "*"},
+			v1alpha1.ApplicationDestination{Server: v1alpha1.KubernetesInternalAPIServerAddr, Namespace: "web"}, // on the hub the same as the first
 		))
 		w.settle()
 		var mirrored v1alpha1.AppProject
