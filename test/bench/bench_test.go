@@ -109,6 +109,28 @@ func TestMoving(t *testing.T) {
 	})
 }
 
+func TestPersistently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		b := &bench{progress: &said}
+		calls := 0
+		if err := b.persistently(t.Context(), func(context.Context) error {
+			if calls++; calls < 3 {
+				return errors.New("away")
+			}
+			return nil
+		}); err != nil || calls != 3 || !strings.Contains(said.String(), "away") {
+			t.Errorf("persistently() = %v after %d calls, and said %q", err, calls, said.String())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		away := errors.New("away")
+		if err := b.persistently(ctx, func(context.Context) error { return away }); !errors.Is(err, away) {
+			t.Errorf("what never succeeds ends with %v", err)
+		}
+	})
+}
+
 func TestParseCPUTime(t *testing.T) {
 	const line = "42 (a ) name) S 1 42 42 0 -1 4194304 100 0 0 0 250 50 7 8 20 0 9 0 1000 1000000 500"
 	got, err := parseCPUTime([]byte(line))

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -163,12 +164,18 @@ func (f *fleetWorld) grow(ctx context.Context, size int) error {
 	var made atomic.Int64
 	return f.b.moving(ctx, f.what()+": created", len(added)*fleetApps, func() int { return int(made.Load()) }, func(ctx context.Context) error {
 		return each(ctx, added, func(ctx context.Context, agent string) error {
-			if err := f.hub.EnsureNamespace(ctx, agent); err != nil {
+			if err := f.b.persistently(ctx, func(ctx context.Context) error { return f.hub.EnsureNamespace(ctx, agent) }); err != nil {
 				return err
 			}
 			for n := range fleetApps {
 				name, namespace := f.name(agent, n)
-				if err := create(ctx, f.client.Resource(harness.Applications).Namespace(namespace), application(name, namespace, agent, revision(1))); err != nil {
+				if err := f.b.persistently(ctx, func(ctx context.Context) error {
+					err := create(ctx, f.client.Resource(harness.Applications).Namespace(namespace), application(name, namespace, agent, revision(1)))
+					if apierrors.IsAlreadyExists(err) {
+						return nil // only the answer was lost
+					}
+					return err
+				}); err != nil {
 					return err
 				}
 				made.Add(1)
@@ -227,7 +234,7 @@ func (f *fleetWorld) sync(ctx context.Context) (one FirstSync, err error) {
 	begun = time.Now()
 	var read atomic.Int64
 	if err := f.b.moving(ctx, what+": compared", one.Applications, func() int { return int(read.Load()) }, func(ctx context.Context) (err error) {
-		one.Compared, err = crowd.compare(ctx, f.client, func(n int) { read.Store(int64(n)) })
+		one.Compared, err = crowd.compare(ctx, f.b, f.client, func(n int) { read.Store(int64(n)) })
 		return err
 	}); err != nil {
 		return one, err

@@ -16,6 +16,21 @@ const (
 	stallTime = 3 * time.Minute
 )
 
+// persistently calls f until it succeeds or ctx is done, once a second: what a busy
+// machine's API server did not answer is asked again.
+func (b *bench) persistently(ctx context.Context, f func(context.Context) error) error {
+	for {
+		err := f(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		b.say("trying again: %v", err)
+		if idle(ctx, time.Second) != nil {
+			return err
+		}
+	}
+}
+
 // moving calls f, tells every tellInterval how far it is, of total, and ends its context
 // when count has stood still for stallTime. count may be called concurrently.
 func (b *bench) moving(ctx context.Context, what string, total int, count func() int, f func(context.Context) error) error {

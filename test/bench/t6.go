@@ -250,7 +250,7 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err := s.measure(ctx, "1,000 idle agents", w.processes(), func() error { return idle(ctx, 20*time.Second) }); err != nil {
 		return err
 	}
-	_, err = f.compare(ctx, client, func(int) {})
+	_, err = f.compare(ctx, b, client, func(int) {})
 	return err
 }
 
