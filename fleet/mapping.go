@@ -154,10 +154,10 @@ func (m Mapping) byNamespace(agent v1alpha1.Agent) bool {
 // cluster returns the name of the agent whose cluster is a destination, whether or not
 // there is one.
 func (m Mapping) cluster(app Placement) (identity.AgentName, bool) {
-	label := app.Name
+	label, server := app.Name, strings.TrimRight(app.Server, "/") // as Argo CD compares them
 	if label == "" {
-		label = app.Server[strings.LastIndexByte(app.Server, '/')+1:] // it ends with the agent's name
+		label = server[strings.LastIndexByte(server, '/')+1:] // it ends with the agent's name
 	}
 	name, err := identity.ParseAgentName(label)
-	return name, err == nil && (app.Name != "" || app.Server == m.Server(name))
+	return name, err == nil && (app.Name != "" || server == m.Server(name))
 }

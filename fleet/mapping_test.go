@@ -107,6 +107,8 @@ func TestOwner(t *testing.T) {
 				{fleet.Placement{Namespace: "argocd", Name: "edge-1"}, "", "edge-1"},
 				{fleet.Placement{Namespace: "argocd", Server: "https://proxy:9090/agents/edge-2"}, "", "edge-2"}, // suspended, and yet its
 				{fleet.Placement{Namespace: "team", Server: "https://proxy:9090/agents/edge-1"}, "", "edge-1"},
+				{fleet.Placement{Namespace: "team", Server: "https://proxy:9090/agents/edge-1/"}, "", "edge-1"}, // the same to Argo CD
+				{fleet.Placement{Namespace: "team", Server: "https://proxy:9090/agents/"}, "", ""},
 				{fleet.Placement{Namespace: "team", Name: "edge-1", Server: "https://proxy:9090/agents/edge-2"}, "", "edge-1"},
 				{fleet.Placement{Namespace: "team", Server: "https://other:9090/agents/edge-1"}, "", ""},
 				{fleet.Placement{Namespace: "team", Server: "edge-1"}, "", ""},

@@ -143,7 +143,9 @@ func (p *Policy) application(spec map[string]any) *stream.Refusal {
 
 // appProject is about an AppProject of that name. A destination that names its
 // namespaces by a pattern must be one of the policy's own: whether one glob is within
-// another is not guessed. Denying destinations permit nothing.
+// another is not guessed. To Argo CD a pattern that begins with an exclamation mark
+// permits all that it does not name, in a namespace as in a server; what names the
+// spoke's own Kubernetes cluster so, and nothing else, permits nothing there.
 func (p *Policy) appProject(name string, spec map[string]any) *stream.Refusal {
 	if p == nil {
 		return nil
@@ -158,15 +160,25 @@ func (p *Policy) appProject(name string, spec map[string]any) *stream.Refusal {
 	for _, d := range destinations {
 		destination, _ := d.(map[string]any)
 		namespace := stringAt(destination, "namespace")
-		if strings.HasPrefix(stringAt(destination, "server"), "!") || strings.HasPrefix(namespace, "!") ||
-			slices.Contains(p.DestinationNamespaces, "*") || slices.Contains(p.DestinationNamespaces, namespace) {
+		if slices.Contains(p.DestinationNamespaces, "*") || deniesHere(destination) {
 			continue
 		}
-		if strings.ContainsAny(namespace, "*?[{\\/") || !anyGlob(p.DestinationNamespaces, namespace) {
+		if negated(namespace) || !slices.Contains(p.DestinationNamespaces, namespace) &&
+			(strings.ContainsAny(namespace, "*?[{\\/") || !anyGlob(p.DestinationNamespaces, namespace)) {
 			return denied("destination_namespaces", "destination %q of the project", namespace)
 		}
 	}
 	return nil
+}
+
+// negated reports whether Argo CD takes a pattern for one of all that it does not match.
+func negated(pattern string) bool { return strings.HasPrefix(pattern, "!") }
+
+// deniesHere reports whether a project's destination denies the Kubernetes cluster of
+// the spoke by its server, and does not permit it by its name.
+func deniesHere(destination map[string]any) bool {
+	denied, is := strings.CutPrefix(stringAt(destination, "server"), "!")
+	return is && globMatches(denied, inClusterServer) && stringAt(destination, "name") == ""
 }
 
 func (p *Policy) operation(name string) *stream.Refusal {

@@ -21,6 +21,9 @@ func TestPolicy(t *testing.T) {
 		}
 		return makeEvent(stream.AppProjects, "u", 9, m{"spec": m{"destinations": destinations}})
 	}
+	to := func(destinations ...any) stream.Event {
+		return makeEvent(stream.AppProjects, "u", 9, m{"spec": m{"destinations": destinations}})
+	}
 	command := func(data m) stream.Event { return makeEvent(stream.Commands, "u", 9, data) }
 	repository := func(secretType, project string) stream.Event {
 		return makeEvent(stream.Repositories, "u", 9, m{"labels": m{secretTypeKey: secretType}, "data": secretData("project", project)})
@@ -49,7 +52,12 @@ func TestPolicy(t *testing.T) {
 		"a namespace that is allowed":   {namespaces, application(spec("p", "team-a")), ""},
 		"a namespace that is not":       {namespaces, application(spec("p", "kube-system")), "destination_namespaces"},
 		"no namespace is all of them":   {namespaces, application(spec("p", "")), "destination_namespaces"},
-		"a project within":              {namespaces, project("web", "team-*", "team-b", "!kube-*"), ""},
+		"a project within":              {namespaces, project("web", "team-*", "team-b"), ""},
+		"all but a namespace":           {namespaces, project("web", "!kube-system"), "destination_namespaces"},
+		"all but one, where all may be": {all, project("*", "!kube-system"), ""},
+		"a server that is denied":       {namespaces, to(m{"server": "!" + inClusterServer, "namespace": "kube-*"}, m{"name": inClusterName, "namespace": "web"}), ""},
+		"all but another server":        {namespaces, to(m{"server": "!https://other", "namespace": "*"}), "destination_namespaces"},
+		"a denied server, a name":       {namespaces, to(m{"server": "!" + inClusterServer, "name": "*", "namespace": "*"}), "destination_namespaces"},
 		"a project beyond":              {namespaces, project("web", "kube-system"), "destination_namespaces"},
 		"a project by a wider pattern":  {namespaces, project("te*"), "destination_namespaces"},
 		"a project of all":              {namespaces, project("*"), "destination_namespaces"},

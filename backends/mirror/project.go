@@ -40,7 +40,7 @@ func (r Rules) projectFor(o object) (any, bool) {
 			if globMatches(denied, r.ClusterServer) {
 				delete(m, "name")
 				m["server"] = "!" + inClusterServer
-				kept = append(kept, m)
+				kept = withDestination(kept, m)
 			}
 			continue
 		}
@@ -48,7 +48,7 @@ func (r Rules) projectFor(o object) (any, bool) {
 			continue
 		}
 		m["name"], m["server"] = inClusterName, inClusterServer
-		kept = append(kept, m)
+		kept = withDestination(kept, m)
 		admitted = true
 	}
 	if !admitted {
@@ -61,6 +61,19 @@ func (r Rules) projectFor(o object) (any, bool) {
 	}
 	delete(spec, "roles")
 	return spec, true
+}
+
+// withDestination adds a destination unless it is there: several may have become one,
+// and Argo CD takes no project in which one is twice.
+func withDestination(kept []any, added map[string]any) []any {
+	if slices.ContainsFunc(kept, func(k any) bool {
+		m, _ := k.(map[string]any)
+		return stringAt(m, "name") == stringAt(added, "name") && stringAt(m, "server") == stringAt(added, "server") &&
+			stringAt(m, "namespace") == stringAt(added, "namespace")
+	}) {
+		return kept
+	}
+	return append(kept, added)
 }
 
 // sourcesFor are the sourceNamespaces of a hub AppProject as the spoke has them; false
@@ -132,7 +145,7 @@ func (r Rules) projectMirror(spec map[string]any) map[string]any {
 			// either.
 			m["name"] = r.Agent.String()
 			delete(m, "server")
-			kept = append(kept, m)
+			kept = withDestination(kept, m)
 		}
 	}
 	spec["destinations"] = kept // what the spoke denies does not become a permission

@@ -97,7 +97,11 @@ func (p *Projects) used() (map[string]bool, error) {
 		if rec, _ := recordOf(app); rec.Child {
 			continue // a spoke cannot keep a project of the hub by naming it
 		}
-		names[stringAt(app.child("spec"), "project")] = true
+		name := stringAt(app.child("spec"), "project")
+		if name == "" {
+			name = "default" // what Argo CD takes it for
+		}
+		names[name] = true
 	}
 	return names, nil
 }

@@ -50,6 +50,8 @@ func TestDeletingProjectGoesWithItsLastApplication(t *testing.T) {
 		foreign := create(stream.AppProject, "argocd", "foreign", `,"finalizers":["example.org/mine"]}`)
 		app := create(stream.Application, "edge-1", "web", `},"spec":{"project":"shop"}`)
 		create(stream.Application, "edge-1", "other", `},"spec":{"project":"other"}`)
+		standard := create(stream.AppProject, "argocd", "default", finalizer)
+		nameless := create(stream.Application, "edge-1", "nameless", `},"spec":{}`) // which is of that one
 
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -59,10 +61,12 @@ func TestDeletingProjectGoesWithItsLastApplication(t *testing.T) {
 		synctest.Wait()
 		remove(shop)
 		remove(foreign)
+		remove(standard)
 		pass(2 * time.Second)
-		if gone(shop) {
-			t.Error("the project went while an Application referred to it")
+		if gone(shop) || gone(standard) {
+			t.Error("a project went while an Application referred to it")
 		}
+		remove(nameless)
 		remove(app)
 		pass(2 * time.Second)
 		if gone(shop) {
@@ -70,8 +74,8 @@ func TestDeletingProjectGoesWithItsLastApplication(t *testing.T) {
 		}
 		pass(6 * time.Second) // the pause after a failed write
 		synctest.Wait()
-		if !gone(shop) {
-			t.Error("the project is still there after its last Application went")
+		if !gone(shop) || !gone(standard) {
+			t.Error("a project is still there after its last Application went")
 		}
 		if gone(foreign) {
 			t.Error("a foreign finalizer was removed")

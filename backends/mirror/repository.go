@@ -211,15 +211,29 @@ func (n needs) wants(o object, shared bool) bool {
 	if !shared || url == "" {
 		return false
 	}
-	url = sameRepository(url)
 	switch o.label(secretTypeKey) {
 	case typeTemplate, typeWriteTemplate:
+		covers := coverage(url)
 		for used := range n.urls {
-			if strings.HasPrefix(used, url) {
+			if covers(used) {
 				return true
 			}
 		}
 		return false
 	}
-	return n.urls[url] > 0
+	return n.urls[sameRepository(url)] > 0
+}
+
+// coverage tells which URLs, in the form of sameRepository, a template with that URL is
+// for: those that begin with it. As to Argo CD one that ends with a slash is for what is
+// below; and one that names no more than a host is for that host alone, so that
+// nobody gets the credentials of git.test by a repository of git.test.example.
+func coverage(template string) func(used string) bool {
+	prefix := sameRepository(template)
+	_, rest, _ := strings.Cut(prefix, "://")
+	whole := strings.HasSuffix(strings.TrimSpace(template), "/") || !strings.Contains(rest, "/")
+	return func(used string) bool {
+		below, begins := strings.CutPrefix(used, prefix)
+		return begins && (!whole || below == "" || below[0] == '/' || below[0] == ':')
+	}
 }

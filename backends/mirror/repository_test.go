@@ -199,6 +199,36 @@ func TestSameRepository(t *testing.T) {
 	}
 }
 
+// Whoever may name the URL of a repository must not get what is another host's by it.
+func TestCoverage(t *testing.T) {
+	tests := map[string]struct {
+		template, used string
+		want           bool
+	}{
+		"the same":                          {"https://git.test/org", "https://git.test/org.git", true},
+		"below":                             {"https://git.test/org", "https://git.test/org/a.git", true},
+		"that begins alike":                 {"https://git.test/org", "https://git.test/organ/a", true},
+		"below a slash":                     {"https://git.test/org/", "https://git.test/org/a", true},
+		"that begins alike, after a slash":  {"https://git.test/org/", "https://git.test/organ/a", false},
+		"of a host":                         {"https://git.test", "https://git.test/org/a", true},
+		"of a host with a slash":            {"https://git.test/", "https://git.test/org/a", true},
+		"of a host, on another port":        {"https://git.test", "https://git.test:8443/org/a", true},
+		"of a longer host":                  {"https://git.test", "https://git.test.example/org/a", false},
+		"of a longer host, after a slash":   {"https://git.test/", "https://git.test.example/org/a", false},
+		"of a host by SSH":                  {"git@git.test", "git@git.test:org/a.git", true},
+		"of a longer host by SSH":           {"ssh://git@git.test", "git@git.test.example:org/a.git", false},
+		"of a registry, without a scheme":   {"registry.test/charts", "registry.test/charts/web", true},
+		"of another, with the host as user": {"https://git.test", "https://git.test@git.example/a", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := coverage(test.template)(sameRepository(test.used)); got != test.want {
+				t.Errorf("coverage(%q)(%q) = %t", test.template, test.used, got)
+			}
+		})
+	}
+}
+
 func TestNeeds(t *testing.T) {
 	r := ruleSet(t, stream.Hub, stream.Managed)
 	n := newNeeds()

@@ -426,12 +426,13 @@ func (r Rules) destined(o object) bool {
 	return r.isDestination(stringAt(o.child("spec", "destination"), "name"), stringAt(o.child("spec", "destination"), "server"))
 }
 
-// isDestination reports whether a destination on the hub is the agent.
+// isDestination reports whether a destination on the hub is the agent. As to Argo CD,
+// a slash at the end of a server makes no difference.
 func (r Rules) isDestination(name, server string) bool {
 	if name != "" {
 		return name == r.Agent.String() && server == ""
 	}
-	return server != "" && server == r.ClusterServer
+	return server != "" && strings.TrimRight(server, "/") == r.ClusterServer
 }
 
 // statusOf is an Application's status, less what we add to it on the hub. Its values

@@ -1,12 +1,14 @@
 package argocd
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -48,6 +50,7 @@ func TestManagedProject(t *testing.T) {
 		"by name":                            {project(all, to(agentName, "", "web")), false},
 		"by a glob of names":                 {project(all, to("edge-*", "", "*")), false},
 		"by alternatives":                    {project(all, to("{edge-1,edge-2}", "", "w?b")), false},
+		"by several that become one":         {project(all, to(agentName, "", "web"), to("edge-*", "", "web"), to("", mine, "web"), to("", mine, "other")), false},
 		"by server":                          {project(all, to("", mine, "web")), false},
 		"by any server":                      {project(all, to("", "*", "web")), false},
 		"by a glob of servers":               {project(all, to("", "https://proxy:9090/*", "web")), false},
@@ -113,6 +116,53 @@ func TestManagedProject(t *testing.T) {
 	}
 }
 
+// TestProjectUnderPolicy holds what a spoke's policy lets through against Argo CD: a
+// project that is stored permits no namespace there that the policy does not.
+func TestProjectUnderPolicy(t *testing.T) {
+	policy := mirror.DefaultPolicy()
+	policy.DestinationNamespaces = []string{"web", "team-*"}
+	allowed := map[string]bool{"web": true, "team-a": true, "kube-system": false, "other": false}
+	local := v1alpha1.Cluster{Name: "in-cluster", Server: v1alpha1.KubernetesInternalAPIServerAddr}
+	// What a hub sends, and what one that means ill may send.
+	names, namespaces := []string{"", "in-cluster", "*", "!in-cluster", "!edge-2"}, []string{"", "*", "web", "team-*", "team-?", "t*", "!web", "!kube-system", "{web,other}", "[k-o]*"}
+	servers := []string{"", "*", local.Server, "!" + local.Server, "!*", "!https://other", "https://other"}
+	stored := 0
+	for _, name := range names {
+		for _, server := range servers {
+			for _, namespace := range namespaces {
+				p := project(nil, v1alpha1.ApplicationDestination{Name: name, Server: server, Namespace: namespace})
+				raw, err := json.Marshal(map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}, "spec": p.Spec})
+				if err != nil {
+					t.Fatal(err)
+				}
+				event := stream.Event{
+					Key: stream.EntryKey{Collection: stream.AppProjects, Name: "web"}, Verb: stream.Apply, Data: raw,
+					Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(raw)}, Revision: 1,
+				}
+				writes, _ := mirror.Rules{
+					Side: stream.Spoke, Mode: stream.Managed, Agent: theAgent(t), Namespace: argocd, Policy: &policy,
+				}.Plan(event, projectKey("web"), nil, mirror.Requests{})
+				if len(writes) == 0 {
+					continue // refused
+				}
+				stored++
+				var copied v1alpha1.AppProject
+				if err := json.Unmarshal(writes[0].Raw, &copied); err != nil {
+					t.Fatal(err)
+				}
+				for in, may := range allowed {
+					if !may && permits(t, &copied, local, in) {
+						t.Errorf("destination name %q, server %q, namespace %q is stored, and permits namespace %s", name, server, namespace, in)
+					}
+				}
+			}
+		}
+	}
+	if stored == 0 {
+		t.Error("everything is refused")
+	}
+}
+
 // TestAutonomousProject checks that the mirror of a spoke's project is for the
 // agent's namespace and cluster, and for no other.
 func TestAutonomousProject(t *testing.T) {
@@ -120,6 +170,7 @@ func TestAutonomousProject(t *testing.T) {
 		w.put(w.spoke, projectKey("web"), project([]string{"*"},
 			v1alpha1.ApplicationDestination{Server: "*", Namespace: "web"},
 			v1alpha1.ApplicationDestination{Name: "*", Namespace: "*"},
+			v1alpha1.ApplicationDestination{Server: v1alpha1.KubernetesInternalAPIServerAddr, Namespace: "web"}, // on the hub the same as the first
 		))
 		w.settle()
 		var mirrored v1alpha1.AppProject

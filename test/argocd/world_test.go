@@ -68,18 +68,23 @@ func run(t *testing.T, mode stream.Mode, f func(w *world)) {
 	})
 }
 
+func theAgent(t *testing.T) identity.AgentName {
+	t.Helper()
+	name, err := identity.ParseAgentName(agentName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) *mirror.Mirror {
 	w.t.Helper()
-	agent, err := identity.ParseAgentName(agentName)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	m, err := mirror.New(mirror.Config{
-		Rules: mirror.Rules{Side: side, Mode: mode, Agent: agent, Namespace: argocd, ClusterServer: clusterServer},
+		Rules: mirror.Rules{Side: side, Mode: mode, Agent: theAgent(w.t), Namespace: argocd, ClusterServer: clusterServer},
 		Store: store, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	})
 	if err != nil {

@@ -38,6 +38,13 @@ func (a *arrivals) add(name string) {
 	}
 }
 
+// count is how many have come.
+func (a *arrivals) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.seen)
+}
+
 // wait returns when all have come.
 func (a *arrivals) wait(ctx context.Context) error {
 	select {

@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,9 +48,87 @@ func TestParseFlags(t *testing.T) {
 		t.Error("an argument without a flag is ignored")
 	}
 	got, err := parseFlags([]string{"-run", "T2", "-json", "f"}, io.Discard)
-	if err != nil || got != (options{run: "T2", json: "f"}) {
+	if err != nil || got != (options{run: "T2", json: "f", agents: fleetDefault}) {
 		t.Errorf("parseFlags() = %+v, %v", got, err)
 	}
+}
+
+func TestFleetSizes(t *testing.T) {
+	got, err := fleetSizes("20, 50,200")
+	if diff := cmp.Diff([]int{20, 50, 200}, got); err != nil || diff != "" {
+		t.Errorf("fleetSizes() = %v, %v", got, err)
+	}
+	if _, err := fleetSizes(fleetDefault); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "20,", "50,20", "20,20", "0", "-1", "ten", "10000"} {
+		if sizes, err := fleetSizes(bad); err == nil {
+			t.Errorf("fleetSizes(%q) = %v", bad, sizes)
+		}
+	}
+	if got := spelled([]int{20}) + "; " + spelled([]int{20, 50, 100}); got != "20; 20, 50 and 100" {
+		t.Errorf("spelled() = %s", got)
+	}
+}
+
+// What goes on may take as long as it does; what stands still ends.
+func TestMoving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		b := &bench{progress: &said, scenario: "x"}
+		var n atomic.Int64
+		count := func() int { return int(n.Load()) }
+		if err := b.moving(t.Context(), "goes on", 100, count, func(ctx context.Context) error {
+			for range 100 {
+				if err := idle(ctx, stallTime/2); err != nil {
+					return err
+				}
+				n.Add(1)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(said.String(), "goes on: 50 of 100") {
+			t.Errorf("it said %q", said.String())
+		}
+		begun := time.Now()
+		err := b.moving(t.Context(), "stuck", 200, count, func(ctx context.Context) error { return idle(ctx, 24*time.Hour) })
+		if took := time.Since(begun); err == nil || !strings.Contains(err.Error(), "stuck stands still at 100 of 200") || took > stallTime+tellInterval {
+			t.Errorf("what stood still ended with %v after %s", err, took)
+		}
+		failed := errors.New("failed")
+		if err := b.moving(t.Context(), "fails", 1, count, func(context.Context) error { return failed }); !errors.Is(err, failed) || err.Error() != "failed" {
+			t.Errorf("a failure is told as %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.moving(ctx, "stopped", 1, count, func(ctx context.Context) error { return ctx.Err() }); !errors.Is(err, context.Canceled) {
+			t.Errorf("a stop is told as %v", err)
+		}
+	})
+}
+
+func TestPersistently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		b := &bench{progress: &said}
+		calls := 0
+		if err := b.persistently(t.Context(), func(context.Context) error {
+			if calls++; calls < 3 {
+				return errors.New("away")
+			}
+			return nil
+		}); err != nil || calls != 3 || !strings.Contains(said.String(), "away") {
+			t.Errorf("persistently() = %v after %d calls, and said %q", err, calls, said.String())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		away := errors.New("away")
+		if err := b.persistently(ctx, func(context.Context) error { return away }); !errors.Is(err, away) {
+			t.Errorf("what never succeeds ends with %v", err)
+		}
+	})
 }
 
 func TestParseCPUTime(t *testing.T) {

@@ -5,11 +5,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -108,8 +110,8 @@ func (c *crowd) expectAll(n int, revision string) *arrivals {
 }
 
 // compare returns how many Applications the hub has, and an error when an agent does not
-// hold what the hub does.
-func (c *crowd) compare(ctx context.Context, client dynamic.Interface) (compared int, err error) {
+// hold what the hub does. tell is told how many were compared so far.
+func (c *crowd) compare(ctx context.Context, b *bench, client dynamic.Interface, tell func(int)) (compared int, err error) {
 	agents := make(map[string]*simulated, len(c.agents))
 	held := 0 // by the agents
 	for _, a := range c.agents {
@@ -119,9 +121,15 @@ func (c *crowd) compare(ctx context.Context, client dynamic.Interface) (compared
 	var found []string
 	opts := metav1.ListOptions{Limit: 500} // many would be in the way of what is measured
 	for {
-		page, err := client.Resource(harness.Applications).List(ctx, opts)
-		if err != nil {
-			return compared, err
+		var page *unstructured.UnstructuredList
+		var expired error // what was read so far is too old for the rest of it
+		if err := b.persistently(ctx, func(ctx context.Context) (err error) {
+			if page, err = client.Resource(harness.Applications).List(ctx, opts); apierrors.IsResourceExpired(err) {
+				expired, err = err, nil
+			}
+			return err
+		}); err != nil || expired != nil {
+			return compared, errors.Join(err, expired)
 		}
 		for i := range page.Items {
 			hub := &page.Items[i]
@@ -141,6 +149,7 @@ func (c *crowd) compare(ctx context.Context, client dynamic.Interface) (compared
 			}
 		}
 		compared += len(page.Items)
+		tell(compared)
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
 			break
 		}

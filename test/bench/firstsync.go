@@ -6,8 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -26,8 +31,24 @@ const (
 	fleetGrowth = 150
 )
 
-// fleetSizes are the numbers of agents, in order.
-var fleetSizes = []int{50, 160, 500}
+// fleetDefault are the numbers of agents, unless others are asked for.
+const fleetDefault = "50,160,500"
+
+// fleetSizes reads numbers of agents, of which each is more than the one before.
+func fleetSizes(list string) ([]int, error) {
+	var sizes []int
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 1 || n > maxFleet || len(sizes) > 0 && n <= sizes[len(sizes)-1] {
+			return nil, fmt.Errorf("-agents %s: %q is not a number up to %d that is more than the one before", list, text, maxFleet)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+// maxFleet is how many agents agentNames can name.
+const maxFleet = 9999
 
 // fleetBy measures how the first sync of many agents grows with their number, in one of
 // the mappings, and what it costs when none of them continues the hub's history.
@@ -47,9 +68,10 @@ type fleetWorld struct {
 }
 
 func growFleet(ctx context.Context, b *bench, s *Scenario, by string) (err error) {
-	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d small Applications of about 1 KiB for each of 50, 160 and 500 agents, which are the real stream "+
+	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d small Applications of about 1 KiB for each of %s agents, which are the real stream "+
 		"client and mirror over stores in memory that only keep bytes, with an SVID and a TLS connection each, in one process with the load. Before each first sync the principal "+
-		"is killed and started, and the agents have empty stores. Statuses are left out: what limits those is the hub's API server, see T2.", fleetApps)
+		"is killed and started, and the agents have empty stores. Statuses are left out: what limits those is the hub's API server, see T2. "+
+		"At the end of each size both sides are compared, Application by Application.", fleetApps, spelled(b.fleet))
 	w, err := startWorldWith(ctx, b, false, func(ctx context.Context, w *world) error {
 		return startPrincipalWith(ctx, w, harness.Settings{"mapping.by": by})
 	})
@@ -66,21 +88,50 @@ func growFleet(ctx context.Context, b *bench, s *Scenario, by string) (err error
 	if f.ca, err = newAuthority(w.caDir); err != nil {
 		return err
 	}
-	var first, last use
-	for i, size := range fleetSizes {
+	for _, size := range b.fleet {
 		if err := f.grow(ctx, size); err != nil {
 			return err
 		}
-		if last, err = f.sync(ctx); err != nil {
+		one, err := f.sync(ctx)
+		if err != nil {
 			return err
 		}
-		if i == 0 {
-			first = last
-		}
+		s.FirstSyncs = append(s.FirstSyncs, one)
 	}
-	s.target("CPU of the principal for one Application with 500 agents, of that with 50", 100*last.cpu/first.cpu, "%", atMost(fleetGrowth))
-	s.target("memory of the principal for one Application with 500 agents, of that with 50", 100*last.memory/first.memory, "%", atMost(fleetGrowth))
+	s.grown()
 	return f.breakAll(ctx)
+}
+
+// grown tells how the first syncs grew from the smallest fleet to the largest.
+func (s *Scenario) grown() {
+	first, last := s.FirstSyncs[0], s.FirstSyncs[len(s.FirstSyncs)-1]
+	if first.Agents == last.Agents {
+		return
+	}
+	than := fmt.Sprintf("with %d agents, of that with %d", last.Agents, first.Agents)
+	s.target("CPU of the principal for one Application "+than, 100*last.CPU/first.CPU, "%", atMost(fleetGrowth))
+	s.target("memory of the principal for one Application "+than, 100*(last.MemoryMiB/float64(last.Applications))/(first.MemoryMiB/float64(first.Applications)), "%", atMost(fleetGrowth))
+	s.note("memory of the principal for each Application more", 1024*(last.MemoryMiB-first.MemoryMiB)/float64(last.Applications-first.Applications), "KiB",
+		fmt.Sprintf("from %d to %d agents", first.Agents, last.Agents))
+	s.note("first sync: time grows with the number of Applications to the power of", exponent(first, last, func(f FirstSync) float64 { return f.Seconds }), "", "1 is proportional")
+	s.note("first sync: CPU of the principal to the power of", exponent(first, last, func(f FirstSync) float64 { return f.CPU * float64(f.Applications) }), "", "1 is proportional")
+}
+
+// exponent is that of the power of the number of Applications with which what grows.
+func exponent(first, last FirstSync, what func(FirstSync) float64) float64 {
+	return math.Log(what(last)/what(first)) / math.Log(float64(last.Applications)/float64(first.Applications))
+}
+
+// spelled writes numbers for people.
+func spelled(numbers []int) string {
+	var all []string
+	for _, n := range numbers {
+		all = append(all, strconv.Itoa(n))
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " and " + all[len(all)-1]
 }
 
 // name is the hub's name of the nth Application of an agent, and namespace where it is.
@@ -110,77 +161,89 @@ func (f *fleetWorld) grow(ctx context.Context, size int) error {
 		return err
 	}
 	f.b.say("%s: creating %s of them", f.what(), thousands(len(added)*fleetApps))
-	return each(ctx, added, func(ctx context.Context, agent string) error {
-		if err := f.hub.EnsureNamespace(ctx, agent); err != nil {
-			return err
-		}
-		for n := range fleetApps {
-			name, namespace := f.name(agent, n)
-			if err := create(ctx, f.client.Resource(harness.Applications).Namespace(namespace), application(name, namespace, agent, revision(1))); err != nil {
+	var made atomic.Int64
+	return f.b.moving(ctx, f.what()+": created", len(added)*fleetApps, func() int { return int(made.Load()) }, func(ctx context.Context) error {
+		return each(ctx, added, func(ctx context.Context, agent string) error {
+			if err := f.b.persistently(ctx, func(ctx context.Context) error { return f.hub.EnsureNamespace(ctx, agent) }); err != nil {
 				return err
 			}
-		}
-		return nil
+			for n := range fleetApps {
+				name, namespace := f.name(agent, n)
+				if err := f.b.persistently(ctx, func(ctx context.Context) error {
+					err := create(ctx, f.client.Resource(harness.Applications).Namespace(namespace), application(name, namespace, agent, revision(1)))
+					if apierrors.IsAlreadyExists(err) {
+						return nil // only the answer was lost
+					}
+					return err
+				}); err != nil {
+					return err
+				}
+				made.Add(1)
+			}
+			return nil
+		})
 	})
-}
-
-// use is what a principal took for one Application.
-type use struct {
-	cpu    float64 // in seconds
-	memory float64 // in MiB, at most
 }
 
 // sync measures the start of the principal and the first sync of all agents, and looks
 // at both sides when nothing happens any more.
-func (f *fleetWorld) sync(ctx context.Context) (u use, err error) {
-	what, apps := f.what(), len(f.agents)*fleetApps
+func (f *fleetWorld) sync(ctx context.Context) (one FirstSync, err error) {
+	what := f.what()
+	one = FirstSync{Agents: len(f.agents), Applications: len(f.agents) * fleetApps}
+	if one.Load, err = loadAverage(); err != nil {
+		return one, err
+	}
 	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "", func() backends.Store { return newByteStore() })
 	if err != nil {
-		return u, err
+		return one, err
 	}
 	f.b.say("%s: starting the principal", what)
 	if err := f.s.measure(ctx, what+": start", f.processes(), func() error {
 		begun := time.Now()
-		if err := f.principal.Start(ctx); err != nil {
-			return err
-		}
-		f.s.note(what+": start of the principal until it is ready", time.Since(begun).Seconds(), "s")
-		return nil
+		err := f.principal.Start(ctx)
+		one.ReadySeconds = time.Since(begun).Seconds()
+		return err
 	}); err != nil {
-		return u, err
+		return one, err
 	}
+	f.s.note(what+": start of the principal until it is ready", one.ReadySeconds, "s", fmt.Sprintf("load average %.1f", one.Load))
 	started := f.usage("principal")
 	f.b.say("%s: first sync", what)
-	limited, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	arrived, begun := crowd.expectAll(apps, revision(1)), time.Now()
+	arrived, begun := crowd.expectAll(one.Applications, revision(1)), time.Now()
 	stop := background(ctx, crowd.run)
 	defer func() { err = errors.Join(err, stop()) }()
-	if err := f.s.measure(ctx, what+": first sync", f.processes(), func() error { return arrived.wait(limited) }); err != nil {
-		return u, err
+	if err := f.s.measure(ctx, what+": first sync", f.processes(), func() error {
+		return f.b.moving(ctx, what+": arrived", one.Applications, arrived.count, arrived.wait)
+	}); err != nil {
+		return one, err
 	}
-	took, synced := time.Since(begun), f.usage("principal")
-	u = use{cpu: synced.CPUSeconds / float64(apps), memory: max(started.PeakMiB, synced.PeakMiB) / float64(apps)}
-	f.s.note(what+": first sync", took.Seconds(), "s", "from the first dial to the last Application on its spoke")
-	f.s.note(what+": the same, Applications", float64(apps)/took.Seconds(), "/s")
-	f.s.note(what+": the same, CPU of the principal for one Application", u.cpu*1e6, "µs")
-	f.s.note(what+": most memory of the principal", max(started.PeakMiB, synced.PeakMiB), "MiB", fmt.Sprintf("%.1f KiB for one Application", u.memory*1024))
+	one.Seconds = time.Since(begun).Seconds()
+	synced := f.usage("principal")
+	one.CPU, one.MemoryMiB = synced.CPUSeconds/float64(one.Applications), max(started.PeakMiB, synced.PeakMiB)
+	f.s.note(what+": first sync", one.Seconds, "s", "from the first dial to the last Application on its spoke")
+	f.s.note(what+": the same, Applications", float64(one.Applications)/one.Seconds, "/s")
+	f.s.note(what+": the same, CPU of the principal for one Application", one.CPU*1e6, "µs")
+	f.s.note(what+": most memory of the principal", one.MemoryMiB, "MiB", fmt.Sprintf("%.1f KiB for one Application", one.MemoryMiB*1024/float64(one.Applications)))
 	f.b.say("%s: idle", what)
 	if err := f.s.measure(ctx, what+": idle", f.processes(), func() error { return idle(ctx, fleetIdle) }); err != nil {
-		return u, err
+		return one, err
 	}
-	f.s.note(what+": idle, share of a core that the principal takes", f.usage("principal").CPUPercent, "%")
+	one.IdlePercent = f.usage("principal").CPUPercent
+	f.s.note(what+": idle, share of a core that the principal takes", one.IdlePercent, "%")
 	f.b.say("%s: comparing both sides", what)
 	begun = time.Now()
-	compared, err := crowd.compare(ctx, f.client)
-	if err != nil {
-		return u, err
+	var read atomic.Int64
+	if err := f.b.moving(ctx, what+": compared", one.Applications, func() int { return int(read.Load()) }, func(ctx context.Context) (err error) {
+		one.Compared, err = crowd.compare(ctx, f.b, f.client, func(n int) { read.Store(int64(n)) })
+		return err
+	}); err != nil {
+		return one, err
 	}
-	if compared != apps {
-		return u, fmt.Errorf("the hub has %d Applications, not %d", compared, apps)
+	if one.Compared != one.Applications {
+		return one, fmt.Errorf("the hub has %d Applications, not %d", one.Compared, one.Applications)
 	}
-	f.s.note(what+": Applications that were compared on both sides, none of them lost", float64(compared), "", fmt.Sprintf("read from the hub's API server in %.0f s", time.Since(begun).Seconds()))
-	return u, nil
+	f.s.note(what+": Applications that were compared on both sides, none of them lost", float64(one.Compared), "", fmt.Sprintf("read from the hub's API server in %.0f s", time.Since(begun).Seconds()))
+	return one, nil
 }
 
 // usage is that of a process in the last phase.
@@ -203,8 +266,6 @@ func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
 	renewed, end, err := f.newHistories(ctx)
 	if err != nil {
 		return err
@@ -213,7 +274,9 @@ func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
 	begun := time.Now()
 	stop := background(ctx, crowd.run)
 	defer func() { err = errors.Join(err, stop()) }()
-	if err := f.s.measure(ctx, what+": new histories", f.processes(), func() error { return renewed.wait(ctx) }); err != nil {
+	if err := f.s.measure(ctx, what+": new histories", f.processes(), func() error {
+		return f.b.moving(ctx, what+": histories", len(f.agents), renewed.count, renewed.wait)
+	}); err != nil {
 		return err
 	}
 	f.s.note(what+": no history continues, until the last agent has a new one", time.Since(begun).Seconds(), "s", "35 s of that by design; all Applications sent once more")

@@ -9,7 +9,8 @@
 //
 //	go run ./test/bench                                  everything
 //	go run ./test/bench -run T2,T6 -json result.json     some of it, as JSON too
-//	go run ./test/bench -docs docs/benchmarks.md         into the document
+//	go run ./test/bench -docs docs/benchmarks.md         into the document: first syncs of
+//	                                                     fleets into a section of their own
 //
 // It needs what `make tools` and `make build` leave. A target that is missed is a
 // result and no failure; it fails when something was lost or did not work. Whatever
@@ -17,6 +18,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,13 +44,19 @@ func main() {
 	}
 }
 
-// scenarioTimeout bounds one scenario.
-const scenarioTimeout = 30 * time.Minute
+// scenarioTimeout bounds one scenario, and fleetTimeout one that says how far it is, and
+// fails when it comes no further.
+const (
+	scenarioTimeout = 30 * time.Minute
+	fleetTimeout    = 3 * time.Hour
+)
 
 // bench is what all scenarios share.
 type bench struct {
 	progress io.Writer
 	scenario string
+	// fleet are the numbers of agents of a growing fleet, in order.
+	fleet []int
 }
 
 // say tells a person what is going on.
@@ -60,21 +68,23 @@ func (b *bench) say(format string, args ...any) {
 type entry struct {
 	id, title string
 	run       func(context.Context, *bench, *Scenario) error
+	// timeout bounds it. Zero means scenarioTimeout.
+	timeout time.Duration
 }
 
 func entries() []entry {
 	return []entry{
-		{"T1", "Throughput and memory with stores in memory", runT1},
-		{"T2", "Latency and bursts with 1,000 Applications", runT2},
-		{"T3", "Memory of 1,000 idle agents", runT3},
-		{"T4", "Unchanged reconnect with 10,000 Applications", runT4},
-		{"T5", "Idle agent with 1,000 Applications", runT5},
-		{"T6", "Restart of the principal, cut of the network", runT6},
-		{"T7", "Live access beside direct access", runT7},
-		{"T8", "Trees through the Redis proxy, beside the Redis in which they are", runT8},
-		{"growth", "100, 1,000 and 10,000 Applications", runGrowth},
-		{"fleet", "First sync of 50,000 Applications over 500 agents, by namespace", fleetBy("namespace")},
-		{"destinations", "First sync of 50,000 Applications over 500 agents, by destination", fleetBy("destination")},
+		{id: "T1", title: "Throughput and memory with stores in memory", run: runT1},
+		{id: "T2", title: "Latency and bursts with 1,000 Applications", run: runT2},
+		{id: "T3", title: "Memory of 1,000 idle agents", run: runT3},
+		{id: "T4", title: "Unchanged reconnect with 10,000 Applications", run: runT4},
+		{id: "T5", title: "Idle agent with 1,000 Applications", run: runT5},
+		{id: "T6", title: "Restart of the principal, cut of the network", run: runT6},
+		{id: "T7", title: "Live access beside direct access", run: runT7},
+		{id: "T8", title: "Trees through the Redis proxy, beside the Redis in which they are", run: runT8},
+		{id: "growth", title: "100, 1,000 and 10,000 Applications", run: runGrowth},
+		{id: "fleet", title: "First sync of a growing fleet, by namespace", run: fleetBy("namespace"), timeout: fleetTimeout},
+		{id: "destinations", title: "First sync of a growing fleet, by destination", run: fleetBy("destination"), timeout: fleetTimeout},
 	}
 }
 
@@ -103,6 +113,7 @@ func choose(list string) ([]entry, error) {
 // options are what the command line says.
 type options struct {
 	run, json, docs, profiles string
+	agents                    string // the numbers of agents of a growing fleet
 }
 
 func parseFlags(args []string, complaints io.Writer) (o options, err error) {
@@ -111,6 +122,7 @@ func parseFlags(args []string, complaints io.Writer) (o options, err error) {
 	flags.StringVar(&o.run, "run", "", "`scenarios` to run, such as T2,T6; empty means all")
 	flags.StringVar(&o.json, "json", "", "`file` for the results as JSON")
 	flags.StringVar(&o.docs, "docs", "", "`document` whose results are replaced")
+	flags.StringVar(&o.agents, "agents", fleetDefault, "`numbers` of agents to which fleet and destinations grow, fewest first")
 	flags.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of this process for each scenario")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -133,6 +145,10 @@ func run(args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
+	fleet, err := fleetSizes(opts.agents)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills
@@ -144,6 +160,9 @@ func run(args []string, out, progress io.Writer) error {
 	if opts.run != "" {
 		report.Command += " BENCH=" + opts.run
 	}
+	if opts.agents != fleetDefault {
+		report.Command += " BENCH_FLAGS='-agents " + opts.agents + "'"
+	}
 	if report.Machine, err = thisMachine(); err != nil {
 		return err
 	}
@@ -152,7 +171,7 @@ func run(args []string, out, progress io.Writer) error {
 	}
 	var failures []error
 	for _, e := range chosen {
-		s, err := measure(ctx, e, opts, progress)
+		s, err := measure(ctx, e, opts, &bench{progress: progress, scenario: e.id, fleet: fleet})
 		if err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", e.id, err))
 		}
@@ -169,7 +188,7 @@ func run(args []string, out, progress io.Writer) error {
 }
 
 // measure runs one scenario.
-func measure(ctx context.Context, e entry, opts options, progress io.Writer) (_ *Scenario, err error) {
+func measure(ctx context.Context, e entry, opts options, b *bench) (_ *Scenario, err error) {
 	s := &Scenario{ID: e.id, Title: e.title, Results: []Result{}}
 	begun := time.Now()
 	defer func() {
@@ -188,9 +207,9 @@ func measure(ctx context.Context, e entry, opts options, progress io.Writer) (_ 
 		}
 		defer func() { err = errors.Join(err, end()) }()
 	}
-	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.timeout, scenarioTimeout))
 	defer cancel()
-	return s, e.run(ctx, &bench{progress: progress, scenario: e.id}, s)
+	return s, e.run(ctx, b, s)
 }
 
 // profile records where this process spends its time until end is called.
@@ -226,11 +245,7 @@ func (r *Report) save(opts options) error {
 	if err != nil {
 		return err
 	}
-	var results strings.Builder
-	if err := r.Markdown(&results); err != nil {
-		return err
-	}
-	replaced, err := insert(string(document), strings.TrimSuffix(results.String(), "\n")+"\n")
+	replaced, err := r.document(string(document))
 	if err != nil {
 		return fmt.Errorf("%s: %w", opts.docs, err)
 	}

@@ -34,8 +34,31 @@ type Scenario struct {
 	Seconds   float64  `json:"seconds"`
 	Results   []Result `json:"results"`
 	Processes []Usage  `json:"processes,omitempty"`
+	// FirstSyncs are those of a growing fleet, the smallest first.
+	FirstSyncs []FirstSync `json:"first_syncs,omitempty"`
 	// Failure says what was lost or did not work. Times that miss a target are none.
 	Failure string `json:"failure,omitempty"`
+}
+
+// FirstSync is one of a fleet whose agents had nothing.
+type FirstSync struct {
+	Agents       int `json:"agents"`
+	Applications int `json:"applications"`
+	// Load is the machine's load average of one minute when it began.
+	Load float64 `json:"load"`
+	// ReadySeconds is from the start of the principal until it was ready.
+	ReadySeconds float64 `json:"ready_seconds"`
+	// Seconds is from the first dial to the last Application on its spoke.
+	Seconds float64 `json:"seconds"`
+	// CPU is what the principal took in that time for one Application, in seconds.
+	CPU float64 `json:"cpu_seconds"`
+	// MemoryMiB is the most that was resident of the principal until then.
+	MemoryMiB float64 `json:"memory_mib"`
+	// IdlePercent is the share of a core that the principal took thereafter, when
+	// nothing happened.
+	IdlePercent float64 `json:"idle_percent"`
+	// Compared is how many Applications were the same on both sides at the end.
+	Compared int `json:"compared"`
 }
 
 // Result is one measured number.
@@ -164,6 +187,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	fmt.Fprintf(&b, "Measured on %s with `%s` at commit `%s`, in %s, on %d cores of %s with %s of memory, Linux %s, %s.\n",
 		r.Started.UTC().Format("2006-01-02 15:04 UTC"), r.Command, r.Commit, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second),
 		m.Cores, m.Processor, quantity(m.MemoryGiB, "GiB"), m.Kernel, m.Go)
+	r.curves(&b)
 	for _, s := range r.Scenarios {
 		fmt.Fprintf(&b, "\n### %s: %s\n\n%s Load average at its start: %.1f.\n\n", s.ID, s.Title, s.Setup, s.Load)
 		if s.Failure != "" {
@@ -185,23 +209,83 @@ func (r *Report) Markdown(w io.Writer) error {
 	return err
 }
 
+// curves writes how first syncs grow, as one table; nothing when there are none.
+func (r *Report) curves(b *strings.Builder) {
+	begun := false
+	for _, s := range r.Scenarios {
+		for _, f := range s.FirstSyncs {
+			if !begun {
+				begun = true
+				b.WriteString("\n| Mapping | Agents | Applications | Principal ready after its start | First sync | Applications | CPU of the principal for one | Memory of the principal at most | For one | " +
+					"Idle, of a core | Compared, none lost | Load average |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+			}
+			fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %.1f |\n", mappingOf(s), f.Agents, thousands(f.Applications), quantity(f.ReadySeconds, "s"),
+				quantity(f.Seconds, "s"), quantity(float64(f.Applications)/f.Seconds, "/s"), quantity(f.CPU*1e6, "µs"), quantity(f.MemoryMiB, "MiB"),
+				quantity(f.MemoryMiB*1024/float64(f.Applications), "KiB"), quantity(f.IdlePercent, "%"), thousands(f.Compared), f.Load)
+		}
+	}
+}
+
+// mappingOf is the last part of the title of a scenario with first syncs.
+func mappingOf(s *Scenario) string {
+	_, mapping, _ := strings.Cut(s.Title, ", ")
+	return mapping
+}
+
 // cell escapes what would end a cell of a table.
 func cell(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
 
-const (
-	docsBegin = "<!-- results: written by test/bench -->\n"
-	docsEnd   = "<!-- end of results -->\n"
+// section is a part of a document that is written from results.
+type section struct{ begin, end string }
+
+var (
+	resultSection    = section{"<!-- results: written by test/bench -->\n", "<!-- end of results -->\n"}
+	firstSyncSection = section{"<!-- first syncs: written by test/bench -->\n", "<!-- end of first syncs -->\n"}
 )
 
+// document replaces the sections of a document for which there are results: first syncs
+// of fleets have one of their own, since they are run by themselves.
+func (r *Report) document(text string) (string, error) {
+	for _, part := range []struct {
+		section section
+		holds   func(*Scenario) bool
+	}{
+		{firstSyncSection, isFleet},
+		{resultSection, func(s *Scenario) bool { return !isFleet(s) }},
+	} {
+		of := *r
+		of.Scenarios = nil
+		for _, s := range r.Scenarios {
+			if part.holds(s) {
+				of.Scenarios = append(of.Scenarios, s)
+			}
+		}
+		if len(of.Scenarios) == 0 {
+			continue
+		}
+		var results strings.Builder
+		err := of.Markdown(&results)
+		if err == nil {
+			text, err = part.section.insert(text, strings.TrimSuffix(results.String(), "\n")+"\n")
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return text, nil
+}
+
+func isFleet(s *Scenario) bool { return s.ID == "fleet" || s.ID == "destinations" }
+
 // insert replaces what is between the two markers of a document.
-func insert(document, results string) (string, error) {
-	before, rest, found := strings.Cut(document, docsBegin)
+func (s section) insert(document, results string) (string, error) {
+	before, rest, found := strings.Cut(document, s.begin)
 	if !found {
-		return "", fmt.Errorf("it has no line %q", strings.TrimSpace(docsBegin))
+		return "", fmt.Errorf("it has no line %q", strings.TrimSpace(s.begin))
 	}
-	_, after, found := strings.Cut(rest, docsEnd)
+	_, after, found := strings.Cut(rest, s.end)
 	if !found {
-		return "", fmt.Errorf("it has no line %q after the other", strings.TrimSpace(docsEnd))
+		return "", fmt.Errorf("it has no line %q after the other", strings.TrimSpace(s.end))
 	}
-	return before + docsBegin + "\n" + results + "\n" + docsEnd + after, nil
+	return before + s.begin + "\n" + results + "\n" + s.end + after, nil
 }

@@ -123,21 +123,62 @@ func TestJSON(t *testing.T) {
 }
 
 func TestInsert(t *testing.T) {
-	document := "# Title\n" + docsBegin + "old\n" + docsEnd + "after\n"
-	got, err := insert(document, "new\n")
+	part := section{"<!-- begin -->\n", "<!-- end -->\n"}
+	document := "# Title\n" + part.begin + "old\n" + part.end + "after\n"
+	got, err := part.insert(document, "new\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "# Title\n" + docsBegin + "\nnew\n\n" + docsEnd + "after\n"; got != want {
+	if want := "# Title\n" + part.begin + "\nnew\n\n" + part.end + "after\n"; got != want {
 		t.Errorf("insert() = %q, want %q", got, want)
 	}
-	again, err := insert(got, "new\n")
+	again, err := part.insert(got, "new\n")
 	if err != nil || again != got {
 		t.Errorf("insert() twice = %q, %v", again, err)
 	}
-	for _, broken := range []string{"", docsBegin, docsEnd, docsEnd + docsBegin} {
-		if _, err := insert(broken, "new\n"); err == nil {
+	for _, broken := range []string{"", part.begin, part.end, part.end + part.begin} {
+		if _, err := part.insert(broken, "new\n"); err == nil {
 			t.Errorf("insert(%q) finds its markers", broken)
 		}
+	}
+}
+
+// Each section is written by runs that have something for it, and left alone by others.
+func TestDocument(t *testing.T) {
+	empty := firstSyncSection.begin + "old syncs\n" + firstSyncSection.end + resultSection.begin + "old results\n" + resultSection.end
+	fleet := &Scenario{ID: "fleet", Title: "First sync of a growing fleet, by namespace", FirstSyncs: []FirstSync{
+		{Agents: 20, Applications: 2000, Load: 0.5, ReadySeconds: 1, Seconds: 4, CPU: 0.0005, MemoryMiB: 100, IdlePercent: 2, Compared: 2000},
+	}}
+	const row = "| by namespace | 20 | 2,000 | 1.00 s | 4.00 s | 500/s | 500 µs | 100 MiB | 51.2 KiB | 2.00% | 2,000 | 0.5 |\n"
+	other := testReport().Scenarios[0]
+	for name, test := range map[string]struct {
+		scenarios []*Scenario
+		has, not  []string
+	}{
+		"first syncs": {[]*Scenario{fleet}, []string{row, "old results"}, []string{"old syncs"}},
+		"others":      {[]*Scenario{other}, []string{"old syncs", "### T9"}, []string{"old results", "by namespace"}},
+		"both":        {[]*Scenario{other, fleet}, []string{row, "### T9"}, []string{"old syncs", "old results"}},
+	} {
+		r := testReport()
+		r.Scenarios = test.scenarios
+		got, err := r.document(empty)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range test.has {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: lacks %q:\n%s", name, want, got)
+			}
+		}
+		for _, not := range test.not {
+			if strings.Contains(got, not) {
+				t.Errorf("%s: has %q:\n%s", name, not, got)
+			}
+		}
+	}
+	r := testReport()
+	r.Scenarios = []*Scenario{fleet}
+	if _, err := r.document("nothing"); err == nil {
+		t.Error("a document without markers is written")
 	}
 }

@@ -250,13 +250,13 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err := s.measure(ctx, "1,000 idle agents", w.processes(), func() error { return idle(ctx, 20*time.Second) }); err != nil {
 		return err
 	}
-	_, err = f.compare(ctx, client)
+	_, err = f.compare(ctx, b, client, func(int) {})
 	return err
 }
 
 // register makes Agents and returns when the hub has settled their cluster Secrets.
 func register(ctx context.Context, client dynamic.Interface, agents []string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+time.Duration(len(agents))*time.Second)
 	defer cancel()
 	settled := newArrivals(len(agents))
 	stop := background(ctx, func(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +65,13 @@ func startHybrid(t *testing.T) *hybrid {
 // push makes the edge a cluster of the hub's own.
 func (w *hybrid) push(t *testing.T) {
 	t.Helper()
-	rest := w.edge.REST()
+	pushCluster(t, w.hub, w.edge, "pushed")
+}
+
+// pushCluster lets the Argo CD of a hub deploy to a Kubernetes cluster by itself.
+func pushCluster(t *testing.T, hub, edge *harness.ControlPlane, name string) {
+	t.Helper()
+	rest := edge.REST()
 	ca := rest.CAData
 	if len(ca) == 0 {
 		var err error
@@ -76,11 +83,11 @@ func (w *hybrid) push(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create(t, w.hub.Resource(secrets, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
+	create(t, hub.Resource(secrets, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret",
-		"metadata": map[string]any{"name": "pushed", "labels": map[string]any{"argocd.argoproj.io/secret-type": "cluster"}},
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"argocd.argoproj.io/secret-type": "cluster"}},
 		"data": map[string]any{
-			"name": encoded("pushed"), "server": encoded(w.edge.URL), "config": base64.StdEncoding.EncodeToString(config),
+			"name": encoded(name), "server": encoded(edge.URL), "config": base64.StdEncoding.EncodeToString(config),
 		},
 	}})
 }
@@ -175,6 +182,22 @@ func TestHybridHub(t *testing.T) {
 	patch(t, clusters, "cluster-"+managed, map[string]any{"metadata": map[string]any{"annotations": map[string]any{skipReconcile: nil}}})
 	eventually(t, "the annotation is put back", func() error { return skipped("cluster-" + managed) })
 
+	// Projects and their repositories: those of the agent's cluster arrive, those of the
+	// push cluster do not.
+	projects, onSpoke := w.hub.Resource(harness.AppProjects, harness.ArgoCDNamespace), w.edge.Resource(secrets, harness.ArgoCDNamespace)
+	create(t, clusters, repositorySecret("repo-pushed", "for-pushed")) // before what is to arrive
+	create(t, projects, projectFor("for-pushed", "pushed"))
+	create(t, clusters, repositorySecret("repo-agent", "for-agent"))
+	create(t, projects, projectFor("for-agent", managed))
+	spokeProjects := w.edge.Resource(harness.AppProjects, harness.ArgoCDNamespace)
+	eventually(t, "the project for the agent arrives", func() error { return there(ctx, spokeProjects, "for-agent") })
+	eventually(t, "its repository arrives", func() error {
+		return field(ctx, onSpoke, "repo-agent", encoded(password), "data", "password")
+	})
+	if err := errors.Join(gone(ctx, spokeProjects, "for-pushed"), gone(ctx, onSpoke, "repo-pushed")); err != nil {
+		t.Errorf("what is for the push cluster: %v", err)
+	}
+
 	// One Application moves, by destination and label, in one step.
 	spoke := w.edge.Resource(harness.Applications, harness.ArgoCDNamespace)
 	patch(t, apps, "moves", map[string]any{
@@ -250,6 +273,15 @@ spec:
 	app.SetLabels(map[string]string{"by": "agent"})
 	app.Object["spec"].(map[string]any)["project"] = "default"
 	create(t, apps, app)
+	eventually(t, "the hub's controller does not know which cluster it is", func() error {
+		if text := fmt.Sprint(get(t, apps, "new").Object["status"]); !strings.Contains(text, "there are 2 clusters with the same name") {
+			return fmt.Errorf("the status is %s", text)
+		}
+		return nil
+	})
+	if err := errors.Join(gone(ctx, spoke, "new"), gone(ctx, w.edge.Resource(deployments, "new"), "guestbook")); err != nil {
+		t.Errorf("an Application whose cluster is in doubt was sent: %v", err)
+	}
 	if err := clusters.Delete(ctx, "rival", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

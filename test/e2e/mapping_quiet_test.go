@@ -5,17 +5,25 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -28,7 +36,7 @@ const mappedNamespace = "mapped"
 func (w *quietWorld) mappedAgent(t *testing.T, name string, principal *harness.Principal, settings harness.Settings) {
 	t.Helper()
 	ctx := t.Context()
-	identity, err := w.identify(ctx, idOf(name))
+	spire, err := w.identify(ctx, idOf(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +48,7 @@ func (w *quietWorld) mappedAgent(t *testing.T, name string, principal *harness.P
 	}
 	settings["namespace"] = name
 	a, err := w.h.StartAgent(ctx, harness.AgentConfig{
-		Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: identity,
+		Name: name, Mode: "managed", ControlPlane: w.spoke, WorkloadAPI: spire,
 		PrincipalAddress: principal.Address, PrincipalIDs: []string{principalID}, Settings: settings,
 	})
 	if err != nil {
@@ -67,14 +75,15 @@ func TestMappingByDestination(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	identity, err := w.identify(ctx, principalID)
+	spire, err := w.identify(ctx, principalID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	principal, err := w.h.StartPrincipal(ctx, harness.PrincipalConfig{
-		Name: "principal-mapped", ControlPlane: w.hub, WorkloadAPI: identity, Settings: harness.Settings{
+		Name: "principal-mapped", ControlPlane: w.hub, WorkloadAPI: spire, Settings: harness.Settings{
 			"namespace": mappedNamespace, "log.level": "debug",
 			"mapping.by": "destination", "mapping.namespaces": []string{"mapped-team-*"}, "mapping.selector": "!by-hub",
+			"repositories.share_unscoped": true,
 		},
 	})
 	if err != nil {
@@ -125,12 +134,32 @@ func TestMappingByDestination(t *testing.T) {
 	// The spoke's own, which has no source on a hub.
 	local := create(t, spoke("map-1"), application("left-local", "in-cluster"))
 
+	// Secrets without a project: which agent has them follows from the repositories that
+	// its Applications use.
+	unscoped := func(name, kind, url string) {
+		t.Helper()
+		secret := repositorySecret(name, "")
+		secret.SetLabels(map[string]string{"argocd.argoproj.io/secret-type": kind})
+		secret.Object["data"].(map[string]any)["url"] = encoded(url)
+		create(t, w.hub.Resource(secrets, mappedNamespace), secret)
+	}
+	credentials := func(agent string) dynamic.ResourceInterface { return w.spoke.Resource(secrets, agent) }
+	unscoped("unused", "repository", "https://git.example.com/other.git")
+	unscoped("alike", "repo-creds", "https://git.example") // of a host whose name begins alike
+	unscoped("used", "repository", "https://git.example.com/r")
+	unscoped("template", "repo-creds", "https://git.example.com/")
+
 	// From Argo CD's own namespace, which on the spoke is its Argo CD's; from another,
 	// which is made there; by name and by server.
 	create(t, hub(mappedNamespace), application("own", "map-1"))
-	create(t, hub("mapped-team-2"), application("team", "https://argomesh-principal:9090/agents/map-2"))
+	create(t, hub("mapped-team-2"), withSecret(application("team", "https://argomesh-principal:9090/agents/map-2/"))) // Argo CD ignores the slash
 	eventually(t, "the Application of Argo CD's namespace", shows(spoke("map-1"), "own"))
 	eventually(t, "the Application of another", shows(spoke("mapped-team-2"), "team"))
+	for _, agent := range []string{"map-1", "map-2"} {
+		for _, name := range []string{"used", "template"} {
+			eventually(t, agent+" gets "+name, func() error { return field(ctx, credentials(agent), name, encoded(password), "data", "password") })
+		}
+	}
 	patch(t, spoke("mapped-team-2"), "team", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
 	eventually(t, "its status on the hub", func() error {
 		return field(ctx, hub("mapped-team-2"), "team", "Synced", "status", "sync", "status")
@@ -164,6 +193,18 @@ func TestMappingByDestination(t *testing.T) {
 	patch(t, spoke("map-2"), "own", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
 	eventually(t, "the status of the second", func() error { return field(ctx, hub(mappedNamespace), "own", "Synced", "status", "sync", "status") })
 
+	for _, name := range []string{"used", "template"} {
+		eventually(t, name+" leaves with the last Application that uses it", func() error { return gone(ctx, credentials("map-1"), name) })
+		if err := there(ctx, credentials("map-2"), name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, agent := range []string{"map-1", "map-2"} {
+		if err := errors.Join(gone(ctx, credentials(agent), "unused"), gone(ctx, credentials(agent), "alike")); err != nil {
+			t.Errorf("%s has what it does not need: %v", agent, err)
+		}
+	}
+
 	// What is not for agents is as it was, on no spoke, and in no log.
 	log, err := os.ReadFile(principal.LogFile())
 	if err != nil {
@@ -192,6 +233,72 @@ func TestMappingByDestination(t *testing.T) {
 	if err := gone(ctx, w.hub.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"), ""), "map-1"); err != nil {
 		t.Errorf("a namespace was made for an agent that needs none: %v", err)
 	}
+	t.Run("a hostile agent", func(t *testing.T) { w.hostileByDestination(t, principal) })
+}
+
+// hostileByDestination has a registered agent name Applications of others, and of nobody,
+// where all agents have theirs in the same namespaces. It changes nothing, and is told
+// nothing.
+func (w *quietWorld) hostileByDestination(t *testing.T, principal *harness.Principal) {
+	const name = "map-mal"
+	ctx := t.Context()
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", "managed", "--spiffe-id", idOf(name), "--wait", "--namespace", mappedNamespace); err != nil {
+		t.Fatal(err)
+	}
+	others := func(o unstructured.Unstructured) bool { // of other tests, and its own
+		return !strings.HasPrefix(o.GetNamespace(), mappedNamespace) || strings.HasSuffix(o.GetName(), name)
+	}
+	before := states(t, w.hub, others)
+	agent, err := identity.ParseAgentName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient(principal.Address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{hostileLeaf(t, w, idOf(name))}, InsecureSkipVerify: true, // it is the attacker
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	connect := func() *attacker {
+		t.Helper()
+		f, err := streampb.NewStreamClient(cc).Connect(ctx)
+		if err == nil {
+			err = f.Send(stream.HelloFrame(stream.Hello{Protocol: stream.Protocol, Agent: agent, Mode: stream.Managed, ClusterUID: "none"}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		return listen(f)
+	}
+	for _, victim := range []struct{ where, wire, name string }{
+		{mappedNamespace, "", "own"}, {"mapped-team-2", "mapped-team-2", "team"}, {mappedNamespace, "", "left-pushed"}, {"mapped-out", "mapped-out", "left-outside"},
+		{mappedNamespace, mappedNamespace, "own"}, // which the wire never calls so
+	} {
+		uid := string(get(t, w.hub.Resource(harness.Applications, victim.where), victim.name).GetUID())
+		for _, c := range stream.Collections() {
+			for _, verb := range []stream.Verb{stream.Apply, stream.Delete} {
+				a := connect()
+				if err := a.Send(batchOf(hostileEvent(c, verb, victim.wire, victim.name, uid))); err != nil {
+					t.Fatal(err)
+				}
+				r, err := a.answer(t, "x.1")
+				switch {
+				case c.Source(stream.Managed) != stream.Spoke:
+					if status.Code(err) != codes.InvalidArgument {
+						t.Errorf("%s of %q %s/%s ends with %v", verb, c, victim.wire, victim.name, err)
+					}
+				case err != nil || r.GetHeld() != nil:
+					t.Errorf("%s of %q %s/%s is answered by %v, %v, want nothing held", verb, c, victim.wire, victim.name, r, err)
+				}
+				a.leaks(t)
+			}
+		}
+	}
+	unchanged(t, before, states(t, w.hub, others))
 }
 
 // TestMappingNamespaces shows the Applications of an autonomous agent in the hub's
