@@ -53,11 +53,15 @@ func run(ctx context.Context, line, certificates []string) (err error) {
 	if err != nil {
 		return err
 	}
+	registry, err := serve(base)
+	if err != nil {
+		return err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: base.handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
+	server := &http.Server{Handler: registry, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	defer func() {
@@ -68,7 +72,7 @@ func run(ctx context.Context, line, certificates []string) (err error) {
 	}()
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), environment+"="+l.Addr().String()+"/"+repository+":latest")
+	cmd.Env = append(os.Environ(), environment+"="+l.Addr().String()+"/"+tag)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd.Run()

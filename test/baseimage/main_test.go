@@ -2,10 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,59 +13,103 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 // The helper process reads the image that it is told of, as ko does, and holds it against
 // what it should be.
 func TestHelperReads(t *testing.T) {
-	address := os.Getenv(environment)
 	if os.Getenv("BASEIMAGE_TEST") == "" {
 		t.Skip("run by TestImage")
 	}
-	name, tag, ok := strings.Cut(strings.TrimPrefix(address, "127.0.0.1:"), "/base:")
-	if !ok {
+	address := os.Getenv(environment)
+	if !strings.HasPrefix(address, "127.0.0.1:") {
 		t.Fatalf("the image is %q", address)
 	}
-	url := "http://127.0.0.1:" + name + "/v2/base/"
-	get(t, "http://127.0.0.1:"+name+"/v2/", "")
-	var index struct{ Manifests []descriptor }
-	decode(t, get(t, url+"manifests/"+tag, indexType), &index)
+	source, err := name.NewTag(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(source, remote.WithContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil { // digests, sizes, media types
+		t.Error(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var found []string
-	for _, d := range index.Manifests {
-		found = append(found, d.Platform.OS+"/"+d.Platform.Architecture)
-		var manifest struct {
-			Config descriptor
-			Layers []descriptor
+	for _, d := range manifest.Manifests {
+		found = append(found, d.Platform.String())
+		image, err := index.Image(d.Digest)
+		if err != nil {
+			t.Fatal(err)
 		}
-		decode(t, part(t, url+"manifests/", d), &manifest)
-		var config struct {
-			Architecture, OS string
-			Config           struct{ User string }
-			RootFS           struct {
-				DiffIDs []string `json:"diff_ids"`
-			}
-		}
-		decode(t, part(t, url+"blobs/", manifest.Config), &config)
-		if config.Architecture != d.Platform.Architecture || config.OS != "linux" || config.Config.User != "65532:65532" {
-			t.Errorf("the configuration of %s is %+v", d.Platform.Architecture, config)
-		}
-		if len(manifest.Layers) != 1 || len(config.RootFS.DiffIDs) != 1 || config.RootFS.DiffIDs[0] != manifest.Layers[0].Digest {
-			t.Errorf("layers are %v, and %v in the configuration", manifest.Layers, config.RootFS.DiffIDs)
-		}
-		want := map[string]string{
-			"etc/": "0755", "etc/group": "root:x:0:\nnonroot:x:65532:\n", "etc/ssl/": "0755", "etc/ssl/certs/": "0755",
-			"etc/passwd":                        "root:x:0:0::/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n",
-			"etc/ssl/certs/ca-certificates.crt": "the authorities", "tmp/": "1777",
-		}
-		if diff := cmp.Diff(want, unpack(t, part(t, url+"blobs/", manifest.Layers[0]))); diff != "" {
-			t.Error(diff)
-		}
+		testImage(t, d, image)
 	}
 	if diff := cmp.Diff([]string{"linux/amd64", "linux/arm64"}, found); diff != "" {
 		t.Error(diff)
 	}
-	if res := ask(t, url+"blobs/sha256:0000"); res.StatusCode != http.StatusNotFound { //nolint:bodyclose // ask does, when the test ends
-		t.Errorf("what is not there: %s", res.Status)
+	var refused *transport.Error
+	if err := remote.Tag(source.Tag("mine"), index, remote.WithContext(t.Context())); !errors.As(err, &refused) || refused.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("who writes is told: %v", err)
+	}
+}
+
+// testImage holds the image of an architecture against what it should be.
+func testImage(t *testing.T, d v1.Descriptor, image v1.Image) {
+	t.Helper()
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Architecture != d.Platform.Architecture || config.OS != "linux" || config.Config.User != "65532:65532" {
+		t.Errorf("the configuration of %s is %+v", d.Platform, config)
+	}
+	layers, err := image.Layers()
+	if err != nil || len(layers) != 1 || d.MediaType != types.OCIManifestSchema1 {
+		t.Fatalf("%s is %s and has %d layers: %v", d.Platform, d.MediaType, len(layers), err)
+	}
+	want := map[string]string{
+		"etc/": "0755", "etc/group": "root:x:0:\nnonroot:x:65532:\n", "etc/ssl/": "0755", "etc/ssl/certs/": "0755",
+		"etc/passwd":                        "root:x:0:0::/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n",
+		"etc/ssl/certs/ca-certificates.crt": "the authorities", "tmp/": "1777",
+	}
+	if diff := cmp.Diff(want, unpack(t, layers[0])); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// unpack returns contents of files and modes of folders, by name.
+func unpack(t *testing.T, layer v1.Layer) map[string]string {
+	t.Helper()
+	content, err := layer.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = content.Close() }() // only read from
+	found := map[string]string{}
+	for r := tar.NewReader(content); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		file, readErr := io.ReadAll(r)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		found[header.Name] = string(file)
+		if header.Typeflag == tar.TypeDir {
+			found[header.Name] = fmt.Sprintf("%04o", header.Mode)
+		}
 	}
 }
 
@@ -86,20 +126,20 @@ func TestImage(t *testing.T) {
 }
 
 func TestImageIsTheSameAgain(t *testing.T) {
-	one, err := build([]byte("the authorities"))
-	if err != nil {
-		t.Fatal(err)
+	digest := func(authorities string) v1.Hash {
+		index, err := build([]byte(authorities))
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := index.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest
 	}
-	again, err := build([]byte("the authorities"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := build([]byte("others"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if one.index != again.index || one.index == other.index {
-		t.Errorf("digests are %s, %s, %s", one.index, again.index, other.index)
+	one, again, other := digest("the authorities"), digest("the authorities"), digest("others")
+	if one != again || one == other {
+		t.Errorf("digests are %s, %s, %s", one, again, other)
 	}
 }
 
@@ -117,70 +157,5 @@ func TestRunFails(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"true"}, []string{file + "-missing"}); err == nil {
 		t.Error("an image without certificates is made")
-	}
-}
-
-func ask(t *testing.T, url string) *http.Response {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	return res
-}
-
-func get(t *testing.T, url, mediaType string) []byte {
-	t.Helper()
-	res := ask(t, url) //nolint:bodyclose // ask does, when the test ends
-	content, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != mediaType {
-		t.Fatalf("%s: %s, of type %s", url, res.Status, res.Header.Get("Content-Type"))
-	}
-	return content
-}
-
-// part gets what a descriptor names, and holds it against that.
-func part(t *testing.T, url string, d descriptor) []byte {
-	t.Helper()
-	content := get(t, url+d.Digest, d.MediaType)
-	sum := sha256.Sum256(content)
-	if len(content) != d.Size || d.Digest != "sha256:"+hex.EncodeToString(sum[:]) {
-		t.Errorf("%v has %d bytes and digest %x", d, len(content), sum)
-	}
-	return content
-}
-
-func decode(t *testing.T, content []byte, into any) {
-	t.Helper()
-	if err := json.Unmarshal(content, into); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// unpack returns contents of files and modes of folders, by name.
-func unpack(t *testing.T, layer []byte) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	for r := tar.NewReader(bytes.NewReader(layer)); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return found
-		}
-		content, readErr := io.ReadAll(r)
-		if err := errors.Join(err, readErr); err != nil {
-			t.Fatal(err)
-		}
-		found[header.Name] = string(content)
-		if header.Typeflag == tar.TypeDir {
-			found[header.Name] = fmt.Sprintf("%04o", header.Mode)
-		}
 	}
 }
