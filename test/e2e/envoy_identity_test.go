@@ -50,7 +50,7 @@ func newEndedWorld(t *testing.T, trustedProxies ...string) *endedWorld {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver")
 	ctx := t.Context()
-	w := &endedWorld{h: harnesstest.New(t), sockets: map[string]string{}}
+	w := &endedWorld{h: harnesstest.AtOnce(t), sockets: map[string]string{}}
 	etcd, err := w.h.StartEtcd(ctx, "etcd")
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ const restoreBump = 1_000_000
 func TestHistoryHubRestored(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "etcdctl", "etcdutl", "kube-apiserver")
-	w, err := startQuietOn(t.Context(), harnesstest.New(t), nil, nil)
+	w, err := startQuietOn(t.Context(), harnesstest.AtOnce(t), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

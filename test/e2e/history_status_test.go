@@ -13,14 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestHistoryManyStatuses changes the status of each of 500 Applications 20 times at
-// a round trip of 100 ms. What sends one change and waits for its answer needs a
-// quarter of an hour; what queues every change writes 10,000 times.
+// TestHistoryManyStatuses changes the status of each of 500 Applications, in make test
+// 100, 20 times at a round trip of 100 ms. What sends one change and waits for its
+// answer needs a quarter of an hour for the 500; what queues every change writes 10,000
+// times.
 func TestHistoryManyStatuses(t *testing.T) {
 	t.Parallel()
 	w := theQuietWorld(t)
 	r := w.connect(t, "busy", "managed")
-	const applications, changes = 500, 20
+	const applications, changes = busyApplications, 20
 	createAll(t, r.hub, applications, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("app-", i)) })
 	hub, spoke := record(t, r.hub), record(t, r.spoke)
 	eventually(t, "both sides are equal", func() error { return r.agree(hub, spoke) })

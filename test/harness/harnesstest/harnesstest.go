@@ -30,6 +30,13 @@ const stopTimeout = 30 * time.Second
 func New(t testing.TB) *harness.Harness {
 	t.Helper()
 	Busy(t)
+	return AtOnce(t)
+}
+
+// AtOnce is New for a test that does not wait as Busy does: one that takes longer than
+// the others, and mostly waits.
+func AtOnce(t testing.TB) *harness.Harness {
+	t.Helper()
 	tools := Tools(t)
 	// Not t.TempDir: its name holds that of the test and soon is too long for a
 	// unix socket.

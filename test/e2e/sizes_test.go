@@ -8,3 +8,6 @@ var restores = []aRestore{
 	{"revisions go back", 0, false},
 	{"revisions are bumped, processes restarted", restoreBump, true},
 }
+
+// busyApplications are those of TestHistoryManyStatuses.
+const busyApplications = 100

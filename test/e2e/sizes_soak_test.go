@@ -9,3 +9,6 @@ var restores = []aRestore{
 	{"revisions are bumped", restoreBump, false},
 	{"revisions are bumped, processes restarted", restoreBump, true},
 }
+
+// busyApplications are those of TestHistoryManyStatuses.
+const busyApplications = 500
