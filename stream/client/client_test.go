@@ -103,7 +103,10 @@ func (f *flaky) run() {
 			continue
 		}
 		if f.silent.Load() {
-			defer func() { _ = in.Close() }()
+			f.wait.Go(func() {
+				_, _ = io.Copy(io.Discard, in) // until the client gives up
+				_ = in.Close()
+			})
 			continue
 		}
 		out, err := net.Dial("tcp", f.to)
