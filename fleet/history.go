@@ -52,7 +52,7 @@ type Shown struct {
 //   - the spoke's token is not among those kept: one of the two was restored to a
 //     state before the other's last token, whatever its resourceVersion says now.
 //
-// A restore to a state after the newest token is not seen.
+// A restore to a state after the newest token is not seen here; see Connection.Behind.
 func JudgeHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision uint64) string {
 	var past bool // the spoke's, of this hub
 	switch {
@@ -97,6 +97,9 @@ type Connection struct {
 	Shown Shown // in the hello
 	// Sent is the highest resourceVersion of an object that was sent; zero for none.
 	Sent uint64
+	// Behind names an object that this connection has shown to be later on the spoke than
+	// a consistent read shows it on the hub; empty for none.
+	Behind string
 	// Begins counts how often a new history could begin, as a break was accepted or
 	// nothing was held back on its account.
 	Begins int
@@ -152,6 +155,8 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 		t.broken = "the hub has forgotten its history with the spoke, or has another one: it was restored from a backup"
 	case t.token != "" && (now.Kept == nil || !slices.Contains(now.Kept.Tokens, t.token)):
 		t.broken = "the hub has forgotten a token that it gave the spoke: it was restored from a backup"
+	case c.Behind != "":
+		t.broken = fmt.Sprintf("the hub has %s as it was before what the spoke has of it: it was restored from a backup", c.Behind)
 	default:
 		t.id, t.token, t.revision = id, newestToken(now.Kept), now.Revision
 	}

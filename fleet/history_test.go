@@ -171,6 +171,7 @@ func TestContinuity(t *testing.T) {
 		"the first one begins":                            {{at(200, nil), on("c", ""), false}, {at(300, kept("h", "t1")), on("c", ""), false}, {at(400, kept("h", "t1")), on("c", ""), false}},
 		"the revision goes back":                          {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(199, kept("h", "t1")), on("c", "t1"), true}},
 		"it is behind what was sent":                      {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(210, kept("h", "t1")), with(on("c", "t1"), func(c *fleet.Connection) { c.Sent = 250 }), true}},
+		"an object is behind what the spoke has":          {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(900, kept("h", "t1")), with(on("c", "t1"), func(c *fleet.Connection) { c.Behind = "application argocd/a" }), true}, {at(901, kept("h", "t1")), on("c", "t1"), true}},
 		"the token in the hello is forgotten":             {{at(200, kept("h", "t2", "t1")), on("c", "t2"), false}, {at(900, kept("h", "t1")), on("c", "t2"), true}},
 		"a token that was read since is forgotten":        {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("h", "t2", "t1")), on("c", "t1"), false}, {at(900, kept("h", "t1")), on("c", "t1"), true}},
 		"one that the hello does not know is forgotten":   {{at(200, kept("h", "t2", "t1")), on("c", "t1"), false}, {at(900, kept("h", "t1")), on("c", "t1"), true}},

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -21,6 +22,9 @@ type past struct {
 	now    stream.History // by the last judgement
 	seen   stream.History // what Announce had told when that was asked for
 	sent   uint64         // the highest resourceVersion that was sent
+	// outdated is the last object that was sent and that the spoke has of a later
+	// revision; the zero value is none.
+	outdated sentObject
 	// begins counts how often a new history could begin in place of the one with id
 	// replaced.
 	begins   int
@@ -39,11 +43,18 @@ func (l *loop) judge() {
 		l.judged(Judgement{Now: l.past.seen}, nil)
 		return
 	}
-	known := Known{Sent: l.past.sent, Begins: l.past.begins}
+	known, outdated := Known{Sent: l.past.sent, Begins: l.past.begins}, l.past.outdated
 	l.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, judgeTime)
 		defer cancel()
-		judgement, err := l.m.cfg.History(ctx, s.peer, known)
+		var judgement Judgement
+		behind, err := l.m.isNewest(ctx, outdated)
+		if err == nil {
+			if behind {
+				known.Behind = outdated.key.String()
+			}
+			judgement, err = l.m.cfg.History(ctx, s.peer, known)
+		}
 		return func() {
 			if known.Begins == l.past.begins { // else it is about the history before
 				l.judged(judgement, err)
@@ -53,6 +64,43 @@ func (l *loop) judge() {
 			l.step(link.Doubted{})
 		}
 	})
+}
+
+// sentObject is an object as it was when it was sent.
+type sentObject struct {
+	entry                stream.EntryKey
+	key                  stream.ResourceKey
+	uid, resourceVersion string
+}
+
+// contradicted notes whether the spoke has an Application as it was later than what was
+// sent of it. From a cache that is behind that is so for a while.
+func (l *loop) contradicted(a link.Settled) {
+	switch {
+	case a.Refusal == nil || a.Refusal.Kind != stream.RefusalOutdated:
+		if a.Key == l.past.outdated.entry {
+			l.past.outdated = sentObject{}
+		}
+		return
+	case a.Key.Collection == stream.Applications && a.Current:
+		key, _ := l.rules.Local(a.Key)
+		if o := l.current(key); o != nil {
+			l.past.outdated = sentObject{entry: a.Key, key: key, uid: o.uid(), resourceVersion: o.meta("resourceVersion")}
+		}
+	}
+	l.step(link.Doubted{}) // within one history it does not last
+}
+
+// isNewest reports whether an object that was sent is still what the hub has of it.
+func (m *Mirror) isNewest(ctx context.Context, sent sentObject) (bool, error) {
+	if sent == (sentObject{}) {
+		return false, nil
+	}
+	o, err := m.cfg.Store.Read(ctx, sent.key)
+	if errors.Is(err, stream.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && o.UID == sent.uid && o.ResourceVersion == sent.resourceVersion, err
 }
 
 func (l *loop) judged(judgement Judgement, err error) {

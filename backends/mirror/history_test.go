@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ type hubHistory struct {
 	err    error
 	now    stream.History
 	asked  int
+	behind string           // what Known named first
 	kept   []stream.History // by the spoke
 	away   bool             // the spoke's API server does not take what is to be kept
 }
@@ -41,10 +43,13 @@ func (h *hubHistory) announce(hub end, now stream.History) {
 
 func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 	if side == stream.Hub {
-		cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
+		cfg.History = func(_ context.Context, _ mirror.Peer, known mirror.Known) (mirror.Judgement, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.asked++
+			if known.Behind != "" && h.behind == "" {
+				h.behind, h.broken = known.Behind, "the hub was restored"
+			}
 			return mirror.Judgement{Broken: h.broken, Now: h.now}, h.err
 		}
 		return
@@ -237,6 +242,44 @@ func TestWaitingCommandsEndWithTheHistory(t *testing.T) {
 		pass(time.Second)
 		if o := r.get(r.spoke, "app"); o["operation"] == nil {
 			t.Errorf("a later command did not reach the spoke: %v", o)
+		}
+	})
+}
+
+// A hub that was restored, and whose revisions were raised so that nothing else shows
+// it, has an Application as it was before what the spoke has of it. That is no cache
+// that is behind: the history is judged with it, and the hub's word counts again.
+func TestAnApplicationIsBehindItsCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hubHistory{now: stream.History{ID: "h1", Token: "t1", Revision: 7}}
+		r := newRig(t, options{configure: h.configure})
+		h.announce(r.hub, h.now)
+		r.create(r.hub, "app", nil, spec("v1"))
+		cut, _ := r.connect()
+		pass(time.Second)
+		r.update(r.hub, "app", func(o m) { o["spec"] = spec("v2")["spec"] })
+		pass(time.Second)
+		cut()
+		synctest.Wait()
+		r.update(r.spoke, "app", func(o m) { // as it would be by a hub at a later revision
+			annotations, _ := at(o, "metadata", "annotations").(m)
+			record := annotations["argomesh.io/source"].(string)
+			later := regexp.MustCompile(`"revision":\d+`).ReplaceAllString(record, `"revision":5000`)
+			if later == record {
+				t.Fatalf("the record is %s", record)
+			}
+			annotations["argomesh.io/source"] = later
+		})
+		r.update(r.hub, "app", func(o m) { o["spec"] = spec("v1")["spec"] })
+		r.connect()
+		pass(time.Minute)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if want := "Application edge-1/app"; h.behind != want {
+			t.Errorf("behind is said to be %q, want %q", h.behind, want)
+		}
+		if o := r.get(r.spoke, "app"); at(o, "spec", "source", "path") != "v1" {
+			t.Errorf("the spoke has %v", o)
 		}
 	})
 }

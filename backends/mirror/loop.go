@@ -406,9 +406,7 @@ func (l *loop) settled(a link.Settled) {
 			Str("reason", a.Refusal.Message).Msg("peer did not apply an entry")
 	}
 	l.m.cfg.Metrics.sent(a.Key.Collection, result)
-	if a.Refusal != nil && a.Refusal.Kind == stream.RefusalOutdated {
-		l.step(link.Doubted{}) // within one history it does not last
-	}
+	l.contradicted(a)
 	if l.rules.Side != stream.Hub || !a.Current {
 		return
 	}

@@ -183,6 +183,9 @@ type Peer struct {
 type Known struct {
 	// Sent is the highest resourceVersion of an object that was sent; zero for none.
 	Sent uint64
+	// Behind names for people an object of which the spoke has what was read later than
+	// what a quorum read has just shown; empty for none.
+	Behind string
 	// Begins is Stats.Begins.
 	Begins int
 }

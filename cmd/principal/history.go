@@ -56,7 +56,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
 			ClusterUID: peer.Hello.ClusterUID,
 		},
-		Sent: known.Sent, Begins: known.Begins,
+		Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
 	})
 	if err != nil {
 		return mirror.Judgement{}, err

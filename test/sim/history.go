@@ -84,7 +84,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		Shown: fleet.Shown{
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision, ClusterUID: peer.Hello.ClusterUID,
 		},
-		Sent: known.Sent, Begins: known.Begins,
+		Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
 	})
 	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision)}
 	if broken != "" {
