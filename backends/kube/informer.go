@@ -310,12 +310,6 @@ func (i *informer) Replace(list []any, resourceVersion string) error {
 		}
 	}
 	i.objects, i.newest = objects, resourceVersion
-	if !i.listed {
-		i.listed = true
-		if s.unsynced--; s.unsynced == 0 {
-			close(s.synced)
-		}
-	}
 	told := s.subscribers
 	s.mu.Unlock()
 	if back {
@@ -324,7 +318,23 @@ func (i *informer) Replace(list []any, resourceVersion string) error {
 			Msg("api server went back in time, as after a restore; the cache follows it")
 	}
 	tell(told, changed...)
+	i.settle()
 	return nil
+}
+
+// settle notes the first list, after all of it was told: who waits for Synced looks at
+// all that there is, and would be told of each object once more.
+func (i *informer) settle() {
+	s := i.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.listed {
+		return
+	}
+	i.listed = true
+	if s.unsynced--; s.unsynced == 0 {
+		close(s.synced)
+	}
 }
 
 // Resync implements cache.ReflectorStore. There is nothing to repeat.

@@ -9,11 +9,13 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -103,6 +105,42 @@ func TestCacheFollows(t *testing.T) {
 				t.Errorf("logged %s", got)
 			}
 		})
+	}
+}
+
+// Whoever waits for Synced looks at all that there is. Of the first list nothing is told
+// after that, or he would look at each object twice.
+func TestFirstListIsToldBeforeSynced(t *testing.T) {
+	server := newAPIServer(t)
+	for n := range 250 {
+		server.put(fmt.Sprintf("app-%03d", n))
+	}
+	store := newStore(t, server.URL, kube.Config{
+		Watch: map[stream.Kind][]string{stream.Application: {"argocd"}}, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+	})
+	var told, late atomic.Int64
+	store.Subscribe(func(stream.ResourceKey) {
+		told.Add(1)
+		select {
+		case <-store.Synced():
+			late.Add(1)
+		default:
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- store.Run(ctx) }()
+	select {
+	case <-store.Synced():
+	case <-time.After(patience):
+		t.Error("not synced")
+	}
+	if told.Load() != 250 {
+		t.Errorf("when it was synced, %d of 250 had been told", told.Load())
+	}
+	cancel()
+	if err := <-done; err != nil || late.Load() > 0 {
+		t.Errorf("Run() = %v; %d were told late", err, late.Load())
 	}
 }
 

@@ -171,6 +171,10 @@ func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
 	return s.ownerOf(s.look(o).where) == name
 }
 
+// Synced is closed once the shares hold all that the Store did when it was synced. The
+// links of the shares begin then.
+func (s *Shares) Synced() <-chan struct{} { return s.synced }
+
 // Of is the share of an agent: the Store, in which there are no Applications but the
 // agent's. None is made through it.
 func (s *Shares) Of(name identity.AgentName) backends.Store {
@@ -190,7 +194,7 @@ func (s *share) shows(o backends.Object) bool {
 }
 
 // Synced implements backends.Store.
-func (s *share) Synced() <-chan struct{} { return s.shares.synced }
+func (s *share) Synced() <-chan struct{} { return s.shares.Synced() }
 
 // Get implements backends.Store.
 func (s *share) Get(key stream.ResourceKey) (backends.Object, bool) {

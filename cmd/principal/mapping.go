@@ -94,7 +94,9 @@ func newOwnership(registry *fleet.Registry, store backends.Store) *ownership {
 
 // assign looks again at who owns what, if that may have changed, after the registry has
 // changed, or the store has synced, and after the links of agents that went have ended: none may take what
-// it no longer owns for gone. It returns the agents that are to look at Applications.
+// it no longer owns for gone. It returns the agents that are to look at Applications;
+// none before the links have begun, which wait for the shares, since each begins with a
+// look at all that it has.
 func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 	if o.shares == nil {
 		return nil
@@ -110,12 +112,22 @@ func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 	if now == o.assigned {
 		return nil
 	}
+	began := false
+	select {
+	case <-o.shares.Synced():
+		began = true
+	default:
+	}
 	o.assigned = now
 	owner := o.registry.Owners()
-	return o.shares.Assign(func(p mirror.Placement) identity.AgentName {
+	moved := o.shares.Assign(func(p mirror.Placement) identity.AgentName {
 		name, _ := owner(fleet.Placement(p))
 		return name
 	})
+	if !began {
+		return nil
+	}
+	return moved
 }
 
 // changed returns the agents that are to look at an Application.

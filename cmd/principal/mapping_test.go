@@ -99,8 +99,8 @@ func TestOwnership(t *testing.T) {
 	t.Run("by destination", func(t *testing.T) {
 		o := newOwnership(&fleet.Registry{Mapping: mappingOf(cfg)}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
-		if moved := o.assign(); len(moved[parse("edge-1")]) != 1 || len(moved[parse("auto")]) != 1 {
-			t.Errorf("assigned are %v", moved)
+		if moved := o.assign(); moved != nil {
+			t.Errorf("links that begin with a look at all they have are told of %v", moved)
 		}
 		// All Applications are gone through only when that may change whose they are.
 		noted := edge
