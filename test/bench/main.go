@@ -57,6 +57,8 @@ type bench struct {
 	scenario string
 	// fleet are the numbers of agents of a growing fleet, in order.
 	fleet []int
+	// serverMemory is the harness' ServerMemory of each kube-apiserver. Empty means 2GiB.
+	serverMemory string
 }
 
 // say tells a person what is going on.

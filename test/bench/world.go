@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,8 @@ type world struct {
 	redisDoor string
 	door      *harness.FrontDoor
 	caDir     string
+	// serverMemory is bench.serverMemory, or its default.
+	serverMemory string
 	// onHub and onSpoke are the agent's Applications, through clients without a limit
 	// of their own.
 	onHub, onSpoke dynamic.ResourceInterface
@@ -69,7 +72,7 @@ func startWorldWith(ctx context.Context, b *bench, withSpoke bool, principal fun
 	if err != nil {
 		return nil, err
 	}
-	w := &world{caDir: filepath.Join(dir, "ca")}
+	w := &world{caDir: filepath.Join(dir, "ca"), serverMemory: cmp.Or(b.serverMemory, "2GiB")}
 	if w.h, err = harness.New(harness.Config{Dir: dir, Tools: tools}); err != nil {
 		return nil, err
 	}
@@ -121,7 +124,7 @@ func (w *world) startControlPlane(ctx context.Context, name string, manifests ..
 		return nil, err
 	}
 	c, err := w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{
-		Name: name, Manifests: append(argocd, manifests...), ServerMemory: "2GiB",
+		Name: name, Manifests: append(argocd, manifests...), ServerMemory: w.serverMemory,
 	})
 	if err != nil {
 		return nil, err
