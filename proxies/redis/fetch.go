@@ -219,13 +219,13 @@ func (f *fetch) value(l *link) (*reply, error) {
 	case n > f.hub.cfg.MaxKeptBytes || !f.hub.held.TryAcquire(held):
 		return &reply{link: l, size: n}, nil
 	}
-	value, err := l.in.bytes(n)
+	whole, value, err := l.in.bulk(n)
 	if err != nil {
 		f.hub.held.Release(held)
 		return nil, err
 	}
 	f.hub.keeping.keep(f.keys[0], value)
-	return &reply{value: value, free: func(bool) { f.hub.held.Release(held) }}, nil
+	return &reply{bulk: whole, free: func(bool) { f.hub.held.Release(held) }}, nil
 }
 
 // list is the answer to MGET, of which every element is still to come.

@@ -10,9 +10,9 @@ import (
 // reply is the answer to a fetch: whole, still to be read from the agent, or an error
 // after which nothing can be said.
 type reply struct {
-	raw   []byte // in RESP2
-	value []byte // a string, which is all of it; nil for none
-	link  *link  // still to be read
+	raw  []byte // in RESP2
+	bulk []byte // a string, as it is in either protocol; nil for none
+	link *link  // still to be read
 	// Of link: size is the length of a string, of which the header was read, and elements,
 	// unless it is nil, are those of a list instead, true for one that is to be read, and
 	// false for one that is null.
@@ -49,14 +49,8 @@ func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.value != nil:
-		_, err := to.Write(appendHeader(nil, '$', len(r.value)))
-		if err == nil {
-			_, err = to.Write(r.value)
-		}
-		if err == nil {
-			err = writeLine(to, nil)
-		}
+	case r.bulk != nil:
+		_, err := to.Write(r.bulk) // at once: each piece wakes whoever is on the way
 		return err
 	case r.link == nil:
 		return newWire(bytes.NewReader(r.raw)).copyValues(to, 1, resp3)

@@ -178,6 +178,22 @@ func (w wire) bytes(n int) ([]byte, error) {
 	return b, w.end()
 }
 
+// bulk reads a string of n bytes, and its end. It returns it as it is written, with its
+// header, and the string itself, which is a part of that.
+func (w wire) bulk(n int) (whole, value []byte, err error) {
+	const header, end = 1 + 20 + 2, 2 // with the most digits of a number
+	whole = appendHeader(make([]byte, 0, header+n+end), '$', n)
+	begin := len(whole)
+	whole = whole[:begin+n]
+	if _, err := io.ReadFull(w, whole[begin:]); err != nil {
+		return nil, nil, unexpected(err)
+	}
+	if err := w.end(); err != nil {
+		return nil, nil, err
+	}
+	return append(whole, "\r\n"...), whole[begin : begin+n : begin+n], nil
+}
+
 // small reads a string that is short: a bulk string, a simple one, or null, for which
 // null is true.
 func (w wire) small() (text string, null bool, err error) {

@@ -41,6 +41,44 @@ func TestCopyValues(t *testing.T) {
 	}
 }
 
+// writes counts them, and keeps what is written.
+type writes struct {
+	bytes.Buffer
+	n int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.n++
+	return w.Buffer.Write(b)
+}
+
+// A string of any length is read as a whole, and written at once.
+func TestBulk(t *testing.T) {
+	for _, n := range []int{0, 1, maxLine - 6, maxLine, 1 << 20} {
+		want := strings.Repeat("x", n)
+		text := string(appendBulk(nil, want))
+		header, rest, _ := strings.Cut(text, "\r\n")
+		in := newWire(strings.NewReader(rest + "+next\r\n"))
+		whole, value, err := in.bulk(n)
+		if err != nil || string(whole) != text || string(value) != want {
+			t.Fatalf("after %s: %d and %d bytes, %v", header, len(whole), len(value), err)
+		}
+		var to writes
+		out := bufio.NewWriterSize(&to, maxLine)
+		if err := errors.Join((&reply{bulk: whole}).write(out, true), out.Flush()); err != nil || to.n != 1 || to.String() != text {
+			t.Errorf("after %s: %d bytes in %d writes, %v", header, to.Len(), to.n, err)
+		}
+		if line, err := in.line(); err != nil || string(line) != "+next" {
+			t.Errorf("after %s there is %q, %v", header, line, err)
+		}
+	}
+	for _, bad := range []string{"", "abc", "abcd", "abcd\r", "abcdefg"} {
+		if whole, _, err := newWire(strings.NewReader(bad)).bulk(4); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("of %q: %q, %v", bad, whole, err)
+		}
+	}
+}
+
 // What is taken as commands is what it says, and its memory is bounded.
 func FuzzCommand(f *testing.F) {
 	for _, seed := range []string{"*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nQUIT\r\n", "PING\r\n", "*1\r\n$40000\r\n", "*-1\r\n", "*2\r\n$0\r\n\r\n$1\r\n\r\r\n"} {

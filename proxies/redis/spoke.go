@@ -19,6 +19,9 @@ import (
 const (
 	// maxSpokeKeys bounds the keys of one command.
 	maxSpokeKeys = 256
+	// spokeWrite is how many bytes of an answer go to the hub at once: a tree of some
+	// hundred resources, compressed.
+	spokeWrite = 16 << 10
 	// maxSpokeChannels bounds the subscriptions of one connection.
 	maxSpokeChannels = 16384
 	// spokeIdle ends a connection on which nothing is asked: longer than the hub keeps
@@ -122,7 +125,7 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 			_ = session.redis.Close() // all was said
 		}
 	}()
-	session.in, session.out = newWire(session.hub), bufio.NewWriterSize(session.hub, maxLine)
+	session.in, session.out = newWire(session.hub), bufio.NewWriterSize(session.hub, spokeWrite)
 	return session.serve()
 }
 
