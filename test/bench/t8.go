@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,8 +44,8 @@ const (
 // which they are.
 func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver with %d Agents, our principal binary, Envoy before it and a real Redis for the hub. The agents' ends are the real tunnel acceptor and "+
-		"redis.Spoke, all in the process of the load, with one Redis for all. The client is go-redis in RESP3, one connection to each. Direct is the same client at "+
-		"the agents' Redis, in the same run. Values have %d KiB.", t8Agents, t8Value>>10)
+		"redis.Spoke, all in the process of the load, with one Redis for all but the one that is stuck in the end. The client is go-redis in RESP3, one connection to each. Direct is the same client at "+
+		"the agents' Redis, in the same run. Values have %d KiB.", t8Agents+1, t8Value>>10)
 	w, err := startWorldWith(ctx, b, false, startRedisDoor)
 	if err != nil {
 		return err
@@ -53,16 +55,26 @@ func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err != nil {
 		return err
 	}
-	agents := agentNames(t8Agents)
-	stop, err := w.serveRedis(ctx, b, agents, edgeRedis.Address)
+	stuckRedis, err := w.h.StartRedis(ctx, "stuck-redis")
+	if err != nil {
+		return err
+	}
+	agents := agentNames(t8Agents + 1)
+	stuck := agents[t8Agents]
+	at := func(agent string) string {
+		if agent == stuck {
+			return stuckRedis.Address
+		}
+		return edgeRedis.Address
+	}
+	stop, err := w.serveRedis(ctx, b, agents, at)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	spoke := t8Client(edgeRedis.Address)
-	defer func() { err = errors.Join(err, spoke.Close()) }()
 	for _, agent := range agents {
-		if err := spoke.Set(ctx, t8Key("", agent), bytes.Repeat([]byte("x"), t8Value), 0).Err(); err != nil {
+		spoke := t8Client(at(agent))
+		if err := errors.Join(spoke.Set(ctx, t8Key("", agent), bytes.Repeat([]byte("x"), t8Value), 0).Err(), spoke.Close()); err != nil {
 			return err
 		}
 	}
@@ -88,7 +100,7 @@ func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 			return err
 		}
 	}
-	return nil
+	return w.readBesideStuck(ctx, b, s, agents[:19], stuck, stuckRedis)
 }
 
 // startRedisDoor starts the principal of a world with a Redis proxy and its Envoy.
@@ -110,8 +122,8 @@ func startRedisDoor(ctx context.Context, w *world) error {
 }
 
 // serveRedis registers agents with an Application each, and serves their ends of the
-// Redis proxy until stop is called.
-func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, address string) (stop func() error, err error) {
+// Redis proxy, with the Redis of each at an address, until stop is called.
+func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at func(agent string) string) (stop func() error, err error) {
 	config := w.hub.REST()
 	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
@@ -134,22 +146,21 @@ func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, addre
 	if err != nil {
 		return nil, err
 	}
-	spoke, err := redis.NewSpoke(redis.SpokeConfig{
-		Dial: func(ctx context.Context) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", address)
-		},
-		Credentials:    func(context.Context) (string, string, error) { return "", "", nil },
-		Version:        clusterinfo.Version,
-		Allow:          func(redis.Instance) bool { return true },
-		MaxConnections: 4096, // those of all agents
-		Metrics:        prometheus.NewRegistry(), Log: zerolog.Nop(),
-	})
-	if err != nil {
-		return nil, err
-	}
 	acceptors := make([]*tunnel.Acceptor, len(agents))
 	for i, agent := range agents {
+		spoke, err := redis.NewSpoke(redis.SpokeConfig{
+			Dial: func(ctx context.Context) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "tcp", at(agent))
+			},
+			Credentials: func(context.Context) (string, string, error) { return "", "", nil },
+			Version:     clusterinfo.Version,
+			Allow:       func(redis.Instance) bool { return true },
+			Metrics:     prometheus.NewRegistry(), Log: zerolog.Nop(),
+		})
+		if err != nil {
+			return nil, err
+		}
 		name, err := identity.ParseAgentName(agent)
 		if err != nil {
 			return nil, err
@@ -295,6 +306,59 @@ func t8Reads(ctx context.Context, address string, key func(int) string, connecti
 	}
 	err = g.Wait()
 	return slices.Concat(mine...), err
+}
+
+// readBesideStuck measures reads over as many connections as there are open pages, some
+// of which show an agent whose Redis stands still. None of them is an error.
+func (w *world) readBesideStuck(ctx context.Context, b *bench, s *Scenario, others []string, stuck string, its *harness.Redis) (err error) {
+	const pages, pagesOfStuck = 50, 3
+	b.say("GET beside one that is stuck")
+	read := func() ([]time.Duration, error) {
+		const connections = pages - pagesOfStuck
+		return t8Reads(ctx, w.redisDoor, func(i int) string { return t8Key(others[i%len(others)], others[i%len(others)]) }, connections, connections*time.Second/t8Rate)
+	}
+	without, err := read()
+	if err != nil {
+		return err
+	}
+	if err := its.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, its.Signal(syscall.SIGCONT)) }()
+	var answered atomic.Int64
+	stop := background(ctx, func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		for range pagesOfStuck {
+			g.Go(func() error {
+				c := t8Client(w.redisDoor)
+				for ctx.Err() == nil {
+					value, err := c.Get(ctx, t8Key(stuck, stuck)).Bytes()
+					switch {
+					case ctx.Err() != nil:
+					case err != nil || len(value) != t8Value:
+						return errors.Join(fmt.Errorf("GET of the one that is stuck has %d bytes", len(value)), err, c.Close())
+					default:
+						answered.Add(1)
+					}
+				}
+				return c.Close()
+			})
+		}
+		return g.Wait()
+	})
+	beside, err := read()
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	// The proxy gives up after 2 s; more answers would be those of one that is not stuck.
+	if n := answered.Load(); n == 0 || n > pagesOfStuck*int64(t8Time/time.Second) {
+		return fmt.Errorf("%d last values were shown of the one that is stuck", n)
+	}
+	s.target(fmt.Sprintf("GET at %d/s, %d pages over %d agents, one of which is stuck: p99 of the others beyond without it", t8Rate, pages, len(others)+1),
+		milliseconds(quantile(beside, 0.99)-quantile(without, 0.99)), "ms", atMost(2),
+		fmt.Sprintf("p50 %.2f ms and p99 %.2f ms, without %.2f and %.2f ms; %d last values of the stuck one", milliseconds(quantile(beside, 0.5)), milliseconds(quantile(beside, 0.99)),
+			milliseconds(quantile(without, 0.5)), milliseconds(quantile(without, 0.99)), answered.Load()))
+	return nil
 }
 
 // hearTrees measures how soon a message is there, with one subscriber for each agent.
