@@ -85,6 +85,7 @@ func TestArgoCDCommands(t *testing.T) {
 					c := &argoCommands{liveArgoWorld: startLiveArgo(t, agent, mapping), t: t, said: map[string]string{}}
 					c.applications()
 					c.around()
+					c.away("shop")
 					c.termination()
 					c.end()
 					if agent == managed && mapping == byNamespace && !t.Failed() {
@@ -214,7 +215,8 @@ func (c *argoCommands) ui(name string) {
 		nodes = append(nodes, []string{n.Kind, n.Name})
 	}
 	c.asked(c.treePath(name), ".result.nodes[] | [.kind, .name]", nodes)
-	outcome := strings.Replace(c.testTerminal(c.t, name), terminalCommand, "", 1) // a terminal repeats what is typed
+	// A terminal repeats what is typed, and ends lines in its own way.
+	outcome := strings.NewReplacer(terminalCommand, "", "\r", "").Replace(c.testTerminal(c.t, name))
 	c.said[terminalCommand] = strings.TrimSpace(outcome) + "\n"
 }
 
@@ -258,6 +260,9 @@ func (c *argoCommands) around() {
 	c.run([]string{"Successful", "applicationsCount: 1"}, "cluster", "get", c.agent)
 	c.run([]string{c.project}, "proj", "list")
 	c.run([]string{c.project}, "proj", "get", c.project)
+	if c.agent == managed { // an autonomous one has its own
+		c.projects()
+	}
 	file := c.h.Path("applicationset.yaml")
 	if err := os.WriteFile(file, []byte(`apiVersion: argoproj.io/v1alpha1
 kind: ApplicationSet
@@ -276,6 +281,22 @@ spec:
 		c.t.Fatal(err)
 	}
 	c.run([]string{c.agent + "-shop"}, "appset", "generate", file)
+}
+
+// projects goes through the life of one, which the spoke has too.
+func (c *argoCommands) projects() {
+	const name, other = "team", "https://git.example.org/other.git"
+	there := c.spokes[c.agent].Resource(harness.AppProjects, harness.ArgoCDNamespace)
+	sources := func(want ...any) {
+		c.t.Helper()
+		eventually(c.t, "the spoke has the project", func() error { return field(c.t.Context(), there, name, want, "spec", "sourceRepos") })
+	}
+	c.run(nil, "proj", "create", name, "--dest", c.door.URL+"/agents/"+c.agent+",shop", "--src", c.argo.repository.URL, "--source-namespaces", c.agent)
+	sources(c.argo.repository.URL)
+	c.run(nil, "proj", "add-source", name, other)
+	sources(c.argo.repository.URL, other)
+	c.run(nil, "proj", "delete", name)
+	eventually(c.t, "the spoke has it no more", func() error { return gone(c.t.Context(), there, name) })
 }
 
 // termination ends an operation that does not end by itself.
