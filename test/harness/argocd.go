@@ -290,7 +290,7 @@ func (a *ArgoCD) startController(ctx context.Context, cfg ArgoCDConfig) error {
 			return err
 		},
 		// It finishes its queues before it ends.
-		Grace: defaultGrace * 2,
+		Grace: defaultGrace,
 	})
 	return err
 }

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	defaultGrace        = 10 * time.Second
+	defaultGrace        = 30 * time.Second
 	defaultReadyTimeout = 90 * time.Second
 	// logTail is how much of a log an error shows, in lines.
 	logTail = 25
