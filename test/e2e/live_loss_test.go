@@ -29,7 +29,8 @@ const lostWithin = 30 * time.Second
 
 // watchPath watches what nobody changes but the test that has the name.
 func watchPath(name string) string {
-	return "/api/v1/namespaces/default/configmaps?watch=true&fieldSelector=metadata.name%3D" + name
+	// Without a time an API server ends a watch after 30 to 60 minutes.
+	return "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=7200&fieldSelector=metadata.name%3D" + name
 }
 
 // session is an exec that says back what it hears.
