@@ -145,11 +145,11 @@ func (h *historian) keep() {
 			id = kept.ID
 		}
 		wish := fmt.Sprint(p.peerOf(h.agent.Name), " ", stats.Replaces, " ", stats.Begins, " ", stats.Withheld.Broken)
+		begins := stats.Begin && stats.Replaces == id && wish != fulfilled
 		switch {
 		case !stats.Judged:
 			continue
-		case stats.Begin && stats.Replaces == id && wish != fulfilled:
-			fulfilled = wish
+		case begins:
 			kept = &v1alpha1.AgentHistory{ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: p.clusterOf(h.agent.Name)}
 		case kept != nil && stats.Withheld.Broken == "" && stats.Stored != "" && stats.Stored == kept.Tokens[0]:
 			kept.Tokens = append([]string{uuid.NewString()}, kept.Tokens...)
@@ -159,7 +159,9 @@ func (h *historian) keep() {
 		}
 		app := parse(o.Raw)
 		app.ensure("status")["history"] = kept
-		_, _ = h.store().Update(p.ctx, o, app.raw()) // or in the next pass
+		if _, err = h.store().Update(p.ctx, o, app.raw()); err == nil && begins { // or in the next pass
+			fulfilled = wish
+		}
 	}
 }
 
