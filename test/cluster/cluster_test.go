@@ -574,6 +574,7 @@ func (r *report) write(t *testing.T) {
 	if err := unix.Uname(&kernel); err != nil {
 		t.Fatal(err)
 	}
+	release, _, _ := strings.Cut(unix.ByteSliceToString(kernel.Release[:]), "-") // what follows names a build of it
 	result := fmt.Sprintf(`
 On %s, Linux %s, %d cores:
 
@@ -596,7 +597,7 @@ $ kubectl --kubeconfig spoke.kubeconfig --namespace speaker logs -f deployment/s
 
 The firewall dropped %d packets of the connections that the hub tried to open.
 
-`, time.Now().Format(time.DateOnly), unix.ByteSliceToString(kernel.Release[:]), runtime.NumCPU(), strings.Join(r.rows, "\n"),
+`, time.Now().Format(time.DateOnly), release, runtime.NumCPU(), strings.Join(r.rows, "\n"),
 		r.pods[0], r.pods[1], strings.Join(r.log, "\n"), r.refused)
 	t.Log(result)
 	if t.Failed() || !golden.Updating() {
