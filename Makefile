@@ -151,6 +151,11 @@ soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes 
 e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
 
+.PHONY: e2e-cluster
+e2e-cluster: tools build ## both charts as real pods, with kubelet and containerd of this machine, as root; UPDATE=1 writes the result into docs/cluster.md
+	@go run ./test/tools nodes ko helm >/dev/null
+	go test -count=1 -timeout 30m -tags cluster -v ./test/cluster $(if $(UPDATE),-args -update)
+
 .PHONY: bench
 bench: tools build ## the targets of the design, BENCH=T2,T6 for some of them, and every Go benchmark
 	@echo "==> targets"

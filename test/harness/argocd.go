@@ -122,6 +122,12 @@ func (a *ArgoCD) start(ctx context.Context, cfg ArgoCDConfig) error {
 	return g.Wait()
 }
 
+// ApplyArgoCD applies Argo CD's definitions and base objects, for one whose parts run
+// elsewhere, such as in pods. Of cfg it heeds which parts those are, and DefaultProject.
+func (h *Harness) ApplyArgoCD(ctx context.Context, cfg ArgoCDConfig) error {
+	return (&ArgoCD{h: h, controlPlane: cfg.ControlPlane}).applyBase(ctx, cfg)
+}
+
 // name makes process names unique in the harness.
 func (a *ArgoCD) name(part string) string { return a.controlPlane.Name + "-" + part }
 

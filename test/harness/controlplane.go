@@ -34,6 +34,8 @@ type ControlPlaneConfig struct {
 	// kwok and one node. Without it the control plane stores objects, and only
 	// namespaces and owned objects are cleaned up if Controllers says so.
 	Workloads bool
+	// Scheduler runs a scheduler, for nodes that are the caller's.
+	Scheduler bool
 	// Controllers are those of kube-controller-manager to run, by their names. Nil
 	// means none, or with Workloads WorkloadControllers.
 	Controllers []string
@@ -138,11 +140,13 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 			return err
 		})
 	}
-	if cfg.Workloads {
+	if cfg.Workloads || cfg.Scheduler {
 		g.Go(func() (err error) {
 			c.Scheduler, err = c.startScheduler(ctx, files)
 			return err
 		})
+	}
+	if cfg.Workloads {
 		g.Go(func() (err error) {
 			c.Kwok, err = c.startKwok(ctx, files, cfg.Kubelet)
 			return err

@@ -76,7 +76,7 @@ func writeServingFiles(dir string) (servingFiles, error) {
 		NotBefore:    ca.NotBefore,
 		NotAfter:     ca.NotAfter,
 		DNSNames:     []string{"localhost", "kubernetes.default.svc"},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)}, // the second is that of Service kubernetes
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

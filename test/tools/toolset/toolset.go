@@ -47,6 +47,9 @@ const (
 	Meshes Group = "meshes"
 	// Images is what builds images, which no test needs.
 	Images Group = "images"
+	// Nodes are what runs on a node of Kubernetes, which only the test of real pods
+	// needs.
+	Nodes Group = "nodes"
 )
 
 // Tool is a folder of test/tools and what is built from it.
@@ -160,6 +163,10 @@ func Tools() []Tool {
 		{Name: "spire", Group: Meshes, Programs: []Program{
 			{Name: "spire-server", Package: "github.com/spiffe/spire/cmd/spire-server", Stamp: spireStamp, Module: spireModule},
 			{Name: "spire-agent", Package: "github.com/spiffe/spire/cmd/spire-agent", Stamp: spireStamp, Module: spireModule},
+		}},
+		{Name: "node", Group: Nodes, Programs: []Program{
+			{Name: "kubelet", Package: "k8s.io/kubernetes/cmd/kubelet", Stamp: kubernetesStamp, Module: kubernetesModule},
+			{Name: "kube-proxy", Package: "k8s.io/kubernetes/cmd/kube-proxy", Stamp: kubernetesStamp, Module: kubernetesModule},
 		}},
 		{Name: "helm", Group: Developer, Programs: []Program{
 			{

@@ -1,0 +1,618 @@
+//go:build linux && cluster
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/golden"
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+const (
+	trustDomain = "hub.test"
+	principalID = "spiffe://hub.test/argomesh/principal"
+	agentID     = "spiffe://hub.test/argomesh/agent/edge-1"
+	agentName   = "edge-1"
+	// imageTag is that of the images of `make images`.
+	imageTag = "cluster"
+	// patience is how long a pod may take to do something; the machine may be busy.
+	patience = 6 * time.Minute
+)
+
+// world is a hub and a spoke.
+type world struct {
+	h          *harness.Harness
+	hub, spoke *node
+	repository string
+	report     report
+}
+
+// Both charts run as real pods, the principal with its Envoy and the agent, in two
+// clusters between which only the spoke can open connections. An Application of the hub
+// is synced by the spoke's own Argo CD, and the log of its pod is followed from the hub.
+func TestCluster(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("namespaces and containers need root: run make e2e-cluster as root")
+	}
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy", "envoy", "argocd", "helm", "ko", "redis-server", "git")
+	for _, program := range []string{"containerd", "ctr", "runc", "nft", "ip", "nsenter", "unshare"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%s is not installed: install %s", program, distribution)
+		}
+	}
+	sweep(t)
+	w := &world{h: harnesstest.New(t)}
+	w.hub = &node{name: "hub", here: "10.98.1.1", ip: "10.98.1.2", pods: "10.90.0.0/24", dir: w.h.Path("hub"), h: w.h}
+	w.spoke = &node{name: "spoke", here: "10.98.2.1", ip: "10.98.2.2", pods: "10.91.0.0/24", dir: w.h.Path("spoke"), h: w.h}
+	for _, s := range []struct {
+		title string
+		do    func(t *testing.T)
+	}{
+		{"images are built", w.makeImages},
+		{"two nodes have networks, and a firewall is between them", w.makeNodes},
+		{"two clusters are ready", w.startClusters},
+		{"Argo CD's pods of the spoke are ready", w.startArgoCD},
+		{"the hub reaches neither the spoke's node nor its pods", w.testFirewall},
+		{"the principal's chart is installed, and its pod is ready", w.installPrincipal},
+		{"the agent's chart is installed, and its pods are ready", w.installAgent},
+		{"the agent is connected", w.testConnected},
+		{"an Application of the hub is synced and healthy", w.testApplication},
+		{"its pod's log is followed from the hub", w.testLog},
+		{"the hub still reaches neither", w.testFirewall},
+		{"no container has failed", w.testNoFailures},
+	} {
+		if !w.step(t, s.title, s.do) {
+			return
+		}
+	}
+	w.report.write(t)
+}
+
+// distribution says what the distribution must have.
+const distribution = "containerd, runc, the CNI plugins, nftables, iproute2 and util-linux; on Debian: apt-get install containerd runc containernetworking-plugins nftables iproute2 util-linux"
+
+// step runs a part of the story, without which the rest has no sense. It is no subtest,
+// since what a step starts lives on.
+func (w *world) step(t *testing.T, title string, do func(t *testing.T)) bool {
+	t.Helper()
+	start := time.Now()
+	do(t)
+	w.report.add(title, time.Since(start))
+	t.Logf("%s: %s", title, time.Since(start).Round(time.Second))
+	return !t.Failed()
+}
+
+// makeImages builds ours with `make images`, and those of others from the programs of this
+// machine.
+func (w *world) makeImages(t *testing.T) {
+	checkout := w.h.Tools().Checkout()
+	ours := w.h.Path("images")
+	cmd := exec.CommandContext(t.Context(), "make", "images", "IMAGES="+ours, "PLATFORMS=linux/"+runtime.GOARCH)
+	cmd.Dir = checkout
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make images: %v\n%s", err, out)
+	}
+	for _, name := range []string{"principal", "agent", "agentctl"} {
+		save(t, w.h.Path(name+".tar"), "argomesh/"+name+":"+imageTag, readLayout(t, filepath.Join(ours, name)))
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", w.workload(), "./test/cluster/workload")
+	build.Dir, build.Env = checkout, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	tool := func(name string) string {
+		path, err := w.h.Tools().Path(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	workload := newContent()
+	workload.add(t, w.workload(), "/workload")
+	save(t, w.h.Path("pause.tar"), sandboxImage, workload.image(t, "65535:65535", "/workload", "pause"))
+	save(t, w.h.Path("workload.tar"), "argomesh.test/workload:1", workload.image(t, "65532:65532", "/workload"))
+	envoy := newContent()
+	envoy.add(t, tool("envoy"), "/usr/local/bin/envoy")
+	save(t, w.h.Path("envoy.tar"), "argomesh.test/envoy:1", envoy.image(t, "65532:65532", "/usr/local/bin/envoy"))
+	argocd := newContent()
+	argocd.add(t, tool("argocd"), "/usr/local/bin/argocd")
+	for _, name := range []string{"argocd-repo-server", "argocd-application-controller"} {
+		argocd.links["/usr/local/bin/"+name] = "argocd"
+	}
+	argocd.add(t, filepath.Join(filepath.Dir(tool("argocd")), "git-verify-wrapper.sh"), "/usr/local/bin/git-verify-wrapper.sh")
+	argocd.add(t, "/bin/sh", "/bin/sh")
+	argocd.add(t, tool("git"), "/usr/bin/git")
+	for _, name := range []string{"git-upload-pack", "git-receive-pack"} {
+		argocd.links["/usr/bin/"+name] = "git"
+	}
+	argocd.addTree(t, firstOf(t, "/usr/lib/git-core", "/usr/libexec/git-core"))
+	argocd.add(t, tool("redis-server"), "/usr/bin/redis-server")
+	save(t, w.h.Path("argocd.tar"), "argomesh.test/argocd:1", argocd.image(t, ""))
+}
+
+// workload is the program of test/cluster/workload.
+func (w *world) workload() string { return w.h.Path("workload") }
+
+func (w *world) makeNodes(t *testing.T) {
+	w.hub.open(t, w.workload())
+	w.spoke.open(t, w.workload())
+	makeNetworks(t, w.hub, w.spoke)
+}
+
+func (w *world) startClusters(t *testing.T) {
+	for n, images := range map[*node][]string{
+		w.hub:   {"pause.tar", "envoy.tar", "principal.tar", "agentctl.tar"},
+		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "agent.tar"},
+	} {
+		caller := n.makeCaller(t)
+		var err error
+		if n.plane, err = w.h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
+			Name: n.name, Scheduler: true, Controllers: append(harness.WorkloadControllers(), "root-ca-certificate-publisher-controller"),
+			ServerArgs: []string{"--kubelet-client-certificate=" + caller.certificate, "--kubelet-client-key=" + caller.key},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n.client, err = kubernetes.NewForConfig(n.plane.REST()); err != nil {
+			t.Fatal(err)
+		}
+		for i, name := range images {
+			images[i] = w.h.Path(name)
+		}
+		n.start(t, images, caller.certificate)
+	}
+}
+
+// testFirewall connects from the hub to what listens on the spoke's node, its kubelet, and
+// in a pod, its Redis: packets are lost in the firewall. From the spoke itself either
+// answers, and the way in the other direction is open.
+func (w *world) testFirewall(t *testing.T) {
+	pods, err := w.spoke.client.CoreV1().Pods(harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=argocd-redis"})
+	if err != nil || len(pods.Items) != 1 || pods.Items[0].Status.PodIP == "" {
+		t.Fatalf("the spoke's Redis has no pod with an address: %v: %v", err, pods)
+	}
+	dial := func(from *node, address string, within time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		conn, err := from.spaces.dial(ctx, address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}
+	if err := dial(w.spoke, wanHub+":10250", 30*time.Second); err != nil {
+		t.Errorf("the spoke does not reach the hub: %v", err)
+	}
+	for _, address := range []string{wanSpoke + ":10250", pods.Items[0].Status.PodIP + ":6379"} {
+		if err := dial(w.spoke, address, 30*time.Second); err != nil {
+			t.Errorf("nobody listens on %s of the spoke: %v", address, err)
+		}
+		before := w.spoke.refused(t)
+		var late net.Error
+		if err := dial(w.hub, address, 3*time.Second); !errors.As(err, &late) || !late.Timeout() {
+			t.Errorf("the hub reaches %s of the spoke: %v", address, err)
+		}
+		refused := w.spoke.refused(t) - before
+		if refused == 0 {
+			t.Errorf("what the hub sent to %s did not come to the firewall", address)
+		}
+		w.report.refused += refused
+	}
+}
+
+func (w *world) startArgoCD(t *testing.T) {
+	ctx := t.Context()
+	for _, n := range []*node{w.hub, w.spoke} {
+		if err := w.h.ApplyArgoCD(ctx, harness.ArgoCDConfig{ControlPlane: n.plane, DefaultProject: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repository, err := w.h.NewRepository(ctx, "repository", map[string]string{"app/app.yaml": `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: speaker}
+spec:
+  selector: {matchLabels: {app: speaker}}
+  template:
+    metadata: {labels: {app: speaker}}
+    spec:
+      containers: [{name: speaker, image: "argomesh.test/workload:1", imagePullPolicy: Never}]
+`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.repository = repository.URL
+	content, err := os.ReadFile(filepath.Join("testdata", "argocd-spoke.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.spoke.plane.ApplyYAML(ctx, []byte(strings.ReplaceAll(string(content), "${REPOSITORY}", repository.Dir))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"argocd-redis", "argocd-repo-server", "argocd-application-controller"} {
+		w.spoke.available(t, name)
+	}
+}
+
+// identity starts the Workload API of a node, in a folder that pods mount.
+func (w *world) identity(t *testing.T, n *node, entry string) (folder string) {
+	t.Helper()
+	folder = filepath.Join(n.dir, "workload-api")
+	if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, 0o755)); err != nil { //nolint:gosec // pods enter it
+		t.Fatal(err)
+	}
+	path, err := w.h.Binary("devworkload")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(folder, "spire-agent.sock")
+	if _, err := w.h.Start(t.Context(), harness.Command{
+		Name: n.name + "-workload-api", Path: path,
+		Args: []string{"--socket", socket, "--socket-mode", "0777", "--trust-domain", trustDomain, "--ca-dir", w.h.Path("ca"), "--entry", entry},
+		Ready: func(ctx context.Context) error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// install installs a chart by `helm install`, and waits for its pods.
+func (w *world) install(t *testing.T, n *node, chart string, values map[string]any) {
+	t.Helper()
+	helm, err := w.h.Tools().Path("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), helm, "install", chart, filepath.Join(w.h.Tools().Checkout(), "charts", chart),
+		"--kubeconfig", n.plane.Kubeconfig, "--namespace", harness.ArgoCDNamespace, "--values", n.write(t, chart+".yaml", values))
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("helm install %s: %v: %s", chart, err, out)
+	}
+	n.available(t, chart)
+}
+
+func (w *world) installPrincipal(t *testing.T) {
+	folder := w.identity(t, w.hub, principalID+",dns=argomesh-principal.argocd.svc")
+	w.install(t, w.hub, "argomesh-principal", map[string]any{
+		"image":    map[string]any{"tag": imageTag},
+		"identity": map[string]any{"source": "spire-hostpath", "hostPath": folder},
+		"envoy": map[string]any{
+			"image":          map[string]any{"repository": "argomesh.test/envoy", "tag": "1"},
+			"bootstrapImage": map[string]any{"tag": imageTag},
+		},
+		"service": map[string]any{"type": "NodePort"},
+	})
+}
+
+func (w *world) installAgent(t *testing.T) {
+	if _, err := w.h.Agentctl(t.Context(), w.hub.plane, "agent", "create", agentName, "--mode", "managed", "--spiffe-id", agentID); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(map[string]any{"spec": map[string]any{"access": map[string]any{"enabled": true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.hub.plane.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace).Patch(t.Context(), agentName, "application/merge-patch+json", raw, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	service, err := w.hub.client.CoreV1().Services(harness.ArgoCDNamespace).Get(t.Context(), "argomesh-principal-stream", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := w.identity(t, w.spoke, agentID)
+	w.install(t, w.spoke, "argomesh-agent", map[string]any{
+		"image":    map[string]any{"tag": imageTag},
+		"identity": map[string]any{"source": "spire-hostpath", "hostPath": folder},
+		"config": map[string]any{
+			"name": agentName, "mode": "managed",
+			"principal": map[string]any{"address": fmt.Sprintf("%s:%d", wanHub, service.Spec.Ports[0].NodePort), "spiffe_ids": []string{principalID}},
+			"access":    map[string]any{"enabled": true},
+		},
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := harness.Eventually(ctx, what, func() error { return check(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// available waits until all pods of a Deployment of Argo CD's namespace are ready.
+func (n *node) available(t *testing.T, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := harness.Eventually(ctx, "Deployment "+name, func() error {
+		d, err := n.client.AppsV1().Deployments(harness.ArgoCDNamespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !ready(d) {
+			return fmt.Errorf("%d of %d pods are ready", d.Status.ReadyReplicas, *d.Spec.Replicas)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, n.explain(t))
+	}
+}
+
+func ready(d *appsv1.Deployment) bool {
+	return d.Status.ObservedGeneration == d.Generation && d.Status.ReadyReplicas == *d.Spec.Replicas && d.Status.UpdatedReplicas == *d.Spec.Replicas
+}
+
+// explain says how the pods of a node are, and what those say that are not ready.
+func (n *node) explain(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	pods, err := n.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	for _, p := range pods.Items {
+		fmt.Fprintf(&out, "%s/%s is %s\n", p.Namespace, p.Name, p.Status.Phase)
+		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+			if c.Ready {
+				continue
+			}
+			state, err := json.Marshal(c.State)
+			fmt.Fprintf(&out, "  %s: %s %v\n", c.Name, state, err)
+			log, err := n.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: c.Name, TailLines: new(int64(20))}).DoRaw(t.Context())
+			fmt.Fprintf(&out, "    %s %v\n", strings.ReplaceAll(string(log), "\n", "\n    "), err)
+		}
+	}
+	events, err := n.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
+	if err != nil {
+		return out.String() + err.Error()
+	}
+	for _, e := range events.Items {
+		fmt.Fprintf(&out, "%s %s/%s: %s\n", e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Message)
+	}
+	return out.String()
+}
+
+func (w *world) testConnected(t *testing.T) {
+	eventually(t, "the agent's connection", func(ctx context.Context) error {
+		o, err := w.hub.plane.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace).Get(ctx, agentName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if connected, _, err := unstructured.NestedBool(o.Object, "status", "connected"); err != nil || !connected {
+			return fmt.Errorf("its status is %v: %w", o.Object["status"], err)
+		}
+		return nil
+	})
+}
+
+func (w *world) testApplication(t *testing.T) {
+	if err := w.hub.plane.EnsureNamespace(t.Context(), agentName); err != nil {
+		t.Fatal(err)
+	}
+	w.hub.apply(t, map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+		"metadata": map[string]any{"name": "speaker", "namespace": agentName},
+		"spec": map[string]any{
+			"project":     "default",
+			"source":      map[string]any{"repoURL": w.repository, "path": "app", "targetRevision": "HEAD"},
+			"destination": map[string]any{"name": agentName, "namespace": "speaker"},
+			"syncPolicy":  map[string]any{"automated": map[string]any{}, "syncOptions": []any{"CreateNamespace=true"}},
+		},
+	})
+	eventually(t, "the Application on the hub", func(ctx context.Context) error {
+		o, err := w.hub.plane.Resource(harness.Applications, agentName).Get(ctx, "speaker", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		sync, _, _ := unstructured.NestedString(o.Object, "status", "sync", "status")
+		health, _, _ := unstructured.NestedString(o.Object, "status", "health", "status")
+		if sync != "Synced" || health != "Healthy" {
+			return fmt.Errorf("it is %q and %q: %v", sync, health, o.Object["status"])
+		}
+		return nil
+	})
+}
+
+// testLog follows the log of the Application's pod with kubectl, from the hub's network
+// and with what Argo CD has of the spoke.
+func (w *world) testLog(t *testing.T) {
+	access, err := w.h.ClusterAccess(t.Context(), w.hub.plane, agentName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := w.hub.client.CoreV1().Services(harness.ArgoCDNamespace).Get(t.Context(), "argomesh-principal", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In place of a DNS server.
+	const host = "argomesh-principal.argocd.svc"
+	if !strings.Contains(access.Host, host) {
+		t.Fatalf("the cluster Secret's server is %s", access.Host)
+	}
+	access.Host = strings.Replace(access.Host, host, service.Spec.ClusterIP, 1)
+	kubeconfig := filepath.Join(w.hub.dir, "spoke.kubeconfig")
+	if err := harness.WriteKubeconfig(kubeconfig, access); err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range config.Clusters {
+		cluster.TLSServerName = host
+	}
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	kubectl, err := w.h.Tools().Path("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := w.hub.spaces.network(kubectl, "--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(w.hub.dir, rand.Text()),
+		"--namespace", "speaker", "logs", "-f", "deployment/speaker")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.WaitDelay = 10 * time.Second
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The pod says a line a second: lines that come that much later than those before were
+	// not there when kubectl began.
+	var all []string
+	followed, before := 0, time.Time{}
+	for lines := bufio.NewScanner(out); followed < 3 && lines.Scan(); {
+		all = append(all, lines.Text())
+		now := time.Now()
+		if !before.IsZero() && now.Sub(before) > 500*time.Millisecond && strings.HasPrefix(lines.Text(), "line ") {
+			followed++
+		}
+		before = now
+	}
+	cancel()
+	_ = cmd.Wait() // it was ended
+	if followed < 3 || all[0] != "line 1" {
+		t.Fatalf("the log is %q: %s", all, complaint.String())
+	}
+	w.report.log = all
+}
+
+// All containers run, and none has ended in error. On a busy machine kubelet may find one
+// too slow and start it again, which the report shows.
+func (w *world) testNoFailures(t *testing.T) {
+	for _, n := range []*node{w.hub, w.spoke} {
+		pods, err := n.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods.Items {
+			for _, c := range p.Status.ContainerStatuses {
+				if ended := c.LastTerminationState.Terminated; c.State.Running == nil || ended != nil && ended.ExitCode != 0 {
+					t.Errorf("%s of pod %s/%s: %+v, and before %+v", c.Name, p.Namespace, p.Name, c.State, c.LastTerminationState)
+				}
+			}
+		}
+		w.report.pods = append(w.report.pods, n.list(t))
+	}
+}
+
+// list is what kubectl says of the node's pods.
+func (n *node) list(t *testing.T) string {
+	t.Helper()
+	kubectl, err := n.h.Tools().Path("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run(t, "", kubectl, "--kubeconfig", n.plane.Kubeconfig, "--cache-dir", t.TempDir(), "get", "pods", "--all-namespaces", "-o",
+		"custom-columns=NAMESPACE:.metadata.namespace,POD:.metadata.name,CONTAINERS:.spec.containers[*].name,READY:.status.containerStatuses[*].ready,RESTARTS:.status.containerStatuses[*].restartCount,IP:.status.podIP")
+}
+
+// report is what docs/cluster.md says of a run.
+type report struct {
+	rows []string
+	// pods are the lists of each cluster, log what kubectl printed of the pod's log,
+	// refused how many packets the firewall dropped of those that the hub sent.
+	pods, log []string
+	refused   int
+}
+
+func (r *report) add(title string, took time.Duration) {
+	r.rows = append(r.rows, fmt.Sprintf("| %s | %d s |", title, int(took.Round(time.Second).Seconds())))
+}
+
+// The part of docs/cluster.md that is made here.
+const (
+	resultFile  = "../../docs/cluster.md"
+	resultBegin = "<!-- result: written by `make e2e-cluster UPDATE=1` -->\n"
+	resultEnd   = "<!-- end of result -->\n"
+)
+
+// write writes the result into the document, if it is asked to.
+func (r *report) write(t *testing.T) {
+	t.Helper()
+	var kernel unix.Utsname
+	if err := unix.Uname(&kernel); err != nil {
+		t.Fatal(err)
+	}
+	release, _, _ := strings.Cut(unix.ByteSliceToString(kernel.Release[:]), "-") // what follows names a build of it
+	result := fmt.Sprintf(`
+On %s, Linux %s, %d cores:
+
+| Step | Took |
+|---|---|
+%s
+
+Pods of the hub and of the spoke at the end:
+
+`+"```"+`
+%s
+%s`+"```"+`
+
+The log of the Application's pod, from the hub's network and with what its cluster Secret says, until three lines had come that were not there when it began:
+
+`+"```"+`
+$ kubectl --kubeconfig spoke.kubeconfig --namespace speaker logs -f deployment/speaker
+%s
+`+"```"+`
+
+The firewall dropped %d packets of the connections that the hub tried to open.
+
+`, time.Now().Format(time.DateOnly), release, runtime.NumCPU(), strings.Join(r.rows, "\n"),
+		r.pods[0], r.pods[1], strings.Join(r.log, "\n"), r.refused)
+	t.Log(result)
+	if t.Failed() || !golden.Updating() {
+		return
+	}
+	content, err := os.ReadFile(resultFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(content), resultBegin)
+	_, after, also := strings.Cut(rest, resultEnd)
+	if !ok || !also {
+		t.Fatalf("%s has no place for the result", resultFile)
+	}
+	if err := os.WriteFile(resultFile, []byte(before+resultBegin+result+resultEnd+after), 0o644); err != nil { //nolint:gosec // a file of the tree
+		t.Fatal(err)
+	}
+}
