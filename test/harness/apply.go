@@ -137,7 +137,15 @@ func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) 
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		resource = a.client.Resource(mapping.Resource).Namespace(object.GetNamespace())
 	}
-	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	apply := func() error {
+		_, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		return err
+	}
+	// An API server gives each write 34 s. While dozens of servers start on few cores that
+	// may be too little for the largest definitions, and an apply can be made again.
+	for err = apply(); apierrors.IsTimeout(err) && object.GetKind() == "CustomResourceDefinition" && ctx.Err() == nil; {
+		err = apply()
+	}
 	if err != nil {
 		return err
 	}
