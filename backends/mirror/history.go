@@ -135,6 +135,7 @@ func (l *loop) judged(judgement Judgement, err error) {
 // beginHistory notes that the history of the moment may be replaced.
 func (l *loop) beginHistory() {
 	l.past.broken, l.past.replaced, l.past.stored, l.past.sent = false, l.past.now.ID, "", 0
+	l.past.outdated = sentObject{} // it was of the one before
 	l.past.begins++
 	l.m.cfg.Judged()
 	l.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")

@@ -432,7 +432,8 @@ func (r Rules) isDestination(name, server string) bool {
 	if name != "" {
 		return name == r.Agent.String() && server == ""
 	}
-	return server != "" && strings.TrimRight(server, "/") == r.ClusterServer
+	server = strings.TrimRight(server, "/")
+	return server != "" && server == r.ClusterServer
 }
 
 // statusOf is an Application's status, less what we add to it on the hub. Its values
