@@ -127,11 +127,7 @@ func (p *Policy) application(spec map[string]any) *stream.Refusal {
 	if refusal := p.kind(kindApplication); refusal != nil {
 		return refusal
 	}
-	project := stringAt(spec, "project")
-	if project == "" {
-		project = "default"
-	}
-	if refusal := p.project(project); refusal != nil {
+	if refusal := p.project(projectOf(spec)); refusal != nil {
 		return refusal
 	}
 	destination, _ := spec["destination"].(map[string]any)

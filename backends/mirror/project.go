@@ -153,13 +153,24 @@ func (r Rules) projectMirror(spec map[string]any) map[string]any {
 	return spec
 }
 
+// defaultProject is what Argo CD takes an empty project for.
+const defaultProject = "default"
+
+// projectOf is the project of an Application with that spec.
+func projectOf(spec map[string]any) string {
+	if project := stringAt(spec, "project"); project != "" {
+		return project
+	}
+	return defaultProject
+}
+
 // normalize brings the spec of an Application into the form to which a spoke's
 // application controller brings it (Argo CD 3.5, NormalizeApplicationSpec). A hub
 // without a controller keeps what people wrote, and without this the two would
 // undo each other for ever.
 func normalize(spec map[string]any) {
 	if project, ok := spec["project"].(string); ok && project == "" {
-		spec["project"] = "default"
+		spec["project"] = defaultProject
 	}
 	if policy, ok := spec["syncPolicy"].(map[string]any); ok {
 		zero := true
@@ -231,10 +242,7 @@ func (r Rules) mapped(c stream.Collection, spec map[string]any) map[string]any {
 		return spec
 	}
 	destination["name"] = r.Agent.String()
-	project, _ := spec["project"].(string)
-	if project == "" {
-		project = "default" // what Argo CD takes an empty project for
-	}
+	project := projectOf(spec)
 	if r.prefixed() {
 		project = r.projectPrefix() + project
 	}

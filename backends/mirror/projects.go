@@ -97,11 +97,7 @@ func (p *Projects) used() (map[string]bool, error) {
 		if rec, _ := recordOf(app); rec.Child {
 			continue // a spoke cannot keep a project of the hub by naming it
 		}
-		name := stringAt(app.child("spec"), "project")
-		if name == "" {
-			name = "default" // what Argo CD takes it for
-		}
-		names[name] = true
+		names[projectOf(app.child("spec"))] = true
 	}
 	return names, nil
 }
