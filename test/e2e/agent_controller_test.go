@@ -46,7 +46,7 @@ const (
 func TestAgents(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
-	h := harnesstest.New(t)
+	h := harnesstest.AtOnce(t) // two minutes, one thing after the other
 	hub, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
 		Name: "agents",
 		// Else a stopping API server waits a minute for the watches to end.

@@ -42,14 +42,15 @@ var quiet = newWorlds(1, startQuiet)
 // theQuietWorld is what theWorld is, of the quiet world.
 func theQuietWorld(t *testing.T) *quietWorld {
 	t.Helper()
+	shared := quiet.share(t)
 	harnesstest.Busy(t)
-	return quiet.takeShared(t)
+	return shared.get(t)
 }
 
 // theQuietWorldAlone is what theWorldAlone is, of the quiet world.
 func theQuietWorldAlone(t *testing.T) *quietWorld {
 	t.Helper()
-	return quiet.takeAlone(t)
+	return quiet.takeAlone(t).get(t)
 }
 
 func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {

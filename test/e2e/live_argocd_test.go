@@ -51,7 +51,7 @@ const (
 // mapping.
 func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoWorld {
 	t.Helper()
-	h, ctx := harnesstest.New(t), t.Context()
+	h, ctx := harnesstest.AtOnce(t), t.Context() // it mostly waits
 	w := &liveArgoWorld{
 		liveWorld: &liveWorld{h: h, spokes: map[string]*harness.ControlPlane{}, agents: map[string]*liveAgent{}},
 		agent:     agent, namespace: agent, project: project,

@@ -63,14 +63,14 @@ var live = newWorlds(1, startLive)
 func theLiveWorld(t *testing.T) *liveWorld {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	return live.takeShared(t)
+	return live.share(t).get(t)
 }
 
 // theLiveWorldAlone is what theWorldAlone is, of the live world.
 func theLiveWorldAlone(t *testing.T) *liveWorld {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
-	return live.takeAlone(t)
+	return live.takeAlone(t).get(t)
 }
 
 const (

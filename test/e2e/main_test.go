@@ -4,12 +4,9 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
-	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
 const (
@@ -51,127 +47,22 @@ type world struct {
 	traces            *collector
 }
 
-// worlds are the worlds of one kind: one that tests share, and one for each test that
-// runs alone at a time, so that nobody waits for those who stop what others need.
-type worlds[W any] struct {
-	shared *starter[W]
-	alone  chan *starter[W]
-	all    []*starter[W]
-}
-
-// newWorlds makes worlds, none of which runs yet, alone of them for tests that take one
-// to themselves.
-func newWorlds[W any](alone int, start func(context.Context, *harness.Harness) (W, error)) *worlds[W] {
-	w := &worlds[W]{shared: &starter[W]{start: start}, alone: make(chan *starter[W], alone)}
-	w.all = append(w.all, w.shared)
-	for range alone {
-		s := &starter[W]{start: start}
-		w.all = append(w.all, s)
-		w.alone <- s
-	}
-	return w
-}
-
-// takeShared returns the shared world, started if it was not.
-func (w *worlds[W]) takeShared(t *testing.T) W {
-	t.Helper()
-	return w.shared.get(t)
-}
-
-// takeAlone returns a world that no other test has until this one ends. It waits for
-// one, and starts it if it was not.
-func (w *worlds[W]) takeAlone(t *testing.T) W {
-	t.Helper()
-	s := <-w.alone
-	t.Cleanup(func() { w.alone <- s })
-	return s.get(t)
-}
-
-func (w *worlds[W]) stop(failed bool) error {
-	var g errgroup.Group
-	for _, s := range w.all {
-		g.Go(func() error { return s.stop(failed) })
-	}
-	return g.Wait()
-}
-
-// starter starts a world for the first test that asks for it, so that a test which
-// needs none, or another, can be run alone.
-type starter[W any] struct {
-	start func(context.Context, *harness.Harness) (W, error)
-	once  sync.Once
-	h     *harness.Harness
-	world W
-	err   error
-}
-
 var argo = newWorlds(2, startWorld)
 
 // theWorld returns the shared world to a test that leaves others' objects and all
 // processes alone. It is called once in a test.
 func theWorld(t *testing.T) *world {
 	t.Helper()
+	shared := argo.share(t)
 	harnesstest.Busy(t)
-	return argo.takeShared(t)
+	return shared.get(t)
 }
 
 // theWorldAlone returns a world that no other test uses, to a test that stops processes
 // or takes agents away. It is called once in a test.
 func theWorldAlone(t *testing.T) *world {
 	t.Helper()
-	return argo.takeAlone(t)
-}
-
-func (s *starter[W]) get(t *testing.T) W {
-	t.Helper()
-	s.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		if s.err = s.open(); s.err == nil {
-			s.world, s.err = s.start(ctx, s.h)
-		}
-	})
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return s.world
-}
-
-func (s *starter[W]) open() error {
-	tools, err := toolset.Open()
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "argomesh-e2e-")
-	if err != nil {
-		return err
-	}
-	s.h, err = harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: true})
-	return err
-}
-
-// stop ends the world and says where its logs are when something failed.
-func (s *starter[W]) stop(failed bool) error {
-	if s.h == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := errors.Join(s.h.CheckLoopback(), s.h.Close(ctx))
-	if err != nil || failed {
-		fmt.Fprintln(os.Stderr, "the logs are in", s.h.Path("logs"))
-		return err
-	}
-	return os.RemoveAll(s.h.Path())
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := errors.Join(argo.stop(code != 0), quiet.stop(code != 0), live.stop(code != 0)); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the shared control planes:", err)
-		code = 1
-	}
-	os.Exit(code)
+	return argo.takeAlone(t).get(t)
 }
 
 func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {

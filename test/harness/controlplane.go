@@ -96,6 +96,11 @@ func (h *Harness) StartControlPlane(ctx context.Context, cfg ControlPlaneConfig)
 		return nil, errors.New("start control plane: a name is required")
 	}
 	c := &ControlPlane{Name: cfg.Name, Etcd: cfg.Etcd, h: h}
+	done, err := h.turn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("control plane %s: %w", cfg.Name, err)
+	}
+	defer done()
 	if err := c.startAll(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("control plane %s: %w", cfg.Name, err)
 	}

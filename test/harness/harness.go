@@ -58,6 +58,9 @@ type Config struct {
 	// waking each other, a quarter of what an idle kube-apiserver takes. Ours run as
 	// they do elsewhere.
 	Crowded bool
+	// Starts is full while as many control planes start as may at a time, among all
+	// harnesses that are given it. Nil means that any number may.
+	Starts chan struct{}
 }
 
 // Harness starts processes and ends them. Its methods may be called concurrently.
@@ -65,6 +68,7 @@ type Harness struct {
 	dir     string
 	tools   *toolset.Set
 	crowded bool
+	starts  chan struct{}
 	spawner *spawner
 	ports   *portAllocator
 
@@ -111,9 +115,23 @@ func New(cfg Config) (*Harness, error) {
 		dir:     dir,
 		tools:   cfg.Tools,
 		crowded: cfg.Crowded,
+		starts:  cfg.Starts,
 		spawner: newSpawner(),
 		ports:   newPortAllocator(),
 	}, nil
+}
+
+// turn waits until another control plane may start, and returns what says that it has.
+func (h *Harness) turn(ctx context.Context) (done func(), err error) {
+	if h.starts == nil {
+		return func() {}, nil
+	}
+	select {
+	case h.starts <- struct{}{}:
+		return func() { <-h.starts }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other control planes to start: %w", context.Cause(ctx))
+	}
 }
 
 // serverEnv adds to the environment of a server that tests need, and do not test, what

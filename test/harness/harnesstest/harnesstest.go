@@ -37,35 +37,56 @@ func New(t testing.TB) *harness.Harness {
 // the others, and mostly waits.
 func AtOnce(t testing.TB) *harness.Harness {
 	t.Helper()
-	tools := Tools(t)
+	h, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Close(t, h, stopTimeout, t.Failed()) })
+	return h
+}
+
+// Open returns a harness for which the caller calls Close. The control planes of all
+// harnesses that it returned start two at a time.
+func Open() (*harness.Harness, error) {
+	tools, err := toolset.Open()
+	if err != nil {
+		return nil, err
+	}
 	// Not t.TempDir: its name holds that of the test and soon is too long for a
 	// unix socket.
 	dir, err := os.MkdirTemp("", "argomesh-")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: true})
+	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: true, Starts: starts})
 	if err != nil {
-		t.Fatal(err)
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	t.Cleanup(func() {
-		if err := h.CheckLoopback(); err != nil {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-		defer cancel()
-		if err := h.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the logs are in %s", h.Path("logs"))
-			return
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return h, nil
+}
+
+// starts is for a control plane that starts. Dozens at once would take minutes each, in
+// which no test runs, and some would end because their own checks take too long.
+var starts = make(chan struct{}, 2)
+
+// Close ends what Open returned. The test fails when a process can be reached from other
+// machines at that time, or has to be killed after timeout. The work folder is removed
+// unless keep is set or the test fails here.
+func Close(t testing.TB, h *harness.Harness, timeout time.Duration, keep bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	err := errors.Join(h.CheckLoopback(), h.Close(ctx))
+	if err != nil {
+		t.Error(err)
+	}
+	if keep || err != nil {
+		t.Logf("the logs are in %s", h.Path("logs"))
+		return
+	}
+	if err := os.RemoveAll(h.Path()); err != nil {
+		t.Error(err)
+	}
 }
 
 // Tools says where the servers are, built or not. SkipMissing looks whether they are.
