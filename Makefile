@@ -25,7 +25,9 @@ DURATION ?= 60s
 # test/argocd links argo-cd's types, which take minutes to build with -race;
 # test/tree asks go list and git, of which go test's cache knows nothing.
 STAGED := test/(argocd|bench|e2e|sim|tree)
-UNITS   = $$(go list ./... | grep -vE '/$(STAGED)(/|$$)')
+# SLOW are those that take longest and mostly wait: they begin first.
+SLOW   := ./test/harness ./stream/tunnel ./stream/client ./proxies/redis ./backends/mirror
+UNITS   = $$(go list $(SLOW) ./... | grep -vE '/$(STAGED)(/|$$)')
 
 # tests_with finds the packages whose tests contain a pattern.
 tests_with = $$(grep -rlE --include='*_test.go' $(1) . | xargs -r -n1 dirname | sort -u)
@@ -121,9 +123,9 @@ tree: ## rules about the tree: imports, package comments, what is tracked
 	$(call stage,tree rules,go test -count=1 ./test/tree)
 
 .PHONY: unit
-unit: ## unit tests, with the race detector; four packages at a time, since many tests wait
+unit: ## unit tests, with the race detector; eight packages at a time, since many tests wait
 	$(call stage,unit tests,\
-		go test -race -p 4 $(UNITS); \
+		go test -race -p 8 $(UNITS); \
 		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
 
 .PHONY: sim

@@ -124,35 +124,59 @@ func (f *flaky) run() {
 	}
 }
 
-// A renewed SVID that could not be proven at once is proven later, though nothing
-// more is renewed; the open connection stays meanwhile.
-func TestProvesAgainAfterAFailure(t *testing.T) {
+// renewal is an SVID that the test renews.
+type renewal struct {
+	mu       sync.Mutex // guards the fields below
+	notAfter time.Time
+	updated  chan struct{}
+}
+
+// renewedBy makes the agent of cfg prove the SVID of the renewal it returns.
+func renewedBy(cfg *client.Config) *renewal {
+	r := &renewal{notAfter: time.Now(), updated: make(chan struct{})}
+	cfg.Proves = func() time.Time {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.notAfter
+	}
+	cfg.Updated = func() <-chan struct{} {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.updated
+	}
+	return r
+}
+
+func (r *renewal) renew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notAfter = r.notAfter.Add(time.Hour)
+	close(r.updated)
+	r.updated = make(chan struct{})
+}
+
+// behindFlaky connects an agent over a network that the test disturbs, with an SVID
+// that it renews.
+func behindFlaky(t *testing.T) (*principal, *agent, *flaky, *renewal) {
+	t.Helper()
 	hub, edge1 := sources(t, time.Hour)
 	p := newPrincipal(t, hub)
 	p.start()
 	way := newFlaky(t, p.address)
 	cfg := config(t, p, edge1)
 	cfg.Target = way.Addr().String()
-	var mu sync.Mutex // guards notAfter and updated
-	notAfter, updated := time.Now(), make(chan struct{})
-	cfg.Proves = func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return notAfter
-	}
-	cfg.Updated = func() <-chan struct{} {
-		mu.Lock()
-		defer mu.Unlock()
-		return updated
-	}
+	svid := renewedBy(&cfg)
 	a := run(t, cfg)
 	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	return p, a, way, svid
+}
+
+// A renewed SVID that could not be proven at once is proven later, though nothing
+// more is renewed; the open connection stays meanwhile.
+func TestProvesAgainAfterAFailure(t *testing.T) {
+	_, a, way, svid := behindFlaky(t)
 	way.broken.Store(true)
-	mu.Lock()
-	notAfter = notAfter.Add(time.Hour)
-	close(updated)
-	updated = make(chan struct{})
-	mu.Unlock()
+	svid.renew()
 	a.log.wait(t, "cannot connect to the principal", "")
 	if !a.Connected() {
 		t.Error("Connected() = false while the first connection is open")
@@ -167,32 +191,10 @@ func TestProvesAgainAfterAFailure(t *testing.T) {
 // An agent that is revoked while it proves its identity on a new connection learns of
 // it by the old one: the refusal of the new one would only say that nobody knows it.
 func TestRevokedWhileItProvesAgain(t *testing.T) {
-	hub, edge1 := sources(t, time.Hour)
-	p := newPrincipal(t, hub)
-	p.start()
-	way := newFlaky(t, p.address)
-	cfg := config(t, p, edge1)
-	cfg.Target = way.Addr().String()
-	renewed, until := make(chan struct{}), time.Now()
-	var again atomic.Bool
-	cfg.Proves = func() time.Time {
-		if again.Load() {
-			return until.Add(time.Hour)
-		}
-		return until
-	}
-	cfg.Updated = func() <-chan struct{} {
-		if again.Load() {
-			return nil
-		}
-		return renewed
-	}
-	a := run(t, cfg)
+	p, a, way, svid := behindFlaky(t)
 	p.session()
-	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
 	way.silent.Store(true)
-	again.Store(true)
-	close(renewed)
+	svid.renew()
 	a.log.wait(t, "proving our identity on a new connection", "")
 	p.registry.Set(nil)
 	a.log.wait(t, "connection to the principal ended by revocation", "no longer admits")

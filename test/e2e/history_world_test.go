@@ -43,7 +43,7 @@ var quiet = newWorlds(1, startQuiet)
 func theQuietWorld(t *testing.T) *quietWorld {
 	t.Helper()
 	shared := quiet.share(t)
-	harnesstest.Busy(t)
+	harnesstest.Busy(t, "quiet")
 	return shared.get(t)
 }
 

@@ -54,7 +54,7 @@ var argo = newWorlds(2, startWorld)
 func theWorld(t *testing.T) *world {
 	t.Helper()
 	shared := argo.share(t)
-	harnesstest.Busy(t)
+	harnesstest.Busy(t, "argo")
 	return shared.get(t)
 }
 

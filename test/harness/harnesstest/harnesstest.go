@@ -29,7 +29,7 @@ const stopTimeout = 30 * time.Second
 // removed when the test has passed and named when it has not. It waits as Busy does.
 func New(t testing.TB) *harness.Harness {
 	t.Helper()
-	Busy(t)
+	Busy(t, "")
 	return AtOnce(t)
 }
 
