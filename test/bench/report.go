@@ -5,6 +5,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -180,33 +182,49 @@ func (s *Scenario) Table(w io.Writer) error {
 	return tw.Flush()
 }
 
-// Markdown writes the whole run for docs.
+// Markdown writes a run of first syncs for docs: how they grow first.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
-	m := r.Machine
-	fmt.Fprintf(&b, "Measured on %s with `%s` at commit `%s`, in %s, on %d cores of %s with %s of memory, Linux %s, %s.\n",
-		r.Started.UTC().Format("2006-01-02 15:04 UTC"), r.Command, r.Commit, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second),
-		m.Cores, m.Processor, quantity(m.MemoryGiB, "GiB"), m.Kernel, m.Go)
+	b.WriteString(r.measured())
 	r.curves(&b)
-	for _, s := range r.Scenarios {
-		fmt.Fprintf(&b, "\n### %s: %s\n\n%s Load average at its start: %.1f.\n\n", s.ID, s.Title, s.Setup, s.Load)
-		if s.Failure != "" {
-			fmt.Fprintf(&b, "**Failed: %s**\n\n", cell(s.Failure))
-		}
-		b.WriteString("| Measured | Result | Target | | Remark |\n|---|---:|---:|---|---|\n")
-		for _, r := range s.Results {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), quantity(r.Value, r.Unit), r.goal(), r.verdict(), cell(r.Note))
-		}
-		if len(s.Processes) > 0 {
-			b.WriteString("\n| Process | Phase | CPU | Of a core | Resident | Peak |\n|---|---|---:|---:|---:|---:|\n")
-		}
-		for _, u := range s.Processes {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(u.Process), cell(u.Phase), quantity(u.CPUSeconds, "s"),
-				quantity(u.CPUPercent, "%"), quantity(u.ResidentMiB, "MiB"), quantity(u.PeakMiB, "MiB"))
-		}
+	for _, scenario := range r.Scenarios {
+		b.WriteString("\n" + scenario.markdown(""))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// measured says when, how and where the run was made.
+func (r *Report) measured() string {
+	m := r.Machine
+	return fmt.Sprintf("Measured on %s with `%s` at commit `%s`, in %s, on %d cores of %s with %s of memory, Linux %s, %s.\n",
+		r.Started.UTC().Format("2006-01-02 15:04 UTC"), r.Command, r.Commit, time.Duration(r.Seconds*float64(time.Second)).Round(time.Second),
+		m.Cores, m.Processor, quantity(m.MemoryGiB, "GiB"), m.Kernel, m.Go)
+}
+
+// markdown writes one scenario; measured is empty or says of which run it is.
+func (s *Scenario) markdown(measured string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s: %s\n\n", s.ID, s.Title)
+	if measured != "" {
+		b.WriteString(measured + "\n")
+	}
+	fmt.Fprintf(&b, "%s Load average at its start: %.1f.\n\n", s.Setup, s.Load)
+	if s.Failure != "" {
+		fmt.Fprintf(&b, "**Failed: %s**\n\n", cell(s.Failure))
+	}
+	b.WriteString("| Measured | Result | Target | | Remark |\n|---|---:|---:|---|---|\n")
+	for _, r := range s.Results {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), quantity(r.Value, r.Unit), r.goal(), r.verdict(), cell(r.Note))
+	}
+	if len(s.Processes) > 0 {
+		b.WriteString("\n| Process | Phase | CPU | Of a core | Resident | Peak |\n|---|---|---:|---:|---:|---:|\n")
+	}
+	for _, u := range s.Processes {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(u.Process), cell(u.Phase), quantity(u.CPUSeconds, "s"),
+			quantity(u.CPUPercent, "%"), quantity(u.ResidentMiB, "MiB"), quantity(u.PeakMiB, "MiB"))
+	}
+	return b.String()
 }
 
 // curves writes how first syncs grow, as one table; nothing when there are none.
@@ -243,49 +261,65 @@ var (
 	firstSyncSection = section{"<!-- first syncs: written by test/bench -->\n", "<!-- end of first syncs -->\n"}
 )
 
-// document replaces the sections of a document for which there are results: first syncs
-// of fleets have one of their own, since they are run by themselves.
+// document puts the results into a document. First syncs of fleets have a section of
+// their own, which a run replaces; of the others a run replaces those scenarios that it
+// has.
 func (r *Report) document(text string) (string, error) {
-	for _, part := range []struct {
-		section section
-		holds   func(*Scenario) bool
-	}{
-		{firstSyncSection, isFleet},
-		{resultSection, func(s *Scenario) bool { return !isFleet(s) }},
-	} {
-		of := *r
-		of.Scenarios = nil
-		for _, s := range r.Scenarios {
-			if part.holds(s) {
-				of.Scenarios = append(of.Scenarios, s)
-			}
-		}
-		if len(of.Scenarios) == 0 {
-			continue
-		}
-		var results strings.Builder
-		err := of.Markdown(&results)
-		if err == nil {
-			text, err = part.section.insert(text, strings.TrimSuffix(results.String(), "\n")+"\n")
-		}
-		if err != nil {
-			return "", err
+	fleets, others := *r, []*Scenario(nil)
+	fleets.Scenarios = nil
+	for _, s := range r.Scenarios {
+		if isFleet(s) {
+			fleets.Scenarios = append(fleets.Scenarios, s)
+		} else {
+			others = append(others, s)
 		}
 	}
-	return text, nil
+	var err error
+	if len(fleets.Scenarios) > 0 {
+		var syncs strings.Builder
+		if err = fleets.Markdown(&syncs); err == nil {
+			text, err = firstSyncSection.change(text, func(string) string { return syncs.String() })
+		}
+	}
+	if err == nil && len(others) > 0 {
+		text, err = resultSection.change(text, func(old string) string {
+			for _, s := range others {
+				old = replaceScenario(old, s.ID, s.markdown(r.measured()))
+			}
+			return old
+		})
+	}
+	return text, err
+}
+
+// replaceScenario puts what a section says of one scenario in the place of what it said,
+// in the order of the scenarios. What stands before the first one goes.
+func replaceScenario(old, id, is string) string {
+	const heading = "### "
+	said := map[string]string{id: strings.TrimPrefix(is, heading)}
+	for i, part := range strings.Split("\n"+old, "\n"+heading) {
+		if other, _, _ := strings.Cut(part, ":"); i > 0 && other != id {
+			said[other] = part
+		}
+	}
+	var b strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(said)) {
+		b.WriteString(heading + strings.TrimSpace(said[id]) + "\n\n")
+	}
+	return b.String()
 }
 
 func isFleet(s *Scenario) bool { return s.ID == "fleet" || s.ID == "destinations" }
 
-// insert replaces what is between the two markers of a document.
-func (s section) insert(document, results string) (string, error) {
+// change replaces what is between the two markers of a document.
+func (s section) change(document string, into func(string) string) (string, error) {
 	before, rest, found := strings.Cut(document, s.begin)
 	if !found {
 		return "", fmt.Errorf("it has no line %q", strings.TrimSpace(s.begin))
 	}
-	_, after, found := strings.Cut(rest, s.end)
+	old, after, found := strings.Cut(rest, s.end)
 	if !found {
 		return "", fmt.Errorf("it has no line %q after the other", strings.TrimSpace(s.end))
 	}
-	return before + s.begin + "\n" + results + "\n" + s.end + after, nil
+	return before + s.begin + "\n" + strings.TrimSpace(into(strings.TrimSpace(old))) + "\n\n" + s.end + after, nil
 }

@@ -122,30 +122,31 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestInsert(t *testing.T) {
+func TestSectionChange(t *testing.T) {
 	part := section{"<!-- begin -->\n", "<!-- end -->\n"}
 	document := "# Title\n" + part.begin + "old\n" + part.end + "after\n"
-	got, err := part.insert(document, "new\n")
+	renew := func(string) string { return "new\n" }
+	got, err := part.change(document, renew)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := "# Title\n" + part.begin + "\nnew\n\n" + part.end + "after\n"; got != want {
-		t.Errorf("insert() = %q, want %q", got, want)
+		t.Errorf("change() = %q, want %q", got, want)
 	}
-	again, err := part.insert(got, "new\n")
+	again, err := part.change(got, func(old string) string { return old })
 	if err != nil || again != got {
-		t.Errorf("insert() twice = %q, %v", again, err)
+		t.Errorf("change() into the same = %q, %v", again, err)
 	}
 	for _, broken := range []string{"", part.begin, part.end, part.end + part.begin} {
-		if _, err := part.insert(broken, "new\n"); err == nil {
-			t.Errorf("insert(%q) finds its markers", broken)
+		if _, err := part.change(broken, renew); err == nil {
+			t.Errorf("change(%q) finds its markers", broken)
 		}
 	}
 }
 
 // Each section is written by runs that have something for it, and left alone by others.
 func TestDocument(t *testing.T) {
-	empty := firstSyncSection.begin + "old syncs\n" + firstSyncSection.end + resultSection.begin + "old results\n" + resultSection.end
+	empty := firstSyncSection.begin + "old syncs\n" + firstSyncSection.end + resultSection.begin + "old results\n\n### T2: Kept\n\nrow\n\n### growth: Kept\n\n### T3: Replaced\n\nold row\n" + resultSection.end
 	fleet := &Scenario{ID: "fleet", Title: "First sync of a growing fleet, by namespace", FirstSyncs: []FirstSync{
 		{Agents: 20, Applications: 2000, Load: 0.5, ReadySeconds: 1, Seconds: 4, CPU: 0.0005, MemoryMiB: 100, IdlePercent: 2, Compared: 2000},
 	}}
@@ -157,6 +158,7 @@ func TestDocument(t *testing.T) {
 	}{
 		"first syncs": {[]*Scenario{fleet}, []string{row, "old results"}, []string{"old syncs"}},
 		"others":      {[]*Scenario{other}, []string{"old syncs", "### T9"}, []string{"old results", "by namespace"}},
+		"a part":      {[]*Scenario{{ID: "T3", Title: "Memory"}}, []string{"### T2: Kept\n\nrow\n\n### T3: Memory\n\nMeasured on 2026", "\n### growth: Kept\n"}, []string{"old results", "Replaced", "### T9"}},
 		"both":        {[]*Scenario{other, fleet}, []string{row, "### T9"}, []string{"old syncs", "old results"}},
 	} {
 		r := testReport()
