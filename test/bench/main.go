@@ -116,6 +116,7 @@ func choose(list string) ([]entry, error) {
 type options struct {
 	run, json, docs, profiles string
 	agents                    string // the numbers of agents of a growing fleet
+	awake                     bool
 }
 
 func parseFlags(args []string, complaints io.Writer) (o options, err error) {
@@ -125,6 +126,7 @@ func parseFlags(args []string, complaints io.Writer) (o options, err error) {
 	flags.StringVar(&o.json, "json", "", "`file` for the results as JSON")
 	flags.StringVar(&o.docs, "docs", "", "`document` whose results are replaced")
 	flags.StringVar(&o.agents, "agents", fleetDefault, "`numbers` of agents to which fleet and destinations grow, fewest first")
+	flags.BoolVar(&o.awake, "awake", false, "keep the cores from sleeping, so that what a host takes to wake one is not measured")
 	flags.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of this process for each scenario")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -162,8 +164,20 @@ func run(args []string, out, progress io.Writer) error {
 	if opts.run != "" {
 		report.Command += " BENCH=" + opts.run
 	}
+	var changed []string
 	if opts.agents != fleetDefault {
-		report.Command += " BENCH_FLAGS='-agents " + opts.agents + "'"
+		changed = append(changed, "-agents "+opts.agents)
+	}
+	if opts.awake {
+		changed = append(changed, "-awake")
+		rest, err := keepAwake()
+		if err != nil {
+			return err
+		}
+		defer rest()
+	}
+	if len(changed) > 0 {
+		report.Command += " BENCH_FLAGS='" + strings.Join(changed, " ") + "'"
 	}
 	if report.Machine, err = thisMachine(); err != nil {
 		return err
