@@ -306,6 +306,7 @@ func TestCheck(t *testing.T) {
 
 // The checker must also find what is wrong with the log of a real history.
 func TestCheckFindsMutations(t *testing.T) {
+	t.Parallel()
 	trace := Trace{Seed: 1, Agents: []Agent{{Name: "far", Mode: stream.Managed}}}
 	for n, line := range []string{
 		"edit far app n=1 wait=3s", "sync far app wait=15s", "edit far app n=2 wait=3s", "status far app n=3 wait=3s",

@@ -218,6 +218,7 @@ func TestCheckHandover(t *testing.T) {
 
 // What a drawn history is to try comes about, or nothing follows from its passing.
 func TestHistoriesReach(t *testing.T) {
+	t.Parallel()
 	reached := map[string]int{}
 	for seed := range uint64(12) {
 		log := logOf(t, Generate(seed))

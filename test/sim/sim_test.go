@@ -98,6 +98,7 @@ func describe(broken []Violation) string {
 // TestTraces replays the histories in testdata. The only command is run, with the
 // trace as its input. SIM_LOG=1 shows with -v what happened.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			if d.Cmd != "run" {
