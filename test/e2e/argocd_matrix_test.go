@@ -211,13 +211,39 @@ func (c *argoCommands) ui(name string) {
 		events = append(events, []string{e.Reason, e.Message})
 	}
 	c.asked(c.eventsPath(name, "$UID"), ".items[] | [.reason, .message]", events)
-	for _, n := range c.testTreeWatch(c.t, name) {
+	for _, n := range c.testTreeWatch(c.t, name, func(shows func(string)) { c.restartPrincipal(name, shows) }) {
 		nodes = append(nodes, []string{n.Kind, n.Name})
 	}
 	c.asked(c.treePath(name), ".result.nodes[] | [.kind, .name]", nodes)
 	// A terminal repeats what is typed, and ends lines in its own way.
 	outcome := strings.NewReplacer(terminalCommand, "", "\r", "").Replace(c.testTerminal(c.t, name))
 	c.said[terminalCommand] = strings.TrimSpace(outcome) + "\n"
+}
+
+// restartPrincipal shows that a page that is open during a restart of the principal is
+// told of changes as before.
+func (c *argoCommands) restartPrincipal(name string, shows func(child string)) {
+	ctx, spoke := c.t.Context(), redisClient(c.t, c.spoke.Redis.Address, 3)
+	subscribed := func(want bool) {
+		c.t.Helper()
+		eventually(c.t, fmt.Sprintf("the page is subscribed on the spoke: %t", want), func() error {
+			channels, err := spoke.PubSubChannels(ctx, "app|*|"+name+"|*").Result()
+			if err == nil && (len(channels) > 0) != want {
+				err = fmt.Errorf("the channels are %v", channels)
+			}
+			return err
+		})
+	}
+	subscribed(true)
+	if err := c.door.Principal.Stop(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	subscribed(false)
+	if err := c.door.Principal.Start(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	subscribed(true)
+	shows("third-child")
 }
 
 // asked keeps what the API answered, as jq prints it with a filter.

@@ -171,7 +171,7 @@ func TestLiveArgoCD(t *testing.T) {
 			t.Errorf("they are %s", out)
 		}
 	})
-	t.Run("the tree as it changes", func(t *testing.T) { w.testTreeWatch(t, name) })
+	t.Run("the tree as it changes", func(t *testing.T) { w.testTreeWatch(t, name, nil) })
 	t.Run("manifests", func(t *testing.T) {
 		if out := cli("manifests", app, "--source", "git"); !strings.Contains(out, "kind: Deployment") {
 			t.Errorf("of git: %s", out)
@@ -299,7 +299,9 @@ func (w *liveArgoWorld) treePath(name string) string {
 
 // testTreeWatch follows the tree as the UI does: a change on the spoke shows by
 // itself, also after a restart of the agent. It returns the tree after the first change.
-func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) []node {
+// Unless then is nil it goes on with that, which gets what makes something in the tree and
+// waits until it is shown.
+func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string, then func(shows func(child string))) []node {
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.session.base+w.treePath(name), http.NoBody)
 	if err != nil {
@@ -328,18 +330,24 @@ func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string) []node {
 			t.Fatal(err)
 		}
 	}
-	create("first-child")
+	shows := func(child string) string {
+		t.Helper()
+		create(child)
+		return f.until(t, `"name":"`+child+`"`)
+	}
 	var first struct {
 		Result struct{ Nodes []node }
 	}
-	if err := json.Unmarshal([]byte(f.until(t, `"name":"first-child"`)), &first); err != nil {
+	if err := json.Unmarshal([]byte(shows("first-child")), &first); err != nil {
 		t.Error(err)
 	}
 	if err := w.agents[w.agent].Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	create("second-child")
-	f.until(t, `"name":"second-child"`)
+	shows("second-child")
+	if then != nil {
+		then(func(child string) { shows(child) })
+	}
 	if err := w.agents[w.agent].reachable(ctx); err != nil { // for the tests that follow
 		t.Fatal(err)
 	}
