@@ -12,9 +12,10 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
-// worldStart bounds the start of a world, worldStop its end.
+// worldStart bounds the start of a world, worldStop its end. To start is mostly to wait
+// for the control planes of others.
 const (
-	worldStart = 5 * time.Minute
+	worldStart = 15 * time.Minute
 	worldStop  = time.Minute
 )
 
