@@ -1,11 +1,13 @@
 package redis_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
 )
 
@@ -126,5 +128,35 @@ func TestSubscriptionBeforeTheApplication(t *testing.T) {
 	must(t, spoke.Publish(ctx, there.channel, "here").Err())
 	if told := until(t, s, name, "here"); told == 0 {
 		t.Error("nobody was told to look")
+	}
+}
+
+// Whoever subscribes while it is not known whose an Application is, as after a start, or
+// while its agent must not be reached, is subscribed there once that is over.
+func TestSubscriptionBeforeTheOwner(t *testing.T) {
+	for name, err := range map[string]error{
+		"nothing is known yet":      errors.New("the Applications of the hub are not known yet"),
+		"the agent is not admitted": fmt.Errorf("agent a is suspended: %w", identity.ErrDenied),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, ctx := newWorld(t, nil), t.Context()
+			spoke := w.add("a", nil).redis.client(t, 3)
+			w.unsure(err)
+			s := subscribeTo(t, w.client(3), channel("a", "shop"))
+			there := place{spoke, channel("", "shop")}
+			there.subscribed(t, 0)
+			w.unsure(nil)
+			there.subscribed(t, 1)
+			must(t, spoke.Publish(ctx, there.channel, "here").Err())
+			if told := until(t, s, channel("a", "shop"), "here"); told == 0 {
+				t.Error("nobody was told to look")
+			}
+			w.unsure(err)
+			there.subscribed(t, 0)
+			must(t, s.Unsubscribe(ctx, channel("a", "shop")))
+			w.unsure(nil)
+			place{w.redis.client(t, 3), channel("a", "shop")}.subscribed(t, 0)
+			there.subscribed(t, 0)
+		})
 	}
 }

@@ -68,6 +68,11 @@ func (c *caller) take(ctx context.Context, cmd command) error {
 	name := strings.ToUpper(cmd.args[0])
 	keys, other, err := c.keysOf(cmd.args[1:])
 	switch {
+	case err != nil && (name == "SUBSCRIBE" || name == "UNSUBSCRIBE"):
+		// Whose the channel is, or that it may be reached, is perhaps known in a moment, as
+		// after a start. Clients that subscribe again on a new connection look no further
+		// at an error, and would hear nothing from then on.
+		return c.takeSubscribe(ctx, name, cmd)
 	case err != nil:
 		return c.instead(ctx, cmd, keys, codeRefused+" "+err.Error())
 	case len(keys) > 0:

@@ -159,8 +159,9 @@ type world struct {
 	found  []string // mismatches of caches, each with its agent before it
 	// moved are Applications that are not where their namespace says; the zero Target is
 	// the hub's own affair.
-	moved   map[redis.Instance]redis.Target
-	changed func(redis.Instance) // nil before Watch
+	moved    map[redis.Instance]redis.Target
+	unsureOf error                // what Owner says of all, unless nil
+	changed  func(redis.Instance) // nil before Watch
 }
 
 // edge is one agent with the Redis of its spoke.
@@ -274,6 +275,9 @@ func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
 	if e == nil {
 		return redis.Target{}, false, nil
 	}
+	if w.unsureOf != nil {
+		return redis.Target{}, true, w.unsureOf
+	}
 	if e.banned {
 		return redis.Target{}, true, fmt.Errorf("agent %s is suspended: %w", target.Agent, identity.ErrDenied)
 	}
@@ -287,6 +291,14 @@ func (w *world) Watch(ctx context.Context, changed func(redis.Instance)) {
 	w.mu.Unlock()
 	changed(redis.Instance{})
 	<-ctx.Done()
+}
+
+// unsure lets Owner say nothing but that, of any Application of an agent; nil ends it.
+func (w *world) unsure(err error) {
+	w.mu.Lock()
+	w.unsureOf = err
+	w.mu.Unlock()
+	w.tell(redis.Instance{})
 }
 
 // tell says that the owner of an Application may have changed.
