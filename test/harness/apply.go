@@ -141,8 +141,8 @@ func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) 
 		_, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 		return err
 	}
-	// An API server gives each write 34 s. While dozens of servers start on few cores that
-	// may be too little for the largest definitions, and an apply can be made again.
+	// An API server gives each write 34 s. On a machine that much else uses that may be too
+	// little for the largest definitions, and an apply can be made again.
 	for err = apply(); apierrors.IsTimeout(err) && object.GetKind() == "CustomResourceDefinition" && ctx.Err() == nil; {
 		err = apply()
 	}
