@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -88,6 +89,9 @@ type Tokens struct {
 	Audience string
 	// Keys are the public keys. None means that no token is good.
 	Keys []Key
+	// Leeway is by how much the clocks of those who sign and check may be apart, in
+	// whole seconds. Required with keys.
+	Leeway time.Duration
 }
 
 // Key is a public key for tokens.
@@ -217,6 +221,9 @@ func (s Snapshot) Validate() error {
 
 func (t Tokens) validate() error {
 	var problems []error
+	if len(t.Keys) > 0 && (t.Leeway <= 0 || t.Leeway%time.Second != 0) {
+		problems = append(problems, fmt.Errorf("mesh snapshot: tokens: a leeway of %v: whole seconds are required", t.Leeway))
+	}
 	if t.Issuer == "" || t.Audience == "" {
 		problems = append(problems, errors.New("mesh snapshot: tokens: issuer and audience are required"))
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -88,7 +89,7 @@ func TestValidate(t *testing.T) {
 			Self: spiffeid.RequireFromString("spiffe://hub.test/principal"),
 			ResourceProxy: &mesh.ResourceProxy{
 				Listen: address("0.0.0.0:9090"), Principal: address("unix:///x"),
-				Tokens: mesh.Tokens{Issuer: "i", Audience: "a", Keys: []mesh.Key{{ID: "1", Public: key(elliptic.P256())}}},
+				Tokens: mesh.Tokens{Issuer: "i", Audience: "a", Leeway: time.Minute, Keys: []mesh.Key{{ID: "1", Public: key(elliptic.P256())}}},
 			},
 			Stream: &mesh.Stream{Listen: address("0.0.0.0:8443"), Principal: address("127.0.0.1:1"), Services: []string{"x.Y"}},
 		}
@@ -100,6 +101,8 @@ func TestValidate(t *testing.T) {
 		"not the SPIFFE ID of a workload": func(s *mesh.Snapshot) { s.Self = spiffeid.RequireFromString("spiffe://hub.test") },
 		"address to listen on":            func(s *mesh.Snapshot) { s.ResourceProxy.Listen = mesh.Address{} },
 		"issuer and audience":             func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Issuer = "" },
+		"a leeway of 0s":                  func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Leeway = 0 },
+		"a leeway of 1.5s":                func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Leeway = 1500 * time.Millisecond },
 		"without an id":                   func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Keys[0].ID = "" },
 		"not of P-256":                    func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Keys[0].Public = key(elliptic.P384()) },
 		`key "1" is not of P-256`:         func(s *mesh.Snapshot) { s.ResourceProxy.Tokens.Keys[0].Public = nil },

@@ -119,7 +119,7 @@ func publishedTokens(keys *token.Keys) tokens {
 			return mesh.Tokens{}, changed, fmt.Errorf("token keys: %w", err)
 		}
 		public, err := publicKeys(set)
-		return mesh.Tokens{Issuer: published.Issuer, Audience: token.Audience, Keys: public}, changed, err
+		return mesh.Tokens{Issuer: published.Issuer, Audience: token.Audience, Keys: public, Leeway: token.Leeway}, changed, err
 	}
 }
 

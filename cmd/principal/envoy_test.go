@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
+	"github.com/argomesh/argomesh/proxies/token"
 )
 
 // served counts what Envoy is given, by type; nothing before the first state.
@@ -52,7 +53,7 @@ func TestFrontDoorFollows(t *testing.T) {
 			metrics  = prometheus.NewRegistry()
 			changed  = make(chan struct{})
 			unread   = errors.New("not read yet")
-			check    = mesh.Tokens{Issuer: "issuer", Audience: "audience"}
+			check    = mesh.Tokens{Issuer: "issuer", Audience: "audience", Leeway: token.Leeway}
 			self     = make(chan struct{})
 		)
 		set := func(change func()) {

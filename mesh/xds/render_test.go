@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
@@ -45,7 +46,7 @@ func (in input) snapshot() mesh.Snapshot {
 	if p := in.ResourceProxy; p != nil {
 		s.ResourceProxy = &mesh.ResourceProxy{
 			Listen: p.Listen, Principal: p.Principal,
-			Tokens:         mesh.Tokens{Issuer: p.Issuer, Audience: p.Audience},
+			Tokens:         mesh.Tokens{Issuer: p.Issuer, Audience: p.Audience, Leeway: time.Minute},
 			Agents:         map[identity.AgentName]mesh.Agent{},
 			MaxConnections: p.MaxConnections, MaxRequests: p.MaxRequests,
 		}

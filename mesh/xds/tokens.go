@@ -2,6 +2,7 @@ package xds
 
 import (
 	"encoding/json"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
@@ -21,8 +22,10 @@ const (
 	// payloadKey our key in it.
 	jwtMetadata = "envoy.filters.http.jwt_authn"
 	payloadKey  = "payload"
-	// clockSkew is by how much a token may be early or late, in seconds.
-	clockSkew = 30
+	// rememberedTokens is the number of good tokens whose signature each of Envoy's
+	// workers looks at once: a token comes with every call. Other keys are another
+	// filter, which remembers none, and time counts each time.
+	rememberedTokens = 8192
 )
 
 // tokens is the filter that validates tokens: every request needs a good one. It
@@ -41,7 +44,8 @@ func (p *encoder) tokens(t mesh.Tokens) *corev3.TypedExtensionConfig {
 			Issuer:            t.Issuer,
 			Audiences:         []string{t.Audience},
 			RequireExpiration: true,
-			ClockSkewSeconds:  clockSkew,
+			ClockSkewSeconds:  uint32(t.Leeway / time.Second),
+			JwtCacheConfig:    &jwtv3.JwtCacheConfig{JwtCacheSize: rememberedTokens},
 			Forward:           true,
 			// Naming the header takes away the other places, such as a query parameter.
 			FromHeaders:       []*jwtv3.JwtHeader{{Name: "Authorization", ValuePrefix: "Bearer "}},

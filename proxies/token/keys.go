@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +69,10 @@ type Config struct {
 	// that is, have the key of that ID; Keys.Look says that its answer has changed. It
 	// does not block. Nil means that there is nobody else.
 	Acknowledged func(keyID string) bool
-	Metrics      prometheus.Registerer
+	// MaxRemembered bounds the good tokens whose signature is not looked at again, some
+	// 700 bytes each; of more, those that were used last. Zero means 8192.
+	MaxRemembered int
+	Metrics       prometheus.Registerer
 	// Log is told of changes of keys. Its zero value writes nothing.
 	Log zerolog.Logger
 }
@@ -84,6 +88,7 @@ type Keys struct {
 	mu      sync.RWMutex // guards what follows
 	issuer  string
 	state   State
+	book    *book // of state and issuer
 	known   bool  // the Secret was read, or is known to be absent
 	problem error // why the Secret cannot be used; state is what it was before
 	changed chan struct{}
@@ -105,17 +110,32 @@ func New(cfg Config) (*Keys, error) {
 		return nil, errors.New("token keys: secrets, namespace, hub uid and metrics are required")
 	case cfg.Life < MinLife || cfg.Life > MaxLife || cfg.Life%time.Second != 0:
 		return nil, fmt.Errorf("token keys: a token of %v: use whole seconds between %v and %v", cfg.Life, MinLife, MaxLife)
+	case cfg.MaxRemembered < 0:
+		return nil, fmt.Errorf("token keys: %d tokens to remember", cfg.MaxRemembered)
 	case cfg.KeyLife < cfg.Life:
 		return nil, fmt.Errorf("token keys: a key of %v signs tokens of %v: it must live at least as long", cfg.KeyLife, cfg.Life)
 	}
-	m, err := newMetrics(cfg.Metrics)
-	if err != nil {
+	cfg.MaxRemembered = cmp.Or(cfg.MaxRemembered, 8192)
+	k := &Keys{
+		cfg: cfg, rotation: Rotation{Life: cfg.Life, KeyLife: cfg.KeyLife},
+		looks: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+	k.open()
+	var err error
+	if k.metrics, err = newMetrics(cfg.Metrics, func() float64 { return float64(k.current().seen.Len()) }); err != nil {
 		return nil, err
 	}
-	return &Keys{
-		cfg: cfg, rotation: Rotation{Life: cfg.Life, KeyLife: cfg.KeyLife}, metrics: m,
-		looks: make(chan struct{}, 1), changed: make(chan struct{}),
-	}, nil
+	return k, nil
+}
+
+// open begins the book of the keys as they are. mu is held, or nobody else knows k.
+func (k *Keys) open() { k.book = newBook(k.state, k.issuer, k.cfg.MaxRemembered) }
+
+// current is the book of now.
+func (k *Keys) current() *book {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.book
 }
 
 // Changed returns a channel that is closed when the keys change next.
@@ -198,13 +218,13 @@ func (k *Keys) Verify(text string) (identity.AgentName, error) {
 	if !known {
 		return identity.AgentName{}, fmt.Errorf("verify a token: %w", ErrNoKey)
 	}
-	_, agent, err := k.check(text)
-	result := resultOK
+	v, err := k.current().check(text, time.Now())
 	if err != nil {
-		result = resultRefused
+		k.metrics.verified.WithLabelValues(resultRefused).Inc()
+		return identity.AgentName{}, err
 	}
-	k.metrics.verified.WithLabelValues(result).Inc()
-	return agent, err
+	k.metrics.verified.WithLabelValues(resultOK).Inc()
+	return v.agent, nil
 }
 
 // Inspect returns what is known of a token of agent that is valid now. The error
@@ -216,18 +236,14 @@ func (k *Keys) Inspect(agent identity.AgentName, text string) (Signed, error) {
 	if !known {
 		return Signed{}, fmt.Errorf("inspect a token: %w", ErrNoKey)
 	}
-	signed, of, err := k.check(text)
-	if err == nil && of != agent {
-		return Signed{}, fmt.Errorf("%w: it is of agent %s", ErrInvalid, of)
+	v, err := k.current().check(text, time.Now())
+	switch {
+	case err != nil:
+		return Signed{}, err
+	case v.agent != agent:
+		return Signed{}, fmt.Errorf("%w: it is of agent %s", ErrInvalid, v.agent)
 	}
-	return signed, err
-}
-
-func (k *Keys) check(text string) (Signed, identity.AgentName, error) {
-	k.mu.RLock()
-	state, issuer := k.state, k.issuer
-	k.mu.RUnlock()
-	return verify(state, issuer, text, time.Now())
+	return v.signed, nil
 }
 
 // Look makes Rotate ask Acknowledged again. It does not block.
@@ -248,6 +264,7 @@ func (k *Keys) Run(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	k.issuer = Issuer(hub)
+	k.open()
 	k.mu.Unlock()
 	trouble := &trouble{log: k.cfg.Log, message: "signing keys cannot be read, trying again; known ones stay in use"}
 	for {
@@ -329,6 +346,7 @@ func (k *Keys) take(state State, problem error) {
 	k.problem = problem
 	if problem == nil {
 		k.state, k.known = state, true
+		k.open()
 	}
 	if (problem == nil && (!beforeKnown || !same(before, state))) || (was == nil) != (problem == nil) {
 		close(k.changed)

@@ -433,6 +433,9 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := k.Verify(old.Text); err != nil { // it is remembered
+			t.Fatal(err)
+		}
 		changed := k.Changed()
 		s.edit(func(*corev1.Secret) *corev1.Secret { return nil })
 		lapse(5 * time.Second)
@@ -622,6 +625,69 @@ func TestVerifyRefuses(t *testing.T) {
 		if _, err := k.Verify(good.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("a day and a minute later: %v", err)
 		}
+	})
+}
+
+// A token that was seen to be good is so no longer than one that was not, whatever else
+// is remembered.
+func TestRememberedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, metrics := &secrets{}, prometheus.NewRegistry()
+		k := newKeys(t, s, func(c *token.Config) { c.MaxRemembered, c.Metrics = 2, metrics })
+		defer run(t, k, true)()
+		synctest.Wait()
+		remembered := func() float64 {
+			families, err := metrics.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				if f.GetName() == "argomesh_token_remembered" {
+					return f.GetMetric()[0].GetGauge().GetValue()
+				}
+			}
+			t.Fatal("there is no metric")
+			return 0
+		}
+		tokens := map[identity.AgentName]string{}
+		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {
+			agent := agentName(t, name)
+			signed, err := k.Sign(agent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens[agent] = signed.Text
+		}
+		all := func(when string, want error) {
+			t.Helper()
+			for range 2 {
+				for agent, text := range tokens {
+					if got, err := k.Verify(text); !errors.Is(err, want) || (err == nil && got != agent) {
+						t.Errorf("%s, the token of %s: of %q, %v, want %v", when, agent, got, err, want)
+					}
+				}
+			}
+		}
+		all("at first", nil)
+		if got := remembered(); got != 2 {
+			t.Errorf("%v tokens are remembered of 3, with a limit of 2", got)
+		}
+		for range 100 {
+			if _, err := k.Verify("not.a.token"); !errors.Is(err, token.ErrInvalid) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := k.Verify(tokens[agentName(t, "edge-1")]); err != nil || remembered() != 2 {
+			t.Errorf("after bad tokens: %v, %v are remembered", err, remembered())
+		}
+		s.connection(false) // so that the keys stay as they are
+		lapse(token.DefaultLife + token.Leeway - time.Second)
+		all("shortly before their end", nil)
+		if got := remembered(); got != 2 {
+			t.Fatalf("%v tokens are remembered", got)
+		}
+		lapse(2 * time.Second)
+		all("after their end", token.ErrInvalid)
 	})
 }
 

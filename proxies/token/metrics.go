@@ -20,7 +20,7 @@ const (
 	resultRefused = "refused"
 )
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, remembered func() float64) (*metrics, error) {
 	m := &metrics{
 		usable: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_token_keys_usable",
@@ -43,7 +43,11 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help: "Changes of the signing keys written by this process: created, promoted, retired, extended, adjusted.",
 		}, []string{"change"}),
 	}
-	for _, c := range []prometheus.Collector{m.usable, m.since, m.signed, m.verified, m.changes} {
+	kept := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argomesh_token_remembered",
+		Help: "Good tokens whose signature is not looked at again, until the keys are read next.",
+	}, remembered)
+	for _, c := range []prometheus.Collector{m.usable, m.since, m.signed, m.verified, m.changes, kept} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of token keys: %w", err)
 		}

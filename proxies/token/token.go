@@ -20,8 +20,8 @@ const Audience = "argomesh-resource-proxy"
 func Issuer(hubUID string) string { return "urn:argomesh:hub:" + hubUID }
 
 const (
-	// Leeway is how far the clocks of those who sign and check may be apart; Envoy
-	// allows the same.
+	// Leeway is how far the clocks of those who sign and check may be apart, in whole
+	// seconds. Envoy is told the same.
 	Leeway = time.Minute
 	// maxToken is the longest token that is looked at, in bytes. Ours have about 500.
 	maxToken = 4 << 10
@@ -68,12 +68,26 @@ func sign(key *Key, issuer string, agent identity.AgentName, id string, now time
 	return describe(text, key.ID, claims), nil
 }
 
-// verify returns the token and its agent. It must be signed by one of the keys, with
-// ES256, for this issuer and our audience alone, and valid now.
-func verify(keys State, issuer, text string, now time.Time) (Signed, identity.AgentName, error) {
-	var none identity.AgentName
-	refuse := func(format string, args ...any) (Signed, identity.AgentName, error) {
-		return Signed{}, none, fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+// verified is what does not change of a token that a key has signed.
+type verified struct {
+	signed Signed
+	agent  identity.AgentName
+	claims jwt.Claims
+}
+
+// at returns nil when the token is valid at that time.
+func (v *verified) at(now time.Time) error {
+	if err := v.claims.ValidateWithLeeway(jwt.Expected{Time: now}, Leeway); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// verify reads a token, whatever the time is. It must be signed by one of the keys,
+// with ES256, for this issuer and our audience alone.
+func verify(keys State, issuer, text string) (*verified, error) {
+	refuse := func(format string, args ...any) (*verified, error) {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 	}
 	if len(text) > maxToken {
 		return refuse("it has %d bytes, more than %d", len(text), maxToken)
@@ -102,14 +116,11 @@ func verify(keys State, issuer, text string, now time.Time) (Signed, identity.Ag
 	if claims.Expiry == nil || claims.NotBefore == nil || claims.IssuedAt == nil || claims.ID == "" {
 		return refuse("it lacks one of exp, nbf, iat and jti")
 	}
-	if err := claims.ValidateWithLeeway(jwt.Expected{Time: now}, Leeway); err != nil {
-		return refuse("%w", err)
-	}
 	agent, err := identity.ParseAgentName(claims.Subject)
 	if err != nil {
 		return refuse("its subject is no agent: %w", err)
 	}
-	return describe(text, key.ID, claims), agent, nil
+	return &verified{signed: describe(text, key.ID, claims), agent: agent, claims: claims}, nil
 }
 
 func describe(text, keyID string, claims jwt.Claims) Signed {

@@ -80,7 +80,7 @@ func newFront(t *testing.T, change func(*front, *mesh.Snapshot)) *front {
 		Self: spiffeid.RequireFromString(principalID),
 		ResourceProxy: &mesh.ResourceProxy{
 			Listen: meshAddress(t, f.address), Principal: meshAddress(t, "unix://"+f.h.Path("upstream.sock")),
-			Tokens: mesh.Tokens{Issuer: tokenIssuer, Audience: tokenAudience, Keys: []mesh.Key{f.signer.public()}},
+			Tokens: mesh.Tokens{Issuer: tokenIssuer, Audience: tokenAudience, Leeway: time.Minute, Keys: []mesh.Key{f.signer.public()}},
 			Agents: map[identity.AgentName]mesh.Agent{agentName(t, "a"): {}, agentName(t, "b"): {}},
 		},
 	}

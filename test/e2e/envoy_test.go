@@ -269,6 +269,51 @@ func unsigned(token string) string {
 	return header + "." + strings.Split(token, ".")[1] + "."
 }
 
+// tokenHits counts the tokens whose signature Envoy did not look at again.
+const tokenHits = "http.resource_proxy.jwt_authn.tokens.jwt_cache_hit"
+
+// A token that Envoy remembers is good for the same agent, and no longer than one that
+// comes for the first time.
+func TestEnvoyRemembersTokens(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, nil)
+	lasting := f.signer.token(t, "a")
+	ending := f.signer.token(t, "a", func(claims map[string]any) {
+		claims["exp"] = time.Now().Add(15*time.Second - f.snapshot.ResourceProxy.Tokens.Leeway).Unix()
+	})
+	remembered := map[string]float64{}
+	for name, token := range map[string]string{"lasting": lasting, "ending": ending} {
+		before := f.stat(t, tokenHits)
+		eventually(t, "Envoy remembers a token", func() error {
+			if status, body := f.get(t, "/agents/a/version", token); status != http.StatusOK {
+				return fmt.Errorf("the %s token gets %d %s", name, status, body)
+			}
+			if remembered[name] = f.stat(t, tokenHits) - before; remembered[name] == 0 {
+				return errors.New("it was looked at each time")
+			}
+			return nil
+		})
+	}
+	if status, body := f.get(t, "/agents/b/version", lasting); status != http.StatusForbidden {
+		t.Errorf("on the path of another agent a remembered token gets %d %s", status, body)
+	}
+	eventually(t, "a remembered token ends", func() error {
+		if status, body := f.get(t, "/agents/a/version", ending); status != http.StatusUnauthorized {
+			return fmt.Errorf("it gets %d %s", status, body)
+		}
+		return nil
+	})
+	if status, body := f.get(t, "/agents/a/version", lasting); status != http.StatusOK {
+		t.Errorf("the other gets %d %s", status, body)
+	}
+	second := newSigner(t, "key-2")
+	f.change(t, func(p *mesh.ResourceProxy) { p.Tokens.Keys = []mesh.Key{second.public()} })
+	f.acknowledged(t, "key-2")
+	if status, body := f.get(t, "/agents/a/version", lasting); status != http.StatusUnauthorized {
+		t.Errorf("a remembered token of a key that is gone gets %d %s", status, body)
+	}
+}
+
 // A watch, a WebSocket and a SPDY upgrade go on while keys rotate, agents come and go,
 // certificates and their authority rotate, and the xDS server restarts, all for
 // longer than Envoy drains.

@@ -1,0 +1,46 @@
+package token
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"k8s.io/utils/lru"
+)
+
+// book is the keys of one moment, and the good tokens that were seen under them: a
+// signature of a token that comes with each call is looked at once. Other keys are
+// another book, so that nothing outlives the key that signed it. Its methods may be
+// called concurrently.
+type book struct {
+	keys   State
+	issuer string
+	seen   *lru.Cache // of *verified, by the SHA-256 of their text; the token itself is a secret
+}
+
+// newBook returns one that remembers up to limit tokens, those that were used last.
+func newBook(keys State, issuer string, limit int) *book {
+	return &book{keys: keys, issuer: issuer, seen: lru.New(limit)}
+}
+
+// check returns what is known of a token that is valid now. The error wraps
+// ErrInvalid.
+func (b *book) check(text string, now time.Time) (*verified, error) {
+	sum := sha256.Sum256([]byte(text))
+	var v *verified
+	known, seen := b.seen.Get(sum)
+	if seen {
+		v = known.(*verified)
+	} else {
+		var err error
+		if v, err = verify(b.keys, b.issuer, text); err != nil {
+			return nil, err
+		}
+	}
+	if err := v.at(now); err != nil {
+		return nil, err
+	}
+	if !seen { // only what was good: who has no such token takes no room
+		b.seen.Add(sum, v)
+	}
+	return v, nil
+}
