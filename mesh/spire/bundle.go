@@ -3,6 +3,7 @@ package spire
 import (
 	"bytes"
 	"crypto"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -23,8 +24,10 @@ const (
 	MaxBundleBytes = 1 << 20
 	// maxBundleKeys is the most keys a bundle may have.
 	maxBundleKeys = 1000
-	useX509       = "x509-svid"
-	useJWT        = "jwt-svid"
+	// minRSA is the shortest RSA modulus that crypto/rsa verifies with, in bits.
+	minRSA  = 1024
+	useX509 = "x509-svid"
+	useJWT  = "jwt-svid"
 )
 
 // document is a SPIFFE bundle (SPIFFE Trust Domain and Bundle, section 4).
@@ -120,6 +123,9 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage) error {
 		if !key.IsPublic() {
 			return errors.New("it is no public key: a bundle holds no secrets")
 		}
+		if k, ok := key.Key.(*rsa.PublicKey); ok && (k.N.BitLen() < minRSA || k.E < 2) {
+			return fmt.Errorf("it is no RSA key: %d bits and the exponent %d", k.N.BitLen(), k.E)
+		}
 		if _, taken := bundle.FindJWTAuthority(head.ID); taken {
 			return fmt.Errorf("kid %q is there twice", head.ID)
 		}
@@ -147,8 +153,17 @@ func addRootDER(bundle *spiffebundle.Bundle, der []byte) error {
 			return fmt.Errorf("the root is that of %s: take the bundle of %s", id.TrustDomain(), bundle.TrustDomain())
 		}
 	}
+	// A certificate with a key of an unknown kind can be read, and what it is for cannot.
+	if _, err := rootKey(root).MarshalJSON(); err != nil {
+		return fmt.Errorf("the root's key is not of a kind that is known: %w", err)
+	}
 	bundle.AddX509Authority(root)
 	return nil
+}
+
+// rootKey is a root as it stands in a document.
+func rootKey(root *x509.Certificate) jose.JSONWebKey {
+	return jose.JSONWebKey{Key: root.PublicKey, Certificates: []*x509.Certificate{root}, Use: useX509}
 }
 
 // MarshalBundle returns the SPIFFE bundle document of b; the same bundle gives the
@@ -171,7 +186,7 @@ func MarshalBundle(b *spiffebundle.Bundle) ([]byte, error) {
 		return nil
 	}
 	for _, root := range b.X509Authorities() {
-		if err := add(jose.JSONWebKey{Key: root.PublicKey, Certificates: []*x509.Certificate{root}, Use: useX509}); err != nil {
+		if err := add(rootKey(root)); err != nil {
 			return nil, err
 		}
 	}

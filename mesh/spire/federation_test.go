@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"errors"
 	"math/big"
 	"net/url"
@@ -23,9 +24,10 @@ import (
 func ignore[T any](spire.Change[T]) {}
 
 // newBundle returns a bundle of td with a fresh root and JWT key.
-func newBundle(t testing.TB, td spiffeid.TrustDomain) *spiffebundle.Bundle {
+// newRoot makes the root of a trust domain, with a key on a curve.
+func newRoot(t testing.TB, td spiffeid.TrustDomain, curve elliptic.Curve) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +43,12 @@ func newBundle(t testing.TB, td spiffeid.TrustDomain) *spiffebundle.Bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return root, key
+}
+
+func newBundle(t testing.TB, td spiffeid.TrustDomain) *spiffebundle.Bundle {
+	t.Helper()
+	root, key := newRoot(t, td, elliptic.P256())
 	b := spiffebundle.New(td)
 	b.AddX509Authority(root)
 	if err := b.AddJWTAuthority("key-1", key.Public()); err != nil {
@@ -271,6 +279,8 @@ func TestParseBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	x5c := strings.Split(strings.Split(string(text), `"x5c":["`)[1], `"`)[0]
+	p224, _ := newRoot(t, partner, elliptic.P224())
+	unknown := base64.StdEncoding.EncodeToString(p224.Raw)
 	root := `{"kty":"EC","use":"x509-svid","x5c":["` + x5c + `"]}`
 	jwt := `{"kty":"EC","use":"jwt-svid","kid":"k","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`
 	private := strings.Replace(jwt, "}", `,"d":"jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}`, 1)
@@ -292,6 +302,10 @@ func TestParseBundle(t *testing.T) {
 		"jwt key without kid":        {text: keys(strings.Replace(jwt, `"kid":"k",`, "", 1)), wantErr: "needs a kid"},
 		"jwt key twice":              {text: keys(jwt, jwt), wantErr: "twice"},
 		"a private key":              {text: keys(private), wantErr: "no public key"},
+		"a key of an unknown curve":  {text: keys(strings.Replace(root, x5c, unknown, 1)), wantErr: "not of a kind that is known"},
+		"an RSA key of eight bits":   {text: keys(`{"kty":"RSA","use":"jwt-svid","kid":"a","n":"_w","e":"AQAB"}`), wantErr: "no RSA key: 8 bits"},
+		"an RSA key to the power 0":  {text: keys(`{"kty":"RSA","use":"jwt-svid","kid":"a","n":"` + strings.Repeat("_", 342) + `","e":"AB"}`), wantErr: "the exponent 0"},
+		"an RSA key":                 {text: keys(`{"kty":"RSA","use":"jwt-svid","kid":"a","n":"` + strings.Repeat("_", 342) + `","e":"AQAB"}`), jwt: 1},
 		"a certificate of rubbish":   {text: keys(strings.Replace(root, x5c, "AAAA", 1)), wantErr: "key 0"},
 		"no keys":                    {text: `{"spiffe_sequence":1}`, wantErr: `no member "keys"`},
 		"null":                       {text: `null`, wantErr: `no member "keys"`},

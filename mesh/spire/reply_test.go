@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -160,7 +161,7 @@ func FuzzParseBundle(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{string(text), `{"keys":[]}`, `{"keys":null}`, `{"keys":[{"kty":"RSA","use":"jwt-svid","kid":"a","n":"AQ","e":"AQAB"}]}`, `{"keys":[{"kty":"EC","use":"x509-svid","x5c":[""]}]}`, ``} {
+	for _, seed := range []string{string(text), `{"keys":[]}`, `{"keys":null}`, `{"keys":[{"kty":"RSA","use":"jwt-svid","kid":"a","n":"` + strings.Repeat("_", 342) + `","e":"AQAB"}]}`, `{"keys":[{"kty":"EC","use":"x509-svid","x5c":[""]}]}`, ``} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

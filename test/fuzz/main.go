@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -145,33 +146,97 @@ func find(ctx context.Context, patterns []string) ([]target, error) {
 	return targets, lines.Err()
 }
 
-// run fuzzes the target for d on one core, by the test binary of its package, and
-// prints one line, or all that the binary said when it fails, in one write each. Inputs
-// of interest stay in the folder cache.
+// baselineTime bounds the time that go test takes for the inputs it begins with. The
+// cache may have thousands of them.
+const baselineTime = 5 * time.Minute
+
+// run fuzzes the target on one core, by the test binary of its package, for d after the
+// inputs that are known, and prints one line, or all that the binary said when it fails,
+// in one write each. Inputs of interest stay in the folder cache. They are made shorter
+// by a hundred tries, for which go test takes up to a minute: all the time that there is.
 func (t target) run(ctx context.Context, binary, cache string, d time.Duration, w io.Writer) error {
-	cmd := exec.CommandContext(ctx, binary, "-test.run", "^"+t.name+"$", "-test.fuzz", "^"+t.name+"$", "-test.fuzztime", d.String(),
-		"-test.fuzzcachedir", cache, "-test.parallel", "1")
+	cmd := exec.CommandContext(ctx, binary, "-test.run", "^"+t.name+"$", "-test.fuzz", "^"+t.name+"$", "-test.fuzztime", (baselineTime + d).String(),
+		"-test.fuzzcachedir", cache, "-test.parallel", "1", "-test.fuzzminimizetime", "100x")
+	interrupt := func() error { return cmd.Process.Signal(os.Interrupt) } // it keeps what it found
 	cmd.Dir = t.dir                                                       // with its testdata
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it keeps what it found
+	cmd.Cancel = interrupt
 	cmd.WaitDelay = 10 * time.Second
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		_, _ = w.Write(out)
+	out := &output{begun: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", t, err)
 	}
-	_, err = fmt.Fprintf(w, "%-60s %s\n", t, last(out))
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-out.begun:
+		case <-ended:
+			return
+		}
+		select {
+		case <-time.After(d):
+			_ = interrupt() // it may have ended by itself
+		case <-ended:
+		}
+	}()
+	err := cmd.Wait()
+	close(ended)
+	var did done
+	if err == nil {
+		did, err = read(out.text.Bytes())
+	}
+	if err != nil {
+		_, _ = w.Write(out.text.Bytes())
+		return fmt.Errorf("%s: %w", t, err)
+	}
+	_, err = fmt.Fprintf(w, "%-60s ok, %d inputs beside %d known, %d new interesting\n", t, did.inputs-did.known, did.known, did.interesting)
 	return err
 }
 
-// progress matches go test's report on the work done.
-var progress = regexp.MustCompile(`execs: (\d+) .*new interesting: (\d+)`)
+// output is what go test says. One goroutine writes to it.
+type output struct {
+	text  bytes.Buffer
+	begun chan struct{} // closed when it begins with inputs of its own
+	open  bool          // begun is closed
+}
 
-// last sums up go test's output.
-func last(out []byte) string {
-	reports := progress.FindAllSubmatch(out, -1)
-	if len(reports) == 0 {
-		return "ok"
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.text.Write(p)
+	if !o.open && bytes.Contains(o.text.Bytes(), []byte("now fuzzing with")) {
+		o.open = true
+		close(o.begun)
 	}
-	report := reports[len(reports)-1]
-	return fmt.Sprintf("ok, %s inputs, %s new interesting", report[1], report[2])
+	return n, err
+}
+
+var (
+	// baseline matches go test's report on the inputs that it begins with.
+	baseline = regexp.MustCompile(`gathering baseline coverage: \d+/(\d+) completed`)
+	// progress matches its report on the work done.
+	progress = regexp.MustCompile(`execs: (\d+) .*new interesting: (\d+)`)
+)
+
+// done is what a target did.
+type done struct {
+	known, inputs, interesting int
+}
+
+// read reads go test's output. Who tried nothing but what it began with has tested
+// nothing.
+func read(out []byte) (d done, err error) {
+	begun, reports := baseline.FindSubmatch(out), progress.FindAllSubmatch(out, -1)
+	if begun == nil || len(reports) == 0 {
+		return d, errors.New("it does not say what it did")
+	}
+	last := reports[len(reports)-1]
+	for text, n := range map[*[]byte]*int{&begun[1]: &d.known, &last[1]: &d.inputs, &last[2]: &d.interesting} {
+		if *n, err = strconv.Atoi(string(*text)); err != nil {
+			return d, err
+		}
+	}
+	if d.inputs <= d.known {
+		return d, fmt.Errorf("it tried no input but the %d that it began with", d.known)
+	}
+	return d, nil
 }
