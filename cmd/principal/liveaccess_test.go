@@ -31,6 +31,12 @@ import (
 // onlyAgent takes "token" for a token of edge-1.
 type onlyAgent struct{}
 
+// Revoked implements resource.Verifier: it never is.
+func (onlyAgent) Revoked(string) bool { return false }
+
+// Changed implements resource.Verifier: it never does.
+func (onlyAgent) Changed() <-chan struct{} { return nil }
+
 func (onlyAgent) Verify(token string) (identity.AgentName, error) {
 	if token != "token" {
 		return identity.AgentName{}, errors.New("no token")

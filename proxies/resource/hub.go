@@ -40,6 +40,12 @@ type Verifier interface {
 	// identity.ErrUnauthenticated when the token counts for nothing; any other says that
 	// nobody knows yet. It is not shown to the caller.
 	Verify(token string) (identity.AgentName, error)
+	// Revoked reports whether a token that was good counts for nothing now, although its
+	// time has not come. It does not block.
+	Revoked(token string) bool
+	// Changed returns a channel that is closed when Revoked may tell something else than
+	// at the time of the call. It does not block.
+	Changed() <-chan struct{}
 }
 
 // Policy decides what a call may do. *access.Policy is one. Two that are equal decide
@@ -116,7 +122,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
-	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents)}
+	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents, cfg.Tokens)}
 	var err error
 	if h.metrics, err = newMetrics(cfg.Metrics, "hub", func() float64 { return float64(h.gate.count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
@@ -212,6 +218,7 @@ func (h *Hub) settle(ctx context.Context) error {
 type call struct {
 	hub      *Hub
 	start    time.Time
+	token    string
 	record   audit.Record
 	long     bool
 	exchange exchange
@@ -221,8 +228,11 @@ type call struct {
 	finish context.CancelCauseFunc
 }
 
-// ruleRegistry is the rule in a record of a call that the registry refuses.
-const ruleRegistry = "registry"
+// The rules in a record of a call that the registry or its token does not let through.
+const (
+	ruleRegistry = "registry"
+	ruleToken    = "token"
+)
 
 // ServeHTTP serves one call.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -286,7 +296,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.entered = true
 	c.record.Decision = audit.Allow
-	ended := c.hub.grants.add(name, &granted{request: request, target: target, tracked: decision.Tracked, end: c.withdraw})
+	ended := c.hub.grants.add(name, &granted{token: c.token, request: request, target: target, tracked: decision.Tracked, end: c.withdraw})
 	defer ended()
 	if c.long {
 		c.open(r)
@@ -298,23 +308,23 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.AgentName) (Target, bool) {
 	token, found := bearer(r.Header)
 	if !found {
-		c.refuse(w, "token", unauthorized())
+		c.refuse(w, ruleToken, unauthorized())
 		return Target{}, false
 	}
 	of, err := c.hub.cfg.Tokens.Verify(token)
 	if err != nil {
 		c.hub.cfg.Log.Debug().Err(err).Msg("token refused")
 		if !errors.Is(err, identity.ErrUnauthenticated) {
-			c.refuse(w, "token", access.Unavailable("argomesh hub: the keys of tokens are not known yet", 0))
+			c.refuse(w, ruleToken, access.Unavailable("argomesh hub: the keys of tokens are not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, "token", unauthorized())
+		c.refuse(w, ruleToken, unauthorized())
 		return Target{}, false
 	}
-	c.record.Agent = of
+	c.token, c.record.Agent = token, of
 	c.record.Subject, c.record.TokenID = claims(token)
 	if of != name {
-		c.refuse(w, "token", forbidden("the token is for another agent"))
+		c.refuse(w, ruleToken, forbidden("the token is for another agent"))
 		return Target{}, false
 	}
 	target, err := c.hub.cfg.Agents.Target(name)

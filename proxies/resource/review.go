@@ -13,6 +13,7 @@ import (
 
 // granted is a call under way, and by what it was let through.
 type granted struct {
+	token   string
 	request access.Request
 	target  Target
 	tracked bool        // the agent was told to let only tracked objects through
@@ -25,17 +26,19 @@ type withdrawnError struct{ rule string }
 func (e withdrawnError) Error() string { return "no longer allowed by rule " + e.rule }
 
 // grants are the calls under way by agent, which end when what let them through is
-// withdrawn: a rule that is narrowed holds for a watch or a session of an hour as
-// well.
+// withdrawn: a rule that is narrowed, or a key that is deleted, holds for a watch or a
+// session of an hour as well. The mere end of a token's life does not end them, as with
+// Kubernetes.
 type grants struct {
 	agents Registry
+	tokens Verifier
 
 	mu      sync.Mutex // guards byAgent
 	byAgent map[identity.AgentName]map[*granted]struct{}
 }
 
-func newGrants(agents Registry) *grants {
-	return &grants{agents: agents, byAgent: map[identity.AgentName]map[*granted]struct{}{}}
+func newGrants(agents Registry, tokens Verifier) *grants {
+	return &grants{agents: agents, tokens: tokens, byAgent: map[identity.AgentName]map[*granted]struct{}{}}
 }
 
 // add has g reviewed until the returned function is called.
@@ -58,15 +61,17 @@ func (a *grants) add(name identity.AgentName, g *granted) (remove func()) {
 	}
 }
 
-// run reviews all calls after each change of the registry, until ctx is done.
+// run reviews all calls after each change of the registry or of the keys, until ctx is
+// done.
 func (a *grants) run(ctx context.Context) {
 	for {
-		changed := a.agents.Changed() // before the look, so that no change is missed
+		changed, rotated := a.agents.Changed(), a.tokens.Changed() // before the look, so that no change is missed
 		for name, calls := range a.all() {
 			a.review(name, calls...)
 		}
 		select {
 		case <-changed:
+		case <-rotated:
 		case <-ctx.Done():
 			return
 		}
@@ -87,10 +92,15 @@ func (a *grants) all() map[identity.AgentName][]*granted {
 // review ends calls to an agent that would be refused now.
 func (a *grants) review(name identity.AgentName, calls ...*granted) {
 	target, err := a.agents.Target(name)
-	if err != nil && !errors.Is(err, identity.ErrDenied) {
-		return // nobody knows
-	}
+	unknown := err != nil && !errors.Is(err, identity.ErrDenied)
 	for _, g := range calls {
+		if a.tokens.Revoked(g.token) {
+			g.end(withdrawnError{ruleToken})
+			continue
+		}
+		if unknown {
+			continue
+		}
 		if rule := g.withdrawn(target, err != nil); rule != "" {
 			g.end(withdrawnError{rule})
 		}

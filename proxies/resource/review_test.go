@@ -211,6 +211,70 @@ func TestWithdrawnAccessEndsCalls(t *testing.T) {
 	}
 }
 
+// revoking is a verifier of tokens of which some are revoked.
+type revoking struct {
+	verifier
+
+	mu      sync.Mutex // guards what follows
+	revoked string
+	changed chan struct{}
+}
+
+// Revoked implements resource.Verifier.
+func (r *revoking) Revoked(token string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return token == r.revoked
+}
+
+// Changed implements resource.Verifier.
+func (r *revoking) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+func (r *revoking) set(revoked string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.revoked = revoked
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// A call under way ends when its token is revoked, although nothing else has changed,
+// and even when nobody knows the registry.
+func TestRevokedTokensEndCalls(t *testing.T) {
+	for name, err := range map[string]error{"the registry is known": nil, "it is not": errors.New("not read yet")} {
+		t.Run(name, func(t *testing.T) {
+			tokens := &revoking{changed: make(chan struct{})}
+			agents := &changing{target: resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, everything())}, changed: make(chan struct{})}
+			w := start(t, endless(t), settings{hub: func(c *resource.HubConfig) { c.Tokens, c.Agents = tokens, agents }})
+			watch := w.begin("/api/v1/namespaces/web/pods?watch=true")
+			_, _, reader := w.upgrade("GET", execPath, "websocket")
+			exec := follow(t, reader)
+			agents.set(agents.target, err)
+			tokens.set("another")
+			tokens.set(token("edge-1"))
+			for _, u := range []*underWay{watch, exec} {
+				select {
+				case err := <-u.ended:
+					if err == nil && u == watch { // a unix socket has no other end
+						t.Error("it ended as if it were complete")
+					}
+				case <-time.After(10 * time.Second):
+					t.Fatal("it goes on")
+				}
+			}
+			for _, record := range w.records.wait(t, audit.End, 2) {
+				if record.Result != audit.Withdrawn || record.Rule != "token" {
+					t.Errorf("record = %+v", record)
+				}
+			}
+		})
+	}
+}
+
 // A call that is let through while the rules change does not slip through.
 func TestAccessIsWithdrawnBetweenDecisionAndCall(t *testing.T) {
 	before := resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, everything())}

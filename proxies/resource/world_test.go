@@ -109,6 +109,12 @@ func (verifier) Verify(token string) (identity.AgentName, error) {
 	return identity.ParseAgentName(parts[2])
 }
 
+// Revoked implements resource.Verifier: no token is.
+func (verifier) Revoked(string) bool { return false }
+
+// Changed implements resource.Verifier: it never does.
+func (verifier) Changed() <-chan struct{} { return nil }
+
 type registry map[string]resource.Target
 
 func (r registry) Target(name identity.AgentName) (resource.Target, error) {

@@ -70,7 +70,7 @@ type Config struct {
 	// does not block. Nil means that there is nobody else.
 	Acknowledged func(keyID string) bool
 	// MaxRemembered bounds the good tokens whose signature is not looked at again, some
-	// 700 bytes each; of more, those that were used last. Zero means 8192.
+	// 500 bytes each; of more, those that were used last. Zero means 8192.
 	MaxRemembered int
 	Metrics       prometheus.Registerer
 	// Log is told of changes of keys. Its zero value writes nothing.
@@ -227,6 +227,17 @@ func (k *Keys) Verify(text string) (identity.AgentName, error) {
 	return v.agent, nil
 }
 
+// Revoked reports whether the key of a token that was good is gone before the token's
+// end, as it is when somebody deletes the Secret. Without that a key outlives what it
+// signed. While nobody knows, and of what was never good, it says false. It does not
+// block.
+func (k *Keys) Revoked(text string) bool {
+	k.mu.RLock()
+	known, book := k.known, k.book
+	k.mu.RUnlock()
+	return known && orphan(book.keys, text, time.Now())
+}
+
 // Inspect returns what is known of a token of agent that is valid now. The error
 // wraps ErrInvalid, or ErrNoKey while the keys were not read, so that nobody knows.
 func (k *Keys) Inspect(agent identity.AgentName, text string) (Signed, error) {
@@ -243,7 +254,9 @@ func (k *Keys) Inspect(agent identity.AgentName, text string) (Signed, error) {
 	case v.agent != agent:
 		return Signed{}, fmt.Errorf("%w: it is of agent %s", ErrInvalid, v.agent)
 	}
-	return v.signed, nil
+	signed := v.signed
+	signed.Text = text
+	return signed, nil
 }
 
 // Look makes Rotate ask Acknowledged again. It does not block.

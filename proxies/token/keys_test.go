@@ -436,6 +436,9 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		if _, err := k.Verify(old.Text); err != nil { // it is remembered
 			t.Fatal(err)
 		}
+		if k.Revoked(old.Text) {
+			t.Error("a good token is revoked")
+		}
 		changed := k.Changed()
 		s.edit(func(*corev1.Secret) *corev1.Secret { return nil })
 		lapse(5 * time.Second)
@@ -444,11 +447,20 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		default:
 			t.Error("nobody is told")
 		}
+		if !k.Revoked(old.Text) {
+			t.Error("a token whose key was deleted is not revoked")
+		}
 		if _, err := k.Inspect(edge, old.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("the old token: %v", err)
 		}
 		if signed, err := k.Sign(edge); err != nil || signed.KeyID == old.KeyID {
 			t.Errorf("signed with %s, %v", signed.KeyID, err)
+		} else if k.Revoked(signed.Text) {
+			t.Error("a token of the new key is revoked")
+		}
+		lapse(token.DefaultLife + token.Leeway)
+		if k.Revoked(old.Text) {
+			t.Error("a token that has come to its end is revoked")
 		}
 	})
 }

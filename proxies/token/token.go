@@ -68,7 +68,8 @@ func sign(key *Key, issuer string, agent identity.AgentName, id string, now time
 	return describe(text, key.ID, claims), nil
 }
 
-// verified is what does not change of a token that a key has signed.
+// verified is what does not change of a token that a key has signed. It does not have
+// the token's text, which is a secret.
 type verified struct {
 	signed Signed
 	agent  identity.AgentName
@@ -120,7 +121,17 @@ func verify(keys State, issuer, text string) (*verified, error) {
 	if err != nil {
 		return refuse("its subject is no agent: %w", err)
 	}
-	return &verified{signed: describe(text, key.ID, claims), agent: agent, claims: claims}, nil
+	return &verified{signed: describe("", key.ID, claims), agent: agent, claims: claims}, nil
+}
+
+// orphan reports whether a token that was verified once has lost its key before its end.
+func orphan(keys State, text string, now time.Time) bool {
+	parsed, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil || len(parsed.Headers) != 1 || keys.find(parsed.Headers[0].KeyID) != nil {
+		return false
+	}
+	var claims jwt.Claims
+	return parsed.UnsafeClaimsWithoutVerification(&claims) == nil && claims.Expiry != nil && now.Before(claims.Expiry.Time().Add(Leeway))
 }
 
 func describe(text, keyID string, claims jwt.Claims) Signed {

@@ -279,7 +279,7 @@ func TestEnvoyRemembersTokens(t *testing.T) {
 	f := newFront(t, nil)
 	lasting := f.signer.token(t, "a")
 	ending := f.signer.token(t, "a", func(claims map[string]any) {
-		claims["exp"] = time.Now().Add(15*time.Second - f.snapshot.ResourceProxy.Tokens.Leeway).Unix()
+		claims["exp"] = time.Now().Add(30*time.Second - f.snapshot.ResourceProxy.Tokens.Leeway).Unix()
 	})
 	remembered := map[string]float64{}
 	for name, token := range map[string]string{"lasting": lasting, "ending": ending} {

@@ -101,6 +101,12 @@ func (l *liveSpoke) audited() string {
 
 const liveToken = "token-of-edge-1"
 
+// Revoked implements resource.Verifier: no token is.
+func (*liveSpoke) Revoked(string) bool { return false }
+
+// Changed implements resource.Verifier: it never does.
+func (*liveSpoke) Changed() <-chan struct{} { return nil }
+
 // Verify implements resource.Verifier.
 func (*liveSpoke) Verify(token string) (identity.AgentName, error) {
 	if token != liveToken {
