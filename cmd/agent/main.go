@@ -82,6 +82,7 @@ func run(ctx context.Context, args []string) error {
 		Checks: []admin.Check{
 			{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
 			{Name: "store", Ready: func() error { return synced(store) }},
+			{Name: "spoke", Ready: u.described.ready},
 		},
 		Metrics: registry, Log: log,
 	})

@@ -39,6 +39,8 @@ type uplink struct {
 	mirror   mirror.Config
 	memory   *memory
 	active   prometheus.Gauge
+	// described is whether we know what the principal is told of the spoke.
+	described description
 
 	// Of Run, before the first term.
 	client *client.Client
@@ -93,9 +95,9 @@ func newServices(cfg Config, base *start.Base) (map[stream.Service]tunnel.Handle
 // Run works in each term of only, once all is known that the principal is told, until
 // ctx is done.
 func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
-	spoke, described := describeSpoke(ctx, u.base.REST, u.base.Dynamic, u.base.Log)
+	spoke, known := describeSpoke(ctx, u.base.REST, u.base.Dynamic, &u.described, u.base.Log)
 	identified := u.source.WaitReady(ctx) == nil
-	if !described || !identified || !await(ctx, u.store.Synced()) {
+	if !known || !identified || !await(ctx, u.store.Synced()) {
 		return nil // ctx is done
 	}
 	by, err := u.cfg.Principal.authentication(u.source)

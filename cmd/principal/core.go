@@ -88,6 +88,7 @@ func (c *core) checks() []admin.Check {
 		{Name: "identity", Ready: c.source.Ready, Degraded: c.source.Degraded},
 		{Name: "agents", Ready: c.agents.Ready},
 		{Name: "store", Ready: func() error { return synced(c.store) }},
+		{Name: "hub", Ready: c.links.identified},
 	}
 }
 

@@ -71,6 +71,15 @@ type runningLink struct {
 	changed func(stream.ResourceKey)
 }
 
+// identified returns nil once the hub's identity is known, before which no agent is
+// served.
+func (l *links) identified() error {
+	if l.hub.Load() == nil {
+		return fmt.Errorf("the identity of the hub is not known yet: ConfigMap %s/%s could not be read or made, see the log", l.cfg.Namespace, hubConfigMap)
+	}
+	return nil
+}
+
 // Run follows the registry until ctx is done, then ends all links.
 func (l *links) Run(ctx context.Context) error {
 	cancel := l.store.Subscribe(l.dispatch)

@@ -127,20 +127,17 @@ func (k Kubernetes) Validate() error {
 // API offers several. Key: identity.
 type Identity struct {
 	Socket   string      `koanf:"socket" env:"SPIFFE_ENDPOINT_SOCKET" help:"address of the Workload API, such as unix:///run/spire/agent/api.sock"`
-	SPIFFEID spiffeid.ID `koanf:"spiffe_id" help:"the SPIFFE ID to use; needed only when several are offered"`
-	Hint     string      `koanf:"hint" help:"the hint of the SVID to use; needed only when several are offered"`
+	SPIFFEID spiffeid.ID `koanf:"spiffe_id" help:"the SPIFFE ID of the SVID to use; needed only when several are offered"`
+	Hint     string      `koanf:"hint" help:"the hint of the SVID to use; needed only when several are offered, beside spiffe_id when they have the same one"`
 }
 
-// Validate checks the form of the socket and that one way of choosing is used.
+// Validate checks the form of the socket.
 func (i Identity) Validate() error {
 	var problems []error
 	if i.Socket == "" {
 		problems = append(problems, Invalid("socket", "is not set: give the address of the Workload API, such as unix:///run/spire/agent/api.sock"))
 	} else if err := workloadapi.ValidateAddress(i.Socket); err != nil {
 		problems = append(problems, Invalid("socket", "%q is not the address of a Workload API: use unix:///path or tcp://ip:port", i.Socket))
-	}
-	if !i.SPIFFEID.IsZero() && i.Hint != "" {
-		problems = append(problems, Invalid("hint", "cannot be given beside spiffe_id: keep one of them"))
 	}
 	return errors.Join(problems...)
 }

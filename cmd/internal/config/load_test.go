@@ -408,7 +408,7 @@ func TestBlocks(t *testing.T) {
 		t.Errorf("the defaults are refused: %q", problems)
 	}
 	if problems := check("--tracing.otlp_endpoint=[::1]:4317", "--admin.listen=unix:///run/x.sock", "--kubernetes.qps=-1", "--kubernetes.burst=0",
-		"--identity.spiffe_id=spiffe://td/x", "--identity.socket=tcp://127.0.0.1:1"); problems != nil {
+		"--identity.spiffe_id=spiffe://td/x", "--identity.hint=y", "--identity.socket=tcp://127.0.0.1:1"); problems != nil {
 		t.Errorf("good settings are refused: %q", problems)
 	}
 	want := []string{
@@ -418,11 +418,9 @@ func TestBlocks(t *testing.T) {
 		`kubernetes.qps: 0 allows no request: use a positive number, or -1 for no limit`,
 		`kubernetes.context: "hub" needs a kubeconfig to be looked up in: set kubernetes.kubeconfig too`,
 		`identity.socket: "/run/api.sock" is not the address of a Workload API: use unix:///path or tcp://ip:port`,
-		`identity.hint: cannot be given beside spiffe_id: keep one of them`,
 	}
 	got := check("--admin.listen=8080", "--tracing.otlp_endpoint=http://collector:4317", "--tracing.sample_ratio=NaN",
-		"--kubernetes.qps=0", "--kubernetes.context=hub", "--identity.socket=/run/api.sock",
-		"--identity.spiffe_id=spiffe://td/x", "--identity.hint=y")
+		"--kubernetes.qps=0", "--kubernetes.context=hub", "--identity.socket=/run/api.sock")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Load() error (-want +got)\n%s", diff)
 	}
