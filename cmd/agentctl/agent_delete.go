@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,59 +70,66 @@ func (c *deleteCommand) run(ctx context.Context, agents []string) error {
 	if err != nil {
 		return err
 	}
+	// As with kubectl, one that cannot be deleted keeps no other from it, and all are
+	// deleted before any is waited for.
+	var problems []error
+	var deleted []*v1alpha1.Agent
 	for _, name := range agents {
-		if err := c.delete(ctx, h, name); err != nil {
-			return err
+		agent, err := c.delete(ctx, h, name)
+		problems = append(problems, err)
+		if agent != nil {
+			deleted = append(deleted, agent)
 		}
 	}
-	return nil
+	if c.wait {
+		for _, agent := range deleted {
+			problems = append(problems, h.waitGone(ctx, agent, c.timeout, c.std.err))
+		}
+	}
+	return errors.Join(problems...)
 }
 
-func (c *deleteCommand) delete(ctx context.Context, h *hub, name string) error {
+// delete returns the agent that is on its way out now; nil when none is.
+func (c *deleteCommand) delete(ctx context.Context, h *hub, name string) (*v1alpha1.Agent, error) {
 	doing := fmt.Sprintf("delete agent %q", name)
 	obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
 	if c.ignoreNotFound && apierrors.IsNotFound(err) && !isCRDMissing(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return h.explain(err, doing)
+		return nil, h.explain(err, doing)
 	}
 	agent, err := parseAgent(obj)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if policy := c.policy(); policy != "" {
 		agent.Spec.DeletionPolicy = policy
 	}
 	if c.cascade && !fleet.Cascades(agent) {
-		return fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
+		return nil, fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
 	}
 	if fleet.Cascades(agent) && c.std.interactive && !c.yes {
 		ok, err := confirm(c.std, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", name), "--yes")
 		if err != nil {
-			return fmt.Errorf("%s: %w", doing, err)
+			return nil, fmt.Errorf("%s: %w", doing, err)
 		}
 		if !ok {
 			_, err := fmt.Fprintf(c.std.err, "Cancelled, agent %s stays.\n", name)
-			return err
+			return nil, err
 		}
 	}
 	if err := c.carryOut(ctx, h, obj, agent.Spec.DeletionPolicy); err != nil {
 		if c.ignoreNotFound && apierrors.IsNotFound(err) {
-			return nil
+			return nil, nil
 		}
-		return h.explain(err, doing)
+		return nil, h.explain(err, doing)
 	}
 	if err := c.output.done(c.std.out, obj, "deleted"); err != nil {
-		return err
+		return agent, err
 	}
-	if _, err := fmt.Fprint(c.std.err, c.consequences(agent)); err != nil {
-		return err
-	}
-	if !c.wait {
-		return nil
-	}
-	return h.waitGone(ctx, agent, c.timeout, c.std.err)
+	_, err = fmt.Fprint(c.std.err, c.consequences(agent))
+	return agent, err
 }
 
 // policy is what a flag makes of the Agent's own policy; empty for no flag.

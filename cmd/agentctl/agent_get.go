@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -43,37 +44,49 @@ func (c *getCommand) run(ctx context.Context, agents []string) error {
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.AgentKind + "List"))
+	var problems []error // of some of them; the others are shown, as with kubectl
 	for _, name := range agents {
 		obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return h.explain(err, fmt.Sprintf("get agent %q", name))
+			problems = append(problems, h.explain(err, fmt.Sprintf("get agent %q", name)))
+			continue
 		}
 		list.Items = append(list.Items, *obj)
 	}
-	if len(list.Items) == 1 {
-		return c.output.object(c.std.out, &list.Items[0])
+	switch {
+	case len(agents) == 1 && len(list.Items) == 1:
+		problems = append(problems, c.output.object(c.std.out, &list.Items[0]))
+	case len(list.Items) > 0:
+		problems = append(problems, c.output.object(c.std.out, list))
 	}
-	return c.output.object(c.std.out, list)
+	return errors.Join(problems...)
 }
 
 // printTable prints the rows of several replies as one table.
 func (c *getCommand) printTable(ctx context.Context, h *hub, agents []string) error {
 	var whole *metav1.Table
+	var there []string
+	var problems []error // as above
 	for _, name := range agents {
 		table, err := h.table(ctx, name, metav1.ListOptions{})
 		if err != nil {
-			return h.explain(err, fmt.Sprintf("get agent %q", name))
+			problems = append(problems, h.explain(err, fmt.Sprintf("get agent %q", name)))
+			continue
 		}
+		there = append(there, name)
 		if whole == nil {
 			whole = table
 		} else {
 			whole.Rows = append(whole.Rows, table.Rows...)
 		}
 	}
-	if err := c.output.printTable(c.std.out, whole); err != nil || c.output.noHeaders {
-		return err // lines for a program
+	if whole != nil {
+		problems = append(problems, c.output.printTable(c.std.out, whole))
+		if !c.output.noHeaders { // else lines for a program
+			problems = append(problems, c.printDetails(ctx, h, there))
+		}
 	}
-	return c.printDetails(ctx, h, agents)
+	return errors.Join(problems...)
 }
 
 // printDetails prints what does not fit a table: deletions held, and in the wide

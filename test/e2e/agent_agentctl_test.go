@@ -204,10 +204,16 @@ func (c agentctl) testEdit(t *testing.T) {
 
 func (c agentctl) testDelete(t *testing.T) {
 	c.t = t
-	c.run(call{
-		args: strings.Fields("agent delete ctl-3 ctl-1"), wantOut: "agent.argomesh.io/ctl-3 deleted\nagent.argomesh.io/ctl-1 deleted\n",
-		wantNote: "argocd app delete NAME --cascade=false",
-	})
+	// One that is not there hides no other.
+	for _, format := range []string{"-o name", "--no-headers"} {
+		out, _ := c.run(call{args: strings.Fields("agent get ctl-3 nobody ctl-1 " + format), wantErr: `get agent "nobody": not found`})
+		if !strings.Contains(out, "ctl-3") || !strings.Contains(out, "ctl-1") {
+			t.Errorf("the others are not shown with %s:\n%s", format, out)
+		}
+	}
+	out, note := c.run(call{args: strings.Fields("agent delete ctl-3 nobody ctl-1"), wantErr: `delete agent "nobody": not found`, talks: true})
+	c.check("output of delete", "agent.argomesh.io/ctl-3 deleted\nagent.argomesh.io/ctl-1 deleted\n", out, true)
+	c.check("note of delete", "argocd app delete NAME --cascade=false", note, false)
 	c.run(call{args: strings.Fields("agent delete ctl-2 -o name"), wantOut: "agent.argomesh.io/ctl-2\n", wantNote: "its Applications are its own"})
 	c.run(call{args: strings.Fields("agent list"), wantNote: "No agents in namespace argocd.\n"}) // delete waits
 	c.run(call{args: strings.Fields("agent delete ctl-2"), wantErr: `delete agent "ctl-2": not found`})

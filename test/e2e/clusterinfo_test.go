@@ -279,11 +279,13 @@ func TestClusterInfo(t *testing.T) {
 func (w *world) testFlap(t *testing.T, a api) {
 	ctx := t.Context()
 	const rounds, apps = 6, 5
+	written := map[string]string{}
 	for i := range apps {
-		create(t, w.onHub(managed), w.idle(fmt.Sprint("flap-", i), managed, managed))
+		name := fmt.Sprint("flap-", i)
+		written[name] = holds(create(t, w.onHub(managed), w.idle(name, managed, managed)))
 	}
 	eventually(t, "the Applications to arrive", func() error {
-		return equal(ctx, side{w.onHub(managed), "flap"}, side{w.onSpoke(managed), "flap"})
+		return equal(ctx, written, side{w.onSpoke(managed), "flap"})
 	})
 	soon(t, "Argo CD to count them", func(ctx context.Context) error { return w.connected(ctx, a, managed) })
 	before, err := w.versions(ctx)

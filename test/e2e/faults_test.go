@@ -5,9 +5,11 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,83 +24,74 @@ type side struct {
 	prefix string
 }
 
+// holds is what equal compares of an Application.
+func holds(o *unstructured.Unstructured) string {
+	revision, _, _ := unstructured.NestedString(o.Object, "spec", "source", "targetRevision")
+	return fmt.Sprint(revision, " ", o.GetLabels()["change"])
+}
+
 // change makes n changes to Applications named prefix-<i>, most of them updates,
-// some creates and deletes, and calls at half-way once that many are done.
-func change(ctx context.Context, s side, n int, build func(name string) *unstructured.Unstructured, half func() error) error {
+// some creates and deletes, and calls at half-way once that many are done. It returns
+// what the Applications hold then, by name.
+func change(ctx context.Context, s side, n int, build func(name string) *unstructured.Unstructured, half func() error) (written map[string]string, err error) {
 	const names = 20
-	exists := map[string]bool{}
+	written = map[string]string{}
 	for i := range n {
 		if i == n/2 {
 			if err := half(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		name := fmt.Sprintf("%s-%d", s.prefix, i%names)
-		var err error
+		_, exists := written[name]
 		switch {
-		case !exists[name]:
+		case !exists:
 			app := build(name)
 			app.SetLabels(map[string]string{"change": fmt.Sprint(i)})
 			_, err = s.apps.Create(ctx, app, metav1.CreateOptions{})
-			exists[name] = true
+			written[name] = holds(app)
 		case i%13 == 0:
 			err = s.apps.Delete(ctx, name, metav1.DeleteOptions{})
-			exists[name] = false
+			delete(written, name)
 		default:
-			var o *unstructured.Unstructured
-			if o, err = s.apps.Get(ctx, name, metav1.GetOptions{}); err != nil {
-				return err
-			}
-			o.SetLabels(map[string]string{"change": fmt.Sprint(i)})
-			if err = unstructured.SetNestedField(o.Object, fmt.Sprint("rev-", i), "spec", "source", "targetRevision"); err != nil {
-				return err
-			}
-			_, err = s.apps.Update(ctx, o, metav1.UpdateOptions{})
-			if retry := harness.Eventually(ctx, "an update", func() error {
-				if err == nil {
-					return nil
-				}
-				if o, err = s.apps.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			err = harness.Eventually(ctx, "an update", func() error { // others write, too
+				o, err := s.apps.Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
 					return err
 				}
 				o.SetLabels(map[string]string{"change": fmt.Sprint(i)})
-				if err = unstructured.SetNestedField(o.Object, fmt.Sprint("rev-", i), "spec", "source", "targetRevision"); err != nil {
+				if err := unstructured.SetNestedField(o.Object, fmt.Sprint("rev-", i), "spec", "source", "targetRevision"); err != nil {
 					return err
 				}
+				written[name] = holds(o)
 				_, err = s.apps.Update(ctx, o, metav1.UpdateOptions{})
 				return err
-			}); retry != nil {
-				return retry
-			}
+			})
 		}
 		if err != nil {
-			return fmt.Errorf("change %d of %s: %w", i, name, err)
+			return nil, fmt.Errorf("change %d of %s: %w", i, name, err)
 		}
 	}
-	return nil
+	return written, nil
 }
 
-// equal is a check that both sides hold the same Applications of a prefix.
-func equal(ctx context.Context, a, b side) error {
-	views := [2]map[string]string{}
-	for i, s := range []side{a, b} {
+// equal is a check that sides hold the same Applications of their prefix, those that
+// are wanted.
+func equal(ctx context.Context, want map[string]string, sides ...side) error {
+	for _, s := range sides {
 		list, err := s.apps.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		views[i] = map[string]string{}
+		got := map[string]string{}
 		for _, o := range list.Items {
-			if name := o.GetName(); len(name) > len(s.prefix) && name[:len(s.prefix)+1] == s.prefix+"-" {
-				revision, _, _ := unstructured.NestedString(o.Object, "spec", "source", "targetRevision")
-				views[i][name] = fmt.Sprint(revision, " ", o.GetLabels()["change"])
+			if strings.HasPrefix(o.GetName(), s.prefix+"-") {
+				got[o.GetName()] = holds(&o)
 			}
 		}
-	}
-	if fmt.Sprint(views[0]) != fmt.Sprint(views[1]) {
-		return fmt.Errorf("the sides differ:\n%v\n%v", views[0], views[1])
-	}
-	if len(views[0]) == 0 {
-		return fmt.Errorf("there is nothing to compare")
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("a side differs from what was written (-written +there):\n%s", diff)
+		}
 	}
 	return nil
 }
@@ -122,19 +115,22 @@ func TestKilledInTheMiddle(t *testing.T) {
 			local, mirrors := side{w.onSpoke(autonomous), "k-" + what}, side{w.onHub(autonomous), "k-" + what}
 			killed := make(chan error, 1)
 			g, ctx := errgroup.WithContext(ctx)
-			g.Go(func() error {
+			var onHub, onSpoke map[string]string
+			g.Go(func() (err error) {
 				// The changes go on while the process dies and comes back.
-				return change(ctx, hub, 200, func(name string) *unstructured.Unstructured {
+				onHub, err = change(ctx, hub, 200, func(name string) *unstructured.Unstructured {
 					return w.idle(name, managed, managed)
 				}, func() error {
 					go func() { killed <- kill() }()
 					return nil
 				})
+				return err
 			})
-			g.Go(func() error {
-				return change(ctx, local, 200, func(name string) *unstructured.Unstructured {
+			g.Go(func() (err error) {
+				onSpoke, err = change(ctx, local, 200, func(name string) *unstructured.Unstructured {
 					return w.idle(name, harness.ArgoCDNamespace, "")
 				}, func() error { return nil })
+				return err
 			})
 			if err := g.Wait(); err != nil {
 				t.Fatal(err)
@@ -142,8 +138,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 			if err := <-killed; err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "both sides of the managed agent are equal", func() error { return equal(t.Context(), hub, copies) })
-			eventually(t, "both sides of the autonomous agent are equal", func() error { return equal(t.Context(), local, mirrors) })
+			eventually(t, "both sides of the managed agent are equal", func() error { return equal(t.Context(), onHub, hub, copies) })
+			eventually(t, "both sides of the autonomous agent are equal", func() error { return equal(t.Context(), onSpoke, local, mirrors) })
 		})
 	}
 }
@@ -175,6 +171,8 @@ func TestAPIServerAway(t *testing.T) {
 			back := time.After(outage)
 			if what == "spoke" {
 				patch(t, hub, "away-"+what, map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": "during"}}})
+			} else {
+				patch(t, spoke, "away-"+what, map[string]any{"status": map[string]any{"sync": map[string]any{"status": "OutOfSync"}}})
 			}
 			select {
 			case <-back:
@@ -186,6 +184,9 @@ func TestAPIServerAway(t *testing.T) {
 			}
 			revision := "during"
 			if what == "hub" {
+				eventually(t, "the status of the time without the hub is there", func() error {
+					return field(ctx, hub, "away-"+what, "OutOfSync", "status", "sync", "status")
+				})
 				revision = "after"
 				eventually(t, "the hub takes a change", func() error {
 					o, err := hub.Get(ctx, "away-"+what, metav1.GetOptions{})

@@ -155,15 +155,15 @@ func TestMetricsAndHealth(t *testing.T) {
 	t.Parallel()
 	w, ctx := theWorld(t), t.Context()
 	for address, metric := range map[string]string{
-		w.principal.AdminAddress:       "argomesh_stream_connections 2",
-		w.agents[managed].AdminAddress: "argomesh_stream_up 1",
+		w.principal.AdminAddress:       "argomesh_stream_connections 2\n",
+		w.agents[managed].AdminAddress: "argomesh_stream_up 1\n",
 	} {
 		for _, path := range []string{"/livez", "/readyz"} {
 			if code, body, err := fetch(ctx, "http://"+address+path); err != nil || code != http.StatusOK {
 				t.Errorf("GET %s: %d %s %v", path, code, body, err)
 			}
 		}
-		eventually(t, "metric "+metric, func() error {
+		eventually(t, "metric "+strings.TrimSpace(metric), func() error {
 			_, body, err := fetch(ctx, "http://"+address+"/metrics")
 			if err == nil && (!strings.Contains(body, metric) || !strings.Contains(body, "argomesh_svid_not_after_timestamp_seconds")) {
 				err = errors.New("it is not among the metrics")
