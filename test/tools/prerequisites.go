@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
@@ -115,25 +117,35 @@ func findPackager() (name, install string) {
 	return "", ""
 }
 
-// aptInstall does not start the services that packages bring: this program is
-// about binaries, and a service would take a well-known port.
+// installTime bounds an installation that goes on after an interrupt.
+const installTime = 10 * time.Minute
+
+// aptInstall asks for the services that packages bring not to be started: this program
+// is about binaries. Once packages are being unpacked an interrupt waits for them, since
+// dpkg, when it is killed, leaves a database that has to be mended by hand.
 func aptInstall(ctx context.Context, p *progress, packages []string) error {
-	apt := func(args ...string) error {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+	apt := func(ctx context.Context, args ...string) error {
+		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-o", "DPkg::Lock::Timeout=60"}, args...)...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "SYSTEMD_OFFLINE=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for us
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, tail(string(out), 15))
 		}
 		return nil
 	}
 	return p.during("installing "+strings.Join(packages, " "), func() error {
-		updateErr := apt("update")
+		updateErr := apt(ctx, "update")
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), installTime)
+		defer cancel()
 		// What is installed counts: an unrelated source that fails to update does not matter.
-		err := apt(append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
+		err := apt(whole, append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
 		if err != nil {
 			return errors.Join(err, updateErr)
 		}
-		return nil
+		return ctx.Err()
 	})
 }
 
