@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -90,6 +91,48 @@ func TestEnvoyForwards(t *testing.T) {
 	}
 	if signature := token[strings.LastIndex(token, ".")+1:]; strings.Contains(string(log), signature) || strings.Contains(string(log), "watch=1") {
 		t.Error("Envoy logs a token or a query")
+	}
+}
+
+// Other ways to send and to ask than GET and a length: a body in pieces whose caller waits
+// to be told to go on, as curl and some clients do, and HEAD.
+func TestEnvoyPassesBodies(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, nil)
+	piece := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
+	var want []byte
+	for range 32 {
+		want = append(want, piece...)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://"+f.address+"/agents/a/body", io.MultiReader(bytes.NewReader(want[:1]), bytes.NewReader(want[1:])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+f.signer.token(t, "a"))
+	request.Header.Set("Expect", "100-continue")
+	client := f.client()
+	client.Transport.(*http.Transport).ExpectContinueTimeout = 20 * time.Second
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	got, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes in pieces come back as %d, %d, %v", len(want), response.StatusCode, len(got), err)
+	}
+	head, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "https://"+f.address+"/agents/a/version", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head.Header.Set("Authorization", "Bearer "+f.signer.token(t, "a"))
+	answer, err := f.client().Do(head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || len(body) != 0 || answer.ContentLength <= 0 {
+		t.Errorf("HEAD is answered %d with %q, length %d, %v", answer.StatusCode, body, answer.ContentLength, err)
 	}
 }
 

@@ -93,8 +93,39 @@ func TestBadSettingsEndTheStart(t *testing.T) {
 // it waits, says so, and goes on by itself.
 func TestStartBeforeTheWorkloadAPI(t *testing.T) {
 	t.Parallel()
-	w, ctx := theWorld(t), t.Context()
-	path, err := w.h.Binary("agent")
+	w := theWorld(t)
+	stream, err := w.h.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// In a namespace where nobody holds the Lease, so that neither stands by.
+	programs := map[string][]string{
+		"agent":     {"--config", w.agents[managed].ConfigFile, "--namespace", "default"},
+		"principal": {"--kubernetes.kubeconfig", w.hub.Kubeconfig, "--stream.listen", stream, "--namespace", "default"},
+	}
+	for program, args := range programs {
+		t.Run(program, func(t *testing.T) {
+			p := w.startEarly(t, program, args)
+			if program != "agent" {
+				return
+			}
+			eventually(t, "its log tells a person what to do about the refusal", func() error {
+				content, err := os.ReadFile(p.LogFile())
+				if err == nil && !strings.Contains(string(content), "register its SPIFFE ID") {
+					err = errors.New("it does not")
+				}
+				return err
+			})
+		})
+	}
+}
+
+// startEarly starts a program before its Workload API, and then that. The program ends
+// with the test.
+func (w *world) startEarly(t *testing.T, program string, args []string) *harness.Process {
+	t.Helper()
+	ctx, name := t.Context(), "early-"+program
+	path, err := w.h.Binary(program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,22 +134,18 @@ func TestStartBeforeTheWorkloadAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := w.h.Start(ctx, harness.Command{
-		Name: "agent-early", Path: path,
-		Args: []string{
-			"--config", w.agents[managed].ConfigFile, "--admin.listen", admin,
-			"--identity.socket", "unix://" + w.h.Path("early.sock"),
-			"--namespace", "default", // where nobody holds the Lease: in edge-1's it would stand by
-		},
+		Name: name, Path: path,
+		Args:  append(args, "--admin.listen", admin, "--identity.socket", "unix://"+w.h.Path(name+"-api.sock")),
 		Ready: harness.HTTPReady("http://" + admin + "/livez"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := p.Stop(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	eventually(t, "it says that it is not ready, and why", func() error {
 		code, body, err := fetch(ctx, "http://"+admin+"/readyz")
 		if err != nil {
@@ -131,7 +158,7 @@ func TestStartBeforeTheWorkloadAPI(t *testing.T) {
 	})
 	// An identity that is registered for nobody: it must not take edge-1's place.
 	if _, err := w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
-		Name: "early", TrustDomain: trustDomain, CADir: w.caDir, Entries: []string{idOf("nobody")},
+		Name: name + "-api", TrustDomain: trustDomain, CADir: w.caDir, Entries: []string{idOf("nobody")},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -142,13 +169,7 @@ func TestStartBeforeTheWorkloadAPI(t *testing.T) {
 		}
 		return err
 	})
-	eventually(t, "its log tells a person what to do about the refusal", func() error {
-		content, err := os.ReadFile(p.LogFile())
-		if err == nil && !strings.Contains(string(content), "register its SPIFFE ID") {
-			err = errors.New("it does not")
-		}
-		return err
-	})
+	return p
 }
 
 func TestMetricsAndHealth(t *testing.T) {
