@@ -40,12 +40,12 @@ const (
 	recorders = 4
 	// replyAge is how old a reply may be before the same is taken down again.
 	replyAge = time.Minute
-	// keepTime is how long a reply outlives its process and its last use.
-	keepTime = 30 * 24 * time.Hour
 	// keepWait bounds one call of the Keep.
 	keepWait = 2 * time.Second
-	// keepQueue is the number of replies that may wait for the Keep.
-	keepQueue = 256
+	// keepQueue is the number of changes that may wait for the Keep, and
+	// keepQueueOfAgent that of one agent.
+	keepQueue        = 1024
+	keepQueueOfAgent = 64
 	// windowBytes is how far back the packing looks, which bounds its memory.
 	windowBytes = 128 << 10
 )
@@ -75,6 +75,9 @@ type Replies struct {
 	metrics *replyMetrics
 	slots   chan struct{} // one for each recording
 	dirty   chan change   // to be written to the Keep
+
+	waitMu  sync.Mutex // guards waiting, which is what dirty holds
+	waiting map[identity.AgentName]map[change]struct{}
 
 	mu     sync.Mutex // guards what follows
 	byKey  map[replyKey]*list.Element
@@ -117,7 +120,8 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 	}
 	r := &Replies{
 		cfg: cfg, slots: make(chan struct{}, recorders), dirty: make(chan change, keepQueue),
-		byKey: map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
+		waiting: map[identity.AgentName]map[change]struct{}{},
+		byKey:   map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
 	}
 	var err error
 	if r.metrics, err = newReplyMetrics(cfg.Metrics, r.held); err != nil {
@@ -263,14 +267,21 @@ func (r *Replies) remove(element *list.Element) {
 // forget removes a reply that is no longer true, from the Keep too.
 func (r *Replies) forget(key replyKey) {
 	r.mu.Lock()
-	element, found := r.byKey[key]
-	if found {
+	if element, found := r.byKey[key]; found {
 		r.remove(element)
 	}
 	r.mu.Unlock()
-	if found {
-		r.changed(change{key: key, gone: true})
+	r.changed(change{key: key, gone: true}) // an earlier process may have kept it
+}
+
+// forgetAgent removes all replies of an agent, from the Keep too.
+func (r *Replies) forgetAgent(agent identity.AgentName, uid string) {
+	r.mu.Lock()
+	for r.agents[agent] != nil {
+		r.remove(r.oldest(agent))
 	}
+	r.mu.Unlock()
+	r.changed(change{key: replyKey{agent: agent, uid: uid}, gone: true})
 }
 
 // lookup returns the last known reply, from memory or the Keep.
@@ -283,7 +294,7 @@ func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	value, err := r.cfg.Keep.Get(ctx, key.name(), maxPacked+maxReplyHeader)
+	value, err := r.cfg.Keep.Get(ctx, key.owner(), key.name(), maxPacked+maxReplyHeader)
 	if err != nil || len(value) == 0 {
 		return nil, false // without its Keep a hub knows no less than without a spoke
 	}
@@ -297,8 +308,8 @@ func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
 }
 
 // serve answers with the last known reply; false when there is none. The answer says
-// how old it is.
-func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey) bool {
+// how old it is, and why the spoke has not answered.
+func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey, why unanswered) bool {
 	known, found := r.lookup(req.Context(), key)
 	if !found {
 		r.metrics.results.WithLabelValues(replyMiss).Inc()
@@ -312,7 +323,7 @@ func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey) 
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Warning", fmt.Sprintf(`299 - "agent %s is away: this is its last known reply, of %s"`, key.agent, known.at.UTC().Format(time.RFC3339)))
+	h.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is its last known reply, of %s"`, key.agent, why.warning(), known.at.UTC().Format(time.RFC3339)))
 	if known.kind != "" {
 		h.Set("Content-Type", known.kind)
 	}
