@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,31 @@ func FuzzDecodeReply(f *testing.F) {
 		second, err := decodeReply(text)
 		if err != nil || second.key != first.key || second.length != first.length || !bytes.Equal(second.packed, first.packed) || !second.at.Equal(first.at) {
 			t.Fatalf("%+v became %+v, %v", first, second, err)
+		}
+	})
+}
+
+// An Accept is one of a closed set, which means to us what it was read from.
+func FuzzAcceptOf(f *testing.F) {
+	f.Add("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")
+	f.Add("application/com.github.proto-openapi.spec.v3@v1.0+protobuf")
+	f.Add("*/*;q=0.8, application/yaml")
+	f.Fuzz(func(t *testing.T, accept string) {
+		got, known := acceptOf([]string{accept})
+		if !known {
+			return
+		}
+		types := strings.Split(got, ",")
+		for i, one := range types {
+			if !slices.Contains(forms, one) && (one != plain || i < len(types)-1) {
+				t.Fatalf("acceptOf(%q) = %q", accept, got)
+			}
+		}
+		if len(types) > maxForms+1 {
+			t.Fatalf("acceptOf(%q) = %q, which is too many", accept, got)
+		}
+		if again, known := acceptOf([]string{got}); again != got || !known {
+			t.Fatalf("acceptOf(%q) = %q, and of that %q", accept, got, again)
 		}
 	})
 }

@@ -32,12 +32,16 @@ const (
 	// take, packed.
 	maxReplies    = 512
 	maxAgentBytes = 8 << 20
-	// maxAccept is the longest Accept, in bytes, and maxReplyKey the longest path, for
-	// which a reply is kept.
-	maxAccept   = 512
+	// maxReplyKey is the longest path, in bytes, for which a reply is kept, and
+	// maxReplyTag the longest ETag or Content-Type with which one is.
 	maxReplyKey = 512
-	// recorders is the number of replies that are taken down at a time.
-	recorders = 4
+	maxReplyTag = 512
+	// recorders is the number of replies that are taken down at a time, and
+	// recordersOfAgent that of one agent.
+	recorders        = 16
+	recordersOfAgent = 2
+	// recordTime is after which time one that is not at its end is given up.
+	recordTime = 30 * time.Second
 	// replyAge is how old a reply may be before the same is taken down again.
 	replyAge = time.Minute
 	// keepWait bounds one call of the Keep.
@@ -73,17 +77,18 @@ type RepliesConfig struct {
 type Replies struct {
 	cfg     RepliesConfig
 	metrics *replyMetrics
-	slots   chan struct{} // one for each recording
-	dirty   chan change   // to be written to the Keep
+	dirty   chan change // to be written to the Keep
 
 	waitMu  sync.Mutex // guards waiting, which is what dirty holds
 	waiting map[identity.AgentName]map[change]struct{}
 
-	mu     sync.Mutex // guards what follows
-	byKey  map[replyKey]*list.Element
-	order  *list.List // of *reply, the one used last in front
-	bytes  int
-	agents map[identity.AgentName]*agentReplies
+	mu         sync.Mutex // guards what follows
+	byKey      map[replyKey]*list.Element
+	order      *list.List // of *reply, the one used last in front
+	bytes      int
+	agents     map[identity.AgentName]*agentReplies
+	recordings map[identity.AgentName]int
+	recording  int // of all agents
 }
 
 type agentReplies struct{ count, bytes int }
@@ -94,7 +99,7 @@ type replyKey struct {
 	agent  identity.AgentName
 	uid    string
 	path   string // with the hash of an OpenAPI document, if any
-	accept string
+	accept string // of acceptOf
 }
 
 // reply is what is kept of one.
@@ -119,7 +124,7 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 		cfg.MaxBytes = 128 << 20
 	}
 	r := &Replies{
-		cfg: cfg, slots: make(chan struct{}, recorders), dirty: make(chan change, keepQueue),
+		cfg: cfg, dirty: make(chan change, keepQueue), recordings: map[identity.AgentName]int{},
 		waiting: map[identity.AgentName]map[change]struct{}{},
 		byKey:   map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
 	}
@@ -133,16 +138,16 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 // keyOf returns the key of a call whose reply is kept: a plain GET of what tells the
 // version and the kinds of an API server.
 func keyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (replyKey, bool) {
-	accept := strings.Join(h["Accept"], ",")
-	if request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
-		len(accept) > maxAccept || len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
+	accept, known := acceptOf(h["Accept"])
+	if !known || request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
+		len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
 		return replyKey{}, false
 	}
 	path := strings.TrimSuffix(request.Path, "/")
 	for name, values := range target.Query() {
 		switch {
 		case name == "timeout": // how long the caller would wait
-		case name == "hash" && len(values) == 1 && strings.HasPrefix(path, "/openapi/"):
+		case name == "hash" && len(values) == 1 && strings.HasPrefix(path, "/openapi/v3/"): // others have no hash
 			path += "?hash=" + values[0]
 		default:
 			return replyKey{}, false
@@ -181,16 +186,14 @@ func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
 	}
 	coding := res.Header.Get("Content-Encoding")
 	etag := res.Header.Get("Etag")
-	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxAccept || len(res.Header.Get("Content-Type")) > maxAccept {
+	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxReplyTag || len(res.Header.Get("Content-Type")) > maxReplyTag {
 		r.metrics.results.WithLabelValues(replyNotStored).Inc()
 		return
 	}
 	if known, found := r.memory(key); found && (now.Sub(known.at) < replyAge && etag == known.etag) {
 		return
 	}
-	select {
-	case r.slots <- struct{}{}:
-	default:
+	if !r.mayRecord(key.agent) {
 		return // the next one of its kind comes soon
 	}
 	recording := &recording{
@@ -199,6 +202,29 @@ func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
 	}
 	recording.begin()
 	res.Body = &recordedBody{ReadCloser: res.Body, recording: recording}
+}
+
+// mayRecord counts a recording in, when there is room for one. recorded must be
+// called then.
+func (r *Replies) mayRecord(agent identity.AgentName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recording >= recorders || r.recordings[agent] >= recordersOfAgent {
+		return false
+	}
+	r.recording++
+	r.recordings[agent]++
+	return true
+}
+
+// recorded counts a recording out.
+func (r *Replies) recorded(agent identity.AgentName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recording--
+	if r.recordings[agent]--; r.recordings[agent] == 0 {
+		delete(r.recordings, agent)
+	}
 }
 
 // memory returns a reply that is in memory.

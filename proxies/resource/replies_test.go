@@ -1,6 +1,7 @@
 package resource_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -423,5 +424,36 @@ func TestLastKnownRepliesWithLiveAccessOff(t *testing.T) {
 	w.setAway(true)
 	if res, _ := w.get("/version"); res.Code != 403 {
 		t.Errorf("answer %d", res.Code)
+	}
+}
+
+// A caller that asks for the same in ever new words fills nobody's Keep.
+func TestRepliesForEndlessAccepts(t *testing.T) {
+	keep := &keep{values: map[string][]byte{}}
+	w := start(t, discovery, settings{keep: keep})
+	ask := func(accept string) {
+		t.Helper()
+		r := w.request(t.Context(), http.MethodGet, "/openapi/v2", nil)
+		r.Header.Set("Accept", accept)
+		if res, _ := w.do(r); res.Code != 200 {
+			t.Errorf("for %q: %d", accept, res.Code)
+		}
+	}
+	for n := range 100 {
+		ask(fmt.Sprintf("application/json;x=%d", n))
+	}
+	w.get("/version") // is kept after all the others
+	keep.wait(t, func(values map[string][]byte) bool {
+		for _, value := range values {
+			if bytes.Contains(value, []byte(`"path":"/version"`)) {
+				return true
+			}
+		}
+		return false
+	})
+	keep.mu.Lock()
+	defer keep.mu.Unlock()
+	if n := len(keep.values); n != 1 {
+		t.Errorf("%d replies are kept, want 1", n)
 	}
 }
