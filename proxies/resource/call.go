@@ -78,10 +78,6 @@ type passing struct {
 	tracked bool
 }
 
-// errRedirect is an answer that would send the caller elsewhere. No API server gives
-// one, and a spoke must not choose where the hub's Argo CD calls next.
-var errRedirect = errors.New("the spoke answered with a redirect")
-
 // pass passes the call on to the agent, and its answer back.
 func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	h := c.hub
@@ -101,8 +97,8 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	e.answer = func(res *http.Response) error {
 		c.judge(res.Header)
 		stripAnswer(res.Header)
-		if res.StatusCode >= http.StatusMultipleChoices && res.StatusCode < http.StatusBadRequest && res.StatusCode != http.StatusNotModified {
-			return errRedirect
+		if err := redirect(res, p.name); err != nil {
+			return err
 		}
 		switch {
 		case kept && c.record.AnsweredBy == audit.ByAPIServer:

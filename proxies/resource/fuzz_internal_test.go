@@ -133,3 +133,40 @@ func FuzzAcceptOf(f *testing.F) {
 		}
 	})
 }
+
+// A redirect that passes leads to the same agent, however its Location is read.
+func FuzzRedirect(f *testing.F) {
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{
+		"/openapi/v3/api/v1?hash=A", "/", "/api/v1/namespaces/web/services/https:shop:/proxy/?x=%2F", "//evil/x", "/\\evil", "http://evil/", "../edge-2",
+		"/../edge-2", "/%2e%2e/edge-2", "/.%2e/%2e./x", "/a%2f..%2f..", "?x", "#x", "/x#y", "/\tx", "/a\r\nSet-Cookie: b",
+	} {
+		f.Add(seed)
+	}
+	at, err := url.Parse("https://hub:9090/agents/edge-1/api/v1/pods?x=y")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, to string) {
+		res := &http.Response{StatusCode: http.StatusFound, Header: http.Header{location: {to}}}
+		if redirect(res, name) != nil {
+			return
+		}
+		got := res.Header.Get(location)
+		there, err := at.Parse(got)
+		if err != nil {
+			t.Fatalf("%q becomes %q, which cannot be read: %v", to, got, err)
+		}
+		cleaned := there.JoinPath().Path
+		if there.Scheme != at.Scheme || there.Host != at.Host || there.User != nil || there.Fragment != "" ||
+			(cleaned != prefix+"edge-1" && !strings.HasPrefix(cleaned, prefix+"edge-1/")) {
+			t.Fatalf("%q leads to %s", to, there)
+		}
+		if own, path, err := splitTarget(got); err != nil || own != name || path != to {
+			t.Fatalf("%q is a call to %s, %q, %v", got, own, path, err)
+		}
+	})
+}

@@ -251,12 +251,77 @@ func TestUnreadableLengths(t *testing.T) {
 }
 
 func TestRedirectsAreNotPassedOn(t *testing.T) {
-	w := start(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
-	}, settings{})
-	res, body := w.get("/api/v1/pods")
-	if s := status(t, body); res.Code != http.StatusBadGateway || s.Code != http.StatusBadGateway || res.Header.Get("Location") != "" {
-		t.Errorf("answer %d %s, Location %q", res.Code, body, res.Header.Get("Location"))
+	for name, c := range map[string]struct {
+		code     int
+		location []string
+	}{
+		"to a host":              {307, []string{"http://169.254.169.254/"}},
+		"to another scheme":      {301, []string{"javascript:alert(1)"}},
+		"to a host by its slash": {301, []string{"//evil.example/api"}},
+		"to a host, backwards":   {301, []string{`/\evil.example/api`}},
+		"to a user of a host":    {301, []string{"https://a:b@evil.example/api"}},
+		"out of the agent":       {301, []string{"/../edge-2/version"}},
+		"out of it, encoded":     {301, []string{"/%2e%2e/edge-2/version"}},
+		"with an encoded slash":  {301, []string{"/..%2fedge-2/version"}},
+		"with doubled slashes":   {301, []string{"/api//v1"}},
+		"to what is relative":    {301, []string{"v2/"}},
+		"to a query":             {301, []string{"?x=y"}},
+		"to a fragment":          {301, []string{"/api#x"}},
+		"to what cannot be read": {301, []string{"/%zz"}},
+		"to nothing":             {301, nil},
+		"to two places":          {301, []string{"/api", "/apis"}},
+		"to a proxy":             {305, []string{"/api"}},
+		"to one of many":         {300, []string{"/api"}},
+		"to what nobody knows":   {399, []string{"/api"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Location"] = c.location
+				w.WriteHeader(c.code)
+			}, settings{})
+			res, body := w.get("/api/v1/pods")
+			if s := status(t, body); res.Code != http.StatusBadGateway || s.Code != http.StatusBadGateway || res.Header.Get("Location") != "" {
+				t.Errorf("answer %d %s, Location %q", res.Code, body, res.Header.Get("Location"))
+			}
+		})
+	}
+}
+
+// A redirect within the spoke's API server is one within the paths of its agent, also
+// where the API server has an address with a path, which it may know of or not.
+func TestRedirectsWithinTheSpoke(t *testing.T) {
+	const stale, fresh = "/openapi/v3/apis/apps/v1?hash=OLD", "/openapi/v3/apis/apps/v1?hash=NEW"
+	const service = "/api/v1/namespaces/web/services/https:shop:/proxy"
+	for name, c := range map[string]struct {
+		base, path, location, want string
+		code                       int
+	}{
+		"an old hash":                      {"", stale, fresh, fresh, 301},
+		"a service without its slash":      {"", service + "?x=y", service + "/?x=y", service + "/?x=y", 301},
+		"of the service":                   {"", service + "/", service + "/login?next=%2Fa", service + "/login?next=%2Fa", 302},
+		"that keeps its method":            {"", service + "/", service + "/a%3Ab", service + "/a%3Ab", 308},
+		"to the root":                      {"", service + "/", "/", "/", 303},
+		"of a server that knows its base":  {"/k8s/clusters/c-1", stale, "/k8s/clusters/c-1" + fresh, fresh, 301},
+		"of a server that knows it not":    {"/k8s/clusters/c-1/", stale, fresh, fresh, 301},
+		"to a path that begins like it":    {"/k8s", stale, "/k8s-other" + fresh, "/k8s-other" + fresh, 307},
+		"with a base that is only a slash": {"/", stale, fresh, fresh, 301},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", c.location)
+				w.WriteHeader(c.code)
+			}, settings{spoke: func(s *resource.SpokeConfig) { s.REST.Host += c.base }})
+			res, body := w.get(c.path)
+			if got := res.Header.Get("Location"); res.Code != c.code || got != "/agents/edge-1"+c.want {
+				t.Errorf("answer %d %s, Location %q, want %q", res.Code, body, got, "/agents/edge-1"+c.want)
+			}
+			if asked := w.calls()[0].RequestURI; asked != strings.TrimSuffix(c.base, "/")+c.path {
+				t.Errorf("the API server was asked for %s", asked)
+			}
+			if record := w.records.wait(t, audit.End, 1)[0]; record.Status != c.code || record.AnsweredBy != audit.ByAPIServer {
+				t.Errorf("record = %+v", record)
+			}
+		})
 	}
 }
 

@@ -281,6 +281,7 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL) {
 	}
 	e.answer = func(res *http.Response) error {
 		stripAnswer(res.Header)
+		unbase(res, e.base)
 		return nil
 	}
 	e.failed = func(w http.ResponseWriter, err error) {
