@@ -155,6 +155,21 @@ func TestRefusedBySpoke(t *testing.T) {
 	}
 }
 
+// The spoke sees that an upgrade is asked for, and decides about it.
+func TestSessionRefusedBySpoke(t *testing.T) {
+	noExec := everything()
+	noExec.Exec = false
+	w := start(t, func(http.ResponseWriter, *http.Request) { t.Error("a refused call reached the API server") }, settings{spokeAccess: &noExec})
+	res, _, _ := w.upgrade("GET", "/apis/subresources.kubevirt.io/v1/namespaces/web/virtualmachineinstances/v/console", "websocket")
+	if res.Code != http.StatusForbidden {
+		t.Errorf("answer %d", res.Code)
+	}
+	record := w.records.wait(t, audit.End, 1)[0]
+	if record.Decision != audit.Deny || record.DecidedBy != audit.Spoke || record.Rule != "exec" {
+		t.Errorf("record = %+v", record)
+	}
+}
+
 // A header that is stripped reaches neither the API server nor the next hop's ears.
 func TestStripped(t *testing.T) {
 	impersonating := everything()
