@@ -206,7 +206,7 @@ func (p *Policy) uses(r Request) []use {
 	}
 	add(isSecrets(r), use{RuleSecrets, c.Secrets, "access to Secrets", "secrets", "secrets"})
 	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials", "tokens", "tokens"})
-	add(isProxy(r), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
+	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
 	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward", "exec", "exec"})
 	add(isSession(r), use{RuleExec, c.Exec, "a session over an upgraded connection", "exec", "exec"})
 	add(isEphemeral(r), use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers", "ephemeralContainers", "ephemeral_containers"})
@@ -229,8 +229,6 @@ func isTokens(r Request) bool {
 	return false
 }
 
-func isProxy(r Request) bool { return r.Subresource == "proxy" || r.Verb == verbProxy }
-
 func isExec(r Request) bool {
 	return r.Subresource == "exec" || r.Subresource == "attach" || r.Subresource == "portforward"
 }
@@ -243,7 +241,7 @@ func isExec(r Request) bool {
 func isSession(r Request) bool {
 	watch := r.Verb == verbWatch && r.Subresource == ""
 	log := r.Group == "" && r.Resource == "pods" && r.Subresource == "log"
-	return r.Upgrade && !watch && !log && !isProxy(r) && !isExec(r)
+	return r.Upgrade && !watch && !log && !r.IsProxy() && !isExec(r)
 }
 
 func isEphemeral(r Request) bool { return r.Subresource == "ephemeralcontainers" }
@@ -256,7 +254,7 @@ func isNodes(r Request) bool {
 // no use whose own switch says so.
 func isWrite(r Request) bool {
 	switch {
-	case isProxy(r), isExec(r), isSelfReview(r):
+	case r.IsProxy(), isExec(r), isSelfReview(r):
 		return false
 	case isTokens(r) && r.Group != "certificates.k8s.io":
 		return false

@@ -78,6 +78,9 @@ func (i Impersonation) IsZero() bool { return i == Impersonation{} }
 // /version or discovery.
 func (r Request) IsResource() bool { return r.Resource != "" }
 
+// IsProxy reports whether the call is for what listens behind an object.
+func (r Request) IsProxy() bool { return r.Subresource == verbProxy || r.Verb == verbProxy }
+
 // GroupVersionResource names the resource, without the subresource.
 func (r Request) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}

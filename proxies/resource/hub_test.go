@@ -170,6 +170,39 @@ func TestSessionRefusedBySpoke(t *testing.T) {
 	}
 }
 
+// An API server that does not know the agent says nothing of the caller's token.
+func TestCredentialsOfTheAgent(t *testing.T) {
+	tracked := everything()
+	tracked.TrackedOnly = true
+	for name, c := range map[string]struct {
+		access *access.Config
+		path   string
+		code   int
+		by     audit.Answerer
+	}{
+		"of an object":              {nil, "/api/v1/namespaces/web/pods/shop", 502, audit.ByAgent},
+		"of discovery":              {nil, "/version", 502, audit.ByAgent},
+		"at the look at the object": {&tracked, "/api/v1/namespaces/web/pods/shop", 502, audit.ByAgent},
+		"of a service":              {nil, "/api/v1/namespaces/web/services/shop/proxy/", 401, audit.ByAPIServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","message":"Unauthorized","code":401}`)
+			}, settings{spokeAccess: c.access})
+			res, body := w.get(c.path)
+			s := status(t, body)
+			if res.Code != c.code || int(s.Code) != c.code || strings.Contains(s.Message, "does not accept the agent's own credentials") != (c.code == 502) {
+				t.Errorf("answer %d %s, want %d", res.Code, body, c.code)
+			}
+			if record := w.records.wait(t, audit.End, 1)[0]; record.Status != c.code || record.AnsweredBy != c.by || record.Result != audit.Complete {
+				t.Errorf("record = %+v", record)
+			}
+		})
+	}
+}
+
 // A header that is stripped reaches neither the API server nor the next hop's ears.
 func TestStripped(t *testing.T) {
 	impersonating := everything()
