@@ -22,7 +22,8 @@ type AgentAccess struct {
 	// whatever listens in the spoke's Kubernetes cluster.
 	// +optional
 	Proxy bool `json:"proxy,omitempty"`
-	// Exec allows exec, attach and port-forward.
+	// Exec allows exec, attach, port-forward and all else that upgrades its connection,
+	// but for watches, logs and proxies.
 	// +optional
 	Exec bool `json:"exec,omitempty"`
 	// EphemeralContainers allows adding containers to a running pod.

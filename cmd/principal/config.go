@@ -72,7 +72,7 @@ type ResourceProxy struct {
 	URL string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
 
 	Listen         string      `koanf:"listen" help:"unix socket on which calls to spokes come from Envoy, such as unix:///run/argomesh/resource-proxy.sock; empty for no live access"`
-	MaxCalls       int         `koanf:"max_calls" help:"calls to spokes under way at a time, watches and sessions included; more are answered 429"`
+	MaxCalls       int         `koanf:"max_calls" help:"calls to spokes under way at a time, watches and sessions included, beyond the first 4 to each; more are answered 429"`
 	MaxAgentCalls  int         `koanf:"max_agent_calls" help:"the same of one agent"`
 	LastKnownBytes int         `koanf:"last_known_bytes" help:"memory for the last known versions and kinds of spokes, packed"`
 	Audit          Audit       `koanf:"audit"`

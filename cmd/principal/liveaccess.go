@@ -138,9 +138,9 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 	}
 	replies := resource.RepliesConfig{MaxBytes: c.cfg.LastKnownBytes, Metrics: registry, Log: log}
 	if c.redis.Address != "" {
-		keep := argoredis.Open(c.redis)
-		l.closers = append(l.closers, keep.Close)
-		replies.Keep = keep
+		client := argoredis.Open(c.redis)
+		l.closers = append(l.closers, client.Close)
+		replies.Keep = client.KeptOf("argomesh|reply|", resource.KeptBytes, resource.KeptFor)
 	}
 	known, err := resource.NewReplies(replies)
 	if err != nil {

@@ -38,8 +38,9 @@ type Config struct {
 	// Proxy lets through subresource proxy of pods, services and nodes, by which
 	// everything that listens in the Kubernetes cluster can be reached.
 	Proxy bool `koanf:"proxy" help:"allows subresource proxy of pods, services and nodes"`
-	// Exec lets through exec, attach and port-forward.
-	Exec bool `koanf:"exec" help:"allows exec, attach and port-forward"`
+	// Exec lets through exec, attach and port-forward, and every other upgrade but those
+	// of watches, logs and proxies.
+	Exec bool `koanf:"exec" help:"allows exec, attach, port-forward and all else that upgrades its connection, but for watches, logs and proxies"`
 	// EphemeralContainers lets through adding containers to a running pod.
 	EphemeralContainers bool `koanf:"ephemeral_containers" help:"allows adding containers to a running pod"`
 	// Nodes lets through whatever is about nodes.

@@ -167,6 +167,8 @@ func (p *Policy) nonResource(r Request) Decision {
 	switch {
 	case r.Verb != "get" && r.Verb != "head":
 		return p.refuse(r, RuleNonResource, "only GET and HEAD are for paths that are no objects")
+	case r.Upgrade:
+		return p.refuse(r, RuleNonResource, "no path that is no object has an upgrade")
 	case !isDiscovery(r.Path):
 		return p.refuse(r, RuleNonResource, "of paths that are no objects only version, discovery, OpenAPI and health are open")
 	}
@@ -204,8 +206,9 @@ func (p *Policy) uses(r Request) []use {
 	}
 	add(isSecrets(r), use{RuleSecrets, c.Secrets, "access to Secrets", "secrets", "secrets"})
 	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials", "tokens", "tokens"})
-	add(isProxy(r), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
+	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
 	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward", "exec", "exec"})
+	add(isSession(r), use{RuleExec, c.Exec, "a session over an upgraded connection", "exec", "exec"})
 	add(isEphemeral(r), use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers", "ephemeralContainers", "ephemeral_containers"})
 	add(isNodes(r), use{RuleNodes, c.Nodes, "access to nodes", "nodes", "nodes"})
 	add(isWrite(r), use{RuleWrites, c.Writes, "writing", "writes", "writes"})
@@ -226,10 +229,19 @@ func isTokens(r Request) bool {
 	return false
 }
 
-func isProxy(r Request) bool { return r.Subresource == "proxy" || r.Verb == verbProxy }
-
 func isExec(r Request) bool {
 	return r.Subresource == "exec" || r.Subresource == "attach" || r.Subresource == "portforward"
+}
+
+// isSession reports whether r becomes a conversation with something that runs, by a
+// subresource that only its API server knows, such as the console of a virtual
+// machine. For RBAC that is a get. What is left of upgrades are those of a watch and a
+// log, which say no more than without, and of a proxy, which has its own switch. Unlike
+// exec it may be a write too: whoever asks for an upgrade does not always get one.
+func isSession(r Request) bool {
+	watch := r.Verb == verbWatch && r.Subresource == ""
+	log := r.Group == "" && r.Resource == "pods" && r.Subresource == "log"
+	return r.Upgrade && !watch && !log && !r.IsProxy() && !isExec(r)
 }
 
 func isEphemeral(r Request) bool { return r.Subresource == "ephemeralcontainers" }
@@ -242,7 +254,7 @@ func isNodes(r Request) bool {
 // no use whose own switch says so.
 func isWrite(r Request) bool {
 	switch {
-	case isProxy(r), isExec(r), isSelfReview(r):
+	case r.IsProxy(), isExec(r), isSelfReview(r):
 		return false
 	case isTokens(r) && r.Group != "certificates.k8s.io":
 		return false

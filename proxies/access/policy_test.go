@@ -41,6 +41,7 @@ func policy(t *testing.T, side access.Side, config access.Config) *access.Policy
 func TestDecide(t *testing.T) {
 	const (
 		web = "/api/v1/namespaces/web"
+		vmi = "/apis/subresources.kubevirt.io/v1/namespaces/web/virtualmachineinstances/v"
 		all = access.CommonRule
 	)
 	on := func(change func(*access.Config)) access.Config {
@@ -55,6 +56,12 @@ func TestDecide(t *testing.T) {
 		c.Writes, c.Secrets, c.Tokens, c.Proxy, c.Exec, c.EphemeralContainers, c.Nodes = true, true, true, true, true, true, true
 		c.Rules = []access.Rule{{Name: "everything", Groups: []string{"*"}, Resources: []string{"*"}}}
 	})
+	everythingBut := func(change func(*access.Config)) access.Config {
+		c := everything
+		change(&c)
+		return c
+	}
+	upgrade := []string{"upgrade: websocket"}
 	shop := on(func(c *access.Config) {
 		c.Writes, c.Secrets = true, true
 		c.Rules = []access.Rule{
@@ -117,6 +124,22 @@ func TestDecide(t *testing.T) {
 		"port-forward":                         {writes, "POST " + web + "/pods/p/portforward", nil, no(access.RuleExec)},
 		"port-forward of another group":        {writes, "GET /apis/subresources.kubevirt.io/v1/namespaces/web/virtualmachineinstances/v/portforward/80", nil, no(access.RuleExec)},
 		"exec, switched on, is no write":       {on(func(c *access.Config) { c.Exec = true }), "POST " + web + "/pods/p/exec?command=sh", nil, yes(all)},
+		"a console":                            {everythingBut(func(c *access.Config) { c.Exec = false }), "GET " + vmi + "/console", upgrade, no(access.RuleExec)},
+		"a screen":                             {everythingBut(func(c *access.Config) { c.Exec = false }), "GET " + vmi + "/vnc", upgrade, no(access.RuleExec)},
+		"a device":                             {everythingBut(func(c *access.Config) { c.Exec = false }), "GET " + vmi + "/usbredir", upgrade, no(access.RuleExec)},
+		"a console by the old watch":           {everythingBut(func(c *access.Config) { c.Exec = false }), "GET /apis/subresources.kubevirt.io/v1/watch/namespaces/web/virtualmachineinstances/v/console", upgrade, no(access.RuleExec)},
+		"a console that is a list":             {everythingBut(func(c *access.Config) { c.Exec = false }), "GET /apis/x.io/v1/console", upgrade, no(access.RuleExec)},
+		"a console, switched on":               {everythingBut(func(c *access.Config) { c.Writes = false }), "GET " + vmi + "/console", upgrade, yes("everything")},
+		"a console, where no rule covers it":   {on(func(c *access.Config) { c.Exec = true }), "GET " + vmi + "/console", upgrade, no(access.RuleDefault)},
+		"a console in the words of a get":      {everythingBut(func(c *access.Config) { c.Exec = false }), "GET " + vmi + "/console", nil, yes("everything")},
+		"a pod with an upgrade":                {on(nil), "GET " + web + "/pods/p", upgrade, no(access.RuleExec)},
+		"an eviction with one is a write":      {on(func(c *access.Config) { c.Exec = true }), "POST " + web + "/pods/p/eviction", []string{"Upgrade: SPDY/3.1"}, no(access.RuleWrites)},
+		"and no less a session":                {writes, "POST " + web + "/pods/p/eviction", []string{"Upgrade: SPDY/3.1"}, no(access.RuleExec)},
+		"a watch over WebSocket":               {on(nil), "GET " + web + "/pods?watch=true", upgrade, yes(all)},
+		"a log over WebSocket":                 {on(nil), "GET " + web + "/pods/p/log?follow=true", upgrade, yes(all)},
+		"a log of another group":               {everythingBut(func(c *access.Config) { c.Exec = false }), "GET /apis/x.io/v1/namespaces/web/pods/p/log?follow=true", upgrade, no(access.RuleExec)},
+		"a proxy over WebSocket":               {on(func(c *access.Config) { c.Proxy = true }), "GET " + web + "/services/s/proxy/x", upgrade, yes(all)},
+		"discovery over WebSocket":             {everything, "GET /apis/subresources.kubevirt.io/v1", upgrade, no(access.RuleNonResource)},
 		"an ephemeral container":               {writes, "PATCH " + web + "/pods/p/ephemeralcontainers", nil, no(access.RuleEphemeral)},
 		"an ephemeral container, switched on":  {on(func(c *access.Config) { c.EphemeralContainers = true }), "PATCH " + web + "/pods/p/ephemeralcontainers", nil, yes(all)},
 		"nodes":                                {on(nil), "GET /api/v1/nodes", nil, no(access.RuleNodes)},

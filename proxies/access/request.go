@@ -55,6 +55,8 @@ type Request struct {
 	// Apply says that the call is a server-side apply, which makes the object when
 	// there is none.
 	Apply bool
+	// Upgrade says that the call asks for another protocol than HTTP on its connection.
+	Upgrade bool
 	// Impersonate is whom the caller wants to be; its zero value means nobody else.
 	Impersonate Impersonation
 	// UserAgent is what the caller says it is, at most 256 bytes, in printable ASCII.
@@ -75,6 +77,9 @@ func (i Impersonation) IsZero() bool { return i == Impersonation{} }
 // IsResource reports whether the call is about objects, not about a path such as
 // /version or discovery.
 func (r Request) IsResource() bool { return r.Resource != "" }
+
+// IsProxy reports whether the call is for what listens behind an object.
+func (r Request) IsProxy() bool { return r.Subresource == verbProxy || r.Verb == verbProxy }
 
 // GroupVersionResource names the resource, without the subresource.
 func (r Request) GroupVersionResource() schema.GroupVersionResource {
@@ -302,6 +307,8 @@ func (r *Request) readHeader(header http.Header) error {
 		switch {
 		case canonical == "User-Agent" && len(values) > 0:
 			r.UserAgent = clip(values[0], maxUserAgent)
+		case canonical == "Upgrade":
+			r.Upgrade = len(values) > 0
 		case canonical == "Content-Type" && r.Verb == "patch":
 			if len(values) > 1 {
 				return errors.New("it has more than one Content-Type")

@@ -65,6 +65,8 @@ func TestParse(t *testing.T) {
 		"exec over WebSocket": {"GET", "/api/v1/namespaces/web/pods/p/exec?command=sh&command=-c", nil, access.Request{
 			Verb: "get", Path: "/api/v1/namespaces/web/pods/p/exec", Version: "v1", Resource: "pods", Subresource: "exec", Namespace: "web", Name: "p",
 		}},
+		"an upgrade":                  {"GET", "/version", http.Header{"Upgrade": {"websocket"}}, access.Request{Verb: "get", Path: "/version", Upgrade: true}},
+		"an upgrade in small letters": {"GET", "/version", http.Header{"upgrade": {"websocket"}}, access.Request{Verb: "get", Path: "/version", Upgrade: true}},
 		"proxy to a path": {"GET", "/api/v1/namespaces/web/services/s/proxy/a/b/", nil, access.Request{
 			Verb: "get", Path: "/api/v1/namespaces/web/services/s/proxy/a/b/", Version: "v1", Resource: "services", Subresource: "proxy",
 			Namespace: "web", Name: "s",

@@ -78,10 +78,6 @@ type passing struct {
 	tracked bool
 }
 
-// errRedirect is an answer that would send the caller elsewhere. No API server gives
-// one, and a spoke must not choose where the hub's Argo CD calls next.
-var errRedirect = errors.New("the spoke answered with a redirect")
-
 // pass passes the call on to the agent, and its answer back.
 func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	h := c.hub
@@ -101,25 +97,30 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	e.answer = func(res *http.Response) error {
 		c.judge(res.Header)
 		stripAnswer(res.Header)
-		if res.StatusCode >= http.StatusMultipleChoices && res.StatusCode < http.StatusBadRequest && res.StatusCode != http.StatusNotModified {
-			return errRedirect
+		if err := redirect(res, p.name); err != nil {
+			return err
 		}
-		if kept && c.record.AnsweredBy == audit.ByAPIServer {
+		switch {
+		case kept && c.record.AnsweredBy == audit.ByAPIServer:
 			h.cfg.Replies.observe(key, res, time.Now())
+		case kept && c.record.DecidedBy == audit.Spoke:
+			h.cfg.Replies.forget(key)
 		}
 		return nil
 	}
 	e.failed = func(w http.ResponseWriter, err error) {
 		e.log.Debug().Err(err).Msg("call not answered")
-		if !errors.Is(err, errRedirect) {
-			e.peerLost.Store(true)
-			if kept && h.cfg.Replies.serve(w, r, key) {
-				c.record.AnsweredBy = audit.ByLastKnown
-				return
-			}
+		why := unansweredBy(err)
+		e.peerLost.Store(why == isAway || why == isLost)
+		switch {
+		case why == isClosed:
+			h.cfg.Replies.forgetAgent(p.name, p.uid)
+		case why != isRedirect && kept && h.cfg.Replies.serve(w, r, key, why):
+			c.record.AnsweredBy = audit.ByLastKnown
+			return
 		}
 		c.record.AnsweredBy = audit.ByHub
-		writeStatus(w, unanswered(p.name, err))
+		writeStatus(w, why.status(p.name))
 	}
 	e.run(w, r)
 }
@@ -137,21 +138,48 @@ func (c *call) judge(h http.Header) {
 	}
 }
 
-// unanswered is the answer to a call that the spoke did not answer.
-func unanswered(name identity.AgentName, err error) *metav1.Status {
+// unanswered is why a call got no answer of the spoke, as is said of the agent.
+type unanswered string
+
+const (
+	isRedirect unanswered = "answered with a redirect to elsewhere"
+	isClosed   unanswered = "does not serve its Kubernetes API" // its owner says no
+	isBusy     unanswered = "has no connection to spare"
+	isAway     unanswered = "is not connected"
+	isLost     unanswered = "was lost before it answered"
+)
+
+func unansweredBy(err error) unanswered {
 	var dial dialError
-	who := "argomesh hub: agent " + name.String()
 	switch {
 	case errors.Is(err, errRedirect):
-		return access.BadGateway("argomesh hub: " + err.Error())
+		return isRedirect
 	case errors.Is(err, stream.ErrNotConnected):
-		return access.Unavailable(who+" is not connected", 0)
+		return isAway
 	case errors.As(err, &dial) && errors.Is(err, stream.ErrRefused):
-		return access.Unavailable(who+" does not serve its Kubernetes API", 0)
+		return isClosed
 	case errors.As(err, &dial):
-		return access.Unavailable(who+" has no connection to spare", 0)
+		return isBusy
 	}
-	return access.BadGateway(who + " was lost before it answered")
+	return isLost
+}
+
+// warning says the same of a last known reply, which is served for an agent that is
+// busy, too: it is no less true then.
+func (u unanswered) warning() string {
+	if u == isBusy {
+		return string(u)
+	}
+	return "is away"
+}
+
+// status is the answer to the call.
+func (u unanswered) status(name identity.AgentName) *metav1.Status {
+	message := "argomesh hub: agent " + name.String() + " " + string(u)
+	if u == isRedirect || u == isLost {
+		return access.BadGateway(message)
+	}
+	return access.Unavailable(message, 0)
 }
 
 // end records what became of the call, and makes room for the next one.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,68 @@ func FuzzDecodeReply(f *testing.F) {
 		second, err := decodeReply(text)
 		if err != nil || second.key != first.key || second.length != first.length || !bytes.Equal(second.packed, first.packed) || !second.at.Equal(first.at) {
 			t.Fatalf("%+v became %+v, %v", first, second, err)
+		}
+	})
+}
+
+// An Accept is one of a closed set, which means to us what it was read from.
+func FuzzAcceptOf(f *testing.F) {
+	f.Add("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")
+	f.Add("application/com.github.proto-openapi.spec.v3@v1.0+protobuf")
+	f.Add("*/*;q=0.8, application/yaml")
+	f.Fuzz(func(t *testing.T, accept string) {
+		got, known := acceptOf([]string{accept})
+		if !known {
+			return
+		}
+		types := strings.Split(got, ",")
+		for i, one := range types {
+			if !slices.Contains(forms, one) && (one != plain || i < len(types)-1) {
+				t.Fatalf("acceptOf(%q) = %q", accept, got)
+			}
+		}
+		if len(types) > maxForms+1 {
+			t.Fatalf("acceptOf(%q) = %q, which is too many", accept, got)
+		}
+		if again, known := acceptOf([]string{got}); again != got || !known {
+			t.Fatalf("acceptOf(%q) = %q, and of that %q", accept, got, again)
+		}
+	})
+}
+
+// A redirect that passes leads to the same agent, however its Location is read.
+func FuzzRedirect(f *testing.F) {
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{
+		"/openapi/v3/api/v1?hash=A", "/", "/api/v1/namespaces/web/services/https:shop:/proxy/?x=%2F", "//evil/x", "/\\evil", "http://evil/", "../edge-2",
+		"/../edge-2", "/%2e%2e/edge-2", "/.%2e/%2e./x", "/a%2f..%2f..", "?x", "#x", "/x#y", "/\tx", "/a\r\nSet-Cookie: b",
+	} {
+		f.Add(seed)
+	}
+	at, err := url.Parse("https://hub:9090/agents/edge-1/api/v1/pods?x=y")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, to string) {
+		res := &http.Response{StatusCode: http.StatusFound, Header: http.Header{location: {to}}}
+		if redirect(res, name) != nil {
+			return
+		}
+		got := res.Header.Get(location)
+		there, err := at.Parse(got)
+		if err != nil {
+			t.Fatalf("%q becomes %q, which cannot be read: %v", to, got, err)
+		}
+		cleaned := there.JoinPath().Path
+		if there.Scheme != at.Scheme || there.Host != at.Host || there.User != nil || there.Fragment != "" ||
+			(cleaned != prefix+"edge-1" && !strings.HasPrefix(cleaned, prefix+"edge-1/")) {
+			t.Fatalf("%q leads to %s", to, there)
+		}
+		if own, path, err := splitTarget(got); err != nil || own != name || path != to {
+			t.Fatalf("%q is a call to %s, %q, %v", got, own, path, err)
 		}
 	})
 }

@@ -8,13 +8,19 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// gate bounds the calls under way, in all and of each agent, so that one agent whose
-// calls hang leaves room for the others.
+// reserved is how many calls to each agent may be under way whatever those to others
+// are.
+const reserved = 4
+
+// gate bounds the calls under way, in all and of each agent. The first few of an agent
+// do not count among all, so that agents whose calls hang, however many, leave some
+// for the others.
 type gate struct {
 	all, each int
 
 	mu      sync.Mutex // guards what follows
 	total   int
+	beyond  int // calls that are not the reserved ones of their agent
 	byAgent map[identity.AgentName]int
 	emptied chan struct{} // closed when total is 0 again; nil while nobody waits
 }
@@ -30,8 +36,11 @@ func (g *gate) enter(name identity.AgentName) (refusal string) {
 	switch {
 	case g.byAgent[name] >= g.each:
 		return "too many calls to this agent are under way"
-	case g.total >= g.all:
+	case g.byAgent[name] >= reserved && g.beyond >= g.all:
 		return "too many calls are under way"
+	}
+	if g.byAgent[name] >= reserved {
+		g.beyond++
 	}
 	g.total++
 	g.byAgent[name]++
@@ -46,7 +55,10 @@ func (g *gate) leave(name identity.AgentName) {
 		close(g.emptied)
 		g.emptied = nil
 	}
-	if g.byAgent[name]--; g.byAgent[name] == 0 {
+	if g.byAgent[name]--; g.byAgent[name] >= reserved {
+		g.beyond--
+	}
+	if g.byAgent[name] == 0 {
 		delete(g.byAgent, name)
 	}
 }

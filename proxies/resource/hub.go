@@ -30,8 +30,9 @@ const (
 	headerTimeout = 10 * time.Second
 	// idleTimeout ends connections of Envoy between calls. Envoy ends its own earlier.
 	idleTimeout = 10 * time.Minute
-	// spareConnections bounds the connections beyond those of calls under way.
-	spareConnections = 1024
+	// spareConnections bounds the connections beyond those of MaxCalls: between calls,
+	// and of calls that agents have reserved.
+	spareConnections = 8192
 )
 
 // Verifier says whose a token is.
@@ -87,8 +88,9 @@ type HubConfig struct {
 	Tracer  trace.Tracer
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
-	// MaxCalls bounds the calls under way, and MaxCallsPerAgent those to one agent;
-	// more are answered 429. Zero means 4096 and 1024.
+	// MaxCalls bounds the calls under way, beyond the first four to each agent, and
+	// MaxCallsPerAgent those to one agent; more are answered 429. Zero means 4096 and
+	// 1024.
 	MaxCalls         int
 	MaxCallsPerAgent int
 	// BodyTimeout bounds the wait for the next bytes of a call's body. Zero means 1m.

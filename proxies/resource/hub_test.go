@@ -155,6 +155,54 @@ func TestRefusedBySpoke(t *testing.T) {
 	}
 }
 
+// The spoke sees that an upgrade is asked for, and decides about it.
+func TestSessionRefusedBySpoke(t *testing.T) {
+	noExec := everything()
+	noExec.Exec = false
+	w := start(t, func(http.ResponseWriter, *http.Request) { t.Error("a refused call reached the API server") }, settings{spokeAccess: &noExec})
+	res, _, _ := w.upgrade("GET", "/apis/subresources.kubevirt.io/v1/namespaces/web/virtualmachineinstances/v/console", "websocket")
+	if res.Code != http.StatusForbidden {
+		t.Errorf("answer %d", res.Code)
+	}
+	record := w.records.wait(t, audit.End, 1)[0]
+	if record.Decision != audit.Deny || record.DecidedBy != audit.Spoke || record.Rule != "exec" {
+		t.Errorf("record = %+v", record)
+	}
+}
+
+// An API server that does not know the agent says nothing of the caller's token.
+func TestCredentialsOfTheAgent(t *testing.T) {
+	tracked := everything()
+	tracked.TrackedOnly = true
+	for name, c := range map[string]struct {
+		access *access.Config
+		path   string
+		code   int
+		by     audit.Answerer
+	}{
+		"of an object":              {nil, "/api/v1/namespaces/web/pods/shop", 502, audit.ByAgent},
+		"of discovery":              {nil, "/version", 502, audit.ByAgent},
+		"at the look at the object": {&tracked, "/api/v1/namespaces/web/pods/shop", 502, audit.ByAgent},
+		"of a service":              {nil, "/api/v1/namespaces/web/services/shop/proxy/", 401, audit.ByAPIServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusUnauthorized)
+				_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","message":"Unauthorized","code":401}`)
+			}, settings{spokeAccess: c.access})
+			res, body := w.get(c.path)
+			s := status(t, body)
+			if res.Code != c.code || int(s.Code) != c.code || strings.Contains(s.Message, "does not accept the agent's own credentials") != (c.code == 502) {
+				t.Errorf("answer %d %s, want %d", res.Code, body, c.code)
+			}
+			if record := w.records.wait(t, audit.End, 1)[0]; record.Status != c.code || record.AnsweredBy != c.by || record.Result != audit.Complete {
+				t.Errorf("record = %+v", record)
+			}
+		})
+	}
+}
+
 // A header that is stripped reaches neither the API server nor the next hop's ears.
 func TestStripped(t *testing.T) {
 	impersonating := everything()
@@ -251,12 +299,77 @@ func TestUnreadableLengths(t *testing.T) {
 }
 
 func TestRedirectsAreNotPassedOn(t *testing.T) {
-	w := start(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
-	}, settings{})
-	res, body := w.get("/api/v1/pods")
-	if s := status(t, body); res.Code != http.StatusBadGateway || s.Code != http.StatusBadGateway || res.Header.Get("Location") != "" {
-		t.Errorf("answer %d %s, Location %q", res.Code, body, res.Header.Get("Location"))
+	for name, c := range map[string]struct {
+		code     int
+		location []string
+	}{
+		"to a host":              {307, []string{"http://169.254.169.254/"}},
+		"to another scheme":      {301, []string{"javascript:alert(1)"}},
+		"to a host by its slash": {301, []string{"//evil.example/api"}},
+		"to a host, backwards":   {301, []string{`/\evil.example/api`}},
+		"to a user of a host":    {301, []string{"https://a:b@evil.example/api"}},
+		"out of the agent":       {301, []string{"/../edge-2/version"}},
+		"out of it, encoded":     {301, []string{"/%2e%2e/edge-2/version"}},
+		"with an encoded slash":  {301, []string{"/..%2fedge-2/version"}},
+		"with doubled slashes":   {301, []string{"/api//v1"}},
+		"to what is relative":    {301, []string{"v2/"}},
+		"to a query":             {301, []string{"?x=y"}},
+		"to a fragment":          {301, []string{"/api#x"}},
+		"to what cannot be read": {301, []string{"/%zz"}},
+		"to nothing":             {301, nil},
+		"to two places":          {301, []string{"/api", "/apis"}},
+		"to a proxy":             {305, []string{"/api"}},
+		"to one of many":         {300, []string{"/api"}},
+		"to what nobody knows":   {399, []string{"/api"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Location"] = c.location
+				w.WriteHeader(c.code)
+			}, settings{})
+			res, body := w.get("/api/v1/pods")
+			if s := status(t, body); res.Code != http.StatusBadGateway || s.Code != http.StatusBadGateway || res.Header.Get("Location") != "" {
+				t.Errorf("answer %d %s, Location %q", res.Code, body, res.Header.Get("Location"))
+			}
+		})
+	}
+}
+
+// A redirect within the spoke's API server is one within the paths of its agent, also
+// where the API server has an address with a path, which it may know of or not.
+func TestRedirectsWithinTheSpoke(t *testing.T) {
+	const stale, fresh = "/openapi/v3/apis/apps/v1?hash=OLD", "/openapi/v3/apis/apps/v1?hash=NEW"
+	const service = "/api/v1/namespaces/web/services/https:shop:/proxy"
+	for name, c := range map[string]struct {
+		base, path, location, want string
+		code                       int
+	}{
+		"an old hash":                      {"", stale, fresh, fresh, 301},
+		"a service without its slash":      {"", service + "?x=y", service + "/?x=y", service + "/?x=y", 301},
+		"of the service":                   {"", service + "/", service + "/login?next=%2Fa", service + "/login?next=%2Fa", 302},
+		"that keeps its method":            {"", service + "/", service + "/a%3Ab", service + "/a%3Ab", 308},
+		"to the root":                      {"", service + "/", "/", "/", 303},
+		"of a server that knows its base":  {"/k8s/clusters/c-1", stale, "/k8s/clusters/c-1" + fresh, fresh, 301},
+		"of a server that knows it not":    {"/k8s/clusters/c-1/", stale, fresh, fresh, 301},
+		"to a path that begins like it":    {"/k8s", stale, "/k8s-other" + fresh, "/k8s-other" + fresh, 307},
+		"with a base that is only a slash": {"/", stale, fresh, fresh, 301},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", c.location)
+				w.WriteHeader(c.code)
+			}, settings{spoke: func(s *resource.SpokeConfig) { s.REST.Host += c.base }})
+			res, body := w.get(c.path)
+			if got := res.Header.Get("Location"); res.Code != c.code || got != "/agents/edge-1"+c.want {
+				t.Errorf("answer %d %s, Location %q, want %q", res.Code, body, got, "/agents/edge-1"+c.want)
+			}
+			if asked := w.calls()[0].RequestURI; asked != strings.TrimSuffix(c.base, "/")+c.path {
+				t.Errorf("the API server was asked for %s", asked)
+			}
+			if record := w.records.wait(t, audit.End, 1)[0]; record.Status != c.code || record.AnsweredBy != audit.ByAPIServer {
+				t.Errorf("record = %+v", record)
+			}
+		})
 	}
 }
 

@@ -16,16 +16,27 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// Keep keeps values across restarts. cmd/internal/argoredis has one.
+const (
+	// KeptFor is how long a Keep keeps a reply.
+	KeptFor = 30 * 24 * time.Hour
+	// KeptBytes is the room of one owner in a Keep.
+	KeptBytes = maxAgentBytes
+)
+
+// Keep keeps values across restarts, those of each owner in bounded room: what was
+// kept the longest ago goes first. What it does not keep is no error.
+// cmd/internal/argoredis has one.
 type Keep interface {
-	// Get returns at most limit bytes of the value of key, and nothing when there is
-	// none.
-	Get(ctx context.Context, key string, limit int) ([]byte, error)
-	// Set writes a value that goes by itself.
-	Set(ctx context.Context, key string, value []byte, expiry time.Duration) error
+	// Get returns at most limit bytes of a value, and nothing when there is none.
+	Get(ctx context.Context, owner, key string, limit int) ([]byte, error)
+	// Set writes a value that goes by itself. One without a byte is removed.
+	Set(ctx context.Context, owner, key string, value []byte) error
+	// Clear removes all values of an owner.
+	Clear(ctx context.Context, owner string) error
 }
 
-// change is a reply that is new in memory, or one that is no longer true.
+// change is a reply that is new in memory, or one that is no longer true; without a
+// path it is all that the agent has.
 type change struct {
 	key  replyKey
 	gone bool
@@ -39,6 +50,7 @@ func (r *Replies) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case c := <-r.dirty:
+			r.taken(c)
 			if err := r.keep(ctx, c); err != nil && ctx.Err() == nil {
 				r.metrics.results.WithLabelValues(replyNotKept).Inc()
 				log.Warn().Err(err).Stringer("agent", c.key.agent).Msg("a last known reply is only in memory")
@@ -51,36 +63,67 @@ func (r *Replies) Run(ctx context.Context) error {
 func (r *Replies) keep(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	if c.gone {
-		return r.cfg.Keep.Set(ctx, c.key.name(), nil, time.Second) // no value, and soon no key
+	if c.key.path == "" {
+		return r.cfg.Keep.Clear(ctx, c.key.owner())
 	}
 	known, found := r.memory(c.key)
-	if !found {
-		return nil // made room for others meanwhile
+	if found == c.gone {
+		return nil // made room for others meanwhile, or is there again
+	}
+	if c.gone {
+		return r.cfg.Keep.Set(ctx, c.key.owner(), c.key.name(), nil)
 	}
 	value, err := known.encode()
 	if err != nil {
 		return err
 	}
-	return r.cfg.Keep.Set(ctx, c.key.name(), value, keepTime)
+	return r.cfg.Keep.Set(ctx, c.key.owner(), c.key.name(), value)
 }
 
-// changed has a change written to the Keep, or lost when too many wait.
+// changed has a change written to the Keep, or lost when too many wait, in all or of
+// its agent.
 func (r *Replies) changed(c change) {
 	if r.cfg.Keep == nil {
 		return
 	}
-	select {
-	case r.dirty <- c:
-	default:
-		r.metrics.results.WithLabelValues(replyNotKept).Inc()
+	r.waitMu.Lock()
+	defer r.waitMu.Unlock()
+	of := r.waiting[c.key.agent]
+	if _, waits := of[c]; waits {
+		return
+	}
+	if len(of) < keepQueueOfAgent {
+		select {
+		case r.dirty <- c:
+			if of == nil {
+				of = map[change]struct{}{}
+				r.waiting[c.key.agent] = of
+			}
+			of[c] = struct{}{}
+			return
+		default:
+		}
+	}
+	r.metrics.results.WithLabelValues(replyNotKept).Inc()
+}
+
+// taken notes that a change no longer waits.
+func (r *Replies) taken(c change) {
+	r.waitMu.Lock()
+	defer r.waitMu.Unlock()
+	of := r.waiting[c.key.agent]
+	if delete(of, c); len(of) == 0 {
+		delete(r.waiting, c.key.agent)
 	}
 }
 
-// name is the key in the Keep.
+// owner is whose the key is in the Keep.
+func (k replyKey) owner() string { return k.agent.String() + "|" + k.uid }
+
+// name is the key in the Keep, among those of its owner.
 func (k replyKey) name() string {
 	sum := sha256.Sum256([]byte(k.path + "\n" + k.accept))
-	return "argomesh|reply|" + k.agent.String() + "|" + k.uid + "|" + hex.EncodeToString(sum[:16])
+	return hex.EncodeToString(sum[:16])
 }
 
 // replyHeader is what stands before the packed body in the Keep, as a line of JSON.

@@ -4,21 +4,27 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 
-// recording packs a reply as it passes.
+// recording packs a reply as it passes. One that takes too long, as when its caller
+// does not read, is given up, and the reply passes on without.
 type recording struct {
 	replies *Replies
-	reply   reply
 	gzip    bool
-	packed  bytes.Buffer
-	in      io.WriteCloser // what the body is written to
-	done    chan error     // of the goroutine that unpacks gzip; nil when there is none
-	ended   bool
-	failed  bool
+	timer   *time.Timer // gives it up
+
+	mu     sync.Mutex // guards what follows; reply and packed are the unpacking goroutine's until done
+	reply  reply
+	packed bytes.Buffer
+	in     io.WriteCloser // what the body is written to
+	done   chan error     // of the goroutine that unpacks gzip; nil when there is none
+	ended  bool
+	failed bool
 }
 
 // errTooLong ends a recording.
@@ -27,6 +33,9 @@ var errTooLong = errors.New("the reply is too long to be kept")
 // begin prepares in. Of a body in gzip, which is what API servers send when it is
 // long, the content is kept, since the next caller may not read gzip.
 func (c *recording) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer = time.AfterFunc(recordTime, func() { c.end(false) })
 	packer, err := zstd.NewWriter(&c.packed, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
 	if err != nil {
@@ -78,6 +87,8 @@ func (w *countedWriter) Close() error { return w.packer.Close() }
 
 // write takes down the next bytes of the body.
 func (c *recording) write(p []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.failed || c.ended || len(p) == 0 {
 		return
 	}
@@ -86,13 +97,18 @@ func (c *recording) write(p []byte) {
 	}
 }
 
-// end stores the reply when its body came whole, and gives the slot back.
+// end stores the reply when its body came whole, and makes room for another
+// recording.
 func (c *recording) end(whole bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.ended {
 		return
 	}
 	c.ended = true
-	defer func() { <-c.replies.slots }()
+	c.timer.Stop()
+	defer c.replies.recorded(c.reply.key.agent)
+	defer func() { c.in, c.packed = nil, bytes.Buffer{} }() // the body may go on for long
 	if c.in == nil {
 		return
 	}

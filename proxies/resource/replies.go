@@ -32,20 +32,24 @@ const (
 	// take, packed.
 	maxReplies    = 512
 	maxAgentBytes = 8 << 20
-	// maxAccept is the longest Accept, in bytes, and maxReplyKey the longest path, for
-	// which a reply is kept.
-	maxAccept   = 512
+	// maxReplyKey is the longest path, in bytes, for which a reply is kept, and
+	// maxReplyTag the longest ETag or Content-Type with which one is.
 	maxReplyKey = 512
-	// recorders is the number of replies that are taken down at a time.
-	recorders = 4
+	maxReplyTag = 512
+	// recorders is the number of replies that are taken down at a time, and
+	// recordersOfAgent that of one agent.
+	recorders        = 16
+	recordersOfAgent = 2
+	// recordTime is after which time one that is not at its end is given up.
+	recordTime = 30 * time.Second
 	// replyAge is how old a reply may be before the same is taken down again.
 	replyAge = time.Minute
-	// keepTime is how long a reply outlives its process and its last use.
-	keepTime = 30 * 24 * time.Hour
 	// keepWait bounds one call of the Keep.
 	keepWait = 2 * time.Second
-	// keepQueue is the number of replies that may wait for the Keep.
-	keepQueue = 256
+	// keepQueue is the number of changes that may wait for the Keep, and
+	// keepQueueOfAgent that of one agent.
+	keepQueue        = 1024
+	keepQueueOfAgent = 64
 	// windowBytes is how far back the packing looks, which bounds its memory.
 	windowBytes = 128 << 10
 )
@@ -73,14 +77,18 @@ type RepliesConfig struct {
 type Replies struct {
 	cfg     RepliesConfig
 	metrics *replyMetrics
-	slots   chan struct{} // one for each recording
-	dirty   chan change   // to be written to the Keep
+	dirty   chan change // to be written to the Keep
 
-	mu     sync.Mutex // guards what follows
-	byKey  map[replyKey]*list.Element
-	order  *list.List // of *reply, the one used last in front
-	bytes  int
-	agents map[identity.AgentName]*agentReplies
+	waitMu  sync.Mutex // guards waiting, which is what dirty holds
+	waiting map[identity.AgentName]map[change]struct{}
+
+	mu         sync.Mutex // guards what follows
+	byKey      map[replyKey]*list.Element
+	order      *list.List // of *reply, the one used last in front
+	bytes      int
+	agents     map[identity.AgentName]*agentReplies
+	recordings map[identity.AgentName]int
+	recording  int // of all agents
 }
 
 type agentReplies struct{ count, bytes int }
@@ -91,7 +99,7 @@ type replyKey struct {
 	agent  identity.AgentName
 	uid    string
 	path   string // with the hash of an OpenAPI document, if any
-	accept string
+	accept string // of acceptOf
 }
 
 // reply is what is kept of one.
@@ -116,8 +124,9 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 		cfg.MaxBytes = 128 << 20
 	}
 	r := &Replies{
-		cfg: cfg, slots: make(chan struct{}, recorders), dirty: make(chan change, keepQueue),
-		byKey: map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
+		cfg: cfg, dirty: make(chan change, keepQueue), recordings: map[identity.AgentName]int{},
+		waiting: map[identity.AgentName]map[change]struct{}{},
+		byKey:   map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
 	}
 	var err error
 	if r.metrics, err = newReplyMetrics(cfg.Metrics, r.held); err != nil {
@@ -129,16 +138,16 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 // keyOf returns the key of a call whose reply is kept: a plain GET of what tells the
 // version and the kinds of an API server.
 func keyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (replyKey, bool) {
-	accept := strings.Join(h["Accept"], ",")
-	if request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
-		len(accept) > maxAccept || len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
+	accept, known := acceptOf(h["Accept"])
+	if !known || request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
+		len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
 		return replyKey{}, false
 	}
 	path := strings.TrimSuffix(request.Path, "/")
 	for name, values := range target.Query() {
 		switch {
 		case name == "timeout": // how long the caller would wait
-		case name == "hash" && len(values) == 1 && strings.HasPrefix(path, "/openapi/"):
+		case name == "hash" && len(values) == 1 && strings.HasPrefix(path, "/openapi/v3/"): // others have no hash
 			path += "?hash=" + values[0]
 		default:
 			return replyKey{}, false
@@ -177,16 +186,14 @@ func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
 	}
 	coding := res.Header.Get("Content-Encoding")
 	etag := res.Header.Get("Etag")
-	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxAccept || len(res.Header.Get("Content-Type")) > maxAccept {
+	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxReplyTag || len(res.Header.Get("Content-Type")) > maxReplyTag {
 		r.metrics.results.WithLabelValues(replyNotStored).Inc()
 		return
 	}
 	if known, found := r.memory(key); found && (now.Sub(known.at) < replyAge && etag == known.etag) {
 		return
 	}
-	select {
-	case r.slots <- struct{}{}:
-	default:
+	if !r.mayRecord(key.agent) {
 		return // the next one of its kind comes soon
 	}
 	recording := &recording{
@@ -195,6 +202,29 @@ func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
 	}
 	recording.begin()
 	res.Body = &recordedBody{ReadCloser: res.Body, recording: recording}
+}
+
+// mayRecord counts a recording in, when there is room for one. recorded must be
+// called then.
+func (r *Replies) mayRecord(agent identity.AgentName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recording >= recorders || r.recordings[agent] >= recordersOfAgent {
+		return false
+	}
+	r.recording++
+	r.recordings[agent]++
+	return true
+}
+
+// recorded counts a recording out.
+func (r *Replies) recorded(agent identity.AgentName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recording--
+	if r.recordings[agent]--; r.recordings[agent] == 0 {
+		delete(r.recordings, agent)
+	}
 }
 
 // memory returns a reply that is in memory.
@@ -263,14 +293,21 @@ func (r *Replies) remove(element *list.Element) {
 // forget removes a reply that is no longer true, from the Keep too.
 func (r *Replies) forget(key replyKey) {
 	r.mu.Lock()
-	element, found := r.byKey[key]
-	if found {
+	if element, found := r.byKey[key]; found {
 		r.remove(element)
 	}
 	r.mu.Unlock()
-	if found {
-		r.changed(change{key: key, gone: true})
+	r.changed(change{key: key, gone: true}) // an earlier process may have kept it
+}
+
+// forgetAgent removes all replies of an agent, from the Keep too.
+func (r *Replies) forgetAgent(agent identity.AgentName, uid string) {
+	r.mu.Lock()
+	for r.agents[agent] != nil {
+		r.remove(r.oldest(agent))
 	}
+	r.mu.Unlock()
+	r.changed(change{key: replyKey{agent: agent, uid: uid}, gone: true})
 }
 
 // lookup returns the last known reply, from memory or the Keep.
@@ -283,7 +320,7 @@ func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	value, err := r.cfg.Keep.Get(ctx, key.name(), maxPacked+maxReplyHeader)
+	value, err := r.cfg.Keep.Get(ctx, key.owner(), key.name(), maxPacked+maxReplyHeader)
 	if err != nil || len(value) == 0 {
 		return nil, false // without its Keep a hub knows no less than without a spoke
 	}
@@ -297,8 +334,8 @@ func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
 }
 
 // serve answers with the last known reply; false when there is none. The answer says
-// how old it is.
-func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey) bool {
+// how old it is, and why the spoke has not answered.
+func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey, why unanswered) bool {
 	known, found := r.lookup(req.Context(), key)
 	if !found {
 		r.metrics.results.WithLabelValues(replyMiss).Inc()
@@ -312,7 +349,7 @@ func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey) 
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Warning", fmt.Sprintf(`299 - "agent %s is away: this is its last known reply, of %s"`, key.agent, known.at.UTC().Format(time.RFC3339)))
+	h.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is its last known reply, of %s"`, key.agent, why.warning(), known.at.UTC().Format(time.RFC3339)))
 	if known.kind != "" {
 		h.Set("Content-Type", known.kind)
 	}

@@ -2,13 +2,19 @@ package resource
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
 )
 
 func key(t *testing.T, agent, path string) replyKey {
@@ -68,5 +74,135 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 	if count, bytes := r.held(); count != 0 || bytes != 0 || len(r.agents) != 0 {
 		t.Errorf("%d replies, %d bytes, %d agents after all were forgotten", count, bytes, len(r.agents))
+	}
+}
+
+// What a caller may write into Accept without end is one thing, or not kept.
+func TestAcceptOf(t *testing.T) {
+	const (
+		v2      = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+		v2beta1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+		openapi = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+	)
+	tests := map[string]struct {
+		accept []string
+		want   string // empty when it is not kept
+	}{
+		"none":                        {nil, plain},
+		"an empty one":                {[]string{""}, plain},
+		"JSON":                        {[]string{"application/json"}, plain},
+		"anything":                    {[]string{"*/*"}, plain},
+		"JSON and anything":           {[]string{"Application/JSON, */*"}, plain},
+		"in two lines":                {[]string{"application/json", "application/yaml"}, plain},
+		"client-go's discovery":       {[]string{v2 + "," + v2beta1 + "," + plain}, aggregated + "v=v2," + aggregated + "v=v2beta1," + plain},
+		"the same, written otherwise": {[]string{"application/json; as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io," + v2 + ",," + v2beta1 + "," + plain + ",x/y"}, aggregated + "v=v2," + aggregated + "v=v2beta1," + plain},
+		"client-go's, of itself":      {[]string{v2 + ";profile=nopeer," + v2 + "," + v2beta1 + "," + plain}, aggregated + "profile=nopeer;v=v2," + aggregated + "v=v2," + aggregated + "v=v2beta1," + plain},
+		"protobuf, or else JSON":      {[]string{"application/vnd.kubernetes.protobuf,application/json"}, "application/vnd.kubernetes.protobuf," + plain},
+		"OpenAPI's protobuf":          {[]string{openapi}, openapi},
+		"a parameter nobody knows":    {[]string{"application/json;x=1"}, ""},
+		"another version":             {[]string{strings.Replace(v2, "v2", "v3", 1)}, ""},
+		"what is liked more":          {[]string{"application/json;q=0.5,application/yaml"}, ""},
+		"another type first":          {[]string{"text/html,application/json"}, ""},
+		"a parameter that is quoted":  {[]string{`application/json;as="APIGroupDiscoveryList"`}, ""},
+		"too many":                    {[]string{"application/yaml,application/cbor," + openapi + ",application/vnd.kubernetes.protobuf"}, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, known := acceptOf(tt.accept); got != tt.want || known != (tt.want != "") {
+				t.Errorf("acceptOf(%q) = %q, %v, want %q", tt.accept, got, known, tt.want)
+			}
+		})
+	}
+}
+
+// Nor is there one for each query that an API server does not look at.
+func TestKeyOf(t *testing.T) {
+	agent := key(t, "edge-1", "").agent
+	for target, want := range map[string]string{
+		"/version?timeout=32s":             "/version",
+		"/openapi/v3/apis/apps/v1?hash=AB": "/openapi/v3/apis/apps/v1?hash=AB",
+		"/openapi/v3?hash=AB":              "",
+		"/openapi/v2?hash=AB":              "",
+		"/openapi/v2?x=1":                  "",
+		"/openapi/v3/api/v1?hash=A&hash=B": "",
+	} {
+		request, err := access.Parse(http.MethodGet, target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, err := url.ParseRequestURI(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, kept := keyOf(agent, "1", request, there, nil); got.path != want || kept != (want != "") {
+			t.Errorf("keyOf(%s) = %q, %v, want %q", target, got.path, kept, want)
+		}
+	}
+}
+
+// Replies that stand still stop the recording of no other agent, and of their own for
+// no longer than half a minute. Whoever reads one on gets all of it.
+func TestRecordingsThatStandStill(t *testing.T) {
+	for _, coding := range []string{"", "gzip"} {
+		t.Run("coding "+coding, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, err := NewReplies(RepliesConfig{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				observe := func(agent string, n int) (body io.ReadCloser, recorded bool) {
+					t.Helper()
+					res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {coding}}, Body: io.NopCloser(strings.NewReader("a reply"))}
+					r.observe(key(t, agent, fmt.Sprintf("/apis/%d", n)), res, time.Now())
+					_, recorded = res.Body.(*recordedBody)
+					return res.Body, recorded
+				}
+				var still []io.ReadCloser
+				stall := func(agent string, want bool) {
+					t.Helper()
+					body, recorded := observe(agent, len(still))
+					if recorded != want {
+						t.Errorf("recording %d, of %s: %v, want %v", len(still), agent, recorded, want)
+					}
+					if _, err := body.Read(make([]byte, 1)); err != nil {
+						t.Error(err)
+					}
+					still = append(still, body)
+				}
+				for range recordersOfAgent {
+					stall("edge-1", true)
+				}
+				stall("edge-1", false)
+				for n := range recorders - recordersOfAgent {
+					stall(fmt.Sprintf("edge-%d", n+2), true)
+				}
+				stall("edge-99", false)
+				time.Sleep(recordTime) //nolint:forbidigo // the fake clock of synctest
+				synctest.Wait()
+				for n, body := range still {
+					if rest, err := io.ReadAll(body); err != nil || string(rest) != " reply" {
+						t.Errorf("body %d: %q, %v", n, rest, err)
+					}
+					if err := body.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				if count, _ := r.held(); count != 0 {
+					t.Errorf("%d replies that were given up are kept", count)
+				}
+				for n := range 3 {
+					body, recorded := observe("edge-1", n)
+					if !recorded {
+						t.Fatalf("reply %d after them is not recorded", n)
+					}
+					if _, err := io.ReadAll(body); err != nil {
+						t.Error(err)
+					}
+				}
+				if count, _ := r.held(); (count == 3) != (coding == "") {
+					t.Errorf("%d replies are kept", count)
+				}
+			})
+		})
 	}
 }

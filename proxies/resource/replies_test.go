@@ -1,19 +1,26 @@
 package resource_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/stream"
 )
 
 // discovery answers every path with itself, long ones in gzip.
@@ -189,50 +196,169 @@ func TestRepliesAreForgotten(t *testing.T) {
 	if res, _ := w.get("/version"); res.Code != 403 {
 		t.Fatalf("answer %d", res.Code)
 	}
-	keep.wait(t, func(values map[string][]byte) bool {
-		for _, value := range values {
-			if len(value) > 0 {
-				return false
-			}
-		}
-		return true
-	})
+	keep.wait(t, isEmpty)
 	w.setAway(true)
 	if res, _ := w.get("/version"); res.Code != 503 {
 		t.Errorf("answer %d", res.Code)
 	}
 }
 
-// keep is a Keep in memory.
-type keep struct {
-	mu     sync.Mutex // guards what follows
-	values map[string][]byte
-	grown  chan struct{}
-	away   bool
+func isEmpty(values map[string][]byte) bool { return len(values) == 0 }
+
+// narrowed is a policy that at some time refuses all.
+type narrowed struct {
+	resource.Policy
+	off atomic.Bool
 }
 
-func (k *keep) Get(_ context.Context, key string, limit int) ([]byte, error) {
+func (n *narrowed) Decide(r access.Request) access.Decision {
+	if n.off.Load() {
+		return (&access.Policy{}).Decide(r)
+	}
+	return n.Policy.Decide(r)
+}
+
+// So does one whose agent refuses the call.
+func TestRepliesThatTheAgentRefusesAreForgotten(t *testing.T) {
+	keep := &keep{values: map[string][]byte{}}
+	var policy *narrowed
+	w := start(t, discovery, settings{keep: keep, spoke: func(c *resource.SpokeConfig) {
+		policy = &narrowed{Policy: c.Policy}
+		c.Policy = policy
+	}})
+	w.get("/version")
+	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	policy.off.Store(true)
+	if res, _ := w.get("/version"); res.Code != 403 {
+		t.Fatalf("answer %d", res.Code)
+	}
+	keep.wait(t, isEmpty)
+	w.setAway(true)
+	if res, _ := w.get("/version"); res.Code != 503 {
+		t.Errorf("answer %d", res.Code)
+	}
+}
+
+// So does one that an earlier process kept, which this one has never read.
+func TestRepliesOfAnEarlierHubAreForgotten(t *testing.T) {
+	keep := &keep{values: map[string][]byte{}}
+	before := start(t, discovery, settings{keep: keep})
+	before.get("/version")
+	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	after := start(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, settings{keep: keep})
+	if res, _ := after.get("/version"); res.Code != 404 {
+		t.Fatalf("answer %d", res.Code)
+	}
+	keep.wait(t, isEmpty)
+}
+
+// failing has dials fail with an error of the test's.
+func failing(dial *atomic.Pointer[error]) func(*resource.HubConfig) {
+	return func(c *resource.HubConfig) {
+		tunnel := c.Dial
+		c.Dial = func(ctx context.Context, to identity.AgentName) (net.Conn, error) {
+			if err := dial.Load(); err != nil {
+				return nil, *err
+			}
+			return tunnel(ctx, to)
+		}
+	}
+}
+
+// A spoke whose owner no longer lets its Kubernetes API be reached is not away: what
+// is known of it is neither told nor kept.
+func TestRepliesOfASpokeThatRefuses(t *testing.T) {
+	var dial atomic.Pointer[error]
+	keep := &keep{values: map[string][]byte{}}
+	w := start(t, discovery, settings{keep: keep, hub: failing(&dial)})
+	w.get("/version")
+	w.get("/api")
+	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
+	refused := fmt.Errorf("not configured: %w", stream.ErrRefused)
+	dial.Store(&refused)
+	w.cut()
+	for range 2 {
+		res, body := w.get("/version")
+		if s := status(t, body); res.Code != 503 || res.Header.Get("Warning") != "" || !strings.Contains(s.Message, "does not serve its Kubernetes API") {
+			t.Errorf("answer %d %s", res.Code, body)
+		}
+	}
+	keep.wait(t, isEmpty)
+	dial.Store(nil)
+	w.setAway(true)
+	for _, path := range []string{"/version", "/api"} {
+		if res, body := w.get(path); res.Code != 503 {
+			t.Errorf("%s of a spoke that has refused and is away: %d %s", path, res.Code, body)
+		}
+	}
+}
+
+// One that is busy is not away either; its last known reply is as true as before.
+func TestRepliesOfASpokeThatIsBusy(t *testing.T) {
+	var dial atomic.Pointer[error]
+	w := start(t, discovery, settings{hub: failing(&dial)})
+	w.get("/version")
+	busy := fmt.Errorf("no spare stream: %w", stream.ErrUnavailable)
+	dial.Store(&busy)
+	w.cut()
+	res, body := w.get("/version")
+	if warning := res.Header.Get("Warning"); res.Code != 200 || body != "answer to /version" ||
+		!strings.HasPrefix(warning, `299 - "agent edge-1 has no connection to spare: this is its last known reply, of 20`) {
+		t.Errorf("answer %d %q, warning %q", res.Code, body, warning)
+	}
+	res, body = w.get("/api/v1/pods")
+	if s := status(t, body); res.Code != 503 || !strings.Contains(s.Message, "has no connection to spare") {
+		t.Errorf("answer %d %s", res.Code, body)
+	}
+	for _, record := range w.records.wait(t, audit.End, 3) {
+		if record.Result != audit.Complete {
+			t.Errorf("record = %+v", record)
+		}
+	}
+}
+
+// keep is a Keep in memory.
+type keep struct {
+	mu      sync.Mutex // guards what follows
+	values  map[string][]byte
+	changed chan struct{}
+	away    bool
+}
+
+func (k *keep) Get(_ context.Context, owner, key string, limit int) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.away {
 		return nil, errors.New("away")
 	}
-	return k.values[key][:min(limit, len(k.values[key]))], nil
+	value := k.values[owner+"|"+key]
+	return value[:min(limit, len(value))], nil
 }
 
-func (k *keep) Set(_ context.Context, key string, value []byte, expiry time.Duration) error {
+func (k *keep) Set(_ context.Context, owner, key string, value []byte) error {
+	return k.change(func() {
+		if k.values[owner+"|"+key] = value; len(value) == 0 {
+			delete(k.values, owner+"|"+key)
+		}
+	})
+}
+
+func (k *keep) Clear(_ context.Context, owner string) error {
+	return k.change(func() {
+		maps.DeleteFunc(k.values, func(key string, _ []byte) bool { return strings.HasPrefix(key, owner+"|") })
+	})
+}
+
+func (k *keep) change(do func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.away {
 		return errors.New("away")
 	}
-	if expiry <= 0 {
-		return fmt.Errorf("expiry %v", expiry)
-	}
-	k.values[key] = value
-	if k.grown != nil {
-		close(k.grown)
-		k.grown = nil
+	do()
+	if k.changed != nil {
+		close(k.changed)
+		k.changed = nil
 	}
 	return nil
 }
@@ -242,18 +368,18 @@ func (k *keep) wait(t *testing.T, ok func(map[string][]byte) bool) {
 	for {
 		k.mu.Lock()
 		done := ok(k.values)
-		if k.grown == nil {
-			k.grown = make(chan struct{})
+		if k.changed == nil {
+			k.changed = make(chan struct{})
 		}
-		grown := k.grown
+		changed := k.changed
 		k.mu.Unlock()
 		if done {
 			return
 		}
 		select {
-		case <-grown:
+		case <-changed:
 		case <-time.After(10 * time.Second):
-			t.Fatal("not kept after 10s")
+			t.Fatal("the keep has not what it should after 10s")
 		}
 	}
 }
@@ -298,5 +424,36 @@ func TestLastKnownRepliesWithLiveAccessOff(t *testing.T) {
 	w.setAway(true)
 	if res, _ := w.get("/version"); res.Code != 403 {
 		t.Errorf("answer %d", res.Code)
+	}
+}
+
+// A caller that asks for the same in ever new words fills nobody's Keep.
+func TestRepliesForEndlessAccepts(t *testing.T) {
+	keep := &keep{values: map[string][]byte{}}
+	w := start(t, discovery, settings{keep: keep})
+	ask := func(accept string) {
+		t.Helper()
+		r := w.request(t.Context(), http.MethodGet, "/openapi/v2", nil)
+		r.Header.Set("Accept", accept)
+		if res, _ := w.do(r); res.Code != 200 {
+			t.Errorf("for %q: %d", accept, res.Code)
+		}
+	}
+	for n := range 100 {
+		ask(fmt.Sprintf("application/json;x=%d", n))
+	}
+	w.get("/version") // is kept after all the others
+	keep.wait(t, func(values map[string][]byte) bool {
+		for _, value := range values {
+			if bytes.Contains(value, []byte(`"path":"/version"`)) {
+				return true
+			}
+		}
+		return false
+	})
+	keep.mu.Lock()
+	defer keep.mu.Unlock()
+	if n := len(keep.values); n != 1 {
+		t.Errorf("%d replies are kept, want 1", n)
 	}
 }

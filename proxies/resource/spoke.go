@@ -251,7 +251,15 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.entered = true
-	v.pass(w, r, target)
+	v.pass(w, r, target, request)
+}
+
+// errCredentials is an answer of the API server that does not know the agent. To the
+// hub's caller it would say that its own token is no good.
+var errCredentials = errors.New("the api server does not accept the agent's own credentials")
+
+func badCredentials() *metav1.Status {
+	return access.BadGateway("argomesh spoke: its API server does not accept the agent's own credentials")
 }
 
 // objectStatus is the answer when the object of a call could not be looked at: what
@@ -260,6 +268,9 @@ func objectStatus(err error) *metav1.Status {
 	var said apierrors.APIStatus
 	if errors.As(err, &said) {
 		status := said.Status()
+		if status.Code == http.StatusUnauthorized {
+			return badCredentials()
+		}
 		if status.Code >= http.StatusBadRequest {
 			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 			return &status
@@ -269,7 +280,7 @@ func objectStatus(err error) *metav1.Status {
 }
 
 // pass passes the call on to the API server, and its answer back.
-func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL) {
+func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, request access.Request) {
 	e := &v.exchange
 	e.out = v.spoke.server
 	e.base = v.spoke.base
@@ -281,13 +292,21 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL) {
 	}
 	e.answer = func(res *http.Response) error {
 		stripAnswer(res.Header)
+		unbase(res, e.base)
+		if res.StatusCode == http.StatusUnauthorized && !request.IsProxy() { // behind a proxy it may be a service's
+			return errCredentials
+		}
 		return nil
 	}
 	e.failed = func(w http.ResponseWriter, err error) {
 		e.log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
-		e.peerLost.Store(true)
+		status := badCredentials()
+		if !errors.Is(err, errCredentials) {
+			e.peerLost.Store(true)
+			status = access.BadGateway("argomesh spoke: its API server does not answer")
+		}
 		w.Header().Set(headerFailed, "true")
-		writeStatus(w, access.BadGateway("argomesh spoke: its API server does not answer"))
+		writeStatus(w, status)
 	}
 	e.run(w, r)
 }

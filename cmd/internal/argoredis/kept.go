@@ -68,6 +68,13 @@ end
 return 1
 `)
 
+// clearAll removes all that is kept.
+var clearAll = redis.NewScript(`
+for _, k in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('DEL', ARGV[1] .. k) end
+for _, k in ipairs(KEYS) do redis.call('DEL', k) end
+return 1
+`)
+
 func (k *Kept) keys() []string {
 	return []string{k.prefix + "times", k.prefix + "sizes", k.prefix + "total"}
 }
@@ -86,6 +93,11 @@ func (k *Kept) Forget(ctx context.Context, key string) error {
 	return forget.Run(ctx, k.client.redis, k.keys(), k.values(), key).Err()
 }
 
+// Clear removes all values.
+func (k *Kept) Clear(ctx context.Context) error {
+	return clearAll.Run(ctx, k.client.redis, k.keys(), k.values()).Err()
+}
+
 // Last returns a value and how long ago it was kept; nil when there is none.
 func (k *Kept) Last(ctx context.Context, key string) (value []byte, age time.Duration, err error) {
 	pipe := k.client.redis.Pipeline()
@@ -98,3 +110,40 @@ func (k *Kept) Last(ctx context.Context, key string) (value []byte, age time.Dur
 	value, err = get.Bytes()
 	return value, k.expiry - ttl.Val(), err
 }
+
+// KeptOf is a Kept for each of several owners under one prefix. Its methods may be
+// called concurrently.
+type KeptOf struct {
+	client *Client
+	prefix string
+	limit  int64
+	expiry time.Duration
+}
+
+// KeptOf returns one that keeps values of at most limit bytes altogether for each
+// owner.
+func (c *Client) KeptOf(prefix string, limit int64, expiry time.Duration) *KeptOf {
+	return &KeptOf{client: c, prefix: prefix, limit: limit, expiry: expiry}
+}
+
+// of returns what is an owner's.
+func (k *KeptOf) of(owner string) *Kept {
+	return k.client.Kept(k.prefix+owner+"|", k.limit, k.expiry)
+}
+
+// Get returns the value of a key, of a longer one the first limit bytes, and nothing
+// when there is none.
+func (k *KeptOf) Get(ctx context.Context, owner, key string, limit int) ([]byte, error) {
+	return k.client.Get(ctx, k.of(owner).values()+key, limit)
+}
+
+// Set keeps a value; one without a byte is removed.
+func (k *KeptOf) Set(ctx context.Context, owner, key string, value []byte) error {
+	if len(value) == 0 {
+		return k.of(owner).Forget(ctx, key)
+	}
+	return k.of(owner).Keep(ctx, key, value)
+}
+
+// Clear removes all values of an owner.
+func (k *KeptOf) Clear(ctx context.Context, owner string) error { return k.of(owner).Clear(ctx) }

@@ -62,3 +62,46 @@ func TestKept(t *testing.T) {
 		}
 	}
 }
+
+// Each owner has its own room, and can be forgotten at once.
+func TestKeptOf(t *testing.T) {
+	path := socket(t)
+	client, ctx := start(t, config.Redis{Address: "unix://" + path}, "--port", "0", "--unixsocket", path), t.Context()
+	kept := client.KeptOf("argomesh|reply|", 100, time.Hour)
+	set := func(owner, key, value string) {
+		t.Helper()
+		if err := kept.Set(ctx, owner, key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(owner, key, want string) {
+		t.Helper()
+		if value, err := kept.Get(ctx, owner, key, 60); err != nil || string(value) != want {
+			t.Errorf("Get(%s, %s) = %q, %v, want %q", owner, key, value, err, want)
+		}
+	}
+	a := strings.Repeat("a", 60)
+	set("edge-1|x", "a", a)
+	set("edge-1|x", "b", "b")
+	set("edge-2|x", "a", a)
+	set("edge-1|x", "c", a) // one byte too many of its owner: the oldest goes
+	has("edge-1|x", "a", "")
+	has("edge-1|x", "b", "b")
+	has("edge-1|x", "c", a)
+	has("edge-2|x", "a", a)
+	set("edge-1|x", "b", "")
+	has("edge-1|x", "b", "")
+	for range 2 {
+		if err := kept.Clear(ctx, "edge-1|x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has("edge-1|x", "c", "")
+	has("edge-2|x", "a", a)
+	if err := kept.Clear(ctx, "edge-2|x"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := client.Find(ctx, "argomesh|reply|"); err != nil || len(left) > 0 {
+		t.Errorf("after all was forgotten there are %v, %v", left, err)
+	}
+}
