@@ -42,7 +42,7 @@ type Command struct {
 	Ready func(context.Context) error
 	// ReadyTimeout bounds the wait for Ready. Zero means 90s.
 	ReadyTimeout time.Duration
-	// Grace is the time from SIGTERM to SIGKILL in Stop. Zero means 10s.
+	// Grace is the time from SIGTERM to SIGKILL in Stop. Zero means 30s.
 	Grace time.Duration
 	// NoListen runs the program so that its listeners never open, for the one that
 	// cannot be told to listen on loopback.
