@@ -148,8 +148,11 @@ func unclaim(dir string) error {
 }
 
 // Owner returns the running program whose harness uses the work folder, nil if there
-// is none.
+// is none. It fails when the folder is not this user's alone.
 func Owner(dir string) (*os.Process, error) {
+	if err := checkOurs(dir); err != nil {
+		return nil, err
+	}
 	id, err := readIdentity(filepath.Join(dir, ownerFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

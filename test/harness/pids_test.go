@@ -25,6 +25,19 @@ func startStray(t *testing.T) (*exec.Cmd, processIdentity) {
 	return cmd, id
 }
 
+// workFolder is one as New leaves it.
+func workFolder(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "work")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, lockFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func writeRecord(t *testing.T, dir string, id processIdentity) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, pidDir), 0o700); err != nil {
@@ -36,7 +49,7 @@ func writeRecord(t *testing.T, dir string, id processIdentity) {
 }
 
 func TestCleanUpKillsWhatIsLeft(t *testing.T) {
-	dir := t.TempDir()
+	dir := workFolder(t)
 	stray, id := startStray(t)
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }() // init would reap it
@@ -59,7 +72,7 @@ func TestCleanUpSparesReusedPids(t *testing.T) {
 		"another boot":       func(id *processIdentity) { id.Boot = "an earlier one" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := workFolder(t)
 			_, id := startStray(t)
 			recorded := id
 			change(&recorded)
@@ -76,7 +89,7 @@ func TestCleanUpSparesReusedPids(t *testing.T) {
 
 func TestNewCleansUp(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := workFolder(t)
 	stray, id := startStray(t)
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -174,7 +175,7 @@ func TestListenersAreSeen(t *testing.T) {
 
 // When the owner is killed its processes die with it, and the work folder is free.
 func TestOwnerIsKilled(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "work")
 	cmd := role("owner")
 	owner := exec.Command(cmd.Path)
 	owner.Env = append(os.Environ(), roleVariable+"=owner", dirVariable+"="+dir)
