@@ -26,7 +26,8 @@ const (
 	lockFile  = "lock"
 )
 
-// processIdentity names one process for ever: a pid alone is soon another process's.
+// processIdentity names one process for ever: a pid alone is soon another process's. The
+// zero value names none.
 type processIdentity struct {
 	PID int `json:"pid"`
 	// Start is the time of the process's start in clock ticks since boot, field 22
@@ -74,6 +75,9 @@ func statOf(pid int) (start uint64, state string, err error) {
 // handle is a pidfd, opened before the identity is compared, so that it stays right
 // when the process ends and its pid is given away.
 func (id processIdentity) find() (*os.Process, error) {
+	if id == (processIdentity{}) {
+		return nil, os.ErrProcessDone
+	}
 	handle, err := os.FindProcess(id.PID)
 	if err != nil {
 		return nil, err
@@ -102,14 +106,16 @@ func writeIdentity(path string, id processIdentity) error {
 	return os.Rename(unfinished, path)
 }
 
+// readIdentity returns the zero value for a record that is none. Each was whole when it
+// got its name, so the machine has crashed since, and the process with it.
 func readIdentity(path string) (processIdentity, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return processIdentity{}, err
 	}
 	var id processIdentity
-	if err := json.Unmarshal(content, &id); err != nil {
-		return processIdentity{}, fmt.Errorf("read %s: %w", path, err)
+	if json.Unmarshal(content, &id) != nil {
+		return processIdentity{}, nil //nolint:nilerr // it says so by naming no process
 	}
 	return id, nil
 }

@@ -111,6 +111,40 @@ func TestNewCleansUp(t *testing.T) {
 	}
 }
 
+// After a crash of the machine a file may have its name and not its content.
+func TestBrokenRecordsAreNobodys(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty":         "",
+		"cut":           `{"pid": 1, "sta`,
+		"zeros":         "\x00\x00\x00",
+		"another type":  `{"pid": 1, "start": "long ago"}`,
+		"another value": `[]`,
+		"no process":    `{}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := workFolder(t)
+			writeRecord(t, dir, processIdentity{PID: 1, Name: "etcd"})
+			for _, record := range []string{filepath.Join(dir, ownerFile), filepath.Join(dir, pidDir, "etcd.json")} {
+				if err := os.WriteFile(record, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if owner, err := Owner(dir); owner != nil || err != nil {
+				t.Errorf("Owner() = %v, %v, want nobody", owner, err)
+			}
+			if err := claim(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := killRecorded(dir); err != nil {
+				t.Error(err)
+			}
+			if left, err := filepath.Glob(filepath.Join(dir, pidDir, "*")); err != nil || len(left) > 0 {
+				t.Errorf("records left: %v %v", left, err)
+			}
+		})
+	}
+}
+
 func TestIdentifyOddNames(t *testing.T) {
 	// A program may be named like the fields that follow its name.
 	program := filepath.Join(t.TempDir(), "a) S 1 (b")
