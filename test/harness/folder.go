@@ -59,6 +59,84 @@ func checkUsed(dir string) error {
 	return nil
 }
 
+// lock waits for the lock of the work folder, which the caller closes. It makes the
+// folder if there is none, or its last user has removed it.
+func lock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	for {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err := checkOurs(dir); err != nil {
+			return nil, err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the folder was removed in between
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		held, err := file.Stat()
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		if now, err := os.Stat(path); err == nil && os.SameFile(held, now) {
+			return file, nil
+		}
+		_ = file.Close() // the lock of a folder that was removed
+	}
+}
+
+// CleanUp kills the processes that a program left which died while it used the work
+// folder, and removes the folder, if there is one. While a program that lives uses it,
+// it fails with ErrRunning and leaves all as it is. Pids that now belong to other
+// processes are not touched.
+func CleanUp(dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := checkOurs(dir); err != nil {
+		return err
+	}
+	if err := checkUsed(dir); err != nil {
+		return err
+	}
+	held, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = held.Close() }() // unlocks; nothing was written
+	if err := checkFree(dir); err != nil {
+		return err
+	}
+	if err := killRecorded(dir); err != nil {
+		return err
+	}
+	return remove(dir)
+}
+
+// remove removes the work folder, whose lock the caller holds.
+func remove(dir string) error {
+	if err := empty(dir); err != nil {
+		return err
+	}
+	if err := unclaim(dir); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, lockFile)); err != nil {
+		return err
+	}
+	// Whoever waited for the lock may have taken the folder since.
+	if err := os.Remove(dir); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // empty removes all but what says who owns the folder.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/argomesh/argomesh/test/tools/toolset"
@@ -85,5 +86,68 @@ func TestForeignFoldersAreRefused(t *testing.T) {
 				t.Errorf("the process that a record named: %v, %v", now, err)
 			}
 		})
+	}
+}
+
+func TestCleanUpSparesForeignFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "home")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(dir, "thesis.tex")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CleanUp(dir); err == nil {
+		t.Error("CleanUp() removes a folder that was never a work folder")
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who takes the folder while another removes it has it, or is told that it is in use.
+func TestCleanUpWhileOthersStart(t *testing.T) {
+	dir := workFolder(t)
+	for range 50 {
+		var took, refused int
+		var mu sync.Mutex // guards took and refused
+		var g sync.WaitGroup
+		for range 4 {
+			g.Go(func() {
+				err := claim(dir)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					took++
+				case errors.Is(err, ErrRunning):
+					refused++
+				default:
+					t.Error(err)
+				}
+			})
+			g.Go(func() {
+				if err := CleanUp(dir); err != nil && !errors.Is(err, ErrRunning) {
+					t.Error(err)
+				}
+			})
+		}
+		g.Wait()
+		if took != 1 || refused != 3 {
+			t.Errorf("%d took the folder and %d were refused, want 1 and 3", took, refused)
+		}
+		if owner, err := Owner(dir); err != nil || owner == nil || owner.Pid != os.Getpid() {
+			t.Errorf("Owner() = %v, %v, want this process", owner, err)
+		}
+		if err := unclaim(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := CleanUp(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder after CleanUp: %v, want none", err)
 	}
 }

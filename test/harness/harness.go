@@ -23,7 +23,7 @@
 //
 // A start returns when the thing answers, or fails with the end of its log. Nothing
 // survives its starter: processes die with the program that uses the harness, even
-// if that is killed, and CleanUp ends what an older crash left. Package
+// if that is killed, and CleanUp ends and removes what it left. Package
 // harnesstest adapts the harness to package testing.
 //
 // It runs on Linux: process identity, the parent-death signal and the check of
@@ -87,7 +87,7 @@ func New(cfg Config) (*Harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, err
 	}
 	if err := checkOurs(dir); err != nil {

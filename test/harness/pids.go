@@ -123,20 +123,13 @@ func readIdentity(path string) (processIdentity, error) {
 // claim makes this program the owner of the work folder, under a file lock so that
 // of two that start at once one fails.
 func claim(dir string) error {
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	held, err := lock(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // unlocks; nothing was written
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	defer func() { _ = held.Close() }() // unlocks; nothing was written
+	if err := checkFree(dir); err != nil {
 		return err
-	}
-	owner, err := Owner(dir)
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
 	}
 	self, err := identify(os.Getpid(), filepath.Base(os.Args[0]))
 	if err != nil {
@@ -151,6 +144,19 @@ func unclaim(dir string) error {
 		return nil
 	}
 	return err
+}
+
+// checkFree returns an error that wraps ErrRunning when a program that lives uses the
+// work folder.
+func checkFree(dir string) error {
+	owner, err := Owner(dir)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
+	}
+	return nil
 }
 
 // Owner returns the running program whose harness uses the work folder, nil if there
@@ -171,23 +177,6 @@ func Owner(dir string) (*os.Process, error) {
 		return nil, nil
 	}
 	return owner, err
-}
-
-// CleanUp kills the processes that a program left which died while it used the work
-// folder. It leaves a living program's alone, and fails with ErrRunning then. Pids
-// that now belong to other processes are not touched.
-func CleanUp(dir string) error {
-	owner, err := Owner(dir)
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
-	}
-	if err := killRecorded(dir); err != nil {
-		return err
-	}
-	return unclaim(dir)
 }
 
 // killRecorded kills every recorded process that is still itself, and waits until

@@ -4,6 +4,7 @@ package harness
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,10 +30,11 @@ func startStray(t *testing.T) (*exec.Cmd, processIdentity) {
 func workFolder(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "work")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	held, err := lock(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, lockFile), nil, 0o600); err != nil {
+	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -61,8 +63,11 @@ func TestCleanUpKillsWhatIsLeft(t *testing.T) {
 	if err := <-ended; !errors.As(err, &exit) {
 		t.Errorf("the stray process ended with %v, want that it was killed", err)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, pidDir, "*")); err != nil || len(left) > 0 {
-		t.Errorf("records left: %v %v", left, err)
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder after CleanUp: %v, want none", err)
+	}
+	if err := CleanUp(dir); err != nil {
+		t.Errorf("CleanUp() of nothing = %v", err)
 	}
 }
 
