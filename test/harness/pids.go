@@ -40,35 +40,49 @@ type processIdentity struct {
 
 // identify reads the identity of a running process.
 func identify(pid int, name string) (processIdentity, error) {
-	start, state, err := statOf(pid)
+	stat, err := statOf(pid)
 	if err != nil {
 		return processIdentity{}, err
 	}
-	if state == "Z" || state == "X" {
+	if stat.dead() {
 		return processIdentity{}, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return processIdentity{}, err
 	}
-	return processIdentity{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot)), Name: name}, nil
+	return processIdentity{PID: pid, Start: stat.start, Boot: strings.TrimSpace(string(boot)), Name: name}, nil
 }
 
-// statOf returns start time and state. The name in /proc/PID/stat may hold spaces
-// and parentheses, so fields count from the last closing one.
-func statOf(pid int) (start uint64, state string, err error) {
+// processStat is what the kernel says of a process in /proc/PID/stat (proc(5)).
+type processStat struct {
+	parent int
+	start  uint64 // in clock ticks since boot
+	state  string
+}
+
+// dead reports whether the process has ended and only waits to be collected.
+func (s processStat) dead() bool { return s.state == "Z" || s.state == "X" }
+
+// statOf reads the stat of a process. The name in there may hold spaces and
+// parentheses, so fields count from the last closing one.
+func statOf(pid int) (processStat, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, "", err
+		return processStat{}, err
 	}
 	end := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
-	const stateField, startField = 0, 19 // numbers 3 and 22; the first after the name is 3
+	const stateField, parentField, startField = 0, 1, 19 // numbers 3, 4 and 22; the first after the name is 3
 	if end < 0 || len(fields) <= startField {
-		return 0, "", fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
+		return processStat{}, fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
 	}
-	start, err = strconv.ParseUint(fields[startField], 10, 64)
-	return start, fields[stateField], err
+	parent, err := strconv.Atoi(fields[parentField])
+	if err != nil {
+		return processStat{}, fmt.Errorf("process %d: unexpected parent in /proc/%d/stat: %w", pid, pid, err)
+	}
+	start, err := strconv.ParseUint(fields[startField], 10, 64)
+	return processStat{parent: parent, start: start, state: fields[stateField]}, err
 }
 
 // find returns a handle of the very process id names, or os.ErrProcessDone. The
