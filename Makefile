@@ -68,6 +68,11 @@ images: ## build the images of principal, agent and agentctl as OCI layouts into
 tools: ## build the pinned servers and developer tools that are missing
 	$(call stage,tools,go run ./test/tools servers developer)
 
+# servers is what the demo needs of tools.
+.PHONY: servers
+servers:
+	@go run ./test/tools
+
 .PHONY: meshes
 meshes: ## build Istio's and SPIRE's programs, if they are missing, which only e2e-matrix needs
 	$(call stage,meshes,go run ./test/tools meshes)
@@ -170,8 +175,7 @@ bench: tools build ## the targets of the design, BENCH=T2,T6 for some of them, a
 ##@ Demo
 
 .PHONY: demo
-demo: build ## hub, two spokes and Argo CD on this machine, until Ctrl-C or demo-down
-	@go run ./test/tools
+demo: servers build ## hub, two spokes and Argo CD on this machine, until Ctrl-C or demo-down
 	@go build -o bin/demo ./test/demo
 	@bin/demo
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -17,13 +16,9 @@ import (
 // stopTimeout bounds an ordered stop of all processes.
 const stopTimeout = time.Minute
 
-// down stops a running demo, and ends what a crashed one left. Without any it says
-// so and succeeds.
+// down stops a running demo, ends what a crashed one left, and leaves nothing of
+// either. Without any it says so and succeeds.
 func down(ctx context.Context, opts options) error {
-	if _, err := os.Stat(opts.dir); errors.Is(err, fs.ErrNotExist) {
-		fmt.Println("the demo does not run")
-		return nil
-	}
 	owner, err := harness.Owner(opts.dir)
 	if err != nil {
 		return err
@@ -51,6 +46,18 @@ func down(ctx context.Context, opts options) error {
 		// Its processes die with it.
 		return errors.Join(err, owner.Kill())
 	}
-	fmt.Println("stopped; logs and data stay in", opts.dir)
+	// It does so itself, unless it could not stop in order.
+	if err := cleanUp(opts.dir); err != nil {
+		return err
+	}
+	fmt.Println("stopped")
+	return nil
+}
+
+// cleanUp removes what a demo that has ended left, unless the next one is there.
+func cleanUp(dir string) error {
+	if err := harness.CleanUp(dir); !errors.Is(err, harness.ErrRunning) {
+		return err
+	}
 	return nil
 }

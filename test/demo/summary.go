@@ -44,7 +44,7 @@ func (t *topology) writeProcesses(b *strings.Builder) error {
 	}
 	addresses := make(map[string][]string)
 	for _, l := range listeners {
-		addresses[l.Process] = append(addresses[l.Process], l.Address.String())
+		addresses[l.Process] = append(addresses[l.Process], l.String())
 	}
 	var total int64
 	err = table(b, "PROCESS\tPID\tMEMORY\tLISTENS ON", func(w io.Writer) error {

@@ -61,7 +61,7 @@ type topology struct {
 	door       *harness.FrontDoor // the principal with its Envoy
 	agents     map[string]*harness.Agent
 
-	firstSync time.Duration // from the start until the hub's Argo CD showed it
+	firstSync time.Duration // from the start until the hub's argocd-server showed it
 	shown     string        // what argocd app get printed
 }
 
@@ -256,6 +256,9 @@ func (t *topology) syncManaged(ctx context.Context) error {
 		return err
 	}
 	t.narrator.say("Application %s/%s is created on the hub", managed, application)
+	if err := t.hub.argocd.Login(ctx); err != nil {
+		return err
+	}
 	if err := waitSynced(ctx, spoke, harness.ArgoCDNamespace); err != nil {
 		return fmt.Errorf("on %s: %w", managed, err)
 	}
@@ -263,14 +266,20 @@ func (t *topology) syncManaged(ctx context.Context) error {
 	if err := waitSynced(ctx, hub, managed); err != nil {
 		return fmt.Errorf("on the hub: %w", err)
 	}
-	t.firstSync = time.Since(t.narrator.begin)
-	t.narrator.say("the hub shows it: first synced Application after %.1fs", t.firstSync.Seconds())
-
-	if err := t.hub.argocd.Login(ctx); err != nil {
+	name := managed + "/" + application
+	if err := harness.Eventually(ctx, "argocd-server to show "+name, func() error {
+		printed, err := t.hub.argocd.CLI(ctx, "app", "get", name, "--output", "json")
+		if err != nil {
+			return err
+		}
+		return harness.SyncedAndHealthy(printed)
+	}); err != nil {
 		return err
 	}
+	t.firstSync = time.Since(t.narrator.begin)
+	t.narrator.say("argocd-server of the hub shows it: first synced Application after %.1fs", t.firstSync.Seconds())
 	var err error
-	t.shown, err = t.hub.argocd.CLI(ctx, "app", "get", managed+"/"+application)
+	t.shown, err = t.hub.argocd.CLI(ctx, "app", "get", name)
 	return err
 }
 

@@ -19,7 +19,7 @@ import (
 // summaryFile holds what a running demo has printed, for a second start.
 const summaryFile = "summary.txt"
 
-// up runs the demo until ctx ends.
+// up runs the demo until ctx ends, and leaves nothing then. What failed leaves its logs.
 func up(ctx context.Context, opts options) error {
 	tools, err := toolset.Open()
 	if err != nil {
@@ -37,7 +37,10 @@ func up(ctx context.Context, opts options) error {
 	fmt.Println("stopping")
 	stop, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	return errors.Join(started, h.Close(stop))
+	if err := errors.Join(started, h.Close(stop)); err != nil {
+		return fmt.Errorf("%w\nthe logs stay in %s until the next start or demo-down", err, h.Path("logs"))
+	}
+	return cleanUp(opts.dir)
 }
 
 // again answers a second start.

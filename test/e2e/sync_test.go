@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,18 +27,7 @@ func TestManagedApplication(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		var got struct {
-			Status struct {
-				Sync, Health struct{ Status string }
-			}
-		}
-		if err := json.Unmarshal([]byte(out), &got); err != nil {
-			return err
-		}
-		if got.Status.Sync.Status != "Synced" || got.Status.Health.Status != "Healthy" {
-			return fmt.Errorf("it shows %+v", got.Status)
-		}
-		return nil
+		return harness.SyncedAndHealthy(out)
 	})
 	copied := get(t, spoke, "shop")
 	if got := copied.GetAnnotations()["argocd.argoproj.io/source-uid"]; got != string(app.GetUID()) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -434,6 +435,23 @@ func (a *ArgoCD) CLI(ctx context.Context, args ...string) (string, error) {
 		return out.String(), fmt.Errorf("argocd %s: %w: %s", strings.Join(redacted(args), " "), err, strings.TrimSpace(complaint.String()))
 	}
 	return out.String(), nil
+}
+
+// SyncedAndHealthy returns an error unless the Application is both that `argocd app get
+// --output json` printed.
+func SyncedAndHealthy(printed string) error {
+	var app struct {
+		Status struct {
+			Sync, Health struct{ Status string }
+		}
+	}
+	if err := json.Unmarshal([]byte(printed), &app); err != nil {
+		return fmt.Errorf("argocd app get: %w", err)
+	}
+	if app.Status.Sync.Status != "Synced" || app.Status.Health.Status != "Healthy" {
+		return fmt.Errorf("argocd-server shows sync status %q, health %q", app.Status.Sync.Status, app.Status.Health.Status)
+	}
+	return nil
 }
 
 // redacted keeps passwords out of errors.

@@ -23,7 +23,7 @@
 //
 // A start returns when the thing answers, or fails with the end of its log. Nothing
 // survives its starter: processes die with the program that uses the harness, even
-// if that is killed, and CleanUp ends what an older crash left. Package
+// if that is killed, and CleanUp ends and removes what it left. Package
 // harnesstest adapts the harness to package testing.
 //
 // It runs on Linux: process identity, the parent-death signal and the check of
@@ -38,15 +38,15 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
 // Config holds what a Harness needs. Dir and Tools are required.
 type Config struct {
-	// Dir is the work folder. It is created if need be; keep its path short, since
-	// unix sockets below it may be at most 107 bytes long.
+	// Dir is the work folder. It is created if need be; one that belongs to another user,
+	// or to which others may write, is refused. Keep its path short, since unix sockets
+	// below it may be at most 107 bytes long.
 	Dir string
 	// Tools says where the servers are.
 	Tools *toolset.Set
@@ -87,11 +87,14 @@ func New(cfg Config) (*Harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, err
+	}
+	if err := checkOurs(dir); err != nil {
 		return nil, err
 	}
 	if cfg.Fresh {
-		if err := checkWorkFolder(dir); err != nil {
+		if err := checkUsed(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -141,42 +144,6 @@ func (h *Harness) serverEnv(env ...string) []string {
 		env = append(env, "GOMAXPROCS=1")
 	}
 	return env
-}
-
-// checkWorkFolder returns an error when dir holds somebody else's files.
-func checkWorkFolder(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("work folder %s belongs to another user", dir)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	isLock := func(e os.DirEntry) bool { return e.Name() == lockFile }
-	if len(entries) > 0 && !slices.ContainsFunc(entries, isLock) {
-		return fmt.Errorf("%s holds other files: name a folder that is empty or does not exist", dir)
-	}
-	return nil
-}
-
-// empty removes all but what says who owns the folder.
-func empty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if name := entry.Name(); name != lockFile && name != ownerFile {
-			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // Path joins elem to the work folder. It creates nothing.

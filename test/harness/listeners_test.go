@@ -18,19 +18,26 @@ func TestParseSocketTable(t *testing.T) {
    2: 0100007F:1F90 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 1003 1 0 100 0 0 10 0
    3: 00000000000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1004 1 0
    4: 0000000000000000FFFF00000100007F:01BB 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1005 1 0
+   5: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1006 2 0 0
 `
-	got := make(map[string]netip.AddrPort)
-	if err := parseSocketTable(strings.NewReader(table), got); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]netip.AddrPort{
-		"1001": netip.MustParseAddrPort("127.0.0.1:8080"),
-		"1002": netip.MustParseAddrPort("0.0.0.0:22"),
-		"1004": netip.MustParseAddrPort("[::1]:443"),
-		"1005": netip.MustParseAddrPort("[::ffff:127.0.0.1]:443"),
-	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
-		t.Errorf("parseSocketTable() (-want +got):\n%s", diff)
+	for network, want := range map[string]map[string]socket{
+		"tcp": {
+			"1001": {"tcp", netip.MustParseAddrPort("127.0.0.1:8080")},
+			"1002": {"tcp", netip.MustParseAddrPort("0.0.0.0:22")},
+			"1004": {"tcp", netip.MustParseAddrPort("[::1]:443")},
+			"1005": {"tcp", netip.MustParseAddrPort("[::ffff:127.0.0.1]:443")},
+		},
+		"udp": {
+			"1006": {"udp", netip.MustParseAddrPort("127.0.0.1:53")},
+		},
+	} {
+		got := make(map[string]socket)
+		if err := parseSocketTable(strings.NewReader(table), network, got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b socket) bool { return a == b })); diff != "" {
+			t.Errorf("parseSocketTable(%s) (-want +got):\n%s", network, diff)
+		}
 	}
 }
 
@@ -52,9 +59,27 @@ func TestCheckLoopback(t *testing.T) {
 		"[::]:1":               true,
 		"192.168.1.1:1":        true,
 	} {
-		err := checkLoopback([]Listener{{Process: "p", Address: netip.MustParseAddrPort(address)}})
-		if (err != nil) != reachable {
-			t.Errorf("checkLoopback(%s) = %v", address, err)
+		for _, network := range []string{"tcp", "udp"} {
+			l := Listener{Process: "p", Network: network, Address: netip.MustParseAddrPort(address)}
+			err := checkLoopbackTwice(func() ([]Listener, error) { return []Listener{l}, nil })
+			if (err != nil) != reachable {
+				t.Errorf("checkLoopbackTwice(%s) = %v", l, err)
+			}
+		}
+	}
+}
+
+// A UDP socket that is about to connect is no listener.
+func TestCheckLoopbackLooksTwice(t *testing.T) {
+	for network, fails := range map[string]bool{"tcp": true, "udp": false} {
+		looks := [][]Listener{{{Process: "p", Network: network, Address: netip.MustParseAddrPort("0.0.0.0:1")}}, nil}
+		err := checkLoopbackTwice(func() ([]Listener, error) {
+			look := looks[0]
+			looks = looks[1:]
+			return look, nil
+		})
+		if (err != nil) != fails {
+			t.Errorf("%s: checkLoopbackTwice() = %v", network, err)
 		}
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -29,6 +31,8 @@ func TestMain(m *testing.M) {
 		"stubborn": playStubborn,
 		"failing":  playFailing,
 		"listener": playListener,
+		"parent":   playParent,
+		"udp":      playUDP,
 	}
 	if err := roles[os.Getenv(roleVariable)](); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -86,6 +90,29 @@ func playListener() error {
 			return err
 		}
 	}
+}
+
+// playParent starts a child that listens, and waits for its end.
+func playParent() error {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), roleVariable+"=udp")
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the parent-death signal is tied to the thread
+	return child.Run()
+}
+
+// playUDP takes datagrams, and has a socket that does not since it is connected.
+func playUDP() error {
+	open, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if _, err := net.Dial("udp4", open.LocalAddr().String()); err != nil {
+		return err
+	}
+	fmt.Println(open.LocalAddr())
+	select {}
 }
 
 // role is the command that plays a role under its name.

@@ -11,12 +11,29 @@ import (
 	"strings"
 )
 
-// Memory returns the bytes of memory that all running processes use together. Pages
-// that several share count once (proportional set size, proc(5)).
-func (h *Harness) Memory() (int64, error) {
+// Memory returns the process's proportional set size in bytes (proc(5)), in which pages
+// that several processes share count once in all; 0 when it does not run.
+func (p *Process) Memory() (int64, error) {
+	pid := p.PID()
+	if pid == 0 {
+		return 0, nil
+	}
+	return proportional(pid, p.Name())
+}
+
+// FamilyMemory is Memory of the process and of what it started, and that started.
+func (p *Process) FamilyMemory() (int64, error) {
+	pid := p.PID()
+	if pid == 0 {
+		return 0, nil
+	}
+	children, err := listChildren()
+	if err != nil {
+		return 0, err
+	}
 	var total int64
-	for _, p := range h.Processes() {
-		bytes, err := p.Memory()
+	for _, member := range children.family(pid) {
+		bytes, err := proportional(member, p.Name())
 		if err != nil {
 			return 0, err
 		}
@@ -25,21 +42,16 @@ func (h *Harness) Memory() (int64, error) {
 	return total, nil
 }
 
-// Memory returns the process's proportional set size in bytes, 0 when it does not
-// run.
-func (p *Process) Memory() (int64, error) {
-	pid := p.PID()
-	if pid == 0 {
-		return 0, nil
-	}
+// proportional is the proportional set size of a process in bytes, 0 when it has ended.
+func proportional(pid int, name string) (int64, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // ended in the meantime
+	if hasEnded(err) {
+		return 0, nil // in the meantime
 	}
 	if err != nil {
 		return 0, err
 	}
-	return kibibytes(content, "Pss:", p.Name())
+	return kibibytes(content, "Pss:", name)
 }
 
 // Anonymous returns the resident memory that no file is behind, in bytes: what the

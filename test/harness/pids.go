@@ -26,7 +26,8 @@ const (
 	lockFile  = "lock"
 )
 
-// processIdentity names one process for ever: a pid alone is soon another process's.
+// processIdentity names one process for ever: a pid alone is soon another process's. The
+// zero value names none.
 type processIdentity struct {
 	PID int `json:"pid"`
 	// Start is the time of the process's start in clock ticks since boot, field 22
@@ -39,41 +40,58 @@ type processIdentity struct {
 
 // identify reads the identity of a running process.
 func identify(pid int, name string) (processIdentity, error) {
-	start, state, err := statOf(pid)
+	stat, err := statOf(pid)
 	if err != nil {
 		return processIdentity{}, err
 	}
-	if state == "Z" || state == "X" {
+	if stat.dead() {
 		return processIdentity{}, fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return processIdentity{}, err
 	}
-	return processIdentity{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot)), Name: name}, nil
+	return processIdentity{PID: pid, Start: stat.start, Boot: strings.TrimSpace(string(boot)), Name: name}, nil
 }
 
-// statOf returns start time and state. The name in /proc/PID/stat may hold spaces
-// and parentheses, so fields count from the last closing one.
-func statOf(pid int) (start uint64, state string, err error) {
+// processStat is what the kernel says of a process in /proc/PID/stat (proc(5)).
+type processStat struct {
+	parent int
+	start  uint64 // in clock ticks since boot
+	state  string
+}
+
+// dead reports whether the process has ended and only waits to be collected.
+func (s processStat) dead() bool { return s.state == "Z" || s.state == "X" }
+
+// statOf reads the stat of a process. The name in there may hold spaces and
+// parentheses, so fields count from the last closing one.
+func statOf(pid int) (processStat, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, "", err
+		return processStat{}, err
 	}
 	end := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
-	const stateField, startField = 0, 19 // numbers 3 and 22; the first after the name is 3
+	const stateField, parentField, startField = 0, 1, 19 // numbers 3, 4 and 22; the first after the name is 3
 	if end < 0 || len(fields) <= startField {
-		return 0, "", fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
+		return processStat{}, fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
 	}
-	start, err = strconv.ParseUint(fields[startField], 10, 64)
-	return start, fields[stateField], err
+	parent, err := strconv.Atoi(fields[parentField])
+	if err != nil {
+		return processStat{}, fmt.Errorf("process %d: unexpected parent in /proc/%d/stat: %w", pid, pid, err)
+	}
+	start, err := strconv.ParseUint(fields[startField], 10, 64)
+	return processStat{parent: parent, start: start, state: fields[stateField]}, err
 }
 
 // find returns a handle of the very process id names, or os.ErrProcessDone. The
 // handle is a pidfd, opened before the identity is compared, so that it stays right
 // when the process ends and its pid is given away.
 func (id processIdentity) find() (*os.Process, error) {
+	if id == (processIdentity{}) {
+		return nil, os.ErrProcessDone
+	}
 	handle, err := os.FindProcess(id.PID)
 	if err != nil {
 		return nil, err
@@ -102,14 +120,16 @@ func writeIdentity(path string, id processIdentity) error {
 	return os.Rename(unfinished, path)
 }
 
+// readIdentity returns the zero value for a record that is none. Each was whole when it
+// got its name, so the machine has crashed since, and the process with it.
 func readIdentity(path string) (processIdentity, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return processIdentity{}, err
 	}
 	var id processIdentity
-	if err := json.Unmarshal(content, &id); err != nil {
-		return processIdentity{}, fmt.Errorf("read %s: %w", path, err)
+	if json.Unmarshal(content, &id) != nil {
+		return processIdentity{}, nil //nolint:nilerr // it says so by naming no process
 	}
 	return id, nil
 }
@@ -117,20 +137,13 @@ func readIdentity(path string) (processIdentity, error) {
 // claim makes this program the owner of the work folder, under a file lock so that
 // of two that start at once one fails.
 func claim(dir string) error {
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	held, err := lock(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // unlocks; nothing was written
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	defer func() { _ = held.Close() }() // unlocks; nothing was written
+	if err := checkFree(dir); err != nil {
 		return err
-	}
-	owner, err := Owner(dir)
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
 	}
 	self, err := identify(os.Getpid(), filepath.Base(os.Args[0]))
 	if err != nil {
@@ -147,9 +160,25 @@ func unclaim(dir string) error {
 	return err
 }
 
+// checkFree returns an error that wraps ErrRunning when a program that lives uses the
+// work folder.
+func checkFree(dir string) error {
+	owner, err := Owner(dir)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
+	}
+	return nil
+}
+
 // Owner returns the running program whose harness uses the work folder, nil if there
-// is none.
+// is none. It fails when the folder is not this user's alone.
 func Owner(dir string) (*os.Process, error) {
+	if err := checkOurs(dir); err != nil {
+		return nil, err
+	}
 	id, err := readIdentity(filepath.Join(dir, ownerFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -162,23 +191,6 @@ func Owner(dir string) (*os.Process, error) {
 		return nil, nil
 	}
 	return owner, err
-}
-
-// CleanUp kills the processes that a program left which died while it used the work
-// folder. It leaves a living program's alone, and fails with ErrRunning then. Pids
-// that now belong to other processes are not touched.
-func CleanUp(dir string) error {
-	owner, err := Owner(dir)
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		return fmt.Errorf("work folder %s: %w by process %d", dir, ErrRunning, owner.Pid)
-	}
-	if err := killRecorded(dir); err != nil {
-		return err
-	}
-	return unclaim(dir)
 }
 
 // killRecorded kills every recorded process that is still itself, and waits until

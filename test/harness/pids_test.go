@@ -4,6 +4,7 @@ package harness
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,20 @@ func startStray(t *testing.T) (*exec.Cmd, processIdentity) {
 	return cmd, id
 }
 
+// workFolder is one as New leaves it.
+func workFolder(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "work")
+	held, err := lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func writeRecord(t *testing.T, dir string, id processIdentity) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, pidDir), 0o700); err != nil {
@@ -36,7 +51,7 @@ func writeRecord(t *testing.T, dir string, id processIdentity) {
 }
 
 func TestCleanUpKillsWhatIsLeft(t *testing.T) {
-	dir := t.TempDir()
+	dir := workFolder(t)
 	stray, id := startStray(t)
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }() // init would reap it
@@ -48,8 +63,11 @@ func TestCleanUpKillsWhatIsLeft(t *testing.T) {
 	if err := <-ended; !errors.As(err, &exit) {
 		t.Errorf("the stray process ended with %v, want that it was killed", err)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, pidDir, "*")); err != nil || len(left) > 0 {
-		t.Errorf("records left: %v %v", left, err)
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder after CleanUp: %v, want none", err)
+	}
+	if err := CleanUp(dir); err != nil {
+		t.Errorf("CleanUp() of nothing = %v", err)
 	}
 }
 
@@ -59,7 +77,7 @@ func TestCleanUpSparesReusedPids(t *testing.T) {
 		"another boot":       func(id *processIdentity) { id.Boot = "an earlier one" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := workFolder(t)
 			_, id := startStray(t)
 			recorded := id
 			change(&recorded)
@@ -76,7 +94,7 @@ func TestCleanUpSparesReusedPids(t *testing.T) {
 
 func TestNewCleansUp(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := workFolder(t)
 	stray, id := startStray(t)
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
@@ -95,6 +113,40 @@ func TestNewCleansUp(t *testing.T) {
 	}
 	if err := <-ended; err == nil {
 		t.Error("the stray process ended by itself")
+	}
+}
+
+// After a crash of the machine a file may have its name and not its content.
+func TestBrokenRecordsAreNobodys(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty":         "",
+		"cut":           `{"pid": 1, "sta`,
+		"zeros":         "\x00\x00\x00",
+		"another type":  `{"pid": 1, "start": "long ago"}`,
+		"another value": `[]`,
+		"no process":    `{}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := workFolder(t)
+			writeRecord(t, dir, processIdentity{PID: 1, Name: "etcd"})
+			for _, record := range []string{filepath.Join(dir, ownerFile), filepath.Join(dir, pidDir, "etcd.json")} {
+				if err := os.WriteFile(record, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if owner, err := Owner(dir); owner != nil || err != nil {
+				t.Errorf("Owner() = %v, %v, want nobody", owner, err)
+			}
+			if err := claim(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := killRecorded(dir); err != nil {
+				t.Error(err)
+			}
+			if left, err := filepath.Glob(filepath.Join(dir, pidDir, "*")); err != nil || len(left) > 0 {
+				t.Errorf("records left: %v %v", left, err)
+			}
+		})
 	}
 }
 

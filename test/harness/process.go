@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -37,12 +38,14 @@ type Command struct {
 	// Env is added to a small environment: PATH, HOME and TMPDIR, the latter two
 	// folders of the process's own below the work folder.
 	Env []string
+	// Dir is where it runs. Empty means its HOME.
+	Dir string
 	// Ready returns nil once the process serves. It is called again until then. Nil
 	// means that a started process is ready.
 	Ready func(context.Context) error
 	// ReadyTimeout bounds the wait for Ready. Zero means 90s.
 	ReadyTimeout time.Duration
-	// Grace is the time from SIGTERM to SIGKILL in Stop. Zero means 10s.
+	// Grace is the time from SIGTERM to SIGKILL in Stop. Zero means 30s.
 	Grace time.Duration
 	// NoListen runs the program so that its listeners never open, for the one that
 	// cannot be told to listen on loopback.
@@ -263,7 +266,7 @@ func (p *Process) launch() (*run, error) {
 		argv = append([]string{wrapper}, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it ends by Stop and Kill, not with the context of its start
-	cmd.Dir = own
+	cmd.Dir = cmp.Or(p.cmd.Dir, own)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = slices.Concat([]string{"PATH=" + p.h.searchPath(), "HOME=" + own, "TMPDIR=" + temporary}, p.cmd.Env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{

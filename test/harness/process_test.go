@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -172,9 +173,45 @@ func TestListenersAreSeen(t *testing.T) {
 	}
 }
 
+// What a process has started is seen under its name, by UDP too.
+func TestListenersOfDescendantsAreSeen(t *testing.T) {
+	h := harnesstest.New(t)
+	var address string
+	cmd := role("parent")
+	cmd.Ready = func(context.Context) error {
+		content, err := os.ReadFile(h.Path("logs", "parent.log"))
+		if err != nil {
+			return err
+		}
+		var whole bool
+		if address, whole = strings.CutSuffix(string(content), "\n"); !whole {
+			return errors.New("it has not said where it listens")
+		}
+		return nil
+	}
+	p, err := h.Start(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listeners, err := h.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(listeners) != 1 || listeners[0].String() != address+"/udp" || listeners[0].Process != "parent" {
+		t.Errorf("Listeners() = %v, want parent at %s/udp alone", listeners, address)
+	}
+	alone, err := p.Memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if together, err := p.FamilyMemory(); err != nil || together <= alone {
+		t.Errorf("FamilyMemory() = %d, %v, want that of its child beside its own %d", together, err, alone)
+	}
+}
+
 // When the owner is killed its processes die with it, and the work folder is free.
 func TestOwnerIsKilled(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "work")
 	cmd := role("owner")
 	owner := exec.Command(cmd.Path)
 	owner.Env = append(os.Environ(), roleVariable+"=owner", dirVariable+"="+dir)

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,6 +69,20 @@ func Open() (*harness.Harness, error) {
 // starts is for a control plane that starts. Dozens at once would take minutes each, in
 // which no test runs, and some would end because their own checks take too long.
 var starts = make(chan struct{}, 2)
+
+// Turn waits until another control plane may start, for those of a program that has a
+// harness of its own, and returns what says that they have.
+func Turn(t testing.TB) (done func()) {
+	t.Helper()
+	select {
+	case starts <- struct{}{}:
+	case <-t.Context().Done():
+		t.Fatal(context.Cause(t.Context()))
+	}
+	done = sync.OnceFunc(func() { <-starts })
+	t.Cleanup(done)
+	return done
+}
 
 // Close ends what Open returned. The test fails when a process can be reached from other
 // machines at that time, or has to be killed after timeout. The work folder is removed
