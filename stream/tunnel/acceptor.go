@@ -117,10 +117,7 @@ func NewAcceptor(cfg AcceptorConfig) (*Acceptor, error) {
 // Run keeps streams open, again and again, until ctx is done, and returns nil when
 // every Handler has returned. It may be called again then.
 func (a *Acceptor) Run(ctx context.Context) error {
-	t := &term{
-		Acceptor: a, news: make(chan news), streams: map[*offered]struct{}{}, carriers: map[*carrier]struct{}{},
-		want: a.cfg.MinSpares, pause: time.NewTimer(0), resting: true, able: true, aged: time.NewTimer(0),
-	}
+	t := newTerm(a)
 	defer t.pause.Stop()
 	defer t.aged.Stop()
 	review := time.NewTicker(a.cfg.Review)

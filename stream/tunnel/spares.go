@@ -12,6 +12,13 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 )
 
+// maxOpening bounds the streams that are being opened at a time. What ends TLS before the
+// principal puts them on connections of its own, and on a new one it may put any number
+// before it learns how many the principal takes on one, which is call.MaxStreams. Those
+// beyond are refused, and nothing tells that from a principal that is away. Half leaves
+// room for other agents.
+const maxOpening = call.MaxStreams / 2
+
 // carrier is one TCP connection, which carries up to call.MaxStreams streams.
 type carrier struct {
 	cc *grpc.ClientConn
@@ -67,7 +74,8 @@ type term struct {
 	news     chan news
 	streams  map[*offered]struct{}
 	carriers map[*carrier]struct{}
-	// want is how many spare streams demand asks for, and urgent how many at once.
+	// want is how many spare streams demand asks for, and urgent for how many dials wait,
+	// as far as streams for them are not under way.
 	want, urgent int
 	// unused is the least number of spare streams since the last review.
 	unused   int
@@ -77,6 +85,14 @@ type term struct {
 	able     bool        // to prove ourselves, at the last attempt
 	aged     *time.Timer // fires when a spare stream, or a carrier, is to be replaced
 	stopping bool
+}
+
+// newTerm returns one that rests until its pause, which is over at once.
+func newTerm(a *Acceptor) *term {
+	return &term{
+		Acceptor: a, news: make(chan news), streams: map[*offered]struct{}{}, carriers: map[*carrier]struct{}{},
+		want: a.cfg.MinSpares, pause: time.NewTimer(0), resting: true, able: true, aged: time.NewTimer(0),
+	}
 }
 
 // fresh reports whether a carrier may get streams: it is to stay, and neither is there
@@ -135,7 +151,7 @@ func (t *term) balance(ctx context.Context) {
 	if ready == 0 && !t.anyUp(proves) {
 		target = 1 // the first tells whether others make sense
 	}
-	for !t.resting && ctx.Err() == nil && ready+coming < target {
+	for !t.resting && ctx.Err() == nil && ready+coming < target && coming < maxOpening {
 		if len(t.streams) >= t.cfg.MaxStreams {
 			t.retireOne(proves, true) // to make room
 			break
@@ -258,10 +274,11 @@ func (t *term) hear(n news) {
 		}
 	case taken:
 		s.state = taken
+		t.urgent = n.waiting
 		ready, _, _ := t.count(t.cfg.Proves())
 		switch {
 		case n.waiting > 0:
-			t.want, t.urgent = min(t.cfg.MaxSpares, t.want+n.waiting), max(t.urgent, n.waiting)
+			t.want = min(t.cfg.MaxSpares, t.want+n.waiting)
 		case ready == 0:
 			t.want = min(t.cfg.MaxSpares, t.want+1)
 		}

@@ -337,16 +337,19 @@ func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 
 // gatewayConfig is the configuration of an Envoy that ends the mutual TLS of its
 // clients, with what its Workload API says at every moment, and tells the next one who
-// they are.
-func gatewayConfig(admin string, port int, workloadAPI, next string) map[string]any {
+// they are, which at a unix socket is without TLS. limits are Http2ProtocolOptions of
+// either side.
+func gatewayConfig(admin string, port int, workloadAPI, next string, limits map[string]any) map[string]any {
 	type m = map[string]any
 	typed := func(name string, fields m) m {
 		fields["@type"] = "type.googleapis.com/" + name
 		return fields
 	}
-	http2 := m{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", m{
-		"explicit_http_config": m{"http2_protocol_options": m{}},
-	})}
+	http2 := func(options m) m {
+		return m{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", m{
+			"explicit_http_config": m{"http2_protocol_options": options},
+		})}
+	}
 	secret := func(name string) m {
 		return m{"name": name, "sds_config": m{"resource_api_version": "V3", "api_config_source": m{
 			"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": []m{{"envoy_grpc": m{"cluster_name": "workload"}}},
@@ -364,18 +367,20 @@ func gatewayConfig(admin string, port int, workloadAPI, next string) map[string]
 		host, number, _ := strings.Cut(at, ":")
 		return m{"socket_address": m{"address": host, "port_value": number}}
 	}
-	cluster := func(name, at string) m {
-		return m{"name": name, "type": "STATIC", "typed_extension_protocol_options": http2, "load_assignment": m{
+	cluster := func(name, at string, options m) m {
+		return m{"name": name, "type": "STATIC", "typed_extension_protocol_options": http2(options), "load_assignment": m{
 			"cluster_name": name, "endpoints": []m{{"lb_endpoints": []m{{"endpoint": m{"address": address(at)}}}}},
 		}}
 	}
-	upstream := cluster("next", next)
-	upstream["transport_socket"] = m{"name": "tls", "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", m{"common_tls_context": common})}
+	upstream := cluster("next", next, limits)
+	if !strings.HasPrefix(next, "unix://") {
+		upstream["transport_socket"] = m{"name": "tls", "typed_config": typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", m{"common_tls_context": common})}
+	}
 	return m{
 		"node":  m{"id": "gateway", "cluster": "gateway"},
 		"admin": m{"address": address(admin)},
 		"static_resources": m{
-			"clusters": []m{cluster("workload", workloadAPI), upstream},
+			"clusters": []m{cluster("workload", workloadAPI, m{}), upstream},
 			"listeners": []m{{
 				"name": "agents", "address": address(fmt.Sprint("127.0.0.1:", port)),
 				"filter_chains": []m{{
@@ -383,7 +388,7 @@ func gatewayConfig(admin string, port int, workloadAPI, next string) map[string]
 						"require_client_certificate": true, "common_tls_context": common,
 					})},
 					"filters": []m{{"name": "http", "typed_config": typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", m{
-						"stat_prefix": "agents", "codec_type": "HTTP2", "stream_idle_timeout": "0s",
+						"stat_prefix": "agents", "codec_type": "HTTP2", "http2_protocol_options": limits, "stream_idle_timeout": "0s",
 						"forward_client_cert_details": "SANITIZE_SET", "set_current_client_cert_details": m{"uri": true, "cert": true},
 						"http_filters": []m{{"name": "router", "typed_config": typed("envoy.extensions.filters.http.router.v3.Router", m{})}},
 						"route_config": m{"virtual_hosts": []m{{"name": "all", "domains": []string{"*"}, "routes": []m{{
@@ -406,7 +411,7 @@ func (w *endedWorld) startGateway(t *testing.T, name, id string) (address string
 		t.Fatal(err)
 	}
 	admin := "unix://" + w.h.Path(name+"-admin.sock")
-	config, err := json.Marshal(gatewayConfig(admin, port, api.Socket, w.stream))
+	config, err := json.Marshal(gatewayConfig(admin, port, api.Socket, w.stream, map[string]any{}))
 	if err != nil {
 		t.Fatal(err)
 	}
