@@ -63,7 +63,7 @@ func TestResourceProxy(t *testing.T) {
 	t.Run("reads", func(t *testing.T) {
 		for _, args := range [][]string{
 			{"get", "namespaces"}, {"get", "namespace", "web", "-o", "yaml"}, {"get", "namespaces", "-o", "json"}, {"get", "nodes", "-o", "wide"},
-			{"get", "all,configmaps", "-A"}, {"get", "--raw", "/version"}, {"get", "--raw", "/openapi/v3"}, {"get", "--raw", "/apis"},
+			{"get", "all,configmaps", "-A"}, {"get", "--raw", "/version"}, {"get", "--raw", "/openapi/v3"}, {"get", "--raw", "/apis"}, {"get", "--raw", "/openapi/v3/apis/apps/v1?hash=OLD"},
 			{"get", "--raw", "/api/v1/namespaces?limit=2"}, {"api-resources"}, {"api-versions"}, {"explain", "deployment.spec.template"},
 			{"auth", "can-i", "--list"}, {"describe", "namespace", "web"},
 		} {
