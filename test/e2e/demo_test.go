@@ -246,20 +246,23 @@ func (d *demo) leavesNothing() {
 }
 
 // processes are those of the demo's servers and what these started, whoever their parent
-// is by now: the environment of each names the work folder.
+// is by now: the environment of each names the work folder, and most run in it, such as
+// Redis, which writes over its environment.
 func (d *demo) processes() []string {
 	d.t.Helper()
-	environments, err := filepath.Glob("/proc/[0-9]*/environ")
+	all, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	var found []string
-	for _, file := range environments {
-		content, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(content, []byte(d.folder+"/")) {
-			continue // ended, another user's, or of something else
+	for _, process := range all {
+		// What cannot be read has ended or is another user's.
+		environment, _ := os.ReadFile(filepath.Join(process, "environ"))
+		place, _ := os.Readlink(filepath.Join(process, "cwd"))
+		if !bytes.Contains(environment, []byte(d.folder+"/")) && !strings.HasPrefix(place, d.folder+"/") {
+			continue
 		}
-		line, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+		line, err := os.ReadFile(filepath.Join(process, "cmdline"))
 		if err == nil {
 			found = append(found, strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " ")))
 		}
