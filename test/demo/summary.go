@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -44,7 +45,9 @@ func (t *topology) writeProcesses(b *strings.Builder) error {
 	}
 	addresses := make(map[string][]string)
 	for _, l := range listeners {
-		addresses[l.Process] = append(addresses[l.Process], l.String())
+		if address := l.String(); !slices.Contains(addresses[l.Process], address) { // Envoy has a socket for each worker
+			addresses[l.Process] = append(addresses[l.Process], address)
+		}
 	}
 	var total int64
 	err = table(b, "PROCESS\tPID\tMEMORY\tLISTENS ON", func(w io.Writer) error {
