@@ -107,7 +107,7 @@ const envoyDrain = time.Second
 
 // When the principal is killed calls end with an error and Envoy says why nothing can
 // be had; another principal takes up where it was. Deleted keys end all tokens, and
-// no call that is under way.
+// the calls under way that came with them.
 func TestLivePrincipalRestart(t *testing.T) {
 	t.Parallel()
 	w := theLiveWorldAlone(t)
@@ -150,13 +150,15 @@ func TestLivePrincipalRestart(t *testing.T) {
 			}
 			return err
 		})
-		u.flow(t)
+		u.breaks(t, lostWithin)
+		w.recorded(t, a.name, map[string]any{"verb": "watch", "stage": "end", "result": "withdrawn", "rule": "token"})
+		w.recorded(t, a.name, map[string]any{"subresource": "exec", "stage": "end", "result": "withdrawn", "rule": "token"})
 		for _, a := range w.agents {
 			if err := a.reachable(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		u.flow(t)
+		a.openOn(t, u.object)
 	})
 }
 
