@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/ecdsa"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -114,11 +113,7 @@ func publishedTokens(keys *token.Keys) tokens {
 		if published.Issuer == "" || len(published.KeyIDs) == 0 && !errors.Is(keys.Ready(), token.ErrUnusable) {
 			return mesh.Tokens{}, changed, errors.New("there is no token key yet")
 		}
-		var set jose.JSONWebKeySet
-		if err := json.Unmarshal(published.JWKS, &set); err != nil {
-			return mesh.Tokens{}, changed, fmt.Errorf("token keys: %w", err)
-		}
-		public, err := publicKeys(set)
+		public, err := publicKeys(published.Keys)
 		return mesh.Tokens{Issuer: published.Issuer, Audience: token.Audience, Keys: public, Leeway: token.Leeway}, changed, err
 	}
 }

@@ -51,7 +51,9 @@ func (a *grants) add(name identity.AgentName, g *granted) (remove func()) {
 	}
 	of[g] = struct{}{}
 	a.mu.Unlock()
-	a.review(name, g) // a change since it was decided may have found nothing to end
+	// A change since it was decided may have found nothing to end.
+	a.revoke(g)
+	a.review(name, g)
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -61,12 +63,21 @@ func (a *grants) add(name identity.AgentName, g *granted) (remove func()) {
 	}
 }
 
-// run reviews all calls after each change of the registry or of the keys, until ctx is
-// done.
+// run reviews all calls after each change of the registry, and their tokens after each
+// of the keys, until ctx is done.
 func (a *grants) run(ctx context.Context) {
+	rotated := a.tokens.Changed()
 	for {
-		changed, rotated := a.agents.Changed(), a.tokens.Changed() // before the look, so that no change is missed
+		changed, keys := a.agents.Changed(), false // before the look, so that no change is missed
+		select {
+		case <-rotated:
+			rotated, keys = a.tokens.Changed(), true
+		default:
+		}
 		for name, calls := range a.all() {
+			if keys {
+				a.revoke(calls...)
+			}
 			a.review(name, calls...)
 		}
 		select {
@@ -89,18 +100,22 @@ func (a *grants) all() map[identity.AgentName][]*granted {
 	return all
 }
 
-// review ends calls to an agent that would be refused now.
-func (a *grants) review(name identity.AgentName, calls ...*granted) {
-	target, err := a.agents.Target(name)
-	unknown := err != nil && !errors.Is(err, identity.ErrDenied)
+// revoke ends calls whose tokens are revoked.
+func (a *grants) revoke(calls ...*granted) {
 	for _, g := range calls {
 		if a.tokens.Revoked(g.token) {
 			g.end(withdrawnError{ruleToken})
-			continue
 		}
-		if unknown {
-			continue
-		}
+	}
+}
+
+// review ends calls to an agent that would be refused now.
+func (a *grants) review(name identity.AgentName, calls ...*granted) {
+	target, err := a.agents.Target(name)
+	if err != nil && !errors.Is(err, identity.ErrDenied) {
+		return // nobody knows
+	}
+	for _, g := range calls {
 		if rule := g.withdrawn(target, err != nil); rule != "" {
 			g.end(withdrawnError{rule})
 		}

@@ -7,6 +7,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
+// maxRemembered bounds the good tokens of a book, some 500 bytes each.
+const maxRemembered = 8192
+
 // book is the keys of one moment, and the good tokens that were seen under them: a
 // signature of a token that comes with each call is looked at once. Other keys are
 // another book, so that nothing outlives the key that signed it. Its methods may be

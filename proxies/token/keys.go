@@ -1,9 +1,7 @@
 package token
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -69,10 +67,7 @@ type Config struct {
 	// that is, have the key of that ID; Keys.Look says that its answer has changed. It
 	// does not block. Nil means that there is nobody else.
 	Acknowledged func(keyID string) bool
-	// MaxRemembered bounds the good tokens whose signature is not looked at again, some
-	// 500 bytes each; of more, those that were used last. Zero means 8192.
-	MaxRemembered int
-	Metrics       prometheus.Registerer
+	Metrics      prometheus.Registerer
 	// Log is told of changes of keys. Its zero value writes nothing.
 	Log zerolog.Logger
 }
@@ -110,12 +105,9 @@ func New(cfg Config) (*Keys, error) {
 		return nil, errors.New("token keys: secrets, namespace, hub uid and metrics are required")
 	case cfg.Life < MinLife || cfg.Life > MaxLife || cfg.Life%time.Second != 0:
 		return nil, fmt.Errorf("token keys: a token of %v: use whole seconds between %v and %v", cfg.Life, MinLife, MaxLife)
-	case cfg.MaxRemembered < 0:
-		return nil, fmt.Errorf("token keys: %d tokens to remember", cfg.MaxRemembered)
 	case cfg.KeyLife < cfg.Life:
 		return nil, fmt.Errorf("token keys: a key of %v signs tokens of %v: it must live at least as long", cfg.KeyLife, cfg.Life)
 	}
-	cfg.MaxRemembered = cmp.Or(cfg.MaxRemembered, 8192)
 	k := &Keys{
 		cfg: cfg, rotation: Rotation{Life: cfg.Life, KeyLife: cfg.KeyLife},
 		looks: make(chan struct{}, 1), changed: make(chan struct{}),
@@ -129,7 +121,7 @@ func New(cfg Config) (*Keys, error) {
 }
 
 // open begins the book of the keys as they are. mu is held, or nobody else knows k.
-func (k *Keys) open() { k.book = newBook(k.state, k.issuer, k.cfg.MaxRemembered) }
+func (k *Keys) open() { k.book = newBook(k.state, k.issuer, maxRemembered) }
 
 // current is the book of now.
 func (k *Keys) current() *book {
@@ -165,9 +157,9 @@ func (k *Keys) Ready() error {
 type Published struct {
 	// Issuer is that of the tokens; empty while the hub's identity is not known.
 	Issuer string
-	// JWKS is their JSON Web Key Set (RFC 7517), without any private part. While there
+	// Keys is their JSON Web Key Set (RFC 7517), without any private part. While there
 	// are no keys it is an empty set.
-	JWKS []byte
+	Keys jose.JSONWebKeySet
 	// KeyIDs are those in the set: of the current key, the next and the previous one.
 	KeyIDs []string
 }
@@ -177,19 +169,13 @@ func (k *Keys) Published() Published {
 	k.mu.RLock()
 	state, issuer := k.state, k.issuer
 	k.mu.RUnlock()
-	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
-	out := Published{Issuer: issuer}
+	out := Published{Issuer: issuer, Keys: jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}}
 	for _, key := range []*Key{state.Current, state.Next, state.Previous} {
 		if key != nil {
-			set.Keys = append(set.Keys, key.public())
+			out.Keys.Keys = append(out.Keys.Keys, key.public())
 			out.KeyIDs = append(out.KeyIDs, key.ID)
 		}
 	}
-	content, err := json.Marshal(set)
-	if err != nil {
-		panic("encode public keys: " + err.Error()) // of points on P-256
-	}
-	out.JWKS = content
 	return out
 }
 

@@ -113,28 +113,25 @@ func (k *Kept) Last(ctx context.Context, key string) (value []byte, age time.Dur
 
 // KeptOf is a Kept for each of several owners under one prefix. Its methods may be
 // called concurrently.
-type KeptOf struct {
-	client *Client
-	prefix string
-	limit  int64
-	expiry time.Duration
-}
+type KeptOf struct{ each Kept } // but for the owner in its prefix
 
 // KeptOf returns one that keeps values of at most limit bytes altogether for each
 // owner.
 func (c *Client) KeptOf(prefix string, limit int64, expiry time.Duration) *KeptOf {
-	return &KeptOf{client: c, prefix: prefix, limit: limit, expiry: expiry}
+	return &KeptOf{*c.Kept(prefix, limit, expiry)}
 }
 
 // of returns what is an owner's.
 func (k *KeptOf) of(owner string) *Kept {
-	return k.client.Kept(k.prefix+owner+"|", k.limit, k.expiry)
+	kept := k.each
+	kept.prefix += owner + "|"
+	return &kept
 }
 
 // Get returns the value of a key, of a longer one the first limit bytes, and nothing
 // when there is none.
 func (k *KeptOf) Get(ctx context.Context, owner, key string, limit int) ([]byte, error) {
-	return k.client.Get(ctx, k.of(owner).values()+key, limit)
+	return k.each.client.Get(ctx, k.of(owner).values()+key, limit)
 }
 
 // Set keeps a value; one without a byte is removed.
