@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -30,13 +29,6 @@ const (
 	// listTimeout bounds one page.
 	listTimeout = 60 * time.Second
 )
-
-// retry is how long an informer waits after its watch ended or failed: 1.5s at
-// most, twice in a row when a returned API server has forgotten where the watch
-// stood.
-func retry() *wait.Backoff {
-	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 0.5}
-}
 
 // informer keeps one kind of one namespace (or of all) in the cache. It is the
 // store that a client-go reflector fills.
@@ -83,14 +75,14 @@ func (i *informer) run(ctx context.Context) {
 		WatchFuncWithContext: i.watch,
 	}, i.store.client)
 	discard := logr.Discard()
-	reflector := cache.NewReflectorWithOptions(source, nil, i, cache.ReflectorOptions{
+	informer := cache.NewReflectorWithOptions(source, nil, i, cache.ReflectorOptions{
 		Name:            "argomesh",
 		TypeDescription: string(i.kind),
-		Backoff:         retry(),
+		Backoff:         reflector.Retry(0),
 		Logger:          &discard,
 	})
-	reflector.WatchListPageSize = pageSize
-	reflector.RunWithContext(ctx)
+	informer.WatchListPageSize = pageSize
+	informer.RunWithContext(ctx)
 }
 
 // list returns one page, compact. It is always a consistent read: the reflector

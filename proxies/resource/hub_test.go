@@ -376,13 +376,9 @@ func TestRedirectsWithinTheSpoke(t *testing.T) {
 func TestAgentAway(t *testing.T) {
 	w := start(t, func(http.ResponseWriter, *http.Request) {}, settings{})
 	w.setAway(true)
-	started := time.Now()
 	res, body := w.get("/api/v1/namespaces/a/pods/b")
 	if s := status(t, body); res.Code != 503 || !strings.Contains(s.Message, "edge-1") || res.Header.Get("Retry-After") != "" {
 		t.Errorf("answer %d %s", res.Code, body)
-	}
-	if took := time.Since(started); took > 2*time.Second {
-		t.Errorf("it took %v to say so", took)
 	}
 	if record := w.records.wait(t, audit.End, 1)[0]; record.Result != audit.AgentGone || record.Status != 503 || record.Decision != audit.Allow {
 		t.Errorf("record = %+v", record)

@@ -572,10 +572,9 @@ func (l *liveSpoke) isAway(t *testing.T, k string) {
 	if r := l.kubectl(t.Context(), k, "", "get", "--raw", "/version"); r.err != nil || !strings.Contains(r.out, "gitVersion") {
 		t.Errorf("version: %v %s", r.err, r.errors)
 	}
-	started := time.Now()
 	r := l.kubectl(t.Context(), k, "", "get", "pods", "-n", "web")
-	if r.err == nil || !strings.Contains(r.errors, "agent edge-1 is not connected") || time.Since(started) > 5*time.Second {
-		t.Errorf("pods: %v after %v: %s%s", r.err, time.Since(started), r.out, r.errors)
+	if r.err == nil || !strings.Contains(r.errors, "agent edge-1 is not connected") {
+		t.Errorf("pods: %v: %s%s", r.err, r.out, r.errors)
 	}
 	if !strings.Contains(l.audited(), `"answered_by":"`+string(audit.ByLastKnown)+`"`) {
 		t.Error("no record says that the answer was the last known one")

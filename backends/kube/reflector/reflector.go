@@ -54,16 +54,22 @@ func Run(ctx context.Context, cfg Config, store cache.ReflectorStore) {
 	if cfg.Streams != nil {
 		streams = cfg.Streams
 	}
-	most := cfg.MostRetry
-	if most == 0 {
-		most = time.Second
-	}
 	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: cfg.list, WatchFuncWithContext: cfg.watch}, streams)
 	silent := logr.Discard() // Answered says what is wrong
 	cache.NewReflectorWithOptions(source, nil, store, cache.ReflectorOptions{
 		Name: "argomesh", TypeDescription: cfg.What, Logger: &silent,
-		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: most, Jitter: 0.5},
+		Backoff: Retry(cfg.MostRetry),
 	}).RunWithContext(logr.NewContext(ctx, silent))
+}
+
+// Retry returns the pauses after a watch that ended or failed: from 250 ms to most, which
+// is 1 s when it is zero, and up to half as long again by chance. There are two in a row when an
+// API server that is back has forgotten where the watch stood.
+func Retry(most time.Duration) *wait.Backoff {
+	if most == 0 {
+		most = time.Second
+	}
+	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: most, Jitter: 0.5}
 }
 
 // unstreamed has a reflector list.

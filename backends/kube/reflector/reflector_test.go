@@ -58,6 +58,13 @@ func (s *server) restore(version string) {
 	}
 }
 
+// recover ends the failure.
+func (s *server) recover() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = nil
+}
+
 // store counts what it is given.
 type store struct{ replaced, added int }
 
@@ -129,6 +136,20 @@ func TestTellsWhatIsWrong(t *testing.T) {
 	run(t, s, func(t *testing.T, into *store, answers func() []error) {
 		if got := answers(); len(got) != 1 || !errors.Is(got[0], s.failure) || into.replaced != 0 {
 			t.Errorf("it was told of %v, and the store of %d lists", got, into.replaced)
+		}
+	})
+}
+
+// However long an API server was away, the next attempt is near.
+func TestListsSoonAfterAnOutage(t *testing.T) {
+	s := &server{version: "7", failure: errors.New("away")}
+	run(t, s, func(t *testing.T, into *store, _ func() []error) {
+		time.Sleep(time.Hour) //nolint:forbidigo // virtual time
+		s.recover()
+		time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // virtual time; the longest pause
+		synctest.Wait()
+		if into.replaced != 1 {
+			t.Errorf("the store was given %d lists", into.replaced)
 		}
 	})
 }
