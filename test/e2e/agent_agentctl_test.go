@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,8 @@ type call struct {
 	talks bool
 	// stdin is what a person says to it; nil for nobody there.
 	stdin *os.File
+	// says is told of notes and complaints as they come, if it is not nil.
+	says *logBuffer
 }
 
 func (c agentctl) testBeforeInstallation(t *testing.T) {
@@ -302,6 +305,9 @@ func (c agentctl) run(want call) (stdout, stderr string) {
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if want.stdin != nil {
 		cmd.Stdin = want.stdin
+	}
+	if want.says != nil {
+		cmd.Stderr = io.MultiWriter(&complaint, want.says)
 	}
 	err := cmd.Run()
 	stdout, stderr = out.String(), complaint.String()

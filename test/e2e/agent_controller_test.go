@@ -33,6 +33,9 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
+// patience bounds a wait for what must come, on a slow machine too.
+const patience = 5 * time.Minute
+
 const (
 	agentsProxyURL = "https://argomesh-resource-proxy:9090"
 	labelType      = "argocd.argoproj.io/secret-type"
@@ -564,7 +567,7 @@ func (r *registration) deleteSecret(name string) {
 
 func (r *registration) eventually(what string, check func() error) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	if err := harness.Eventually(ctx, what, check); err != nil {
 		r.t.Fatalf("%v\nlog:\n%s", err, r.log)

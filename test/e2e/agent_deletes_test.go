@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,14 +46,15 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 
 	// A cascade that takes a while says what it waits for.
 	d := registered("end-1", nil)
-	d.waitsFor(func(a v1alpha1.Agent) string {
-		if c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady); strings.Contains(c.Message, waits) {
-			return "" // it was shown
+	var said logBuffer
+	d.waitsFor(func(v1alpha1.Agent) string {
+		if strings.Contains(said.String(), waits) {
+			return ""
 		}
 		return waits
 	})
 	c.run(call{
-		args: strings.Fields("agent delete end-1 --cascade"), wantOut: deleted("end-1"),
+		args: strings.Fields("agent delete end-1 --cascade"), wantOut: deleted("end-1"), says: &said,
 		wantNote: "end-1: the Agent is being deleted and waits for " + waits + "; the agent is not connected\n",
 	})
 	r.gone("end-1") // it waited
@@ -84,8 +84,8 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 		return nil
 	})
 	c.run(call{
-		args:    strings.Fields("agent delete end-3 --timeout 1s"),
-		wantErr: `agent "end-3" is being deleted, but not gone after 1s: the Agent is being deleted and waits for ` + waits, talks: true,
+		args:    strings.Fields("agent delete end-3 --timeout 10s"), // in which it reads that
+		wantErr: `agent "end-3" is being deleted, but not gone after 10s: the Agent is being deleted and waits for ` + waits, talks: true,
 		wantOut: deleted("end-3"),
 	})
 	c.run(call{args: strings.Fields("agent delete end-3 --force"), wantOut: deleted("end-3"), wantNote: "Forced: the hub did not wait for the spoke."})
@@ -160,7 +160,7 @@ func testAgentctlAccept(t *testing.T, r *registration, c agentctl) {
 		next := session
 		next.Held = then
 		result := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		go func() {
 			result <- harness.Eventually(ctx, "the annotation "+id, func() error {
 				a, err := r.getAgent("held-1")

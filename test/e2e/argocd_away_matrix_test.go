@@ -15,7 +15,7 @@ import (
 func (c *argoCommands) away(name string) {
 	t, ctx, app, agent := c.t, c.t.Context(), c.app(name), c.agents[c.agent]
 	c.refreshed(name, "good morning") // what git says, and the spoke does not
-	c.liveArgoWorld.tree(t, name, "Pod")
+	c.liveArgoWorld.tree(t, name, node{Kind: "Pod"})
 	if err := agent.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func (c *argoCommands) applications() {
 	c.run([]string{"===== apps/Deployment " + name + "/guestbook", "> "}, "app", "diff", app, "--exit-code=false")
 	c.run([]string{"Phase:              Succeeded", "deployment.apps/guestbook created"}, "app", "sync", app)
 	c.run([]string{"Health Status:      Healthy", "Sync Status:        Synced"}, "app", "wait", app, "--health", "--timeout", "300")
-	c.liveArgoWorld.tree(t, name, "Pod")
+	c.liveArgoWorld.tree(t, name, node{Kind: "Pod"})
 	c.ui(name)
 	c.run([]string{"Synced to", "guestbook"}, "app", "get", app)
 	c.run([]string{"Deployment/guestbook", "ReplicaSet/guestbook-", "Pod/guestbook-"}, "app", "get", app, "--output", "tree")

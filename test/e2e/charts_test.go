@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -194,12 +196,19 @@ func accountConfig(t *testing.T, h *harness.Harness, at *harness.ControlPlane, n
 	return file
 }
 
-// install applies those objects of a chart that make an account and its rights.
+// install applies those objects of a chart that make an account and its rights, and
+// waits until the API server has heard of them: it decides by what its informers have.
 func install(t *testing.T, at *harness.ControlPlane, chart, namespace, values string) {
 	t.Helper()
+	roles := map[string][]rbacv1.PolicyRule{} // by kind and name
+	var bindings []rbacv1.RoleBinding
 	for _, o := range render(t, chart, values) {
 		switch o.GetKind() {
-		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
+		case "ServiceAccount":
+		case "Role", "ClusterRole":
+			roles[o.GetKind()+" "+o.GetName()] = as[rbacv1.ClusterRole](t, o).Rules
+		case "RoleBinding", "ClusterRoleBinding":
+			bindings = append(bindings, as[rbacv1.RoleBinding](t, o)) // their fields are the same
 		default:
 			continue
 		}
@@ -213,6 +222,30 @@ func install(t *testing.T, at *harness.ControlPlane, chart, namespace, values st
 		if err := at.Apply(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
+	}
+	client, err := kubernetes.NewForConfig(at.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binding := range bindings {
+		rule := roles[binding.RoleRef.Kind+" "+binding.RoleRef.Name][0]
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		attributes := authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource}
+		if binding.Kind == "RoleBinding" {
+			attributes.Namespace = namespace
+		}
+		if len(rule.ResourceNames) > 0 {
+			attributes.Name = rule.ResourceNames[0]
+		}
+		eventually(t, "the API server knows "+binding.Name, func() error {
+			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + namespace + ":" + binding.Subjects[0].Name, ResourceAttributes: &attributes},
+			}, metav1.CreateOptions{})
+			if err == nil && !review.Status.Allowed {
+				err = fmt.Errorf("%+v is not allowed", attributes)
+			}
+			return err
+		})
 	}
 }
 

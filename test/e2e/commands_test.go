@@ -174,7 +174,7 @@ func (c *commander) start(agent string, app *unstructured.Unstructured) {
 // remove takes an Application away at the end of the test, and lets go of its hook.
 func (c *commander) remove(agent, name string) {
 	c.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), time.Minute)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.t.Context()), patience)
 		defer cancel()
 		if err := c.owner(agent).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			c.t.Error(err)
@@ -375,7 +375,7 @@ func TestRetriesAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.start(managed, c.app(managed, name, "broken"))
-	c.sync(managed, name, map[string]any{"retryStrategy": map[string]any{"limit": 1, "backoff": map[string]any{"duration": "3s"}}})
+	c.sync(managed, name, map[string]any{"retryStrategy": map[string]any{"limit": 1, "backoff": map[string]any{"duration": "20s"}}})
 	eventually(t, "the hub shows that it will be tried again", func() error {
 		phase, message, app := c.state(c.onHub(managed), name)
 		if phase != "Running" || !strings.Contains(message, "Retrying attempt #1") || app.Object["operation"] == nil {

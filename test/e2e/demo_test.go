@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -132,14 +133,18 @@ func (d *demo) run(cmd harness.Command) *harness.Process {
 // shows waits for something that a process brings about before it ends.
 func (d *demo) shows(p *harness.Process, what string, check func() error) {
 	d.t.Helper()
-	eventually(d.t, p.Name()+": "+what, func() error {
+	ctx, cancel := context.WithTimeout(d.t.Context(), worldStart) // as the demo may take
+	defer cancel()
+	if err := harness.Eventually(ctx, p.Name()+": "+what, func() error {
 		ended := p.PID() == 0
 		err := check()
 		if ended && err != nil {
 			err = harness.Permanent(fmt.Errorf("it ended: %w; the end of what it printed:\n%s", err, p.LogTail(50)))
 		}
 		return err
-	})
+	}); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // prints waits until a process has printed all of that.

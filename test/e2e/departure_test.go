@@ -68,6 +68,7 @@ func TestAgentDeletedWithCascade(t *testing.T) {
 	eventually(t, "its cluster Secret is gone", func() error {
 		return absent(w.hub.Resource(secrets, harness.ArgoCDNamespace).Get(ctx, "cluster-"+r.name, metav1.GetOptions{}))
 	})
+	hub.caughtUp(t, r.hub)
 	if names := len(hub.objects()); names != 0 {
 		t.Errorf("the hub still shows %d Applications", names)
 	}

@@ -43,6 +43,8 @@ const (
 	tokenAudience = "argomesh-resource-proxy"
 	// beyondDrain is more than the drain time of an Envoy of the harness.
 	beyondDrain = 3 * time.Second
+	// shortLife is that of a certificate that rotates while a test looks.
+	shortLife = 4 * time.Second
 )
 
 // front is an Envoy with what it needs beside it: a Workload API, an xDS server and
@@ -50,6 +52,7 @@ const (
 type front struct {
 	h          *harness.Harness
 	identities *devworkload.Server
+	life       time.Duration // of Envoy's certificate, which is renewed half-way
 	envoy      *harness.Sidecar
 	bootstrap  []string // more arguments for its bootstrap
 	address    string   // of the resource proxy
@@ -69,9 +72,8 @@ type front struct {
 func newFront(t *testing.T, change func(*front, *mesh.Snapshot)) *front {
 	t.Helper()
 	harnesstest.SkipMissing(t, "envoy")
-	f := &front{h: harnesstest.New(t), signer: newSigner(t, "key-1")}
+	f := &front{h: harnesstest.New(t), signer: newSigner(t, "key-1"), life: time.Hour}
 	f.upstream = startUpstream(t, f.h.Path("upstream.sock"))
-	f.startIdentities(t)
 	var err error
 	if f.address, err = f.h.Address(); err != nil {
 		t.Fatal(err)
@@ -87,6 +89,7 @@ func newFront(t *testing.T, change func(*front, *mesh.Snapshot)) *front {
 	if change != nil {
 		change(f, &f.snapshot)
 	}
+	f.startIdentities(t)
 	f.xdsSocket = f.h.Path("xds.sock")
 	f.startXDS(t)
 	f.set(t)
@@ -99,7 +102,7 @@ func (f *front) startIdentities(t *testing.T) {
 	var err error
 	f.identities, err = devworkload.New(devworkload.Config{
 		TrustDomain: spiffeid.RequireTrustDomainFromString(trustDomain),
-		Entries:     []devworkload.Entry{{ID: spiffeid.RequireFromString(principalID), TTL: 4 * time.Second}},
+		Entries:     []devworkload.Entry{{ID: spiffeid.RequireFromString(principalID), TTL: f.life}},
 		Prepare:     time.Second,
 	})
 	if err != nil {
@@ -175,7 +178,7 @@ func (f *front) tlsConfig() *tls.Config {
 
 // client is an HTTP/1.1 client that keeps no connection.
 func (f *front) client() *http.Client {
-	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+	return &http.Client{Timeout: patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialTLSContext:    func(ctx context.Context, _, _ string) (net.Conn, error) { return f.dial(ctx) },
 	}}
@@ -214,7 +217,7 @@ func (f *front) raw(t *testing.T, request string) (int, string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, request); err != nil {

@@ -103,7 +103,7 @@ func (w *endedWorld) identify(t *testing.T, name, td, entry string) *harness.Wor
 	other := map[string]string{trustDomain: foreignDomain, foreignDomain: trustDomain}[td]
 	api, err := w.h.StartWorkloadAPI(t.Context(), harness.WorkloadAPIConfig{
 		Name: "spire-" + name, TrustDomain: td, CADir: w.caDir(td), Entries: []string{entry}, TTL: endedTTL,
-		Args: []string{"--federate", other + "=" + w.caDir(other), "--ca-prepare", "3s"},
+		Args: []string{"--federate", other + "=" + w.caDir(other), "--ca-prepare", "10s"},
 	})
 	if err != nil {
 		t.Fatal(err)

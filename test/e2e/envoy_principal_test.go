@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
@@ -82,7 +81,7 @@ stringData: {keys.json: "{"}
 		config := accepts()
 		config.Certificates, config.NextProtos = []tls.Certificate{certificate}, []string{"h2"}
 		dialer := tls.Dialer{Config: config}
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		conn, err := dialer.DialContext(ctx, "tcp", stream)
 		if err != nil {
@@ -116,7 +115,7 @@ stringData: {keys.json: "{"}
 	}
 	// answers asks Envoy's other listener with a token that nobody signed.
 	answers := func(want int) error {
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: accepts(), DisableKeepAlives: true}, Timeout: 10 * time.Second}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: accepts(), DisableKeepAlives: true}, Timeout: patience}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+proxy+"/agents/edge-1/version", http.NoBody)
 		if err != nil {
 			return err

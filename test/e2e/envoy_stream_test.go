@@ -34,9 +34,12 @@ const (
 
 // newStreamFront starts a front whose Envoy ends the TLS of agents before a principal
 // that echoes messages and tells the headers it sees.
-func newStreamFront(t *testing.T) *front {
+func newStreamFront(t *testing.T, change ...func(*front)) *front {
 	t.Helper()
 	return newFront(t, func(f *front, s *mesh.Snapshot) {
+		for _, c := range change {
+			c(f)
+		}
 		var err error
 		if f.stream, err = f.h.Address(); err != nil {
 			t.Fatal(err)
@@ -133,7 +136,7 @@ func (f *front) leaf(t *testing.T, leaf devworkload.Leaf) tls.Certificate {
 // streams go on when certificates rotate.
 func TestEnvoyForwardsTheCertificate(t *testing.T) {
 	t.Parallel()
-	f := newStreamFront(t)
+	f := newStreamFront(t, func(f *front) { f.life = shortLife })
 	agent := idOf(managed)
 	cc := f.connect(t, f.leaf(t, devworkload.Leaf{URIs: []string{agent}}))
 	ctx := metadata.AppendToOutgoingContext(t.Context(),
@@ -216,7 +219,7 @@ func TestEnvoyRefusesAgents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := f.stat(t, "listener.stream."+tt.reason)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if _, seen, err := call(ctx, f.connect(t, tt.certificates...), streamService); status.Code(err) != codes.Unavailable {
 				t.Errorf("call() = %v, %v, want that no connection comes about", seen, err)

@@ -362,7 +362,7 @@ func TestEnvoyRemembersTokens(t *testing.T) {
 // longer than Envoy drains.
 func TestEnvoyStreamsSurvive(t *testing.T) {
 	t.Parallel()
-	f := newFront(t, nil)
+	f := newFront(t, func(f *front, _ *mesh.Snapshot) { f.life = shortLife })
 	live := []*liveStream{
 		f.open(t, "/agents/a/watch", ""), f.open(t, "/agents/a/exec", "websocket"), f.open(t, "/agents/a/exec", "SPDY/3.1"),
 	}
@@ -570,7 +570,7 @@ func (s *liveStream) check(t *testing.T, after string) {
 			t.Fatalf("%s, after %s: %v", s.name, after, err)
 		}
 	}
-	patient, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	patient, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	select {
 	case line := <-s.lines:
@@ -602,6 +602,12 @@ func TestEnvoyLimits(t *testing.T) {
 		t.Errorf("request %d gets %d %s, want 503 overflow", requests+1, status, body)
 	}
 	f.refused(t, before, status, body)
+	eventually(t, "Envoy has closed that connection", func() error {
+		if open := f.stat(t, "http.resource_proxy.downstream_cx_active"); open != requests {
+			return fmt.Errorf("%v are open", open)
+		}
+		return nil
+	})
 	for range connections - requests {
 		conn, err := f.dial(t.Context())
 		if err != nil {
@@ -683,7 +689,7 @@ func TestEnvoyCallersThatNeverAsk(t *testing.T) {
 	for name, conn := range map[string]net.Conn{"without a handshake": silent, "in the middle of headers": slow} {
 		t.Run(name, func(t *testing.T) {
 			defer func() { _ = conn.Close() }()
-			if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
 			said, err := io.ReadAll(conn)
@@ -717,7 +723,7 @@ func TestEnvoyJudgesEachRequest(t *testing.T) {
 				return dialer.DialContext(ctx, network, address)
 			}
 			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+			client := &http.Client{Transport: transport, Timeout: patience}
 			for range 5 {
 				for agent, token := range tokens {
 					for other := range tokens {

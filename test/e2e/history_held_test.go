@@ -145,6 +145,7 @@ func TestHistoryRebuiltSpoke(t *testing.T) {
 	eventually(t, "what is new is shown", func() error {
 		return field(ctx, r.hub, "new", "1", "spec", "source", "targetRevision")
 	})
+	hub.caughtUp(t, r.hub)
 	if len(hub.objects()) != apps+1 {
 		t.Errorf("the hub shows %d Applications, want all %d", len(hub.objects()), apps+1)
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -210,13 +211,18 @@ spec: {policyName: no-unwanted-applications, validationActions: [Deny]}
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all are tried again", func() error {
+	const longest = 5*time.Minute + 5*time.Minute/4 // pause of what is refused again and again
+	again, cancel := context.WithTimeout(ctx, longest+patience)
+	defer cancel()
+	if err := harness.Eventually(again, "all are tried again", func() error {
 		now, err := failures()
 		if err == nil && now < tried+invalid-1 {
 			err = fmt.Errorf("%v of %d", now-tried, invalid-1)
 		}
 		return err
-	})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for process, after := range w.memory(t, r) {
 		t.Logf("%s: %d KiB before, %d KiB with %d refused objects, %d KiB after they were tried again",
 			process, before[process]>>10, grown[process]>>10, invalid, after>>10)

@@ -179,6 +179,23 @@ func (w *quietWorld) register(t *testing.T, name, mode string) *remote {
 	return r
 }
 
+// settled waits until the agents of other tests, which end with those, have left the hub.
+func (w *quietWorld) settled(t *testing.T) {
+	t.Helper()
+	eventually(t, "agents that leave are gone", func() error {
+		list, err := w.hub.Resource(agents, harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, a := range list.Items {
+			if a.GetDeletionTimestamp() != nil {
+				return fmt.Errorf("%s is not", a.GetName())
+			}
+		}
+		return nil
+	})
+}
+
 // start returns when the hub shows the agent connected.
 func (r *remote) start(t *testing.T) {
 	t.Helper()

@@ -227,6 +227,7 @@ func TestHostileAgent(t *testing.T) {
 		mode stream.Mode
 	}{{"mal-a", stream.Autonomous}, {"mal-m", stream.Managed}} {
 		t.Run(tt.mode.String(), func(t *testing.T) {
+			w.settled(t)
 			other := w.connect(t, tt.name+"-x", "autonomous")
 			theirs := create(t, other.spoke, withSecret(other.application(nameOfB)))
 			create(t, other.spoke, withSecret(other.application(secretOfB)))

@@ -49,7 +49,7 @@ func TestHybridHubShows(t *testing.T) {
 		return len(keys)
 	}
 	for _, name := range []string{"pushes", "pulls"} {
-		w.tree(t, name, "Pod")
+		w.tree(t, name, node{Kind: "Pod"})
 		out, err := w.argo.hubArgo.CLI(ctx, "app", "get", name, "--output", "tree=detailed")
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -60,7 +59,7 @@ func TestBadSettingsEndTheStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var complaint strings.Builder
 			cmd := exec.CommandContext(ctx, path, c.args...)

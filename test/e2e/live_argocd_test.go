@@ -20,8 +20,11 @@ import (
 
 	"golang.org/x/net/websocket"
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argomesh/argomesh/test/harness"
@@ -158,7 +161,7 @@ func TestLiveArgoCD(t *testing.T) {
 	onSpoke := w.spokes[managed].Resource(deployments, name)
 
 	t.Run("get", func(t *testing.T) {
-		w.tree(t, name, "Pod") // the CLI shows what is there, and does not wait
+		w.tree(t, name, node{Kind: "Pod"}) // the CLI shows what is there, and does not wait
 		out := cli("get", app, "--output", "tree=detailed")
 		for _, want := range []string{"Deployment/guestbook", "ReplicaSet/guestbook-", "Pod/guestbook-", "Service/guestbook"} {
 			if !strings.Contains(out, want) {
@@ -214,6 +217,7 @@ func TestLiveArgoCD(t *testing.T) {
 			return err
 		})
 		w.recorded(t, managed, map[string]any{"verb": "patch", "resource": "deployments", "status": 200, "decision": "allow"})
+		w.rolledOut(t, name) // the tests that follow look at what is there
 	})
 	t.Run("get-resource", func(t *testing.T) {
 		if out := cli("get-resource", app, "--kind", "Deployment", "--resource-name", "guestbook", "-o", "yaml"); !strings.Contains(out, "restartedAt") {
@@ -257,13 +261,13 @@ func TestLiveArgoCD(t *testing.T) {
 type node struct{ Kind, Namespace, Name string }
 
 // tree waits until argocd-server shows the tree of an Application with a resource of
-// a kind, and returns it.
-func (w *liveArgoWorld) tree(t *testing.T, name, kind string) []node {
+// a kind, with a name unless that is empty, and returns it.
+func (w *liveArgoWorld) tree(t *testing.T, name string, with node) []node {
 	t.Helper()
 	var tree struct{ Nodes []node }
-	eventually(t, "the tree of "+name+" has a "+kind, func() error {
+	eventually(t, fmt.Sprintf("the tree of %s has a %s %s", name, with.Kind, with.Name), func() error {
 		err := w.session.call(t.Context(), http.MethodGet, "applications/"+name+"/resource-tree?appNamespace="+w.namespace, nil, &tree)
-		if err == nil && !slices.ContainsFunc(tree.Nodes, func(n node) bool { return n.Kind == kind }) {
+		if err == nil && !slices.ContainsFunc(tree.Nodes, func(n node) bool { return n.Kind == with.Kind && (with.Name == "" || n.Name == with.Name) }) {
 			err = fmt.Errorf("it has %v", tree.Nodes)
 		}
 		return err
@@ -381,18 +385,49 @@ func (w *liveArgoWorld) follow(t *testing.T, args ...string) *follower {
 // letter and nobody but the shell the outcome.
 const terminalCommand = "echo said-$((40+2))"
 
+// guestbooks returns the pods of an Application's Deployment.
+func (w *liveArgoWorld) guestbooks(ctx context.Context, name string) ([]corev1.Pod, error) {
+	list, err := w.spokes[w.agent].Resource(pods, name).List(ctx, metav1.ListOptions{LabelSelector: "app=guestbook"})
+	if err != nil {
+		return nil, err
+	}
+	var typed corev1.PodList
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), &typed)
+	return typed.Items, err
+}
+
+// rolledOut waits until a Deployment has the pods of its newest template, and no others.
+func (w *liveArgoWorld) rolledOut(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "the rollout is over", func() error {
+		raw, err := w.spokes[w.agent].Resource(deployments, name).Get(t.Context(), "guestbook", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		d := as[appsv1.Deployment](t, raw)
+		items, err := w.guestbooks(t.Context(), name)
+		if err != nil {
+			return err
+		}
+		want, s := *d.Spec.Replicas, d.Status
+		if s.ObservedGeneration != d.Generation || s.UpdatedReplicas != want || s.AvailableReplicas != want || s.Replicas != want || int32(len(items)) != want {
+			return fmt.Errorf("%d pods, generation %d, status %+v", len(items), d.Generation, s)
+		}
+		return nil
+	})
+}
+
 // testTerminal works in a pod as the UI does: over argocd-server's WebSocket.
 func (w *liveArgoWorld) testTerminal(t *testing.T, name string) (said string) {
-	list, err := w.spokes[w.agent].Resource(pods, name).List(t.Context(), metav1.ListOptions{LabelSelector: "app=guestbook", FieldSelector: "status.phase=Running"})
+	w.rolledOut(t, name)
+	items, err := w.guestbooks(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Items) == 0 {
-		t.Fatal("there is no pod")
-	}
-	w.tree(t, name, "Pod") // argocd-server looks for it there
+	pod := items[0].Name
+	w.tree(t, name, node{Kind: "Pod", Name: pod}) // argocd-server looks for it there
 	config, err := websocket.NewConfig("ws://"+w.argo.hubArgo.ServerAddress+"/terminal?"+url.Values{
-		"pod": {list.Items[0].GetName()}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {w.namespace},
+		"pod": {pod}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {w.namespace},
 		"projectName": {w.project}, "namespace": {name}, "shell": {"sh"},
 	}.Encode(), "http://"+w.argo.hubArgo.ServerAddress)
 	if err != nil {

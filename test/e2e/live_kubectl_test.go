@@ -123,7 +123,7 @@ func (l liveVerbs) watch(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It says nothing before the first event, so the request for it is waited for.
-	started := l.begun(t, "watch", "configmaps")
+	started := l.begun(t, map[string]any{"verb": "watch", "resource": "configmaps", "namespace": l.namespace})
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,13 +137,19 @@ func (l liveVerbs) watch(t *testing.T) {
 	f.until(t, "DELETED")
 }
 
-// begun returns what waits until one more long call of that kind has begun.
-func (c *caller) begun(t *testing.T, verb, resource string) (wait func()) {
+// begun returns what waits until one more long call with these fields in its record has
+// begun.
+func (c *caller) begun(t *testing.T, want map[string]any) (wait func()) {
 	t.Helper()
 	w := c.agent.w
 	opened := func() (int, error) {
 		records, err := w.audited(c.agent.name, func(r map[string]any) bool {
-			return r["stage"] == "open" && r["verb"] == verb && r["resource"] == resource
+			for key, value := range want {
+				if r[key] != value {
+					return false
+				}
+			}
+			return r["stage"] == "open"
 		})
 		return len(records), err
 	}
@@ -153,7 +159,7 @@ func (c *caller) begun(t *testing.T, verb, resource string) (wait func()) {
 	}
 	return func() {
 		t.Helper()
-		eventually(t, "a "+verb+" of "+resource+" has begun", func() error {
+		eventually(t, fmt.Sprint("a call has begun with ", want), func() error {
 			now, err := opened()
 			if err == nil && now <= before {
 				err = fmt.Errorf("there are %d of them, as before", now)

@@ -142,7 +142,7 @@ func TestLiveStuck(t *testing.T) {
 		}
 	})
 	const stuck = 16
-	begun := c.begun(t, "get", "pods")
+	begun := c.begun(t, map[string]any{"verb": "get", "resource": "pods", "subresource": "exec"})
 	for range stuck {
 		res, err := begin(t.Context(), c.config, "/api/v1/namespaces/"+namespace+"/configmaps")
 		if err != nil {

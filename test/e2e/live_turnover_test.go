@@ -116,7 +116,7 @@ func TestLivePrincipalRestart(t *testing.T) {
 	if err := w.door.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	u.breaks(t, lostWithin)
+	u.breaks(t)
 	r, err := fetchOne(t.Context(), u.config, "/version")
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestLivePrincipalRestart(t *testing.T) {
 			}
 			return err
 		})
-		u.breaks(t, lostWithin)
+		u.breaks(t)
 		w.recorded(t, a.name, map[string]any{"verb": "watch", "stage": "end", "result": "withdrawn", "rule": "token"})
 		w.recorded(t, a.name, map[string]any{"subresource": "exec", "stage": "end", "result": "withdrawn", "rule": "token"})
 		for _, a := range w.agents {

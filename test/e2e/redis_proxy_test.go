@@ -108,6 +108,7 @@ func redisClientTLS(t *testing.T, address string, protocol int, config *tls.Conf
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{
 		Addr: address, Protocol: protocol, TLSConfig: config, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = c.Close() }) // the test is over
@@ -150,7 +151,7 @@ func TestRedisProxy(t *testing.T) {
 	}
 	hear := func(what string) {
 		t.Helper()
-		timed, cancel := context.WithTimeout(ctx, time.Minute)
+		timed, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if m, err := s.ReceiveMessage(timed); err != nil || m.Channel != redisChannel {
 			t.Fatalf("%s: %v, %v", what, m, err)

@@ -86,7 +86,7 @@ func (d redisDoor) serves(mode string, config *tls.Config) {
 	for _, protocol := range []int{2, 3} {
 		c := redisClientTLS(d.t, d.w.door.RedisAddress, protocol, config)
 		eventually(d.t, mode+" to serve", func() error {
-			ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 			defer cancel()
 			got, err := c.Get(ctx, redisTree).Result()
 			if err == nil && got != d.tree {

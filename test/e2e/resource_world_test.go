@@ -328,10 +328,10 @@ type ran struct {
 
 // kubectl runs kubectl with a kubeconfig, and input if it is not empty.
 func (l *liveSpoke) kubectl(ctx context.Context, kubeconfig, input string, args ...string) ran {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := l.command(ctx, kubeconfig, args...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = patience
 	if input != "" {
 		cmd.Stdin = strings.NewReader(input)
 	}

@@ -219,7 +219,7 @@ func (s *kubeStore) Write(line []byte) (int, error) {
 
 func (s *kubeStore) eventually(what string, check func() error) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	if err := harness.Eventually(ctx, what, check); err != nil {
 		s.mu.Lock()

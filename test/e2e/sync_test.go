@@ -236,10 +236,10 @@ func TestAppProject(t *testing.T) {
 	app := w.idle("of-team", managed, managed)
 	app.Object["spec"].(map[string]any)["project"] = "team"
 	create(t, w.onHub(managed), app)
+	eventually(t, "the Application is on the spoke", func() error { return field(ctx, w.onSpoke(managed), "of-team", "team", "spec", "project") })
 	if err := hub.Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Application is on the spoke", func() error { return field(ctx, w.onSpoke(managed), "of-team", "team", "spec", "project") })
 	if o := get(t, hub, "team"); o.GetDeletionTimestamp() == nil {
 		t.Error("the project is not being deleted")
 	}

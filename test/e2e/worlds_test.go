@@ -16,7 +16,7 @@ import (
 // for the control planes of others.
 const (
 	worldStart = 15 * time.Minute
-	worldStop  = time.Minute
+	worldStop  = 5 * time.Minute
 )
 
 // worlds are the worlds of one kind: one that tests share, and some for tests that each

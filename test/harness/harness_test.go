@@ -3,12 +3,10 @@
 package harness_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,8 +23,7 @@ import (
 func TestControlPlaneRestarts(t *testing.T) {
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	etcd, err := h.StartEtcd(ctx, "etcd")
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +81,7 @@ func TestControlPlaneRestarts(t *testing.T) {
 func TestControlPlaneRestored(t *testing.T) {
 	harnesstest.SkipMissing(t, "etcd", "etcdctl", "etcdutl", "kube-apiserver")
 	h := harnesstest.New(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	cp, err := h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "restored"})
 	if err != nil {
 		t.Fatal(err)
@@ -144,8 +140,7 @@ func revision(t *testing.T, resourceVersion string) uint64 {
 func TestArgoCDSyncs(t *testing.T) {
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "argocd", "redis-server", "git")
 	h := harnesstest.New(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	repo, err := h.NewRepository(ctx, "repository", harness.GuestbookFiles())
 	if err != nil {
 		t.Fatal(err)

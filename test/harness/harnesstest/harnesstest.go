@@ -22,8 +22,9 @@ import (
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
-// stopTimeout bounds stopping all processes of one test.
-const stopTimeout = 30 * time.Second
+// stopTimeout bounds stopping all processes of one test, one after the other. What each of
+// them may take is less.
+const stopTimeout = 5 * time.Minute
 
 // New returns a harness that ends with the test. The test fails when a process can be
 // reached from other machines at that time, or has to be killed. The work folder is
