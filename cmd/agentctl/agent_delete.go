@@ -143,10 +143,10 @@ func (c *deleteCommand) policy() v1alpha1.DeletionPolicy {
 	return ""
 }
 
-// carryOut gives obj the policy, and then deletes it. The UID keeps a new agent of
-// the same name from being deleted for the one that was meant.
+// carryOut gives obj the policy, and then deletes it unless somebody has. The UID keeps
+// a new agent of the same name from being deleted for the one that was meant.
 func (c *deleteCommand) carryOut(ctx context.Context, h *hub, obj *unstructured.Unstructured, policy v1alpha1.DeletionPolicy) error {
-	uid := obj.GetUID()
+	uid, leaving := obj.GetUID(), obj.GetDeletionTimestamp() != nil
 	if have, _, _ := unstructured.NestedString(obj.Object, "spec", "deletionPolicy"); have != string(policy) {
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": uid},
@@ -155,9 +155,13 @@ func (c *deleteCommand) carryOut(ctx context.Context, h *hub, obj *unstructured.
 		if err != nil {
 			return err
 		}
-		if _, err := h.agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"}); err != nil {
+		_, err = h.agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
+		if err != nil && !(leaving && apierrors.IsNotFound(err)) {
 			return err
 		}
+	}
+	if leaving {
+		return nil // with another policy it may be gone by now, which is no error
 	}
 	return h.agents.Delete(ctx, obj.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 }
