@@ -365,12 +365,8 @@ func TestServerGoesAndReturns(t *testing.T) {
 	}
 	server.put("a")
 	server.remove("b")
-	returned := time.Now()
 	server.failWith(nil)
 	s.shows("a@103")
-	if took := time.Since(returned); took > 8*time.Second {
-		t.Errorf("the change was seen %s after the server returned", took)
-	}
 	s.wantOutage(1)
 }
 
@@ -385,12 +381,8 @@ func TestRunEndsDuringAnOutage(t *testing.T) {
 			fail, attempts := counting(status(http.StatusTooManyRequests, "busy"))
 			server.failWith(fail)
 			await(t, attempts, 3)
-			begin := time.Now()
 			if err := s.stop(); err != nil {
 				t.Errorf("Run() = %v, want nil", err)
-			}
-			if took := time.Since(begin); took > time.Second {
-				t.Errorf("Run() ended after %s", took)
 			}
 		})
 	}

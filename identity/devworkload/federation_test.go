@@ -35,7 +35,7 @@ func TestFederationByDirectory(t *testing.T) {
 	for i, td := range []spiffeid.TrustDomain{foreign, third} {
 		partners[td] = newServer(t, devworkload.Config{
 			TrustDomain: td, CADir: at(td).CADir, Entries: []devworkload.Entry{{ID: spiffeid.RequireFromPath(td, "/carol")}},
-			X509TTL: 2 * time.Second, Prepare: time.Second, Federate: []devworkload.Federation{at(domain)},
+			X509TTL: 6 * time.Second, Prepare: time.Second, Federate: []devworkload.Federation{at(domain)},
 		})
 		if got := u.next(t).Bundles; got.Len() != 2+i || !got.Has(td) {
 			t.Fatalf("%d bundles after %s came", got.Len(), td)

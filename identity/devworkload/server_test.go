@@ -358,7 +358,7 @@ func TestOptionalProfileIsUnimplemented(t *testing.T) {
 // SVID is ever without its root.
 func TestRotationOverlaps(t *testing.T) {
 	server := newServer(t, devworkload.Config{
-		Entries: []devworkload.Entry{{ID: alice}}, X509TTL: 2 * time.Second, Prepare: 700 * time.Millisecond,
+		Entries: []devworkload.Entry{{ID: alice}}, X509TTL: 6 * time.Second, Prepare: 3 * time.Second,
 	})
 	u := watch(t, serve(t, server))
 

@@ -395,7 +395,7 @@ func TestFederatedPeers(t *testing.T) {
 // renewed several times, and makes a new connection at every change.
 func TestRotation(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, 4*time.Second, time.Second)
+	p := newPair(t, 6*time.Second, 3*time.Second)
 	stream, err := p.edge.dial(t, p.server.address, principal).Watch(testContext(t), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -347,6 +347,7 @@ func TestACallEnds(t *testing.T) {
 		}
 	})
 	t.Run("by its caller", func(t *testing.T) {
+		<-entered // of the one before
 		client := connect(t, spire.ClientConfig{Address: address})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {

@@ -242,9 +242,12 @@ func TestPusherWithoutRights(t *testing.T) {
 		return status.Error(codes.PermissionDenied, "authorization denied")
 	})
 	p.degrades(t, "not an administrator")
-	if failures(t, p.metrics) == 0 {
-		t.Error("no failure is counted")
-	}
+	until(t, func() error {
+		if failures(t, p.metrics) == 0 {
+			return errors.New("no failure is counted")
+		}
+		return nil
+	})
 	server.SetIntercept(func(context.Context, string) error { return status.Error(codes.Unavailable, "it restarts") })
 	p.degrades(t, "not available")
 	server.SetIntercept(nil)

@@ -293,9 +293,13 @@ func TestWatchEnds(t *testing.T) {
 					t.Fatalf("Watch() = %v before anything changed", err)
 				default:
 				}
+				changed := time.Now()
 				tt.change(t, r, g, cancel)
 				if err := <-ended; !errors.Is(err, tt.want) {
 					t.Errorf("Watch() = %v, want %v", err, tt.want)
+				}
+				if took := time.Since(changed); took > 0 { // by the clock of the bubble
+					t.Errorf("Watch() = after %s", took)
 				}
 			})
 		})

@@ -25,6 +25,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/test/loopback"
 )
 
 // patience is how long a test waits for something that comes soon when all is
@@ -147,20 +148,19 @@ type principal struct {
 
 func newPrincipal(t *testing.T, source *workload.Source) *principal {
 	t.Helper()
-	p := &principal{t: t, source: source, registry: &fleet.Registry{}, address: "127.0.0.1:0", sessions: make(chan server.Session, 64), closed: make(chan struct{}, 64)}
+	p := &principal{t: t, source: source, registry: &fleet.Registry{}, address: loopback.Address(t), sessions: make(chan server.Session, 64), closed: make(chan struct{}, 64)}
 	p.serving = p.serve
 	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
 	return p
 }
 
-// start serves at the address of the first time.
+// start serves.
 func (p *principal) start() {
 	p.t.Helper()
 	l, err := net.Listen("tcp", p.address)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.address = l.Addr().String()
 	if p.method != nil {
 		if l, err = p.method.On(l); err != nil {
 			p.t.Fatal(err)

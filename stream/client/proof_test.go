@@ -167,7 +167,7 @@ var asleepID = spiffeid.RequireFromString("spiffe://asleep.test/principal")
 // back by itself.
 func TestNoTokenNoConnection(t *testing.T) {
 	t.Parallel()
-	source, edge1 := tokenSources(t, time.Hour, 3*time.Second)
+	source, edge1 := tokenSources(t, time.Hour, 6*time.Second)
 	p := newPrincipal(t, source)
 	p.method, p.grace = byToken(source), 100*time.Millisecond
 	p.start()
@@ -207,7 +207,7 @@ func TestProvesAgainWhenAsked(t *testing.T) {
 	cfg := withToken(config(t, p, edge1), edge1)
 	cfg.Token = nil
 	a := run(t, cfg)
-	a.served.wait(t, "four connections, one after the other", func(_, opened, _ int) bool { return opened == 4 })
+	a.served.wait(t, "four connections, one after the other", func(_, opened, _ int) bool { return opened >= 4 })
 	a.served.wait(t, "no gap", func(open, _, gaps int) bool { return open >= 1 && gaps == 0 })
 }
 

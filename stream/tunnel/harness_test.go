@@ -30,6 +30,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/test/loopback"
 )
 
 // patience is how long a test waits for something that comes soon when all is
@@ -195,7 +196,7 @@ type hub struct {
 // configuration.
 func newHub(t testing.TB, dialer func(*tunnel.DialerConfig), change func(*server.Config)) *hub {
 	t.Helper()
-	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: newLogLines(), change: change, address: "127.0.0.1:0"}
+	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: newLogLines(), change: change, address: loopback.Address(t)}
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
 	h.source = h.trust.source(principalID, 0)
 	cfg := tunnel.DialerConfig{Metrics: h.metrics, Log: zerolog.New(h.log)}
@@ -211,7 +212,7 @@ func newHub(t testing.TB, dialer func(*tunnel.DialerConfig), change func(*server
 	return h
 }
 
-// start serves, at the address of the first time.
+// start serves.
 func (h *hub) start() {
 	h.t.Helper()
 	cfg := server.Config{
@@ -231,7 +232,6 @@ func (h *hub) start() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.address = l.Addr().String()
 	if h.method != nil {
 		if l, err = h.method.On(l); err != nil {
 			h.t.Fatal(err)

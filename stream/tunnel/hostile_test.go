@@ -93,7 +93,8 @@ func dataChunk(n int) *streampb.Chunk {
 
 // Who does not introduce itself as it should never gets a spare stream.
 func TestBadHello(t *testing.T) {
-	h := newHub(t, nil, func(cfg *server.Config) { cfg.HandshakeTimeout = 300 * time.Millisecond })
+	const handshakeTime = 3 * time.Second // enough for whoever says hello
+	h := newHub(t, nil, func(cfg *server.Config) { cfg.HandshakeTimeout = handshakeTime })
 	for what, tt := range map[string]struct {
 		first *streampb.Chunk
 		code  codes.Code
@@ -105,7 +106,7 @@ func TestBadHello(t *testing.T) {
 		"a name that is none": {helloChunk(func(h *streampb.TunnelHello) { h.Agent = "../edge-1" }), codes.InvalidArgument, "protocol violation: malformed", "../edge-1"},
 		"no hello":            {finChunk, codes.InvalidArgument, "protocol violation: order", "first chunk is not hello"},
 		"an empty chunk":      {&streampb.Chunk{}, codes.InvalidArgument, "protocol violation: order", "first chunk is not hello"},
-		"nothing":             {nil, codes.InvalidArgument, "protocol violation", "no hello within 300ms"},
+		"nothing":             {nil, codes.InvalidArgument, "protocol violation", "no hello within " + handshakeTime.String()},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := h.call()

@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/loopback"
 )
 
 // start runs a real Redis until the test ends, and waits until its client, made
@@ -161,17 +161,14 @@ func TestClientPassword(t *testing.T) {
 }
 
 func TestClientTLS(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address := loopback.Address(t)
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().(*net.TCPAddr)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
 	cert, key := selfSigned(t)
-	cfg := config.Redis{Address: address.String(), TLS: config.RedisTLS{Enabled: true, CAFile: cert}}
-	client := start(t, cfg, "--bind", "127.0.0.1", "--port", "0", "--tls-port", strconv.Itoa(address.Port),
+	cfg := config.Redis{Address: address, TLS: config.RedisTLS{Enabled: true, CAFile: cert}}
+	client := start(t, cfg, "--bind", "127.0.0.1", "--port", "0", "--tls-port", port,
 		"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
 	if err := client.Set(t.Context(), "x", []byte("y"), time.Minute); err != nil {
 		t.Error(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/test/loopback"
 )
 
 func TestNewLogger(t *testing.T) {
@@ -179,15 +180,7 @@ func TestTracingExports(t *testing.T) {
 }
 
 func TestTracingWithoutCollector(t *testing.T) {
-	// An address on which nobody listens, since its listener is closed.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	settings := config.Tracing{OTLPEndpoint: l.Addr().String(), Insecure: true, SampleRatio: 1}
+	settings := config.Tracing{OTLPEndpoint: loopback.Address(t), Insecure: true, SampleRatio: 1}
 	tracing := newTracing(t, settings, zerolog.Nop())
 	_, span := tracing.Provider.Tracer("test").Start(t.Context(), "stream.send")
 	span.End()
