@@ -20,8 +20,11 @@ type past struct {
 	judged bool
 	broken bool
 	now    stream.History // by the last judgement
-	seen   stream.History // what Announce had told when that was asked for
-	sent   uint64         // the highest resourceVersion that was sent
+	// answered is the number of the newest judgement by which the history goes on; zero
+	// when there was none.
+	answered uint64
+	seen     stream.History // what Announce had told when that was asked for
+	sent     uint64         // the highest resourceVersion that was sent
 	// outdated is the last object that was sent and that the spoke has of a later
 	// revision; the zero value is none.
 	outdated sentObject
@@ -39,8 +42,10 @@ type past struct {
 func (l *loop) judge() {
 	s := l.session
 	l.past.seen = l.history()
+	l.judgements++
+	number := l.judgements
 	if l.m.cfg.History == nil || s == nil {
-		l.judged(Judgement{Now: l.past.seen}, nil)
+		l.judged(number, Judgement{Now: l.past.seen}, nil)
 		return
 	}
 	known, outdated := Known{Sent: l.past.sent, Begins: l.past.begins}, l.past.outdated
@@ -57,7 +62,7 @@ func (l *loop) judge() {
 		}
 		return func() {
 			if known.Begins == l.past.begins { // else it is about the history before
-				l.judged(judgement, err)
+				l.judged(number, judgement, err)
 				return
 			}
 			l.step(link.Judged{Unknown: true})
@@ -103,7 +108,7 @@ func (m *Mirror) isNewest(ctx context.Context, sent sentObject) (bool, error) {
 	return err == nil && o.UID == sent.uid && o.ResourceVersion == sent.resourceVersion, err
 }
 
-func (l *loop) judged(judgement Judgement, err error) {
+func (l *loop) judged(number uint64, judgement Judgement, err error) {
 	broken := judgement.Broken
 	switch {
 	case err != nil:
@@ -114,7 +119,9 @@ func (l *loop) judged(judgement Judgement, err error) {
 		l.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
 	l.past.judged, l.past.broken, l.past.now = true, broken != "", judgement.Now
-	if broken != "" {
+	if broken == "" {
+		l.past.answered = number
+	} else {
 		// Whoever pressed them saw another state of the Application.
 		for key := range l.waiting {
 			l.stale[key] = "the history of hub and spoke does not continue: " + broken

@@ -39,16 +39,18 @@ type loop struct {
 	failures map[stream.EntryKey]failure // commands that the spoke will not run
 	refused  refusals                    // entries of the peer that we did not take
 	// waiting holds the objects whose commands wait for the spoke.
-	waiting map[stream.ResourceKey]bool
+	waiting map[stream.ResourceKey]waiting
 	// stale says why a command that waits is not to be sent any more.
 	stale map[stream.ResourceKey]string
 	// born holds the objects that show an operation which was born on the spoke.
-	born   map[stream.ResourceKey]bool
-	asked  map[stream.ResourceKey]Requests
-	past   past                       // what is known of the history
-	spawn  []func(context.Context)    // to be run beside the loop
-	pruned map[string]bool            // kinds and paths that were told to be dropped
-	causes map[stream.EntryKey]string // trace parents of what is sent
+	born  map[stream.ResourceKey]bool
+	asked map[stream.ResourceKey]Requests
+	past  past // what is known of the history
+	// judgements counts those that began, on all connections.
+	judgements uint64
+	spawn      []func(context.Context)    // to be run beside the loop
+	pruned     map[string]bool            // kinds and paths that were told to be dropped
+	causes     map[stream.EntryKey]string // trace parents of what is sent
 	// made is content of what is about to be sent, and madeBytes the size of its data.
 	made      map[stream.EntryKey]made
 	madeBytes int
@@ -119,7 +121,7 @@ func newLoop(m *Mirror) *loop {
 		gone:     map[stream.EntryKey]stream.Version{},
 		failures: map[stream.EntryKey]failure{},
 		refused:  refusals{},
-		waiting:  map[stream.ResourceKey]bool{},
+		waiting:  map[stream.ResourceKey]waiting{},
 		stale:    map[stream.ResourceKey]string{},
 		born:     map[stream.ResourceKey]bool{},
 		asked:    map[stream.ResourceKey]Requests{},
@@ -331,7 +333,7 @@ func (l *loop) receive(s *session, msg stream.Message) {
 		l.observeAll(slices.Collect(maps.Keys(l.waiting)))
 	case stream.Applied:
 		for _, r := range msg.Results {
-			if key, ok := l.rules.Local(r.Key); ok && l.waiting[key] {
+			if key, ok := l.rules.Local(r.Key); ok && l.waits(key) {
 				l.observe(key)
 			}
 		}

@@ -114,19 +114,17 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 		l.forget(key)
 		return
 	}
-	delete(l.waiting, key)
+	waits := false
 	delete(l.born, key)
 	if operation := current.child("operation"); l.rules.Side == stream.Hub && operation != nil {
 		switch {
 		case bornOnSpoke(operation) != nil:
 			l.born[key] = true
 		case !sent(*current):
-			l.waiting[key] = true
+			waits = true
 		}
 	}
-	if !l.waiting[key] {
-		delete(l.stale, key)
-	}
+	l.wait(key, *current, waits)
 	if !l.later[key].at.IsZero() {
 		return
 	}
@@ -209,7 +207,7 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	if !l.apart.IsZero() {
 		s.Away = time.Since(l.apart)
 	}
-	s.HistoryBroken = l.stale[key]
+	s.HistoryBroken, s.Vouched = l.stale[key], l.vouched(key)
 	if f, ok := l.failures[command]; ok && f.version == l.link.Desired(command) {
 		s.Failure = &f.refusal
 	}

@@ -25,6 +25,9 @@ type Situation struct {
 	// history of hub and spoke in which it was given is not the one in which it
 	// would run, so whether it ran before is not known. Empty while history goes on.
 	HistoryBroken string
+	// Vouched is the resourceVersion from which on states of the object are known to be
+	// of the present history; zero while none is, so that no command is sent.
+	Vouched uint64
 	// Gone says that the spoke holds nothing any more of this object, whose
 	// deletion it witnessed.
 	Gone bool
@@ -135,7 +138,7 @@ func (r Rules) announce(o object, s Situation) bool {
 		return fail("it was sent to agent " + r.sentElsewhere(o) + ", which had the Application then; whether it ran is not known, so it is not run again")
 	case sent(o) && s.Failure != nil && !completed(state):
 		return fail(s.Failure.Message)
-	case !sent(o) && s.Present:
+	case !sent(o) && s.Present && s.Vouched != 0 && o.revision() >= s.Vouched:
 		addInfo(operation, afterInfo, r.after(o))
 		if r.byDestination() {
 			addInfo(operation, agentInfo, r.Agent.String())

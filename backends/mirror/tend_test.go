@@ -64,8 +64,12 @@ func TestTend(t *testing.T) {
 		"it waits while the spoke is away or does not hold the Application": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{}, nil},
 		"it is sent when the spoke holds the Application": {managed, nil,
-			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true, Vouched: 7},
 			&view{Operation: operation("c-1", "7"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
+		"it is not sent before its history is judged": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true}, nil},
+		"nor from a state of before that which was judged": {managed, nil,
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true, Vouched: 8}, nil},
 		"terminated before it was sent": {managed, nil, m{
 			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": state("Terminating", "waiting for agent edge-1", operation("c-1", ""))},
 		}, Situation{Present: true}, &view{Status: m{"operationState": func() m {
@@ -128,7 +132,7 @@ func TestTend(t *testing.T) {
 			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "", operation("c-1", "6"))},
 		}, Situation{Present: true}, nil},
 		"RollingSync wrote it anew while it waits: it is sent all the same": {managed, nil,
-			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
+			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, Situation{Present: true, Vouched: 7},
 			&view{Operation: operation("", ""), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
 		"RollingSync wrote it anew while it waits, and the agent is away": {managed, nil,
 			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, Situation{}, nil},
@@ -160,7 +164,7 @@ func TestTend(t *testing.T) {
 			m{"spec": m{}, "operation": operation("", "")}, Situation{},
 			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
 		"it is sent to the original that the mirror shows": {autonomous, m{"annotations": mirror},
-			m{"spec": m{}, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true},
+			m{"spec": m{}, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, Situation{Present: true, Vouched: 1},
 			&view{Operation: operation("c-1", "spoke-app"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "spoke-app"))}}},
 		"an operation on an object of the hub in the agent's namespace": {autonomous, nil, m{"spec": m{}, "operation": operation("", "")}, Situation{}, nil},
 
@@ -222,7 +226,7 @@ func TestTend(t *testing.T) {
 
 	t.Run("it comes to an end", func(t *testing.T) {
 		o := makeObject(t, appKey(managed), nil, m{"spec": spec, "operation": operation("", "")})
-		s := Situation{Now: clock, NewID: func() string { return "c-1" }, Present: true, Refusal: invalid}
+		s := Situation{Now: clock, NewID: func() string { return "c-1" }, Present: true, Vouched: 1, Refusal: invalid}
 		writes := 0
 		for {
 			raw, needed := managed.Tend(o, s)
@@ -256,7 +260,7 @@ func TestTend(t *testing.T) {
 func TestTendComesToAnEndBesideRollingSync(t *testing.T) {
 	r := ruleSet(t, stream.Hub, stream.Managed)
 	o := makeObject(t, appKey(r), nil, m{"spec": m{"destination": m{"name": "edge-1"}}})
-	s := Situation{Now: time.Unix(0, 0), Present: true, NewID: func() string { return "c-1" }}
+	s := Situation{Now: time.Unix(0, 0), Present: true, Vouched: 1, NewID: func() string { return "c-1" }}
 	for range 4 {
 		o.fields["operation"] = m{"sync": m{"revision": "HEAD"}, "initiatedBy": m{"username": "applicationset-controller", "automated": true}}
 		raw, needed := r.Tend(o, s)
