@@ -5,10 +5,11 @@ package harness
 import (
 	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/test/loopback"
 )
 
 func TestParseSocketTable(t *testing.T) {
@@ -85,28 +86,18 @@ func TestCheckLoopbackLooksTwice(t *testing.T) {
 }
 
 func TestPortTaken(t *testing.T) {
+	var port int
 	// Bound and not listening counts, with SO_REUSEADDR as Go's net package sets it.
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	bound, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := bound.(*syscall.SockaddrInet4).Port
-	if taken, err := portTaken(port); err != nil || !taken {
-		t.Errorf("portTaken() of a bound port = %v, %v", taken, err)
-	}
-	if err := syscall.Close(fd); err != nil {
-		t.Fatal(err)
-	}
+	t.Run("bound", func(t *testing.T) {
+		address, err := netip.ParseAddrPort(loopback.Address(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		port = int(address.Port())
+		if taken, err := portTaken(port); err != nil || !taken {
+			t.Errorf("portTaken() of a bound port = %v, %v", taken, err)
+		}
+	})
 	if taken, err := portTaken(port); err != nil || taken {
 		t.Errorf("portTaken() of a port set free = %v, %v", taken, err)
 	}
