@@ -65,8 +65,8 @@ images: ## build the images of principal, agent and agentctl as OCI layouts into
 		done)
 
 .PHONY: tools
-tools: ## build the pinned servers and developer tools that are missing
-	$(call stage,tools,go run ./test/tools servers developer)
+tools: ## build the pinned servers, developer tools and earlier programs of ours that are missing
+	$(call stage,tools,go run ./test/tools servers developer earlier)
 
 # servers is what the demo needs of tools.
 .PHONY: servers
@@ -76,6 +76,10 @@ servers:
 .PHONY: meshes
 meshes: ## build Istio's and SPIRE's programs, if they are missing, which only e2e-matrix needs
 	$(call stage,meshes,go run ./test/tools meshes)
+
+.PHONY: releases
+releases: ## build Argo CD of other releases, if they are missing, which only e2e-matrix needs
+	$(call stage,releases,go run ./test/tools releases)
 
 .PHONY: generate
 generate: ## generate code, custom resource definitions, roles and schemas of the charts, docs/reference
@@ -156,8 +160,9 @@ soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes 
 	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
-e2e-matrix: tools meshes build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets
+e2e-matrix: tools meshes releases build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets, controllers and functions of other releases of Argo CD
 	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
+	go test -count=1 -timeout 1h -tags matrix -v -run '^TestReleases$$' ./test/argocd
 
 .PHONY: e2e-cluster
 e2e-cluster: tools build ## both charts as real pods, with kubelet and containerd of this machine, as root; UPDATE=1 writes the result into docs/cluster.md

@@ -18,6 +18,19 @@ type Object struct {
 	ResourceVersion string
 	// Raw is the whole object as JSON, less metadata.managedFields.
 	Raw []byte
+	// Managed is about how many bytes metadata.managedFields have as JSON.
+	Managed int
+}
+
+// Size is about how many bytes the object has as the API server keeps it.
+func (o Object) Size() int { return len(o.Raw) + o.Managed }
+
+// Deletion is an object of which the API server itself said that it was deleted.
+type Deletion struct {
+	// Last is the object as the cache showed it before.
+	Last Object
+	// Revision is the resourceVersion of the deletion.
+	Revision uint64
 }
 
 // Preconditions must hold for a write to take place. An empty field is not
@@ -26,6 +39,13 @@ type Preconditions struct {
 	UID             string
 	ResourceVersion string
 }
+
+// WriteOption changes how a write is made.
+type WriteOption uint8
+
+// Strict makes a write fail with ErrRefused where the API server would drop a field
+// that it does not know. The error names the field.
+const Strict WriteOption = 1
 
 // Store is the Kubernetes API of one side, with a cache in front of its reads.
 //
@@ -44,6 +64,13 @@ type Store interface {
 	// cancel returns.
 	Subscribe(changed func(stream.ResourceKey)) (cancel func())
 
+	// Deletions calls deleted for each object that the cache loses by an event of the watch
+	// which says that it was deleted, until cancel is called: before those of Subscribe are
+	// told. It is not called for what a list shows no more, as after a gap or a restore,
+	// since nobody knows why. deleted must not block. Where the Store holds only objects
+	// with certain labels, one that has lost them is said to be deleted as well.
+	Deletions(deleted func(Deletion)) (cancel func())
+
 	// Synced is closed once the cache holds what the API server held when the
 	// Store began to run.
 	Synced() <-chan struct{}
@@ -60,14 +87,14 @@ type Store interface {
 
 	// Create makes an object of raw, whose kind, namespace and name are key's.
 	// ErrConflict means that one of that name is there.
-	Create(ctx context.Context, key stream.ResourceKey, raw []byte) (Object, error)
+	Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...WriteOption) (Object, error)
 
 	// Update replaces an object by raw when the API server still holds it as old
 	// shows it (UID and resourceVersion), else ErrConflict; ErrNotFound when it is
 	// gone. It is a replacement and not a patch, since a JSON merge patch cannot
 	// say null, and Helm values can. Fields that raw has and the server prunes are
-	// missing in the reply.
-	Update(ctx context.Context, old Object, raw []byte) (Object, error)
+	// missing in the reply, but see Strict.
+	Update(ctx context.Context, old Object, raw []byte, opts ...WriteOption) (Object, error)
 
 	// Delete deletes the object when the preconditions hold, else ErrConflict.
 	// An object with finalizers gets a deletionTimestamp and stays until they are

@@ -29,8 +29,8 @@ type Shown struct {
 // does not continue.
 //
 // The hub is known by its identity hub and is at resourceVersion revision; kept
-// is status.history of the Agent, nil when there is none. Both must come from one
-// quorum read after the spoke said what it shows: an older read could lack a
+// is status.history of the Agent, nil when there is none. Both must come from
+// quorum reads after the spoke said what it shows: an older read could lack a
 // token or be behind a revision that the spoke already saw.
 //
 // An agent's first contact continues: there is no past to break. A spoke that saw
@@ -84,11 +84,14 @@ func JudgeHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision
 	return ""
 }
 
-// Reading is what one consistent read of the hub's API server says.
+// Reading is what consistent reads of the hub's API server say, that of the revision last.
 type Reading struct {
 	Hub      string                 // identity of the hub
 	Kept     *v1alpha1.AgentHistory // status.history of the Agent; nil when there is none
 	Revision uint64                 // the hub's resourceVersion
+	// Restores is how often the hub was seen to go back, whoever saw it, since its past with
+	// the agent began to be judged.
+	Restores int
 }
 
 // Connection is what a principal knows of one connection when it reads.
@@ -109,11 +112,13 @@ type Connection struct {
 // the hub can be restored while an agent is connected. The zero value has judged
 // nothing yet. It is not safe for concurrent use.
 type Continuity struct {
-	connection string // the one that the rest is about
-	begins     int
-	broken     string // for good, unless a new history can begin
-	id         string // of the history; empty before there is one
-	ending     bool   // a new one may take its place
+	restores     int    // of those that are not to break it any more; for all connections
+	lastRestores int    // of the last read
+	connection   string // the one that the rest is about
+	begins       int
+	broken       string // for good, unless a new history can begin
+	id           string // of the history; empty before there is one
+	ending       bool   // a new one may take its place
 	// token is the newest that was read, so that the spoke may keep it, whether it has
 	// said so or not.
 	token    string
@@ -130,17 +135,25 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 	if now.Kept != nil {
 		id = now.Kept.ID
 	}
-	defer func() { t.lastID, t.lastRevision = id, now.Revision }()
+	defer func() { t.lastID, t.lastRevision, t.lastRestores = id, now.Revision, now.Restores }()
 	if c.ID != t.connection {
 		*t = Continuity{
-			connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Kept), revision: now.Revision,
+			restores: t.restores, connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Kept), revision: now.Revision,
 			broken: JudgeHistory(now.Hub, now.Kept, c.Shown, now.Revision),
+		}
+		switch {
+		case t.broken != "" || now.Restores == t.restores:
+		case now.Kept == nil && c.Shown.Hub == "":
+			t.restores = now.Restores // there is no past to break
+		default:
+			t.broken = wentBack
 		}
 		return t.broken
 	}
 	if c.Begins != t.begins {
 		// From where the break was judged on, not from this read: it may be of one more.
 		t.begins, t.broken, t.id, t.token, t.revision, t.ending = c.Begins, "", t.lastID, "", t.lastRevision, true
+		t.restores = t.lastRestores
 	}
 	if t.ending && id != t.id {
 		t.id, t.token, t.ending = id, "", false
@@ -155,6 +168,8 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 		t.broken = "the hub has forgotten its history with the spoke, or has another one: it was restored from a backup"
 	case t.token != "" && (now.Kept == nil || !slices.Contains(now.Kept.Tokens, t.token)):
 		t.broken = "the hub has forgotten a token that it gave the spoke: it was restored from a backup"
+	case now.Restores > t.restores:
+		t.broken = wentBack
 	case c.Behind != "":
 		t.broken = fmt.Sprintf("the hub has %s as it was before what the spoke has of it: it was restored from a backup", c.Behind)
 	default:
@@ -162,6 +177,9 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 	}
 	return t.broken
 }
+
+// wentBack is said of a restore that showed in what else there is on the hub.
+const wentBack = "the hub's API server shows what it had replaced or deleted before: it was restored from a backup"
 
 // newestToken is empty when there is none.
 func newestToken(h *v1alpha1.AgentHistory) string {

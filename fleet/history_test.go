@@ -150,6 +150,11 @@ func TestContinuity(t *testing.T) {
 	at := func(revision uint64, k *v1alpha1.AgentHistory) fleet.Reading {
 		return fleet.Reading{Hub: "hub", Kept: k, Revision: revision}
 	}
+	seen := func(revision uint64, restores int, k *v1alpha1.AgentHistory) fleet.Reading {
+		r := at(revision, k)
+		r.Restores = restores
+		return r
+	}
 	on := func(connection, shown string) fleet.Connection {
 		c := fleet.Connection{ID: connection, Shown: fleet.Shown{ClusterUID: "cluster"}}
 		if shown != "" {
@@ -198,6 +203,29 @@ func TestContinuity(t *testing.T) {
 		"the new one is taken by the next connection": {
 			{at(200, kept("h", "t1")), on("c", "t2"), true},
 			{at(220, kept("new", "n1")), on("c-2", "n1"), false},
+		},
+		"the hub was seen to go back": {
+			{at(200, kept("h", "t1")), on("c", "t1"), false},
+			{seen(900, 1, kept("h", "t1")), on("c", "t1"), true},
+			{seen(901, 1, kept("h", "t1")), on("c", "t1"), true},
+		},
+		"the hub was seen to go back while the agent was away": {
+			{at(200, kept("h", "t1")), on("c", "t1"), false},
+			{seen(900, 1, kept("h", "t1")), on("c-2", "t1"), true},
+			{seen(901, 1, kept("h", "t1")), on("c-3", "t1"), true},
+			{seen(902, 1, kept("h", "t1")), with(on("c-3", "t1"), func(c *fleet.Connection) { c.Begins = 1 }), false},
+			{seen(903, 1, kept("new", "n1")), with(on("c-3", "t1"), func(c *fleet.Connection) { c.Begins = 1 }), false},
+			{seen(904, 1, kept("new", "n1")), on("c-4", "n1"), false},
+			{seen(905, 2, kept("new", "n1")), on("c-4", "n1"), true},
+		},
+		"the hub was seen to go back before a first contact": {
+			{seen(900, 1, nil), on("c", ""), false},
+			{seen(901, 1, kept("h", "t1")), on("c", ""), false},
+			{seen(902, 2, kept("h", "t1")), on("c", ""), true},
+		},
+		"the hub was seen to go back once more before a new one began": {
+			{seen(900, 1, kept("h", "t1")), on("c", "t1"), true},
+			{seen(902, 2, kept("h", "t1")), with(on("c", "t1"), func(c *fleet.Connection) { c.Begins = 1 }), true},
 		},
 		"the next connection is judged by its own hello": {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("h", "t1")), on("c-2", "t9"), true}},
 	} {

@@ -124,7 +124,8 @@ func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Ow
 // What is in a namespace of an autonomous agent, and of any agent unless the mapping is
 // by destination, is that agent's whatever its destination. By destination the name of
 // the cluster counts if there is one, and else its server. Of an Application that has
-// both, which Argo CD does not take, the name says who is to tell.
+// both, which Argo CD does not take, the name says who is to tell; so does a server
+// that names an agent in its query, which no cluster has.
 func (r *Registry) Owners() func(Placement) (identity.AgentName, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -156,6 +157,10 @@ func (m Mapping) byNamespace(agent v1alpha1.Agent) bool {
 func (m Mapping) cluster(app Placement) (identity.AgentName, bool) {
 	label, server := app.Name, strings.TrimRight(app.Server, "/") // as Argo CD compares them
 	if label == "" {
+		// What comes from argocd-agent is told how it is mended: see mirror.Alias.
+		if name, ok := identity.AgentOfClusterURL(server); ok {
+			return name, true
+		}
 		label = server[strings.LastIndexByte(server, '/')+1:] // it ends with the agent's name
 	}
 	name, err := identity.ParseAgentName(label)

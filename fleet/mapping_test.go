@@ -112,6 +112,10 @@ func TestOwner(t *testing.T) {
 				{fleet.Placement{Namespace: "team", Name: "edge-1", Server: "https://proxy:9090/agents/edge-2"}, "", "edge-1"},
 				{fleet.Placement{Namespace: "team", Server: "https://other:9090/agents/edge-1"}, "", ""},
 				{fleet.Placement{Namespace: "team", Server: "edge-1"}, "", ""},
+				{fleet.Placement{Namespace: "team", Server: "https://argocd-agent:9090?agentName=edge-1"}, "", "edge-1"},
+				{fleet.Placement{Namespace: "team", Server: "https://argocd-agent:9090?agentName=edge-3"}, "", ""},
+				{fleet.Placement{Namespace: "team", Name: "edge-2", Server: "https://argocd-agent:9090?agentName=edge-1"}, "", "edge-2"},
+				{fleet.Placement{Namespace: "elsewhere", Server: "https://argocd-agent:9090?agentName=edge-1"}, "", ""},
 				{fleet.Placement{Namespace: "team", Name: "in-cluster"}, "", ""},
 				{fleet.Placement{Namespace: "team", Name: "edge-3"}, "", ""},
 				{fleet.Placement{Namespace: "team", Name: "auto"}, "", ""}, // the hub has nothing for it to do

@@ -40,8 +40,9 @@ type Registry struct {
 	agents     map[identity.AgentName]v1alpha1.Agent
 	owners     map[spiffeid.ID]identity.AgentName
 	namespaces map[string]identity.AgentName // of the hub, by Namespaces
-	divisions  uint64                        // see Divisions
-	changed    chan struct{}                 // closed when the rest changes; nil while nobody waits
+	longer     map[identity.AgentName][]identity.AgentName
+	divisions  uint64        // see Divisions
+	changed    chan struct{} // closed when the rest changes; nil while nobody waits
 }
 
 // Set replaces all that the registry knows.
@@ -59,7 +60,7 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 	if !maps.Equal(namespaces, r.namespaces) || !maps.EqualFunc(byName, r.agents, sameMode) {
 		r.divisions++
 	}
-	r.known, r.agents, r.owners, r.namespaces = true, byName, owners, namespaces
+	r.known, r.agents, r.owners, r.namespaces, r.longer = true, byName, owners, namespaces, longerOf(byName)
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil
@@ -118,10 +119,25 @@ func Cascades(agent *v1alpha1.Agent) bool {
 	return agent.Spec.DeletionPolicy == v1alpha1.DeletionCascade && agent.Spec.Mode == v1alpha1.ModeManaged
 }
 
+// CascadeHold is how many of agent's Applications may be asked to go with their
+// workloads before they wait for a person; zero for any number.
+func CascadeHold(agent *v1alpha1.Agent) int {
+	if agent.Spec.CascadeHold == nil {
+		return int(v1alpha1.DefaultCascadeHold)
+	}
+	return int(*agent.Spec.CascadeHold)
+}
+
 // ShowsChildren reports whether the hub shows the Applications of agent's spoke
 // that it did not put there.
 func ShowsChildren(agent *v1alpha1.Agent) bool {
 	return agent.Spec.ChildApplications == v1alpha1.ChildApplicationsMirror && agent.Spec.Mode == v1alpha1.ModeManaged
+}
+
+// MirrorsProjectRoles reports whether the mirrors of agent's AppProjects have their
+// roles.
+func MirrorsProjectRoles(agent *v1alpha1.Agent) bool {
+	return agent.Spec.ProjectRoles == v1alpha1.ProjectRolesMirror && agent.Spec.Mode == v1alpha1.ModeAutonomous
 }
 
 // leaving reports whether agent is being deleted and nothing more is to pass

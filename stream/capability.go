@@ -19,6 +19,15 @@ type Capability string
 // there that may write to repositories. A hub sends none to another.
 const WriteCredentials Capability = "write-credentials"
 
+// GiveUp is offered by an agent that knows Event.GiveUp. A hub ends the sharing of
+// an object with no other, which would delete it.
+const GiveUp Capability = "give-up"
+
+// SeenDeletes is offered by an agent that carries out a Delete which names what was
+// deleted only on the copy of that very object. A hub does not count such a Delete
+// among the absences that it guards.
+const SeenDeletes Capability = "seen-deletes"
+
 var capabilityForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 // Capabilities is a set of capabilities. The zero value is empty.

@@ -90,6 +90,12 @@ const (
 	RefusalUnsupported RefusalKind = "unsupported"
 	// RefusalDenied says that the policy of the spoke's owner does not allow it.
 	RefusalDenied RefusalKind = "denied"
+	// RefusalContested says that somebody on the sink's side changes back what is applied.
+	// The source finds that; it does not travel.
+	RefusalContested RefusalKind = "contested"
+	// RefusalNotCascaded says that the copy of an Application which was to go together with
+	// its workloads is gone, and that they may not be.
+	RefusalNotCascaded RefusalKind = "not-cascaded"
 	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
@@ -97,7 +103,7 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported, RefusalDenied:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported, RefusalDenied, RefusalNotCascaded:
 		return k
 	}
 	return RefusalUnknown

@@ -37,13 +37,20 @@ type Event struct {
 	Key     EntryKey
 	Verb    Verb
 	Version Version // of Data; absent with Delete
-	// Revision is the resourceVersion at which the source read the object; zero
-	// with Delete.
+	// Deleted is, with Delete, the UID of the object whose deletion was seen at Revision, or
+	// with no Revision that of what the sink held when the event came. It is empty when no
+	// more is known than that the source has nothing.
+	Deleted string
+	// Revision is the resourceVersion at which the source read the object, or with
+	// Deleted that of its deletion; zero with any other Delete.
 	Revision uint64
 	// TraceParent is the W3C trace context of the change; may be empty.
 	TraceParent string
 	// Data is the source's canonical form of the object, JSON.
 	Data []byte
+	// GiveUp says of a Delete that the object stays, as it is and without our marks:
+	// it is no longer mirrored, and its owner goes on with it. Needs capability GiveUp.
+	GiveUp bool
 }
 
 // The bounds of what we accept from a peer.
@@ -53,10 +60,10 @@ const (
 	maxUIDBytes   = 128
 	maxIDBytes    = 64
 	maxTypeBytes  = 255
-	// maxListed bounds a list with one element for each collection.
-	maxListed = 64
 	// maxMessageBytes bounds a refusal's text.
 	maxMessageBytes = 1024
+	// maxPathBytes bounds one path of Result.Dropped.
+	maxPathBytes = 256
 )
 
 const (
@@ -83,6 +90,13 @@ func cloudEvent(e Event) *cepb.CloudEvent {
 		SpecVersion: specVersion,
 		Type:        eventTypePrefix + e.Key.Collection.String() + "." + e.Verb.String(),
 		Attributes:  attributes,
+	}
+	if e.Verb == Delete && e.GiveUp {
+		attributes["giveup"] = &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeBoolean{CeBoolean: true}}
+	}
+	if e.Verb == Delete && e.Deleted != "" {
+		attributes["sourceuid"] = ceString(e.Deleted)
+		attributes["revision"] = ceString(strconv.FormatUint(e.Revision, 10))
 	}
 	if e.Verb == Apply {
 		attributes["datacontenttype"] = ceString(contentType)
@@ -174,7 +188,8 @@ func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
 		e.TraceParent = tp
 	}
 	if e.Verb == Delete {
-		return e, nil
+		e.GiveUp = attributes["giveup"].GetCeBoolean()
+		return parseDeleted(e, attributes)
 	}
 	version, err := parseVersion(attributes["sourceuid"].GetCeString(), attributes["contenthash"].GetCeBytes())
 	if err != nil {
@@ -193,6 +208,20 @@ func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
 	if HashOf(e.Data) != e.Version.Hash {
 		return Event{}, fmt.Errorf("event whose hash is not that of its data: %w", ViolationHash.Err())
 	}
+	return e, nil
+}
+
+// parseDeleted adds what a Delete says of the object that was deleted, if it says so.
+func parseDeleted(e Event, attributes map[string]*cepb.CloudEventAttributeValue) (Event, error) {
+	uid, says := attributes["sourceuid"]
+	if !says {
+		return e, nil
+	}
+	revision, err := strconv.ParseUint(attributes["revision"].GetCeString(), 10, 64)
+	if err != nil || revision == 0 || !ValidUID(uid.GetCeString()) {
+		return Event{}, fmt.Errorf("deletion of an object that it does not name: %w", ViolationMalformed.Err())
+	}
+	e.Deleted, e.Revision = uid.GetCeString(), revision
 	return e, nil
 }
 

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -144,7 +145,7 @@ func digestsOf(ds []Digest) []*streampb.Digest {
 }
 
 func parseDigests(pbs []*streampb.Digest) ([]Digest, error) {
-	if len(pbs) > maxListed {
+	if len(pbs) > MaxListed {
 		return nil, fmt.Errorf("%d digests: %w", len(pbs), ViolationLimit.Err())
 	}
 	digests := make([]Digest, 0, len(pbs))
@@ -173,7 +174,7 @@ func absencesOf(as []Absence) []*streampb.Absence {
 }
 
 func parseAbsences(pbs []*streampb.Absence) ([]Absence, error) {
-	if len(pbs) > maxListed {
+	if len(pbs) > MaxListed {
 		return nil, fmt.Errorf("%d absences: %w", len(pbs), ViolationLimit.Err())
 	}
 	var absences []Absence
@@ -201,6 +202,9 @@ func historyOf(h History) *streampb.History {
 func parseHistory(pb *streampb.History) (History, error) {
 	if len(pb.GetId()) > maxIDBytes || len(pb.GetToken()) > maxIDBytes {
 		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ViolationMalformed.Err())
+	}
+	if !printable(pb.GetId()) || !printable(pb.GetToken()) {
+		return History{}, fmt.Errorf("history %q and %q is not printable ascii: %w", pb.GetId(), pb.GetToken(), ViolationMalformed.Err())
 	}
 	return History{ID: pb.GetId(), Token: pb.GetToken(), Revision: pb.GetRevision()}, nil
 }
@@ -267,7 +271,7 @@ func parseInventory(pb *streampb.Inventory) (Message, error) {
 func resultOf(r Result) *streampb.Result {
 	pb := &streampb.Result{
 		Collection: collectionOf(r.Key.Collection), Namespace: r.Key.Namespace, Name: r.Key.Name,
-		Event: r.Event,
+		Event: r.Event, Undone: clip(r.Undone),
 	}
 	if !r.Held.Absent() {
 		pb.Held = versionOf(r.Held)
@@ -275,6 +279,10 @@ func resultOf(r Result) *streampb.Result {
 	if r.Refusal != nil {
 		pb.Refusal = &streampb.Refusal{Kind: string(r.Refusal.Kind), Message: clip(r.Refusal.Message)}
 	}
+	for _, path := range r.Dropped[:min(len(r.Dropped), MaxDropped)] {
+		pb.Dropped = append(pb.Dropped, clipTo(path, maxPathBytes))
+	}
+	pb.Retry = r.Retry
 	return pb
 }
 
@@ -307,7 +315,25 @@ func parseResult(pb *streampb.Result) (r Result, known bool, err error) {
 	if pb.GetRefusal() != nil {
 		r.Refusal = parseRefusal(pb.GetRefusal())
 	}
-	return r, true, nil
+	r.Undone = clip(pb.GetUndone())
+	r.Retry = pb.GetRetry()
+	r.Dropped, err = parseDropped(pb.GetDropped())
+	return r, true, err
+}
+
+// parseDropped reads the paths of a Result: names of fields that somebody chose.
+func parseDropped(paths []string) ([]string, error) {
+	if len(paths) > MaxDropped {
+		return nil, fmt.Errorf("result with %d paths: %w", len(paths), ViolationLimit.Err())
+	}
+	var out []string
+	for _, path := range paths {
+		if path = clipTo(path, maxPathBytes); path != "" {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }
 
 func parseRefusal(pb *streampb.Refusal) *Refusal {
@@ -315,15 +341,18 @@ func parseRefusal(pb *streampb.Refusal) *Refusal {
 }
 
 // clip makes s one printable line of at most maxMessageBytes of UTF-8.
-func clip(s string) string {
+func clip(s string) string { return clipTo(s, maxMessageBytes) }
+
+// clipTo makes s one printable line of at most limit bytes of UTF-8.
+func clipTo(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > maxMessageBytes {
-		s = strings.ToValidUTF8(s[:maxMessageBytes], "") // a character may be cut
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "") // a character may be cut
 	}
 	return s
 }

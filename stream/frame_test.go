@@ -99,16 +99,29 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			{Key: key(stream.Applications, "guestbook"), Event: "c1.1", Held: version("u")},
 			{Key: key(stream.Commands, "guestbook"), Held: version("u")},
 			{Key: key(stream.AppProjects, "default"), Event: "c1.2"},
+			{Key: key(stream.Applications, "image"), Event: "c1.4", Held: version("u"), Undone: "spec.source.kustomize"},
 			{Key: key(stream.Statuses, "a"), Event: "c1.3", Refusal: &stream.Refusal{Kind: stream.RefusalInvalid, Message: "spec.source: Required value – sorry"}},
 			{Key: key(stream.Statuses, "b"), Refusal: &stream.Refusal{Kind: stream.RefusalNotOwned}},
 			{Key: key(stream.Statuses, "c"), Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable}},
 			{Key: key(stream.Statuses, "d"), Refusal: &stream.Refusal{Kind: stream.RefusalUnknown}},
+			{Key: key(stream.Applications, "e"), Event: "c1.4", Held: version("u"), Dropped: []string{"spec.a", "spec.sources[].tagPrefix"}},
+			{Key: key(stream.AppProjects, "f"), Retry: true},
 			{Event: strings.Repeat("i", 64), Refusal: &stream.Refusal{Kind: stream.RefusalUnsupported}},
 		}},
 		"absences": stream.Heartbeat{Absences: []stream.Absence{{Collection: stream.Applications, Entries: 1 << 40}, {Collection: stream.Children}}},
 		"a batch with absences": stream.Batch{
 			Events: []stream.Event{deletion(key(stream.Applications, "gone"))}, Absences: []stream.Absence{{Collection: stream.Applications, Entries: 12}},
 		},
+		"a deletion that leaves the object": stream.Batch{Events: []stream.Event{func() stream.Event {
+			e := deletion(key(stream.AppProjects, "default"))
+			e.GiveUp = true
+			return e
+		}()}},
+		"a deletion that was seen": stream.Batch{Events: []stream.Event{func() stream.Event {
+			e := deletion(key(stream.Applications, "gone"))
+			e.Deleted, e.Revision = longUID, 1<<63
+			return e
+		}()}},
 		"history":    stream.History{ID: "h", Token: strings.Repeat("t", 64), Revision: 1 << 63},
 		"no history": stream.History{},
 		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), Told: time.Unix(1<<33+1, 0)},
@@ -136,7 +149,13 @@ func TestFramesAreMadeGood(t *testing.T) {
 	refusal := func(kind stream.RefusalKind, message string) stream.Message {
 		return stream.Applied{Results: []stream.Result{{Key: key(stream.Statuses, "a"), Refusal: &stream.Refusal{Kind: kind, Message: message}}}}
 	}
+	dropped := func(paths ...string) stream.Message {
+		return stream.Applied{Results: []stream.Result{{Key: key(stream.Applications, "a"), Held: version("u"), Dropped: paths}}}
+	}
 	tests := map[string]struct{ written, read stream.Message }{
+		"paths with lines, in no order":     {dropped("spec.b", "spec.a\n.c", "spec.b", ""), dropped("spec.a .c", "spec.b")},
+		"a path that is too long":           {dropped(strings.Repeat("x", 300)), dropped(strings.Repeat("x", 256))},
+		"too many paths":                    {dropped(strings.Split("abcdefghijklmnopqrstuvwxyz", "")...), dropped(strings.Split("abcdefghijklmnop", "")...)},
 		"a refusal of a newer release":      {refusal("cosmic-rays", ""), refusal(stream.RefusalUnknown, "")},
 		"a message with lines and controls": {refusal("invalid", "a\nb\x00c\x1b[31md\u009b\u202ee\u2028f"), refusal("invalid", "a b c [31md  e f")},
 		"a message that is no UTF-8":        {refusal("invalid", "a\xffb"), refusal("invalid", "a?b")},
@@ -255,6 +274,12 @@ func TestParseFrameRefuses(t *testing.T) {
 	attribute := func(name string, v *cepb.CloudEventAttributeValue) func() *streampb.Frame {
 		return batch(func(ce *cepb.CloudEvent) { ce.Attributes[name] = v })
 	}
+	deleted := func(uid, revision string) func() *streampb.Frame {
+		return batch(func(ce *cepb.CloudEvent) {
+			ce.Type = "io.argomesh.application.delete"
+			ce.Attributes["sourceuid"], ce.Attributes["revision"] = text(uid), text(revision)
+		})
+	}
 	subject := func(s string) func() *streampb.Frame { return attribute("subject", text(s)) }
 	hash := func(b []byte) *cepb.CloudEventAttributeValue {
 		return &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeBytes{CeBytes: b}}
@@ -285,6 +310,8 @@ func TestParseFrameRefuses(t *testing.T) {
 		}
 	}
 	tests := map[string]func() *streampb.Frame{
+		"a result with too many paths": applied(func(r *streampb.Result) { r.Dropped = make([]string, 17) }),
+
 		"hello":   func() *streampb.Frame { return stream.HelloFrame(stream.Hello{}) },
 		"welcome": func() *streampb.Frame { return stream.WelcomeFrame(stream.Welcome{}) },
 
@@ -385,6 +412,10 @@ func TestParseFrameRefuses(t *testing.T) {
 		"an event without revision":        batch(func(ce *cepb.CloudEvent) { delete(ce.Attributes, "revision") }),
 		"a revision that is no number":     attribute("revision", text("-1")),
 		"a revision that is too large":     attribute("revision", text("18446744073709551616")),
+		"a deletion of nothing":            deleted("", "7"),
+		"a deletion with a long uid":       deleted(longUID+"u", "7"),
+		"a deletion at no revision":        deleted("u", ""),
+		"a deletion at revision zero":      deleted("u", "0"),
 		"an event without data":            batch(func(ce *cepb.CloudEvent) { ce.Data = nil }),
 		"an event with data as text":       batch(func(ce *cepb.CloudEvent) { ce.Data = &cepb.CloudEvent_TextData{TextData: `{"spec":{}}`} }),
 		"data that is empty, with its own hash": batch(func(ce *cepb.CloudEvent) {

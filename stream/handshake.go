@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
@@ -12,10 +13,6 @@ import (
 // another one are refused with ErrIncompatible; within one, capabilities say what a
 // peer can do.
 const Protocol = 1
-
-// MaxFrameBytes bounds one frame: an object that an API server holds at all,
-// with room for its envelope.
-const MaxFrameBytes = 8 << 20
 
 // Hello is how an agent introduces itself.
 type Hello struct {
@@ -33,6 +30,11 @@ type Hello struct {
 	// Nonce asks the principal to prove itself by a JWT-SVID; zero where TLS has
 	// proven it.
 	Nonce Nonce
+	// Process is random at the agent's start, and Turn counts the connections that it
+	// has opened: of two of one process the one with the higher is newer. Empty and
+	// zero of an agent that does not say.
+	Process string
+	Turn    uint64
 }
 
 // Welcome is how a principal answers.
@@ -59,10 +61,10 @@ type Welcome struct {
 const MaxProveAgain = 24 * time.Hour
 
 // The longest texts we take from a handshake.
-const (
-	maxVersionBytes = 128
-	maxCapabilities = 64
-)
+const maxVersionBytes = 128
+
+// MaxTurn is the highest Turn that we take: an int64 of the Kubernetes API holds it.
+const MaxTurn = 1<<63 - 1
 
 // HelloFrame writes h for the wire.
 func HelloFrame(h Hello) *streampb.Frame {
@@ -71,6 +73,7 @@ func HelloFrame(h Hello) *streampb.Frame {
 		Agent: h.Agent.String(), Mode: h.Mode.String(),
 		KubernetesClusterUid: h.ClusterUID, KubernetesVersion: h.Kubernetes,
 		HubUid: h.HubUID, History: historyOf(h.History), Nonce: []byte(h.Nonce),
+		Process: h.Process, Turn: h.Turn,
 	}}}
 }
 
@@ -85,7 +88,7 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 	if pb.GetProtocol() != Protocol {
 		return Hello{}, fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
 	}
-	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion(), pb.GetHubUid()); err != nil {
+	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion(), pb.GetHubUid(), pb.GetProcess()); err != nil {
 		return Hello{}, err
 	}
 	name, err := identity.ParseAgentName(pb.GetAgent())
@@ -108,6 +111,7 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 		Protocol: pb.GetProtocol(), Version: pb.GetVersion(), Capabilities: parseCapabilities(pb.GetCapabilities()),
 		Agent: name, Mode: mode, ClusterUID: pb.GetKubernetesClusterUid(), Kubernetes: pb.GetKubernetesVersion(),
 		HubUID: pb.GetHubUid(), History: history, Nonce: nonce,
+		Process: pb.GetProcess(), Turn: min(pb.GetTurn(), MaxTurn),
 	}, nil
 }
 
@@ -158,14 +162,22 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 	}, nil
 }
 
+// bounded checks the texts of a handshake, which logs, statuses and terminals show.
 func bounded(capabilities []string, texts ...string) error {
-	if len(capabilities) > maxCapabilities {
+	if len(capabilities) > MaxCapabilities {
 		return fmt.Errorf("%d capabilities: %w", len(capabilities), ViolationLimit.Err())
 	}
 	for _, text := range append(texts, capabilities...) {
 		if len(text) > maxVersionBytes {
 			return fmt.Errorf("text of %d bytes in the handshake: %w", len(text), ViolationMalformed.Err())
 		}
+		if !printable(text) {
+			return fmt.Errorf("text %q in the handshake is not printable ascii: %w", text, ViolationMalformed.Err())
+		}
 	}
 	return nil
+}
+
+func printable(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }

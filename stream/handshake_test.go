@@ -24,7 +24,7 @@ func hello(t testing.TB) stream.Hello {
 	return stream.Hello{
 		Protocol: stream.Protocol, Version: "v1.2.3", Capabilities: stream.NewCapabilities("history", "a-new-one"), Agent: name, Mode: stream.Autonomous,
 		ClusterUID: "uid", Kubernetes: "v1.36.1", HubUID: "hub", History: stream.History{ID: "h", Token: "t", Revision: 7},
-		Nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes)),
+		Nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes)), Process: "p", Turn: stream.MaxTurn,
 	}
 }
 
@@ -57,6 +57,7 @@ func TestParseHelloRefuses(t *testing.T) {
 		"no mode":               func(h *streampb.Hello) { h.Mode = "" },
 		"a bad mode":            func(h *streampb.Hello) { h.Mode = "both" },
 		"a long version":        func(h *streampb.Hello) { h.Version = long },
+		"a long process":        func(h *streampb.Hello) { h.Process = long },
 		"a long cluster uid":    func(h *streampb.Hello) { h.KubernetesClusterUid = long },
 		"a long hub uid":        func(h *streampb.Hello) { h.HubUid = long },
 		"a long token":          func(h *streampb.Hello) { h.History.Token = long },
@@ -66,6 +67,12 @@ func TestParseHelloRefuses(t *testing.T) {
 		"a short nonce":         func(h *streampb.Hello) { h.Nonce = make([]byte, 15) },
 		"a long nonce":          func(h *streampb.Hello) { h.Nonce = make([]byte, 65) },
 		"a very able old agent": func(h *streampb.Hello) { h.Capabilities = []string{"a", long} },
+		"an escape in a uid":    func(h *streampb.Hello) { h.KubernetesClusterUid = "\x1b[2K\rALL IS WELL" },
+		"a bell in a token":     func(h *streampb.Hello) { h.History.Token = "t\a" },
+		"a bell in a version":   func(h *streampb.Hello) { h.Version = "v1\a" },
+		"a line in a process":   func(h *streampb.Hello) { h.Process = "p\nq" },
+		"c1 in a hub uid":       func(h *streampb.Hello) { h.HubUid = "a\u009b2K" },
+		"letters of elsewhere":  func(h *streampb.Hello) { h.KubernetesVersion = "v1.36.1\u202e" },
 	} {
 		f := stream.HelloFrame(hello(t))
 		change(f.GetHello())
@@ -83,18 +90,20 @@ func TestParseHelloRefuses(t *testing.T) {
 func TestParseWelcomeRefuses(t *testing.T) {
 	long := strings.Repeat("v", 129)
 	for name, change := range map[string]func(*streampb.Welcome){
-		"no agent":          func(w *streampb.Welcome) { w.Agent = "" },
-		"a bad agent":       func(w *streampb.Welcome) { w.Agent = "a/b" },
-		"no hub":            func(w *streampb.Welcome) { w.HubUid = "" },
-		"a long hub":        func(w *streampb.Welcome) { w.HubUid = long },
-		"no connection":     func(w *streampb.Welcome) { w.Connection = "" },
-		"a long connection": func(w *streampb.Welcome) { w.Connection = long },
-		"a long version":    func(w *streampb.Welcome) { w.Version = long },
-		"a short nonce":     func(w *streampb.Welcome) { w.Nonce = []byte("n") },
-		"a long nonce":      func(w *streampb.Welcome) { w.Nonce = make([]byte, 65) },
-		"a long proof":      func(w *streampb.Welcome) { w.Credential = strings.Repeat("p", identity.MaxTokenBytes+1) },
-		"a far proof again": func(w *streampb.Welcome) { w.ProveAgainSeconds = 24*3600 + 1 },
-		"many capabilities": func(w *streampb.Welcome) { w.Capabilities = make([]string, 65) },
+		"no agent":            func(w *streampb.Welcome) { w.Agent = "" },
+		"a bad agent":         func(w *streampb.Welcome) { w.Agent = "a/b" },
+		"no hub":              func(w *streampb.Welcome) { w.HubUid = "" },
+		"a long hub":          func(w *streampb.Welcome) { w.HubUid = long },
+		"no connection":       func(w *streampb.Welcome) { w.Connection = "" },
+		"a long connection":   func(w *streampb.Welcome) { w.Connection = long },
+		"a long version":      func(w *streampb.Welcome) { w.Version = long },
+		"a short nonce":       func(w *streampb.Welcome) { w.Nonce = []byte("n") },
+		"a long nonce":        func(w *streampb.Welcome) { w.Nonce = make([]byte, 65) },
+		"an escape in a hub":  func(w *streampb.Welcome) { w.HubUid = "\x1b[2K" },
+		"a line in a version": func(w *streampb.Welcome) { w.Version = "v1\n" },
+		"a long proof":        func(w *streampb.Welcome) { w.Credential = strings.Repeat("p", identity.MaxTokenBytes+1) },
+		"a far proof again":   func(w *streampb.Welcome) { w.ProveAgainSeconds = 24*3600 + 1 },
+		"many capabilities":   func(w *streampb.Welcome) { w.Capabilities = make([]string, 65) },
 	} {
 		f := stream.WelcomeFrame(welcome(t))
 		change(f.GetWelcome())

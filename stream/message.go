@@ -91,7 +91,19 @@ type Result struct {
 	Event   string  // id of the event answered
 	Held    Version // absent when the sink holds nothing
 	Refusal *Refusal
+	// Undone names for people what was applied before, what somebody on the sink's side
+	// had changed since, and what this event put back; empty for nothing. It has paths
+	// of fields, and no value.
+	Undone string
+	// Dropped are the paths of what is held that the sink's API server does not keep,
+	// sorted, at most MaxDropped. A peer that does not say keeps all, or does not know.
+	Dropped []string
+	// Retry says in an unasked report that what was refused may be taken now.
+	Retry bool
 }
+
+// MaxDropped is the largest number of paths that a Result names.
+const MaxDropped = 16
 
 // Refusal says why a sink did not apply an event.
 type Refusal struct {

@@ -36,7 +36,7 @@ func TestSkewOfHandshakes(t *testing.T) {
 		"an older agent that says only who it is": {
 			func(h *streampb.Hello) {
 				h.Version, h.Capabilities, h.KubernetesClusterUid, h.KubernetesVersion = "", nil, "", ""
-				h.HubUid, h.History, h.Nonce = "", nil, nil
+				h.HubUid, h.History, h.Nonce, h.Process, h.Turn = "", nil, nil, "", 0
 			},
 			func(h *stream.Hello) {
 				*h = stream.Hello{Protocol: stream.Protocol, Agent: agent, Mode: stream.Autonomous}

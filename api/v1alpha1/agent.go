@@ -16,8 +16,18 @@ const AcceptDeletionsAnnotation = "argomesh.io/accept-deletions"
 // MaxParked is the largest number of objects AgentStatus.Parked names.
 const MaxParked = 50
 
+// MaxShortened is the largest number of objects AgentStatus.Shortened names.
+const MaxShortened = 50
+
 // MaxHeld is the largest number of objects DeletionsHeld.Objects names.
 const MaxHeld = 50
+
+// MaxGone is the largest number of entries of AgentCascades.Gone.
+const MaxGone = 64
+
+// DefaultCascadeHold is AgentSpec.CascadeHold where the Agent says nothing, as in its
+// definition.
+const DefaultCascadeHold int32 = 10
 
 // MaxHistoryTokens is the largest number of tokens AgentHistory.Tokens keeps.
 const MaxHistoryTokens = 3
@@ -110,10 +120,26 @@ const (
 	ChildApplicationsMirror ChildApplications = "mirror"
 )
 
+// ProjectRoles says what the hub does about the roles of an autonomous agent's
+// AppProjects.
+//
+// +kubebuilder:validation:Enum=ignore;mirror
+type ProjectRoles string
+
+const (
+	// ProjectRolesIgnore leaves them out of the mirrors.
+	ProjectRolesIgnore ProjectRoles = "ignore"
+	// ProjectRolesMirror gives the mirrors those roles whose every policy can be
+	// written anew for the mirror and the agent's namespaces.
+	ProjectRolesMirror ProjectRoles = "mirror"
+)
+
 // AgentSpec is what the hub's operator wants of an agent.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'cascade' || self.mode == 'managed'",message="deletionPolicy cascade is for mode managed: the Applications of an autonomous agent belong to its spoke"
 // +kubebuilder:validation:XValidation:rule="!has(self.childApplications) || self.childApplications != 'mirror' || self.mode == 'managed'",message="childApplications mirror is for mode managed: of an autonomous agent the hub shows every Application"
+// +kubebuilder:validation:XValidation:rule="!has(self.projectRoles) || self.projectRoles != 'mirror' || self.mode == 'autonomous'",message="projectRoles mirror is for mode autonomous: the AppProjects of a managed agent are the hub's own"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.tokenGeneration) || has(self.tokenGeneration) && self.tokenGeneration >= oldSelf.tokenGeneration",message="tokenGeneration never goes down: tokens that were ended would count again"
 type AgentSpec struct {
 	// Mode says which side owns the Applications of this agent: managed, the hub,
 	// or autonomous, the spoke. It cannot be changed; delete and create the Agent
@@ -129,6 +155,13 @@ type AgentSpec struct {
 	// +optional
 	Mapping *AgentMapping `json:"mapping,omitempty"`
 
+	// TokenGeneration is that of the tokens with which Argo CD reaches this spoke: raising it
+	// ends those that there are, and the cluster Secret gets a new one. It never goes down.
+	// "agentctl agent revoke-tokens" raises it by one.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TokenGeneration int64 `json:"tokenGeneration,omitempty"`
+
 	// Suspended ends the agent's streams and refuses new ones until it is false
 	// again. The spoke keeps running what it has.
 	// +optional
@@ -143,6 +176,17 @@ type AgentSpec struct {
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
+	// CascadeHold is how many of this agent's Applications may be asked to go with their
+	// workloads before those that the spoke was not yet told of wait for a person: when
+	// there are more, and they are more than half of those that there were five minutes
+	// before; counted within five minutes, and as long as they are not gone. Of all agents
+	// together it is 10. With 0 nothing of this agent waits, and it is not counted with the
+	// others. It has no meaning for mode autonomous.
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	CascadeHold *int32 `json:"cascadeHold,omitempty"`
+
 	// ChildApplications says what becomes of Applications on the spoke that the hub
 	// did not put there, such as children of an app of apps. With ignore the hub
 	// does not show them, with mirror it shows them read-only; the spoke's own are
@@ -150,6 +194,28 @@ type AgentSpec struct {
 	// +kubebuilder:default=ignore
 	// +optional
 	ChildApplications ChildApplications `json:"childApplications,omitempty"`
+
+	// ProjectRoles says what becomes of the roles of the spoke's AppProjects. With ignore
+	// their mirrors on the hub have none. With mirror they have those that are about
+	// Applications, their logs and exec alone, written anew for the mirror and the
+	// agent's namespaces; a role with any other policy is left out, and named in
+	// status.parked. So the spoke's owner says which groups of the hub's users have
+	// which rights to the agent's mirrors. Tokens stay on the spoke. Only mode
+	// autonomous can have mirror.
+	// +kubebuilder:default=ignore
+	// +optional
+	ProjectRoles ProjectRoles `json:"projectRoles,omitempty"`
+
+	// Adopt names the objects of the hub that mirrors of this agent may take over, as
+	// globs of kind/name (application or appproject), with the namespace before the name
+	// for an Application whose namespace is another one on the spoke than that of its Argo
+	// CD. What was found comes back when the mirror goes. Absent means none: what is in
+	// the way of a mirror stays, and the mirror is parked. Only mode autonomous uses it.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.matches('^(application|appproject|[*])/.+$'))",message="must be application/NAME, application/NAMESPACE/NAME or appproject/NAME, in which NAME may be a glob"
+	// +listType=set
+	// +optional
+	Adopt []AdoptPattern `json:"adopt,omitempty"`
 
 	// Labels are added to the cluster Secret of this agent, where the cluster
 	// generator of an ApplicationSet can select on them.
@@ -163,6 +229,11 @@ type AgentSpec struct {
 	// +optional
 	Access *AgentAccess `json:"access,omitempty"`
 }
+
+// AdoptPattern names objects of the hub: see AgentSpec.Adopt.
+//
+// +kubebuilder:validation:MaxLength=320
+type AdoptPattern string
 
 // AgentMapping says where on the hub the Applications of an agent are.
 type AgentMapping struct {
@@ -247,17 +318,31 @@ type AgentStatus struct {
 	// +optional
 	SVIDExpiry *metav1.Time `json:"svidExpiry,omitempty"`
 
+	// ClusterProject is the AppProject to which the agent's cluster Secret scopes the
+	// cluster, by its key project. It is absent when there is none.
+	// +optional
+	ClusterProject string `json:"clusterProject,omitempty"`
+
 	// Counts are numbers of objects.
 	// +optional
 	Counts AgentCounts `json:"counts,omitempty,omitzero"`
 
 	// Parked names objects that one side's API server refuses, oldest first, at
-	// most 50. Each is tried again on its own and delays no other.
+	// most 50. Each is tried again on its own and delays no other. An AppProject is
+	// also named when its mirror is without a role that it has: see spec.projectRoles.
 	// Counts.Parked is the whole number.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	// +optional
 	Parked []ParkedObject `json:"parked,omitempty"`
+
+	// Shortened names objects that were applied without some fields, since the API
+	// server that they went to does not know these, by name, at most 50.
+	// Counts.Shortened is the whole number.
+	// +kubebuilder:validation:MaxItems=50
+	// +listType=atomic
+	// +optional
+	Shortened []ShortenedObject `json:"shortened,omitempty"`
 
 	// History is what a spoke must continue, so that what is no longer on the hub
 	// counts as deleted rather than as lost. It is absent until the first agent
@@ -265,15 +350,27 @@ type AgentStatus struct {
 	// +optional
 	History *AgentHistory `json:"history,omitempty"`
 
+	// Link says which principal had the agent's link last, by the newest connection whose
+	// history was judged. It stays while the agent is away: what the hub shows of what
+	// the spoke answered is for that principal to change. Absent until the first.
+	// +optional
+	Link *AgentLink `json:"link,omitempty"`
+
 	// DeletionsHeld are deletions that wait until a person accepts them, with
 	// annotation argomesh.io/accept-deletions or agentctl agent accept-deletions.
 	// They stay here while the agent is away. Absent means that none are held.
 	// +optional
 	DeletionsHeld *DeletionsHeld `json:"deletionsHeld,omitempty"`
 
+	// Cascades keeps over restarts of the principal which of the agent's Applications are
+	// asked to go with their workloads.
+	// +optional
+	Cascades *AgentCascades `json:"cascades,omitempty"`
+
 	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
-	// Conflict, DeletionsHeld and, where there is a Redis proxy, CacheMismatch; MeshPolicy
-	// where the principal looks after a mesh.
+	// Conflict, DeletionsHeld and, where there is a Redis proxy, CacheMismatch; ProjectNames
+	// while the names of Agents share those of projects; MeshPolicy where the principal
+	// looks after a mesh.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -298,6 +395,25 @@ type AgentCounts struct {
 	AppProjects int64 `json:"appProjects"`
 	// Parked is the number of parked objects, also of those Parked does not name.
 	Parked int64 `json:"parked"`
+	// Shortened is the number of objects that were applied without some fields, also
+	// of those Shortened does not name.
+	// +optional
+	Shortened int64 `json:"shortened,omitempty"`
+}
+
+// ShortenedObject is an object that was applied without some fields.
+type ShortenedObject struct {
+	// Kind is the kind of the object, such as AppProject.
+	Kind string `json:"kind"`
+	// Namespace is the namespace of the object on the hub.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the name of the object.
+	Name string `json:"name"`
+	// Paths lead to the fields, as in spec.sources[].tagPrefix.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Paths []string `json:"paths"`
 }
 
 // ParkedObject is an object that cannot be applied at present.
@@ -317,6 +433,30 @@ type ParkedObject struct {
 	Message string `json:"message,omitempty"`
 	// Since is when the object was parked.
 	Since metav1.Time `json:"since"`
+}
+
+// AgentLink says who has, or last had, the link of an agent.
+type AgentLink struct {
+	// Replica is the principal, as in AgentStatus.Replica.
+	// +kubebuilder:validation:MaxLength=253
+	Replica string `json:"replica"`
+	// Life is random at each start of a principal.
+	// +kubebuilder:validation:MaxLength=64
+	Life string `json:"life"`
+	// Connection is the ID of the connection in both logs.
+	// +kubebuilder:validation:MaxLength=64
+	Connection string `json:"connection"`
+	// Process is random at each start of an agent; empty of one that does not say.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	Process string `json:"process,omitempty"`
+	// Turn counts the connections that this process of the agent has opened.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Turn int64 `json:"turn,omitempty"`
+	// Epoch grows by one with each connection.
+	// +kubebuilder:validation:Minimum=1
+	Epoch int64 `json:"epoch"`
 }
 
 // AgentHistory names what hub and spoke have in common. The spoke keeps the newest
@@ -355,6 +495,10 @@ const (
 	// HoldTooMany means that more than 10 objects and more than 20 % of a collection
 	// would go at once.
 	HoldTooMany HoldReason = "TooMany"
+	// HoldCascade means that Applications are asked to go with their workloads, and that
+	// there are too many of them, or that their namespace is being deleted, or their
+	// definition.
+	HoldCascade HoldReason = "CascadeHeld"
 )
 
 // DeletionsHeld are deletions that wait for a person.
@@ -364,7 +508,7 @@ type DeletionsHeld struct {
 	ID string `json:"id"`
 	// Since is when they were first held, by the hub's clock.
 	Since metav1.Time `json:"since"`
-	// Reason is HistoryBroken or TooMany.
+	// Reason is HistoryBroken, CascadeHeld or TooMany.
 	Reason HoldReason `json:"reason"`
 	// Message says for people what happened.
 	// +kubebuilder:validation:MaxLength=1024
@@ -372,6 +516,10 @@ type DeletionsHeld struct {
 	Message string `json:"message,omitempty"`
 	// Total is the number of objects held, also of those Objects does not name.
 	Total int64 `json:"total"`
+	// WithWorkloads is how many of them would take their workloads along. Those can also
+	// be let go without them, with agentctl agent keep-workloads.
+	// +optional
+	WithWorkloads int64 `json:"withWorkloads,omitempty"`
 	// Objects names the objects held, at most 50.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
@@ -388,6 +536,39 @@ type HeldObject struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Name is the name of the object.
 	Name string `json:"name"`
+	// WithWorkloads says that it would take its workloads along.
+	// +optional
+	WithWorkloads bool `json:"withWorkloads,omitempty"`
+}
+
+// AgentCascades is what is remembered of Applications that are asked to go with their
+// workloads, beside what the Applications say themselves.
+type AgentCascades struct {
+	// Held says for people why those wait that the spoke was not yet told of; empty when
+	// they do not.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Held string `json:"held,omitempty"`
+	// AcceptedUntil is until when what was asked for is accepted.
+	// +optional
+	AcceptedUntil *metav1.Time `json:"acceptedUntil,omitempty"`
+	// Gone are numbers of Applications that went of late, oldest first.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	Gone []GoneApplications `json:"gone,omitempty"`
+}
+
+// GoneApplications are Applications that went at about one time.
+type GoneApplications struct {
+	// At is when those that went with their workloads were asked to, and the others went.
+	At metav1.Time `json:"at"`
+	// WithWorkloads is how many went with their workloads.
+	// +optional
+	WithWorkloads int64 `json:"withWorkloads,omitempty"`
+	// Others is how many went without.
+	// +optional
+	Others int64 `json:"others,omitempty"`
 }
 
 // Types of AgentStatus.Conditions.
@@ -413,6 +594,10 @@ const (
 	// is that of AgentStatus.DeletionsHeld; the message names the numbers and the
 	// command that accepts them.
 	ConditionDeletionsHeld = "DeletionsHeld"
+	// ConditionProjectNames is there, and true, while the name of another autonomous Agent
+	// begins with this one's and a dash, or the other way round: the mirror of a project
+	// whose name fits both is that of the longer name.
+	ConditionProjectNames = "ProjectNames"
 	// ConditionCacheMismatch is true when the spoke's Argo CD keeps its cache in
 	// another version, or compressed in another way, than the hub's asks for, so that
 	// the hub cannot show trees. The message names both. It is as of the last tree

@@ -174,6 +174,17 @@ func TestCRDJudgesAgents(t *testing.T) {
 			change:  func(a *v1alpha1.Agent) { a.Spec.ChildApplications = "adopt" },
 			refusal: `spec.childApplications: Unsupported value: "adopt"`,
 		},
+		"an autonomous agent whose project roles are mirrored": {change: func(a *v1alpha1.Agent) {
+			a.Spec.Mode, a.Spec.ProjectRoles = v1alpha1.ModeAutonomous, v1alpha1.ProjectRolesMirror
+		}},
+		"a managed agent whose project roles are mirrored": {
+			change:  func(a *v1alpha1.Agent) { a.Spec.ProjectRoles = v1alpha1.ProjectRolesMirror },
+			refusal: "projectRoles mirror is for mode autonomous",
+		},
+		"project roles in a way that does not exist": {
+			change:  func(a *v1alpha1.Agent) { a.Spec.ProjectRoles = "groups" },
+			refusal: `spec.projectRoles: Unsupported value: "groups"`,
+		},
 		"no SPIFFE ID": {
 			change:  func(a *v1alpha1.Agent) { a.Spec.Identity.SPIFFEIDs = []string{} },
 			refusal: "spec.identity.spiffeIDs: Invalid value: 0",
@@ -235,6 +246,21 @@ func TestCRDKeepsMode(t *testing.T) {
 	const want = "mode cannot be changed"
 	if got := c.check(t, next, old); len(got) != 1 || !strings.Contains(got[0], want) {
 		t.Errorf("changing the mode: refusals = %q, want one with %q", got, want)
+	}
+}
+
+// Tokens that were ended do not come back.
+func TestCRDKeepsTokensEnded(t *testing.T) {
+	c := loadCRD(t)
+	old := edge1(func(a *v1alpha1.Agent) { a.Spec.TokenGeneration = 2 })
+	for generation, refused := range map[int64]bool{0: true, 1: true, 2: false, 3: false} {
+		next := edge1(func(a *v1alpha1.Agent) { a.Spec.TokenGeneration = generation })
+		if got := c.check(t, next, old); (len(got) > 0) != refused {
+			t.Errorf("generation %d after 2: refusals = %q", generation, got)
+		}
+	}
+	if got := c.check(t, old, edge1(nil)); len(got) > 0 {
+		t.Errorf("generation 2 after none: refusals = %q", got)
 	}
 }
 

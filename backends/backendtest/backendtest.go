@@ -53,6 +53,7 @@ func Run(t *testing.T, newStore func(testing.TB) backends.Store) {
 		"delete with finalizers":              deleteFinalizers,
 		"list":                                list,
 		"subscribe":                           subscribe,
+		"deletions":                           deletions,
 		"notification comes after the change": notifyAfter,
 		"cache never goes back":               neverBack,
 		"concurrent writers lose no update":   concurrentWriters,
@@ -549,6 +550,79 @@ func subscribe(s *suite) {
 		s.Errorf("%d calls for an object that was made after cancel", n)
 	}
 	cancel() // twice is harmless
+}
+
+func deletions(s *suite) {
+	var mu sync.Mutex
+	var seen []backends.Deletion
+	told := map[stream.ResourceKey]bool{} // that Subscribe was, before Deletions
+	of := func(key stream.ResourceKey) (found []backends.Deletion) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, d := range seen {
+			if d.Last.Key == key {
+				found = append(found, d)
+			}
+		}
+		return found
+	}
+	cancel := s.store.Deletions(func(d backends.Deletion) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, d)
+	})
+	stop := s.store.Subscribe(func(key stream.ResourceKey) {
+		_, there := s.store.Get(key)
+		if there {
+			return
+		}
+		before := len(of(key)) == 0
+		mu.Lock()
+		defer mu.Unlock()
+		told[key] = told[key] || before
+	})
+	s.T.Cleanup(stop)
+
+	// That of an object with a finalizer is seen when it goes, and not before.
+	plain, finalized := s.key(stream.Application), s.key(stream.Application)
+	last := s.create(plain, application(plain))
+	s.cached(plain, last.ResourceVersion)
+	s.create(finalized, application(finalized).meta("finalizers", []string{"example.com/stay"}))
+	s.delete(finalized, backends.Preconditions{})
+	going := s.read(finalized)
+	s.cached(finalized, going.ResourceVersion)
+	s.delete(plain, backends.Preconditions{})
+	s.gone(plain)
+	s.eventually("the deletion is seen", func() bool { return len(of(plain)) > 0 })
+	if got := of(plain); len(got) != 1 || !cmp.Equal(got[0].Last, last) || got[0].Revision <= number(s.T, last) {
+		s.Errorf("the deletion of %+v is %+v", last, got)
+	}
+	if got := of(finalized); len(got) > 0 {
+		s.Errorf("of an object that is there the deletion %+v was seen", got)
+	}
+	if _, err := s.store.Update(s.Context(), going, application(finalized).json()); err != nil {
+		s.Fatalf("Update(): %v", err)
+	}
+	s.gone(finalized)
+	s.eventually("the end of the other is seen", func() bool { return len(of(finalized)) > 0 })
+	if got := of(finalized); len(got) != 1 || !cmp.Equal(got[0].Last, going) || got[0].Revision <= number(s.T, going) {
+		s.Errorf("the deletion of %+v is %+v", going, got)
+	}
+	mu.Lock()
+	if told[plain] || told[finalized] {
+		s.Error("a subscriber was told first")
+	}
+	mu.Unlock()
+
+	cancel()
+	cancel() // twice is harmless
+	after := s.key(stream.Application)
+	s.cached(after, s.create(after, application(after)).ResourceVersion)
+	s.delete(after, backends.Preconditions{})
+	s.gone(after)
+	if got := of(after); len(got) > 0 {
+		s.Errorf("after cancel %+v was seen", got)
+	}
 }
 
 func notifyAfter(s *suite) {

@@ -18,96 +18,119 @@ const (
 	censusPage = 500
 	// censusShare is which part of the time one Census lists at most: one in so many.
 	censusShare = 10
+	// censusRest is the longest pause after a list. Two lists and it are within the minute
+	// of I8.
+	censusRest = 20 * time.Second
 )
 
 // Census tells whether the cache of a Store shows only what is there. A cache whose
 // watch stands before a restore of the API server's etcd shows what is no more.
 //
 // It asks by consistent lists of metadata. However many ask, and however often, there
-// is one list at a time, which answers all who asked for the same before it began, and
-// after each the API server has peace for nine times as long as it took. Its methods
-// may be called concurrently.
+// is one list at a time, which answers all who asked for that kind before it began: it
+// is of the one namespace that they asked for, or of all. After each the API server has
+// peace for nine times as long as it took, or for censusRest. So those of a thousand
+// agents, each with a namespace, have their answers when a list or two of all is done. Its
+// methods may be called concurrently.
 type Census struct {
 	store  *Store
 	client metadata.Interface
 	turn   chan struct{} // has a value while somebody lists, or is about to
 	rested time.Time     // when the next list may begin; of whoever has the turn
 
-	mu     sync.Mutex      // guards coming
-	coming map[part]*count // that have not begun
+	mu     sync.Mutex             // guards coming
+	coming map[stream.Kind]*count // that have not begun
 }
 
-// part is what one list is about: a kind in a namespace, or in all when that is empty.
-type part struct {
-	kind      stream.Kind
-	namespace string
-}
-
-// count is one list for all who asked before it began.
+// count is one list of a kind for all who asked before it began.
 type count struct {
-	done chan struct{} // closed when what follows is set
-	// caughtUp and err are the answer, unless whoever listed gave up.
-	caughtUp  bool
+	kind stream.Kind
+	// namespaces are those that were asked for, empty for all; guarded by the Census'
+	// mu until it begins.
+	namespaces map[string]struct{}
+	done       chan struct{} // closed when what follows is set
+	// behind has each namespace in which the cache shows what is not there, unless err
+	// says that nobody knows, or whoever listed gave up.
+	behind    map[string]struct{}
 	err       error
 	abandoned bool
 }
 
+// caughtUp is the answer for a namespace, or for all if that is empty.
+func (n *count) caughtUp(namespace string) (bool, error) {
+	_, behind := n.behind[namespace]
+	if namespace == "" {
+		behind = len(n.behind) > 0
+	}
+	return n.err == nil && !behind, n.err
+}
+
 // NewCensus returns a Census of a Store. The client reaches the same API server.
 func NewCensus(store *Store, client metadata.Interface) *Census {
-	return &Census{store: store, client: client, turn: make(chan struct{}, 1), coming: map[part]*count{}}
+	return &Census{store: store, client: client, turn: make(chan struct{}, 1), coming: map[stream.Kind]*count{}}
 }
 
 // CaughtUp reports whether all that the cache shows of a kind in a namespace, or in
 // all if that is empty, is there by a consistent read that begins after the call, and
 // the same objects. It waits for its turn until ctx is done.
 func (c *Census) CaughtUp(ctx context.Context, kind stream.Kind, namespace string) (bool, error) {
-	p := part{kind, namespace}
 	for {
-		n, first := c.join(p)
+		n, first := c.join(kind, namespace)
 		if first {
-			c.take(ctx, p, n)
-			return n.caughtUp, n.err
+			c.take(ctx, n)
+			return n.caughtUp(namespace)
 		}
 		select {
 		case <-n.done:
 			if !n.abandoned {
-				return n.caughtUp, n.err
+				return n.caughtUp(namespace)
 			}
 		case <-ctx.Done():
-			return false, waited(ctx, p)
+			return false, waited(ctx, kind)
 		}
 	}
 }
 
-// join returns the next count of a part that has not begun, and whether the caller is
+// join returns the next count of a kind that has not begun, and whether the caller is
 // to take it.
-func (c *Census) join(p part) (n *count, first bool) {
+func (c *Census) join(kind stream.Kind, namespace string) (n *count, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n, coming := c.coming[p]; coming {
-		return n, false
+	n, coming := c.coming[kind]
+	if !coming {
+		n = &count{kind: kind, namespaces: map[string]struct{}{}, done: make(chan struct{})}
+		c.coming[kind] = n
 	}
-	n = &count{done: make(chan struct{})}
-	c.coming[p] = n
-	return n, true
+	n.namespaces[namespace] = struct{}{}
+	return n, !coming
 }
 
 // take waits for the turn of n, and answers.
-func (c *Census) take(ctx context.Context, p part, n *count) {
+func (c *Census) take(ctx context.Context, n *count) {
 	defer close(n.done)
 	err := c.await(ctx)
 	c.mu.Lock()
-	delete(c.coming, p) // who asks from now on asks for a later one
+	delete(c.coming, n.kind) // who asks from now on asks for a later one
 	c.mu.Unlock()
 	if err != nil {
-		n.err, n.abandoned = waited(ctx, p), true
+		n.err, n.abandoned = waited(ctx, n.kind), true
 		return
 	}
 	began := time.Now()
-	n.caughtUp, n.err = c.list(ctx, p)
+	n.behind, n.err = c.list(ctx, n.kind, n.place())
 	n.abandoned = n.err != nil && ctx.Err() != nil
-	c.rested = time.Now().Add((censusShare - 1) * time.Since(began))
+	c.rested = time.Now().Add(min((censusShare-1)*time.Since(began), censusRest))
 	<-c.turn
+}
+
+// place is the namespace to list; empty for all.
+func (n *count) place() string {
+	if len(n.namespaces) == 1 {
+		for namespace := range n.namespaces {
+			return namespace
+		}
+	}
+	return ""
 }
 
 // await returns when it is the caller's turn, which the caller gives back, or with an
@@ -131,35 +154,30 @@ func (c *Census) await(ctx context.Context) error {
 	return nil
 }
 
-func waited(ctx context.Context, p part) error {
-	return fmt.Errorf("wait for a list of %s: %w", p, context.Cause(ctx))
+func waited(ctx context.Context, kind stream.Kind) error {
+	return fmt.Errorf("wait for a list of %s: %w", kind, context.Cause(ctx))
 }
 
-func (p part) String() string {
-	if p.namespace == "" {
-		return string(p.kind) + " of all namespaces"
-	}
-	return string(p.kind) + " of " + p.namespace
-}
-
-// list compares the cache with what is there.
-func (c *Census) list(ctx context.Context, p part) (caughtUp bool, err error) {
-	cached := c.store.List(p.kind, p.namespace) // before the read, which may only know more
+// list compares the cache with what is there, in a namespace or in all if that is
+// empty, and returns the namespaces in which the cache shows what is not there.
+func (c *Census) list(ctx context.Context, kind stream.Kind, namespace string) (behind map[string]struct{}, err error) {
+	cached := c.store.List(kind, namespace) // before the read, which may only know more
 	there := make(map[types.NamespacedName]types.UID, len(cached))
 	for _, i := range c.store.informers {
-		if i.kind != p.kind || p.namespace != "" && !i.covers(p.namespace) {
+		if i.kind != kind || namespace != "" && !i.covers(namespace) {
 			continue
 		}
-		if err := c.uids(ctx, i, p.namespace, there); err != nil {
-			return false, fmt.Errorf("list %s: %w", p, err)
+		if err := c.uids(ctx, i, namespace, there); err != nil {
+			return nil, fmt.Errorf("list %s: %w", kind, err)
 		}
 	}
+	behind = map[string]struct{}{}
 	for _, o := range cached {
 		if there[types.NamespacedName{Namespace: o.Key.Namespace, Name: o.Key.Name}] != types.UID(o.UID) {
-			return false, nil
+			behind[o.Key.Namespace] = struct{}{}
 		}
 	}
-	return true, nil
+	return behind, nil
 }
 
 // uids adds the objects of a namespace that are an informer's.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,11 +39,16 @@ type informer struct {
 	namespace string // empty means all
 	selector  Selector
 	resource  dynamic.ResourceInterface
+	// asked is when the list began that Replace is given next; of the reflector's goroutine.
+	asked time.Time
 
 	// Guarded by store.mu.
 	objects map[string]map[string]backends.Object // by namespace, name
 	newest  string                                // resourceVersion the cache is at
 	listed  bool
+	// listedAt is when the list began that filled the cache last.
+	listedAt time.Time
+	gone     buried
 }
 
 var (
@@ -89,6 +95,9 @@ func (i *informer) run(ctx context.Context) {
 // would take what an API server's own cache holds.
 func (i *informer) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+	if opts.Continue == "" {
+		i.asked = time.Now()
+	}
 	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	page, err := i.resource.List(limited, opts)
@@ -116,6 +125,7 @@ func (i *informer) watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if streamed {
 		opts.ResourceVersion = ""
+		i.asked = time.Now()
 	}
 	w, err := i.open(ctx, opts)
 	if err == nil && !streamed {
@@ -244,7 +254,8 @@ func (i *informer) Update(obj any) error {
 	return nil
 }
 
-// Delete implements cache.ReflectorStore.
+// Delete implements cache.ReflectorStore. The reflector calls it for events of a watch
+// alone.
 func (i *informer) Delete(obj any) error {
 	it, err := i.item(obj)
 	if err != nil {
@@ -263,8 +274,16 @@ func (i *informer) Delete(obj any) error {
 		delete(i.objects, key.Namespace)
 	}
 	s.metrics.held(i.kind, old, backends.Object{})
-	told := s.subscribers
+	if i.selector == (Selector{}) { // else it may have lost a label, and get it back
+		i.gone.add(old.UID)
+	}
+	told, witnesses := s.subscribers, s.witnesses
 	s.mu.Unlock()
+	if revision, err := strconv.ParseUint(it.object.ResourceVersion, 10, 64); err == nil && it.object.UID == old.UID {
+		for _, w := range witnesses {
+			w.deleted(backends.Deletion{Last: old, Revision: revision})
+		}
+	}
 	tell(told, key)
 	return nil
 }
@@ -299,15 +318,17 @@ func (i *informer) Replace(list []any, resourceVersion string) error {
 				s.metrics.held(i.kind, backends.Object{}, object)
 				changed = append(changed, object.Key)
 			}
+			back = back || i.gone.has(object.UID)
 		}
 	}
-	i.objects, i.newest = objects, resourceVersion
+	i.objects, i.newest, i.listedAt = objects, resourceVersion, i.asked
 	told := s.subscribers
 	s.mu.Unlock()
 	if back {
 		s.metrics.historyBreaks.WithLabelValues(string(i.kind)).Inc()
 		s.log.Warn().Str("kind", string(i.kind)).Str("resource_version", resourceVersion).Str("resource_version_before", was).
 			Msg("api server went back in time, as after a restore; the cache follows it")
+		s.restored()
 	}
 	tell(told, changed...)
 	i.settle()

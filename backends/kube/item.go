@@ -66,6 +66,7 @@ func newItem(kind stream.Kind, u *unstructured.Unstructured) (*item, error) {
 // newObject takes u apart: it loses its managedFields. The same content always
 // gives the same bytes, since encoding/json sorts the keys of maps.
 func newObject(kind stream.Kind, u *unstructured.Unstructured) (backends.Object, error) {
+	managed := managedSize(u)
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
 	raw, err := json.Marshal(u.Object)
 	if err != nil {
@@ -76,5 +77,37 @@ func newObject(kind stream.Kind, u *unstructured.Unstructured) (backends.Object,
 		UID:             string(u.GetUID()),
 		ResourceVersion: u.GetResourceVersion(),
 		Raw:             raw,
+		Managed:         managed,
 	}, nil
+}
+
+// managedSize is how many bytes the managedFields of an object have as JSON, which are
+// often more than all else, give or take what is escaped. They are counted and not made:
+// nobody reads them.
+func managedSize(u *unstructured.Unstructured) int {
+	fields, has, err := unstructured.NestedFieldNoCopy(u.Object, "metadata", "managedFields")
+	if !has || err != nil {
+		return 0
+	}
+	return len(`"managedFields":,`) + jsonSize(fields)
+}
+
+// jsonSize is about the length of v as JSON.
+func jsonSize(v any) int {
+	size := 2 // brackets, quotes
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			size += len(key) + len(`"":,`) + jsonSize(value)
+		}
+	case []any:
+		for _, value := range v {
+			size += len(`,`) + jsonSize(value)
+		}
+	case string:
+		size += len(v)
+	default:
+		size += 3 // numbers, booleans and null are few and short
+	}
+	return size
 }

@@ -77,6 +77,9 @@ type Config struct {
 	Only    map[stream.Kind][]Selector
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
+	// Restored is told that a list showed the API server at an earlier state than before,
+	// as after a restore of its etcd. It does not block. Nil means that nobody asks.
+	Restored func()
 	// Timeout bounds one call to the API server, and how long a watch may take to
 	// open. Zero means 15s.
 	Timeout time.Duration
@@ -90,18 +93,24 @@ type Store struct {
 	metrics   *metrics
 	health    *health
 	informers []*informer
+	restored  func()
 	synced    chan struct{}
 
 	// mu guards what follows, and the objects of every informer.
 	mu          sync.RWMutex
 	unsynced    int // informers that have not listed yet
 	subscribers []*subscriber
+	witnesses   []*witness
 }
 
 var _ backends.Store = (*Store)(nil)
 
 type subscriber struct {
 	changed func(stream.ResourceKey)
+}
+
+type witness struct {
+	deleted func(backends.Deletion)
 }
 
 // New checks cfg and registers the metrics. It calls no API server.
@@ -120,6 +129,11 @@ func New(cfg Config) (*Store, error) {
 		metrics: metrics,
 		health:  newHealth(cfg.Log, metrics),
 		synced:  make(chan struct{}),
+
+		restored: cfg.Restored,
+	}
+	if s.restored == nil {
+		s.restored = func() {}
 	}
 	for kind, namespaces := range cfg.Watch {
 		if len(namespaces) == 0 {
@@ -208,6 +222,20 @@ func (s *Store) Subscribe(changed func(stream.ResourceKey)) (cancel func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.subscribers = slices.DeleteFunc(slices.Clone(s.subscribers), func(other *subscriber) bool { return other == sub })
+	}
+}
+
+// Deletions implements backends.Store. deleted runs in the goroutine that keeps the
+// cache, as what Subscribe is given does.
+func (s *Store) Deletions(deleted func(backends.Deletion)) (cancel func()) {
+	w := &witness{deleted: deleted}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.witnesses = append(slices.Clip(s.witnesses), w) // readers hold the old slice
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.witnesses = slices.DeleteFunc(slices.Clone(s.witnesses), func(other *witness) bool { return other == w })
 	}
 }
 

@@ -154,7 +154,8 @@ func TestCachedBytesAreDeterministic(t *testing.T) {
 	b, _ := second.Get(key("a"))
 	want := backends.Object{
 		Key: key("a"), UID: "uid-a", ResourceVersion: "101",
-		Raw: []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"argocd","resourceVersion":"101","uid":"uid-a"},"spec":{"project":"default"}}`),
+		Raw:     []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"argocd","resourceVersion":"101","uid":"uid-a"},"spec":{"project":"default"}}`),
+		Managed: 42,
 	}
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Errorf("Get() (-want +got):\n%s", diff)
@@ -457,4 +458,32 @@ func second[T any](_ T, err error) error { return err }
 
 func content(name string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"argocd","name":%q},"spec":{}}`, name)
+}
+
+// What a list shows no more may have been lost: nobody says that it was deleted.
+func TestDeletionsAreThoseOfTheWatch(t *testing.T) {
+	server := newAPIServer(t)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		server.put(name)
+	}
+	s := start(t, server.URL)
+	s.waitSynced()
+	seen := make(chan string, 10)
+	s.Deletions(func(d backends.Deletion) {
+		seen <- fmt.Sprint(d.Last.Key.Name, " of ", d.Last.ResourceVersion, " at ", d.Revision)
+	})
+	server.remove("a")
+	s.shows("b@102", "c@103", "d@104")
+	server.restore(110, app("c", 103), app("d", 104)) // a gap, in which b went
+	s.shows("c@103", "d@104")
+	server.remove("d")
+	s.shows("c@103")
+	close(seen)
+	var got []string
+	for d := range seen {
+		got = append(got, d)
+	}
+	if diff := cmp.Diff([]string{"a of 101 at 105", "d of 104 at 111"}, got); diff != "" {
+		t.Errorf("deletions (-want +got):\n%s", diff)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +24,7 @@ func (s *Store) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 }
 
 // Create implements backends.Store. ErrRefused when the namespace is missing.
-func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
+func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	return s.call(ctx, verbCreate, key, func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
 		u, err := decode(key, raw)
 		if err != nil {
@@ -32,12 +33,12 @@ func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte) 
 		if u.GetResourceVersion() != "" {
 			return nil, contentError("resourceVersion is set on an object to be created")
 		}
-		return c.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+		return c.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager, FieldValidation: validationOf(opts)})
 	})
 }
 
 // Update implements backends.Store.
-func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte) (backends.Object, error) {
+func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	return s.call(ctx, verbUpdate, old.Key, func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
 		if old.UID == "" || old.ResourceVersion == "" {
 			return nil, contentError("uid and resourceVersion of the object to replace are required")
@@ -48,8 +49,16 @@ func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte) (ba
 		}
 		u.SetUID(types.UID(old.UID))
 		u.SetResourceVersion(old.ResourceVersion)
-		return c.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager})
+		return c.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager, FieldValidation: validationOf(opts)})
 	})
+}
+
+// validationOf is how an API server treats fields that it does not know.
+func validationOf(opts []backends.WriteOption) string {
+	if slices.Contains(opts, backends.Strict) {
+		return metav1.FieldValidationStrict
+	}
+	return metav1.FieldValidationIgnore // a warning would be for nobody
 }
 
 // Delete implements backends.Store.

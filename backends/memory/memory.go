@@ -1,8 +1,8 @@
 // Package memory is a backends.Store without an API server: for simulations,
 // benchmarks and the tests of whoever needs a Store. It answers like a
 // kube-apiserver, down to generations, finalizers and the refusal of bad
-// metadata; it knows no schema, no admission and no access rules, so it takes
-// any spec.
+// metadata; it knows no admission and no access rules, and of a schema only which
+// fields there are (Config.Schemas), so it takes any spec.
 //
 // A simulation makes its cache lag and decides when each change arrives, lets
 // calls fail before or after they took effect, and lets a process die and come
@@ -20,12 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -40,8 +42,11 @@ const (
 	OpDelete Op = "delete"
 )
 
-// OpRestore is the Op of an Accepted that Restore brought about.
-const OpRestore Op = "restore"
+// The Ops of an Accepted that Restore and SetSchema brought about.
+const (
+	OpRestore Op = "restore"
+	OpSchema  Op = "schema"
+)
 
 // Config says what a Store is like. The zero value is a Store of Applications
 // and AppProjects without faults, whose cache is always current.
@@ -57,6 +62,9 @@ type Config struct {
 	// MaxObjectBytes is the longest object the server takes, as JSON. Zero means
 	// no limit; a kube-apiserver on etcd takes about 1.5 MiB.
 	MaxObjectBytes int
+	// Schemas says which fields the server keeps of a kind; of a kind that is not in it,
+	// all. SetSchema changes it.
+	Schemas map[stream.Kind]*schema.Schema
 	// Lag keeps changes from the cache until Deliver is called.
 	Lag bool
 	// Fault is asked before each call takes effect; its error, if any, is the
@@ -75,10 +83,10 @@ type Config struct {
 
 // Accepted is one change of the server.
 type Accepted struct {
-	// Client is the name of the one that asked for it; empty for the first client
-	// and for a restore.
+	// Client is the name of the one that asked for it; empty for the first client,
+	// and for a restore or another schema.
 	Client string
-	// Op is the call; OpRestore for what a restore changed.
+	// Op is the call; OpRestore and OpSchema for what those changed.
 	Op Op
 	// Object is the object after the change; for one that went, as it was last.
 	Object backends.Object
@@ -96,6 +104,7 @@ type Store struct {
 	// Guarded by server.mu.
 	cache       table // without Lag the server's own
 	subscribers []*subscriber
+	witnesses   []*witness
 	pending     []delivery
 	listed      bool // the initial list has come
 	closed      bool
@@ -105,6 +114,10 @@ var _ backends.Store = (*Store)(nil)
 
 type subscriber struct {
 	changed func(stream.ResourceKey)
+}
+
+type witness struct {
+	deleted func(backends.Deletion)
 }
 
 // delivery is what the cache learns in one step: a list, which replaces all it
@@ -118,6 +131,9 @@ type delivery struct {
 type change struct {
 	object backends.Object
 	gone   bool
+	// before is what went, as it was before, and revision that of its end.
+	before   backends.Object
+	revision uint64
 }
 
 // New makes an empty server and a first client of it.
@@ -138,6 +154,7 @@ func New(cfg Config) *Store {
 		maxBytes: cfg.MaxObjectBytes,
 		journal:  cfg.Journal,
 		objects:  table{},
+		schemas:  schemas{of: maps.Clone(cfg.Schemas)},
 	}, "")
 }
 
@@ -183,7 +200,7 @@ func (s *Store) Close() {
 	}
 	s.closed = true
 	s.pending = nil
-	s.subscribers = nil
+	s.subscribers, s.witnesses = nil, nil
 	s.server.clients = slices.DeleteFunc(s.server.clients, func(other *Store) bool { return other == s })
 }
 
@@ -248,11 +265,27 @@ func (s *Store) deliver(choose func([]delivery) int) bool {
 	} else {
 		s.pending = slices.Delete(s.pending, i, i+1)
 	}
-	changed := s.apply(next)
-	told := slices.Clone(s.subscribers)
+	n := news{told: slices.Clone(s.subscribers), witnesses: slices.Clone(s.witnesses), deleted: s.deletions(next)}
+	n.changed = s.apply(next)
 	s.server.mu.Unlock()
-	tell(told, changed)
+	n.tell()
 	return true
+}
+
+// deletions are what a delivery says of the ends of objects that the cache has. It is
+// called with server.mu locked, before apply.
+func (s *Store) deletions(d delivery) []backends.Deletion {
+	var deleted []backends.Deletion
+	for _, c := range d.changes {
+		last := c.before
+		if s.cfg.Lag {
+			last, _ = s.cache.get(c.object.Key)
+		}
+		if c.gone && last.UID == c.object.UID {
+			deleted = append(deleted, backends.Deletion{Last: last, Revision: c.revision})
+		}
+	}
+	return deleted
 }
 
 // apply is called with server.mu locked. It returns the keys that subscribers are
@@ -288,9 +321,22 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 	return changed
 }
 
-func tell(subscribers []*subscriber, changed []stream.ResourceKey) {
-	for _, key := range changed {
-		for _, sub := range subscribers {
+// news is what is to be told of a delivery, once server.mu is not locked.
+type news struct {
+	told      []*subscriber
+	witnesses []*witness
+	changed   []stream.ResourceKey
+	deleted   []backends.Deletion
+}
+
+func (n news) tell() {
+	for _, d := range n.deleted {
+		for _, w := range n.witnesses {
+			w.deleted(d)
+		}
+	}
+	for _, key := range n.changed {
+		for _, sub := range n.told {
 			sub.changed(key)
 		}
 	}
@@ -320,6 +366,38 @@ func (s *Store) Subscribe(changed func(stream.ResourceKey)) (cancel func()) {
 	}
 }
 
+// Deletions implements backends.Store, in the goroutine of what Subscribe is given.
+func (s *Store) Deletions(deleted func(backends.Deletion)) (cancel func()) {
+	w := &witness{deleted: deleted}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if !s.closed {
+		s.witnesses = append(s.witnesses, w)
+	}
+	return func() {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		s.witnesses = slices.DeleteFunc(s.witnesses, func(other *witness) bool { return other == w })
+	}
+}
+
+// Confirm says of each of these deletions whether nothing of that name is there, by the
+// server itself, which has come that far. It is mirror.Config.Confirm for a server that
+// has neither namespaces nor definitions of kinds that could end.
+func (s *Store) Confirm(ctx context.Context, deletions []backends.Deletion) ([]bool, error) {
+	confirmed := make([]bool, len(deletions))
+	for i, d := range deletions {
+		_, err := s.Read(ctx, d.Last.Key)
+		switch {
+		case errors.Is(err, stream.ErrNotFound):
+			confirmed[i] = s.Revision() >= d.Revision
+		case err != nil:
+			return nil, err
+		}
+	}
+	return confirmed, nil
+}
+
 // Synced implements backends.Store.
 func (s *Store) Synced() <-chan struct{} { return s.synced }
 
@@ -347,16 +425,16 @@ func (s *Store) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 }
 
 // Create implements backends.Store.
-func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
+func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	return s.call(ctx, OpCreate, key, func() (backends.Object, []change, error) {
-		return s.server.create(key, raw)
+		return s.server.create(key, raw, slices.Contains(opts, backends.Strict))
 	})
 }
 
 // Update implements backends.Store.
-func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte) (backends.Object, error) {
+func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	return s.call(ctx, OpUpdate, old.Key, func() (backends.Object, []change, error) {
-		return s.server.update(old, raw)
+		return s.server.update(old, raw, slices.Contains(opts, backends.Strict))
 	})
 }
 
@@ -417,9 +495,9 @@ func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object
 	for _, c := range changes {
 		s.server.record(Accepted{Client: s.name, Op: op, Object: c.object, Gone: c.gone})
 	}
-	told, changed := s.server.publish(delivery{changes: changes})
+	news := s.server.publish(delivery{changes: changes})
 	s.server.mu.Unlock()
-	tell(told, changed)
+	news.tell()
 	return object, nil
 }
 

@@ -62,14 +62,14 @@ func (l *lagging) wake() {
 	}
 }
 
-func (l *lagging) Create(ctx context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
+func (l *lagging) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	defer l.wake()
-	return l.Store.Create(ctx, key, raw)
+	return l.Store.Create(ctx, key, raw, opts...)
 }
 
-func (l *lagging) Update(ctx context.Context, old backends.Object, raw []byte) (backends.Object, error) {
+func (l *lagging) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	defer l.wake()
-	return l.Store.Update(ctx, old, raw)
+	return l.Store.Update(ctx, old, raw, opts...)
 }
 
 func (l *lagging) Delete(ctx context.Context, key stream.ResourceKey, pre backends.Preconditions) error {

@@ -54,7 +54,7 @@ func (s *Store) Restore(to Snapshot, bump uint64) {
 	}
 	s.server.objects = to.objects.clone()
 	s.server.revision = to.revision + bump
-	told, changed := s.server.publish(s.server.list())
+	news := s.server.publish(s.server.list())
 	s.server.mu.Unlock()
-	tell(told, changed)
+	news.tell()
 }

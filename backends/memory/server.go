@@ -33,6 +33,7 @@ type server struct {
 	revision uint64
 	objects  table    // the cache of each client that does not lag, too
 	clients  []*Store // the open ones
+	schemas  schemas
 }
 
 // The methods below are called with mu locked.
@@ -53,9 +54,8 @@ func (s *server) list() delivery {
 }
 
 // publish hands a delivery to every client: to come with Deliver for those that
-// lag, at once for the others, whose subscribers it returns, with what to tell
-// them.
-func (s *server) publish(d delivery) (told []*subscriber, changed []stream.ResourceKey) {
+// lag, at once for the others. It returns whom of those to tell, and what.
+func (s *server) publish(d delivery) (n news) {
 	for _, client := range s.clients {
 		if client.cfg.Lag {
 			if d.list {
@@ -64,10 +64,12 @@ func (s *server) publish(d delivery) (told []*subscriber, changed []stream.Resou
 			client.pending = append(client.pending, d)
 			continue
 		}
-		changed = client.apply(d) // the same for all that do not lag
-		told = append(told, client.subscribers...)
+		n.deleted = client.deletions(d) // the same for all that do not lag, as changed
+		n.changed = client.apply(d)
+		n.told = append(n.told, client.subscribers...)
+		n.witnesses = append(n.witnesses, client.witnesses...)
 	}
-	return told, changed
+	return n
 }
 
 func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
@@ -78,13 +80,16 @@ func (s *server) read(key stream.ResourceKey) (backends.Object, error) {
 	return object, nil
 }
 
-func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []change, error) {
+func (s *server) create(key stream.ResourceKey, raw []byte, strict bool) (backends.Object, []change, error) {
 	content, meta, err := decode(key, raw)
 	if err != nil {
 		return backends.Object{}, nil, err
 	}
 	if meta.ResourceVersion != "" {
 		return backends.Object{}, nil, refuse("resourceVersion is set on an object to be created")
+	}
+	if err := s.schemas.prune(key.Kind, content, strict); err != nil {
+		return backends.Object{}, nil, err
 	}
 	meta.UID = types.UID(s.newUID())
 	meta.CreationTimestamp = metav1.NewTime(s.now()).Rfc3339Copy()
@@ -99,7 +104,7 @@ func (s *server) create(key stream.ResourceKey, raw []byte) (backends.Object, []
 	return s.put(key, content, meta)
 }
 
-func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []change, error) {
+func (s *server) update(shown backends.Object, raw []byte, strict bool) (backends.Object, []change, error) {
 	key := shown.Key
 	content, meta, err := decode(key, raw)
 	if err != nil {
@@ -113,6 +118,9 @@ func (s *server) update(shown backends.Object, raw []byte) (backends.Object, []c
 		return backends.Object{}, nil, stream.ErrNotFound
 	}
 	if err := check(backends.Preconditions{UID: shown.UID, ResourceVersion: shown.ResourceVersion}, old); err != nil {
+		return backends.Object{}, nil, err
+	}
+	if err := s.schemas.prune(key.Kind, content, strict); err != nil {
 		return backends.Object{}, nil, err
 	}
 	oldContent, oldMeta, err := decode(key, old.Raw)
@@ -189,8 +197,9 @@ func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1
 
 // remove takes an object away; last is what it was.
 func (s *server) remove(last backends.Object) []change {
+	before, _ := s.objects.get(last.Key)
 	s.objects.remove(last.Key)
-	return []change{{object: last, gone: true}}
+	return []change{{object: last, gone: true, before: before, revision: s.revision}}
 }
 
 // next makes the object of a new revision.

@@ -20,7 +20,7 @@ import (
 //
 // To make a child the hub's, replace its mirror as a whole (kubectl replace), so
 // that our annotations are gone: then it is the hub's Application of that name, and
-// the spoke's is adopted.
+// the spoke's is adopted, if Policy.Adopt allows that.
 
 // childMessage is what becomes of an operation on a child application.
 const childMessage = "it is a child application of the spoke, shown read-only; sync its parent"
@@ -31,7 +31,7 @@ func (r Rules) isChild(o object) bool {
 		return false
 	}
 	rec, ok := recordOf(o)
-	return ok && rec.Child && rec.Agent == r.Agent.String()
+	return ok && isMirror(o) && rec.Child && rec.Agent == r.Agent.String()
 }
 
 // uidIn is the UID at its source of what o is, or mirrors, in collection c; empty
@@ -56,11 +56,14 @@ func childForm(o object) map[string]any {
 	return form
 }
 
-// shown is the status of a child's mirror as far as it must be what was written:
-// the end of an operation that we refused is ours.
+// shown is the status of a child's mirror as far as it must be what was written: the
+// end of an operation that we refused is ours. Until it notes what the spoke shows, the
+// mirror is sent again, so that what the spoke runs since can be told: see isFromBefore.
 func shown(o object) map[string]any {
 	status := statusOf(o)
-	if state, _ := status["operationState"].(map[string]any); neverRan(state) {
+	state, _ := status["operationState"].(map[string]any)
+	operation, _ := state["operation"].(map[string]any)
+	if neverRan(state) && info(operation, beforeInfo) != "" {
 		delete(status, "operationState")
 	}
 	return status
@@ -74,9 +77,9 @@ func (r Rules) planChild(e stream.Event, key stream.ResourceKey, current *object
 		}
 		return r.release(current), nil
 	}
-	data, err := decode(e.Data)
-	if err != nil {
-		return nil, invalid("the event's data is not a JSON object")
+	data, refusal := contentOf(e, "the event's data")
+	if refusal != nil {
+		return nil, refusal
 	}
 	spec, ok := data["spec"].(map[string]any)
 	status, shows := data["status"].(map[string]any)
@@ -96,25 +99,33 @@ func (r Rules) planChild(e stream.Event, key stream.ResourceKey, current *object
 			Message: "the hub has an Application of that name of its own, which goes before the spoke's",
 		}
 	}
+	spec = r.mapped(e.Key, spec)
+	dropped, refusal := r.fit(key.Kind, spec)
+	if refusal != nil {
+		return nil, refusal
+	}
+	r.fitStatus(status)
 	next, old := newObject(key), record{}
 	if current != nil {
 		next = current.clone()
 		old, _ = recordOf(next)
 		theirs, _ := status["operationState"].(map[string]any)
-		ours := current.child("status", "operationState")
-		// Both times are RFC 3339 in UTC, as Kubernetes writes them.
-		if neverRan(ours) && stringAt(theirs, "startedAt") < stringAt(ours, "finishedAt") {
+		if ours := next.child("status", "operationState"); neverRan(ours) && isFromBefore(ours, theirs) {
 			status["operationState"] = ours
 		}
 	}
 	next.fields["status"] = status
 	labels, _ := data["labels"].(map[string]any)
 	annotations, _ := data["annotations"].(map[string]any)
-	next = r.write(next, old, e, r.mapped(e.Key.Collection, spec), mirrored(labels), mirrored(annotations))
-	if current == nil {
-		return []Write{{Op: Create, Raw: encode(next.fields)}}, nil
+	next = r.write(next, old, e, spec, mirrored(labels), mirrored(annotations))
+	r.shorten(next, dropped)
+	switch {
+	case current == nil:
+		return strictly([]Write{{Op: Create, Raw: encode(next.fields)}}), nil
+	case thins(*current, next):
+		return nil, nil
 	}
-	return update(*current, next), nil
+	return strictly(update(*current, next)), nil
 }
 
 // tendChild answers what somebody asks of the mirror of a child application, and

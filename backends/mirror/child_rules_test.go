@@ -75,7 +75,21 @@ func TestPlanOfAChild(t *testing.T) {
 		return []view{v}
 	}
 	autonomous := ruleSet(t, stream.Hub, stream.Autonomous)
-	refused := m{"phase": "Error", "message": failedMessage + "edge-1: " + childMessage, "startedAt": now, "finishedAt": now}
+	refused := func(before string) m {
+		operation := m{"sync": m{}}
+		if before != "" {
+			addInfo(operation, beforeInfo, before)
+		}
+		return m{"operation": operation, "phase": "Error", "message": failedMessage + "edge-1: " + childMessage, "startedAt": now, "finishedAt": now}
+	}
+	ran := func(startedAt string) stream.Event {
+		return makeEvent(stream.Children, "c-1", 5, m{
+			"labels": m{"team": "x"}, "annotations": m{"note": "n"},
+			"spec":   m{"project": "", "destination": m{"server": inClusterServer, "namespace": "web"}},
+			"status": m{"operationState": m{"startedAt": startedAt}},
+		})
+	}
+	before, after := "2025-01-01T00:00:00Z", "2025-01-01T00:00:01Z" // of a spoke whose clock is behind
 	const own = "not-owned: the hub has an Application of that name of its own, which goes before the spoke's"
 	tests := map[string]struct {
 		rules   Rules
@@ -94,8 +108,14 @@ func TestPlanOfAChild(t *testing.T) {
 		"another child of that name": {hub, child("c-2", 9, "Healthy"), copied(hub, first, nil), but(func(v *view) {
 			v.Annotations, v.Revision = m{sourceUIDKey: "c-2", "note": "n"}, 9
 		}), ""},
-		"the end of an operation that we refused stays": {hub, child("c-1", 5, "Degraded"), copied(hub, first, func(o *object) { o.ensure("status")["operationState"] = refused }), but(func(v *view) {
-			v.Status, v.Revision = m{"health": m{"status": "Degraded"}, "operationState": refused}, 5
+		"the end of an operation that we refused stays": {hub, child("c-1", 5, "Degraded"), copied(hub, first, func(o *object) { o.ensure("status")["operationState"] = refused("") }), but(func(v *view) {
+			v.Status, v.Revision = m{"health": m{"status": "Degraded"}, "operationState": refused(neverStarted)}, 5
+		}), ""},
+		"what the spoke had run before does not take its place": {hub, ran(before), copied(hub, first, func(o *object) { o.ensure("status")["operationState"] = refused("") }), but(func(v *view) {
+			v.Status, v.Revision = m{"operationState": refused(before)}, 5
+		}), ""},
+		"what the spoke has run since does": {hub, ran(after), copied(hub, first, func(o *object) { o.ensure("status")["operationState"] = refused(before) }), but(func(v *view) {
+			v.Status, v.Revision = m{"operationState": m{"startedAt": after}}, 5
 		}), ""},
 		"the hub's own Application":                 {hub, first, foreign(hub, nil, m{"spec": m{}}), nil, own},
 		"a mirror of when the agent was autonomous": {hub, first, copied(autonomous, makeEvent(stream.Applications, "c-1", 3, m{"spec": m{}}), nil), nil, own},
@@ -151,7 +171,13 @@ func TestChildIsNothingElse(t *testing.T) {
 	if _, needed := hub.Tend(tended, Situation{}); needed {
 		t.Error("Tend() is never done")
 	}
-	if held := hub.Held(stream.Children, tended, nil); held != e.Version {
-		t.Errorf("an operation that was refused makes the spoke send the mirror again: Held() = %v", held)
+	// The spoke sends the mirror once more, so that what it shows can be noted.
+	if held := hub.Held(stream.Children, tended, nil); held == e.Version {
+		t.Error("what the spoke shows when an operation is refused is not asked for")
+	}
+	writes, _ := hub.Plan(e, o.key, &tended, Requests{})
+	noted := stored(t, o.key, writes, nil)
+	if held := hub.Held(stream.Children, noted, nil); held != e.Version {
+		t.Errorf("the mirror is sent again and again: Held() = %v, want %v", held, e.Version)
 	}
 }

@@ -133,7 +133,8 @@ func TestChildIsShownReadOnly(t *testing.T) {
 		refused("an hour after the sync on the hub")
 
 		r.update(r.spoke, "c", func(app m) {
-			app["status"].(m)["operationState"] = m{"phase": "Succeeded", "startedAt": "2099-01-01T00:00:00Z", "finishedAt": "2099-01-01T00:00:01Z"}
+			// By the spoke's clock that is before the refusal, which the hub's has timed.
+			app["status"].(m)["operationState"] = m{"phase": "Succeeded", "startedAt": "1999-01-01T00:00:00Z", "finishedAt": "1999-01-01T00:00:01Z"}
 		})
 		untouched = r.revision(r.spoke, "c")
 		pass(time.Second)
@@ -231,7 +232,7 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{children: true})
+				r := newRig(t, options{children: true, adopt: []string{"application/c"}})
 				cascades := watchCascades(t, r.spoke.store)
 				r.connect()
 				test.adopt(r)
@@ -252,17 +253,15 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 					t.Errorf("managed: hub %+v, spoke %+v", h, s)
 				}
 
-				// The hub gives it up, and the parent on the spoke makes it again.
+				// The hub gives it up, and it is the spoke's again.
 				r.remove(r.hub, "c")
 				pass(time.Minute)
-				if r.get(r.hub, "c") != nil || r.get(r.spoke, "c") != nil {
-					t.Fatal("a release left something")
+				app, spoke := r.get(r.hub, "c"), r.get(r.spoke, "c")
+				if at(spoke, "metadata", "uid") != uid || at(spoke, "spec", "source", "path") == "hub" || at(spoke, "metadata", "annotations", source) != nil {
+					t.Errorf("given back, the spoke has %v", spoke)
 				}
-				r.child("c")
-				pass(time.Minute)
-				app := r.get(r.hub, "c")
-				if app == nil || at(app, "metadata", "annotations", source) != at(r.get(r.spoke, "c"), "metadata", "uid") {
-					t.Errorf("made again on the spoke, it is not shown as a child: %v", app)
+				if app == nil || at(app, "metadata", "annotations", source) != uid {
+					t.Errorf("given back to the spoke, it is not shown as a child: %v", app)
 				}
 				if h, s := r.stats(r.hub), r.stats(r.spoke); !h.Agreed || !s.Agreed || h.Applications != 0 {
 					t.Errorf("a child: hub %+v, spoke %+v", h, s)
@@ -317,7 +316,7 @@ func TestOwnersChangeAtRandom(t *testing.T) {
 					}
 					return nil
 				}}
-				r := newRig(t, options{children: true, hub: unruly, spoke: unruly})
+				r := newRig(t, options{children: true, hub: unruly, spoke: unruly, adopt: []string{"application/*"}})
 				cascades := watchCascades(t, r.spoke.store)
 				names := []string{"a", "b", "c"}
 				cut, _ := r.connect()
@@ -401,7 +400,12 @@ func TestReconciliationOfAChildMayWait(t *testing.T) {
 		r.child("c")
 		pass(time.Second)
 		first := r.reconcile("c")
-		pass(time.Second)
+		pass(9 * time.Minute)
+		r.reconcile("c")
+		pass(time.Minute)
+		if got := r.reconciledAt("c"); got != first {
+			t.Errorf("the hub shows %v, want %s", got, first)
+		}
 		held := r.reconcile("c")
 		pass(time.Second)
 		if got := r.reconciledAt("c"); got != first {

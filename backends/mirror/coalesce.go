@@ -9,7 +9,7 @@ import (
 )
 
 // statusDelay is how long a change of a status may wait that moves timestamps
-// alone.
+// alone, if it is told at all: of one Application that is once in thinTime.
 const statusDelay = 10 * time.Second
 
 // pulse is what was last told of an entry that carries a status. Argo CD writes
@@ -23,6 +23,8 @@ type pulse struct {
 	// reconciled says that the status is that of a reconciliation later than the
 	// end of the last operation.
 	reconciled bool
+	// at is when that reconciliation was, in seconds; zero when it does not say.
+	at int64
 	// waits says that the entry is among the quiet ones.
 	waits bool
 }
@@ -43,7 +45,12 @@ func (r Rules) pulse(c stream.Collection, o object, content link.Content) pulse 
 	timeless := object{key: o.key, fields: maps.Clone(o.fields)}
 	timeless.fields["status"] = status
 	rest, _ := r.Content(c, timeless, Requests{})
+	at := int64(0)
+	if t, says := reconciledTime(o); says {
+		at = t.Unix()
+	}
 	return pulse{
+		at:      at,
 		content: content.Version.Hash,
 		rest:    stream.HashOf(append(rest.Version.Hash[:], rest.Version.SourceUID...)),
 		// Times are RFC 3339 in UTC, as Kubernetes writes them.
@@ -61,6 +68,13 @@ func (r Rules) pulse(c stream.Collection, o object, content link.Content) pulse 
 // change of time alone.
 func mayWait(last, next pulse) bool {
 	return last.rest == next.rest && (last.reconciled || !next.reconciled)
+}
+
+// thinned reports whether next, which may wait, need not be told at all: within so short a
+// time the sink would not write it, see thins.
+func thinned(last, next pulse) bool {
+	apart := time.Duration(next.at-last.at) * time.Second
+	return last.at != 0 && next.at != 0 && apart.Abs() < thinTime
 }
 
 // holdBack reports whether content, which is of current, may wait, and then sees to it that the entry is
@@ -84,6 +98,10 @@ func (l *loop) holdBack(entry stream.EntryKey, current *object, content link.Con
 		next.waits = last.waits
 		l.pulses[entry] = next
 		return false
+	}
+	if thinned(last, next) {
+		l.m.cfg.Metrics.delayed.Inc()
+		return true
 	}
 	if !last.waits {
 		if len(l.quiet) == 0 {

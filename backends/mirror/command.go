@@ -162,32 +162,6 @@ func (t target) runs(o object) bool {
 	return id == t.command && (id != "" || stringAt(state, "startedAt") == t.startedAt)
 }
 
-// takenCommand is the newest command that a spoke took of an Application; the
-// zero value is none.
-type takenCommand struct {
-	version stream.Version
-	end     target
-	uid     string // of the object that took it; another one of its name did not
-}
-
-func takenOf(e stream.Event, uid string) takenCommand {
-	data, err := decode(e.Data)
-	if err != nil {
-		return takenCommand{version: e.Version, uid: uid} // planCommand took it, so it decodes
-	}
-	return takenCommand{version: e.Version, end: targetOf(data), uid: uid}
-}
-
-// held is the version of the command that o holds. Argo CD's controller writes
-// operationState without looking at what it overwrites, and so may undo a
-// termination; then nothing is held, and the hub sends the command again.
-func (t takenCommand) held(o object) stream.Version {
-	if t.uid != o.uid() || t.end.runs(o) {
-		return stream.Version{}
-	}
-	return t.version
-}
-
 // planCommand starts an operation that this spoke has not yet started, terminates
 // one, and asks for what it was not yet asked for, in one write.
 func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Refusal) {
@@ -199,9 +173,9 @@ func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Re
 			Kind: stream.RefusalUnavailable, Message: "the Application that the command is for is not on the spoke",
 		}
 	}
-	data, err := decode(e.Data)
-	if err != nil {
-		return nil, invalid("the command is not a JSON object")
+	data, refusal := contentOf(e, "the command")
+	if refusal != nil {
+		return nil, refusal
 	}
 	if refusal := r.Policy.command(data); refusal != nil {
 		return nil, refusal
@@ -209,14 +183,13 @@ func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Re
 	next := current.clone()
 	takeRequests(next, data)
 	end := targetOf(data)
-	var refusal *stream.Refusal
 	if operation, ok := data["operation"].(map[string]any); ok {
 		refusal = r.take(next, operation, end)
 	}
 	if end.runs(next) {
 		next.child("status", "operationState")["phase"] = "Terminating"
 	}
-	return update(*current, next), refusal
+	return strictly(update(*current, next)), refusal
 }
 
 // take starts an operation in o unless it was taken before, and says why it cannot.
@@ -253,6 +226,9 @@ func (r Rules) take(o object, operation map[string]any, end target) *stream.Refu
 			Kind: stream.RefusalUnavailable, Message: "another operation is in progress on the spoke",
 		}
 	default:
+		if refusal := r.fitOperation(operation); refusal != nil {
+			return refusal
+		}
 		o.fields["operation"] = operation
 		delete(o.child("status"), "operationState")
 		remember(o, append(ids, id))
@@ -359,17 +335,17 @@ func (r Rules) planStatus(e stream.Event, current *object, asked Requests) ([]Wr
 	if r.sourceUID(*current) != e.Version.SourceUID || r.unsendable(*current) != "" {
 		return nil, nil
 	}
-	data, err := decode(e.Data)
-	if err != nil {
-		return nil, invalid("the status is not a JSON object")
+	data, refusal := contentOf(e, "the status")
+	if refusal != nil {
+		return nil, refusal
 	}
 	status, ok := data["status"].(map[string]any)
 	if !ok {
 		return nil, invalid("the event carries no status")
 	}
-	list := slices.DeleteFunc(conditions(status), isErrorCondition)
+	list := slices.DeleteFunc(conditions(status), isOwnCondition)
 	for _, c := range conditions(current.child("status")) {
-		if isErrorCondition(c) {
+		if isOwnCondition(c) {
 			list = append(list, c)
 		}
 	}
@@ -383,6 +359,9 @@ func (r Rules) planStatus(e stream.Event, current *object, asked Requests) ([]Wr
 		next.fields["status"] = status // else there is nothing to write, as on a copy that was just made
 	}
 	asked.endRequests(next, data)
+	if thins(*current, next) {
+		return nil, nil
+	}
 	return update(*current, next), nil
 }
 

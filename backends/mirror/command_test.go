@@ -342,9 +342,11 @@ func TestPlanOfACommand(t *testing.T) {
 		theirs := copied(spoke, makeEvent(stream.Applications, "theirs", 5000, m{"spec": m{}}), func(o *object) {
 			o.setAnnotation(principalUIDKey, "hub-2")
 		})(t)
-		writes, _ := spoke.Plan(made, theirs.key, theirs, Requests{})
+		heir := spoke
+		heir.FormerHubs, heir.Inherits = []string{"hub-2"}, true
+		writes, _ := heir.Plan(made, theirs.key, theirs, Requests{})
 		o := stored(t, theirs.key, writes, nil)
-		writes, refusal := spoke.Plan(command(m{"operation": operation("c-1", "10")}), o.key, &o, Requests{})
+		writes, refusal := heir.Plan(command(m{"operation": operation("c-1", "10")}), o.key, &o, Requests{})
 		if diff := cmp.Diff([]Op{Update}, ops(writes), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("Plan(), refused %q (-want +got)\n%s", refusalText(refusal), diff)
 		}
@@ -367,25 +369,32 @@ func TestTakenCommandIsHeld(t *testing.T) {
 	end := makeEvent(stream.Commands, "uid-1", 12, m{"operation": operation("c-1", "10"), "terminate": m{"command": "c-1"}})
 	born := makeEvent(stream.Commands, "uid-1", 12, m{"terminate": m{"startedAt": now}})
 	odd := raw2(stream.Commands, "{")
+	asks := makeEvent(stream.Commands, "uid-1", 12, m{"refresh": m{"type": "hard", "id": "r-1"}})
 	tests := map[string]struct {
 		event stream.Event
 		phase string
 		id    string
 		held  bool
+		shows m // annotations
 	}{
-		"a sync that runs":                       {sync, "Running", "c-1", true},
-		"a sync that has ended":                  {sync, "Failed", "c-1", true},
-		"an end that is under way":               {end, "Terminating", "c-1", true},
-		"an end that is reached":                 {end, "Failed", "c-1", true},
-		"an end of what was followed by another": {end, "Running", "", true},
-		"an end that the controller has undone":  {end, "Running", "c-1", false},
-		"an end of what was born here":           {born, "Terminating", "", true},
-		"one that the controller has undone":     {born, "Running", "", false},
-		"what does not decode":                   {odd, "Running", "", true},
+		"a sync that runs":                         {sync, "Running", "c-1", true, nil},
+		"a sync that has ended":                    {sync, "Failed", "c-1", true, nil},
+		"a sync that ended unseen":                 {sync, "Running", "", true, m{commandsKey: `["c-0","c-1"]`}},
+		"a sync that never started":                {sync, "", "", true, m{commandsKey: `["!c-1"]`}},
+		"a sync of which nothing is to be seen":    {sync, "Failed", "c-0", false, m{commandsKey: `["c-0"]`}},
+		"an end that is under way":                 {end, "Terminating", "c-1", true, nil},
+		"an end that is reached":                   {end, "Failed", "c-1", true, nil},
+		"an end of what was followed by another":   {end, "Running", "", true, m{commandsKey: `["c-1"]`}},
+		"an end that the controller has undone":    {end, "Running", "c-1", false, nil},
+		"an end of what was born here":             {born, "Terminating", "", true, nil},
+		"one that the controller has undone":       {born, "Running", "", false, nil},
+		"a refresh":                                {asks, "", "", true, m{refreshedKey: "r-1"}},
+		"a refresh of which nothing is to be seen": {asks, "", "", false, m{refreshedKey: "r-0"}},
+		"what does not decode":                     {odd, "Running", "", true, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := makeObject(t, appKey(r), nil, m{
+			o := makeObject(t, appKey(r), m{"annotations": test.shows}, m{
 				"operation": operation(test.id, ""), "status": m{"operationState": state(test.phase, "", operation(test.id, ""))},
 			})
 			want := stream.Version{}

@@ -48,8 +48,9 @@ func (d *Departure) Orphan(ctx context.Context) (waiting string, err error) {
 	moved := 0
 	for _, kind := range kinds {
 		n, err := d.each(ctx, kind, func(o object) (writes []Write, waits bool) {
-			writes = d.Rules.orphan(o)
-			return writes, len(writes) > 0
+			rules := d.Rules
+			rules.now = time.Now()
+			return rules.orphan(o)
 		})
 		if err != nil {
 			return "", err
@@ -86,20 +87,32 @@ func (d *Departure) Cascade(ctx context.Context, deleted time.Time) (waiting str
 	return fmt.Sprintf("%d Applications to be removed on the spoke", left), nil
 }
 
-// orphan is what becomes of a hub object when its agent is no more.
-func (r Rules) orphan(o object) []Write {
-	_, copied := recordOf(o)
+// orphan is what becomes of a hub object when its agent is no more, and whether that is
+// still to be waited for. What was adopted is given back.
+func (r Rules) orphan(o object) (writes []Write, waits bool) {
 	leaves := r.isChild(o) || r.Mode == stream.Autonomous && r.isCopy(o)
-	freed := o.deleting() && (leaves || r.Mode == stream.Managed && o.key.Kind == stream.Application && (copied || r.sendable(o)))
-	var writes []Write
+	if leaves && !o.deleting() {
+		writes, refusal := r.leaveHub(o)
+		return writes, refusal != nil || len(writes) > 0
+	}
+	freed := o.deleting() && (leaves || r.Mode == stream.Managed && o.key.Kind == stream.Application && (isMirror(o) || r.sendable(o)))
 	next := o.clone()
-	if (leaves || freed) && next.dropFinalizers(isArgoCD) {
+	if freed && next.dropFinalizers(isArgoCD) {
 		writes = append(writes, Write{Op: Update, Raw: encode(next.fields)})
 	}
-	if leaves && !o.deleting() {
-		writes = append(writes, Write{Op: Delete})
+	return writes, len(writes) > 0
+}
+
+// leaveHub takes a mirror off the hub that no link keeps any more.
+func (r Rules) leaveHub(o object) ([]Write, *stream.Refusal) {
+	if rec, _ := recordOf(o); rec.Adopted != "" {
+		return r.giveBack(o)
 	}
-	return writes
+	next := o.clone()
+	if next.dropFinalizers(isArgoCD) {
+		return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}, nil
+	}
+	return []Write{{Op: Delete}}, nil
 }
 
 // sendable reports whether a hub Application is one that a managed agent gets.
@@ -150,11 +163,11 @@ func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits i
 	for _, namespace := range namespaces {
 		objects = append(objects, d.Store.List(kind, namespace)...)
 	}
-	return sweep(ctx, d.Store, objects, p)
+	return sweep(ctx, keeper{store: d.Store, namespace: d.Rules.Namespace}, objects, p)
 }
 
 // sweep carries out the plans for objects of a store, several at a time.
-func sweep(ctx context.Context, store backends.Store, objects []backends.Object, p plan) (waits int, err error) {
+func sweep(ctx context.Context, k keeper, objects []backends.Object, p plan) (waits int, err error) {
 	var failed error
 	var writers errgroup.Group // without a context: one that fails does not keep others
 	writers.SetLimit(departureWriters)
@@ -169,48 +182,61 @@ func sweep(ctx context.Context, store backends.Store, objects []backends.Object,
 			waits++
 		}
 		if len(writes) > 0 && ctx.Err() == nil {
-			writers.Go(func() error { return carryOut(ctx, store, o, writes, p) })
+			writers.Go(func() error { return carryOut(ctx, k, o, p) })
 		}
 	}
 	return waits, errors.Join(failed, writers.Wait(), ctx.Err())
 }
 
-// carryOut writes, and on a conflict reads and plans again. A conflict that goes on
-// is left to the next pass.
-func carryOut(ctx context.Context, store backends.Store, o backends.Object, writes []Write, p plan) error {
+// carryOut plans and writes, and on a conflict reads and plans again. A conflict that goes
+// on is left to the next pass.
+func carryOut(ctx context.Context, k keeper, o backends.Object, p plan) error {
+	var kept *found
 	for range attempts {
-		err := write(ctx, store, o, writes)
+		parsed, err := parseObject(o)
+		if err != nil {
+			return err
+		}
+		parsed.found = kept
+		writes, _ := p(parsed)
+		if len(writes) == 0 {
+			return nil
+		}
+		if writes[0].Op == Recall {
+			rec, _ := recordOf(parsed)
+			if kept, err = k.recall(ctx, o.Key, rec.Adopted); err != nil {
+				return fmt.Errorf("give back %s: %w", o.Key, err)
+			}
+			continue
+		}
+		err = write(ctx, k, o, kept, writes)
 		if err == nil || errors.Is(err, stream.ErrNotFound) {
 			return nil
 		}
 		if !errors.Is(err, stream.ErrConflict) {
 			return fmt.Errorf("take away %s: %w", o.Key, err)
 		}
-		o, err = store.Read(ctx, o.Key)
+		o, err = k.store.Read(ctx, o.Key)
 		if errors.Is(err, stream.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", o.Key, err)
 		}
-		parsed, err := parseObject(o)
-		if err != nil {
-			return err
-		}
-		if writes, _ = p(parsed); len(writes) == 0 {
-			return nil
-		}
 	}
 	return nil
 }
 
-func write(ctx context.Context, store backends.Store, o backends.Object, writes []Write) error {
+func write(ctx context.Context, k keeper, o backends.Object, kept *found, writes []Write) error {
 	for _, w := range writes {
 		var err error
-		if w.Op == Update {
-			o, err = store.Update(ctx, o, w.Raw)
-		} else {
-			err = store.Delete(ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
+		switch w.Op {
+		case Update:
+			o, err = k.store.Update(ctx, o, w.Raw)
+		case Forget:
+			err = k.forgetFound(ctx, o.Key, kept)
+		default:
+			err = k.store.Delete(ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
 		}
 		if err != nil {
 			return err

@@ -28,6 +28,16 @@ func ruleSet(t testing.TB, side stream.Side, mode stream.Mode) Rules {
 	return r
 }
 
+// adopting are the rules of a side whose owner lets everything be adopted.
+func adopting(r Rules) Rules {
+	r.Adopt = []string{"*/*"}
+	if r.Side == stream.Spoke {
+		policy := DefaultPolicy()
+		policy.Adopt, r.Adopt, r.Policy = r.Adopt, nil, &policy
+	}
+	return r
+}
+
 // makeObject returns an object with the metadata and the other fields given,
 // with the form that decoded JSON has.
 func makeObject(t testing.TB, key stream.ResourceKey, meta, rest m) object {
@@ -76,7 +86,7 @@ func stored(t testing.TB, key stream.ResourceKey, writes []Write, change func(ob
 	t.Helper()
 	var o object
 	for _, w := range writes {
-		if len(w.Raw) == 0 {
+		if w.Op != Create && w.Op != Update {
 			continue
 		}
 		fields, err := decode(w.Raw)
@@ -137,7 +147,7 @@ type view struct {
 func viewOf(t testing.TB, key stream.ResourceKey, w Write) view {
 	t.Helper()
 	v := view{Op: w.Op}
-	if w.Op == Delete {
+	if w.Op != Create && w.Op != Update {
 		return v
 	}
 	fields, err := decode(w.Raw)

@@ -36,6 +36,10 @@ type past struct {
 	// was last told.
 	stored    string
 	announced stream.History
+	// tokens counts those that the spoke was told, and echoes what it said of them.
+	// confirm is closed when it has said something of all; nil while nobody waits.
+	tokens, echoes int
+	confirm        chan struct{}
 }
 
 // judge finds out whether the history of the hub continues, and tells the link.
@@ -44,7 +48,9 @@ func (l *loop) judge() {
 	l.past.seen = l.history()
 	l.judgements++
 	number := l.judgements
-	if l.m.cfg.History == nil || s == nil {
+	places := l.places()
+	if s == nil || l.m.cfg.History == nil && len(places) == 0 {
+		l.step(link.Doomed{})
 		l.judged(number, Judgement{Now: l.past.seen}, nil)
 		return
 	}
@@ -58,17 +64,57 @@ func (l *loop) judge() {
 			if behind {
 				known.Behind = outdated.key.String()
 			}
-			judgement, err = l.m.cfg.History(ctx, s.peer, known)
+			judgement, err = l.m.judgeHistory(ctx, s.peer, known)
+		}
+		var doomed map[string]string
+		if err == nil && len(places) > 0 {
+			doomed, err = l.m.cfg.Places(ctx, places)
 		}
 		return func() {
-			if known.Begins == l.past.begins { // else it is about the history before
+			l.step(l.doomed(doomed))
+			switch {
+			case known.Begins != l.past.begins: // it is about the history before
+				l.step(link.Judged{Unknown: true})
+				l.step(link.Doubted{})
+			case err == nil && judgement.Broken == "" && judgement.Now.Token != "" && l.rules.Mode == stream.Autonomous:
+				l.confirm(s, judgement.Now, func(err error) { l.judged(number, judgement, err) })
+			default:
 				l.judged(number, judgement, err)
-				return
 			}
-			l.step(link.Judged{Unknown: true})
-			l.step(link.Doubted{})
 		}
 	})
+}
+
+// confirmTime is how long a spoke may take to say what it keeps.
+const confirmTime = 30 * time.Second
+
+// confirm lets the spoke say that it still keeps the history, before then: what is
+// missing on a spoke that was restored on this connection was not deleted there. The
+// hello, from before the restore, does not tell.
+func (l *loop) confirm(s *session, h stream.History, then func(error)) {
+	l.tellHistory(h)
+	confirmed := make(chan struct{})
+	l.past.confirm = confirmed
+	l.background(s, func(ctx context.Context) func() {
+		ctx, cancel := context.WithTimeout(ctx, confirmTime)
+		defer cancel()
+		select {
+		case <-confirmed:
+			return func() { then(nil) }
+		case <-ctx.Done():
+			return func() { then(errUnconfirmed) }
+		}
+	})
+}
+
+var errUnconfirmed = errors.New("the spoke does not say whether it still keeps the history")
+
+// judgeHistory is Config.History.
+func (m *Mirror) judgeHistory(ctx context.Context, peer Peer, known Known) (Judgement, error) {
+	if m.cfg.History == nil {
+		return Judgement{}, nil
+	}
+	return m.cfg.History(ctx, peer, known)
 }
 
 // sentObject is an object as it was when it was sent.
@@ -119,6 +165,7 @@ func (l *loop) judged(number uint64, judgement Judgement, err error) {
 		l.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
 	l.past.judged, l.past.broken, l.past.now = true, broken != "", judgement.Now
+	l.claim(judgement.Epoch)
 	if broken == "" {
 		l.past.answered = number
 	} else {
@@ -127,9 +174,12 @@ func (l *loop) judged(number uint64, judgement Judgement, err error) {
 			l.stale[key] = "the history of hub and spoke does not continue: " + broken
 		}
 	}
+	if broken != "" {
+		l.unsee()
+	}
 	stale := judgement.Stale
 	if broken != "" && !stale {
-		l.observeAll(l.m.changed.take()) // what the cache has come to show
+		l.catchUp() // what the cache has come to show
 		stale = l.unseen()
 	}
 	l.step(link.Judged{Broken: broken, Stale: stale})
@@ -172,10 +222,10 @@ func (l *loop) history() stream.History {
 	return stream.History{}
 }
 
-// doubt has the history judged again when the watch shows another one than it did
-// when that was last asked for.
+// doubt has the history judged again when somebody asks for it, or the watch shows another
+// one than it did when that was last asked for.
 func (l *loop) doubt() {
-	if l.rules.Side == stream.Hub && l.history() != l.past.seen {
+	if asked := l.m.doubted.Swap(false); l.rules.Side == stream.Hub && (asked || l.history() != l.past.seen) {
 		l.step(link.Doubted{})
 	}
 }
@@ -202,10 +252,23 @@ func (l *loop) unseen() bool {
 	return false
 }
 
-// accept passes on what Accept was last told.
+// accept passes on what Accept was last told, once: the same set that goes again later
+// waits again, until Accept was told something else in between.
 func (l *loop) accept() {
-	if id := l.m.accept.Load(); id != nil && *id != "" {
-		l.step(link.Accepted{ID: *id})
+	id := l.m.accept.Load()
+	if id == nil || *id == "" || id == l.spent {
+		return
+	}
+	w := l.link.Withheld()
+	if *id != w.ID {
+		return
+	}
+	l.spent = id
+	l.m.cfg.Judged() // Stats tells
+	l.step(link.Accepted{ID: *id})
+	if len(w.Ending) > 0 && l.m.cfg.Cascades != nil {
+		l.m.cfg.Cascades.accept(l.rules.Agent)
+		l.weighCascades()
 	}
 }
 
@@ -226,14 +289,26 @@ func (l *loop) announce() {
 	}
 	l.rules.HistoryID = h.ID
 	if told := l.past.announced; h.ID != told.ID || h.Token != told.Token {
-		l.past.announced = h
-		l.queue = append(l.queue, h)
+		l.tellHistory(h)
 	}
+}
+
+// tellHistory tells the spoke where the history stands.
+func (l *loop) tellHistory(h stream.History) {
+	if h.Token != "" {
+		l.past.tokens++
+	}
+	l.past.announced = h
+	l.queue = append(l.queue, h)
 }
 
 // heard takes what the peer says of the history.
 func (l *loop) heard(h stream.History) {
 	if l.rules.Side == stream.Hub {
+		if l.past.echoes++; l.past.echoes == l.past.tokens && l.past.confirm != nil {
+			close(l.past.confirm)
+			l.past.confirm = nil
+		}
 		if h.Token == l.past.announced.Token { // else a late word on one before
 			l.past.stored = h.Token
 			l.m.cfg.Judged()
@@ -247,10 +322,20 @@ func (l *loop) heard(h stream.History) {
 	}
 	hub := l.rules.HubUID
 	l.background(s, func(ctx context.Context) func() {
-		if err := l.m.cfg.Remember(ctx, hub, h); err != nil {
+		switch err := l.m.cfg.Remember(ctx, hub, h); {
+		case errors.Is(err, ErrForgotten):
+			return func() {
+				l.end()
+				s.end("", err)
+			}
+		case err != nil:
 			return nil // the connection ended first; the next one is told again
 		}
-		return func() { l.queue = append(l.queue, stream.History{Token: h.Token}) }
+		return func() {
+			// A token comes once a break is accepted, or when nothing had to be.
+			l.rules.Inherits = true
+			l.queue = append(l.queue, stream.History{Token: h.Token})
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ type hubHistory struct {
 	behind string           // what Known named first
 	kept   []stream.History // by the spoke
 	away   bool             // the spoke's API server does not take what is to be kept
+	forgot bool             // the spoke was restored
 }
 
 func (h *hubHistory) set(broken string, err error) {
@@ -62,6 +64,9 @@ func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 			<-ctx.Done()
 			h.mu.Lock()
 			return ctx.Err()
+		}
+		if h.forgot {
+			return mirror.ErrForgotten
 		}
 		if hub != "hub-1" {
 			return errors.New("the history of another hub")
@@ -280,6 +285,63 @@ func TestAnApplicationIsBehindItsCopy(t *testing.T) {
 		}
 		if o := r.get(r.spoke, "app"); at(o, "spec", "source", "path") != "v1" {
 			t.Errorf("the spoke has %v", o)
+		}
+	})
+}
+
+// What was accepted once is not accepted for ever: the same objects, back by a restore
+// and gone by the next one, wait again.
+func TestAcceptanceIsUsedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hubHistory{}
+		r := newRig(t, options{configure: h.configure})
+		const apps = 30
+		without := r.hub.store.Snapshot()
+		for i := range apps {
+			r.create(r.hub, fmt.Sprint("app-", i), nil, spec("one"))
+		}
+		r.connect()
+		pass(time.Second)
+		with := r.hub.store.Snapshot()
+		there := func() (n int) {
+			for i := range apps {
+				if r.get(r.spoke, fmt.Sprint("app-", i)) != nil {
+					n++
+				}
+			}
+			return n
+		}
+		var id string
+		for round, accept := range []func(){
+			func() { r.hub.Accept(id) },
+			func() { r.hub.Accept(id) }, // as each change of the Agent has it called
+			func() { r.hub.Accept(""); r.hub.Accept(id) },
+		} {
+			r.hub.store.Restore(with, uint64(1000*(round+1)))
+			pass(20 * time.Minute) // what was lost before is forgotten
+			if got := there(); got != apps {
+				t.Fatalf("round %d: the spoke has %d of %d", round, got, apps)
+			}
+			h.set("", errors.New("away")) // or the first few go before the rest is noticed
+			r.hub.store.Restore(without, uint64(10000*(round+1)))
+			pass(time.Second)
+			h.set("", nil)
+			pass(time.Minute)
+			held := r.stats(r.hub).Withheld
+			if there() != apps || held.Total != apps || id != "" && held.ID != id {
+				t.Fatalf("round %d: %d are left, held is %+v", round, there(), held)
+			}
+			id = held.ID
+			accept()
+			pass(time.Minute)
+			switch spent := r.stats(r.hub).Spent; {
+			case round == 1 && there() != apps:
+				t.Fatalf("an acceptance was used twice")
+			case round == 1:
+				continue
+			case there() > 0 || spent != id:
+				t.Fatalf("round %d: accepted, and %d are left; spent is %q", round, there(), spent)
+			}
 		}
 	})
 }

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -19,18 +20,25 @@ func (l *loop) job(key stream.ResourceKey) *job {
 
 // schedule puts the job into the line unless it stands in it, or is under way.
 func (l *loop) schedule(key stream.ResourceKey, j *job) {
-	if j.running || j.queued {
-		return // finish comes back to a running one
+	switch {
+	case j.running:
+		return // finish comes back to it
+	case j.queued:
+		l.reconsider(key, j)
+		return
 	}
 	j.queued = true
-	l.ready = append(l.ready, key)
+	l.enlist(key, j)
 }
 
 func (l *loop) task(key stream.ResourceKey) task {
 	j := l.jobs[key]
-	t := task{key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key]}
+	t := task{
+		key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key],
+		taken: l.taken[l.rules.entry(stream.Commands, key)],
+	}
 	if s := l.session; s != nil {
-		t.withdrawn = s.withdrawn
+		t.withdrawn, t.over = s.withdrawn, s.over
 	}
 	if o, ok := l.newest(key); ok {
 		t.current = &o
@@ -43,11 +51,15 @@ func (l *loop) task(key stream.ResourceKey) task {
 	return t
 }
 
-// start gives the oldest ready job to a worker.
-func (l *loop) start(ctx context.Context) {
-	t := l.task(l.ready[0])
-	l.ready = l.ready[1:]
-	*l.jobs[t.key] = job{running: true}
+// start gives a job to a worker, which may write about so many bytes.
+func (l *loop) start(ctx context.Context, key stream.ResourceKey, granted int) {
+	t := l.task(key)
+	newer := map[stream.EntryKey]chan struct{}{}
+	for key := range t.events {
+		newer[key] = make(chan struct{})
+	}
+	t.newer = newer
+	*l.jobs[t.key] = job{running: true, newer: newer, granted: granted}
 	l.working++
 	l.workers.Go(func() { l.m.work(ctx, t) })
 }
@@ -55,7 +67,8 @@ func (l *loop) start(ctx context.Context) {
 func (l *loop) finish(o outcome) {
 	l.working--
 	j := l.jobs[o.key]
-	j.running = false
+	j.running, j.newer = false, nil
+	l.pay(o, j.granted)
 	if o.known {
 		l.ahead[o.key] = ahead{object: o.object, uid: o.uid, since: time.Now()}
 		l.lookAt(time.Now().Add(settleTime))
@@ -73,8 +86,8 @@ func (l *loop) finish(o outcome) {
 		case entry.Collection == stream.Commands && r.event.Verb == stream.Delete:
 			delete(l.taken, entry)
 			held = stream.Version{}
-		case entry.Collection == stream.Commands:
-			held = l.taken[entry].version
+		case entry.Collection == stream.Commands && o.parsed != nil:
+			held = l.taken[entry].held(*o.parsed)
 		case r.reply != nil:
 			l.replies[entry] = *r.reply
 		case r.implied:
@@ -87,10 +100,15 @@ func (l *loop) finish(o outcome) {
 				Str("reason", r.refusal.Message).Msg("entry was not applied")
 		}
 		l.m.cfg.Metrics.received(entry.Collection, result)
-		l.refused.note(entry, r.refusal, time.Now())
-		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal})
+		l.refused.note(r.event, r.refusal, time.Now())
+		if r.undone != "" {
+			l.putBack(entry, r.undone)
+		}
+		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal, Undone: r.undone, Dropped: r.dropped})
+		if r.refusal != nil && r.refusal.Kind == stream.RefusalInvalid && !maps.Equal(o.schemas, l.rules.Schemas) {
+			l.step(link.Retry{Key: entry}) // it was planned by what is no longer known
+		}
 	}
-	l.tellPruned(o.key, o.pruned)
 	if o.failed {
 		l.postpone(o.key)
 	} else {
@@ -102,6 +120,7 @@ func (l *loop) finish(o outcome) {
 	}
 	delete(l.jobs, o.key)
 	l.observeAgain(o.key, o.parsed)
+	l.familiar(o)
 }
 
 // postpone lets time pass before upkeep that failed is tried again.

@@ -51,6 +51,13 @@ const (
 	// errorCondition is the type of the Application condition that says why a spoke
 	// did not take a spec.
 	errorCondition = "ArgomeshError"
+	// deletionCondition is the type of the one that says of an Application whose copy is
+	// gone that its workloads may not be. It stays until the Application goes.
+	deletionCondition = "ArgomeshDeletionError"
+	// warningCondition is the type of the one that says what of a spec was left out,
+	// since the API server that it went to does not know it. By its end Argo CD shows it
+	// as a warning.
+	warningCondition = "ArgomeshWarning"
 )
 
 // Finalizers by which Argo CD deletes workloads, and those of its hooks.
@@ -81,15 +88,18 @@ func isArgoCD(finalizer string) bool {
 	return false
 }
 
+// isOurs reports whether an annotation is one that only copies have.
+func isOurs(key string) bool { return strings.HasPrefix(key, ownPrefix) }
+
 // mirroredKey reports whether a label or annotation key travels at all. What
 // does not travel is not reverted either.
 func mirroredKey(key string) bool {
-	if strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, notifiedPrefix) {
+	if isOurs(key) || strings.HasPrefix(key, notifiedPrefix) {
 		return false
 	}
 	// A tracking id names an Application of the cluster it was written on; on the
 	// other one it could make a namesake prune the copy.
 	return !slices.Contains([]string{
-		sourceUIDKey, principalUIDKey, refreshKey, hydrateKey, trackingKey, lastAppliedKey, ignoreSyncKey,
+		sourceUIDKey, principalUIDKey, refreshKey, hydrateKey, trackingKey, lastAppliedKey, ignoreSyncKey, adoptionPolicyKey,
 	}, key)
 }

@@ -193,6 +193,58 @@ func TestWriteCredentialsFollowTheHandshake(t *testing.T) {
 	})
 }
 
+// A hub that shared its project default and does so no more takes nothing from a spoke:
+// an agent that can give the copy up does, and one that would delete it keeps getting it.
+func TestTheDefaultProjectIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		decided := mirror.Shared
+		configure := func(_ stream.Side, cfg *mirror.Config) { cfg.Rules.DefaultProject = decided }
+		adopt := []string{"appproject/default"}
+		r := newRig(t, options{configure: configure, adopt: adopt})
+		spoke := func(r *rig, when, description string, copied bool) {
+			t.Helper()
+			pass(time.Second)
+			o, err := r.spoke.store.Read(r.ctx, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "default"})
+			if err != nil {
+				t.Fatalf("%s: %v", when, err)
+			}
+			_, marked := at(parse(t, o), "metadata", "annotations", "argocd.argoproj.io/source-uid").(string)
+			if got := at(parse(t, o), "spec", "description"); got != description || marked != copied {
+				t.Errorf("%s the spoke has description %v, a copy: %v, want %q, %v", when, got, marked, description, copied)
+			}
+		}
+		describe := func(r *rig, text string) {
+			r.put(r.hub, stream.AppProject, "default", nil, m{"spec": m{
+				"description": text, "sourceNamespaces": []any{"*"}, "destinations": []any{m{"server": "*", "namespace": "*"}},
+			}})
+		}
+		describe(r, "first")
+		cut, _ := r.connect()
+		spoke(r, "while it is shared", "first", true)
+		cut()
+		r.cancel(nil)
+		r.wait.Wait()
+
+		decided = mirror.NoLongerShared
+		r = newRig(t, options{configure: configure, adopt: adopt, stores: [2]*memory.Store{r.hub.store, r.spoke.store}})
+		describe(r, "second")
+		cut, _ = r.connect()
+		spoke(r, "with an older agent", "second", true)
+		cut()
+		r.options.givesUp = true
+		cut, _ = r.connect()
+		spoke(r, "once it is given up", "second", false)
+		describe(r, "third")
+		spoke(r, "after another change on the hub", "second", false)
+		cut()
+		r.connect()
+		spoke(r, "on the next connection", "second", false)
+		if s := r.stats(r.hub); !s.Agreed || s.AppProjects != 0 {
+			t.Errorf("Stats() = %+v", s)
+		}
+	})
+}
+
 // The life of a Secret and of a ConfigMap while the agent is away, and what people of
 // the spoke do to the copies.
 func TestKindsWhileAway(t *testing.T) {

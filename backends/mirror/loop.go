@@ -26,7 +26,7 @@ type loop struct {
 	info    *stream.SpokeInfo // of Mirror.info, on this session
 
 	jobs    map[stream.ResourceKey]*job // waiting or under way
-	ready   []stream.ResourceKey        // whose job waits for a worker, oldest first
+	account account                     // which of those that wait goes to a worker when
 	working int                         // workers under way
 	burst   bool                        // there were many of jobs, ahead or made
 	workers sync.WaitGroup
@@ -35,39 +35,72 @@ type loop struct {
 	taken   map[stream.EntryKey]takenCommand // by this spoke
 	// refusals and gone are the spoke's answers to Applications of the hub.
 	refusals map[stream.EntryKey]stream.Refusal
+	contests contests
+	spent    *string // of Mirror.accept, what was used last; nil for nothing
 	gone     map[stream.EntryKey]stream.Version
-	failures map[stream.EntryKey]failure // commands that the spoke will not run
-	refused  refusals                    // entries of the peer that we did not take
+	// ending are the Applications of the hub that are asked to go with their workloads,
+	// and since when, kept those, by UID, that go without on somebody's word, and gate is
+	// what the link was last told of their number.
+	ending   map[stream.EntryKey]time.Time
+	kept     map[stream.ResourceKey]string
+	gate     link.Cascades
+	failures map[stream.EntryKey]failure        // commands that the spoke will not run
+	refused  refusals                           // entries of the peer that we did not take
+	lacking  map[stream.EntryKey]stream.Refusal // mirrors of projects that lack roles
 	// waiting holds the objects whose commands wait for the spoke.
 	waiting map[stream.ResourceKey]waiting
 	// stale says why a command that waits is not to be sent any more.
 	stale map[stream.ResourceKey]string
 	// born holds the objects that show an operation which was born on the spoke.
-	born  map[stream.ResourceKey]bool
-	asked map[stream.ResourceKey]Requests
-	past  past // what is known of the history
+	born map[stream.ResourceKey]bool
+	// answered holds the objects that show what the spoke answered, maybe to another
+	// principal.
+	answered map[stream.ResourceKey]bool
+	asked    map[stream.ResourceKey]Requests
+	past     past // what is known of the history
+	last     lastLink
 	// judgements counts those that began, on all connections.
 	judgements uint64
-	spawn      []func(context.Context)    // to be run beside the loop
-	pruned     map[string]bool            // kinds and paths that were told to be dropped
-	causes     map[stream.EntryKey]string // trace parents of what is sent
+	spawn      []func(context.Context) // to be run beside the loop
+	// warned holds the objects that say what of them was left out.
+	warned map[stream.ResourceKey]bool
+	causes map[stream.EntryKey]string // trace parents of what is sent
 	// made is content of what is about to be sent, and madeBytes the size of its data.
 	made      map[stream.EntryKey]made
 	madeBytes int
-	effects   map[stream.ResourceKey]effect
-	later     map[stream.ResourceKey]delayed // upkeep that failed
-	look      time.Time                      // when ahead, later, born and quiet must be looked at; zero for never
-	ticked    time.Time                      // when time was last let pass
-	apart     time.Time                      // since when there is no session; zero while there is one
+	// opened gives back the room of each event that is not answered, by its id.
+	opened  map[string]func()
+	effects map[stream.ResourceKey]effect
+	later   map[stream.ResourceKey]delayed // upkeep that failed
+	// unfamiliar are objects that the API server is being asked about, since the peer holds
+	// them and the cache never showed them; the time is when to ask again, zero while that
+	// is under way.
+	unfamiliar map[stream.ResourceKey]time.Time
+	look       time.Time // when ahead, later, born and quiet must be looked at; zero for never
+	ticked     time.Time // when time was last let pass
+	apart      time.Time // since when there is no session; zero while there is one
 	// pulses are what was last told of statuses, quiet the entries of which a newer
 	// one is held back, until quietEnd.
 	pulses   map[stream.EntryKey]pulse
 	quiet    []stream.EntryKey
 	quietEnd time.Time
+	// seen are deletions that are being confirmed, confirming says that some are asked
+	// about, and confirmAgain is when to ask again; zero for not.
+	seen         map[stream.ResourceKey]seenDeletion
+	confirming   bool
+	confirmAgain time.Time
 	// needs says which Secrets of repositories are for the agent, and unselected that
 	// it has changed since they were looked at.
 	needs      needs
 	unselected bool
+	// uses says which Applications name an AppProject, and revisited for which projects
+	// that has changed since they were looked at.
+	uses      uses
+	revisited []string
+	// globals are merged into AppProjects, and unmerged says that they, or one of those,
+	// have changed since AppProjects were looked at.
+	globals  globals
+	unmerged bool
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -98,10 +131,12 @@ type effect struct {
 // job is the work on one object. It is replaced, never changed, while a worker
 // has it.
 type job struct {
-	events  map[stream.EntryKey]stream.Event // the newest of each entry
+	events  map[stream.EntryKey]stream.Event  // the newest of each entry
+	newer   map[stream.EntryKey]chan struct{} // task.newer of the task under way
 	tend    bool
 	verify  bool
-	queued  bool // stands in ready
+	queued  bool // stands in the account's line, or rests
+	granted int  // bytes, of one that is under way
 	running bool
 }
 
@@ -111,27 +146,35 @@ func newLoop(m *Mirror) *loop {
 		rules: m.cfg.Rules,
 		link: link.New(link.Config{
 			Side: m.cfg.Rules.Side, Mode: m.cfg.Rules.Mode, Window: m.cfg.Window, WindowBytes: m.cfg.WindowBytes,
-			Guard: m.cfg.Rules.Side == stream.Hub,
+			Guard: m.cfg.Rules.Side == stream.Hub, Verify: true,
 		}),
 		jobs:     map[stream.ResourceKey]*job{},
 		ahead:    map[stream.ResourceKey]ahead{},
 		replies:  map[stream.EntryKey]Reply{},
 		taken:    map[stream.EntryKey]takenCommand{},
-		refusals: map[stream.EntryKey]stream.Refusal{},
-		gone:     map[stream.EntryKey]stream.Version{},
-		failures: map[stream.EntryKey]failure{},
-		refused:  refusals{},
-		waiting:  map[stream.ResourceKey]waiting{},
-		stale:    map[stream.ResourceKey]string{},
-		born:     map[stream.ResourceKey]bool{},
-		asked:    map[stream.ResourceKey]Requests{},
-		pruned:   map[string]bool{},
-		causes:   map[stream.EntryKey]string{},
-		made:     map[stream.EntryKey]made{},
-		effects:  map[stream.ResourceKey]effect{},
-		later:    map[stream.ResourceKey]delayed{},
-		pulses:   map[stream.EntryKey]pulse{},
-		needs:    newNeeds(),
+		refusals: map[stream.EntryKey]stream.Refusal{}, contests: contests{},
+		gone:       map[stream.EntryKey]stream.Version{},
+		ending:     map[stream.EntryKey]time.Time{},
+		kept:       map[stream.ResourceKey]string{},
+		failures:   map[stream.EntryKey]failure{},
+		refused:    refusals{},
+		lacking:    map[stream.EntryKey]stream.Refusal{},
+		waiting:    map[stream.ResourceKey]waiting{},
+		stale:      map[stream.ResourceKey]string{},
+		born:       map[stream.ResourceKey]bool{},
+		answered:   map[stream.ResourceKey]bool{},
+		asked:      map[stream.ResourceKey]Requests{},
+		warned:     map[stream.ResourceKey]bool{},
+		causes:     map[stream.EntryKey]string{},
+		made:       map[stream.EntryKey]made{},
+		opened:     map[string]func(){},
+		effects:    map[stream.ResourceKey]effect{},
+		later:      map[stream.ResourceKey]delayed{},
+		unfamiliar: map[stream.ResourceKey]time.Time{},
+		pulses:     map[stream.EntryKey]pulse{},
+		seen:       map[stream.ResourceKey]seenDeletion{},
+		needs:      newNeeds(),
+		uses:       newUses(),
 	}
 }
 
@@ -139,18 +182,24 @@ func (l *loop) run(ctx context.Context) {
 	// Everything the cache holds is observed before the first connection, whether
 	// or not the store has told of it yet.
 	l.m.changed.take()
+	l.last.since = time.Now()
 	l.part()
-	l.observeStore()
+	l.rules.Schemas = l.m.schemas()
+	l.countAll()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		l.settle()
+		l.mergeGlobals()
+		l.revisit()
+		l.settleCascades()
 		l.selectRepositories()
 		var out chan<- stream.Message
 		var message stream.Message
 		if l.session != nil {
 			if len(l.queue) == 0 {
 				l.queue = l.link.Flush(time.Now(), l.load)
+				l.askUnfamiliar()
 				l.tell()
 			}
 			if len(l.queue) > 0 {
@@ -161,9 +210,7 @@ func (l *loop) run(ctx context.Context) {
 			l.workers.Go(func() { f(ctx) })
 		}
 		l.spawn = nil
-		for len(l.ready) > 0 && l.working < l.m.cfg.Workers {
-			l.start(ctx)
-		}
+		l.startJobs(ctx)
 		timer.Reset(l.sleep())
 		select {
 		case <-ctx.Done():
@@ -172,10 +219,13 @@ func (l *loop) run(ctx context.Context) {
 			f(l)
 		case <-l.m.told:
 			l.hold()
+			l.showLink()
 			l.doubt()
 			l.accept()
+			l.weighCascades()
+			l.learn()
 		case <-l.m.changed.signal:
-			l.observeAll(l.m.changed.take())
+			l.catchUp()
 		case out <- message:
 			l.queue = l.queue[1:]
 		case o := <-l.m.results:
@@ -187,8 +237,12 @@ func (l *loop) run(ctx context.Context) {
 				l.look = time.Time{}
 				l.verify()
 				l.retry()
+				l.askAgain()
 				l.letGo()
+				l.confirmDeletionsLater()
 				l.speak()
+				l.weighCascades()
+				l.calm()
 			}
 		}
 	}
@@ -205,7 +259,7 @@ func (l *loop) settle() {
 	case most > maxSpare:
 		l.burst = true
 	case most == 0 && l.burst:
-		l.burst, l.ready = false, nil // ready names jobs
+		l.burst = false
 		l.jobs, l.ahead, l.made = map[stream.ResourceKey]*job{}, map[stream.ResourceKey]ahead{}, map[stream.EntryKey]made{}
 	}
 }
@@ -222,6 +276,9 @@ func (l *loop) sleep() time.Duration {
 	if !l.look.IsZero() && l.look.Before(due) {
 		due = l.look
 	}
+	if next := l.account.next(); !next.IsZero() && next.Before(due) {
+		due = next
+	}
 	return max(time.Until(due), 0)
 }
 
@@ -236,14 +293,21 @@ func (l *loop) attach(s *session) {
 	if l.rules.WriteCredentials != s.peer.WriteCredentials {
 		l.rules.WriteCredentials, l.unselected = s.peer.WriteCredentials, true
 	}
-	if l.rules.Side == stream.Spoke && (l.rules.HubUID != s.peer.HubUID || children != s.peer.Children) {
-		l.rules.HubUID = s.peer.HubUID
-		l.observeStore()
+	if l.rules.GivesUp != s.peer.GivesUp {
+		l.rules.GivesUp = s.peer.GivesUp
+		l.observe(stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: defaultProject})
+	}
+	if l.rules.Side == stream.Spoke {
+		news := l.rules.HubUID != s.peer.HubUID || children != s.peer.Children || !slices.Equal(l.rules.FormerHubs, s.peer.FormerHubs)
+		l.rules.HubUID, l.rules.FormerHubs, l.rules.Inherits = s.peer.HubUID, s.peer.FormerHubs, s.peer.Inherits
+		if news {
+			l.observeStore()
+		}
 	}
 	l.hold() // nothing leaves before what Hold was last told is known
 	l.past, l.rules.HistoryID = past{}, ""
 	l.announce() // before the digests: what follows is of that history
-	l.step(link.Connected{ID: s.peer.Connection})
+	l.step(link.Connected{ID: s.peer.Connection, SeenDeletes: s.peer.SeenDeletes})
 }
 
 // tell queues what Tell was last told, unless this session has it.
@@ -256,10 +320,11 @@ func (l *loop) tell() {
 	}
 }
 
-// hold passes on what Hold was last told.
+// hold passes on what Hold was last told, and what cannot be told.
 func (l *loop) hold() {
 	for _, c := range stream.Collections() {
-		l.step(l.rules.paused(c, l.m.held.Load()))
+		untold := l.globals.err != nil && (c == stream.AppProjects || c == stream.Repositories)
+		l.step(l.rules.paused(c, untold || l.m.held.Load()))
 	}
 }
 
@@ -280,21 +345,22 @@ func (l *loop) end() {
 	for _, j := range l.jobs {
 		j.events = nil
 	}
+	l.closeAll()
 	l.link.Step(time.Now(), link.Disconnected{})
 }
 
 // part notes that there is no connection from now on.
 func (l *loop) part() {
 	l.apart = time.Now()
-	l.lookAt(l.apart.Add(awayTime))
+	l.lookAt(l.awayAt())
 }
 
 // letGo looks again at the operations of a spoke that has been away for long.
 func (l *loop) letGo() {
 	switch {
 	case l.apart.IsZero():
-	case time.Since(l.apart) < awayTime:
-		l.lookAt(l.apart.Add(awayTime))
+	case l.away() < awayTime:
+		l.lookAt(l.awayAt())
 	default:
 		l.observeAll(slices.Collect(maps.Keys(l.born)))
 	}
@@ -328,12 +394,20 @@ func (l *loop) receive(s *session, msg stream.Message) {
 	switch msg := msg.(type) {
 	case stream.SpokeInfo:
 		l.m.cfg.Heard(msg)
+	case stream.Heartbeat:
+		if !s.beaten { // by now it has told what it does not keep
+			s.beaten = true
+			l.observeAll(slices.Collect(maps.Keys(l.warned)))
+		}
 	// Now the spoke may be known to hold what a command waits for.
 	case stream.Digests, stream.Inventory:
 		l.observeAll(slices.Collect(maps.Keys(l.waiting)))
+		l.revisitAll()
+		l.observeAll(slices.Collect(maps.Keys(l.kept)))
+		l.observeAll(slices.Collect(maps.Keys(l.answered)))
 	case stream.Applied:
 		for _, r := range msg.Results {
-			if key, ok := l.rules.Local(r.Key); ok && l.waits(key) {
+			if key, ok := l.rules.Local(r.Key); ok && (l.waits(key) || l.kept[key] != "") {
 				l.observe(key)
 			}
 		}
@@ -351,15 +425,28 @@ func (l *loop) breach(v stream.Violation) {
 // step feeds the link and carries out what it asks for.
 func (l *loop) step(in link.Input) {
 	s := l.session
+	if held, ok := in.(link.Held); ok {
+		l.close(held.Event)
+	}
 	for _, action := range l.link.Step(time.Now(), in) {
 		switch a := action.(type) {
 		case link.Apply:
 			if l.session != s {
 				return // an answer to an event before this one ended it
 			}
-			l.apply(a.Event)
+			l.apply(l.open(a.Event))
 		case link.Settled:
 			l.settled(a)
+		case link.Contested:
+			if key, ok := l.rules.Local(a.Key); ok {
+				l.observe(key)
+			}
+		case link.Taken:
+			if key, ok := l.rules.Local(a.Key); ok {
+				l.observe(key)
+			}
+		case link.Shortened:
+			l.shortened(a.Key)
 		case link.Judge:
 			l.judge()
 		case link.Begin:
@@ -386,7 +473,7 @@ func (l *loop) apply(e stream.Event) {
 		l.m.cfg.Metrics.received(e.Key.Collection, "refused")
 		refusal := l.rules.outside(e.Key)
 		if e.Verb == stream.Apply {
-			l.refused.note(e.Key, refusal, time.Now())
+			l.refused.note(e, refusal, time.Now())
 		}
 		l.step(link.Held{Key: e.Key, Event: e.ID, Refusal: refusal})
 		return
@@ -396,6 +483,9 @@ func (l *loop) apply(e stream.Event) {
 		j.events = map[stream.EntryKey]stream.Event{}
 	}
 	j.events[e.Key] = e
+	if newer := j.newer[e.Key]; newer != nil && !closed(newer) {
+		close(newer)
+	}
 	l.schedule(key, j)
 }
 
@@ -408,6 +498,9 @@ func (l *loop) settled(a link.Settled) {
 			Str("reason", a.Refusal.Message).Msg("peer did not apply an entry")
 	}
 	l.m.cfg.Metrics.sent(a.Key.Collection, result)
+	if a.Undone != "" {
+		l.m.cfg.Metrics.undone(a.Key.Collection)
+	}
 	l.contradicted(a)
 	if l.rules.Side != stream.Hub || !a.Current {
 		return
@@ -433,7 +526,7 @@ func (l *loop) settled(a link.Settled) {
 	if a.Gone {
 		l.gone[a.Key] = a.Sent
 	}
-	if before || a.Refusal != nil || a.Gone {
+	if before || a.Refusal != nil || a.Gone || l.answered[key] {
 		l.observe(key)
 	}
 }
@@ -450,12 +543,17 @@ func (l *loop) stats() Stats {
 	s := Stats{
 		Applications: l.link.Entries(stream.Applications),
 		AppProjects:  l.link.Entries(stream.AppProjects),
-		Agreed:       l.link.Agreed() && len(l.jobs) == 0 && len(l.quiet) == 0,
+		Agreed:       l.link.Agreed() && !l.fights() && len(l.jobs) == 0 && len(l.quiet) == 0,
 		Withheld:     l.link.Withheld(),
 		Judged:       l.past.judged,
 		Stored:       l.past.stored,
 		Parked:       l.parked(),
+		Dropped:      l.link.AllDropped(),
 	}
+	if l.spent != nil && l.spent == l.m.accept.Load() {
+		s.Spent = *l.spent
+	}
+	s.Over, s.Delayed = l.overBudget()
 	s.Begin, s.Replaces = l.mayBegin()
 	s.Begins = l.past.begins
 	return s

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gobwas/glob"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argomesh/argomesh/identity"
@@ -176,8 +175,8 @@ func matcher(pattern string) func(namespace string) bool {
 		re, err := regexp.Compile(text)
 		return func(namespace string) bool { return err == nil && re.MatchString(namespace) }
 	}
-	g, err := glob.Compile(pattern)
-	return func(namespace string) bool { return namespace == pattern || err == nil && g.Match(namespace) }
+	matches, err := compileGlob(pattern)
+	return func(namespace string) bool { return namespace == pattern || err == nil && matches(namespace) }
 }
 
 // ValidateNamespaces says which pattern is none, as an error that wraps
@@ -189,7 +188,7 @@ func ValidateNamespaces(patterns []string) error {
 		if text, is := expression(pattern); is {
 			_, err = regexp.Compile(text)
 		} else {
-			_, err = glob.Compile(pattern)
+			_, err = compileGlob(pattern)
 		}
 		if err != nil || pattern == "" {
 			problems = append(problems, fmt.Errorf("%q is neither a glob nor a regular expression between slashes: %w", pattern, identity.ErrInvalid))

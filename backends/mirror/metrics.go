@@ -12,8 +12,15 @@ import (
 type Metrics struct {
 	events *prometheus.CounterVec
 	apply  *prometheus.HistogramVec
+	// undoings counts what was put back.
+	undoings *prometheus.CounterVec
 	// delayed counts changes of statuses that were held back.
 	delayed prometheus.Counter
+	// deletions counts those of Applications that the hub's API server told of.
+	deletions *prometheus.CounterVec
+	// waits and returned count what is over budget.
+	waits    *prometheus.CounterVec
+	returned prometheus.Counter
 }
 
 // NewMetrics registers the metrics of package mirror.
@@ -28,12 +35,30 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from a worker taking an event to its being stored.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"kind"}),
+		undoings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_mirror_undone_total",
+			Help: "Times that somebody on the receiving side had changed what was applied, and it was applied again.",
+		}, []string{"kind"}),
 		delayed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argomesh_mirror_delayed_total",
-			Help: "Changes of a status that were held back, since they moved nothing but the time of the last reconciliation.",
+			Help: "Changes of a status that were held back, or thinned out, since they moved nothing but the time of the last reconciliation.",
 		}),
+		deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_mirror_deletions_total",
+			Help: "Deletions of agents' Applications that the hub's API server told of, by what it then said: confirmed, " +
+				"or refuted, unknown, or dropped for their number, which count as absences.",
+		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.events, m.apply, m.delayed} {
+	m.waits = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_mirror_over_budget_total",
+		Help: "Times that a write of what a peer sent had to wait, by what was used up: the peer's writes or bytes, " +
+			"the bytes of all agents (common), or those of one object, twelve at once and then one in two seconds.",
+	}, []string{"budget"})
+	m.returned = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "argomesh_mirror_given_back_total",
+		Help: "Entries that came while a budget was used up, and that the peer was asked to send again later.",
+	})
+	for _, c := range []prometheus.Collector{m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -49,6 +74,14 @@ func (m *Metrics) received(c stream.Collection, result string) {
 	m.events.WithLabelValues("received", c.String(), result).Inc()
 }
 
+func (m *Metrics) undone(c stream.Collection) { m.undoings.WithLabelValues(c.String()).Inc() }
+
+func (m *Metrics) deleted(result string) { m.deletions.WithLabelValues(result).Inc() }
+
 func (m *Metrics) applied(c stream.Collection, d time.Duration) {
 	m.apply.WithLabelValues(c.String()).Observe(d.Seconds())
 }
+
+func (m *Metrics) waited(budget string) { m.waits.WithLabelValues(budget).Inc() }
+
+func (m *Metrics) givenBack(entries int) { m.returned.Add(float64(entries)) }

@@ -11,8 +11,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // Conn is one authenticated connection after its handshake. Send and Recv may
@@ -27,30 +29,68 @@ type Conn interface {
 type Config struct {
 	Rules Rules
 	Store backends.Store
+	// Schemas says what the API server of this side keeps. Nil means that it is never
+	// known: then a write fails where the API server would drop something.
+	Schemas Schemas
 	// Subscribe tells of changes of the link's objects, in the manner of
 	// backends.Store.Subscribe. Nil means the Store's own.
 	Subscribe func(changed func(stream.ResourceKey)) (cancel func())
+	// Deletions tells of deletions of the link's objects, in the manner of
+	// backends.Store.Deletions. Nil means the Store's own.
+	Deletions func(deleted func(backends.Deletion)) (cancel func())
+	// Confirm says on the hub of each of the deletions of Applications that a watch told
+	// of whether it was one, by quorum reads that begin after the call: at a revision not
+	// before the deletion nothing of that name is there, whatever its labels, and namespace
+	// and kind are those in which it was, and are not being deleted themselves. Calls of
+	// one link do not overlap. Nil means that nobody knows: whatever is absent is guarded.
+	Confirm func(ctx context.Context, deletions []backends.Deletion) ([]bool, error)
 	// History judges on the hub, by a quorum read, whether the history in which the
 	// spoke got what it holds still continues. It is called on each connection, again
 	// before anything goes for being absent on its source, and when there is reason
 	// for doubt. Calls of one link do not overlap. Nil means that it continues.
 	History func(ctx context.Context, peer Peer, known Known) (Judgement, error)
+	// Places says on the hub, by a quorum read, which of the namespaces are being deleted
+	// as a whole, or with all Applications that there are, and why, for people. It is
+	// called after History when Applications in them are to go with their workloads, which
+	// then waits for a person. Nil means that none is.
+	Places func(ctx context.Context, namespaces []string) (map[string]string, error)
+	// Cascades counts on the hub what is to go with its workloads. Nil means that nobody
+	// counts.
+	Cascades *Cascades
 	// Judged is told on the hub that Stats may say something new of the history. It does
 	// not block, and does not call the Mirror. Nil means that nobody asks.
 	Judged func()
 	// Remember keeps on the spoke what the hub says of its history, for the next
-	// hello. It tries until that is done or ctx is. Nil means that it is not kept.
+	// hello, and that the hub inherits what earlier ones had. It tries until that is done
+	// or ctx is. It asks the API server each time, and an error that wraps ErrForgotten,
+	// when the spoke no longer keeps what it did, ends the connection: the next hello tells
+	// the hub. Nil means that it is not kept.
 	Remember func(ctx context.Context, hubUID string, h stream.History) error
+	// Fence says on the spoke whether this process is still the one that may write: nil
+	// when it was at a moment after the call, an error when it was not, or nobody knows. It
+	// is asked before Argo CD may act on an Application that was created, by all workers at
+	// once. Nil means that no other process writes.
+	Fence func(ctx context.Context) error
 	// Workers bounds concurrent writes to the store. Zero means 8.
 	Workers int
+	// Budget is what the peer may have us write. Nil means that of a peer of which nobody
+	// said anything.
+	Budget *budget.Peer
 	// Window and WindowBytes are link.Config's; zero means its defaults.
 	Window, WindowBytes int
 	// StatusDelay is how long a change of a status may wait that moves the time of
 	// its last reconciliation and nothing else. Zero means 10s; less means not at all.
 	StatusDelay time.Duration
+	// Now is what the clock of this side shows, for what is written down and compared with
+	// what is written: it may be wrong, and may jump. What only lasts is not measured by it.
+	// Nil means time.Now.
+	Now func() time.Time
 	// Heard is told what the peer says of its spoke, whenever a connection begins
 	// and when it changes. It does not block. Nil means that nobody asks.
-	Heard   func(stream.SpokeInfo)
+	Heard func(stream.SpokeInfo)
+	// Quota is the room for what the peer sends, and for the work on it. Nil means one of
+	// its own.
+	Quota   *quota.Quota
 	Metrics *Metrics
 	Tracer  trace.Tracer
 	Log     zerolog.Logger
@@ -63,14 +103,19 @@ type Mirror struct {
 	log     zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
 	inbox   chan func(*loop)
 	changed *keySet
+	deleted *deletionSet
 	results chan outcome
 	held    atomic.Bool                      // what Hold was last told
 	history atomic.Pointer[stream.History]   // what Announce was last told; nil for nothing
 	accept  atomic.Pointer[string]           // what Accept was last told
 	info    atomic.Pointer[stream.SpokeInfo] // what Tell was last told; nil for nothing
-	told    chan struct{}                    // has a value when one of the four may have changed
-	done    chan struct{}                    // closed when Run returns
-	why     error                            // the cause of its end, set before done is closed
+	// linkState is what ShowLink was last told; nil for nothing.
+	linkState atomic.Pointer[LinkState]
+	doubted   atomic.Bool   // Doubt was called since the loop looked
+	told      chan struct{} // has a value when one of them, or of the schemas, may have changed
+	done      chan struct{} // closed when Run returns
+	ends      ends
+	why       error // the cause of its end, set before done is closed
 }
 
 // New checks cfg and starts nothing.
@@ -84,26 +129,44 @@ func New(cfg Config) (*Mirror, error) {
 	if cfg.Subscribe == nil {
 		cfg.Subscribe = cfg.Store.Subscribe
 	}
+	if cfg.Deletions == nil {
+		cfg.Deletions = cfg.Store.Deletions
+	}
 	if cfg.Heard == nil {
 		cfg.Heard = func(stream.SpokeInfo) {}
 	}
 	if cfg.Judged == nil {
 		cfg.Judged = func() {}
 	}
+	if cfg.Quota == nil {
+		var err error
+		if cfg.Quota, err = quota.New(nil); err != nil {
+			return nil, fmt.Errorf("mirror: %w", err)
+		}
+	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 8
+	}
+	if cfg.Budget == nil {
+		cfg.Budget = budget.NewPeer(cfg.Rules.Agent.String(), budget.DefaultLimits(), nil, time.Now())
 	}
 	if cfg.StatusDelay == 0 {
 		cfg.StatusDelay = statusDelay
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.Rules.fenced = cfg.Fence != nil && cfg.Rules.Side == stream.Spoke && cfg.Rules.Mode == stream.Managed
 	return &Mirror{
 		cfg:     cfg,
 		log:     cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
 		inbox:   make(chan func(*loop)),
 		changed: newKeySet(),
+		deleted: &deletionSet{},
 		results: make(chan outcome),
 		told:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
+		ends:    ends{known: map[string]stream.Refusal{}},
 	}, nil
 }
 
@@ -116,10 +179,26 @@ func (m *Mirror) Run(ctx context.Context) error {
 	}()
 	cancel := m.cfg.Subscribe(m.changed.add)
 	defer cancel()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-m.cfg.Store.Synced():
+	if m.cfg.sees() {
+		forget := m.cfg.Deletions(m.deleted.add)
+		defer forget()
+	}
+	if m.cfg.Rules.Side == stream.Spoke && m.cfg.Rules.Mode == stream.Managed {
+		forget := m.cfg.Deletions(m.seeEnd)
+		defer forget()
+	}
+	asked := m.cfg.Store.Synced()
+	if m.cfg.Schemas != nil {
+		unsubscribe := m.cfg.Schemas.SubscribeSchemas(m.tell)
+		defer unsubscribe()
+		asked = m.cfg.Schemas.SchemasAsked()
+	}
+	for _, known := range []<-chan struct{}{m.cfg.Store.Synced(), asked} {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-known:
+		}
 	}
 	l := newLoop(m)
 	defer l.workers.Wait()
@@ -142,10 +221,18 @@ func (m *Mirror) Announce(h stream.History) {
 	m.tell()
 }
 
+// Doubt has the history judged again on the hub. It does not block.
+func (m *Mirror) Doubt() {
+	m.doubted.Store(true)
+	m.tell()
+}
+
 // Accept takes at their word the absences that Stats.Withheld names with this id,
-// now or once it does. It does not block; the last call counts.
+// now or once it does, and once: see Stats.Spent. It does not block; the last call counts.
 func (m *Mirror) Accept(id string) {
-	m.accept.Store(&id)
+	if told := m.accept.Load(); told == nil || *told != id { // else it may be used already
+		m.accept.Store(&id)
+	}
 	m.tell()
 }
 
@@ -169,6 +256,10 @@ type Peer struct {
 	Connection string
 	// HubUID identifies the hub; a spoke learns it here.
 	HubUID string
+	// FormerHubs and Inherits are those of Rules, as the spoke remembers them. With
+	// Remember the hub inherits.
+	FormerHubs []string
+	Inherits   bool
 	// Hello is what the agent said; a hub learns it here.
 	Hello stream.Hello
 	// Children says that the hub shows child applications, as its welcome told: a
@@ -177,6 +268,10 @@ type Peer struct {
 	// WriteCredentials says that the spoke takes credentials that may write to
 	// repositories; a hub learns it here.
 	WriteCredentials bool
+	// SeenDeletes says that the spoke checks what a Delete names; a hub learns it here.
+	SeenDeletes bool
+	// GivesUp says that the spoke can give an object up; a hub learns it here.
+	GivesUp bool
 }
 
 // Known is what a link knows of its present connection when the history is judged.
@@ -198,7 +293,14 @@ type Judgement struct {
 	Stale bool
 	// Now is where it stands, for the spoke to keep.
 	Now stream.History
+	// Epoch is that with which the Agent names this process and the connection as who
+	// has the link; higher than that of every connection before.
+	Epoch int64
 }
+
+// ErrForgotten is wrapped by Config.Remember when the spoke does not keep what it kept
+// before, as after a restore.
+var ErrForgotten = errors.New("the spoke does not keep what it kept of the hub's history; it was restored")
 
 // ErrEnded wraps the reason for which this side ended a connection.
 var ErrEnded = errors.New("connection ended")
@@ -371,8 +473,19 @@ type Stats struct {
 	// Stored is the newest token that the spoke said it keeps; empty for none on
 	// this connection.
 	Stored string
-	// Parked holds the entries that either side refused.
+	// Spent is what Accept was last told, once that was used; empty before. It is not
+	// used again unless Accept was told something else in between.
+	Spent string
+	// Parked holds the entries that either side refused, and those of which a part was
+	// left out.
 	Parked map[stream.EntryKey]stream.Refusal
+	// Over says which budget was exceeded within the last minute, and Delayed how many
+	// objects wait for it to be written.
+	Over    budget.Over
+	Delayed int
+	// Dropped holds the entries of which the API server that they went to does not keep
+	// all, with the paths.
+	Dropped map[stream.EntryKey][]string
 }
 
 // Stats returns an error when the mirror does not run, or ctx is done.
@@ -399,6 +512,8 @@ type session struct {
 	withdrawn <-chan struct{}
 	// puzzled says that an event which we do not know was logged.
 	puzzled bool
+	// beaten says that the peer sent a heartbeat.
+	beaten bool
 }
 
 func (s *session) end(goodbye stream.GoodbyeReason, cause error) {

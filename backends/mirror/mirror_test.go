@@ -104,8 +104,12 @@ type options struct {
 	children    bool             // the hub shows child applications
 	unasked     bool             // the spoke shows them all the same
 	writes      bool             // the spoke takes write credentials
+	givesUp     bool             // the spoke can give an object up
 	departing   bool             // the Agent is being deleted with a cascade
+	sees        bool             // the hub confirms deletions, and the spoke checks what a Delete names
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
+	adopt       []string         // what may be adopted on the side that is not the owner's
+	former      []string         // hubs that the spoke had before, which this one does not inherit yet
 }
 
 // newRig starts both sides. They end with the test.
@@ -117,6 +121,9 @@ func newRig(t *testing.T, o options) *rig {
 	r := &rig{t: t, options: o}
 	r.ctx, r.cancel = context.WithCancelCause(t.Context())
 	hub, spoke := o.stores[0], o.stores[1]
+	if o.adopt != nil { // what was found is kept in Secrets
+		o.hub.Kinds, o.spoke.Kinds = allKinds.Kinds, allKinds.Kinds
+	}
 	if hub == nil {
 		hub, spoke = memory.New(o.hub), memory.New(o.spoke)
 	}
@@ -150,13 +157,20 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 			Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
 			Departing: r.options.departing,
 		},
-		Store: store, StatusDelay: r.options.statusDelay,
+		Store: store, Schemas: store, StatusDelay: r.options.statusDelay,
 		Metrics: metrics,
 		Tracer:  sdktrace.NewTracerProvider().Tracer(""),
 		Log:     zerolog.Nop(),
 	}
 	if side == stream.Hub {
-		cfg.Subscribe = o.subscribe
+		cfg.Subscribe, cfg.Rules.Adopt = o.subscribe, o.adopt
+	} else if o.adopt != nil {
+		policy := mirror.DefaultPolicy()
+		policy.Adopt = o.adopt
+		cfg.Rules.Policy = &policy
+	}
+	if side == stream.Hub && o.sees {
+		cfg.Confirm = store.Confirm
 	}
 	o.configure(side, &cfg)
 	mi, err := mirror.New(cfg)
@@ -178,11 +192,12 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	ctx, cut := context.WithCancel(r.ctx)
 	hub, spoke := pipe(ctx)
 	hub.watch, spoke.watch = r.options.watch, r.options.watch
-	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children, WriteCredentials: r.options.writes}
+	peer := mirror.Peer{Connection: fmt.Sprint("c", r.connection.Add(1)), HubUID: "hub-1", Children: r.options.children, WriteCredentials: r.options.writes, GivesUp: r.options.givesUp, SeenDeletes: r.options.sees}
 	errs := make(chan error, 2)
 	r.wait.Go(func() { errs <- r.hub.Serve(r.ctx, peer, hub) })
 	told := peer
 	told.Children = told.Children || r.options.unasked
+	told.FormerHubs = r.options.former
 	r.wait.Go(func() { errs <- r.spoke.Serve(r.ctx, told, spoke) })
 	synctest.Wait()
 	return cut, errs
@@ -292,11 +307,15 @@ func spec(path string) m {
 	return m{"spec": m{"project": "default", "destination": m{"name": "edge-1", "namespace": "web"}, "source": m{"path": path}}}
 }
 
-// conditionOf returns the message of our condition; empty when there is none.
-func conditionOf(app m) string {
+// conditionOf returns the message of our condition that tells of a refusal; empty when
+// there is none.
+func conditionOf(app m) string { return messageOf(app, "ArgomeshError") }
+
+// messageOf returns the message of a condition; empty when there is none.
+func messageOf(app m, condition string) string {
 	list, _ := at(app, "status", "conditions").([]any)
 	for _, c := range list {
-		if fields, _ := c.(m); fields["type"] == "ArgomeshError" {
+		if fields, _ := c.(m); fields["type"] == condition {
 			return fields["message"].(string)
 		}
 	}

@@ -19,6 +19,10 @@ type object struct {
 	// storedUID is the UID as the Store keeps it, empty for an object that is not
 	// from one. What holds on to it then takes no memory of its own.
 	storedUID string
+	// found is what was there before the object was adopted, once it was recalled.
+	found *found
+	// confirmed says that Config.Fence was asked after the object was there.
+	confirmed bool
 }
 
 // decode keeps numbers as they are written.
@@ -114,6 +118,13 @@ func (o object) setAnnotation(key, value string) {
 	o.ensure("metadata", "annotations")[key] = value
 }
 
+// unmark takes away what makes an object a copy.
+func (o object) unmark() {
+	for _, key := range []string{sourceUIDKey, principalUIDKey, recordKey} {
+		delete(o.child("metadata", "annotations"), key)
+	}
+}
+
 func (o object) finalizers() []string {
 	list, _ := o.child("metadata")["finalizers"].([]any)
 	var out []string
@@ -199,5 +210,5 @@ func clone(v any) any {
 
 func (o object) clone() object {
 	fields, _ := clone(o.fields).(map[string]any)
-	return object{key: o.key, fields: fields, storedUID: o.storedUID}
+	return object{key: o.key, fields: fields, storedUID: o.storedUID, found: o.found, confirmed: o.confirmed}
 }

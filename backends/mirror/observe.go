@@ -15,10 +15,12 @@ import (
 func (l *loop) observeAll(keys []stream.ResourceKey) {
 	for _, key := range keys {
 		l.observe(key)
+		l.lookAtGlobals(key)
 	}
 }
 
 func (l *loop) observeStore() {
+	l.readGlobals()
 	for _, o := range l.m.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
 		l.observe(o.Key)
 	}
@@ -55,19 +57,29 @@ func (l *loop) content(entry stream.EntryKey, key stream.ResourceKey, current ob
 	if entry.Collection == stream.Repositories && !l.needs.wants(current, l.rules.SharesUnscoped) {
 		return link.Content{}, false
 	}
+	if entry.Collection == stream.AppProjects {
+		current = l.virtualProject(current)
+	}
+	if l.counts(entry) && l.keeps(key, current) {
+		return link.Content{}, false
+	}
 	return l.rules.Content(entry.Collection, current, l.asked[key])
 }
 
-// need notes what follows for the Secrets of repositories from what is desired of an
-// entry.
-func (l *loop) need(entry stream.EntryKey, current *object, content link.Content) {
+// need notes what follows for the Secrets of repositories, and for AppProjects, from what
+// is desired of an entry; open says that the agent gets it, and not only keeps its name.
+func (l *loop) need(entry stream.EntryKey, current *object, content link.Content, open bool) {
 	news := false
 	switch {
 	case l.rules.Side != stream.Hub || l.rules.Mode != stream.Managed:
 		return
 	case entry.Collection == stream.AppProjects:
-		news = l.needs.admit(entry.Name, !content.Version.Absent())
-	case entry.Collection == stream.Applications && l.rules.SharesUnscoped:
+		news = l.needs.admit(entry.Name, open)
+	case entry.Collection == stream.Applications:
+		l.users(entry, current, content)
+		if !l.rules.SharesUnscoped {
+			return
+		}
 		var urls []string
 		if current != nil && !content.Version.Absent() {
 			urls = repositoriesOf(*current)
@@ -91,8 +103,12 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 		return // what is seen in the middle of a write misleads; finish looks again
 	}
 	current := l.currentAgain(key, last)
+	if l.undecided(key, current) {
+		return
+	}
 	l.note(key, current)
 	for _, entry := range entries {
+		l.noteLacking(entry, current)
 		switch {
 		case l.rules.sources(entry.Collection):
 			l.desire(entry, key, current)
@@ -107,7 +123,9 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 			if reply, ok := l.replies[entry]; ok {
 				last = &reply
 			}
-			l.step(link.Held{Key: entry, Version: l.rules.Held(entry.Collection, *current, last)})
+			held := l.rules.Held(entry.Collection, *current, last)
+			l.refused.held(entry, held)
+			l.step(link.Held{Key: entry, Version: held, Dropped: l.rules.dropped(entry.Collection, *current)})
 		}
 	}
 	if current == nil {
@@ -115,7 +133,12 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 		return
 	}
 	waits := false
+	delete(l.answered, key)
+	if l.rules.showsAnswer(*current) {
+		l.answered[key] = true
+	}
 	delete(l.born, key)
+	l.noteWarning(key, *current)
 	if operation := current.child("operation"); l.rules.Side == stream.Hub && operation != nil {
 		switch {
 		case bornOnSpoke(operation) != nil:
@@ -137,15 +160,18 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 
 func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *object) {
 	var content link.Content
+	open := false
 	if current != nil {
-		if c, present := l.content(entry, key, *current); present {
-			content = c
-		}
+		content, open = l.content(entry, key, *current)
 	}
-	l.need(entry, current, content)
+	if !open {
+		content, open = l.stay(entry, current)
+	}
+	l.need(entry, current, content, open)
 	if l.holdBack(entry, current, content) {
 		return
 	}
+	accepted := l.cascade(entry, key, current, content)
 	if before := l.link.Desired(entry); before != content.Version {
 		l.traceCause(entry, key)
 		delete(l.refusals, entry) // of the version before
@@ -154,7 +180,7 @@ func (l *loop) desire(entry stream.EntryKey, key stream.ResourceKey, current *ob
 	if content.Version.Absent() && l.link.Believed(entry).Absent() {
 		delete(l.causes, entry) // nothing will be sent
 	}
-	l.step(link.Desired{Key: entry, Version: content.Version, Leaving: content.Leaving})
+	l.step(link.Desired{Key: entry, Version: content.Version, Leaving: content.Leaving, Accepted: accepted})
 }
 
 // traceCause starts the trace of a change, or goes on with the one that made it.
@@ -177,7 +203,10 @@ func (l *loop) forget(key stream.ResourceKey) {
 	delete(l.waiting, key)
 	delete(l.stale, key)
 	delete(l.born, key)
+	delete(l.answered, key)
+	delete(l.warned, key)
 	delete(l.asked, key)
+	delete(l.kept, key)
 	for _, entry := range l.rules.Keys(key) {
 		delete(l.refusals, entry)
 		delete(l.gone, entry)
@@ -198,22 +227,26 @@ func (l *loop) note(key stream.ResourceKey, current *object) {
 }
 
 func (l *loop) situation(key stream.ResourceKey, current object) Situation {
-	s := Situation{Now: time.Now(), NewID: uuid.NewString}
+	s := Situation{Now: l.m.cfg.Now(), NewID: uuid.NewString}
 	entry, command := l.rules.entry(stream.Applications, key), l.rules.entry(stream.Commands, key)
 	// A command that may have been sent into another history is one too many, and one
 	// that says no history could be taken again by a copy that was made later.
 	s.Present = l.session != nil && l.past.judged && !l.past.broken && (l.rules.Mode == stream.Autonomous ||
 		l.named() && l.link.Believed(entry).SourceUID == l.rules.sourceUID(current))
-	if !l.apart.IsZero() {
-		s.Away = time.Since(l.apart)
-	}
+	s.Away = l.away()
+	s.Answers = l.ours()
+	// Of an autonomous agent this side is the one that refuses, and knows it.
+	s.Agreed = l.ours() && (!l.rules.sources(entry.Collection) || l.link.Satisfied(entry))
 	s.HistoryBroken, s.Vouched = l.stale[key], l.vouched(key)
 	if f, ok := l.failures[command]; ok && f.version == l.link.Desired(command) {
 		s.Failure = &f.refusal
 	}
-	if refusal, ok := l.refusals[entry]; ok {
+	s.Refusal = l.contested(entry)
+	s.Dropped, s.DroppedKnown = l.droppedOf(entry, current)
+	if refusal, ok := l.refusals[entry]; ok && !l.link.Satisfied(entry) { // else it came to be there all the same
 		s.Refusal = &refusal
 	}
+	s.Released = l.kept[key] != "" && l.link.Lacks(entry)
 	if version, ok := l.gone[entry]; ok {
 		content, present := l.rules.Content(stream.Applications, current, Requests{})
 		s.Gone = present && content.Leaving && content.Version == version
@@ -283,15 +316,23 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	if key, ok := l.rules.Local(entry); ok {
 		if content, present = l.recall(entry, key); present {
 			l.past.sent = max(l.past.sent, content.Revision)
-		} else if current := l.current(key); current != nil {
-			if content, present = l.content(entry, key, *current); present {
+		} else {
+			current := l.current(key)
+			if current != nil {
+				content, present = l.content(entry, key, *current)
+			}
+			if !present {
+				content, _ = l.stay(entry, current)
+				present = !content.Version.Absent()
+			}
+			if present && current != nil {
 				l.past.sent = max(l.past.sent, content.Revision)
 				l.told(entry, current, content)
 			}
 		}
 	}
 	if !present {
-		content = link.Content{}
+		content = link.Content{GiveUp: l.rules.givesUp(entry)}
 	}
 	content.TraceParent = l.causes[entry]
 	delete(l.causes, entry)
@@ -315,7 +356,7 @@ const (
 // keep keeps the content of an entry that changed, if there is room.
 func (l *loop) keep(entry stream.EntryKey, current *object, content link.Content) {
 	l.unkeep(entry)
-	if l.session == nil || current == nil || content.Version.Absent() ||
+	if l.session == nil || current == nil || content.Data == nil ||
 		len(l.made) == maxMade || l.madeBytes+len(content.Data) > maxMadeBytes {
 		return
 	}

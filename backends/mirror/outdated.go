@@ -16,7 +16,7 @@ import (
 // revision of an object that is there does not go back. In another history
 // nothing is compared, and neither is anything while the history is not known.
 func (r Rules) outdated(e stream.Event, current *object) *stream.Refusal {
-	if r.Side != stream.Spoke || r.HistoryID == "" || e.Revision == 0 || current == nil || !r.isCopy(*current) {
+	if r.Side != stream.Spoke || r.HistoryID == "" || e.Revision == 0 || current == nil || !r.isCopy(*current) || !r.ofThisHub(*current) {
 		return nil
 	}
 	rec, _ := recordOf(*current)

@@ -17,6 +17,8 @@ func TestPlanOfAnOutdatedEvent(t *testing.T) {
 		r.HistoryID = history
 		return r
 	}
+	heir := spoke
+	heir.FormerHubs, heir.Inherits = []string{"hub-2"}, true
 	const refused = "outdated: it was read at revision 8 of the hub, and the spoke has what was read at revision 9"
 	app := func(uid string, revision uint64, project string) stream.Event {
 		return makeEvent(stream.Applications, uid, revision, m{"spec": m{"project": project}})
@@ -42,8 +44,8 @@ func TestPlanOfAnOutdatedEvent(t *testing.T) {
 		"a history that is not known":           {in(""), app("hub-app", 8, "old"), has, true, false},
 		"a copy from before there was one":      {spoke, app("hub-app", 8, "old"), copied(in(""), app("hub-app", 9, "new"), nil), true, false},
 		"a revision that is no number":          {spoke, app("hub-app", 0, "old"), has, true, false},
-		"an object that is not ours":            {spoke, app("hub-app", 8, "old"), foreign(spoke, nil, m{"spec": m{}}), true, false},
-		"the copy of another hub":               {spoke, app("hub-app", 8, "old"), copied(spoke, app("hub-app", 9, "new"), func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }), true, false},
+		"an object that is not ours":            {adopting(spoke), app("hub-app", 8, "old"), foreign(spoke, nil, m{"spec": m{}}), true, false},
+		"the copy of an earlier hub":            {heir, app("hub-app", 8, "old"), copied(spoke, app("hub-app", 9, "new"), func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }), true, false},
 		"an absence has no revision":            {spoke, removal(stream.Applications), has, true, false},
 		"a damaged record, which tells nothing": {spoke, app("hub-app", 8, "old"), copied(spoke, app("hub-app", 9, "new"), func(o *object) { o.setAnnotation(recordKey, "}{") }), true, false},
 	}

@@ -213,13 +213,13 @@ func TestDeletedOnTheSpokeWithItsWorkloads(t *testing.T) {
 }
 
 // TestAdoption: what was on a managed spoke before the hub sent it is taken over in
-// place, without the finalizer that would let a delete cascade; a mirror takes
-// nothing of the hub over.
+// place where its owner allows that, without the finalizer that would let a delete
+// cascade.
 func TestAdoption(t *testing.T) {
 	for _, kind := range []stream.Kind{stream.Application, stream.AppProject} {
 		t.Run(string(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newRig(t, options{adopt: []string{"*/a"}})
 				content := m{"sourceNamespaces": []any{"*"}, "destinations": []any{m{"name": "*", "namespace": "*"}}}
 				here := stream.ResourceKey{Kind: kind, Namespace: "argocd", Name: "a"}
 				there := here

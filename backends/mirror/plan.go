@@ -3,7 +3,6 @@ package mirror
 import (
 	"bytes"
 	"fmt"
-	"slices"
 
 	"github.com/argomesh/argomesh/stream"
 )
@@ -18,12 +17,29 @@ const (
 	Update
 	// Delete deletes the object as it was read, or as the Update before left it.
 	Delete
+	// Keep keeps what was found in the object as it was read.
+	Keep
+	// Recall reads what was kept of it; with that the plan is made again.
+	Recall
+	// Forget removes what was recalled.
+	Forget
+	// Look reads the object itself, not from a cache; with that the plan is made again.
+	Look
+	// Confirm asks whether this process is still the one that may write; if so the plan is
+	// made again.
+	Confirm
 )
 
 // Write is one call to the store.
 type Write struct {
-	Op  Op
-	Raw []byte // of Create and Update
+	Op   Op
+	Raw  []byte // of Create, Update and Keep
+	Note string // of Forget: what people are told
+	// Strict lets Create and Update fail where the API server would drop a field.
+	Strict bool
+	// Again says of a Create, the last write of its plan, that the plan is made again with
+	// what it made.
+	Again bool
 }
 
 // Plan returns the writes that make the local object what an event says, in
@@ -46,36 +62,50 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 		return r.planTrust(e, key, current)
 	}
 	if e.Verb == stream.Delete {
-		return r.release(current), nil
+		return r.gone(e, current)
 	}
-	data, err := decode(e.Data)
-	if err != nil {
-		return nil, invalid("the event's data is not a JSON object")
+	data, refusal := contentOf(e, "the event's data")
+	if refusal != nil {
+		return nil, refusal
 	}
 	if refusal := r.outdated(e, current); refusal != nil {
 		return nil, refusal
 	}
-	if leaving, ok := data["leaving"].([]any); ok && r.Side == stream.Spoke {
+	if _, leaving := data["leaving"].([]any); leaving && r.Side == stream.Spoke {
 		if refusal := r.Policy.operation("cascade"); refusal != nil {
 			return nil, refusal
 		}
-		return r.leave(e, current, leaving), nil
+		if refusal := r.heldForFormerHub(current); refusal != nil {
+			return nil, refusal
+		}
+		return r.leave(e, current, data)
 	}
 	spec, ok := data["spec"].(map[string]any)
 	if !ok {
 		return nil, invalid("the event carries no spec")
 	}
+	if refusal := r.notOurs(key); refusal != nil {
+		return nil, refusal
+	}
 	if refusal := r.refused(e.Key, key, spec); refusal != nil {
 		return nil, refusal
+	}
+	if refusal := r.takes(key, current); refusal != nil {
+		return nil, refusal
+	}
+	spec = r.mapped(e.Key, spec)
+	dropped, misfit := r.fit(key.Kind, spec)
+	if misfit != nil && (current == nil || r.isCopy(*current)) { // of what is not ours, that it is not counts first
+		return nil, misfit
 	}
 	labels, _ := data["labels"].(map[string]any)
 	annotations, _ := data["annotations"].(map[string]any)
 	desired := func(base object, old record) object {
-		return r.write(base, old, e, r.mapped(e.Key.Collection, spec), mirrored(labels), mirrored(annotations))
+		o := r.write(base, old, e, spec, mirrored(labels), mirrored(annotations))
+		r.shorten(o, dropped)
+		return o
 	}
-	create := func() Write {
-		return Write{Op: Create, Raw: encode(desired(newObject(key), record{}).fields)}
-	}
+	create := func() Write { return r.create(desired(newObject(key), record{})) }
 	switch {
 	case current == nil:
 		return []Write{create()}, nil
@@ -89,16 +119,23 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 			Kind:    stream.RefusalUnavailable,
 			Message: fmt.Sprintf("the %s is being deleted on the %s; it is made anew when it is gone", key.Kind, r.Side),
 		}
-	case r.Side == stream.Hub && !r.isCopy(*current):
-		return nil, &stream.Refusal{
-			Kind:    stream.RefusalNotOwned,
-			Message: fmt.Sprintf("a %s of that name on the hub is not a mirror; rename or remove one of the two", key.Kind),
+	case r.othersCopy(*current) != nil:
+		return nil, r.othersCopy(*current)
+	case !r.isCopy(*current):
+		if refusal := r.adoption(*current); refusal != nil {
+			return nil, refusal
 		}
+		if misfit != nil {
+			return nil, misfit
+		}
+		return strictly(adopt(*current, desired(current.clone(), record{Adopted: current.uid()}))), nil
 	case r.recreates(e, *current, annotations):
 		return append(r.release(current), create()), nil
+	case r.unconfirmed(*current):
+		return []Write{{Op: Confirm}}, nil
 	}
 	old, _ := recordOf(*current)
-	return update(*current, desired(current.clone(), old)), nil
+	return strictly(update(*current, desired(current.clone(), old))), nil
 }
 
 // maxName is the longest name of an object (RFC 1123 subdomain).
@@ -144,7 +181,7 @@ func newObject(key stream.ResourceKey) object {
 // was made in an earlier history is older than all of the present one.
 func (r Rules) created(o object, old record, revision uint64) uint64 {
 	switch {
-	case old.Created == 0 || !r.isCopy(o):
+	case old.Created == 0 || !r.isCopy(o) || !r.ofThisHub(o):
 		return revision
 	case old.History != "" && r.HistoryID != "" && old.History != r.HistoryID:
 		return 1
@@ -155,7 +192,7 @@ func (r Rules) created(o object, old record, revision uint64) uint64 {
 // history is the record's History of o, which is about to be written: while the
 // history is not known a copy stays in the one that it was in.
 func (r Rules) history(o object, old record) string {
-	if r.HistoryID == "" && r.isCopy(o) {
+	if r.HistoryID == "" && r.isCopy(o) && r.ofThisHub(o) {
 		return old.History
 	}
 	return r.HistoryID
@@ -164,20 +201,9 @@ func (r Rules) history(o object, old record) string {
 // write puts what the source owns into o, and only that.
 func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
 	created, history := r.created(o, old, e.Revision), r.history(o, old)
-	replace := func(field string, oldKeys []string, values map[string]any) {
-		m := o.child("metadata", field)
-		for _, key := range oldKeys {
-			delete(m, key)
-		}
-		for key, value := range values {
-			o.ensure("metadata", field)[key] = value
-		}
-	}
-	replace("labels", old.Labels, labels)
-	replace("annotations", old.Annotations, annotations)
-	if _, wanted := annotations[skipReconcileKey]; old.Releasing && !wanted {
-		delete(o.child("metadata", "annotations"), skipReconcileKey) // the release was abandoned
-	}
+	replaceKeys(o, "labels", old.Labels, labels)
+	replaceKeys(o, "annotations", old.Annotations, annotations)
+	resume(o, old, annotations) // the release, or the deletion, was abandoned
 	if field := contentField(o.key.Kind); field == "data" && len(spec) == 0 {
 		delete(o.fields, field) // as the API server stores it
 	} else {
@@ -191,10 +217,9 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 	rec := record{
 		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: history,
 		Labels: sortedKeys(labels), Annotations: sortedKeys(annotations), Child: e.Key.Collection == stream.Children,
+		Agent: r.Agent.String(), Adopted: old.Adopted,
 	}
-	if r.Side == stream.Hub {
-		rec.Agent = r.Agent.String()
-	}
+	r.shape(&rec, e)
 	r.stamp(o, rec)
 	return o
 }
@@ -205,35 +230,20 @@ func (r Rules) stamp(o object, rec record) {
 	o.setAnnotation(recordKey, string(encode(rec)))
 }
 
-// leave passes a witnessed cascading deletion on: the copy gets its cascade
-// finalizer in the step in which it is deleted.
-func (r Rules) leave(e stream.Event, current *object, finalizers []any) []Write {
-	switch {
-	case current == nil || !r.isCopy(*current):
-		return nil // nothing of ours is there: done
-	case current.annotation(sourceUIDKey) != e.Version.SourceUID:
-		// The copy of an earlier object of that name. Nobody asked for the end of its
-		// workloads.
-		return r.release(current)
-	case current.deleting():
-		return nil // the spoke's controller is at work
+// gone is what becomes of a copy whose source has nothing.
+func (r Rules) gone(e stream.Event, current *object) ([]Write, *stream.Refusal) {
+	switch refusal := r.heldForFormerHub(current); {
+	case refusal != nil:
+		return nil, refusal
+	case e.GiveUp && e.Key.Collection == stream.AppProjects:
+		return r.giveUp(current)
+	case r.needed:
+		return nil, &stays
 	}
-	next := current.clone()
-	wanted := next.finalizers()
-	for _, f := range finalizers {
-		if s, ok := f.(string); ok && isCascade(s) && !slices.Contains(wanted, s) {
-			wanted = append(wanted, s)
-		}
+	if refusal := r.spares(e, current); refusal != nil {
+		return nil, refusal
 	}
-	next.setFinalizers(wanted)
-	rec, _ := recordOf(next)
-	if rec.Releasing {
-		delete(next.child("metadata", "annotations"), skipReconcileKey)
-	}
-	rec.Created, rec.History = r.created(next, rec, e.Revision), r.history(next, rec)
-	rec.Hash, rec.Revision, rec.Leaving, rec.Releasing = e.Version.Hash.String(), e.Revision, true, false
-	r.stamp(next, rec)
-	return []Write{{Op: Update, Raw: encode(next.fields)}, {Op: Delete}}
+	return r.letGo(current)
 }
 
 // release takes a copy away and leaves its workloads: no Argo CD finalizer, so

@@ -94,19 +94,17 @@ func TestPlanOfAnApplication(t *testing.T) {
 			v.Status, v.Operation = m{"health": "h"}, m{"sync": m{}}
 			v.Finalizers = []string{"foreign", postDeleteFinalizer}
 		}), ""},
-		"adoption of an object someone made on the spoke: it loses its cascade finalizer": {spoke, first, foreign(spoke, m{
+		"adoption of an object someone made on the spoke: it loses its cascade finalizer": {adopting(spoke), first, foreign(spoke, m{
 			"labels": m{"mine": "m"}, "finalizers": []any{cascadeFinalizer + "/background", "foreign"},
-		}, m{"spec": m{"project": "theirs"}}), but(func(v *view) {
+		}, m{"spec": m{"project": "theirs"}}), append([]view{{Op: Keep}}, but(func(v *view) {
 			v.Labels = m{"mine": "m", "team": "a", "tier": "1"}
 			v.Finalizers = []string{"foreign"}
-		}), ""},
+		})...), ""},
+		"an object someone made on the spoke, who does not let it be adopted": {spoke, first, foreign(spoke, nil, m{"spec": m{}}), nil,
+			"not-owned: the Application of that name on the spoke is its owner's: rename or remove one of the two, or allow its adoption: policy.adopt of the spoke does not name application/guestbook"},
 		"the copy of an earlier object of that name is overwritten in place": {spoke, first, copied(spoke,
 			makeEvent(stream.Applications, "earlier", 5, m{"labels": m{"old": "o"}, "spec": m{}}), nil),
 			but(func(v *view) { v.Created = 5 }), ""},
-		"the copy of another hub is taken over, and its revisions mean nothing here": {spoke, first, copied(spoke,
-			makeEvent(stream.Applications, "theirs", 5000, m{"labels": m{"old": "o"}, "spec": m{}}),
-			func(o *object) { o.setAnnotation(principalUIDKey, "hub-2") }),
-			but(func(*view) {}), ""},
 		"a release that was begun is abandoned": {spoke, first, copied(spoke, first, func(o *object) {
 			*o = stored(t, o.key, spoke.release(o), nil)
 		}), but(func(*view) {}), ""},
@@ -133,7 +131,7 @@ func TestPlanOfAnApplication(t *testing.T) {
 			o.ensure("metadata")["deletionTimestamp"] = now
 		}), nil, "unavailable: the Application is being deleted on the spoke; it is made anew when it is gone"},
 		"on the hub an object that is no mirror is left alone": {hub, first, foreign(hub, nil, m{"spec": m{}}),
-			nil, "not-owned: a Application of that name on the hub is not a mirror; rename or remove one of the two"},
+			nil, "not-owned: the Application of that name on the hub is its owner's: rename or remove one of the two, or allow its adoption: spec.adopt of the Agent does not name application/guestbook"},
 		"a mirror on the hub names the agent and its project": {hub, makeEvent(stream.Applications, "spoke-app", 3, m{
 			"spec": m{"project": "web", "destination": m{"server": inClusterServer, "namespace": "a"}},
 		}), nil, []view{{
@@ -237,7 +235,9 @@ func normal(t *testing.T, v any) any {
 func TestPlanOfAnEnd(t *testing.T) {
 	spoke, hub := ruleSet(t, stream.Spoke, stream.Managed), ruleSet(t, stream.Hub, stream.Autonomous)
 	made := makeEvent(stream.Applications, "hub-app", 9, m{"labels": m{"team": "a"}, "spec": m{"project": "p"}})
-	leaving := makeEvent(stream.Applications, "hub-app", 15, m{"leaving": []any{cascadeFinalizer + "/foreground"}, "spec": m{"project": "p"}})
+	leaving := makeEvent(stream.Applications, "hub-app", 15, m{
+		"leaving": []any{cascadeFinalizer + "/foreground"}, "labels": m{"team": "a"}, "spec": m{"project": "p"},
+	})
 	gone := removal(stream.Applications)
 	spec := m{"project": "p", "destination": m{"name": "in-cluster"}}
 	annotations := m{sourceUIDKey: "hub-app", principalUIDKey: "hub-1"}
@@ -256,7 +256,7 @@ func TestPlanOfAnEnd(t *testing.T) {
 	}
 	deleting := func(o *object) { o.ensure("metadata")["deletionTimestamp"] = now }
 	witnessed := func(o *object) {
-		*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer}), nil)
+		*o = stored(t, o.key, begun(t, spoke, leaving, *o), nil)
 		deleting(o)
 	}
 	allFinalizers := func(o *object) {
@@ -272,18 +272,16 @@ func TestPlanOfAnEnd(t *testing.T) {
 		want    []view
 	}{
 		"leaving: the cascade finalizer comes in the step in which it is deleted": {spoke, leaving, copied(spoke, made, nil), but(left, func(*view) {})},
-		"leaving: finalizers of others stay": {spoke, leaving, copied(spoke, made, func(o *object) { o.setFinalizers([]string{"foreign", postDeleteFinalizer}) }),
-			but(left, func(v *view) {
-				v.Finalizers = []string{"foreign", postDeleteFinalizer, cascadeFinalizer + "/foreground"}
-			})},
+		"leaving: finalizers of others stay": {spoke, leaving, copied(spoke, made, func(o *object) { o.setFinalizers([]string{"foreign"}) }),
+			but(left, func(v *view) { v.Finalizers = []string{"foreign", cascadeFinalizer + "/foreground"} })},
 		"leaving: a finalizer that is no cascade is not taken from the event": {spoke,
-			makeEvent(stream.Applications, "hub-app", 15, m{"leaving": []any{"foreign", cascadeFinalizer, 7}, "spec": m{}}), copied(spoke, made, nil),
+			makeEvent(stream.Applications, "hub-app", 15, m{"leaving": []any{"foreign", cascadeFinalizer, 7}, "labels": m{"team": "a"}, "spec": m{}}), copied(spoke, made, nil),
 			but(left, func(v *view) { v.Finalizers = []string{cascadeFinalizer} })},
 		"leaving: after a release was begun it is no longer skipped": {spoke, leaving, copied(spoke, made, func(o *object) {
 			*o = stored(t, o.key, spoke.release(o), nil)
 		}), but(left, func(*view) {})},
 		"leaving: it was begun before and not deleted": {spoke, leaving, copied(spoke, made, func(o *object) {
-			*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer + "/foreground"}), nil)
+			*o = stored(t, o.key, begun(t, spoke, leaving, *o), nil)
 		}), but(left, func(*view) {})},
 		"leaving: nothing is there":            {spoke, leaving, nil, nil},
 		"leaving: it is being deleted already": {spoke, leaving, copied(spoke, made, deleting), nil},
@@ -308,7 +306,7 @@ func TestPlanOfAnEnd(t *testing.T) {
 			deleting(o)
 		}), but(released, func(*view) {})},
 		"gone: a begun cascade that was not deleted becomes a release": {spoke, gone, copied(spoke, made, func(o *object) {
-			*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer}), nil)
+			*o = stored(t, o.key, begun(t, spoke, leaving, *o), nil)
 		}), but(released, func(v *view) { v.Leaving, v.Revision = true, 15 })},
 		"gone: once witnessed it stays witnessed": {spoke, gone, copied(spoke, made, witnessed), nil},
 		"gone: nothing is there":                  {spoke, gone, nil, nil},
@@ -548,7 +546,7 @@ func TestSpecIsNormalized(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, spoke.mapped(stream.Applications, test.spec)); diff != "" {
+			if diff := cmp.Diff(test.want, spoke.mapped(stream.EntryKey{Collection: stream.Applications}, test.spec)); diff != "" {
 				t.Errorf("mapped() (-want +got)\n%s", diff)
 			}
 		})

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gobwas/glob"
-
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -15,11 +13,12 @@ import (
 // Policy is what the owner of a managed spoke lets the hub do there. What it does not
 // allow is refused, and the hub shows which rule refused it; what is there already
 // stays, and deletions without workloads always pass. Its zero value allows nothing. A
-// nil *Policy allows everything but write credentials.
+// nil *Policy allows everything but write credentials, and to adopt nothing.
 type Policy struct {
 	Kinds                 []string `koanf:"kinds" help:"what the hub may store here: application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts"`
 	Projects              []string `koanf:"projects" help:"globs of the AppProjects that the hub may store here and that its Applications and repositories may belong to"`
 	DestinationNamespaces []string `koanf:"destination_namespaces" help:"globs of the namespaces into which the hub's Applications may deploy; an AppProject that admits others is refused"`
+	Adopt                 []string `koanf:"adopt" help:"globs of the objects of this spoke that the hub may take over, as kind/name, or application/namespace/name outside of Argo CD's namespace: application, appproject, repository, repo-creds, repository-write, repo-write-creds; what was found comes back when the hub lets go of it"`
 	Operations            []string `koanf:"operations" help:"what the hub may ask of an Application: sync, terminate, refresh, hydrate, cascade (a deletion together with its workloads)"`
 }
 
@@ -65,7 +64,7 @@ func (p Policy) Validate() error {
 	}
 	globs := func(key string, list []string) {
 		for _, s := range list {
-			if _, err := glob.Compile(s); err != nil || s == "" {
+			if s == "" || !parses(s) {
 				problems = append(problems, fmt.Errorf("%s: %q is not a glob: %w", key, s, identity.ErrInvalid))
 			}
 		}
@@ -74,6 +73,11 @@ func (p Policy) Validate() error {
 	globs("projects", p.Projects)
 	globs("destination_namespaces", p.DestinationNamespaces)
 	oneOf("operations", p.Operations, policyOperations)
+	for _, pattern := range p.Adopt {
+		if err := validateAdopt(pattern); err != nil {
+			problems = append(problems, fmt.Errorf("adopt: %w", err))
+		}
+	}
 	return errors.Join(problems...)
 }
 

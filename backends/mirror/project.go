@@ -1,26 +1,25 @@
 package mirror
 
 import (
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/gobwas/glob"
 
 	"github.com/argomesh/argomesh/stream"
 )
 
 // projectFor returns the spec of a hub AppProject as the agent gets it; false
 // when the project is not for the agent. The rules of matching and filtering are
-// those users of argocd-agent know.
+// those users of argocd-agent know. What becomes of each field is in projectFields.
 func (r Rules) projectFor(o object) (any, bool) {
 	if o.annotation(sourceUIDKey) != "" {
 		return nil, false // a mirror of an autonomous agent's project
 	}
 	spec := o.clone().child("spec")
 	sources, admitted := r.sourcesFor(spec)
-	if !admitted {
+	// Whether a cluster is scoped to a project is the hub's to say, by a Secret that no
+	// spoke has of itself.
+	if !admitted || spec["permitOnlyProjectScopedClusters"] == true && r.ClusterProject != o.key.Name {
 		return nil, false
 	}
 	destinations, _ := spec["destinations"].([]any)
@@ -55,12 +54,39 @@ func (r Rules) projectFor(o object) (any, bool) {
 		return nil, false
 	}
 	spec["destinations"] = kept
-	delete(spec, "sourceNamespaces")
-	if len(sources) > 0 {
-		spec["sourceNamespaces"] = sources
-	}
-	delete(spec, "roles")
+	setList(spec, "sourceNamespaces", sources)
+	setList(spec, "syncWindows", windowsFor(listAt(spec, "syncWindows"), r.isCluster, []string{inClusterName, inClusterServer}))
+	setList(spec, "destinationServiceAccounts", accountsFor(listAt(spec, "destinationServiceAccounts"), r.isServer, inClusterServer))
+	leaveOut(spec, func(f Field) Fate { return f.Spoke })
 	return spec, true
+}
+
+// isServer reports whether a pattern of servers matches the agent's cluster.
+func (r Rules) isServer(pattern string) bool { return r.destinationMatches("", pattern) }
+
+// isCluster reports whether a pattern of names and servers matches the agent's cluster.
+func (r Rules) isCluster(pattern string) bool {
+	return globMatches(pattern, r.Agent.String()) || r.isServer(pattern)
+}
+
+// isInCluster reports whether a pattern of names and servers matches the Kubernetes
+// cluster of a spoke on the spoke itself.
+func isInCluster(pattern string) bool {
+	return globMatches(pattern, inClusterName) || globMatches(pattern, inClusterServer)
+}
+
+func listAt(m map[string]any, key string) []any {
+	list, _ := m[key].([]any)
+	return list
+}
+
+// setList sets a field to a list, and takes it away when there is nothing in it.
+func setList(m map[string]any, key string, list []any) {
+	if len(list) == 0 {
+		delete(m, key)
+		return
+	}
+	m[key] = list
 }
 
 // withDestination adds a destination unless it is there: several may have become one,
@@ -119,22 +145,11 @@ func (r Rules) destinationMatches(name, server string) bool {
 	return server != "" && globMatches(server, r.ClusterServer)
 }
 
-// globMatches treats a pattern that does not parse as one that matches nothing.
-func globMatches(pattern, s string) bool {
-	switch {
-	case pattern == "*":
-		return true
-	case !strings.ContainsAny(pattern, `*?[]{}\`): // a name, as nearly always
-		return pattern == s
-	}
-	g, err := glob.Compile(pattern)
-	return err == nil && g.Match(s)
-}
-
 // projectMirror is the spec of an autonomous agent's project on the hub: open to
 // the agent's namespaces and cluster only. Roles stay on the spoke, where the
-// people they name log in.
-func (r Rules) projectMirror(spec map[string]any) map[string]any {
+// people they name log in, unless the Agent has them mirrored. What becomes of each
+// field is in projectFields.
+func (r Rules) projectMirror(project string, spec map[string]any) map[string]any {
 	spec["sourceNamespaces"] = anyList(r.namespaces())
 	destinations, _ := spec["destinations"].([]any)
 	kept := []any{}
@@ -149,7 +164,15 @@ func (r Rules) projectMirror(spec map[string]any) map[string]any {
 		}
 	}
 	spec["destinations"] = kept // what the spoke denies does not become a permission
-	delete(spec, "roles")
+	roles, _ := r.mirroredRoles(project, spec)
+	if spec["roles"] = roles; len(roles) == 0 {
+		delete(spec, "roles")
+	}
+	setList(spec, "syncWindows", windowsFor(listAt(spec, "syncWindows"), isInCluster, []string{r.Agent.String()}))
+	setList(spec, "destinationServiceAccounts", accountsFor(listAt(spec, "destinationServiceAccounts"), func(server string) bool {
+		return globMatches(server, inClusterServer)
+	}, r.ClusterServer))
+	leaveOut(spec, func(f Field) Fate { return f.Hub })
 	return spec
 }
 
@@ -164,70 +187,12 @@ func projectOf(spec map[string]any) string {
 	return defaultProject
 }
 
-// normalize brings the spec of an Application into the form to which a spoke's
-// application controller brings it (Argo CD 3.5, NormalizeApplicationSpec). A hub
-// without a controller keeps what people wrote, and without this the two would
-// undo each other for ever.
-func normalize(spec map[string]any) {
-	if project, ok := spec["project"].(string); ok && project == "" {
-		spec["project"] = defaultProject
-	}
-	if policy, ok := spec["syncPolicy"].(map[string]any); ok {
-		zero := true
-		for name, value := range policy {
-			// An empty "automated" is a setting.
-			zero = zero && (value == nil || name == "syncOptions" && isZero(value))
-		}
-		if zero {
-			delete(spec, "syncPolicy")
-		}
-	}
-	sources, _ := spec["sources"].([]any)
-	if len(sources) == 0 {
-		sources = []any{spec["source"]}
-	}
-	for _, s := range sources {
-		source, _ := s.(map[string]any)
-		for _, tool := range []string{"kustomize", "helm"} {
-			if settings, ok := source[tool].(map[string]any); ok && !slices.ContainsFunc(slices.Collect(maps.Values(settings)), isSet) {
-				delete(source, tool)
-			}
-		}
-		if directory, ok := source["directory"].(map[string]any); ok && isZero(directory["recurse"]) && isZero(directory["jsonnet"]) {
-			delete(directory, "recurse")
-			delete(directory, "jsonnet")
-			if isZero(directory["exclude"]) && isZero(directory["include"]) {
-				delete(source, "directory")
-			}
-		}
-	}
-}
-
-// isZero reports whether a value is the one that Go leaves out as empty.
-func isZero(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case string:
-		return v == ""
-	case bool:
-		return !v
-	case []any:
-		return len(v) == 0
-	case map[string]any:
-		return len(v) == 0
-	}
-	return false
-}
-
-func isSet(v any) bool { return !isZero(v) }
-
 // mapped is the spec of an event as it is stored on this side.
-func (r Rules) mapped(c stream.Collection, spec map[string]any) map[string]any {
+func (r Rules) mapped(key stream.EntryKey, spec map[string]any) map[string]any {
 	switch {
-	case c == stream.AppProjects && r.Side == stream.Hub:
-		return r.projectMirror(spec)
-	case c == stream.AppProjects:
+	case key.Collection == stream.AppProjects && r.Side == stream.Hub:
+		return r.projectMirror(key.Name, spec)
+	case key.Collection == stream.AppProjects:
 		return spec
 	}
 	destination, _ := spec["destination"].(map[string]any)

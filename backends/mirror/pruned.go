@@ -1,64 +1,116 @@
 package mirror
 
 import (
+	"maps"
 	"slices"
-	"strconv"
+	"strings"
 
+	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
 )
 
-// maxPruned bounds the paths that are remembered as told.
-const maxPruned = 256
+// An API server drops what its definition of a kind does not know, and says nothing:
+// the Argo CD of one side may be older than that of the other. What is dropped may
+// restrain the rest, as "enabled: false" does with automated sync, so it is not left
+// to the API server: what it knows is read from the definition, what it would drop is
+// left out here, by rule and told by path, and the write is one that fails where
+// something would be dropped all the same. A kind whose definition may not be read is
+// written so, too: then nothing is left out.
 
-// pruned returns the paths of written that stored does not have, sorted: fields
-// that the API server of this side dropped, since its definition of the kind does
-// not know them. A whole branch that is missing is one path.
-func pruned(written, stored any) []string {
-	var paths []string
-	var walk func(path string, written, stored any)
-	walk = func(path string, written, stored any) {
-		switch w := written.(type) {
-		case map[string]any:
-			s, _ := stored.(map[string]any)
-			for name, value := range w {
-				if other, ok := s[name]; ok {
-					walk(path+"."+name, value, other)
-				} else if !isZero(value) { // what is empty may be left out
-					paths = append(paths, path+"."+name)
-				}
-			}
-		case []any:
-			s, _ := stored.([]any)
-			for i, value := range w {
-				if i < len(s) {
-					walk(path+"["+strconv.Itoa(i)+"]", value, s[i])
-				}
-			}
+// automatedPath is where an Application says what happens without a person.
+const automatedPath = "spec.syncPolicy.automated"
+
+// fit takes out of a spec what the API server of this side does not keep, and returns
+// the paths, sorted. It refuses what must not be stored without them: an Application
+// of whose automated sync something would go, be it false, and an AppProject of which
+// anything would that is not empty, for all that it has restrains or names what is
+// restrained.
+func (r Rules) fit(kind stream.Kind, spec map[string]any) ([]string, *stream.Refusal) {
+	known := r.Schemas[kind]
+	if known == nil {
+		return nil, nil
+	}
+	paths := map[string]bool{}
+	for _, d := range known.Prune(map[string]any{"spec": spec}) {
+		if restrains(kind, d) {
+			return nil, invalid("the API server of the " + r.Side.String() + " does not know " + d.Path +
+				", and without it the rest would allow more; its Argo CD is too old for this " + string(kind))
 		}
+		paths[d.Path] = true
 	}
-	walk("spec", written, stored)
-	slices.Sort(paths)
-	return paths
+	sorted := slices.Sorted(maps.Keys(paths))
+	return sorted[:min(len(sorted), stream.MaxDropped)], nil
 }
 
-// tellPruned tells once of each path that it was dropped.
-func (l *loop) tellPruned(key stream.ResourceKey, paths []string) {
-	news := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return l.pruned[string(key.Kind)+" "+path] })
-	if len(news) == 0 || len(l.pruned) >= maxPruned {
-		return
+func restrains(kind stream.Kind, d schema.Dropped) bool {
+	if kind == stream.AppProject {
+		return isSet(d.Value)
 	}
-	for _, path := range news {
-		l.pruned[string(key.Kind)+" "+path] = true
-	}
-	l.m.cfg.Log.Warn().Stringer("resource", key).Strs("paths", news[:min(len(news), 16)]).
-		Msg("the api server dropped fields that it does not know; its Argo CD is older than the other side's")
+	return within(d.Path, automatedPath) || within(automatedPath, d.Path)
 }
 
-// specOf is the spec of an object as text; nil for what is none.
-func specOf(raw []byte) any {
-	fields, err := decode(raw)
-	if err != nil {
+// within reports whether a path is another one, or leads through it.
+func within(path, other string) bool {
+	return path == other || strings.HasPrefix(path, other+".")
+}
+
+// fitOperation takes out of an operation what is empty and not known to the API server
+// of this side. An operation is run as it is given, or not at all.
+func (r Rules) fitOperation(operation map[string]any) *stream.Refusal {
+	known := r.Schemas[stream.Application]
+	if known == nil {
 		return nil
 	}
-	return fields["spec"]
+	for _, d := range known.Prune(map[string]any{"operation": operation}) {
+		if isSet(d.Value) {
+			return invalid("the API server of the spoke does not know " + d.Path + "; its Argo CD is too old for this operation")
+		}
+	}
+	return nil
+}
+
+// fitStatus takes out of a status what the API server of this side does not keep.
+func (r Rules) fitStatus(status map[string]any) {
+	if known := r.Schemas[stream.Application]; known != nil {
+		known.Prune(map[string]any{"status": status})
+	}
+}
+
+// shorten notes on a copy what was left out of it.
+func (r Rules) shorten(o object, dropped []string) {
+	if len(dropped) == 0 {
+		return
+	}
+	rec, _ := recordOf(o)
+	rec.Dropped, rec.Schema = dropped, r.Schemas[o.key.Kind].ID()
+	r.stamp(o, rec)
+}
+
+// dropped are the paths that are left out of the copy o, in the collection by which it
+// was written.
+func (r Rules) dropped(c stream.Collection, o object) []string {
+	switch c {
+	case stream.Applications, stream.AppProjects, stream.Children:
+	default:
+		return nil
+	}
+	if r.sources(c) || r.uidIn(c, o) == "" {
+		return nil
+	}
+	rec, _ := recordOf(o)
+	return rec.Dropped[:min(len(rec.Dropped), stream.MaxDropped)]
+}
+
+// regains reports whether something was left out of a copy that may fit by now.
+func (r Rules) regains(o object, rec record) bool {
+	known := r.Schemas[o.key.Kind]
+	return len(rec.Dropped) > 0 && known != nil && known.ID() != rec.Schema
+}
+
+// strictly are writes that fail where the API server would drop something.
+func strictly(writes []Write) []Write {
+	for i := range writes {
+		writes[i].Strict = writes[i].Op == Create || writes[i].Op == Update
+	}
+	return writes
 }

@@ -10,9 +10,10 @@ import "github.com/argomesh/argomesh/stream"
 const policyRecreate = "recreate"
 
 // recreates reports whether an event must not overwrite current but replace it.
-// Only what we wrote ourselves is replaced: an object that someone else made, and
-// another hub's copy, are taken over in place.
+// Only what we wrote ourselves is replaced: an object that was adopted stays where it
+// is.
 func (r Rules) recreates(e stream.Event, current object, annotations map[string]any) bool {
-	return current.key.Kind == stream.Application && annotations[mismatchPolicyKey] == policyRecreate &&
+	rec, _ := recordOf(current)
+	return rec.Adopted == "" && current.key.Kind == stream.Application && annotations[mismatchPolicyKey] == policyRecreate &&
 		r.isCopy(current) && current.annotation(sourceUIDKey) != e.Version.SourceUID
 }

@@ -24,19 +24,28 @@ type refusals map[stream.EntryKey]refusedEntry
 
 type refusedEntry struct {
 	refusal stream.Refusal
+	version stream.Version // that was refused
 	at      time.Time
 }
 
 // note remembers the answer to an entry; nil for one that was taken.
-func (r refusals) note(key stream.EntryKey, refusal *stream.Refusal, now time.Time) {
+func (r refusals) note(e stream.Event, refusal *stream.Refusal, now time.Time) {
 	if refusal == nil || refusal.Kind.Passing() {
-		delete(r, key) // taken, or soon
+		delete(r, e.Key) // taken, or soon
 		return
 	}
-	if _, known := r[key]; !known && len(r) >= maxRefusals {
+	if _, known := r[e.Key]; !known && len(r) >= maxRefusals {
 		return
 	}
-	r[key] = refusedEntry{*refusal, now}
+	r[e.Key] = refusedEntry{*refusal, e.Version, now}
+}
+
+// held notes what is held of an entry: what was refused may have come to be there all the
+// same, as by a write of which the reply was lost and that was refused when it came again.
+func (r refusals) held(key stream.EntryKey, v stream.Version) {
+	if !v.Absent() && r[key].version == v {
+		delete(r, key)
+	}
 }
 
 // standing forgets what is too old and returns the rest.
@@ -52,9 +61,19 @@ func (r refusals) standing(now time.Time) map[stream.EntryKey]stream.Refusal {
 	return out
 }
 
-// parked are the entries that either side refused.
+// parked are the entries that either side refused, or changes back again and again, and
+// those of which a part was left out.
 func (l *loop) parked() map[stream.EntryKey]stream.Refusal {
 	parked := l.link.Parked()
+	maps.Copy(parked, l.lacking)
+	for entry := range l.contests {
+		if refusal := l.contests.refusal(entry, l.rules.Side); refusal != nil {
+			parked[entry] = *refusal
+		}
+	}
 	maps.Copy(parked, l.refused.standing(time.Now()))
+	if entry, refusal, is := l.untold(); is {
+		parked[entry] = refusal
+	}
 	return parked
 }

@@ -60,11 +60,11 @@ func (r Rules) repository(o object) (map[string]any, bool) {
 // a repository's is ever written over.
 func (r Rules) planRepository(e stream.Event, key stream.ResourceKey, current *object) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
-		return r.release(current), nil
+		return r.gone(e, current)
 	}
-	content, err := decode(e.Data)
-	if err != nil {
-		return nil, invalid("the event's data is not a JSON object")
+	content, refusal := contentOf(e, "the event's data")
+	if refusal != nil {
+		return nil, refusal
 	}
 	data, ok := content["data"].(map[string]any)
 	labels, _ := content["labels"].(map[string]any)
@@ -82,8 +82,11 @@ func (r Rules) planRepository(e stream.Event, key stream.ResourceKey, current *o
 		return nil, refusal
 	}
 	next, old := newObject(key), record{}
+	adopts := false
 	switch {
 	case current == nil:
+	case r.othersCopy(*current) != nil:
+		return nil, r.othersCopy(*current)
 	case !r.isCopy(*current) && !isCredential(current.label(secretTypeKey)):
 		return nil, &stream.Refusal{
 			Kind: stream.RefusalNotOwned, Message: "a Secret of that name on the spoke is not that of a repository; rename one of the two",
@@ -92,13 +95,21 @@ func (r Rules) planRepository(e stream.Event, key stream.ResourceKey, current *o
 		return nil, &stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "the Secret is being deleted on the spoke; it is made anew when it is gone",
 		}
+	case !r.isCopy(*current):
+		if refusal := r.adoption(*current); refusal != nil {
+			return nil, refusal
+		}
+		next, old, adopts = current.clone(), record{Adopted: current.uid()}, true
 	default:
 		next = current.clone()
 		old, _ = recordOf(next)
 	}
 	next = r.write(next, old, e, data, mirrored(labels), mirrored(annotations))
-	if current == nil {
+	switch {
+	case current == nil:
 		return []Write{{Op: Create, Raw: encode(next.fields)}}, nil
+	case adopts:
+		return adopt(*current, next), nil
 	}
 	return update(*current, next), nil
 }

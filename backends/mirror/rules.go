@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
@@ -41,8 +43,17 @@ type Rules struct {
 	// ClusterServer is the server URL of the agent's cluster Secret, by which an
 	// Application on the hub may name its destination. Used on the hub.
 	ClusterServer string
+	// ClusterProject is the project to which that Secret scopes the cluster; empty for
+	// none. Used on the hub.
+	ClusterProject string
 	// HubUID identifies the hub whose copies a spoke holds. Used on the spoke.
 	HubUID string
+	// FormerHubs are the hubs that the agent had before HubUID. Its copies of theirs are
+	// told to the hub as what the spoke holds. Used on the spoke.
+	FormerHubs []string
+	// Inherits says that somebody let the hub have the copies of FormerHubs; before, they
+	// are neither written nor removed. Used on the spoke.
+	Inherits bool
 	// HistoryID names the history of the hub in which its revisions are comparable;
 	// empty while it is not known, and then they are not compared.
 	HistoryID string
@@ -55,6 +66,13 @@ type Rules struct {
 	// not being deleted is left on the spoke as it is, changed or gone on the hub or
 	// not, and so are AppProjects. Used on the hub of a managed agent.
 	Departing bool
+	// ProjectRoles says that mirrors of AppProjects have the roles of their originals, as
+	// far as those are about the mirrors. Used on the hub of an autonomous agent.
+	ProjectRoles bool
+	// Longer are the other autonomous agents whose names begin with this one's and a dash:
+	// a name of a project that theirs fit is not this agent's. Used on the hub of an
+	// autonomous agent.
+	Longer []identity.AgentName
 	// SharesUnscoped says that Secrets of repositories without a project go to those
 	// agents of which an Application uses them; else they go to none. Used on the hub.
 	SharesUnscoped bool
@@ -62,9 +80,33 @@ type Rules struct {
 	// repositories: the hub sends them only then. A Mirror has it from the handshake of
 	// its connection. Used on the hub.
 	WriteCredentials bool
+	// DefaultProject says whether the spoke gets the hub's AppProject default. Used on
+	// the hub of a managed agent.
+	DefaultProject DefaultProject
+	// GivesUp says that the spoke can give an object up. A Mirror has it from the
+	// handshake of its connection. Used on the hub.
+	GivesUp bool
+	// Schemas says what the API server of this side keeps of a kind; one whose definition
+	// is not known is not in it. A Mirror sets it.
+	Schemas map[stream.Kind]*schema.Schema
 	// Policy is what the owner of the spoke allows. Nil allows all that is allowed by
 	// default. Used on the spoke of a managed agent.
 	Policy *Policy
+	// Adopt names what mirrors may adopt, as Policy.Adopt does. Used on the hub.
+	Adopt []string
+	// fenced says that an Application on which Argo CD acts by itself is created out of
+	// reconciliation. A Mirror sets it, on the spoke of a managed agent.
+	fenced bool
+	// looked says that what there is was read from the API server itself. A Mirror sets it.
+	looked bool
+	// now is when a plan is made, by the clock of this side. A Mirror sets it.
+	now time.Time
+	// needed says of an AppProject that a copy which is going names it. A Mirror sets it,
+	// on the spoke.
+	needed bool
+	// project is the AppProject of an Application that is to be deleted; nil when there is
+	// none. A Mirror sets it, on the spoke.
+	project *object
 }
 
 // paused is how the source of c is paused; held is what the Mirror was told of all.
@@ -109,7 +151,7 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 		name := key.Name
 		if r.prefixed() {
 			rest, found := strings.CutPrefix(name, r.projectPrefix())
-			if !found || rest == "" {
+			if !found || rest == "" || r.others(name) != "" {
 				return nil
 			}
 			name = rest
@@ -168,17 +210,34 @@ type record struct {
 	// Created is the source's resourceVersion from which the copy was made; 1 when
 	// that was in an earlier history than History.
 	Created uint64 `json:"created"`
-	// Agent is the one whose object the copy shows, on the hub: the names of
-	// projects alone do not tell, since one agent's prefix may begin with another's.
+	// Agent is the one whose copy it is: the names of projects alone do not tell on the
+	// hub, since one agent's prefix may begin with another's, and one Kubernetes cluster
+	// may have several agents. Empty on a copy that an earlier release made on a spoke.
 	Agent string `json:"agent,omitempty"`
 	// Child says that the copy shows a child application.
 	Child bool `json:"child,omitempty"`
+	// Shaping is Rules.shaping when the copy was written.
+	Shaping string `json:"shaping,omitempty"`
+	// Lacks says which roles of a project its mirror has not, and why.
+	Lacks []string `json:"lacks,omitempty"`
+	// Adopted is the UID of the object that was there before, of which is kept what was
+	// found; empty for a copy that we made, and for one that an earlier release adopted.
+	Adopted string `json:"adopted,omitempty"`
 	// Wrote is the hash of what was written, to tell whether someone changed it.
 	Wrote string `json:"wrote"`
 	// Leaving says that the deletion of source and workloads was witnessed.
 	Leaving bool `json:"leaving,omitempty"`
 	// Releasing says that the copy is about to go without its workloads.
 	Releasing bool `json:"releasing,omitempty"`
+	// Unconfirmed says that the copy was created by a process that does not know yet
+	// whether it was still the one that may write. Releasing is set beside it.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
+	// Quiet says how the copy waits before it is deleted; nil for one that does not.
+	Quiet *quiet `json:"quiet,omitempty"`
+	// Dropped are the paths that the API server of this side did not know, sorted, and
+	// Schema is the id of the schema that says so.
+	Dropped []string `json:"dropped,omitempty"`
+	Schema  string   `json:"schema,omitempty"`
 	// Labels and Annotations are the keys that the source owns.
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
@@ -205,19 +264,6 @@ func recordOf(o object) (record, bool) {
 	// is ours by its source UID, and will be written anew.
 	_ = json.Unmarshal([]byte(o.annotation(recordKey)), &rec)
 	return rec, true
-}
-
-// isCopy reports whether o was written by this link, or by an earlier one of the
-// same hub.
-func (r Rules) isCopy(o object) bool {
-	switch {
-	case !hasRecord(o):
-		return false
-	case r.Side == stream.Spoke:
-		return o.annotation(principalUIDKey) == r.HubUID
-	}
-	rec, _ := recordOf(o)
-	return rec.Agent == r.Agent.String() || rec.Agent == "" && o.key.Kind == stream.Application
 }
 
 // sourceUID is the UID at its source of the Application that o is or mirrors. The
@@ -290,7 +336,7 @@ func contentField(k stream.Kind) string {
 }
 
 // Reply is what the API server made of our last write of an entry. It lives in
-// memory: without it an object whose fields were pruned is written once more.
+// memory: without it an object that the API server changed is written once more.
 type Reply struct {
 	Version stream.Version
 	// Local is the hash of the part the source owns, as the API server returned it.
@@ -315,13 +361,19 @@ func (r Rules) local(c stream.Collection, o object) stream.Hash {
 // the entry; nil when there is none.
 func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
 	uid := r.uidIn(c, o)
-	if uid == "" || c == stream.Commands {
+	switch {
+	case uid == "" || c == stream.Commands:
 		return stream.Version{} // what was taken of commands is known to the Mirror alone
+	case c == stream.Statuses && r.unsendable(o) != "":
+		return stream.Version{} // it shows none
 	}
 	local := r.local(c, o)
 	rec, _ := recordOf(o)
-	if c != stream.Statuses && (rec.Releasing || rec.Leaving != o.deleting()) {
-		return stream.Version{SourceUID: uid, Hash: local} // begun but not yet done, or done by others
+	if c != stream.Statuses && (rec.Releasing || rec.Leaving != o.deleting() || r.misshapen(c, rec)) {
+		return stream.Version{SourceUID: uid, Hash: local} // begun but not yet done, or done by others or by other rules
+	}
+	if c != stream.Statuses && r.regains(o, rec) {
+		return stream.Version{SourceUID: uid, Hash: local} // there may be room for more now
 	}
 	if last != nil && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
 		return last.Version
@@ -359,12 +411,18 @@ func (r Rules) Content(c stream.Collection, o object, asked Requests) (link.Cont
 			content.Leaving = true
 			witnessed := slices.DeleteFunc(o.finalizers(), func(f string) bool { return !isCascade(f) })
 			data["leaving"] = anyList(witnessed)
+			if approved(o) {
+				data["approved"] = true
+			}
 		}
 	case stream.AppProjects:
 		spec := o.fields["spec"]
 		if r.Side == stream.Hub {
-			var matches bool
-			if spec, matches = r.projectFor(o); !matches {
+			matches := r.shares(o.key.Name)
+			if matches {
+				spec, matches = r.projectFor(o)
+			}
+			if !matches {
 				return link.Content{}, false
 			}
 		}
@@ -411,14 +469,17 @@ func (r Rules) unsendable(o object) string {
 	if hasRecord(o) {
 		return "it is a mirror from the time when the agent was autonomous; its original is on the spoke, so remove the mirror without cascade"
 	}
+	if r.destined(o) {
+		return ""
+	}
+	alias := r.alias(o)
 	switch {
-	case r.destined(o):
+	case alias != AliasNone:
+		return r.mend(o, alias)
 	case r.byDestination():
 		return "the destination names agent " + r.Agent.String() + " and a server; it may name only one of both"
-	default:
-		return "the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs"
 	}
-	return ""
+	return "the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs"
 }
 
 // destined reports whether the destination of a hub Application is the agent.
@@ -443,7 +504,7 @@ func statusOf(o object) map[string]any {
 	if status == nil {
 		status = map[string]any{}
 	}
-	setConditions(status, slices.DeleteFunc(conditions(status), isErrorCondition))
+	setConditions(status, slices.DeleteFunc(conditions(status), isOwnCondition))
 	return status
 }
 
@@ -470,9 +531,18 @@ func setConditions(status map[string]any, list []any) {
 	status["conditions"] = list
 }
 
-func isErrorCondition(c any) bool {
+func isCondition(c any, kind string) bool {
 	m, _ := c.(map[string]any)
-	return m["type"] == errorCondition
+	return m["type"] == kind
+}
+
+// isOwnCondition reports whether a condition is one that the hub adds.
+func isOwnCondition(c any) bool {
+	return isCondition(c, errorCondition) || isCondition(c, deletionCondition) || isCondition(c, warningCondition)
+}
+
+func hasCondition(o object, kind string) bool {
+	return slices.ContainsFunc(conditions(o.child("status")), func(c any) bool { return isCondition(c, kind) })
 }
 
 func anyList(list []string) []any {

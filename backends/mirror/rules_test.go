@@ -460,7 +460,7 @@ func TestRulesHeld(t *testing.T) {
 	sameReply := func(o object) *Reply { r := spoke.replyOf(stream.Applications, e.Version, o); return &r }
 	prune := func(o *object) { delete(o.child("spec"), "source") }
 	left := func(o *object) {
-		*o = stored(t, o.key, spoke.leave(leaving, o, []any{cascadeFinalizer}), nil)
+		*o = stored(t, o.key, begun(t, spoke, leaving, *o), nil)
 	}
 	const same, absent, other = "the version that was written", "nothing", "some other version"
 	tests := map[string]struct {
@@ -527,7 +527,7 @@ func TestRulesHeld(t *testing.T) {
 
 	t.Run("a deletion that was witnessed and is under way", func(t *testing.T) {
 		base := copyOf(t, spoke, e, nil)
-		o := stored(t, base.key, spoke.leave(leaving, &base, []any{cascadeFinalizer}), func(o object) {
+		o := stored(t, base.key, begun(t, spoke, leaving, base), func(o object) {
 			o.ensure("metadata")["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		})
 		if got := spoke.Held(stream.Applications, o, nil); got != leaving.Version {
@@ -541,10 +541,20 @@ func TestRulesHeld(t *testing.T) {
 	})
 	t.Run("a status on the hub is hashed as the spoke does, less our condition", func(t *testing.T) {
 		hub := ruleSet(t, stream.Hub, stream.Managed)
-		o := makeObject(t, appKey(hub), nil, m{"status": m{"health": m{"status": "Healthy"}, "conditions": []any{m{"type": errorCondition, "message": "x"}}}})
+		o := makeObject(t, appKey(hub), nil, m{
+			"spec":   m{"destination": m{"name": "edge-1"}},
+			"status": m{"health": m{"status": "Healthy"}, "conditions": []any{m{"type": errorCondition, "message": "x"}}},
+		})
 		want := stream.Version{SourceUID: "uid-1", Hash: stream.HashOf([]byte(`{"status":{"health":{"status":"Healthy"}}}`))}
 		if diff := cmp.Diff(want, hub.Held(stream.Statuses, o, nil)); diff != "" {
 			t.Errorf("Held() (-want +got)\n%s", diff)
+		}
+	})
+	t.Run("what is not the agent's shows no status", func(t *testing.T) {
+		hub := ruleSet(t, stream.Hub, stream.Managed)
+		o := makeObject(t, appKey(hub), nil, m{"spec": m{"destination": m{"name": "elsewhere"}}, "status": m{"health": m{"status": "Healthy"}}})
+		if got := hub.Held(stream.Statuses, o, nil); !got.Absent() {
+			t.Errorf("Held() = %v, want nothing", got)
 		}
 	})
 	t.Run("a status the spoke no longer sends stays to be seen", func(t *testing.T) {

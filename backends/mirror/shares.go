@@ -164,11 +164,17 @@ func (s *Shares) look(o backends.Object) placed {
 	return placed{uid: o.UID, version: o.ResourceVersion, where: PlacementOf(o)}
 }
 
-// owns reports whether an object is in the share of an agent.
-func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
+// OwnerOf returns whose an object of the Store is, or was if it is gone; the zero name
+// for nobody's.
+func (s *Shares) OwnerOf(o backends.Object) identity.AgentName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ownerOf(s.look(o).where) == name
+	return s.ownerOf(s.look(o).where)
+}
+
+// owns reports whether an object is in the share of an agent.
+func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
+	return s.OwnerOf(o) == name
 }
 
 // Synced is closed once the shares hold all that the Store did when it was synced. The
@@ -196,6 +202,15 @@ func (s *share) shows(o backends.Object) bool {
 // Synced implements backends.Store.
 func (s *share) Synced() <-chan struct{} { return s.shares.Synced() }
 
+// Deletions implements backends.Store.
+func (s *share) Deletions(deleted func(backends.Deletion)) (cancel func()) {
+	return s.Store.Deletions(func(d backends.Deletion) {
+		if s.shows(d.Last) {
+			deleted(d)
+		}
+	})
+}
+
 // Get implements backends.Store.
 func (s *share) Get(key stream.ResourceKey) (backends.Object, bool) {
 	if o, there := s.Store.Get(key); there && s.shows(o) {
@@ -217,9 +232,7 @@ func (s *share) List(kind stream.Kind, namespace string) []backends.Object {
 		}
 	}
 	s.shares.mu.Unlock()
-	slices.SortFunc(keys, func(a, b stream.ResourceKey) int { // so that a simulation repeats
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(keys, byKey) // so that a simulation repeats
 	var objects []backends.Object
 	for _, key := range keys {
 		if o, there := s.Get(key); there {
@@ -227,6 +240,11 @@ func (s *share) List(kind stream.Kind, namespace string) []backends.Object {
 		}
 	}
 	return objects
+}
+
+// byKey orders objects of one kind.
+func byKey(a, b stream.ResourceKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // Read implements backends.Store.
@@ -239,20 +257,20 @@ func (s *share) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 }
 
 // Create implements backends.Store.
-func (s *share) Create(ctx context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
+func (s *share) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	if key.Kind == stream.Application {
 		return backends.Object{}, fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
 	}
-	return s.Store.Create(ctx, key, raw)
+	return s.Store.Create(ctx, key, raw, opts...)
 }
 
 // Update implements backends.Store. That old was the agent's is tested on its
 // resourceVersion like the rest of it.
-func (s *share) Update(ctx context.Context, old backends.Object, raw []byte) (backends.Object, error) {
+func (s *share) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	if !s.shows(old) {
 		return backends.Object{}, fmt.Errorf("%s is not of agent %s: %w", old.Key, s.agent, stream.ErrConflict)
 	}
-	return s.Store.Update(ctx, old, raw)
+	return s.Store.Update(ctx, old, raw, opts...)
 }
 
 // Delete implements backends.Store. An Application that the cache does not show to be

@@ -157,8 +157,8 @@ func TestByDestination(t *testing.T) {
 		if got := at(one.get(d.here("argocd"), "a"), "status", "health", "status"); got != nil {
 			t.Errorf("edge-2 wrote the status of edge-1's Application: %v", got)
 		}
-		if two.get(d.spoke("edge-2", "argocd"), "a") != nil {
-			t.Error("what claims to be the hub's, and is not edge-2's, stays on edge-2")
+		if two.get(d.spoke("edge-2", "argocd"), "a") == nil {
+			t.Error("edge-1's copy is not edge-2's to remove")
 		}
 
 		// A deletion with workloads reaches the one it is meant for.

@@ -3,6 +3,8 @@ package mirror
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/identity"
@@ -10,12 +12,17 @@ import (
 )
 
 // Strays are mirrors on the hub that no link keeps any more, since the namespaces of
-// their agent are others now. They leave the hub without their workloads; where they
+// their agent are others now, or the name of a project another agent's. They leave the hub without their workloads; where they
 // belong they are made anew.
 type Strays struct {
 	Store backends.Store
+	// Namespace is where Argo CD's own objects are.
+	Namespace string
 	// Owner says which agent has a namespace of the hub; the zero name for none.
 	Owner func(namespace string) identity.AgentName
+	// ProjectOwner says which agent the mirror of an AppProject of that name belongs to;
+	// the zero name for none.
+	ProjectOwner func(mirror string) identity.AgentName
 	// Registered reports whether there is an agent of that name. The mirrors of one that
 	// went without a word stay.
 	Registered func(identity.AgentName) bool
@@ -30,23 +37,41 @@ func (s Strays) Remove(ctx context.Context) error {
 			objects = append(objects, o)
 		}
 	}
-	_, err := sweep(ctx, s.Store, objects, func(o object) ([]Write, bool) { return s.plan(o), false })
+	for _, o := range s.Store.List(stream.AppProject, s.Namespace) {
+		if bytes.Contains(o.Raw, []byte(recordKey)) {
+			objects = append(objects, o)
+		}
+	}
+	waits, err := sweep(ctx, keeper{store: s.Store, namespace: s.Namespace}, objects, s.plan)
+	if err == nil && waits > 0 {
+		err = fmt.Errorf("%d of them were adopted, and wait to be given back: %w", waits, stream.ErrUnavailable)
+	}
 	return err
 }
 
-func (s Strays) plan(o object) []Write {
+// plan takes a stray away, and says whether that is to be waited for.
+func (s Strays) plan(o object) (writes []Write, waits bool) {
 	rec, ok := recordOf(o)
 	name, err := identity.ParseAgentName(rec.Agent)
-	if !ok || err != nil || !s.Registered(name) || s.Owner(o.key.Namespace) == name {
-		return nil
+	if !ok || !isMirror(o) || err != nil || !s.Registered(name) || s.ownerOf(o.key) == name {
+		return nil, false
 	}
-	var writes []Write
+	if !o.deleting() {
+		rules := Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: name, Namespace: s.Namespace, now: time.Now()}
+		writes, refusal := rules.leaveHub(o)
+		return writes, refusal != nil
+	}
 	next := o.clone()
 	if next.dropFinalizers(isArgoCD) {
 		writes = append(writes, Write{Op: Update, Raw: encode(next.fields)})
 	}
-	if !o.deleting() {
-		writes = append(writes, Write{Op: Delete})
+	return writes, false
+}
+
+// ownerOf returns the agent whose link keeps a mirror of that key.
+func (s Strays) ownerOf(key stream.ResourceKey) identity.AgentName {
+	if key.Kind == stream.AppProject {
+		return s.ProjectOwner(key.Name)
 	}
-	return writes
+	return s.Owner(key.Namespace)
 }

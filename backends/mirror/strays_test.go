@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,5 +57,45 @@ func TestStrays(t *testing.T) {
 	}
 	if cascades() != 0 {
 		t.Error("a mirror went with workloads")
+	}
+}
+
+// The mirror of a project leaves the hub when its name is that of an agent registered since.
+func TestStrayProjects(t *testing.T) {
+	store, ctx := memory.New(memory.Config{}), t.Context()
+	for name, agent := range map[string]string{
+		"edge-web": "edge", "edge-1-web": "edge", "edge-1-own": "edge-1", "edge-1-app": "", "edge-1-old": "gone",
+	} {
+		meta := m{"namespace": "argocd", "name": name}
+		if agent != "" {
+			meta["annotations"] = m{"argocd.argoproj.io/source-uid": "u", "argomesh.io/source": `{"agent":"` + agent + `"}`}
+		}
+		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: name}
+		if _, err := store.Create(ctx, key, text(t, m{"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": meta})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edge, one := agentName(t, "edge"), agentName(t, "edge-1")
+	err := mirror.Strays{
+		Store: store, Namespace: "argocd",
+		Owner: func(string) identity.AgentName { return identity.AgentName{} },
+		ProjectOwner: func(name string) identity.AgentName {
+			if strings.HasPrefix(name, "edge-1-") {
+				return one
+			}
+			return edge
+		},
+		Registered: func(name identity.AgentName) bool { return name == edge || name == one },
+	}.Remove(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, o := range store.List(stream.AppProject, "argocd") {
+		left = append(left, o.Key.Name)
+	}
+	slices.Sort(left)
+	if diff := cmp.Diff([]string{"edge-1-app", "edge-1-old", "edge-1-own", "edge-web"}, left); diff != "" {
+		t.Errorf("what is left (-want +got):\n%s", diff)
 	}
 }

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -13,11 +14,19 @@ type Situation struct {
 	// Present says that there is a connection, and that the spoke is known to hold
 	// the Application.
 	Present bool
-	// Away is for how long there has been no connection; zero while there is one.
+	// Away is for how long there has been no connection, to any principal; zero while
+	// there is one, or may be.
 	Away time.Duration
+	// Answers says that this process had the last connection, and so knows what the
+	// spoke answered, and Agreed that the spoke is known to hold what the hub has.
+	Answers, Agreed bool
 	// Refusal is why the spoke did not take the object; nil when it did, or was
 	// not asked.
 	Refusal *stream.Refusal
+	// Dropped are the paths that the spoke's API server does not know, of the
+	// Application as it was taken there, and DroppedKnown says that it is known.
+	Dropped      []string
+	DroppedKnown bool
 	// Failure is why the spoke will never run the command of this moment; nil when
 	// it may.
 	Failure *stream.Refusal
@@ -31,6 +40,9 @@ type Situation struct {
 	// Gone says that the spoke holds nothing any more of this object, whose
 	// deletion it witnessed.
 	Gone bool
+	// Released says that the object was to leave its workloads, and that the spoke holds
+	// nothing of it any more.
+	Released bool
 	// NewID returns a random id for a command.
 	NewID func() string
 }
@@ -56,7 +68,8 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	next := current.clone()
 	ours := current.label(ignoreSyncKey) != "true" && r.unsendable(current) == ""
 	upkeep := r.report
-	if ours && current.deleting() && (s.Gone || r.Mode == stream.Autonomous || !current.cascades()) {
+	gone := s.Gone && !hasCondition(current, deletionCondition) // what was told stays to be decided on
+	if ours && current.deleting() && (gone || s.Released || r.Mode == stream.Autonomous || !current.cascades()) {
 		upkeep = func(o object, _ Situation) bool { return o.dropFinalizers(isArgoCD) }
 	}
 	changed := upkeep(next, s)
@@ -73,8 +86,8 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 // there is nothing to announce, to report, or to let go. Tend is asked at every look
 // at an object, and needs no copy of it then.
 func (r Rules) untroubled(o object, s Situation) bool {
-	return o.child("operation") == nil && !o.deleting() && s.Refusal == nil && r.unsendable(o) == "" &&
-		!slices.ContainsFunc(conditions(o.child("status")), isErrorCondition)
+	return o.child("operation") == nil && !o.deleting() && s.Refusal == nil && len(s.Dropped) == 0 && r.unsendable(o) == "" &&
+		!slices.ContainsFunc(conditions(o.child("status")), isOwnCondition)
 }
 
 // announce gives a new operation its id and shows where it is.
@@ -150,17 +163,55 @@ func (r Rules) announce(o object, s Situation) bool {
 	return false
 }
 
-// report keeps the condition that says why the spoke did not take the spec.
+// report keeps the conditions that say why the spoke did not take the spec, what of it was left
+// out, or that the workloads of what is gone there may not be. What the hub alone decides each principal may
+// write; what the spoke answered only the one that it answered, and it goes when the spoke
+// is known to have taken it.
 func (r Rules) report(o object, s Situation) bool {
 	message := ""
 	switch {
 	case o.label(ignoreSyncKey) != "true" && r.unsendable(o) != "":
 		message = "not sent: " + r.unsendable(o)
-	case s.Refusal != nil && !s.Refusal.Kind.Passing():
-		message = "agent " + r.Agent.String() + " did not apply it: " + s.Refusal.Message
+	case s.Answers && s.Refusal != nil && s.Refusal.Kind == stream.RefusalNotCascaded:
+		return setCondition(o, deletionCondition, r.undecided(o, *s.Refusal), s.Now)
+	case s.Answers && s.Refusal != nil && !s.Refusal.Kind.Passing():
+		message = r.answer(*s.Refusal)
 	}
+	changed := false
+	if shown := errorShown(conditions(o.child("status"))); message != "" || s.Agreed || !r.isAnswer(shown) {
+		changed = setCondition(o, errorCondition, message, s.Now)
+	}
+	if !s.DroppedKnown {
+		return changed
+	}
+	return setCondition(o, warningCondition, r.warning(s.Dropped), s.Now) || changed
+}
+
+// undecided says what became of an Application that did not go as it was meant to, and
+// what people can do.
+func (r Rules) undecided(o object, refusal stream.Refusal) string {
+	return "agent " + r.Agent.String() + ": " + refusal.Message + ". Its workloads may still run: " +
+		"agentctl agent keep-workloads " + r.Agent.String() + " " + o.key.Name + " lets the Application go and leaves them; " +
+		"to have them deleted, create the Application again after that, and delete it"
+}
+
+// warning says what was left out; empty for nothing.
+func (r Rules) warning(dropped []string) string {
+	if len(dropped) == 0 {
+		return ""
+	}
+	where := "agent " + r.Agent.String() + " applied it"
+	if r.Mode == stream.Autonomous {
+		where = "shown"
+	}
+	return where + " without what the API server there does not know, since its Argo CD is older: " + strings.Join(dropped, ", ")
+}
+
+// setCondition keeps a condition of an Application, or removes it when the message is
+// empty. It reports whether that changed anything.
+func setCondition(o object, kind, message string, now time.Time) bool {
 	list := conditions(o.child("status"))
-	i := slices.IndexFunc(list, isErrorCondition)
+	i := slices.IndexFunc(list, func(c any) bool { return isCondition(c, kind) })
 	switch {
 	case message == "" && i < 0:
 		return false
@@ -174,10 +225,42 @@ func (r Rules) report(o object, s Situation) bool {
 		fallthrough
 	default:
 		list = append(list, map[string]any{
-			"type": errorCondition, "message": message,
-			"lastTransitionTime": s.Now.UTC().Format(time.RFC3339),
+			"type": kind, "message": message,
+			"lastTransitionTime": now.UTC().Format(time.RFC3339),
 		})
 	}
 	setConditions(o.ensure("status"), list)
 	return true
+}
+
+// answer is the message of the condition that tells what the spoke answered.
+func (r Rules) answer(refusal stream.Refusal) string {
+	if refusal.Kind == stream.RefusalContested { // it did, and somebody undid it
+		return "agent " + r.Agent.String() + ": " + refusal.Message
+	}
+	return "agent " + r.Agent.String() + " did not apply it: " + refusal.Message
+}
+
+// isAnswer reports whether a message is one of answer's.
+func (r Rules) isAnswer(message string) bool {
+	rest, found := strings.CutPrefix(message, "agent "+r.Agent.String())
+	return found && (strings.HasPrefix(rest, ": ") || strings.HasPrefix(rest, " did not apply it: "))
+}
+
+// errorShown is what the condition in a list says why a spoke did not take the spec.
+func errorShown(list []any) string {
+	for _, c := range list {
+		if m, _ := c.(map[string]any); isCondition(c, errorCondition) {
+			return stringAt(m, "message")
+		}
+	}
+	return ""
+}
+
+// showsAnswer reports whether an Application of the hub shows what the spoke answered.
+func (r Rules) showsAnswer(o object) bool {
+	if r.Side != stream.Hub || o.key.Kind != stream.Application {
+		return false
+	}
+	return r.isAnswer(errorShown(conditions(o.child("status"))))
 }

@@ -122,9 +122,9 @@ func (r Rules) planTrust(e stream.Event, key stream.ResourceKey, current *object
 	if e.Verb == stream.Delete {
 		return r.withdraw(current), nil
 	}
-	content, err := decode(e.Data)
-	if err != nil {
-		return nil, invalid("the event's data is not a JSON object")
+	content, refusal := contentOf(e, "the event's data")
+	if refusal != nil {
+		return nil, refusal
 	}
 	sent, ok := content["items"].(map[string]any)
 	if !ok {
@@ -193,8 +193,6 @@ func (r Rules) withdraw(current *object) []Write {
 	next := current.clone()
 	rec, _ := recordOf(next)
 	items{}.change(next, rec.put())
-	for _, key := range []string{sourceUIDKey, principalUIDKey, recordKey} {
-		delete(next.child("metadata", "annotations"), key)
-	}
+	next.unmark()
 	return update(*current, next)
 }

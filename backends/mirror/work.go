@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +16,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // task is the work on one object, given to a worker.
@@ -28,8 +32,25 @@ type task struct {
 	situation Situation
 	verify    bool
 	asked     Requests
-	// withdrawn is closed when no more may be begun of the events.
-	withdrawn <-chan struct{}
+	taken     takenCommand
+	// withdrawn and over are session's. Nothing more is begun of the events when one of
+	// them is closed; of one of them, when its channel in newer is.
+	withdrawn, over <-chan struct{}
+	newer           map[stream.EntryKey]chan struct{} // closed when a newer event of the entry is there
+}
+
+// obsolete says why nothing more is to be begun of an event; empty while something is.
+// A worker that meets conflicts asks before each attempt: what it was told long ago
+// must not come about after what was told since, on this connection or a later one.
+func (t task) obsolete(key stream.EntryKey) string {
+	switch {
+	case closed(t.withdrawn), closed(t.over):
+		return "the connection has ended"
+	case closed(t.newer[key]):
+		return "a newer version of the entry came"
+	default:
+		return ""
+	}
 }
 
 // outcome is what became of a task.
@@ -42,7 +63,9 @@ type outcome struct {
 	uid     string
 	cause   trace.SpanContext
 	failed  bool // upkeep was needed and not done
-	pruned  []string
+	paid    paid
+	// schemas are those by which it was planned.
+	schemas map[stream.Kind]*schema.Schema
 }
 
 type result struct {
@@ -53,14 +76,23 @@ type result struct {
 	// is obsolete.
 	implied bool
 	refusal *stream.Refusal
+	undone  string // stream.Result's
+	// dropped are the paths that the API server does not keep of what is held.
+	dropped []string
 }
 
 // attempts bounds how often a worker reads and plans again after a conflict
 // before it gives the entry back to be parked.
 const attempts = 5
 
-// work does one task and reports to the loop, unless that has ended.
+// work does one task, when there is room for it, and reports to the loop, unless that has
+// ended.
 func (m *Mirror) work(ctx context.Context, t task) {
+	release, err := m.cfg.Quota.Take(ctx, m.cfg.Rules.Agent, quota.Working, weigh(t.current, t.events))
+	if err != nil {
+		return // ctx is done
+	}
+	defer release()
 	o := m.perform(ctx, t)
 	select {
 	case m.results <- o:
@@ -78,7 +110,7 @@ func (m *Mirror) perform(ctx context.Context, t task) outcome {
 	// In the order in which a source sends: the Application before its command.
 	for _, c := range stream.Collections() {
 		for key, e := range t.events {
-			if key.Collection == c && !closed(t.withdrawn) {
+			if key.Collection == c && t.obsolete(key) == "" {
 				w.apply(ctx, e)
 			}
 		}
@@ -86,7 +118,7 @@ func (m *Mirror) perform(ctx context.Context, t task) outcome {
 	if t.tend {
 		w.tend(ctx)
 	}
-	w.out.key, w.out.object, w.out.parsed = t.key, w.current, w.parsed
+	w.out.key, w.out.object, w.out.parsed, w.out.schemas = t.key, w.current, w.parsed, t.rules.Schemas
 	if w.current != nil {
 		w.out.uid = w.current.UID
 	} else if t.current != nil {
@@ -101,8 +133,12 @@ type writer struct {
 	task    task
 	current *backends.Object
 	parsed  *object // current, once somebody decoded it; plans do not change it
-	wrote   []byte  // by the last Create or Update
-	out     outcome
+	found   *found  // what was recalled last; nil before
+	// confirmed is the UID of the object after whose creation the fence was asked; empty
+	// for none.
+	confirmed string
+	looked    bool // the object was read from the API server itself
+	out       outcome
 }
 
 // see notes what the object is now; nil for gone.
@@ -115,6 +151,7 @@ func (w *writer) object() (*object, error) {
 		if err != nil {
 			return nil, err
 		}
+		o.found, o.confirmed = w.found, w.confirmed != "" && o.uid() == w.confirmed
 		w.parsed = &o
 	}
 	return w.parsed, nil
@@ -128,12 +165,22 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	started := time.Now()
 	rules, c := w.task.rules, e.Key.Collection
 	r := result{event: e}
+	var before *object // the last write
 	wrote, refusal, err := w.execute(ctx, func(current *object) ([]Write, *stream.Refusal) {
-		if closed(w.task.withdrawn) { // during an attempt that met a conflict
-			return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "the connection has ended"}
+		before = current
+		if why := w.task.obsolete(e.Key); why != "" { // during an attempt that met a conflict
+			return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: why}
 		}
-		return rules.Plan(e, w.task.key, current, w.task.asked)
+		if c == stream.Commands && current != nil {
+			if lost := w.task.taken.lost(e, *current); lost != nil {
+				return nil, lost
+			}
+		}
+		return w.beside(e, current).Plan(e, w.task.key, current, w.task.asked)
 	})
+	if err == nil && refusal == nil && w.current == nil && rules.Side == stream.Spoke && leaving(e) {
+		refusal = w.m.ended(w.task.key, e)
+	}
 	switch {
 	case err != nil:
 		r.refusal = &stream.Refusal{Kind: stream.RefusalKindOf(err), Message: w.explain(err)}
@@ -149,19 +196,21 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 		if parsed, err := w.object(); err == nil {
 			o := *parsed
 			if r.refusal == nil && e.Verb == stream.Apply && c != stream.Commands && rules.uidIn(c, o) == e.Version.SourceUID {
-				if rec, _ := recordOf(o); c == stream.Statuses && rules.unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() {
+				if rec, _ := recordOf(o); c == stream.Statuses && rules.unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() ||
+					c == stream.Children && !wrote { // what was thinned counts as held
+
 					reply := rules.replyOf(c, e.Version, o)
 					r.reply = &reply
-					if wrote && c != stream.Statuses && reply.Local.String() != rec.Wrote {
-						w.out.pruned = pruned(specOf(w.wrote), o.fields["spec"])
-					}
 				}
 			}
 			if r.refusal == nil && e.Verb == stream.Delete && c == stream.Statuses {
 				// The last status stays to be seen, but it is no longer the spoke's.
 				r.reply = &Reply{Local: rules.local(c, o)}
 			}
-			r.held = rules.Held(c, o, nil)
+			if wrote && r.refusal == nil {
+				r.undone = rules.undone(e, before, o)
+			}
+			r.held, r.dropped = rules.Held(c, o, nil), rules.dropped(c, o)
 			if r.implied = r.reply != nil && !r.held.Absent() && r.reply.Version == r.held; r.implied {
 				r.reply = nil
 			} else if r.reply != nil {
@@ -177,6 +226,20 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	}
 	w.out.results = append(w.out.results, r)
 	w.m.cfg.Metrics.applied(c, time.Since(started))
+}
+
+// beside are the rules with what the plan of an event needs beside the object.
+func (w *writer) beside(e stream.Event, current *object) Rules {
+	r := w.task.rules
+	r.now, r.looked = w.m.cfg.Now(), w.looked
+	switch {
+	case r.Side != stream.Spoke:
+	case e.Key.Collection == stream.AppProjects && e.Verb == stream.Delete:
+		r.needed = w.m.needed(r, w.task.key.Name)
+	case current != nil && leaving(e):
+		r.project = w.m.projectOf(*current)
+	}
+	return r
 }
 
 func (w *writer) tend(ctx context.Context) {
@@ -201,7 +264,7 @@ func (w *writer) tend(ctx context.Context) {
 // execute plans and writes until a plan went through. It reports whether
 // anything was written.
 func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stream.Refusal)) (wrote bool, refusal *stream.Refusal, err error) {
-	for range attempts {
+	for conflicts := 0; conflicts < attempts; {
 		current, perr := w.object()
 		if perr != nil {
 			return wrote, nil, perr
@@ -210,7 +273,15 @@ func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stre
 		if len(writes) == 0 {
 			return wrote, refusal, nil
 		}
+		if asked, aerr := w.ask(ctx, writes[0].Op); aerr != nil {
+			return wrote, nil, aerr
+		} else if asked {
+			continue
+		}
 		if err = w.carryOut(ctx, writes); err == nil {
+			if wrote = true; writes[len(writes)-1].Again {
+				continue
+			}
 			return true, refusal, nil
 		}
 		if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) {
@@ -219,8 +290,35 @@ func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stre
 		if rerr := w.read(ctx); rerr != nil {
 			return wrote, nil, rerr
 		}
+		conflicts++
 	}
 	return wrote, nil, err
+}
+
+// ask finds out what a plan has to know, and reports whether op asks for it. A plan asks
+// once for each thing.
+func (w *writer) ask(ctx context.Context, op Op) (asked bool, err error) {
+	switch op {
+	case Recall:
+		rec, _ := recordOf(*w.parsed)
+		w.found, err = w.keeper().recall(ctx, w.task.key, rec.Adopted)
+	case Look:
+		err = w.read(ctx)
+	case Confirm:
+		err = w.confirm(ctx)
+	default:
+		return false, nil
+	}
+	w.parsed = nil
+	return true, err
+}
+
+// options are those of a Create or Update.
+func (w Write) options() []backends.WriteOption {
+	if w.Strict {
+		return []backends.WriteOption{backends.Strict}
+	}
+	return nil
 }
 
 func (w *writer) carryOut(ctx context.Context, writes []Write) error {
@@ -228,14 +326,11 @@ func (w *writer) carryOut(ctx context.Context, writes []Write) error {
 	for _, write := range writes {
 		var o backends.Object
 		var err error
-		if write.Op != Delete {
-			w.wrote = write.Raw
-		}
 		switch write.Op {
 		case Create:
-			o, err = store.Create(ctx, w.task.key, write.Raw)
+			o, err = store.Create(ctx, w.task.key, write.Raw, write.options()...)
 		case Update:
-			o, err = store.Update(ctx, *w.current, write.Raw)
+			o, err = store.Update(ctx, *w.current, write.Raw, write.options()...)
 		case Delete:
 			err = store.Delete(ctx, w.task.key, backends.Preconditions{
 				UID: w.current.UID, ResourceVersion: w.current.ResourceVersion,
@@ -245,17 +340,47 @@ func (w *writer) carryOut(ctx context.Context, writes []Write) error {
 				if err = w.read(ctx); err != nil {
 					return err
 				}
+				w.out.paid.wrote(w.current)
+				continue
+			}
+		case Keep, Forget:
+			if err = w.keep(ctx, write); err == nil {
+				w.out.paid.kept(write)
 				continue
 			}
 		}
 		if err != nil {
+			w.out.paid.failed(write, err)
 			return err
 		}
+		w.out.paid.wrote(&o)
 		w.see(&o)
 		w.out.known = true
 		if vanished(o) {
 			w.see(nil)
 		}
+	}
+	return nil
+}
+
+func (w *writer) keeper() keeper {
+	return keeper{store: w.m.cfg.Store, namespace: w.task.rules.Namespace}
+}
+
+// keep carries out Keep and Forget. What could not be forgotten does no harm: its object
+// has its owner again.
+func (w *writer) keep(ctx context.Context, write Write) error {
+	log := w.m.cfg.Log.With().Stringer("resource", w.task.key).Logger()
+	if write.Op == Keep {
+		if err := w.keeper().keep(ctx, *w.current, write.Raw); err != nil {
+			return fmt.Errorf("keep what was found: %w", err)
+		}
+		log.Info().Msg("object is adopted, what was found is kept")
+		return nil
+	}
+	log.Warn().Str("reason", write.Note).Msg("adopted object is given back to its owner")
+	if err := w.keeper().forgetFound(ctx, w.task.key, w.found); err != nil {
+		log.Warn().Err(err).Msg("cannot remove what was kept of an object that was given back")
 	}
 	return nil
 }
@@ -281,7 +406,7 @@ func (w *writer) read(ctx context.Context) error {
 	default:
 		return err
 	}
-	w.out.known = true
+	w.out.known, w.looked = true, true
 	return nil
 }
 
@@ -291,8 +416,13 @@ func (w *writer) explain(err error) string {
 	case errors.Is(err, stream.ErrRefused) && w.task.key.Kind == stream.Secret:
 		// Its words, or those of an admission webhook, may quote the Secret.
 		return "the API server of the " + w.task.rules.Side.String() + " refused the Secret; its audit log says why"
+	case errors.Is(err, stream.ErrRefused) && strings.Contains(err.Error(), "unknown field") && w.task.rules.Schemas[w.task.key.Kind] == nil:
+		return "the API server of the " + w.task.rules.Side.String() + " refused it: " + err.Error() +
+			"; what is no restraint is left out once Argomesh may read the definition there (list and watch of customresourcedefinitions)"
 	case errors.Is(err, stream.ErrRefused):
 		return "the API server of the " + w.task.rules.Side.String() + " refused it: " + err.Error()
+	case errors.Is(err, errFenced):
+		return "Argo CD is kept from it until the agent can tell that no other one has taken its place"
 	case errors.Is(err, stream.ErrConflict):
 		return "the object on the " + w.task.rules.Side.String() + " changes too fast"
 	case errors.Is(err, stream.ErrNotFound):

@@ -106,6 +106,7 @@ func run(ctx context.Context, args []string) error {
 	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
 	g.Go(func() error { return source.Run(ctx) })
 	g.Go(func() error { return store.Run(ctx) })
+	g.Go(func() error { return u.schemas.Run(ctx) })
 	g.Go(func() error { return tellInfo(ctx) })
 	g.Go(func() error { return u.Run(ctx, only) })
 	return g.Wait()

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -31,97 +34,203 @@ const (
 	memoryID       = "id"
 	memoryToken    = "token"
 	memoryRevision = "revision"
+	memoryFormer   = "former"
 )
 
-// memory is what the spoke keeps of its hub's history.
+// maxFormerHubs bounds how many hubs before the present one are remembered: copies of
+// earlier ones stay, and are nobody's.
+const maxFormerHubs = 8
+
+// memory is what the spoke keeps of its hub's history. It is read by quorum each time:
+// the spoke's etcd may be restored while this process lives.
 type memory struct {
 	client    dynamic.Interface
 	namespace string
 	log       zerolog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu    sync.Mutex // guards what follows
+	known bool       // kept was read, or written
+	kept  kept
+	lost  chan struct{} // closed when the spoke turns out not to keep what it did
+}
+
+func newMemory(client dynamic.Interface, namespace string, log zerolog.Logger) *memory {
+	return &memory{client: client, namespace: namespace, log: log, lost: make(chan struct{})}
+}
+
+// kept is what the ConfigMap says. The zero value says nothing.
+type kept struct {
 	hub     string
 	history stream.History
+	former  []string // hubs whose copies hub inherited, newest first
 }
 
-// load reads what is kept, trying until the API server answers or ctx is done.
-func (m *memory) load(ctx context.Context) error {
-	return m.retry(ctx, "cannot read what is kept of the hub's history", func() error {
-		cm, err := m.client.Resource(configMaps).Namespace(m.namespace).Get(ctx, memoryConfigMap, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			m.set("", stream.History{})
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		data, _, err := unstructured.NestedStringMap(cm.Object, "data")
-		if err != nil {
-			data = nil // damaged, as if it was not there: the hub will ask a person
-		}
-		revision, err := strconv.ParseUint(data[memoryRevision], 10, 64)
-		if err != nil {
-			revision = 0
-		}
-		m.set(data[memoryHub], stream.History{ID: data[memoryID], Token: data[memoryToken], Revision: revision})
-		return nil
-	})
-}
-
-// remember is mirror.Config.Remember. It refuses what is older than what is kept,
-// of the same history: the proof that the hub was further must not be lost.
-func (m *memory) remember(ctx context.Context, hub string, h stream.History) error {
-	switch known, kept := m.tell(); {
-	case known != hub:
-	case kept.Token == h.Token:
-		return nil // of an earlier connection
-	case kept.ID == h.ID && kept.Revision > h.Revision:
-		return fmt.Errorf("the hub was at revision %d before: a newer token is kept", kept.Revision)
+// before are the hubs before a hub, newest first.
+func (k kept) before(hub string) []string {
+	former := slices.Clone(k.former)
+	if k.hub != "" && k.hub != hub {
+		former = slices.Insert(former, 0, k.hub)
 	}
-	err := m.retry(ctx, "cannot keep what the hub says of its history", func() error {
-		cm := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap",
-			"metadata": map[string]any{
-				"name": memoryConfigMap, "namespace": m.namespace,
-				"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
-			},
-			"data": map[string]any{
-				memoryHub: hub, memoryID: h.ID, memoryToken: h.Token, memoryRevision: strconv.FormatUint(h.Revision, 10),
-			},
-		}}
-		_, err := m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
-			metav1.ApplyOptions{FieldManager: "argomesh-agent", Force: true})
-		return err
-	})
-	if err == nil {
-		m.set(hub, h)
-	}
-	return err
+	former = slices.DeleteFunc(former, func(other string) bool { return other == hub })
+	return former[:min(len(former), maxFormerHubs)]
 }
 
-func (m *memory) set(hub string, h stream.History) {
+// begin forgets what this process knows: another one may have kept something since.
+func (m *memory) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hub, m.history = hub, h
+	m.known, m.kept = false, kept{}
 }
 
 // tell is client.Config.History.
-func (m *memory) tell() (hub string, h stream.History) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.hub, m.history
+func (m *memory) tell(ctx context.Context) (hub string, h stream.History, err error) {
+	now, _, err := m.read(ctx)
+	if err != nil {
+		return "", stream.History{}, fmt.Errorf("read what is kept of the hub's history: %w", err)
+	}
+	if m.forgotten(now) {
+		m.lose()
+	}
+	m.set(now)
+	return now.hub, now.history, nil
 }
 
-// retry calls f until it succeeds or ctx is done, which is its only error.
-func (m *memory) retry(ctx context.Context, message string, f func() error) error {
+// during returns a context that ends with ctx, or when the spoke turns out not to keep
+// what it did: what a connection of before has shown is not true any more.
+func (m *memory) during(ctx context.Context) (life context.Context, stop func()) {
+	m.mu.Lock()
+	lost := m.lost
+	m.mu.Unlock()
+	until, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-lost:
+			cancel(mirror.ErrForgotten)
+		case <-until.Done():
+		}
+	}()
+	return until, func() { cancel(nil) }
+}
+
+func (m *memory) lose() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.lost)
+	m.lost = make(chan struct{})
+}
+
+// remember is mirror.Config.Remember. It refuses what is older than what is kept,
+// of the same history: the proof that the hub was further must not be lost. Neither must
+// the proof that the spoke was restored, which is that it keeps something else than it
+// did.
+func (m *memory) remember(ctx context.Context, hub string, h stream.History) error {
+	return m.retry(ctx, "cannot keep what the hub says of its history", func() (final bool, err error) {
+		now, version, err := m.read(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case now.hub == hub && now.history.Token == h.Token:
+			m.set(now) // of an earlier connection, or the reply to the write was lost
+			return true, nil
+		case m.forgotten(now):
+			return true, mirror.ErrForgotten
+		case now.hub == hub && now.history.ID == h.ID && now.history.Revision > h.Revision:
+			return true, fmt.Errorf("the hub was at revision %d before: a newer token is kept", now.history.Revision)
+		}
+		next := kept{hub, h, now.before(hub)}
+		if err := m.write(ctx, next, version); err != nil {
+			return false, err
+		}
+		m.set(next)
+		return true, nil
+	})
+}
+
+// read returns what is kept, and the resourceVersion of the ConfigMap; empty for none.
+func (m *memory) read(ctx context.Context) (k kept, version string, err error) {
+	cm, err := m.client.Resource(configMaps).Namespace(m.namespace).Get(ctx, memoryConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return kept{}, "", nil
+	}
+	if err != nil {
+		return kept{}, "", err
+	}
+	data, _, err := unstructured.NestedStringMap(cm.Object, "data")
+	if err != nil {
+		data = nil // damaged, as if it was not there: the hub will ask a person
+	}
+	revision, err := strconv.ParseUint(data[memoryRevision], 10, 64)
+	if err != nil {
+		revision = 0
+	}
+	history := stream.History{ID: data[memoryID], Token: data[memoryToken], Revision: revision}
+	var former []string
+	if json.Unmarshal([]byte(data[memoryFormer]), &former) != nil {
+		former = nil // as above, or there were none before a release that keeps them
+	}
+	return kept{data[memoryHub], history, former}, cm.GetResourceVersion(), nil
+}
+
+// write keeps k in place of what was read at that version.
+func (m *memory) write(ctx context.Context, k kept, version string) error {
+	former, err := json.Marshal(k.former)
+	if err != nil {
+		return err
+	}
+	metadata := map[string]any{
+		"name": memoryConfigMap, "namespace": m.namespace,
+		"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
+	}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	cm := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+		"data": map[string]any{
+			memoryHub: k.hub, memoryID: k.history.ID, memoryToken: k.history.Token,
+			memoryRevision: strconv.FormatUint(k.history.Revision, 10), memoryFormer: string(former),
+		},
+	}}
+	_, err = m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
+		metav1.ApplyOptions{FieldManager: "argomesh-agent", Force: true})
+	return err
+}
+
+func (m *memory) set(now kept) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known, m.kept = true, now
+}
+
+// forgotten reports whether the spoke does not keep what it did when this process last
+// looked.
+func (m *memory) forgotten(now kept) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known && (now.hub != m.kept.hub || now.history != m.kept.history)
+}
+
+// formerHubs are those that the agent had before hub, newest first, and whether hub
+// inherits what it had written for them: it does once its history is kept here.
+func (m *memory) formerHubs(hub string) (former []string, inherits bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kept.before(hub), m.kept.hub == hub
+}
+
+// retry calls f until it succeeds, or says that its error is final, or ctx is done.
+func (m *memory) retry(ctx context.Context, message string, f func() (final bool, err error)) error {
 	backOff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: 15 * time.Second}
 	said := false
 	return backOff.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {
-		err := f()
-		if err != nil && ctx.Err() == nil && !said {
+		final, err := f()
+		if final || err == nil {
+			return true, err
+		}
+		if ctx.Err() == nil && !said {
 			said = true
 			m.log.Warn().Err(err).Msg(message)
 		}
-		return err == nil, nil
+		return false, nil
 	})
 }

@@ -29,8 +29,8 @@ func makesNamespaces(cfg Config, store backends.Store, client dynamic.Interface)
 }
 
 // Create implements backends.Store.
-func (m namespaceMaker) Create(ctx context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
-	o, err := m.Store.Create(ctx, key, raw)
+func (m namespaceMaker) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+	o, err := m.Store.Create(ctx, key, raw, opts...)
 	if key.Kind != stream.Application || !apierrors.IsNotFound(err) {
 		return o, err
 	}
@@ -41,7 +41,7 @@ func (m namespaceMaker) Create(ctx context.Context, key stream.ResourceKey, raw 
 	_, err = m.client.Resource(namespaces).Create(ctx, ns, metav1.CreateOptions{FieldManager: "argomesh-agent"})
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
-		return m.Store.Create(ctx, key, raw)
+		return m.Store.Create(ctx, key, raw, opts...)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		return backends.Object{}, fmt.Errorf("make namespace %s: %w: %w", key.Namespace, stream.ErrRefused, err)
 	}

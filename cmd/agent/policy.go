@@ -14,6 +14,9 @@ func watched(cfg Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selec
 	watch := map[stream.Kind][]string{stream.Application: cfg.Mapping.Watched(cfg.Namespace), stream.AppProject: here}
 	only := map[stream.Kind][]kube.Selector{}
 	if cfg.Mode != stream.Managed {
+		// Its projects go to the hub, with what the settings of Argo CD merge into them.
+		watch[stream.ConfigMap] = here
+		only[stream.ConfigMap] = []kube.Selector{{Name: mirror.SettingsConfigMap()}}
 		return watch, only
 	}
 	if cfg.Policy.Repositories() {
@@ -27,10 +30,11 @@ func watched(cfg Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selec
 	return watch, only
 }
 
-// capabilities are those that the policy offers to the hub.
+// capabilities are those that the agent offers to the hub, some by its policy.
 func capabilities(cfg Config) stream.Capabilities {
+	offered := []stream.Capability{stream.GiveUp, stream.SeenDeletes}
 	if cfg.Mode == stream.Managed && cfg.Policy.WriteCredentials() {
-		return stream.NewCapabilities(stream.WriteCredentials)
+		offered = append(offered, stream.WriteCredentials)
 	}
-	return stream.Capabilities{}
+	return stream.NewCapabilities(offered...)
 }

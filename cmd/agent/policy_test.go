@@ -14,7 +14,7 @@ import (
 // to the hub.
 func TestWatched(t *testing.T) {
 	here := []string{"argocd"}
-	two := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}
+	two, settings := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}, []kube.Selector{{Name: "argocd-cm"}}
 	tests := map[string]struct {
 		mode  stream.Mode
 		kinds []string
@@ -22,7 +22,9 @@ func TestWatched(t *testing.T) {
 		only  map[stream.Kind][]kube.Selector
 		write bool
 	}{
-		"autonomous": {stream.Autonomous, mirror.DefaultPolicy().Kinds, two, map[stream.Kind][]kube.Selector{}, false},
+		"autonomous": {stream.Autonomous, mirror.DefaultPolicy().Kinds,
+			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.ConfigMap: here},
+			map[stream.Kind][]kube.Selector{stream.ConfigMap: settings}, false},
 		"the default": {stream.Managed, mirror.DefaultPolicy().Kinds,
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
 			map[stream.Kind][]kube.Selector{

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
+	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
@@ -35,6 +37,7 @@ type uplink struct {
 	base     *start.Base
 	source   *workload.Source
 	store    *kube.Store
+	schemas  *kube.Definitions
 	services map[stream.Service]tunnel.Handler // what the hub may reach of this spoke
 	mirror   mirror.Config
 	memory   *memory
@@ -42,7 +45,7 @@ type uplink struct {
 	// described is whether we know what the principal is told of the spoke.
 	described description
 
-	// Of Run, before the first term.
+	// Of Run, before the first term, as is mirror.Fence.
 	client *client.Client
 	tunnel *tunnel.Acceptor // nil: the hub may reach nothing
 
@@ -57,6 +60,10 @@ func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workl
 	if err != nil {
 		return nil, err
 	}
+	room, err := quota.New(base.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	active := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "argomesh_agent_active", Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
 	})
@@ -67,15 +74,16 @@ func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workl
 	if err != nil {
 		return nil, err
 	}
-	past := &memory{client: base.Dynamic, namespace: cfg.Namespace, log: base.Log}
+	past := newMemory(base.Dynamic, cfg.Namespace, base.Log)
+	schemas := kube.NewDefinitions(base.Dynamic, base.Log)
 	return &uplink{
-		cfg: cfg, build: build, base: base, source: source, store: store, services: services, memory: past, active: active,
+		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, memory: past, active: active,
 		mirror: mirror.Config{
 			Rules: mirror.Rules{
 				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
 				Namespaces: cfg.Mapping.Namespaces,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Remember: past.remember, Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }
@@ -108,7 +116,7 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 		Target: u.cfg.Principal.Address, Credentials: by.credentials, Mutual: by.Mutual,
 		Hello: stream.Hello{
 			Protocol: stream.Protocol, Version: u.build.Version, Agent: u.cfg.Name, Mode: u.cfg.Mode,
-			ClusterUID: spoke.uid, Kubernetes: spoke.version, Capabilities: capabilities(u.cfg),
+			ClusterUID: spoke.uid, Kubernetes: spoke.version, Capabilities: capabilities(u.cfg), Process: uuid.NewString(),
 		},
 		History: u.memory.tell,
 		Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
@@ -126,15 +134,14 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 	if u.tunnel, err = newTunnel(u.cfg, u.source, by, u.services, u.base.Metrics, u.base.Log); err != nil {
 		return err
 	}
+	u.mirror.Fence = only.Confirm
 	return only.Run(ctx, u.term)
 }
 
 // term works until ctx is done. It is called again in a later term, and begins
 // with nothing of the last one: another agent may have worked since.
 func (u *uplink) term(ctx context.Context) error {
-	if u.memory.load(ctx) != nil {
-		return nil // ctx is done
-	}
+	u.memory.begin()
 	link, err := mirror.New(u.mirror)
 	if err != nil {
 		return err
@@ -168,8 +175,13 @@ func (u *uplink) tell(info stream.SpokeInfo) {
 
 // serve is client.Config.Serve.
 func (u *uplink) serve(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
+	ctx, stop := u.memory.during(ctx)
+	defer stop()
 	u.mu.Lock()
 	link := u.link
 	u.mu.Unlock()
-	return link.Serve(ctx, mirror.Peer{Connection: w.Connection, HubUID: w.HubUID, Children: w.Children}, conn)
+	former, inherits := u.memory.formerHubs(w.HubUID)
+	return link.Serve(ctx, mirror.Peer{
+		Connection: w.Connection, HubUID: w.HubUID, FormerHubs: former, Inherits: inherits, Children: w.Children,
+	}, conn)
 }

@@ -14,7 +14,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Aliases: []string{"agents"},
-		Short:   "Create, list, get, edit and delete agents, let held deletions happen, and print an agent's role",
+		Short:   "Create, list, get, edit and delete agents, let held deletions happen, mend destinations, and print an agent's role",
 		Long: "An agent is registered by an Agent object in the namespace of the hub's Argo CD.\n" +
 			"These commands write and read that object; kubectl and GitOps do as well.",
 		Args: noCommand,
@@ -27,15 +27,23 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 		newEditCommand(std, conn),
 		newDeleteCommand(std, conn),
 		newAcceptCommand(std, conn),
+		newKeepCommand(std, conn),
+		newRewriteCommand(std, conn),
+		newRevokeTokensCommand(std, conn),
 		newRoleCommand(std),
 	)
 	return cmd
 }
 
-// parseAgent returns the typed form of an object of the hub.
+// parseAgent returns the typed form of an object of the hub, with a status whose texts are
+// one line each: spokes choose some of them.
 func parseAgent(obj *unstructured.Unstructured) (*v1alpha1.Agent, error) {
+	clean := obj.DeepCopy()
+	if status, found := clean.Object["status"]; found {
+		clean.Object["status"] = cleanTree(status)
+	}
 	agent := &v1alpha1.Agent{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, agent); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(clean.Object, agent); err != nil {
 		return nil, fmt.Errorf("read agent %s: %w", obj.GetName(), err)
 	}
 	return agent, nil

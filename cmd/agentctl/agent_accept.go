@@ -34,8 +34,10 @@ func newAcceptCommand(std streams, conn *connection) *cobra.Command {
 		Short: "Let deletions happen that are held back",
 		Long: "Let deletions happen that are held back, after showing them. Deletions are held when\n" +
 			"hub or spoke is not the one that the other knew (restored from a backup, rebuilt), or\n" +
-			"when more than 10 objects and more than 20 % would go at once. Only what is shown is\n" +
-			"accepted: when other deletions are held meanwhile, nothing happens.",
+			"when more than 10 objects and more than 20 % would go at once, or when Applications would\n" +
+			"take their workloads along: too many at once, or with their namespace; for those there is\n" +
+			"\"agentctl agent keep-workloads\" as well. Only what is shown is accepted: when other\n" +
+			"deletions are held meanwhile, nothing happens.",
 		Example: "  agentctl agent accept-deletions edge-1\n" +
 			"  agentctl agent accept-deletions edge-1 --id 0f8fad5b-d9cb-469f-a165-70867728950e --yes",
 		Args:              names(true),
@@ -187,7 +189,11 @@ func describeHeld(agent *v1alpha1.Agent) string {
 		if o.Namespace != "" {
 			where = o.Namespace + "/" + o.Name
 		}
-		fmt.Fprintf(&b, "  %s %s\n", o.Kind, where)
+		along := ""
+		if o.WithWorkloads {
+			along = ", with its workloads"
+		}
+		fmt.Fprintf(&b, "  %s %s%s\n", o.Kind, where, along)
 	}
 	if more := held.Total - int64(len(held.Objects)); more > 0 {
 		fmt.Fprintf(&b, "  and %d more\n", more)

@@ -176,6 +176,7 @@ func sameRegistration(there *unstructured.Unstructured, want *v1alpha1.Agent) er
 	if have.DeletionTimestamp != nil {
 		return errors.New("it exists and is being deleted: try again when it is gone")
 	}
+	want.Spec.TokenGeneration = have.Spec.TokenGeneration // no registration asks for one
 	differences, err := diffSpecs(have.Spec, want.Spec)
 	if err != nil {
 		return err

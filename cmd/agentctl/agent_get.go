@@ -116,6 +116,9 @@ func (c *getCommand) details(agent *v1alpha1.Agent) string {
 	}
 	if agent.Status.DeletionsHeld != nil {
 		out += "\n" + describeHeld(agent) + fmt.Sprintf("Let them happen with: agentctl agent accept-deletions %s\n", agent.Name)
+		if agent.Status.DeletionsHeld.WithWorkloads > 0 {
+			out += fmt.Sprintf("Keep the workloads with: agentctl agent keep-workloads %s\n", agent.Name)
+		}
 	}
 	return out
 }

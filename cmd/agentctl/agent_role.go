@@ -97,7 +97,7 @@ func agentRoles(account string, cfg roleSettings, live []access.Grant) []runtime
 	}
 	out := slices.Concat(
 		clusterRole(account, everywhere, subject),
-		role(account, namespace, slices.Concat(ownRules(), mirroredRules(cfg)), subject),
+		role(account, namespace, slices.Concat(ownRules(), mirroredRules(cfg), autonomousRules(cfg)), subject),
 	)
 	for _, further := range watched[min(1, len(watched)):] {
 		out = append(out, role(account+"-applications", further, []rbacv1.PolicyRule{applicationRule()}, subject)...)
@@ -113,9 +113,14 @@ func agentRoles(account string, cfg roleSettings, live []access.Grant) []runtime
 }
 
 // ownClusterRules are what an agent itself needs outside of its namespace: the
-// identity of the Kubernetes cluster, which is the UID of a namespace.
+// identity of the Kubernetes cluster, which is the UID of a namespace, and what its API
+// server knows of Applications and AppProjects.
 func ownClusterRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
+			ResourceNames: []string{"applications.argoproj.io", "appprojects.argoproj.io"}, Verbs: []string{"list", "watch"},
+		},
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{metav1.NamespaceSystem}, Verbs: []string{"get"}},
 		{NonResourceURLs: []string{"/version"}, Verbs: []string{"get"}},
 	}
@@ -179,15 +184,39 @@ func mirroredGrants() []kindGrant {
 	)
 }
 
-// mirroredRules are those of mirroredGrants that a configuration asks for.
+// adoptedRule is what a managed agent needs to keep what it found where it adopts
+// something: a Secret for each object. Their names are not known before.
+func adoptedRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "create", "delete"}}
+}
+
+// mirroredRules are adoptedRule and those of mirroredGrants that a configuration asks for.
 func mirroredRules(cfg roleSettings) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
+	if cfg.Mode != stream.Autonomous && len(cfg.Policy.Adopt) > 0 && !cfg.Policy.Repositories() {
+		rules = append(rules, adoptedRule()) // else it may do more with Secrets
+	}
 	for _, grant := range mirroredGrants() {
 		if cfg.Mode != stream.Autonomous && slices.ContainsFunc(grant.Kinds, func(kind string) bool { return slices.Contains(cfg.Policy.Kinds, kind) }) {
 			rules = append(rules, grant.Rule)
 		}
 	}
 	return rules
+}
+
+// autonomousRule is what an autonomous agent needs to tell the hub of its AppProjects as
+// its Argo CD has them: the settings that say which of them are global.
+func autonomousRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{mirror.SettingsConfigMap()}, Verbs: []string{"get", "list", "watch"},
+	}
+}
+
+func autonomousRules(cfg roleSettings) []rbacv1.PolicyRule {
+	if cfg.Mode != stream.Autonomous {
+		return nil
+	}
+	return []rbacv1.PolicyRule{autonomousRule()}
 }
 
 var partOf = map[string]string{"app.kubernetes.io/part-of": "argomesh"}

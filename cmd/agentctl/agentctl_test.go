@@ -119,6 +119,7 @@ func TestDiffSpecs(t *testing.T) {
 		"defaults and the order of sets are no difference": {
 			have: spec(func(s *v1alpha1.AgentSpec) {
 				s.DeletionPolicy, s.ChildApplications = v1alpha1.DeletionOrphan, v1alpha1.ChildApplicationsIgnore
+				s.ProjectRoles, s.CascadeHold = v1alpha1.ProjectRolesIgnore, new(v1alpha1.DefaultCascadeHold)
 			}),
 			want: spec(func(s *v1alpha1.AgentSpec) { s.Identity.SPIFFEIDs = []string{"spiffe://a/c", "spiffe://a/b"} }),
 		},

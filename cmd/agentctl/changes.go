@@ -32,7 +32,7 @@ func printDiff[T any](w io.Writer, plan []spire.Change[T]) error {
 		if change.Reason != "" {
 			line += ": " + change.Reason
 		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
+		if _, err := fmt.Fprintln(w, cleanText(line)); err != nil {
 			return err
 		}
 		for _, d := range change.Differences {
@@ -40,7 +40,7 @@ func printDiff[T any](w io.Writer, plan []spire.Change[T]) error {
 			if change.Action == spire.Create {
 				text = d.Field + ": " + d.Want
 			}
-			if _, err := fmt.Fprintln(w, "    "+text); err != nil {
+			if _, err := fmt.Fprintln(w, "    "+cleanText(text)); err != nil {
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ func carryOut[T any](w io.Writer, plan []spire.Change[T], dryRun bool, apply fun
 		if change.Reason != "" {
 			line += ": " + change.Reason
 		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
+		if _, err := fmt.Fprintln(w, cleanText(line)); err != nil {
 			broken = err
 		}
 	}

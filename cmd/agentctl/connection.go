@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -101,19 +102,24 @@ func (c *connection) hub() (*hub, error) {
 		return nil, explainKubeconfig(err, c.rules)
 	}
 	return &hub{
-		rest:      client,
-		agents:    dynamic.New(client).Resource(v1alpha1.AgentResource).Namespace(c.namespace),
-		namespace: c.namespace,
-		host:      config.Host,
+		rest:         client,
+		agents:       dynamic.New(client).Resource(v1alpha1.AgentResource).Namespace(c.namespace),
+		applications: dynamic.New(client).Resource(applicationResource),
+		namespace:    c.namespace,
+		host:         config.Host,
 	}, nil
 }
 
+// applicationResource is Argo CD's.
+var applicationResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+
 // hub is the Kubernetes API of the hub, as far as Agents are concerned.
 type hub struct {
-	rest      rest.Interface
-	agents    dynamic.ResourceInterface
-	namespace string
-	host      string
+	rest         rest.Interface
+	agents       dynamic.ResourceInterface
+	applications dynamic.NamespaceableResourceInterface
+	namespace    string
+	host         string
 }
 
 // completeNames offers the names of the hub's Agents to the shell, but those

@@ -39,6 +39,12 @@ func leaves(spec v1alpha1.AgentSpec) (map[string]any, error) {
 	if spec.DeletionPolicy == "" {
 		spec.DeletionPolicy = v1alpha1.DeletionOrphan
 	}
+	if spec.ProjectRoles == "" {
+		spec.ProjectRoles = v1alpha1.ProjectRolesIgnore
+	}
+	if spec.CascadeHold == nil {
+		spec.CascadeHold = new(v1alpha1.DefaultCascadeHold)
+	}
 	if spec.ChildApplications == "" {
 		spec.ChildApplications = v1alpha1.ChildApplicationsIgnore
 	}

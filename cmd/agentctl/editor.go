@@ -35,7 +35,7 @@ func (f editFile) edit(ctx context.Context, std streams, header string, text []b
 	}
 	editor := cmp.Or(os.Getenv("KUBE_EDITOR"), os.Getenv("EDITOR"), "vi")
 	cmd := editorCommand(ctx, editor, f.path)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = std.in, std.out, std.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = std.in, beneath(std.out), beneath(std.err)
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("editor %q: %w: name another with the KUBE_EDITOR environment variable", editor, err)
 	}

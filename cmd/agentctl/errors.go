@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,9 +114,7 @@ func explainKubeconfig(err error, rules *clientcmd.ClientConfigLoadingRules) err
 
 // oneLine returns the text of err without line breaks, and without what else a terminal
 // obeys: it may be the words of whoever answered.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), unicode.IsControl), " ")
-}
+func oneLine(err error) string { return cleanText(err.Error()) }
 
 // joinOr returns "a, b or c".
 func joinOr(words []string) string {

@@ -83,7 +83,7 @@ func printFindings(w io.Writer, found []inspect.Finding, wide bool) error {
 			fine++
 			continue
 		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
+		if _, err := fmt.Fprintln(w, cleanText(line)); err != nil {
 			return err
 		}
 	}

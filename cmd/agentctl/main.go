@@ -41,10 +41,14 @@ type streams struct {
 
 // run executes one command line. The error is one line that says what to do.
 func run(ctx context.Context, args []string, std streams) error {
+	std.out, std.err = &plain{w: std.out}, &plain{w: std.err}
 	root := newRootCommand(std)
 	root.SetArgs(args)
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)
-	return root.ExecuteContext(ctx)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return plainError{err}
+	}
+	return nil
 }

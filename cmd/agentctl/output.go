@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 )
@@ -48,13 +50,31 @@ func (o *output) object(w io.Writer, obj runtime.Object) error {
 	case "json":
 		p = &printers.JSONPrinter{}
 	case "yaml":
-		p = &printers.YAMLPrinter{}
+		p = yamlPrinter{}
 	case "name":
 		p = &printers.NamePrinter{ShortOutput: true}
 	default:
 		return fmt.Errorf("output %q prints no objects", o.value) // unreachable: the flag knows what is allowed
 	}
 	return (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(obj, w)
+}
+
+// yamlPrinter prints YAML. It takes what that of kubectl fails at: characters in a text that
+// YAML has only as their numbers.
+type yamlPrinter struct{}
+
+// PrintObj implements printers.ResourcePrinter.
+func (yamlPrinter) PrintObj(obj runtime.Object, w io.Writer) error {
+	var text bytes.Buffer
+	if err := (&printers.JSONPrinter{}).PrintObj(obj, &plain{w: &text}); err != nil {
+		return err
+	}
+	encoded, err := yaml.JSONToYAML(text.Bytes())
+	if err != nil {
+		return err
+	}
+	_, err = beneath(w).Write(encoded)
+	return err
 }
 
 // tableOf is the Accept header that asks the server for the columns the CRD

@@ -74,6 +74,10 @@ type chartRoles struct {
 	Namespace []rbacv1.PolicyRule `json:"namespace"`
 	Live      []switched          `json:"live"`
 	Mirrored  []kindGrant         `json:"mirrored"`
+	// Adopted is for a policy that adopts, and that has no grant for Secrets of Mirrored.
+	Adopted rbacv1.PolicyRule `json:"adopted"`
+	// Autonomous is for agents of that mode.
+	Autonomous rbacv1.PolicyRule `json:"autonomous"`
 	// Applications is for further namespaces, and Namespaces to make those.
 	Applications rbacv1.PolicyRule `json:"applications"`
 	Namespaces   rbacv1.PolicyRule `json:"namespaces"`
@@ -198,7 +202,7 @@ func TestChartRolesGolden(t *testing.T) {
 	table := liveRoles(t)
 	content, err := yaml.Marshal(chartRoles{
 		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table,
-		Mirrored: mirroredGrants(), Kinds: mirror.DefaultPolicy().Kinds,
+		Mirrored: mirroredGrants(), Adopted: adoptedRule(), Autonomous: autonomousRule(), Kinds: mirror.DefaultPolicy().Kinds,
 		Applications: applicationRule(), Namespaces: namespaceRule(),
 	})
 	if err != nil {

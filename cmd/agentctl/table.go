@@ -19,14 +19,15 @@ func newTable(w io.Writer, wide bool) *table {
 	return &table{tabs: tabwriter.NewWriter(w, 0, 8, 3, ' ', 0), wide: wide}
 }
 
-// row adds a row, with the cells of more only in a wide table. An empty cell is a dash.
+// row adds a row, with the cells of more only in a wide table. An empty cell is a dash, and
+// each is on its line and in its column, whoever wrote it.
 func (t *table) row(cells []string, more ...string) {
 	cells = slices.Clone(cells)
 	if t.wide {
 		cells = append(cells, more...)
 	}
 	for i, cell := range cells {
-		if cell == "" {
+		if cells[i] = cleanText(cell); cells[i] == "" {
 			cells[i] = "-"
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/kube/reflector"
+	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -192,6 +193,7 @@ type agentSays struct {
 	held     bool
 	history  stream.History
 	accepted string
+	link     mirror.LinkState
 }
 
 // saidBy is what an Agent says to its link. Its history moves on every minute.
@@ -199,7 +201,20 @@ func saidBy(a v1alpha1.Agent) agentSays {
 	return agentSays{
 		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
 		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
+		link:     linkStateOf(a.Status),
 	}
+}
+
+// linkStateOf is what a status says of the agent's link, whichever principal has it.
+func linkStateOf(s v1alpha1.AgentStatus) mirror.LinkState {
+	var state mirror.LinkState
+	if s.Link != nil {
+		state.Epoch = s.Link.Epoch
+	}
+	if s.ObservedAt != nil {
+		state.ObservedAt = s.ObservedAt.UTC()
+	}
+	return state
 }
 
 // clusterSecretSettled says whether Argo CD knows the agent's cluster, and by no

@@ -27,6 +27,7 @@ type Config struct {
 	Envoy         Envoy             `koanf:"envoy"`
 	Mapping       Mapping           `koanf:"mapping"`
 	Repositories  Repositories      `koanf:"repositories"`
+	Projects      Projects          `koanf:"projects"`
 	Mesh          meshconfig.Mesh   `koanf:"mesh"`
 	Redis         config.Redis      `koanf:"redis"`
 	SPIRE         SPIRE             `koanf:"spire"`
@@ -41,6 +42,12 @@ type Config struct {
 // their projects.
 type Repositories struct {
 	ShareUnscoped bool `koanf:"share_unscoped" help:"sends Secrets of repositories without a project too, each to the agents of which an Application uses it"`
+}
+
+// Projects says which AppProjects managed agents get beside those that name them.
+type Projects struct {
+	// ShareDefault is nil where nobody decided: then ConfigMap argomesh-hub says it.
+	ShareDefault *bool `koanf:"share_default" help:"sends the AppProject default too, which admits every agent as Argo CD makes it; a spoke takes it where policy.adopt of its agent names appproject/default. Without a value a new hub does not, and one that did before there was this setting goes on"`
 }
 
 // Stream is where agents connect.

@@ -5,17 +5,20 @@ import (
 	"errors"
 	"net"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
@@ -26,6 +29,7 @@ type core struct {
 	build buildinfo.Info
 	base  *start.Base
 
+	hub      *hubState
 	source   *workload.Source
 	store    *kube.Store
 	agents   *fleet.Registry
@@ -33,6 +37,7 @@ type core struct {
 	sessions *sessions
 	links    *links
 	tunnels  *tunnel.Dialer
+	quota    *quota.Quota
 }
 
 // newCore starts nothing.
@@ -46,8 +51,10 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 	if err != nil {
 		return nil, err
 	}
+	went := newRestores(log)
 	store, err := kube.New(kube.Config{
 		Client: base.Dynamic, Watch: watched(cfg.Namespace), Only: watchedOnly(), Metrics: registry, Log: log,
+		Restored: went.listed,
 	})
 	if err != nil {
 		return nil, err
@@ -62,25 +69,31 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 	if err != nil {
 		return nil, err
 	}
+	room, err := quota.New(registry)
+	if err != nil {
+		return nil, err
+	}
 	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
 	sessions := newSessions(cfg.replica())
+	hub := newHubState(cfg, base.Dynamic, log)
 	links := &links{
-		cfg: cfg, client: base.Dynamic, store: store, census: kube.NewCensus(store, base.Metadata), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
-		metrics: mirrors, tracer: base.Tracer, log: log,
+		cfg: cfg, hub: hub, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
+		cascades: sessions.cascades, quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
-		noted: newMarks(), judged: newMarks(),
+		noted: newMarks(), judged: newMarks(), restores: went,
 	}
 	return &core{
-		cfg: cfg, build: build, base: base,
+		cfg: cfg, build: build, base: base, hub: hub,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
-		links: links,
+		links: links, quota: room,
 		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log},
 	}, nil
 }
 
 // Run keeps the core up to date until ctx is done.
-func (c *core) Run(ctx context.Context) error {
-	return together(ctx, c.source.Run, c.store.Run, c.watch.Run, c.links.Run)
+func (c *core) Run(ctx context.Context, singly *lease.Lease) error {
+	c.links.lease = singly
+	return together(ctx, c.hub.Run, c.source.Run, c.store.Run, c.links.witness.Run, c.links.schemas.Run, c.watch.Run, c.links.Run)
 }
 
 func (c *core) checks() []admin.Check {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet/controller"
@@ -59,7 +60,7 @@ func (c Credentials) Validate() error {
 type liveCredentials struct {
 	// keys sign and check tokens; nil when they are off.
 	keys    *token.Keys
-	config  func(context.Context, identity.AgentName, []byte) (controller.ClusterConfig, error)
+	config  func(context.Context, *v1alpha1.Agent, []byte) (controller.ClusterConfig, error)
 	changed func() <-chan struct{}
 	run     func(context.Context) error // in every replica
 	rotate  func(context.Context) error // under the Lease
@@ -67,7 +68,7 @@ type liveCredentials struct {
 
 // newLiveCredentials starts nothing. Off, cluster Secrets are as they are without a
 // resource proxy. acknowledged is token.Config.Acknowledged.
-func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source, acknowledged func(keyID string) bool) (liveCredentials, error) {
+func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source, state *hubState, acknowledged func(keyID string) bool) (liveCredentials, error) {
 	settings := cfg.ResourceProxy.Credentials
 	if !settings.Enabled {
 		nothing := func(context.Context) error { return nil }
@@ -80,7 +81,8 @@ func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source, a
 	keys, err := token.New(token.Config{
 		Secrets: client.Secrets(cfg.Namespace), Namespace: cfg.Namespace,
 		HubUID: func(ctx context.Context) (string, bool) {
-			return hubUID(ctx, base.Dynamic, cfg.Namespace, base.Log)
+			kept, known := state.wait(ctx)
+			return kept.UID, known
 		},
 		Acknowledged: acknowledged,
 		Life:         settings.TokenLife, KeyLife: settings.KeyLife, Metrics: base.Metrics, Log: base.Log,
@@ -178,8 +180,8 @@ func (c liveCredentials) unusable() error {
 
 // tokenKeys are token.Keys as far as they are used here.
 type tokenKeys interface {
-	Sign(agent identity.AgentName) (token.Signed, error)
-	Inspect(agent identity.AgentName, text string) (token.Signed, error)
+	Sign(agent identity.AgentName, holder token.Holder) (token.Signed, error)
+	Inspect(agent identity.AgentName, holder token.Holder, text string) (token.Signed, error)
 	Changed() <-chan struct{}
 }
 
@@ -201,7 +203,11 @@ type clusterCredentials struct {
 // config is controller.Config.ClusterConfig. A token in the Secret stays until it is
 // due, or as long as nobody knows whether it is valid; so does everything while the
 // authorities are not known yet.
-func (c *clusterCredentials) config(_ context.Context, agent identity.AgentName, have []byte) (controller.ClusterConfig, error) {
+func (c *clusterCredentials) config(_ context.Context, of *v1alpha1.Agent, have []byte) (controller.ClusterConfig, error) {
+	agent, err := identity.ParseAgentName(of.Name)
+	if err != nil {
+		return controller.ClusterConfig{}, err
+	}
 	c.mu.Lock()
 	ca, known, issued := c.ca, c.known, c.issued[agent]
 	c.mu.Unlock()
@@ -212,7 +218,7 @@ func (c *clusterCredentials) config(_ context.Context, agent identity.AgentName,
 	if err := json.Unmarshal(have, &held); err != nil {
 		held = controller.Credentials{} // somebody's edit, or nothing: made anew
 	}
-	text, again, err := c.token(agent, held.BearerToken, issued.Text)
+	text, again, err := c.token(agent, holderOf(of), held.BearerToken, issued.Text)
 	if err != nil {
 		return controller.ClusterConfig{}, err
 	}
@@ -220,14 +226,19 @@ func (c *clusterCredentials) config(_ context.Context, agent identity.AgentName,
 	return controller.ClusterConfig{JSON: content, Again: again}, err
 }
 
+// holderOf is whose the tokens of an Agent are.
+func holderOf(agent *v1alpha1.Agent) token.Holder {
+	return token.Holder{UID: string(agent.UID), Generation: agent.Spec.TokenGeneration, Created: agent.CreationTimestamp.Time}
+}
+
 // token returns the token that a Secret with held is to have, and how soon it is to
 // be replaced. The one that was issued last restores what somebody changed.
-func (c *clusterCredentials) token(agent identity.AgentName, held, issued string) (text string, again time.Duration, err error) {
+func (c *clusterCredentials) token(agent identity.AgentName, holder token.Holder, held, issued string) (text string, again time.Duration, err error) {
 	for _, candidate := range []string{held, issued} {
 		if candidate == "" {
 			continue
 		}
-		signed, err := c.keys.Inspect(agent, candidate)
+		signed, err := c.keys.Inspect(agent, holder, candidate)
 		if errors.Is(err, token.ErrNoKey) {
 			return held, 0, nil // Changed tells when that is another
 		}
@@ -235,7 +246,7 @@ func (c *clusterCredentials) token(agent identity.AgentName, held, issued string
 			return candidate, left, nil
 		}
 	}
-	signed, err := c.keys.Sign(agent)
+	signed, err := c.keys.Sign(agent, holder)
 	if errors.Is(err, token.ErrNoKey) {
 		return held, 0, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/token"
@@ -29,7 +30,7 @@ type countingKeys struct {
 	changed chan struct{}
 }
 
-func (k *countingKeys) Sign(agent identity.AgentName) (token.Signed, error) {
+func (k *countingKeys) Sign(agent identity.AgentName, _ token.Holder) (token.Signed, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.ready {
@@ -43,7 +44,7 @@ func (k *countingKeys) Sign(agent identity.AgentName) (token.Signed, error) {
 	return s, nil
 }
 
-func (k *countingKeys) Inspect(agent identity.AgentName, text string) (token.Signed, error) {
+func (k *countingKeys) Inspect(agent identity.AgentName, _ token.Holder, text string) (token.Signed, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.unknown {
@@ -76,7 +77,7 @@ type world struct {
 	t    *testing.T
 	keys *countingKeys
 	c    *clusterCredentials
-	edge identity.AgentName
+	edge *v1alpha1.Agent
 	have []byte
 
 	mu sync.Mutex // guards ca
@@ -85,10 +86,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	edge, err := identity.ParseAgentName("edge-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	edge := &v1alpha1.Agent{}
+	edge.Name = "edge-1"
 	w := &world{t: t, edge: edge, ca: "PEM 1", keys: &countingKeys{life: 24 * time.Hour, signed: map[string]token.Signed{}, ready: true, changed: make(chan struct{})}}
 	w.c = &clusterCredentials{
 		keys: w.keys, life: w.keys.life, log: zerolog.Nop(), issued: map[identity.AgentName]token.Signed{}, renewed: make(chan struct{}),

@@ -28,7 +28,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if cfg.Envoy.Listen != "" {
 		taken = acknowledged(envoy)
 	}
-	credentials, err := newLiveCredentials(cfg, c.base, c.source, taken)
+	credentials, err := newLiveCredentials(cfg, c.base, c.source, c.hub, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if cfg.ResourceProxy.Listen != "" {
 		live, err := newLiveAccess(ctx, liveConfig{
 			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: cfg.replica(), build: c.build, base: c.base, agents: c.agents,
-			tokens: credentials.keys, dial: c.dials(stream.Kubernetes),
+			tokens: bearers{credentials.keys}, dial: c.dials(stream.Kubernetes),
 		})
 		if err != nil {
 			return nil, err
@@ -55,7 +55,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	}
 	if cfg.RedisProxy.Listen != "" {
 		serve, err := newRedisProxy(ctx, redisConfig{
-			cfg: cfg.RedisProxy, redis: cfg.Redis, metrics: registry, log: log,
+			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
 			owners: &owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf},
 			found:  c.sessions.found, dial: c.dials(stream.Redis),
 		})

@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -30,9 +32,17 @@ type historian struct {
 	namespace string
 	hub       func() string // identity of the hub; empty while it is not known
 	agent     identity.AgentName
+	// replica names this principal, and life this start of it.
+	replica, life string
 	// caughtUp reports whether the caches have nothing of the agent that the hub has
 	// not.
 	caughtUp func(context.Context) (bool, error)
+
+	// restores are those of the hub, of which the first began were before the link was.
+	restores *restores
+	began    int
+	// look has restores know of what was before the call.
+	look func(context.Context) error
 
 	mu         sync.Mutex // guards continuity
 	continuity fleet.Continuity
@@ -45,12 +55,16 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		return mirror.Judgement{}, fmt.Errorf("the identity of the hub is not known yet")
 	}
 	reading, cancel := context.WithTimeout(ctx, readTime)
-	kept, revision, err := h.read(reading)
+	agent, revision, err := h.claim(reading, peer)
+	if err == nil {
+		err = h.look(reading)
+	}
 	cancel()
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
-	broken, err := h.weigh(ctx, fleet.Reading{Hub: hub, Kept: kept, Revision: revision}, fleet.Connection{
+	kept := agent.Status.History
+	broken, err := h.weigh(ctx, fleet.Reading{Hub: hub, Kept: kept, Revision: revision, Restores: h.restores.count() - h.began}, fleet.Connection{
 		ID: peer.Connection,
 		Shown: fleet.Shown{
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
@@ -61,7 +75,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
-	judgement := mirror.Judgement{Broken: broken, Now: historyOf(kept, revision)}
+	judgement := mirror.Judgement{Broken: broken, Now: historyOf(kept, revision), Epoch: agent.Status.Link.Epoch}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
 		caughtUp, err := h.caughtUp(ctx)
@@ -83,27 +97,77 @@ func (h *historian) weigh(ctx context.Context, now fleet.Reading, c fleet.Connec
 	return h.continuity.Judge(now, c), nil
 }
 
-// read returns what the hub keeps of the agent's history, and the resourceVersion
-// at which it does, from one consistent read.
-func (h *historian) read(ctx context.Context) (*v1alpha1.AgentHistory, uint64, error) {
-	list, err := h.client.Resource(v1alpha1.AgentResource).Namespace(h.namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", h.agent.String()).String(),
+// claimAttempts bounds the reads for one claim: others write the status, too.
+const claimAttempts = 5
+
+// claim has status.link of the Agent name the connection, and returns the Agent as one
+// consistent read shows it, with the resourceVersion of that read. A write is tested on
+// that read, so that of two principals the later one is seen by the other.
+func (h *historian) claim(ctx context.Context, peer mirror.Peer) (agent v1alpha1.Agent, revision uint64, err error) {
+	want := v1alpha1.AgentLink{
+		Replica: h.replica, Life: h.life, Connection: peer.Connection, Process: peer.Hello.Process, Turn: int64(peer.Hello.Turn),
+	}
+	for range claimAttempts {
+		if agent, revision, err = h.read(ctx); err != nil {
+			return agent, 0, err
+		}
+		next := fleet.ClaimLink(agent.Status.Link, want)
+		switch next {
+		case nil:
+			return agent, 0, fmt.Errorf("the agent has a newer connection, to principal %s", agent.Status.Link.Replica)
+		case agent.Status.Link:
+			return agent, revision, nil
+		}
+		agent.Status.Link = next
+		if err = h.write(ctx, agent); err == nil || !apierrors.IsConflict(err) {
+			return agent, revision, err
+		}
+	}
+	return agent, 0, err
+}
+
+// write writes status.link of an Agent that has not changed since it was read.
+func (h *historian) write(ctx context.Context, agent v1alpha1.Agent) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": agent.UID, "resourceVersion": agent.ResourceVersion},
+		"status":   map[string]any{"link": agent.Status.Link},
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("read agent: %w", err)
+		return err
+	}
+	_, err = h.client.Resource(v1alpha1.AgentResource).Namespace(h.namespace).Patch(ctx, agent.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "argomesh-principal-link"}, "status")
+	if err != nil {
+		return fmt.Errorf("write the link of agent %s: %w", agent.Name, err)
+	}
+	return nil
+}
+
+// read returns the Agent, and a resourceVersion of the hub that is not before it. The Agent
+// is read from etcd; a consistent list an API server may answer from its own cache, which
+// outlives a restore of etcd.
+func (h *historian) read(ctx context.Context) (v1alpha1.Agent, uint64, error) {
+	var agent v1alpha1.Agent
+	agents := h.client.Resource(v1alpha1.AgentResource).Namespace(h.namespace)
+	stored, err := agents.Get(ctx, h.agent.String(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return agent, 0, fmt.Errorf("the agent is no longer registered")
+	}
+	if err != nil {
+		return agent, 0, fmt.Errorf("read agent: %w", err)
+	}
+	list, err := agents.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return agent, 0, fmt.Errorf("read the resourceVersion of the hub: %w", err)
 	}
 	revision, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
 	if err != nil {
-		return nil, 0, fmt.Errorf("resourceVersion of the hub: %w", err)
+		return agent, 0, fmt.Errorf("resourceVersion of the hub: %w", err)
 	}
-	if len(list.Items) == 0 {
-		return nil, 0, fmt.Errorf("the agent is no longer registered")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, &agent); err != nil {
+		return agent, 0, fmt.Errorf("read agent: %w", err)
 	}
-	var agent v1alpha1.Agent
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[0].Object, &agent); err != nil {
-		return nil, 0, fmt.Errorf("read agent: %w", err)
-	}
-	return agent.Status.History, revision, nil
+	return agent, revision, nil
 }
 
 // historyOf is what an agent is told of what the hub keeps, which was so at

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,47 +12,59 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/fleet/hub"
 )
 
-var (
-	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-)
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// hubConfigMap keeps the hub's identity, by which a spoke tells the copies of
-// this hub from another's. It outlives principals and is part of a backup.
-const hubConfigMap = "argomesh-hub"
+// hubState is what the hub has decided once, known from when Run could read it.
+type hubState struct {
+	keeper hub.Keeper
+	log    zerolog.Logger
+	known  chan struct{} // closed once kept is set
+	kept   hub.Hub
+}
 
-// hubUID returns the identity of the hub, made at the first start. It asks until
-// the API server answers; false when ctx was done first.
-func hubUID(ctx context.Context, client dynamic.Interface, namespace string, log zerolog.Logger) (uid string, ok bool) {
-	err := retry(ctx, log, "cannot read the hub's identity", func() error {
-		maps := client.Resource(configMaps).Namespace(namespace)
-		cm, err := maps.Get(ctx, hubConfigMap, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			cm = &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "v1", "kind": "ConfigMap",
-				"metadata": map[string]any{
-					"name": hubConfigMap, "namespace": namespace,
-					"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
-				},
-				"data": map[string]any{"uid": uuid.NewString()},
-			}}
-			cm, err = maps.Create(ctx, cm, metav1.CreateOptions{FieldManager: "argomesh-principal"})
-			if apierrors.IsAlreadyExists(err) { // another part of this process, or another replica, was faster
-				cm, err = maps.Get(ctx, hubConfigMap, metav1.GetOptions{})
-			}
-		}
-		if err != nil {
-			return err
-		}
-		uid, _, _ = unstructured.NestedString(cm.Object, "data", "uid")
-		if uid == "" {
-			return fmt.Errorf("ConfigMap %s/%s has no data.uid: delete it to give the hub a new identity", namespace, hubConfigMap)
-		}
-		return nil
+func newHubState(cfg Config, client dynamic.Interface, log zerolog.Logger) *hubState {
+	return &hubState{
+		keeper: hub.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault},
+		log:    log, known: make(chan struct{}),
+	}
+}
+
+// Run asks until the API server answers, or ctx is done.
+func (h *hubState) Run(ctx context.Context) error {
+	err := retry(ctx, h.log, "cannot read what the hub has decided", func() (err error) {
+		h.kept, err = h.keeper.Keep(ctx)
+		return err
 	})
-	return uid, err == nil
+	if err != nil {
+		return nil //nolint:nilerr // ctx is done
+	}
+	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Msg("the identity of the hub is known")
+	close(h.known)
+	return nil
+}
+
+// wait returns what is known once it is; false when ctx was done first.
+func (h *hubState) wait(ctx context.Context) (hub.Hub, bool) {
+	select {
+	case <-h.known:
+		return h.kept, true
+	case <-ctx.Done():
+		return hub.Hub{}, false
+	}
+}
+
+// now returns what is known; false for nothing yet.
+func (h *hubState) now() (hub.Hub, bool) {
+	select {
+	case <-h.known:
+		return h.kept, true
+	default:
+		return hub.Hub{}, false
+	}
 }
 
 // namespaceInterval is how often the namespace of an agent is looked at.

@@ -7,21 +7,25 @@ import (
 	"maps"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/server"
 )
 
@@ -34,15 +38,26 @@ type links struct {
 	cfg      Config
 	client   dynamic.Interface
 	store    *kube.Store
+	schemas  *kube.Definitions
 	census   *kube.Census
+	witness  *kube.Witness
 	registry *fleet.Registry
 	owners   *ownership
 	sessions *sessions
-	// hub is the identity of the hub, empty while it is not known.
-	hub     atomic.Pointer[string]
-	metrics *mirror.Metrics
-	tracer  trace.Tracer
-	log     zerolog.Logger
+	hub      *hubState
+	restores *restores
+	// lease is the hub's, held or not; set before Run.
+	lease *lease.Lease
+	// life is random: it names this process in the Agents whose link it has.
+	life string
+	// cascades counts what is to go with its workloads, of all agents, and reads tells
+	// which places are being deleted.
+	cascades *mirror.Cascades
+	quota    *quota.Quota
+	reads    metadata.Interface
+	metrics  *mirror.Metrics
+	tracer   trace.Tracer
+	log      zerolog.Logger
 
 	// noted are the agents whose Agent says something new to its link, judged those of
 	// whose history their link has come to know something.
@@ -51,6 +66,9 @@ type links struct {
 	// swept are the namespaces of agents when strays were last removed; of Run's
 	// goroutine.
 	swept map[string]identity.AgentName
+	// sweptProjects are the agents by the begin of whose names projects are told apart,
+	// then.
+	sweptProjects map[identity.AgentName]bool
 
 	mu      sync.Mutex // guards what follows
 	running map[identity.AgentName]*runningLink
@@ -67,21 +85,29 @@ type runningLink struct {
 	done   chan struct{}
 	said   *agentSays // of links.Run's goroutine; nil before the first
 
-	mu      sync.Mutex // guards changed
+	mu      sync.Mutex // guards what follows
 	changed func(stream.ResourceKey)
+	deleted func(backends.Deletion)
 }
 
 // identified returns nil once the hub's identity is known, before which no agent is
 // served.
 func (l *links) identified() error {
-	if l.hub.Load() == nil {
-		return fmt.Errorf("the identity of the hub is not known yet: ConfigMap %s/%s could not be read or made, see the log", l.cfg.Namespace, hubConfigMap)
+	if _, known := l.hub.now(); !known {
+		return fmt.Errorf("the identity of the hub is not known yet: ConfigMap %s/%s could not be read or made, see the log", l.cfg.Namespace, hub.ConfigMap)
 	}
 	return nil
 }
 
-// Run follows the registry until ctx is done, then ends all links.
+// Run follows the registry until ctx is done, then ends all links. It begins once it is
+// known what the hub has decided.
 func (l *links) Run(ctx context.Context) error {
+	if _, known := l.hub.wait(ctx); !known {
+		return nil
+	}
+	// Both in one order: of what is gone a link hears first that it was deleted.
+	unsee := l.store.Deletions(l.dispatchDeletion)
+	defer unsee()
 	cancel := l.store.Subscribe(l.dispatch)
 	defer cancel()
 	stats := time.NewTicker(statsInterval)
@@ -102,6 +128,11 @@ func (l *links) Run(ctx context.Context) error {
 			case <-storeSynced:
 				storeSynced = nil // to assign what it holds
 			case <-l.retire:
+			case <-l.restores.signal:
+				for _, r := range l.all() {
+					r.mirror.Doubt()
+				}
+				told = true
 			case <-l.noted.signal:
 				l.tellNoted()
 				told = true // which links there are has not changed
@@ -131,6 +162,7 @@ func (l *links) Run(ctx context.Context) error {
 func (l *links) follow(ctx context.Context) {
 	agents := l.registry.Agents()
 	l.dropRetired(agents)
+	l.limitCascades(agents)
 	for name, r := range l.all() {
 		a, registered := agents[name]
 		if registered && reflect.DeepEqual(l.rulesOf(name, a), r.rules) {
@@ -146,6 +178,7 @@ func (l *links) follow(ctx context.Context) {
 		delete(l.running, name)
 		l.mu.Unlock()
 		if !registered {
+			l.cascades.Forget(name)
 			l.sessions.forget(name)
 		}
 	}
@@ -156,6 +189,7 @@ func (l *links) follow(ctx context.Context) {
 			var err error
 			if r, err = l.start(ctx, name, a); err != nil {
 				l.log.Error().Err(err).Stringer("agent", name).Msg("cannot start the link of an agent")
+				l.cascades.Forget(name)
 				continue
 			}
 		}
@@ -184,12 +218,17 @@ func (l *links) tellNoted() {
 
 // rulesOf are the rules of the hub's side of an agent's link.
 func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
+	decided, _ := l.hub.now()
 	rules := mirror.Rules{
 		Side: stream.Hub, Mode: modeOf(a.Spec.Mode), Agent: name, Namespace: l.cfg.Namespace,
-		ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name),
-		Departing:     a.DeletionTimestamp != nil && fleet.Cascades(&a),
+		ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name), ClusterProject: a.Status.ClusterProject,
+		Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a),
 
+		ProjectRoles:   fleet.MirrorsProjectRoles(&a),
+		Longer:         l.registry.Longer(name),
+		Adopt:          adoptable(a),
 		SharesUnscoped: l.cfg.Repositories.ShareUnscoped,
+		DefaultProject: defaultProjects[decided.DefaultProject],
 		Selector:       l.cfg.Mapping.selector(),
 	}
 	if l.registry.Mapping.ByDestination && rules.Mode == stream.Managed {
@@ -198,6 +237,20 @@ func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules 
 		rules.Pairs, rules.Children = l.owners.pairsOf(name), fleet.ShowsChildren(&a)
 	}
 	return rules
+}
+
+// defaultProjects are what the rules know of what a hub may have decided.
+var defaultProjects = map[hub.DefaultProject]mirror.DefaultProject{
+	hub.NotShared: mirror.NotShared, hub.Shared: mirror.Shared, hub.NoLongerShared: mirror.NoLongerShared,
+}
+
+// adoptable names what mirrors of an agent may adopt on the hub.
+func adoptable(a v1alpha1.Agent) []string {
+	var patterns []string
+	for _, p := range a.Spec.Adopt {
+		patterns = append(patterns, string(p))
+	}
+	return patterns
 }
 
 // tellAgent tells the link what its Agent says, if that is news.
@@ -209,6 +262,7 @@ func (r *runningLink) tellAgent(a v1alpha1.Agent) {
 	r.said = &says
 	r.mirror.Hold(says.held)
 	r.mirror.Announce(says.history)
+	r.mirror.ShowLink(says.link)
 	r.mirror.Accept(says.accepted)
 }
 
@@ -221,21 +275,23 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	log := l.log.With().Stringer("agent", name).Logger()
 	r := &runningLink{rules: rules, done: make(chan struct{})}
 	judge := &historian{
-		client: l.client, namespace: l.cfg.Namespace, agent: name,
+		client: l.client, namespace: l.cfg.Namespace, agent: name, replica: l.cfg.replica(), life: l.life,
 		hub: func() string {
-			if hub := l.hub.Load(); hub != nil {
-				return *hub
-			}
-			return ""
+			kept, _ := l.hub.now()
+			return kept.UID
 		},
 		caughtUp: func(ctx context.Context) (bool, error) { return l.caughtUp(ctx, rules) },
+		restores: l.restores, began: l.restores.count(), look: l.look,
 	}
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
 		Rules: r.rules,
-		Store: l.owners.of(rules), Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
-		History: judge.judge, Judged: func() { l.judged.add(name) },
+		Store: l.owners.of(rules), Schemas: l.schemas, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
+		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) }, Confirm: l.witness.Confirm,
+		History: judge.judge, Places: places{l.reads, l.cfg.Namespace, rules.Departing}.doomed, Cascades: l.cascades,
+		Judged:  func() { l.judged.add(name) },
 		Heard:   func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
+		Quota:   l.quota,
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
 	if err != nil {
@@ -262,8 +318,20 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	return r, nil
 }
 
+// look has restores know of a restore that was before the call, if this process holds the
+// Lease; another one knows it by what it watches alone.
+func (l *links) look(ctx context.Context) error {
+	if err := l.lease.Confirm(ctx); !errors.Is(err, lease.ErrNotHeld) {
+		return err
+	}
+	return nil
+}
+
 // caughtUp reports whether what the cache shows of an agent is all on the hub.
 func (l *links) caughtUp(ctx context.Context, rules mirror.Rules) (bool, error) {
+	if !l.store.ListedSince(l.restores.before()) {
+		return false, nil
+	}
 	type part struct {
 		kind      stream.Kind
 		namespace string
@@ -321,6 +389,38 @@ func (l *links) subscribe(r *runningLink, changed func(stream.ResourceKey)) (can
 	}
 }
 
+// dispatchDeletion tells the link of the agent whose Application was deleted.
+func (l *links) dispatchDeletion(d backends.Deletion) {
+	if d.Last.Key.Kind != stream.Application {
+		return
+	}
+	if name, owned := l.owners.ownerOf(d.Last); owned {
+		if r := l.link(name); r != nil {
+			r.tellDeletion(d)
+		}
+	}
+}
+
+// subscribeDeletions is mirror.Config.Deletions.
+func (r *runningLink) subscribeDeletions(deleted func(backends.Deletion)) (cancel func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deleted = deleted
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.deleted = nil
+	}
+}
+
+func (r *runningLink) tellDeletion(d backends.Deletion) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deleted != nil {
+		r.deleted(d)
+	}
+}
+
 func (r *runningLink) tell(key stream.ResourceKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -353,7 +453,8 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	}
 	return r.mirror.Serve(ctx, mirror.Peer{
 		Connection: s.Connection, Hello: s.Hello, Children: s.Agent.Children,
-		WriteCredentials: s.Capabilities.Has(stream.WriteCredentials),
+		WriteCredentials: s.Capabilities.Has(stream.WriteCredentials), GivesUp: s.Capabilities.Has(stream.GiveUp),
+		SeenDeletes: s.Capabilities.Has(stream.SeenDeletes),
 	}, conn)
 }
 
@@ -373,18 +474,20 @@ func (l *links) count(ctx context.Context, name identity.AgentName) {
 // sweepTimeout bounds one removal of strays; what is left follows with the next.
 const sweepTimeout = 30 * time.Second
 
-// removeStrays removes mirrors from namespaces that their agents no longer have, if
-// the namespaces have changed.
+// removeStrays removes mirrors from namespaces that their agents no longer have, and
+// those of projects whose names are another agent's, if whose they are has changed.
 func (l *links) removeStrays(ctx context.Context) {
 	namespaces := l.registry.Namespaces()
-	if l.swept != nil && maps.Equal(namespaces, l.swept) {
+	projects := l.registry.Prefixes()
+	if l.swept != nil && maps.Equal(namespaces, l.swept) && maps.Equal(projects, l.sweptProjects) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	agents := l.registry.Agents()
 	err := mirror.Strays{
-		Store: l.store, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
+		Store: l.store, Namespace: l.cfg.Namespace, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
+		ProjectOwner: l.registry.ProjectOwner,
 		Registered: func(name identity.AgentName) bool {
 			_, registered := agents[name]
 			return registered
@@ -394,5 +497,5 @@ func (l *links) removeStrays(ctx context.Context) {
 		l.log.Warn().Err(err).Msg("cannot remove mirrors from namespaces that their agents no longer have, trying again")
 		return
 	}
-	l.swept = namespaces
+	l.swept, l.sweptProjects = namespaces, projects
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/token"
 )
 
 // Audit is where the records of calls to spokes go. Key: resource_proxy.audit.
@@ -241,5 +242,15 @@ func (r *reachable) Target(name identity.AgentName) (resource.Target, error) {
 		known = ruled{uid: agent.UID, generation: agent.Generation, policy: policy}
 		r.policies[name] = known
 	}
-	return resource.Target{UID: string(agent.UID), Policy: known.policy}, nil
+	return resource.Target{
+		UID: string(agent.UID), Created: agent.CreationTimestamp.Time, TokenGeneration: agent.Spec.TokenGeneration, Policy: known.policy,
+	}, nil
+}
+
+// bearers is resource.Verifier.
+type bearers struct{ *token.Keys }
+
+// Bound implements it.
+func (b bearers) Bound(text string, of resource.Target) bool {
+	return b.Keys.Bound(text, token.Holder{UID: of.UID, Generation: of.TokenGeneration, Created: of.Created})
 }

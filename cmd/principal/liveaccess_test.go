@@ -32,7 +32,8 @@ import (
 type onlyAgent struct{}
 
 // Revoked implements resource.Verifier: it never is.
-func (onlyAgent) Revoked(string) bool { return false }
+func (onlyAgent) Revoked(string) bool                { return false }
+func (onlyAgent) Bound(string, resource.Target) bool { return true }
 
 // Changed implements resource.Verifier: it never does.
 func (onlyAgent) Changed() <-chan struct{} { return nil }

@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 	singly, err := lease.New(lease.Config{
 		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
 		Holder: cfg.replica() + "/" + streamListeners[0].Addr().String(), // the same again after a restart
-		Log:    base.Log,
+		Log:    base.Log, Restored: c.links.restores.written,
 	})
 	if err != nil {
 		return errors.Join(err, adminListener.Close(), closeAll(streamListeners))
@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string) error {
 
 	return together(ctx,
 		func(ctx context.Context) error { return status.Run(ctx, adminListener) },
-		c.Run,
+		func(ctx context.Context) error { return c.Run(ctx, singly) },
 		f.Run,
 		func(ctx context.Context) error { return singly.Run(ctx, once.Run) },
 		func(ctx context.Context) error { return c.serveAgents(ctx, streamListeners) },

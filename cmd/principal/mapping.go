@@ -141,6 +141,15 @@ func (o *ownership) changed(key stream.ResourceKey) []identity.AgentName {
 	return nil
 }
 
+// ownerOf returns the agent whose an Application was, as it was last.
+func (o *ownership) ownerOf(last backends.Object) (identity.AgentName, bool) {
+	if o.shares != nil {
+		name := o.shares.OwnerOf(last)
+		return name, !name.IsZero()
+	}
+	return o.registry.Owner(fleet.Placement{Namespace: last.Key.Namespace})
+}
+
 // of is the hub as an agent's link sees it. By destination an agent sees its own
 // Applications alone; those of a namespace are told by their keys.
 func (o *ownership) of(r mirror.Rules) backends.Store {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/memory"
@@ -76,7 +77,9 @@ func TestOwnership(t *testing.T) {
 	own, mirrored := add("edge-1", "a", "edge-1"), add("auto-t", "b", "auto")
 	apart, elsewhere := add("argocd", "c", "edge-1"), add("argocd", "d", "in-cluster")
 	cfg := Default()
-	links := func(o *ownership) *links { return &links{cfg: cfg, store: nil, registry: o.registry, owners: o} }
+	links := func(o *ownership) *links {
+		return &links{cfg: cfg, hub: newHubState(cfg, nil, zerolog.Nop()), registry: o.registry, owners: o}
+	}
 
 	t.Run("by namespace", func(t *testing.T) {
 		o := newOwnership(&fleet.Registry{Mapping: mappingOf(cfg)}, store)

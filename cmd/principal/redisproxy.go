@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // RedisProxy is what the hub's Argo CD uses as its Redis, so that it sees what the
@@ -72,6 +73,7 @@ type redisConfig struct {
 	owners  *owners
 	dial    func(context.Context, identity.AgentName) (net.Conn, error)
 	found   func(agent identity.AgentName, mismatch string)
+	quota   *quota.Quota
 	metrics prometheus.Registerer
 	log     zerolog.Logger
 }
@@ -86,7 +88,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
 		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Metrics: c.metrics, Log: c.log,
 		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
-		MaxKeptBytes: c.cfg.LastKnownMax,
+		MaxKeptBytes: c.cfg.LastKnownMax, Quota: c.quota,
 	}
 	var client *argoredis.Client
 	if c.cfg.LastKnownBytes > 0 {

@@ -9,17 +9,17 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 )
 
 // serveAgents serves the connections of agents until ctx is done, from when the hub's
 // identity is known. It closes the listeners.
 func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error {
-	hub, known := hubUID(ctx, c.base.Dynamic, c.cfg.Namespace, c.base.Log)
+	hub, known := c.hub.wait(ctx)
 	if !known {
 		return closeAll(listeners) // ctx is done
 	}
-	c.links.hub.Store(&hub)
 	srv, err := server.New(server.Config{
 		Credentials:  c.source.ServerCredentials(c.base.Log),
 		Authenticate: workload.PeerFromContext,
@@ -29,9 +29,12 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 		Opened:   c.sessions.open,
 		Renewed:  c.sessions.renewed,
 		Register: c.tunnels.Register,
-		HubUID:   hub, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials),
+		HubUID:   hub.UID, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes),
 		MaxConnections: c.cfg.Stream.MaxConnections,
-		Metrics:        c.base.Metrics, Log: c.base.Log,
+		// What its tunnel needs, beside that of a renewal; and the stream's.
+		MaxAgentConnections: max(64, 4*c.cfg.Tunnel.MaxAgentStreams/call.MaxStreams),
+		Quota:               c.quota,
+		Metrics:             c.base.Metrics, Log: c.base.Log,
 	})
 	if err != nil {
 		return err

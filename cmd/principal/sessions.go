@@ -1,6 +1,10 @@
 package main
 
 import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +22,9 @@ import (
 // sessions is controller.Sessions over the connections of this process.
 type sessions struct {
 	replica string
+	// cascades counts the Applications that are asked to go with their workloads. It tells
+	// of changes with its own lock held, so it is asked without mu.
+	cascades *mirror.Cascades
 
 	mu      sync.Mutex // guards what follows
 	agents  map[identity.AgentName]*agentSession
@@ -42,10 +49,12 @@ type agentSession struct {
 }
 
 func newSessions(replica string) *sessions {
-	return &sessions{
+	s := &sessions{
 		replica: replica, agents: map[identity.AgentName]*agentSession{}, caches: map[identity.AgentName]string{}, changed: make(chan struct{}),
 		subscribers: map[*subscriber]struct{}{},
 	}
+	s.cascades = mirror.NewCascades(s.counted)
+	return s
 }
 
 // open records a connection and returns what records its end.
@@ -120,9 +129,12 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 		}
 		a.info.Held, a.info.HeldUnknown = heldOf(local, stats.Withheld), false
 	}
+	a.info.Spent = stats.Spent
 	a.info.Counts = v1alpha1.AgentCounts{
 		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
+		Shortened: int64(len(stats.Dropped)),
 	}
+	a.info.Shortened = shortened(local, stats.Dropped)
 	a.info.Parked = nil
 	for entry, refusal := range stats.Parked {
 		since, known := a.parkedSince[entry]
@@ -141,10 +153,22 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 			parked = true
 		}
 	}
-	if parked || a.info.Counts != before.Counts || a.info.History != before.History || a.info.HeldUnknown != before.HeldUnknown ||
-		idOfHeld(a.info.Held) != idOfHeld(before.Held) {
+	if parked || a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent || a.info.HeldUnknown != before.HeldUnknown ||
+		idOfHeld(a.info.Held) != idOfHeld(before.Held) || !reflect.DeepEqual(a.info.Shortened, before.Shortened) {
 		s.touch(name)
 	}
+}
+
+// shortened are the objects of which an API server dropped something, in the order of
+// their entries.
+func shortened(local func(stream.EntryKey) (stream.ResourceKey, bool), dropped map[stream.EntryKey][]string) []v1alpha1.ShortenedObject {
+	var out []v1alpha1.ShortenedObject
+	for _, entry := range slices.SortedFunc(maps.Keys(dropped), func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) }) {
+		out = append(out, v1alpha1.ShortenedObject{
+			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name, Paths: dropped[entry],
+		})
+	}
+	return out
 }
 
 func idOfHeld(h *v1alpha1.DeletionsHeld) string {
@@ -166,13 +190,17 @@ func heldOf(local func(stream.EntryKey) (stream.ResourceKey, bool), w link.Withh
 	if w.Total == 0 {
 		return nil
 	}
-	held := &v1alpha1.DeletionsHeld{ID: w.ID, Reason: v1alpha1.HoldTooMany, Total: int64(w.Total)}
-	if w.Broken != "" {
+	held := &v1alpha1.DeletionsHeld{ID: w.ID, Reason: v1alpha1.HoldTooMany, Total: int64(w.Total), WithWorkloads: int64(len(w.Ending))}
+	switch {
+	case w.Broken != "":
 		held.Reason, held.Message = v1alpha1.HoldHistoryBroken, w.Broken
+	case w.Cascades != "":
+		held.Reason, held.Message = v1alpha1.HoldCascade, w.Cascades
 	}
 	for _, entry := range w.Keys {
 		held.Objects = append(held.Objects, v1alpha1.HeldObject{
 			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name,
+			WithWorkloads: slices.Contains(w.Ending, entry),
 		})
 	}
 	return held
@@ -197,6 +225,13 @@ func (s *sessions) hear(name identity.AgentName, told stream.SpokeInfo) {
 	}
 	a.spoke = &info
 	s.wake() // an Agent's status has none of it
+}
+
+// counted tells that what cascades says of an agent has changed.
+func (s *sessions) counted(name identity.AgentName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touch(name)
 }
 
 // found records how the cache of an agent's Argo CD differs from what the hub's asks
@@ -243,13 +278,20 @@ func (s *sessions) forget(name identity.AgentName) {
 
 // Session implements controller.Sessions.
 func (s *sessions) Session(name identity.AgentName) controller.Session {
+	state, counted := s.cascades.State(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var info controller.Session
 	a := s.agents[name]
-	if a == nil {
-		return controller.Session{}
+	if a != nil {
+		info = a.info
 	}
-	info := a.info
+	if info.CascadesKnown = counted; counted {
+		info.Cascades = keptOf(state)
+	}
+	if a == nil {
+		return info
+	}
 	if info.Connected {
 		info.ObservedAt = time.Now()
 	}
@@ -323,6 +365,10 @@ func reasonOf(k stream.RefusalKind) string {
 		return "Unsupported"
 	case stream.RefusalDenied:
 		return "Denied"
+	case stream.RefusalContested:
+		return "Contested"
+	case stream.RefusalNotCascaded:
+		return "NotCascaded"
 	}
 	return "Unknown"
 }

@@ -18,11 +18,11 @@ func watched(namespace string) map[stream.Kind][]string {
 	return watch
 }
 
-// watchedOnly narrows that to the Secrets and ConfigMaps that may be mirrored: the
-// principal reads no other.
+// watchedOnly narrows that to the Secrets and ConfigMaps that may be mirrored, and the
+// settings of Argo CD, of which projects hang: the principal reads no other.
 func watchedOnly() map[stream.Kind][]kube.Selector {
 	only := map[stream.Kind][]kube.Selector{stream.Secret: {{Labels: mirror.RepositorySelector()}}}
-	for _, name := range mirror.TrustConfigMaps() {
+	for _, name := range append(mirror.TrustConfigMaps(), mirror.SettingsConfigMap()) {
 		only[stream.ConfigMap] = append(only[stream.ConfigMap], kube.Selector{Name: name})
 	}
 	return only

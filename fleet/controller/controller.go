@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/identity"
 )
 
 // Config holds what a Controller needs. Fields without a stated default are
@@ -34,7 +33,7 @@ type Config struct {
 	// differs from what it holds. Have is the config in the Secret now, nil when there
 	// is none of ours: who returns it again leaves the Secret as it is. Nil means a
 	// config without credentials.
-	ClusterConfig func(ctx context.Context, agent identity.AgentName, have []byte) (ClusterConfig, error)
+	ClusterConfig func(ctx context.Context, agent *v1alpha1.Agent, have []byte) (ClusterConfig, error)
 	// ConfigChanged returns a channel that is closed when ClusterConfig may return
 	// something else than before, for any agent. Nil means never.
 	ConfigChanged func() <-chan struct{}
@@ -132,7 +131,7 @@ func checkProxyURL(text string) error {
 }
 
 // withoutCredentials is the config of a cluster that asks for none.
-func withoutCredentials(context.Context, identity.AgentName, []byte) (ClusterConfig, error) {
+func withoutCredentials(context.Context, *v1alpha1.Agent, []byte) (ClusterConfig, error) {
 	content, err := json.Marshal(Credentials{})
 	return ClusterConfig{JSON: content}, err
 }

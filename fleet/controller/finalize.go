@@ -102,7 +102,7 @@ func (l *loop) leaving(ctx context.Context, agent *v1alpha1.Agent, name identity
 		if err != nil {
 			return 0, err
 		}
-		found.secret = secretPlan{ready: have != nil && isOurs(have), problem: "the Agent is being deleted"}
+		found.secret = secretPlan{ready: have != nil && isOurs(have), problem: "the Agent is being deleted", project: agent.Status.ClusterProject}
 	}
 	statusAgain, err := l.reconcileStatus(ctx, agent, found)
 	return soonest(secretAgain, statusAgain), err

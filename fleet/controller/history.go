@@ -111,12 +111,15 @@ func heldCondition(agent string, held *v1alpha1.DeletionsHeld) metav1.Condition 
 	if held.Total == 1 {
 		deletions = "1 deletion is held"
 	}
-	why := ""
+	why, without := "", ""
 	if held.Message != "" {
 		why = ": " + held.Message
 	}
+	if held.WithWorkloads > 0 {
+		without = fmt.Sprintf("; of %d the workloads would go, or stay with: agentctl agent keep-workloads %s", held.WithWorkloads, agent)
+	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionTrue, Reason: string(held.Reason),
-		Message: fmt.Sprintf("%s%s; look at them and let them happen with: agentctl agent accept-deletions %s", deletions, why, agent),
+		Message: fmt.Sprintf("%s%s; look at them and let them happen with: agentctl agent accept-deletions %s%s", deletions, why, agent, without),
 	}
 }

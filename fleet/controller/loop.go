@@ -32,6 +32,7 @@ const (
 const (
 	indexSPIFFEID  = "spiffe-id" // Agents by SPIFFE ID
 	indexNamespace = "namespace" // Agents by namespace on the hub
+	indexProjects  = "projects"  // autonomous Agents by their names, and by "-" and what these begin with
 	indexClaim     = "claim"     // cluster Secrets by what they claim to be
 )
 
@@ -70,7 +71,7 @@ func newLoop(c *Controller) *loop {
 	l.agents = &collection[*v1alpha1.Agent]{
 		kind: v1alpha1.AgentKind, client: c.cfg.Client, resource: l.agentClient, namespace: c.cfg.Namespace,
 		convert: toAgent, changed: l.agentChanged, log: l.log, listed: make(chan struct{}),
-		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf}),
+		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf, indexProjects: projectNamesOf}),
 	}
 	l.secrets = &collection[*corev1.Secret]{
 		kind: "Secret", client: c.cfg.Client, resource: l.secretClient, namespace: c.cfg.Namespace,
@@ -136,6 +137,9 @@ func (l *loop) rivals(agent *v1alpha1.Agent) []*v1alpha1.Agent {
 	for _, mapped := range fleet.NamespacesOf(agent) {
 		add(l.agents.by(indexNamespace, mapped.Hub))
 	}
+	shorter, longer := l.projectRivals(agent)
+	add(shorter)
+	add(longer)
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +66,7 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 	}
 	ids, namespaces := l.conflictsOf(agent, name)
 	statusAgain, err := l.reconcileStatus(ctx, agent, findings{
-		conflicts: ids, namespaces: namespaces, secret: plan, session: l.cfg.Sessions.Session(name),
+		conflicts: ids, namespaces: namespaces, projects: l.namedProjects(agent), secret: plan, session: l.cfg.Sessions.Session(name),
 	})
 	return soonest(secretAgain, statusAgain), err
 }
@@ -92,7 +93,7 @@ func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name 
 	if have != nil && isOurs(have) {
 		held = have.Data[dataConfig]
 	}
-	config, err := l.cfg.ClusterConfig(ctx, name, held)
+	config, err := l.cfg.ClusterConfig(ctx, agent, held)
 	if err != nil {
 		return secretPlan{}, 0, fmt.Errorf("cluster config: %w", err)
 	}
@@ -222,6 +223,9 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 		p.behind = nil
 	}
 	now := time.Now()
+	if err := l.clearAcceptance(ctx, agent, found.session); err != nil {
+		return 0, err
+	}
 	wish := beginningOf(found.session)
 	if wish == p.begun {
 		found.session.History.Begin = false
@@ -271,6 +275,7 @@ func (l *loop) logHistory(agent *v1alpha1.Agent, want v1alpha1.AgentStatus) {
 // otherwise one that reads behind, or has not seen yet that etcd was restored,
 // would write a history that is not the hub's.
 func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1alpha1.AgentStatus) (string, error) {
+	status.Link = nil // is written by whoever has the link, under a field manager of its own
 	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.Agent{Status: status})
 	if err != nil {
 		return "", err
@@ -289,6 +294,34 @@ func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1
 		return "", fmt.Errorf("apply status of agent %s: %w", agent.Name, err)
 	}
 	return stored.GetResourceVersion(), nil
+}
+
+// clearAcceptance removes the annotation by which a person accepted deletions once it
+// was used. One of another ID, which may be newer than what the collection shows, stays.
+// So it does while the agent is away: what was accepted may not have happened.
+func (l *loop) clearAcceptance(ctx context.Context, agent *v1alpha1.Agent, session Session) error {
+	if !session.Connected || !isSpent(agent, session) {
+		return nil
+	}
+	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AcceptDeletionsAnnotation, "/", "~1")
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": agent.UID},
+		{"op": "test", "path": path, "value": session.Spent},
+		{"op": "remove", "path": path},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = l.agentClient.Patch(ctx, agent.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	// Invalid is what a test says that fails.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+		return fmt.Errorf("remove the annotation of accepted deletions from agent %s: %w", agent.Name, err)
+	}
+	return nil
+}
+
+func isSpent(agent *v1alpha1.Agent, session Session) bool {
+	return session.Spent != "" && agent.Annotations[v1alpha1.AcceptDeletionsAnnotation] == session.Spent
 }
 
 // setFinalizers writes the finalizers of agent. It fails with a conflict when

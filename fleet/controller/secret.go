@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -32,6 +33,7 @@ const (
 	dataServer         = "server"
 	dataConfig         = "config"
 	secretNamePrefix   = "cluster-"
+	dataProject        = "project" // people's: whoever sets it scopes the cluster to a project
 	agentsPathOfServer = "/agents/"
 )
 
@@ -155,6 +157,8 @@ type secretPlan struct {
 	problem string
 	// conflict names the Secrets that are in the way; empty when there are none.
 	conflict string
+	// project is that to which the Secret scopes the cluster; empty for none.
+	project string
 }
 
 // planSecret says what to do so that have, nil when absent, becomes what is
@@ -167,6 +171,9 @@ func planSecret(want wantedSecret, have *corev1.Secret, claims []*corev1.Secret)
 		return secretPlan{conflict: fmt.Sprintf("Secret %s exists and was not made by Argomesh", have.Name)}
 	}
 	plan := secretPlan{ready: true, conflict: describeClaims(want, claims)}
+	if have != nil {
+		plan.project = clusterProject(have)
+	}
 	switch {
 	case have == nil && plan.conflict != "":
 		plan.ready = false
@@ -244,6 +251,16 @@ func clusterName(s *corev1.Secret) string {
 		return name
 	}
 	return string(s.Data[dataServer])
+}
+
+// clusterProject returns the project to which s scopes its cluster; empty for none. What
+// cannot be the name of one is that of none.
+func clusterProject(s *corev1.Secret) string {
+	name := string(s.Data[dataProject])
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return ""
+	}
+	return name
 }
 
 // clusterServer returns the server of s as Argo CD reads it.

@@ -94,6 +94,14 @@ func TestPlanSecret(t *testing.T) {
 			}),
 			want: secretPlan{action: secretKeep, ready: true},
 		},
+		"a cluster that somebody scoped to a project stays so": {
+			have: edge1Secret(func(s *corev1.Secret) { s.Data["project"] = []byte("web") }),
+			want: secretPlan{action: secretKeep, ready: true, project: "web"},
+		},
+		"what cannot be a project is none": {
+			have: edge1Secret(func(s *corev1.Secret) { s.Data["project"] = []byte("a\xffb") }),
+			want: secretPlan{action: secretKeep, ready: true},
+		},
 		"skip-reconcile that was removed comes back": {
 			have: edge1Secret(func(s *corev1.Secret) { delete(s.Annotations, "argocd.argoproj.io/skip-reconcile") }),
 			want: secretPlan{action: secretRestore, ready: true},

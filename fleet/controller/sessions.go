@@ -35,12 +35,15 @@ type Session struct {
 	KubernetesVersion string
 	// SVIDExpiry is when the newest SVID the agent proved expires.
 	SVIDExpiry time.Time
-	// Counts are the numbers of objects of a connected agent. Parked in it is
-	// derived from the field Parked here when that is larger.
+	// Counts are the numbers of objects of a connected agent. Parked and Shortened in it
+	// are derived from these fields here when they have more.
 	Counts v1alpha1.AgentCounts
 	// Parked are the objects that cannot be applied, in any order; the status
 	// names the v1alpha1.MaxParked oldest.
 	Parked []v1alpha1.ParkedObject
+	// Shortened are the objects that were applied without some fields, in any order; the
+	// status names the first v1alpha1.MaxShortened of them by name.
+	Shortened []v1alpha1.ShortenedObject
 	// ClusterUID is the UID of the spoke's namespace kube-system.
 	ClusterUID string
 	// History is what was found out about the past that hub and spoke share. It is
@@ -51,9 +54,17 @@ type Session struct {
 	// Objects may be more than a status names, in any order, and Total may be less
 	// than their number.
 	Held *v1alpha1.DeletionsHeld
+	// Spent is the ID of deletions that a person accepted and that was used up with that:
+	// the annotation goes, so that the same ones wait again when they come again.
+	Spent string
 	// HeldUnknown says that Held is not known yet, such as right after a connect.
 	// The status then keeps what it shows.
 	HeldUnknown bool
+	// CascadesKnown says that Cascades is what is known of Applications that are asked to
+	// go with their workloads, nil for none; whether or not the agent is connected. Else
+	// the status keeps what it has.
+	CascadesKnown bool
+	Cascades      *v1alpha1.AgentCascades
 	// CacheKnown says that the hub's Argo CD asked for a tree of the spoke's since this
 	// process began, and CacheMismatch why that could not be shown: how the cache of
 	// the spoke's Argo CD differs. It is empty when it does not.

@@ -37,7 +37,7 @@ const (
 var ourConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
 	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict, v1alpha1.ConditionDeletionsHeld,
-	v1alpha1.ConditionCacheMismatch,
+	v1alpha1.ConditionCacheMismatch, v1alpha1.ConditionProjectNames,
 }
 
 // Reasons of conditions.
@@ -58,6 +58,7 @@ const (
 type findings struct {
 	conflicts  []fleet.Conflict
 	namespaces []fleet.NamespaceConflict
+	projects   namedProjects
 	secret     secretPlan
 	session    Session
 	// waits is what the deletion of the Agent waits for, to complete a sentence.
@@ -69,10 +70,12 @@ type findings struct {
 func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.AgentStatus {
 	want := *agent.Status.DeepCopy()
 	want.ObservedGeneration = agent.Generation
+	want.ClusterProject = found.secret.project
 	setConnection(&want, found.session, now)
 	setDetails(&want, found.session)
 	setHistory(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
 	setHeld(&want, found.session, now)
+	setCascades(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
 	want.Conditions = slices.DeleteFunc(want.Conditions, func(c metav1.Condition) bool {
 		return !slices.Contains(ourConditions, c.Type)
 	})
@@ -81,6 +84,7 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 		c.LastTransitionTime = seconds(now)
 		meta.SetStatusCondition(&want.Conditions, c)
 	}
+	setProjectNames(&want.Conditions, agent, found.projects, now)
 	return want
 }
 
@@ -98,9 +102,16 @@ func setConnection(want *v1alpha1.AgentStatus, session Session, now time.Time) {
 		want.Replica = session.Replica
 	}
 	seen := seconds(session.ObservedAt)
-	if !session.ObservedAt.IsZero() && (want.ObservedAt == nil || seen.Sub(want.ObservedAt.Time) >= observedInterval) {
+	if !session.ObservedAt.IsZero() && observedIsDue(want.ObservedAt, seen.Time, now) {
 		want.ObservedAt = &seen
 	}
+}
+
+// observedIsDue reports whether have, nil for none, gives way to seen. One that has yet
+// to come was written by a clock that was ahead. It must not stand until then: it
+// tells the age of all that is shown of the spoke, and tokens are handed out with it.
+func observedIsDue(have *metav1.Time, seen, now time.Time) bool {
+	return have == nil || seen.Sub(have.Time) >= observedInterval || have.Sub(now) >= observedInterval
 }
 
 func setDetails(want *v1alpha1.AgentStatus, session Session) {
@@ -119,6 +130,17 @@ func setDetails(want *v1alpha1.AgentStatus, session Session) {
 	want.Counts = session.Counts
 	want.Counts.Parked = max(session.Counts.Parked, int64(len(session.Parked)))
 	want.Parked = oldestParked(session.Parked)
+	want.Counts.Shortened = max(session.Counts.Shortened, int64(len(session.Shortened)))
+	want.Shortened = firstShortened(session.Shortened)
+}
+
+// firstShortened returns the first of shortened by name, as many as a status may name.
+func firstShortened(shortened []v1alpha1.ShortenedObject) []v1alpha1.ShortenedObject {
+	out := slices.Clone(shortened)
+	slices.SortFunc(out, func(a, b v1alpha1.ShortenedObject) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out[:min(len(out), v1alpha1.MaxShortened)]
 }
 
 // oldestParked returns the oldest of parked, as many as a status may name, in the
@@ -250,8 +272,9 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 		}
 	}
 	if gap >= 0 {
-		if wait := gap - now.Sub(lastWrite); wait > 0 && !lastWrite.IsZero() {
-			return decision{again: wait}
+		// A last write that has yet to come was by a clock that was ahead.
+		if since := now.Sub(lastWrite); since >= 0 && since < gap {
+			return decision{again: gap - since}
 		}
 		have = want
 	}
@@ -259,7 +282,7 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 	if connected {
 		d.again = observedInterval
 		if have.ObservedAt != nil {
-			d.again = max(have.ObservedAt.Add(observedInterval).Sub(now), observedRetry)
+			d.again = min(max(have.ObservedAt.Add(observedInterval).Sub(now), observedRetry), observedInterval)
 		}
 	}
 	return d
@@ -267,9 +290,11 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 
 // sameConnection reports whether two statuses say the same about the connection
 // and the registration, and about what must not be shown late: a new history, that the
-// spoke keeps it, and other deletions held.
+// spoke keeps it, other deletions held, and the count of cascades that another process
+// goes on with.
 func sameConnection(a, b v1alpha1.AgentStatus) bool {
 	return historyID(a.History) == historyID(b.History) && isKept(a.History) == isKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
+		equality.Semantic.DeepEqual(a.Cascades, b.Cascades) &&
 		a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
 		a.ObservedGeneration == b.ObservedGeneration &&
 		equality.Semantic.DeepEqual(ours(a).Conditions, ours(b).Conditions)

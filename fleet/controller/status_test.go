@@ -35,13 +35,13 @@ func connected(change func(*Session)) Session {
 
 func TestStatusFollowsTheSession(t *testing.T) {
 	agent := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", Generation: 3}}
-	ready := findings{secret: secretPlan{ready: true}}
+	ready := findings{secret: secretPlan{ready: true, project: "web"}}
 
 	ready.session = connected(nil)
 	first := wantStatus(agent, ready, noon)
 	want := v1alpha1.AgentStatus{
-		ObservedGeneration: 3,
-		Connected:          true, Replica: "principal-0", Since: at(0), ObservedAt: at(0),
+		ObservedGeneration: 3, ClusterProject: "web",
+		Connected: true, Replica: "principal-0", Since: at(0), ObservedAt: at(0),
 		Versions:   v1alpha1.AgentVersions{Agent: "v0.1.0", Kubernetes: "v1.36.3"},
 		SVIDExpiry: at(time.Hour),
 		Counts:     v1alpha1.AgentCounts{Applications: 7, AppProjects: 2},
@@ -72,6 +72,27 @@ func TestStatusFollowsTheSession(t *testing.T) {
 	agent.Status = gone
 	if still := wantStatus(agent, ready, noon.Add(time.Hour)); !still.Since.Equal(gone.Since) {
 		t.Errorf("since moves to %v while nothing happens", still.Since)
+	}
+}
+
+func TestStatusNamesWhatWasShortened(t *testing.T) {
+	var shortened []v1alpha1.ShortenedObject
+	for i := range 60 {
+		shortened = append(shortened, v1alpha1.ShortenedObject{
+			Kind: "Application", Namespace: "edge-1", Name: fmt.Sprintf("app-%02d", 59-i), Paths: []string{"spec.source.tagPrefix"},
+		})
+	}
+	got := wantStatus(&v1alpha1.Agent{}, findings{session: connected(func(s *Session) { s.Shortened = shortened })}, noon)
+	if got.Counts.Shortened != 60 || len(got.Shortened) != v1alpha1.MaxShortened || got.Shortened[0].Name != "app-00" {
+		t.Fatalf("status counts %d and names %v", got.Counts.Shortened, got.Shortened)
+	}
+	got = wantStatus(&v1alpha1.Agent{Status: got}, findings{session: Session{}}, noon)
+	if got.Counts.Shortened != 60 || len(got.Shortened) != v1alpha1.MaxShortened {
+		t.Error("what is known of an agent that is away is gone")
+	}
+	got = wantStatus(&v1alpha1.Agent{Status: got}, findings{session: connected(nil)}, noon)
+	if got.Counts.Shortened != 0 || got.Shortened != nil {
+		t.Errorf("what is no longer so stays: %d, %v", got.Counts.Shortened, got.Shortened)
 	}
 }
 
@@ -351,5 +372,37 @@ func TestRestoresSlowDown(t *testing.T) {
 	}
 	if wait := p.untilRestore(now.Add(restoreCalm + time.Second)); wait != 0 {
 		t.Errorf("after a calm time the wait is %v, want none", wait)
+	}
+}
+
+// TestAClockThatWasAhead checks that a time which a wrong clock wrote does not stand
+// until it comes: observedAt is the age that is shown of a spoke, and tokens are handed
+// out with it.
+func TestAClockThatWasAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{2 * time.Minute, 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
+		agent := &v1alpha1.Agent{}
+		agent.Status.ObservedAt = at(ahead)
+		agent.Status.History = &v1alpha1.AgentHistory{ID: "id", ClusterUID: "c1", Tokens: []string{"newest", "before"}}
+		session := connected(func(s *Session) { s.ClusterUID, s.History.Stored = "c1", "newest" })
+		found := findings{secret: secretPlan{ready: true}, session: session}
+		want := wantStatus(agent, found, noon)
+		if !want.ObservedAt.Equal(at(0)) {
+			t.Errorf("ahead by %v: observedAt is %v, want now", ahead, want.ObservedAt)
+		}
+		if want.History.Tokens[0] == "newest" {
+			t.Errorf("ahead by %v: no token is handed out", ahead)
+		}
+		if d := decide(agent.Status, want, true, noon, noon.Add(ahead)); !d.write || d.again != observedInterval {
+			t.Errorf("ahead by %v: %+v, want a write, and another look in %v", ahead, d, observedInterval)
+		}
+		if d := decide(agent.Status, agent.Status, true, noon, noon); d.again != observedInterval {
+			t.Errorf("ahead by %v, nothing to write: %+v, want another look in %v", ahead, d, observedInterval)
+		}
+
+		// Of an agent that went since it is when it was last heard of.
+		found.session.Connected, found.session.ObservedAt = false, noon.Add(-time.Hour)
+		if want := wantStatus(agent, found, noon); !want.ObservedAt.Equal(at(-time.Hour)) {
+			t.Errorf("ahead by %v, away: observedAt is %v, want when the agent was last heard of", ahead, want.ObservedAt)
+		}
 	}
 }

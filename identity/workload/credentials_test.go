@@ -372,7 +372,7 @@ func TestFederatedPeers(t *testing.T) {
 	foreignAPI := newAPI(t, devworkload.Config{TrustDomain: foreign, Entries: entries(abroad)}).start()
 	agent := ready(t, workload.Config{Socket: foreignAPI.socket()})
 
-	if err := call(t, agent.dial(t, p.server.address, principal)); err == nil || !strings.Contains(err.Error(), "no bundle for the trust domain hub.test") {
+	if err := call(t, agent.dial(t, p.server.address, principal)); err == nil || !strings.Contains(err.Error(), "no bundle for the trust domain hub.test") || !strings.Contains(err.Error(), "--federates-with hub.test") {
 		t.Errorf("before federation: %v", err)
 	}
 	if err := foreignAPI.SetFederated(p.hubAPI.Bundle()); err != nil {

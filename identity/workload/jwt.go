@@ -132,7 +132,7 @@ func (s *Source) verify(token string, audiences []string) (*jwtsvid.SVID, error)
 func (s *Source) GetJWTBundleForTrustDomain(td spiffeid.TrustDomain) (*jwtbundle.Bundle, error) {
 	bundle, ok := s.jwtBundles.Load().Get(td)
 	if !ok {
-		return nil, fmt.Errorf("%w %s", ErrNoBundle, td)
+		return nil, noBundle(td)
 	}
 	return bundle, nil
 }

@@ -259,9 +259,14 @@ func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
 func (s *Source) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	bundle, ok := s.held.Load().bundles.Get(td)
 	if !ok {
-		return nil, fmt.Errorf("%w %s", ErrNoBundle, td)
+		return nil, noBundle(td)
 	}
 	return bundle, nil
+}
+
+// noBundle says how to mend it.
+func noBundle(td spiffeid.TrustDomain) error {
+	return fmt.Errorf("%w %[2]s: if it is to be trusted, federate with it (agentctl identity federate %[2]s, and register this workload with --federates-with %[2]s)", ErrNoBundle, td)
 }
 
 // hold replaces what the source has and tells those who wait.

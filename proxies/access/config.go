@@ -121,9 +121,12 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
+// IsRule reports whether name can be that of a rule, built in or of a Config.
+func IsRule(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
+
 func (r Rule) validate() error {
 	var problems []error
-	if len(validation.IsDNS1123Label(r.Name)) > 0 {
+	if !IsRule(r.Name) {
 		problems = append(problems, fmt.Errorf("name: %q is not a DNS label: use a-z, 0-9 and '-', at most 63", r.Name))
 	}
 	if slices.Contains(builtIn, r.Name) {

@@ -81,7 +81,7 @@ func TestRecordsAreNumbered(t *testing.T) {
 	first, _, _ := strings.Cut(out.String(), "\n")
 	process, _, _ := strings.Cut(got[0].Process, "/")
 	want := `{"time":"2026-11-21T11:00:00Z","process":"` + got[0].Process + `","seq":1,"call":1,"stage":"end","verb":"get","path":"/version",` +
-		`"decision":"","decided_by":"","status":200,"request_bytes":0,"response_bytes":0,"duration_seconds":0}`
+		`"decision":"","decided_by":"","hub_decision":"","status":200,"request_bytes":0,"response_bytes":0,"duration_seconds":0}`
 	if first != want || process != "principal-0" || got[0].Process != got[2].Process {
 		t.Errorf("line\n%s\nwant\n%s", first, want)
 	}

@@ -119,6 +119,10 @@ type Record struct {
 	DecidedBy Side `json:"decided_by"`
 	// Rule names the rule that decided.
 	Rule string `json:"rule,omitempty"`
+	// HubDecision and HubRule are the hub's own, whatever the spoke says of the call: that
+	// the spoke refused it is the spoke's word.
+	HubDecision Decision `json:"hub_decision"`
+	HubRule     string   `json:"hub_rule,omitempty"`
 
 	// Status is the status that the caller got; 0 when it got none, and in Open.
 	Status int `json:"status"`
@@ -142,7 +146,7 @@ const MaxText = 512
 func (r *Record) clip() {
 	for _, text := range []*string{
 		&r.Subject, &r.TokenID, &r.Source, &r.UserAgent, &r.AsUser, &r.Verb, &r.Group, &r.Version, &r.Resource,
-		&r.Subresource, &r.Namespace, &r.Name, &r.Path, &r.Upgrade, &r.Rule,
+		&r.Subresource, &r.Namespace, &r.Name, &r.Path, &r.Upgrade, &r.Rule, &r.HubRule,
 	} {
 		*text = cut(*text)
 	}
@@ -165,6 +169,7 @@ func (r *Record) attributes() []attribute.KeyValue {
 		attribute.String("argomesh.audit.stage", string(r.Stage)),
 		attribute.String("argomesh.audit.decision", string(r.Decision)),
 		attribute.String("argomesh.audit.decided_by", string(r.DecidedBy)),
+		attribute.String("argomesh.audit.hub_decision", string(r.HubDecision)),
 		attribute.Int("http.response.status_code", r.Status),
 		attribute.Int64("argomesh.request_bytes", r.RequestBytes),
 		attribute.Int64("argomesh.response_bytes", r.ResponseBytes),
@@ -187,6 +192,7 @@ func (r *Record) attributes() []attribute.KeyValue {
 		{"url.path", r.Path},
 		{"argomesh.upgrade", r.Upgrade},
 		{"argomesh.audit.rule", r.Rule},
+		{"argomesh.audit.hub_rule", r.HubRule},
 		{"argomesh.answered_by", string(r.AnsweredBy)},
 		{"argomesh.result", string(r.Result)},
 	} {

@@ -73,6 +73,9 @@ func (f *fetch) last(ctx context.Context) ([]byte, bool) {
 	there, left := 0, int64(-2)
 	for _, k := range f.keys {
 		value, age := f.hub.keeping.last(ctx, k)
+		if value != nil && measuredWhole(k.key, value) != nil {
+			value = nil // kept by an earlier release
+		}
 		if value != nil {
 			there++
 			left = int64((KeptFor - age) / time.Second)
@@ -83,7 +86,7 @@ func (f *fetch) last(ctx context.Context) ([]byte, bool) {
 		case value == nil:
 			b = appendNull(b, false)
 		default:
-			b = appendBulk(b, string(f.hub.marked(ctx, k.key, value, time.Now().Add(-age))))
+			b = appendBulk(b, string(f.hub.marked(ctx, k, value, time.Now().Add(-age))))
 		}
 	}
 	if there == 0 {

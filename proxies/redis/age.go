@@ -9,14 +9,17 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/argomesh/argomesh/stream/jsonlimit"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 const (
 	// maxMarkedBytes is the longest tree, not compressed, that is marked with its age. A
 	// longer one is shown as it is: that its agent is away shows at its cluster.
-	maxMarkedBytes = 16 << 20
-	// maxMarking bounds the trees that are marked at a time; more wait.
-	maxMarking = 4
+	maxMarkedBytes = 8 << 20
+	// markingBytes is what that takes: the text as it is, with its marks, and compressed.
+	markingBytes = 3 * maxMarkedBytes
 	// markName is what the mark is called. Argo CD shows its value on the resource.
 	markName = "Last known"
 )
@@ -29,17 +32,16 @@ const compressedFormat = ".gz"
 
 // marked returns a value with when it was true on the spoke: a tree says so at each of
 // its roots. What is no tree is returned as it is.
-func (h *Hub) marked(ctx context.Context, key Key, value []byte, at time.Time) []byte {
-	if key.Family != resourcesTree {
+func (h *Hub) marked(ctx context.Context, of owned, value []byte, at time.Time) []byte {
+	if of.key.Family != resourcesTree {
 		return value
 	}
-	select {
-	case h.marking <- struct{}{}:
-		defer func() { <-h.marking }()
-	case <-ctx.Done():
-		return value
+	release, err := h.cfg.Quota.Take(ctx, of.target.Agent, quota.Working, markingBytes)
+	if err != nil {
+		return value // nobody waits for it
 	}
-	marked, err := markTree(value, strings.HasSuffix(key.Format, compressedFormat), at)
+	defer release()
+	marked, err := markTree(value, strings.HasSuffix(of.key.Format, compressedFormat), at)
 	if err != nil {
 		h.cfg.Log.Debug().Err(err).Msg("a last value is shown without its age")
 		return value
@@ -47,47 +49,24 @@ func (h *Hub) marked(ctx context.Context, key Key, value []byte, at time.Time) [
 	return marked
 }
 
-// markTree adds to each resource without a parent what Argo CD shows on it.
+// markTree adds to each resource without a parent what Argo CD shows on it. The text is
+// copied with what is added; of its values none is decoded.
 func markTree(value []byte, compressed bool, at time.Time) ([]byte, error) {
 	text, err := expand(value, compressed)
 	if err != nil {
 		return nil, err
 	}
-	var tree map[string]json.RawMessage
-	if err := json.Unmarshal(text, &tree); err != nil {
+	if _, err := jsonlimit.Check(text, valueLimits); err != nil {
 		return nil, errors.Join(errUnmarked, err)
 	}
-	var nodes []map[string]json.RawMessage
-	if err := json.Unmarshal(tree["nodes"], &nodes); err != nil {
-		return nil, errors.Join(errUnmarked, err)
-	}
-	type item struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
+	if !json.Valid(text) {
+		return nil, errUnmarked
 	}
 	mark, err := json.Marshal(item{markName, "as of " + at.UTC().Format(time.RFC3339)})
 	if err != nil {
 		return nil, err
 	}
-	for _, node := range nodes {
-		if node == nil || len(node["parentRefs"]) > 0 {
-			continue
-		}
-		var info []json.RawMessage
-		if len(node["info"]) > 0 {
-			if err := json.Unmarshal(node["info"], &info); err != nil {
-				return nil, errors.Join(errUnmarked, err)
-			}
-		}
-		// First, since of many items few are shown.
-		if node["info"], err = json.Marshal(append([]json.RawMessage{mark}, info...)); err != nil {
-			return nil, err
-		}
-	}
-	if tree["nodes"], err = json.Marshal(nodes); err != nil {
-		return nil, err
-	}
-	if text, err = json.Marshal(tree); err != nil || !compressed {
+	if text, err = withMark(text, mark); err != nil || !compressed {
 		return text, err
 	}
 	var b bytes.Buffer
@@ -102,6 +81,12 @@ func markTree(value []byte, compressed bool, at time.Time) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// item is a line of what Argo CD shows on a resource.
+type item struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // expand returns what a value holds.

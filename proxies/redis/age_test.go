@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // pack compresses as Argo CD does.
-func pack(t *testing.T, text []byte) []byte {
+func pack(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -98,7 +101,11 @@ func TestMarkTree(t *testing.T) {
 // What is no tree is shown as it is, and so is a tree for which there is no time.
 func TestMarked(t *testing.T) {
 	const tree = `{"nodes":[{"kind":"Service"}]}`
-	h := &Hub{marking: make(chan struct{}, 1)}
+	q, err := quota.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Hub{cfg: HubConfig{Quota: q}}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for name, tt := range map[string]struct {
@@ -110,15 +117,15 @@ func TestMarked(t *testing.T) {
 		"managed resources":            {managedResources, tree, false, false},
 		"a tree that nobody waits for": {resourcesTree, tree, true, false},
 	} {
-		ctx := t.Context()
+		ctx, release := t.Context(), func() {}
 		if tt.busy {
-			h.marking <- struct{}{}
 			ctx = ended
+			if release, err = q.Take(t.Context(), identity.AgentName{}, quota.Working, quota.PeerWorking); err != nil {
+				t.Fatal(err)
+			}
 		}
-		got := h.marked(ctx, Key{Family: tt.family, Format: "1"}, []byte(tt.value), time.Now())
-		if tt.busy {
-			<-h.marking
-		}
+		got := h.marked(ctx, owned{key: Key{Family: tt.family, Format: "1"}}, []byte(tt.value), time.Now())
+		release()
 		if changed := string(got) != tt.value; changed != tt.want {
 			t.Errorf("%s: %s", name, got)
 		}

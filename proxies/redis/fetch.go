@@ -8,6 +8,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // fetch is one read of agents' keys.
@@ -211,21 +214,43 @@ func (f *fetch) value(l *link) (*reply, error) {
 		return nil, err
 	}
 	f.remote.judged(f.keys[0].key.Format, "")
-	held := int64(n)
-	switch {
-	case n < 0:
+	if n < 0 {
 		f.hub.keeping.forget(f.keys[0])
 		return &reply{raw: f.missing()}, nil
-	case n > f.hub.cfg.MaxKeptBytes || !f.hub.held.TryAcquire(held):
-		return &reply{link: l, size: n}, nil
+	}
+	release, held := f.hub.hold(f.remote.agent, n)
+	if !held {
+		return &reply{link: l, size: n, keys: []Key{f.keys[0].key}, remote: f.remote}, nil
 	}
 	whole, value, err := l.in.bulk(n)
 	if err != nil {
-		f.hub.held.Release(held)
+		release()
 		return nil, err
 	}
+	if err := measuredWhole(f.keys[0].key, value); err != nil {
+		release()
+		f.remote.exceeded(err)
+		return &reply{raw: encodeError(fmt.Sprintf("%s a value of agent %s is refused: %s", codeRefused, f.keys[0].target.Agent, err))}, nil
+	}
 	f.hub.keeping.keep(f.keys[0], value)
-	return &reply{bulk: whole, free: func(bool) { f.hub.held.Release(held) }}, nil
+	return &reply{bulk: whole, free: func(bool) { release() }}, nil
+}
+
+// hold takes the room of a value that is short enough to be held as a whole; false when
+// there is none, and it is to be passed on piece by piece.
+func (h *Hub) hold(agent identity.AgentName, n int) (release func(), ok bool) {
+	if n > h.cfg.MaxKeptBytes || !h.held.TryAcquire(int64(n)) {
+		return nil, false
+	}
+	of, ok := h.cfg.Quota.Try(agent, quota.Passing, int64(n))
+	if !ok {
+		h.held.Release(int64(n))
+		return nil, false
+	}
+	return func() {
+		of()
+		h.held.Release(int64(n))
+	}, true
 }
 
 // list is the answer to MGET, of which every element is still to come.
@@ -241,9 +266,9 @@ func (f *fetch) list(l *link) (*reply, error) {
 	if _, err := l.in.Discard(len(header)); err != nil {
 		return nil, err
 	}
-	elements := make([]bool, len(f.keys))
+	elements, keys := make([]bool, len(f.keys)), make([]Key, len(f.keys))
 	for i, k := range f.keys {
-		elements[i] = k.target.Known
+		elements[i], keys[i] = k.target.Known, k.key
 	}
-	return &reply{link: l, elements: elements}, nil
+	return &reply{link: l, elements: elements, keys: keys, remote: f.remote}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // Owners says to whom the Applications belong of which the hub's Argo CD speaks.
@@ -87,6 +88,8 @@ type HubConfig struct {
 	AnswerTimeout time.Duration
 	// WriteTimeout bounds the wait for a caller that does not read. Zero means 30s.
 	WriteTimeout time.Duration
+	// Quota is the room for trees that are marked with their age. Nil means one of its own.
+	Quota *quota.Quota
 }
 
 // Hub is the hub's end.
@@ -97,8 +100,6 @@ type Hub struct {
 	held    *semaphore.Weighted
 	// followers are the callers' subscriptions by Application.
 	followers *followers
-	// marking has a value for each tree that is being marked with its age.
-	marking chan struct{}
 	// idle counts the connections to agents that are kept for the next call.
 	idle atomic.Int64
 
@@ -123,13 +124,19 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxKeptBytes = cmp.Or(cfg.MaxKeptBytes, 1<<20)
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, 2*time.Second)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 30*time.Second)
+	if cfg.Quota == nil {
+		var err error
+		if cfg.Quota, err = quota.New(nil); err != nil {
+			return nil, fmt.Errorf("redis proxy: %w", err)
+		}
+	}
 	m, err := newHubMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("redis proxy: metrics: %w", err)
 	}
 	h := &Hub{
 		cfg: cfg, metrics: m, held: semaphore.NewWeighted(cfg.MaxHeldBytes), followers: newFollowers(),
-		marking: make(chan struct{}, maxMarking), remotes: map[identity.AgentName]*remote{},
+		remotes: map[identity.AgentName]*remote{},
 	}
 	if cfg.Keep != nil {
 		h.keeping = newKeeping(cfg.Keep, m, cfg.Log)

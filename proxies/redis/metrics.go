@@ -11,7 +11,7 @@ type hubMetrics struct {
 	connections, subscriptions prometheus.Gauge
 	idle                       prometheus.Gauge
 	refused, commands, reads   *prometheus.CounterVec
-	kept                       *prometheus.CounterVec
+	kept, limits               *prometheus.CounterVec
 	seconds, delivery, lastAge prometheus.Histogram
 }
 
@@ -38,6 +38,9 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 		kept: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_redis_proxy_kept_total", Help: "Last values of spokes by what became of them: kept, failed, or dropped because others waited.",
 		}, []string{"result"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_proxy_limits_total", Help: "Values of spokes that were refused, by the limit that they exceed once they are unpacked: bytes, ratio, values, elements or depth.",
+		}, []string{"limit"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "argomesh_redis_proxy_read_seconds", Help: "Time until an agent's answer begins.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}),
@@ -48,7 +51,7 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 			Name: "argomesh_redis_proxy_last_value_age_seconds", Help: "Age of the last values that were shown of spokes that were away.", Buckets: prometheus.ExponentialBuckets(1, 4, 9),
 		}),
 	}
-	return m, register(r, m.connections, m.subscriptions, m.idle, m.refused, m.commands, m.reads, m.kept, m.seconds, m.delivery, m.lastAge)
+	return m, register(r, m.connections, m.subscriptions, m.idle, m.refused, m.commands, m.reads, m.kept, m.limits, m.seconds, m.delivery, m.lastAge)
 }
 
 // spokeMetrics are those of the spoke's end.

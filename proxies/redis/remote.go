@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -132,6 +133,15 @@ func (r *remote) warn(kind, text string) {
 	r.mu.Unlock()
 	if due {
 		r.hub.cfg.Log.Warn().Stringer("agent", r.agent).Msg(text)
+	}
+}
+
+// exceeded counts the limit, and logs it, if err says that a value is beyond one.
+func (r *remote) exceeded(err error) {
+	var e excess
+	if errors.As(err, &e) {
+		r.hub.metrics.limits.WithLabelValues(e.limit).Inc()
+		r.warn("limit "+e.limit, "a value of an agent is refused: "+e.text)
 	}
 }
 

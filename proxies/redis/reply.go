@@ -13,6 +13,9 @@ type reply struct {
 	raw  []byte // in RESP2
 	bulk []byte // a string, as it is in either protocol; nil for none
 	link *link  // still to be read
+	// Of link: keys is what is read, in order, for what it may be, and remote from whom.
+	keys   []Key
+	remote *remote
 	// Of link: size is the length of a string, of which the header was read, and elements,
 	// unless it is nil, are those of a list instead, true for one that is to be read, and
 	// false for one that is null.
@@ -58,6 +61,7 @@ func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 	err := r.pass(to, resp3)
 	var ours callerError
 	if err != nil && !errors.As(err, &ours) {
+		r.remote.exceeded(err)
 		return errors.Join(errBrokeOff, err)
 	}
 	r.read = err == nil
@@ -72,21 +76,31 @@ func (r *reply) pass(to *bufio.Writer, resp3 bool) error {
 	if _, err := to.Write(appendHeader(nil, '$', r.size)); err != nil {
 		return err
 	}
-	return r.link.in.copyString(to, r.size)
+	return r.link.in.copyMeasured(to, r.size, r.keys[0])
 }
 
 func (r *reply) passList(to *bufio.Writer, resp3 bool) error {
 	if _, err := to.Write(appendHeader(nil, '*', len(r.elements))); err != nil {
 		return err
 	}
-	for _, there := range r.elements {
-		var err error
+	for i, there := range r.elements {
+		n := -1
 		if there {
-			err = r.link.in.copyValues(to, 1, resp3)
-		} else {
-			_, err = to.Write(appendNull(nil, resp3))
+			var err error
+			if n, err = r.link.in.element(); err != nil {
+				return unexpected(err)
+			}
 		}
-		if err != nil {
+		if n < 0 {
+			if _, err := to.Write(appendNull(nil, resp3)); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := to.Write(appendHeader(nil, '$', n)); err != nil {
+			return err
+		}
+		if err := r.link.in.copyMeasured(to, n, r.keys[i]); err != nil {
 			return unexpected(err)
 		}
 	}

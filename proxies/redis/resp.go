@@ -169,6 +169,21 @@ func (w wire) argument() (int, error) {
 	return n, err
 }
 
+// element reads the header of a string in a list, or a null of either protocol, and
+// returns its length, or -1.
+func (w wire) element() (int, error) {
+	line, err := w.line()
+	switch {
+	case err != nil:
+		return 0, err
+	case line[0] == '_':
+		return -1, nil
+	case line[0] != '$':
+		return 0, fmt.Errorf("%w: an element is a string", errProtocol)
+	}
+	return size(line, maxBulk)
+}
+
 // bytes reads a string of n bytes, and its end.
 func (w wire) bytes(n int) ([]byte, error) {
 	b := make([]byte, n)

@@ -52,7 +52,7 @@ func isLong(request access.Request, target *url.URL, upgrade string) bool {
 // refuse answers a call that is not passed on.
 func (c *call) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
 	c.refused = true
-	c.record.Rule, c.record.AnsweredBy = rule, audit.ByHub
+	c.record.Rule, c.record.HubRule, c.record.AnsweredBy = rule, rule, audit.ByHub
 	writeStatus(&meter{ResponseWriter: w, exchange: &c.exchange}, status)
 }
 
@@ -95,7 +95,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 		}
 	}
 	e.answer = func(res *http.Response) error {
-		c.judge(res.Header)
+		c.judge(res)
 		stripAnswer(res.Header)
 		if err := redirect(res, p.name); err != nil {
 			return err
@@ -125,13 +125,15 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	e.run(w, r)
 }
 
-// judge notes who answered, by what the agent says, which nobody else can say.
-func (c *call) judge(h http.Header) {
-	switch rule := h.Get(headerRefusedBy); {
-	case rule != "":
-		c.record.Decision, c.record.DecidedBy, c.record.Rule = audit.Deny, audit.Spoke, rule
+// judge notes who answered, by what the agent says, which nobody else can say. An answer
+// that is none of a refusal or a failure is neither, whatever is said of it.
+func (c *call) judge(res *http.Response) {
+	rules := res.Header[headerRefusedBy]
+	switch code := res.StatusCode; {
+	case code >= http.StatusBadRequest && code < http.StatusInternalServerError && len(rules) == 1 && access.IsRule(rules[0]):
+		c.record.Decision, c.record.DecidedBy, c.record.Rule = audit.Deny, audit.Spoke, rules[0]
 		c.record.AnsweredBy = audit.ByAgent
-	case h.Get(headerFailed) != "":
+	case code >= http.StatusBadRequest && res.Header.Get(headerFailed) != "":
 		c.record.AnsweredBy = audit.ByAgent
 	default:
 		c.record.AnsweredBy = audit.ByAPIServer

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
 	"os"
 	"strings"
@@ -49,7 +51,7 @@ type exchange struct {
 // connection without ending the body, and its server takes that value for nothing else.
 func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	in := r.Clone(r.Context())
+	in := r.Clone(httptrace.WithClientTrace(r.Context(), boundEarly()))
 	if r.Body != nil && r.Body != http.NoBody {
 		in.Body = &callerBody{ReadCloser: r.Body, exchange: e, control: control}
 	}
@@ -96,6 +98,23 @@ func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
 		},
 	}
 	proxy.ServeHTTP(&meter{ResponseWriter: w, exchange: e}, in)
+}
+
+// maxEarly is how many answers before the final one are waited for. Nobody that we call
+// has any use for one.
+const maxEarly = 4
+
+var errEarly = errors.New("too many answers before the final one")
+
+// boundEarly bounds them. They are not passed on (see meter).
+func boundEarly() *httptrace.ClientTrace {
+	early := 0
+	return &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error {
+		if early++; early > maxEarly {
+			return errEarly
+		}
+		return nil
+	}}
 }
 
 // buffers are what bodies are copied through.
@@ -234,11 +253,13 @@ type meter struct {
 // Unwrap is for http.ResponseController.
 func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
-// WriteHeader notes the status.
+// WriteHeader notes the status. What comes before the final one is not passed on: nobody
+// has looked at it.
 func (m *meter) WriteHeader(code int) {
-	if code >= http.StatusOK {
-		m.exchange.status = code
+	if code < http.StatusOK {
+		return
 	}
+	m.exchange.status = code
 	m.ResponseWriter.WriteHeader(code)
 }
 

@@ -41,6 +41,9 @@ type Verifier interface {
 	// identity.ErrUnauthenticated when the token counts for nothing; any other says that
 	// nobody knows yet. It is not shown to the caller.
 	Verify(token string) (identity.AgentName, error)
+	// Bound reports whether a token that Verify found good is one of the agent as it is
+	// now. It does not block.
+	Bound(token string, of Target) bool
 	// Revoked reports whether a token that was good counts for nothing now, although its
 	// time has not come. It does not block.
 	Revoked(token string) bool
@@ -57,8 +60,11 @@ type Policy interface {
 
 // Target is an agent that may be reached.
 type Target struct {
-	// UID is that of the Agent object.
-	UID string
+	// UID is that of the Agent object, and Created when that was made.
+	UID     string
+	Created time.Time
+	// TokenGeneration is that of the tokens that count.
+	TokenGeneration int64
 	// Policy is what the hub allows there.
 	Policy Policy
 }
@@ -239,7 +245,7 @@ const (
 // ServeHTTP serves one call.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{hub: h, start: time.Now(), record: audit.Record{
-		Call: h.cfg.Audit.Call(), Verb: verbNone, DecidedBy: audit.Hub, Decision: audit.Deny,
+		Call: h.cfg.Audit.Call(), Verb: verbNone, DecidedBy: audit.Hub, Decision: audit.Deny, HubDecision: audit.Deny,
 		Source: source(r.Header), UserAgent: r.UserAgent(),
 	}}
 	c.record.Time = c.start
@@ -287,7 +293,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.describe(request, there)
 	decision := target.Policy.Decide(request)
-	c.record.Rule = decision.Rule
+	c.record.Rule, c.record.HubRule = decision.Rule, decision.Rule
 	if !decision.Allowed {
 		c.refuse(w, decision.Rule, decision.Status())
 		return
@@ -297,7 +303,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.entered = true
-	c.record.Decision = audit.Allow
+	c.record.Decision, c.record.HubDecision = audit.Allow, audit.Allow
 	ended := c.hub.grants.add(name, &granted{token: c.token, request: request, target: target, tracked: decision.Tracked, end: c.withdraw})
 	defer ended()
 	if c.long {
@@ -336,6 +342,10 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 			return Target{}, false
 		}
 		c.refuse(w, ruleRegistry, forbidden("agent "+name.String()+" is not registered, or suspended"))
+		return Target{}, false
+	}
+	if !c.hub.cfg.Tokens.Bound(token, target) {
+		c.refuse(w, ruleToken, unauthorized())
 		return Target{}, false
 	}
 	return target, true

@@ -59,7 +59,7 @@ func TestAnswersPassAsTheyAre(t *testing.T) {
 	record := audit.Record{
 		Seq: 1, Call: 1, Stage: audit.End, Agent: agent(t, "edge-1"), Subject: "agent:edge-1", TokenID: "id-of-edge-1",
 		Source: "10.1.2.3", UserAgent: "kubectl/v1.36.3", Verb: "update", Version: "v1", Resource: "configmaps", Namespace: "web", Name: "a:b",
-		Decision: audit.Allow, DecidedBy: audit.Hub, Rule: "everything", Status: 409, AnsweredBy: audit.ByAPIServer, Result: audit.Complete,
+		Decision: audit.Allow, DecidedBy: audit.Hub, Rule: "everything", HubDecision: audit.Allow, HubRule: "everything", Status: 409, AnsweredBy: audit.ByAPIServer, Result: audit.Complete,
 		RequestBytes: 7, ResponseBytes: int64(len(want)), TraceID: "0af7651916cd43dd8448eb211c80319c",
 	}
 	if diff := cmp.Diff([]audit.Record{record}, got, cmpopts.IgnoreFields(audit.Record{}, "Time", "Process", "Seconds"), cmp.AllowUnexported(agent(t, "edge-1"))); diff != "" {
@@ -217,6 +217,7 @@ func TestStripped(t *testing.T) {
 		"X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "X-Remote-Uid", "X-Forwarded-Client-Cert", "X-Forwarded-For", "X-Forwarded-Host",
 		"X-Forwarded-Proto", "X-Forwarded-Uri", "Forwarded", "X-Real-Ip", "X-Envoy-Original-Path", "X-Request-Id", "Cookie", "Proxy-Authorization", "Proxy-Connection",
 		"Keep-Alive", "Te", "Idempotency-Key", "X-Idempotency-Key", "Argomesh-Tracked-Only", "Argomesh-Refused-By", "Baggage", "Expect",
+		"Audit-Id",
 	}
 	for _, name := range gone {
 		r.Header.Set(name, "x")

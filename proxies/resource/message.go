@@ -103,9 +103,10 @@ const (
 )
 
 // stripped are headers that do not pass: credentials, whom a proxy takes the caller
-// for, what a proxy on the way noted, and what changes how a message is sent.
+// for, what a proxy or an audit on the way noted, and what changes how a message is sent.
 var stripped = []string{
 	"Authorization", "Cookie", "Expect", "Forwarded", "Idempotency-Key", "X-Idempotency-Key", "X-Real-Ip", "X-Request-Id", "Baggage",
+	"Audit-Id", // an API server takes it for the id of its own record
 }
 
 // strippedPrefixes begin the names of more such headers. X-Forwarded-Client-Cert is

@@ -190,7 +190,8 @@ func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
 		r.metrics.results.WithLabelValues(replyNotStored).Inc()
 		return
 	}
-	if known, found := r.memory(key); found && (now.Sub(known.at) < replyAge && etag == known.etag) {
+	// One of the Keep may be of a clock that was ahead.
+	if known, found := r.memory(key); found && now.Sub(known.at).Abs() < replyAge && etag == known.etag {
 		return
 	}
 	if !r.mayRecord(key.agent) {

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -414,6 +416,37 @@ func TestRepliesOutliveTheHub(t *testing.T) {
 	alone.setAway(true)
 	if res, _ := alone.get("/version"); res.Code != 200 {
 		t.Errorf("without its keep: %d", res.Code)
+	}
+}
+
+// A kept reply that says it is of a time to come, by a clock that was ahead, is taken
+// down again.
+func TestRepliesOfAClockThatWasAhead(t *testing.T) {
+	keep := &keep{values: map[string][]byte{}}
+	before := start(t, discovery, settings{keep: keep})
+	before.get("/version")
+	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	keep.mu.Lock()
+	for key, value := range keep.values {
+		keep.values[key] = regexp.MustCompile(`"at":"\d+`).ReplaceAll(value, []byte(`"at":"2999`))
+	}
+	keep.mu.Unlock()
+	after := start(t, discovery, settings{keep: keep})
+	warning := func() string {
+		after.setAway(true)
+		defer after.setAway(false)
+		res, _ := after.get("/version")
+		return res.Header.Get("Warning")
+	}
+	if got := warning(); !strings.Contains(got, " of 2999-") {
+		t.Fatalf("the kept one has warning %q", got)
+	}
+	after.get("/version")
+	keep.wait(t, func(values map[string][]byte) bool {
+		return !slices.ContainsFunc(slices.Collect(maps.Values(values)), func(v []byte) bool { return bytes.Contains(v, []byte(`"at":"2999`)) })
+	})
+	if got := warning(); got == "" || strings.Contains(got, " of 2999-") {
+		t.Errorf("after another answer it has warning %q", got)
 	}
 }
 

@@ -128,6 +128,8 @@ func (g *granted) withdrawn(now Target, denied bool) (rule string) {
 	switch {
 	case denied || now.UID != g.target.UID:
 		return ruleRegistry
+	case now.TokenGeneration != g.target.TokenGeneration:
+		return ruleToken
 	case now.Policy == g.target.Policy:
 		return ""
 	}

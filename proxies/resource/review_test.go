@@ -107,10 +107,11 @@ func TestWithdrawnAccessEndsCalls(t *testing.T) {
 		return config
 	}
 	for name, test := range map[string]struct {
-		now   access.Config
-		uid   string
-		err   error
-		rules map[string]string // of the calls that end; "exec" is the upgrade
+		now        access.Config
+		uid        string
+		generation int64 // of tokens
+		err        error
+		rules      map[string]string // of the calls that end; "exec" is the upgrade
 	}{
 		"the same rules in other words": {now: everything()},
 		"exec is off":                   {now: without(func(c *access.Config) { c.Exec = false }), rules: map[string]string{"exec": "exec"}},
@@ -144,6 +145,10 @@ func TestWithdrawnAccessEndsCalls(t *testing.T) {
 			err:   identity.ErrDenied,
 			rules: map[string]string{watchPods: "registry", watchMaps: "registry", named: "registry", follows: "registry", "exec": "registry"},
 		},
+		"its tokens were ended": {
+			now: everything(), generation: 1,
+			rules: map[string]string{watchPods: "token", watchMaps: "token", named: "token", follows: "token", "exec": "token"},
+		},
 		"the registry is not known": {err: errors.New("not read yet")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +162,7 @@ func TestWithdrawnAccessEndsCalls(t *testing.T) {
 			_, _, reader := w.upgrade("GET", execPath, "websocket")
 			calls["exec"] = follow(t, reader)
 
-			now := resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, test.now)}
+			now := resource.Target{UID: "uid-1", TokenGeneration: test.generation, Policy: policy(t, access.Hub, test.now)}
 			if test.uid != "" {
 				now.UID = test.uid
 			}
@@ -208,6 +213,24 @@ func TestWithdrawnAccessEndsCalls(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// unbound is a verifier of tokens that are another Agent's of the same name.
+type unbound struct{ verifier }
+
+// Bound implements resource.Verifier.
+func (unbound) Bound(string, resource.Target) bool { return false }
+
+// A token that was signed for an Agent of that name before, or that was ended, is none.
+func TestTokensOfAnAgentBefore(t *testing.T) {
+	w := start(t, func(http.ResponseWriter, *http.Request) { t.Error("it reached the API server") },
+		settings{hub: func(c *resource.HubConfig) { c.Tokens = unbound{} }})
+	if res, _ := w.get("/api/v1/pods"); res.Code != http.StatusUnauthorized {
+		t.Errorf("answer %d", res.Code)
+	}
+	if r := w.records.wait(t, audit.End, 1)[0]; r.Decision != audit.Deny || r.Rule != "token" {
+		t.Errorf("record = %+v", r)
 	}
 }
 

@@ -109,6 +109,9 @@ func (verifier) Verify(token string) (identity.AgentName, error) {
 	return identity.ParseAgentName(parts[2])
 }
 
+// Bound implements resource.Verifier: every token is.
+func (verifier) Bound(string, resource.Target) bool { return true }
+
 // Revoked implements resource.Verifier: no token is.
 func (verifier) Revoked(string) bool { return false }
 

@@ -6,7 +6,7 @@
 //	keys, err := token.New(token.Config{Secrets: client, Namespace: "argocd", HubUID: uid, Metrics: registry, Log: log})
 //	go keys.Run(ctx)                    // every replica: keys as they are in the Secret
 //	go keys.Rotate(ctx)                 // the holder of the Lease: keys as they should be
-//	signed, err := keys.Sign(agent)     // for a cluster Secret
+//	signed, err := keys.Sign(agent, holder) // for a cluster Secret
 //	agent, err := keys.Verify(bearer)   // of a call
 //
 // Keys, states and the decision what is next ([Rotation.Next]) are pure.

@@ -179,15 +179,16 @@ func (k *Keys) Published() Published {
 	return out
 }
 
-// Sign returns a new token of agent. The error wraps ErrNoKey while no key signs.
-func (k *Keys) Sign(agent identity.AgentName) (Signed, error) {
+// Sign returns a new token of agent, whose Agent is holder. The error wraps ErrNoKey while
+// no key signs.
+func (k *Keys) Sign(agent identity.AgentName, holder Holder) (Signed, error) {
 	k.mu.RLock()
 	key, issuer := k.state.Current, k.issuer
 	k.mu.RUnlock()
 	if key == nil {
 		return Signed{}, fmt.Errorf("token of agent %s: %w", agent, ErrNoKey)
 	}
-	signed, err := sign(key, issuer, agent, uuid.NewString(), time.Now(), min(k.cfg.Life, key.Longest))
+	signed, err := sign(key, issuer, agent, holder, uuid.NewString(), time.Now(), min(k.cfg.Life, key.Longest))
 	if err == nil {
 		k.metrics.signed.Inc()
 	}
@@ -224,9 +225,9 @@ func (k *Keys) Revoked(text string) bool {
 	return known && orphan(book.keys, text, time.Now())
 }
 
-// Inspect returns what is known of a token of agent that is valid now. The error
-// wraps ErrInvalid, or ErrNoKey while the keys were not read, so that nobody knows.
-func (k *Keys) Inspect(agent identity.AgentName, text string) (Signed, error) {
+// Inspect returns what is known of a token of agent that is valid now, and bound to holder.
+// The error wraps ErrInvalid, or ErrNoKey while the keys were not read, so that nobody knows.
+func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Signed, error) {
 	k.mu.RLock()
 	known := k.known && k.problem == nil
 	k.mu.RUnlock()
@@ -239,6 +240,8 @@ func (k *Keys) Inspect(agent identity.AgentName, text string) (Signed, error) {
 		return Signed{}, err
 	case v.agent != agent:
 		return Signed{}, fmt.Errorf("%w: it is of agent %s", ErrInvalid, v.agent)
+	case !holder.is(v.bound, v.signed.IssuedAt):
+		return Signed{}, fmt.Errorf("%w: it is of an Agent of that name before, or was ended", ErrInvalid)
 	}
 	signed := v.signed
 	signed.Text = text

@@ -222,7 +222,7 @@ func TestKeysBegin(t *testing.T) {
 		edge := agentName(t, "edge-1")
 		defer run(t, k, true)()
 		synctest.Wait()
-		if _, err := k.Sign(edge); !errors.Is(err, token.ErrNoKey) || !errors.Is(k.Ready(), token.ErrNoKey) {
+		if _, err := k.Sign(edge, token.Holder{}); !errors.Is(err, token.ErrNoKey) || !errors.Is(k.Ready(), token.ErrNoKey) {
 			t.Fatalf("a key signs that nobody acknowledged: %v, %v", err, k.Ready())
 		}
 		published := k.Published()
@@ -232,7 +232,7 @@ func TestKeysBegin(t *testing.T) {
 		e.take(published)
 		k.Look()
 		synctest.Wait()
-		signed, err := k.Sign(edge)
+		signed, err := k.Sign(edge, token.Holder{})
 		if err != nil || k.Ready() != nil {
 			t.Fatal(err, k.Ready())
 		}
@@ -260,7 +260,7 @@ func TestVerifyBeforeTheKeysAreRead(t *testing.T) {
 		synctest.Wait()
 		holder.Look()
 		synctest.Wait()
-		signed, err := holder.Sign(agentName(t, "edge-1"))
+		signed, err := holder.Sign(agentName(t, "edge-1"), token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +290,7 @@ func TestKeysRotateUnderUse(t *testing.T) {
 		edge := agentName(t, "edge-1")
 		synctest.Wait()
 		used := map[string]bool{}
-		signed, err := other.Sign(edge)
+		signed, err := other.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestKeysRotateUnderUse(t *testing.T) {
 				t.Fatalf("%v after it was signed: %v", time.Since(signed.IssuedAt), err)
 			}
 			if time.Now().After(signed.Renew) {
-				if signed, err = other.Sign(edge); err != nil {
+				if signed, err = other.Sign(edge, token.Holder{}); err != nil {
 					t.Fatal(err)
 				}
 				used[signed.KeyID] = true
@@ -347,7 +347,7 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 				stop := run(t, k, true)
 				synctest.Wait()
 				edge := agentName(t, "edge-1")
-				signed, err := k.Sign(edge)
+				signed, err := k.Sign(edge, token.Holder{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -364,10 +364,10 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 				if _, err := k.Verify(signed.Text); err != nil {
 					t.Errorf("what was signed before is no longer valid: %v", err)
 				}
-				if _, err := k.Sign(edge); err != nil {
+				if _, err := k.Sign(edge, token.Holder{}); err != nil {
 					t.Errorf("the keys that are known are not used: %v", err)
 				}
-				if _, err := k.Inspect(edge, signed.Text); !errors.Is(err, token.ErrNoKey) {
+				if _, err := k.Inspect(edge, token.Holder{}, signed.Text); !errors.Is(err, token.ErrNoKey) {
 					t.Errorf("a token is judged by keys that may not be the hub's: %v", err)
 				}
 				if n := strings.Count(log.String(), "cannot be used"); n == 0 || n > 2 {
@@ -382,7 +382,7 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 				fresh := newKeys(t, s, nil)
 				stopFresh := run(t, fresh, true)
 				synctest.Wait()
-				if _, err := fresh.Sign(edge); !errors.Is(err, token.ErrNoKey) || !errors.Is(fresh.Ready(), token.ErrUnusable) {
+				if _, err := fresh.Sign(edge, token.Holder{}); !errors.Is(err, token.ErrNoKey) || !errors.Is(fresh.Ready(), token.ErrUnusable) {
 					t.Errorf("a new process signs: %v, %v", err, fresh.Ready())
 				}
 				// Mended.
@@ -430,7 +430,7 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		defer run(t, k, true)()
 		synctest.Wait()
 		edge := agentName(t, "edge-1")
-		old, err := k.Sign(edge)
+		old, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,10 +451,10 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		if !k.Revoked(old.Text) {
 			t.Error("a token whose key was deleted is not revoked")
 		}
-		if _, err := k.Inspect(edge, old.Text); !errors.Is(err, token.ErrInvalid) {
+		if _, err := k.Inspect(edge, token.Holder{}, old.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("the old token: %v", err)
 		}
-		if signed, err := k.Sign(edge); err != nil || signed.KeyID == old.KeyID {
+		if signed, err := k.Sign(edge, token.Holder{}); err != nil || signed.KeyID == old.KeyID {
 			t.Errorf("signed with %s, %v", signed.KeyID, err)
 		} else if k.Revoked(signed.Text) {
 			t.Error("a token of the new key is revoked")
@@ -475,13 +475,13 @@ func TestKeysOutliveTheAPIServer(t *testing.T) {
 		s.connection(false)
 		lapse(12 * time.Hour)
 		edge := agentName(t, "edge-1")
-		signed, err := k.Sign(edge)
+		signed, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.connection(true)
 		lapse(time.Minute)
-		if after, err := k.Sign(edge); err != nil || after.KeyID == signed.KeyID {
+		if after, err := k.Sign(edge, token.Holder{}); err != nil || after.KeyID == signed.KeyID {
 			t.Errorf("the key is not rotated after twice its life: %v", err)
 		}
 		if _, err := k.Verify(signed.Text); err != nil {
@@ -500,7 +500,7 @@ func TestTwoKeepers(t *testing.T) {
 		edge := agentName(t, "edge-1")
 		for range 24 {
 			lapse(time.Hour)
-			signed, err := a.Sign(edge)
+			signed, err := a.Sign(edge, token.Holder{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -549,7 +549,7 @@ func TestVerifyRefuses(t *testing.T) {
 		defer run(t, k, true)()
 		synctest.Wait()
 		edge := agentName(t, "edge-1")
-		good, err := k.Sign(edge)
+		good, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -638,7 +638,7 @@ func TestVerifyRefuses(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := k.Inspect(agentName(t, "edge-2"), good.Text); !errors.Is(err, token.ErrInvalid) {
+		if _, err := k.Inspect(agentName(t, "edge-2"), token.Holder{}, good.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("the token of another agent: %v", err)
 		}
 		lapse(token.DefaultLife + token.Leeway + time.Second)
@@ -656,7 +656,7 @@ func TestRememberedTokens(t *testing.T) {
 		defer run(t, k, true)()
 		synctest.Wait()
 		edge := agentName(t, "edge-1")
-		signed, err := k.Sign(edge)
+		signed, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -712,7 +712,7 @@ func TestRenewalIsSpread(t *testing.T) {
 		edge := agentName(t, "edge-1")
 		var early, late int
 		for range 1000 {
-			s, err := k.Sign(edge)
+			s, err := k.Sign(edge, token.Holder{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -726,7 +726,7 @@ func TestRenewalIsSpread(t *testing.T) {
 			if at > 0.53 {
 				late++
 			}
-			if again, err := k.Inspect(edge, s.Text); err != nil || !again.Renew.Equal(s.Renew) {
+			if again, err := k.Inspect(edge, token.Holder{}, s.Text); err != nil || !again.Renew.Equal(s.Renew) {
 				t.Fatalf("asked again it is %v, not %v (%v)", again.Renew, s.Renew, err)
 			}
 		}

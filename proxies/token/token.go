@@ -49,7 +49,7 @@ type Signed struct {
 }
 
 // sign makes a token of agent that lives as long as life, in whole seconds.
-func sign(key *Key, issuer string, agent identity.AgentName, id string, now time.Time, life time.Duration) (Signed, error) {
+func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, id string, now time.Time, life time.Duration) (Signed, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{
 		Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key.private, KeyID: key.ID},
 	}, (&jose.SignerOptions{}).WithType("JWT"))
@@ -61,7 +61,7 @@ func sign(key *Key, issuer string, agent identity.AgentName, id string, now time
 		Issuer: issuer, Subject: agent.String(), Audience: jwt.Audience{Audience}, ID: id,
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(life)),
 	}
-	text, err := jwt.Signed(signer).Claims(claims).Serialize()
+	text, err := jwt.Signed(signer).Claims(claims).Claims(binding{UID: holder.UID, Generation: holder.Generation}).Serialize()
 	if err != nil {
 		return Signed{}, fmt.Errorf("sign token of agent %s: %w", agent, err)
 	}
@@ -74,6 +74,7 @@ type verified struct {
 	signed Signed
 	agent  identity.AgentName
 	claims jwt.Claims
+	bound  binding
 }
 
 // at returns nil when the token is valid at that time.
@@ -105,7 +106,8 @@ func verify(keys State, issuer, text string) (*verified, error) {
 		return refuse("it is signed with a key that is not ours, or no longer")
 	}
 	var claims jwt.Claims
-	if err := parsed.Claims(&key.private.PublicKey, &claims); err != nil {
+	var bound binding
+	if err := parsed.Claims(&key.private.PublicKey, &claims, &bound); err != nil {
 		return refuse("%w", err)
 	}
 	if claims.Issuer != issuer {
@@ -121,7 +123,7 @@ func verify(keys State, issuer, text string) (*verified, error) {
 	if err != nil {
 		return refuse("its subject is no agent: %w", err)
 	}
-	return &verified{signed: describe("", key.ID, claims), agent: agent, claims: claims}, nil
+	return &verified{signed: describe("", key.ID, claims), agent: agent, claims: claims, bound: bound}, nil
 }
 
 // orphan reports whether a token that was verified once has lost its key before its end.

@@ -10,7 +10,10 @@
 //	if err != nil {
 //		return err
 //	}
-//	release := gate.Hold(caller)
+//	release, err := gate.Hold(caller)
+//	if err != nil {
+//		return gate.Refuse(caller.Log, "busy", err)
+//	}
 //	defer release()
 //	err = gate.Watch(ctx, caller, gate.Draining())
 package call

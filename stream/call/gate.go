@@ -41,10 +41,13 @@ type GateConfig struct {
 	// Authenticate says who the caller of ctx is. Errors wrap
 	// identity.ErrUnauthenticated.
 	Authenticate func(ctx context.Context) (identity.Peer, error)
-	// Prove returns what the answer to the caller of ctx, who is peer, says of this
+	// Prove returns what the answer to a caller, whose call has ctx, says of this
 	// process. Nil means nothing: TLS has shown it, or its clients do not ask.
-	Prove    func(ctx context.Context, peer identity.Peer, nonce stream.Nonce) (Proof, error)
+	Prove    func(ctx context.Context, to Caller, nonce stream.Nonce) (Proof, error)
 	Registry Registry
+	// Open is told before a call of an admitted agent is held, with the context of the
+	// call. Its error, ErrBusy, has the call refused. Nil means that there is room for each.
+	Open func(ctx context.Context, agent identity.AgentName) error
 	// Withdrawn returns since when this process may no longer use its own identity, and
 	// Updated a channel that is closed when that may have changed since the call. The
 	// zero time, and nil for both, mean that it may.
@@ -86,7 +89,10 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 		return nil, errors.New("gate: method, authenticate, registry and metrics are required")
 	}
 	if cfg.Prove == nil {
-		cfg.Prove = func(context.Context, identity.Peer, stream.Nonce) (Proof, error) { return Proof{}, nil }
+		cfg.Prove = func(context.Context, Caller, stream.Nonce) (Proof, error) { return Proof{}, nil }
+	}
+	if cfg.Open == nil {
+		cfg.Open = func(context.Context, identity.AgentName) error { return nil }
 	}
 	if cfg.Withdrawn == nil {
 		cfg.Withdrawn = func() time.Time { return time.Time{} }
@@ -118,6 +124,8 @@ type Caller struct {
 	Agent Agent
 	Peer  identity.Peer
 	Log   zerolog.Logger // names both
+
+	open func() error // GateConfig.Open of its call
 }
 
 // Admit says who calls in ctx, the context of a gRPC call. An error is what the
@@ -136,7 +144,10 @@ func (g *Gate) Admit(ctx context.Context) (Caller, error) {
 	if err != nil {
 		return Caller{}, g.Refuse(log, "not-registered", err)
 	}
-	return Caller{Agent: agent, Peer: peer, Log: log.With().Stringer("agent", agent.Name).Logger()}, nil
+	return Caller{
+		Agent: agent, Peer: peer, Log: log.With().Stringer("agent", agent.Name).Logger(),
+		open: func() error { return g.cfg.Open(ctx, agent.Name) },
+	}, nil
 }
 
 // Refuse logs and counts why a call is refused, and returns what the caller may
@@ -177,8 +188,11 @@ func First[T any](g *Gate, recv func() (T, error)) (T, error) {
 }
 
 // Hold counts what the caller proved for as long as its call is open: until
-// release.
-func (g *Gate) Hold(c Caller) (release func()) {
+// release. An error is ErrBusy: there is no room for the call.
+func (g *Gate) Hold(c Caller) (release func(), err error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.proofs[c.Peer.ID]
@@ -194,7 +208,7 @@ func (g *Gate) Hold(c Caller) (release func()) {
 		if p.calls--; p.calls == 0 {
 			delete(g.proofs, c.Peer.ID)
 		}
-	}
+	}, nil
 }
 
 // Renew counts what a caller with a held call has proven anew.

@@ -64,6 +64,15 @@ func (r *registry) Admit(p identity.Peer) (call.Agent, error) {
 	return call.Agent{}, identity.ErrDenied
 }
 
+func hold(t *testing.T, g *call.Gate, c call.Caller) (release func()) {
+	t.Helper()
+	release, err := g.Hold(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
 func (r *registry) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +143,7 @@ func TestAuthority(t *testing.T) {
 	}{
 		"of one call": {func(*testing.T, *call.Gate) {}, 90 * time.Second},
 		"with a newer proof": {func(t *testing.T, g *call.Gate) {
-			g.Hold(admit(t, g, as(edge1ID, 5*minute)))
+			hold(t, g, admit(t, g, as(edge1ID, 5*minute)))
 		}, 50*time.Second + 5*minute + 30*time.Second},
 		"renewed": {func(_ *testing.T, g *call.Gate) {
 			g.Renew(identity.Peer{ID: edge1ID, NotAfter: time.Now().Add(5 * minute)})
@@ -146,23 +155,23 @@ func TestAuthority(t *testing.T) {
 			g.Renew(identity.Peer{ID: alsoID, NotAfter: time.Now().Add(5 * minute)})
 		}, 90 * time.Second},
 		"with an older proof": {func(t *testing.T, g *call.Gate) {
-			g.Hold(admit(t, g, as(edge1ID, time.Second)))
+			hold(t, g, admit(t, g, as(edge1ID, time.Second)))
 		}, 90 * time.Second},
 		"with a newer proof of another ID of the agent": {func(t *testing.T, g *call.Gate) {
-			g.Hold(admit(t, g, as(alsoID, 5*minute)))
+			hold(t, g, admit(t, g, as(alsoID, 5*minute)))
 		}, 90 * time.Second},
 		"with a newer proof of another agent": {func(t *testing.T, g *call.Gate) {
-			g.Hold(admit(t, g, as(edge2ID, 5*minute)))
+			hold(t, g, admit(t, g, as(edge2ID, 5*minute)))
 		}, 90 * time.Second},
 		"with a newer proof on a call that has ended since": {func(t *testing.T, g *call.Gate) {
-			g.Hold(admit(t, g, as(edge1ID, 5*minute)))()
+			hold(t, g, admit(t, g, as(edge1ID, 5*minute)))()
 		}, 50*time.Second + 5*minute + 30*time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t, newRegistry(t))
 				c := admit(t, g, as(edge1ID, minute))
-				release := g.Hold(c)
+				release := hold(t, g, c)
 				defer release()
 				began := time.Now()
 				ended := make(chan error, 1)
@@ -224,7 +233,7 @@ func TestWithdrawnIdentity(t *testing.T) {
 					t.Fatal(err)
 				}
 				c := admit(t, g, as(edge1ID, time.Hour))
-				defer g.Hold(c)()
+				defer hold(t, g, c)()
 				began := time.Now()
 				ended := make(chan error, 1)
 				go func() { ended <- g.Watch(context.Background(), c, nil) }()
@@ -248,9 +257,9 @@ func TestWithdrawnIdentity(t *testing.T) {
 func TestProofsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t, newRegistry(t))
-		g.Hold(admit(t, g, as(edge1ID, time.Hour)))()
+		hold(t, g, admit(t, g, as(edge1ID, time.Hour)))()
 		c := admit(t, g, as(edge1ID, time.Minute))
-		defer g.Hold(c)()
+		defer hold(t, g, c)()
 		began := time.Now()
 		if err := g.Watch(context.Background(), c, nil); !errors.Is(err, call.ErrExpired) || time.Since(began) != 90*time.Second {
 			t.Errorf("Watch() = %v after %s, want %v after 90s", err, time.Since(began), call.ErrExpired)
@@ -280,7 +289,7 @@ func TestWatchEnds(t *testing.T) {
 				r := newRegistry(t)
 				g := newGate(t, r)
 				c := admit(t, g, as(edge1ID, time.Hour))
-				defer g.Hold(c)()
+				defer hold(t, g, c)()
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
 				ended := make(chan error, 1)

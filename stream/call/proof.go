@@ -30,7 +30,7 @@ type Proof struct {
 func (g *Gate) Prove(ctx context.Context, c Caller, nonce stream.Nonce) (Proof, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Patience)
 	defer cancel()
-	p, err := g.cfg.Prove(ctx, c.Peer, nonce)
+	p, err := g.cfg.Prove(ctx, c, nonce)
 	if err != nil {
 		return Proof{}, fmt.Errorf("%w: %w", ErrUnproven, err)
 	}

@@ -54,7 +54,7 @@ func StatusOf(ctx context.Context, err error) error {
 	case errors.Is(err, stream.ErrIncompatible):
 		return status.Error(codes.OutOfRange, err.Error()) // of the protocols we speak; it names two numbers
 	case stream.ViolationOf(err) != "":
-		return status.Error(codes.InvalidArgument, stream.ViolationOf(err).Err().Error()) // which says no more than the kind
+		return status.Error(codes.InvalidArgument, stream.TextOf(err)) // the kind, and which limit
 	case errors.Is(err, stream.ErrProtocol):
 		return status.Error(codes.InvalidArgument, stream.ErrProtocol.Error())
 	}

@@ -6,6 +6,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/stream/wire"
 )
 
 // MaxStreams is how many calls one TCP connection may carry at a time.
@@ -29,8 +32,11 @@ const (
 )
 
 // ServerOptions are what the principal's gRPC server has in common with its clients.
-func ServerOptions() []grpc.ServerOption {
+// Messages on their way take room of q.
+func ServerOptions(q *quota.Quota) []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.ChainStreamInterceptor(wire.Intercept(q)),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
@@ -49,5 +55,6 @@ func DialOptions(creds credentials.TransportCredentials) []grpc.DialOption {
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})),
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/stream/wire"
 	"github.com/argomesh/argomesh/stream/zstd"
 )
 
@@ -35,11 +36,12 @@ type Config struct {
 	// Mutual is for what Credentials leave open. The next token is sent on the open
 	// connection.
 	call.Mutual
-	// Hello is sent on each connection.
+	// Hello is sent on each connection, with a Turn of its own.
 	Hello stream.Hello
 	// History returns, for each hello, the hub whose history the spoke saw last and
-	// what it keeps of it. Nil means that it keeps nothing.
-	History func() (hubUID string, h stream.History)
+	// what it keeps of it; an error ends the attempt to connect. Nil means that it keeps
+	// nothing.
+	History func(context.Context) (hubUID string, h stream.History, err error)
 	// Serve runs a connection until it ends, and returns soon after ctx is done; the
 	// connection lives until then. A later call takes over from an earlier one,
 	// which then returns. The capabilities of w are those that both sides offer.
@@ -65,10 +67,11 @@ type Config struct {
 type Client struct {
 	cfg       Config
 	connected atomic.Bool
+	turns     atomic.Uint64 // connections opened
 	up        prometheus.Gauge
 	attempts  *prometheus.CounterVec
 	// violations and unsupported are the principal's.
-	violations, unsupported *prometheus.CounterVec
+	violations, limits, unsupported *prometheus.CounterVec
 }
 
 // New checks cfg and starts nothing.
@@ -99,6 +102,9 @@ func New(cfg Config) (*Client, error) {
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_limits_total", Help: "Frames of peers that were refused before they were decoded, by the limit that they exceeded.",
+		}, []string{"limit"}),
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
 		}, []string{"what"}),
@@ -106,7 +112,7 @@ func New(cfg Config) (*Client, error) {
 	for _, v := range stream.Violations() {
 		c.violations.WithLabelValues(string(v)) // so that the first one is seen as a change
 	}
-	for _, m := range []prometheus.Collector{c.up, c.attempts, c.violations, c.unsupported} {
+	for _, m := range []prometheus.Collector{c.up, c.attempts, c.violations, c.limits, c.unsupported} {
 		if err := cfg.Metrics.Register(m); err != nil {
 			return nil, fmt.Errorf("stream client: %w", err)
 		}
@@ -270,6 +276,9 @@ func (c *Client) connection(ctx context.Context, number int, reports chan<- prog
 	if v := stream.ViolationOf(err); v != "" {
 		c.violations.WithLabelValues(string(v)).Inc()
 	}
+	if name := stream.LimitOf(err); name != "" {
+		c.limits.WithLabelValues(name).Inc()
+	}
 	reports <- progress{connection: number, err: call.KindOf(err)}
 }
 
@@ -336,9 +345,11 @@ func codings() []string { return []string{zstd.Name, gzip.Name, encoding.Identit
 // coding it was called in.
 func (c *Client) call(ctx context.Context, service streampb.StreamClient, nonce stream.Nonce) (frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame], first *streampb.Frame, err error) {
 	hello := c.cfg.Hello
-	hello.Nonce = nonce
+	hello.Nonce, hello.Turn = nonce, c.turns.Add(1)
 	if c.cfg.History != nil {
-		hello.HubUID, hello.History = c.cfg.History()
+		if hello.HubUID, hello.History, err = c.cfg.History(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, coding := range codings() {
 		if frames, err = service.Connect(ctx, grpc.UseCompressor(coding)); err != nil {
@@ -348,7 +359,8 @@ func (c *Client) call(ctx context.Context, service streampb.StreamClient, nonce 
 			// io.EOF: the status is what Recv returns.
 			c.cfg.Log.Debug().Err(err).Msg("cannot send hello")
 		}
-		if first, err = frames.Recv(); status.Code(err) != codes.Unimplemented {
+		first = &streampb.Frame{}
+		if err = wire.Receive(frames, &wire.Message{Into: first, Most: stream.MaxSmallBytes}); status.Code(err) != codes.Unimplemented {
 			break
 		}
 		c.cfg.Log.Debug().Err(err).Str("coding", coding).Msg("the principal does not know this content coding")
@@ -383,8 +395,8 @@ func (c *Conn) Send(m stream.Message) error {
 // Recv returns neither a message nor an error for a frame of a newer peer. An error
 // wraps a stream.Violation for what nobody should have sent.
 func (c *Conn) Recv() (stream.Message, error) {
-	frame, err := c.frames.Recv()
-	if err != nil {
+	frame := &streampb.Frame{}
+	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes}); err != nil {
 		return nil, err
 	}
 	msg, err := stream.ParseFrame(frame)

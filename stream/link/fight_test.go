@@ -134,7 +134,7 @@ func TestUnansweredEventsAreBounded(t *testing.T) {
 
 // So is one whose unanswered events are too large together.
 func TestUnansweredBytesAreBounded(t *testing.T) {
-	const limit, share = 64 << 20, 1 << 20
+	const limit, share = 8 << 20, 1 << 20
 	l := link.New(link.Config{Side: stream.Spoke, Mode: stream.Managed})
 	now := time.Unix(0, 0)
 	l.Step(now, link.Connected{ID: "c"})

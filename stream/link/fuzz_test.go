@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,10 @@ func FuzzStep(f *testing.F) {
 		f.Add([]byte{side, 0, 5, 1, 1, 5, 2, 1, 5, 7, 3, 10, 1, 1, 13, 1, 6, 2, 2, 3, 8, 0})
 		// connect, hold, be asked, deletions, judge, accept
 		f.Add([]byte{side, 0, 10, 1, 1, 10, 2, 2, 2, 0, 13, 0, 2, 0, 5, 8, 1, 5, 9, 2, 11, 0, 11, 1, 12, 13, 50, 7, 1})
+		// connect, digests, an end, held, judged in a place that goes, accepted
+		f.Add([]byte{side, 0, 1, 2, 0, 0, 1, 9, 1, 1, 1, 1, 16, 3, 1, 17, 0, 1, 11, 0, 1, 16, 0, 1, 12, 1, 13, 200, 1})
+		// desire, connect, digests, be believed, deletion seen, judge, flush
+		f.Add([]byte{side, 9, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 0, 18, 1, 0, 1, 9, 1, 0, 0, 1, 11, 0, 1, 13, 1, 1})
 	}
 	f.Fuzz(func(t *testing.T, program []byte) {
 		if len(program) == 0 {
@@ -184,17 +189,18 @@ func (p *program) message(kind byte) stream.Message {
 
 // act does what the next bytes say.
 func (p *program) act() {
-	switch op := p.next() % 16; op {
+	switch op := p.next() % 19; op {
 	case 0:
 		p.connection++
 		clear(p.sent)
 		clear(p.taken)
 		p.judge = false
-		p.step(link.Connected{ID: string(rune('A' + p.connection))})
+		p.step(link.Connected{ID: string(rune('A' + p.connection)), SeenDeletes: p.connection&1 != 0})
 	case 1, 2, 3, 4, 5, 6, 7, 8:
 		p.step(link.Received{Message: p.message(op)})
 	case 9:
-		p.step(link.Desired{Key: p.key(), Version: p.version(), Leaving: p.next()&1 != 0})
+		key, v, flags := p.key(), p.version(), p.next()
+		p.step(link.Desired{Key: key, Version: v, Leaving: flags&1 != 0, Accepted: flags&6 == 6})
 	case 10:
 		p.step(link.Held{Key: p.key(), Version: p.version()})
 	case 11:
@@ -216,6 +222,13 @@ func (p *program) act() {
 			delete(p.taken, id)
 			p.step(link.Held{Key: key, Event: id, Version: p.version()})
 		}
+	case 16:
+		flags := p.next()
+		p.step(link.Cascades{Held: []string{"", "too many"}[flags&1], Counting: flags&2 != 0})
+	case 17:
+		p.step(link.Doomed{Places: map[string]string{[]string{"", "team"}[p.next()&1]: "it goes"}})
+	case 18:
+		p.step(link.Seen{Key: p.key(), UID: string(rune('u' + p.next()&1)), Revision: 7})
 	}
 }
 
@@ -230,7 +243,10 @@ func (p *program) step(in link.Input) {
 	}
 	if w := p.link.Withheld(); w.Total < len(w.Keys) || (w.Total > 0) != (w.ID != "") {
 		p.fail("it withholds %+v", w)
+	} else if slices.ContainsFunc(w.Ending, func(key stream.EntryKey) bool { return !slices.Contains(w.Keys, key) }) || w.Cascades != "" && len(w.Ending) == 0 {
+		p.fail("of what it withholds %+v", w)
 	}
+	p.link.Ending()
 	p.link.Parked()
 	p.link.Agreed()
 }

@@ -14,11 +14,12 @@ import (
 //
 //   - until a Judged has said, after the absence was noticed, that the hub's
 //     history continues;
-//   - when it does not, until someone accepts it;
+//   - when it does not, until someone accepts it; likewise what the sink does not let
+//     us take before, since it is another hub's;
 //   - and when the collection would become smaller by more than fewAbsences, and
 //     by more than one in absenceShare, within absenceMemory, until someone
 //     accepts it. What comes anew makes up for what goes: short-lived entries are
-//     no loss.
+//     no loss. What was Seen to be deleted is no absence, and does not count.
 const (
 	fewAbsences   = 10
 	absenceShare  = 5
@@ -35,7 +36,8 @@ const (
 )
 
 // Judge asks the caller to judge whether the history continues, by what the hub's
-// API server says after this moment, and to answer by Judged.
+// API server says after this moment, and to answer by Judged, after Doomed where there
+// are Places.
 type Judge struct{}
 
 // Begin says that a new history may begin in place of one that did not continue:
@@ -77,6 +79,10 @@ type Withheld struct {
 	// in order.
 	Total int
 	Keys  []stream.EntryKey
+	// Ending are those of Keys that announce their end, rather than being absent, and
+	// Cascades is why they wait, when it is not for the history alone.
+	Ending   []stream.EntryKey
+	Cascades string
 }
 
 // guarded reports whether the entries of c exist by the word of their source.
@@ -114,6 +120,7 @@ type peaks []peak
 type peak struct {
 	at   time.Time
 	size int
+	came int // since then, and not seen to be deleted
 }
 
 // highest takes the size of now and returns the largest within absenceMemory.
@@ -137,8 +144,21 @@ func (e *entry) missing() bool {
 	return !held.Absent() && (e.desired.Absent() || e.leaving && held.SourceUID != e.desired.SourceUID)
 }
 
-// weigh keeps the sets of what is missing, leaving and on its way, after a change
-// of e.
+// another reports whether the sink holds another object than the one of that name
+// that it should.
+func (e *entry) another() bool {
+	held := e.held()
+	return !held.Absent() && !e.desired.Absent() && held.SourceUID != e.desired.SourceUID
+}
+
+// untaken reports whether the sink does not let us have the object that it holds: one
+// that is another hub's until the break of the history is accepted.
+func (e *entry) untaken() bool {
+	return e.another() && e.refusal() != nil && e.refusal().Kind == stream.RefusalNotOwned
+}
+
+// weigh keeps the sets of what is missing, leaving, on its way and another, after a
+// change of e.
 func (s *source) weigh(key stream.EntryKey, e *entry) {
 	missing, leaving := e.missing(), e.leaving && !e.satisfied()
 	came := mark(s.missing, key, e, missing)
@@ -148,6 +168,8 @@ func (s *source) weigh(key stream.EntryKey, e *entry) {
 		e.asked, e.free, e.accepted, e.withheld = false, false, false, false
 	}
 	mark(s.flying, key, e, e.inFlight() != "" && e.desired.Absent())
+	s.endsWith(key, e)
+	mark(s.another, key, e, e.another())
 }
 
 // mark puts e into a set or takes it out, and reports whether that is a change.
@@ -162,11 +184,11 @@ func mark(set map[stream.EntryKey]*entry, key stream.EntryKey, e *entry, in bool
 }
 
 // withholds reports whether the guard holds back what would now be sent of e.
-func (l *Link) withholds(s *source, e *entry) bool {
+func (l *Link) withholds(s *source, key stream.EntryKey, e *entry) bool {
 	if !l.cfg.Guard || !guarded(s.collection) {
 		return false
 	}
-	return !e.accepted && (e.missing() && !e.free || e.leaving && l.judgement.closed())
+	return !e.accepted && (e.missing() && !e.free || e.leaving && (l.judgement.closed() || !e.missing() && l.keeps(s, key)))
 }
 
 // judge ends a Step: it asks for a judgement when one is wanted, and tells when a
@@ -180,9 +202,15 @@ func (l *Link) judge(now time.Time, actions []Action) []Action {
 		if s.fresh && s.ready && guarded(s.collection) {
 			s.fresh, j.wanted = false, true
 		}
+		if s.notice(now) {
+			j.wanted = true
+		}
 	}
 	if j.known && j.broken != "" && !j.stale && now.Sub(j.since) >= beginTime && l.nothingToHold() {
 		j.broken = ""
+		for _, s := range l.sinks {
+			s.forgetAccepted()
+		}
 		l.release()
 		actions = append(actions, Begin{})
 	}
@@ -207,6 +235,7 @@ func (l *Link) judge(now time.Time, actions []Action) []Action {
 		for _, e := range s.missing {
 			e.asked = true
 		}
+		s.askEndings()
 	}
 	for _, s := range l.sinks {
 		for key, w := range s.waiting {
@@ -237,12 +266,17 @@ func (l *Link) nothingToHold() bool {
 				}
 			}
 		}
+		for _, e := range s.another {
+			if !e.accepted && (e.refusal() == nil || e.untaken()) {
+				return false // or it is not known yet whether the sink lets us have it
+			}
+		}
 	}
 	for _, s := range l.sinks {
 		if !guarded(s.collection) {
 			continue
 		}
-		if !s.told || s.absences > uint64(len(s.accepted)) || len(s.waiting) > 0 {
+		if !s.told || s.absences > uint64(len(s.passed)) || len(s.waiting) > 0 {
 			return false
 		}
 	}
@@ -266,11 +300,20 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 		j.since = now
 	}
 	j.known, j.broken, j.stale = true, in.Broken, in.Stale
+	if j.broken != "" {
+		l.unsee()
+	}
+	for _, s := range l.sinks {
+		if s.acceptedFor != j.broken {
+			s.forgetAccepted() // what is missing now was not meant
+		}
+	}
 	var actions []Action
 	held := false
 	for _, s := range l.sources {
 		if guarded(s.collection) {
 			held = l.weighSource(now, s) || held
+			held = l.place(s) || held
 		}
 	}
 	for _, s := range l.sinks {
@@ -291,9 +334,10 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 }
 
 // weighSource lets the absences of a source go that were noticed before the
-// judgement, or none of them. It reports whether some are held back.
+// judgement, or none of them; of what was seen to be deleted it lets each go by
+// itself. It reports whether some are held back.
 func (l *Link) weighSource(now time.Time, s *source) (held bool) {
-	var due []*entry
+	var due, facts []*entry
 	// What was accepted counts as gone, lest it be remembered as lost when it is.
 	going, size := 0, int(s.believed.entries)
 	for _, e := range s.leaving {
@@ -301,9 +345,17 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 			size--
 		}
 	}
-	for _, e := range s.missing {
+	for key, e := range s.missing {
 		if e.accepted {
 			size--
+			continue
+		}
+		if d, fact := l.fact(s, key, e); fact {
+			s.count(key, d)
+			size--
+			if e.asked {
+				facts = append(facts, e)
+			}
 			continue
 		}
 		going++
@@ -312,20 +364,25 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 		}
 	}
 	s.many = tooMany(s.peaks.highest(now, size), size-going)
+	free(facts) // there are none after a break
 	if l.judgement.broken != "" || s.many {
 		return going > 0
 	}
-	for _, e := range due {
+	free(due)
+	return false
+}
+
+func free(entries []*entry) {
+	for _, e := range entries {
 		e.free = true
 	}
-	return false
 }
 
 // weighSink does the same for what the peer says of its absences.
 func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
-	accepted := len(s.accepted) // they count as gone
-	going := max(int(min(s.absences, maxMissing))-accepted, len(s.waiting))
-	size := s.held.len() - accepted
+	passed := len(s.passed) // they count as gone
+	going := max(int(min(s.absences, maxMissing))-passed, len(s.waiting))
+	size := s.held.len() - passed
 	if l.judgement.broken == "" && !tooMany(s.peaks.highest(now, size), size-going) {
 		for _, key := range s.waitingKeys() {
 			if w := s.waiting[key]; w.asked {
@@ -363,6 +420,7 @@ func (l *Link) guardEvent(s *sink, e stream.Event) (actions []Action, passes boo
 		return nil, true
 	}
 	if s.accepted[e.Key] {
+		s.passed[e.Key] = true
 		return nil, true
 	}
 	s.waiting[e.Key] = waiting{event: e}
@@ -394,6 +452,12 @@ func (s *sink) waitingKeys() []stream.EntryKey {
 func (s *sink) settled(key stream.EntryKey) {
 	delete(s.refused, key)
 	delete(s.accepted, key)
+	delete(s.passed, key)
+}
+
+func (s *sink) forgetAccepted() {
+	clear(s.accepted)
+	clear(s.passed)
 }
 
 // announced takes what the peer says of the absences of its sources.
@@ -406,7 +470,7 @@ func (l *Link) announced(absences []stream.Absence) {
 		s.absences, s.told = a.Entries, true
 		if a.Entries == 0 {
 			clear(s.refused)
-			clear(s.accepted)
+			s.forgetAccepted()
 		}
 	}
 }
@@ -462,6 +526,11 @@ func (l *Link) accept(id string) {
 		return
 	}
 	for _, s := range l.sources {
+		for key, e := range s.leaving {
+			if l.heldEnding(s, key, e) != "" {
+				s.endings.all[key].accepted = true
+			}
+		}
 		if !guarded(s.collection) || !s.many && l.judgement.broken == "" {
 			continue // not of this set
 		}
@@ -471,6 +540,9 @@ func (l *Link) accept(id string) {
 		for _, e := range s.leaving {
 			e.accepted = e.accepted || l.judgement.broken != ""
 		}
+		for _, e := range s.another {
+			e.accepted = e.accepted || l.judgement.broken != "" && e.untaken()
+		}
 		s.many, s.peaks = false, nil
 	}
 	for _, s := range l.sinks {
@@ -478,7 +550,7 @@ func (l *Link) accept(id string) {
 			s.accepted[key] = true
 		}
 		clear(s.refused)
-		s.peaks = nil
+		s.acceptedFor, s.peaks = l.judgement.broken, nil
 	}
 	l.release()
 }
@@ -500,15 +572,20 @@ func (l *Link) Withheld() Withheld {
 		}
 		var keys []stream.EntryKey
 		for key, e := range s.missing {
-			if !e.accepted && !e.free && (s.many || l.judgement.broken != "") {
+			if _, fact := l.fact(s, key, e); !fact && !e.accepted && !e.free && (s.many || l.judgement.broken != "") {
 				keys = append(keys, key)
 			}
 		}
-		if l.judgement.broken != "" {
-			for key, e := range s.leaving {
-				if !e.accepted && !e.missing() {
-					keys = append(keys, key)
-				}
+		for key, e := range s.leaving {
+			why := l.heldEnding(s, key, e)
+			if !e.accepted && !e.missing() && (why != "" || l.judgement.broken != "") {
+				keys, w.Ending = append(keys, key), append(w.Ending, key)
+				w.Cascades = max(w.Cascades, why)
+			}
+		}
+		for key, e := range s.another {
+			if l.judgement.broken != "" && !e.accepted && !e.leaving && e.untaken() {
+				keys = append(keys, key)
 			}
 		}
 		slices.SortFunc(keys, byName)
@@ -516,6 +593,7 @@ func (l *Link) Withheld() Withheld {
 			add(key, s.entries.get(key).held())
 		}
 	}
+	slices.SortFunc(w.Ending, byName)
 	w.Total = len(w.Keys)
 	for _, s := range l.sinks {
 		if !guarded(s.collection) || len(s.refused) == 0 {

@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,5 +71,55 @@ func wantViolation(t *testing.T, what string, actions []link.Action, want stream
 	wanted := link.Disconnect{Cause: link.CauseProtocol, Violation: want}
 	if len(actions) == 0 || actions[len(actions)-1] != link.Action(wanted) {
 		t.Errorf("%s: %v, want the end of the connection for %q", what, actions, want)
+	}
+}
+
+// Content that no API server takes is not sent, which would end the connection: it is
+// parked with the reason, what comes after it is sent, and it is tried when it has
+// changed.
+func TestContentThatIsTooLongIsParked(t *testing.T) {
+	long, short := stream.EntryKey{Collection: stream.Commands, Name: "long"}, stream.EntryKey{Collection: stream.Commands, Name: "short"}
+	content := map[stream.EntryKey]link.Content{
+		long:  {Data: make([]byte, stream.MaxDataBytes+1)},
+		short: {Data: make([]byte, stream.MaxDataBytes)},
+	}
+	load := func(key stream.EntryKey) (link.Content, bool) {
+		c := content[key]
+		c.Version = stream.Version{SourceUID: "u", Hash: stream.HashOf(c.Data)}
+		return c, true
+	}
+	l, now := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: time.Hour}), time.Unix(0, 0)
+	l.Step(now, link.Connected{ID: "c"})
+	l.Step(now, link.Received{Message: stream.Digests{Digests: []stream.Digest{{Collection: stream.Commands}}}})
+	sent := func() (names []string) {
+		for _, m := range l.Flush(now, load) {
+			if batch, ok := m.(stream.Batch); ok {
+				for _, e := range batch.Events {
+					names = append(names, e.Key.Name)
+				}
+			}
+		}
+		return names
+	}
+	desire := func(key stream.EntryKey) {
+		c, _ := load(key)
+		l.Step(now, link.Desired{Key: key, Version: c.Version})
+	}
+	desire(long)
+	desire(short)
+	if got := sent(); len(got) != 1 || got[0] != "short" {
+		t.Errorf("%v are sent", got)
+	}
+	parked := l.Parked()
+	if r := parked[long]; len(parked) != 1 || r.Kind != stream.RefusalInvalid || !strings.Contains(r.Message, "3145729 bytes") {
+		t.Errorf("parked is %v", parked)
+	}
+	if l.Agreed() {
+		t.Error("it counts as agreed")
+	}
+	content[long] = link.Content{Data: []byte("{}")}
+	desire(long)
+	if got := sent(); len(got) != 1 || got[0] != "long" {
+		t.Errorf("after it was cut %v are sent", got)
 	}
 }

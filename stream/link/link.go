@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -22,22 +23,22 @@ type Config struct {
 	// Guard says that absences are taken at their word only after a judgement, and
 	// not many at once: see Judge. It is the hub's, whichever side is the source.
 	Guard bool
+	// Verify says that the caller asks the API server about what the peer holds and the
+	// caller's store never showed, before it counts as absent: see Unfamiliar.
+	Verify bool
 }
 
 const (
-	maxBatchEvents      = 256
-	maxBatchBytes       = 1 << 20
-	maxInventoryEntries = 1024
-	// maxOpen and maxOpenBytes bound what a peer sends before it has our answers:
-	// more than twice what its own window lets it.
+	maxBatchBytes = 1 << 20
+	// maxOpen and maxOpenBytes bound what a peer sends before it has our answers: more
+	// than its own window lets it, of which the last event may exceed the bytes.
 	maxOpen      = 2048
-	maxOpenBytes = 64 << 20
+	maxOpenBytes = 8 << 20
 	// maxUnsent bounds the results that wait for a connection that takes nothing.
 	maxUnsent = 1 << 16
 	// maxMissing bounds the entries that the peer holds and we do not have, since it
 	// can invent some: many times the Applications of one Kubernetes cluster.
 	maxMissing = 1 << 16
-	maxResults = 1024 // of one Applied
 )
 
 // Link is one side of one agent link. It is not safe for concurrent use.
@@ -50,16 +51,21 @@ type Link struct {
 	heard     time.Time // when the peer was last heard
 	beat      time.Time // when the next heartbeat is due
 	digested  bool      // the peer said on this connection which collections it takes
+	checks    bool      // Connected.SeenDeletes
 	events    uint64    // events sent, for their ids
-	inFlight  int
-	bytes     int
-	flights   map[string]stream.EntryKey // events sent and not yet answered, by id
-	open      map[string]int             // events received and not yet answered, with their bytes
-	openBytes int
-	burst     bool             // there were many of flights or open
-	out       []stream.Message // due whatever the window says
-	results   []stream.Result
-	judgement judgement
+	// unfamiliar are the entries that Unfamiliar returns next.
+	unfamiliar []stream.EntryKey
+	inFlight   int
+	bytes      int
+	flights    map[string]stream.EntryKey // events sent and not yet answered, by id
+	open       map[string]int             // events received and not yet answered, with their bytes
+	openBytes  int
+	burst      bool             // there were many of flights or open
+	out        []stream.Message // due whatever the window says
+	results    []stream.Result
+	judgement  judgement
+	cascades   Cascades
+	doomed     map[string]string // by the last Doomed
 }
 
 // New returns a link that holds nothing and is not connected.
@@ -77,7 +83,7 @@ func New(cfg Config) *Link {
 	for _, c := range stream.Collections() {
 		switch c.Source(cfg.Mode) {
 		case cfg.Side:
-			l.sources = append(l.sources, newSource(c))
+			l.sources = append(l.sources, newSource(c, cfg.Verify && verifiable(c)))
 		case 0:
 		default:
 			l.sinks = append(l.sinks, newSink(c))
@@ -89,7 +95,8 @@ func New(cfg Config) *Link {
 // Step takes one input and returns what the caller must do, in order. It does
 // not block and keeps no reference to in.
 func (l *Link) Step(now time.Time, in Input) []Action {
-	actions := l.judge(now, l.step(now, in))
+	actions := l.step(now, in)
+	actions = l.judge(now, append(actions, l.turned()...))
 	l.settle()
 	return actions
 }
@@ -108,7 +115,7 @@ func (l *Link) settle() {
 func (l *Link) step(now time.Time, in Input) []Action {
 	switch in := in.(type) {
 	case Connected:
-		l.connect(now, in.ID)
+		l.connect(now, in)
 	case Disconnected:
 		l.disconnect()
 	case Received:
@@ -120,10 +127,17 @@ func (l *Link) step(now time.Time, in Input) []Action {
 	case Desired:
 		if s := l.source(in.Key.Collection); s != nil {
 			s.desire(in.Key, l.sharing(in.Key, in.Version), in.Leaving)
+			if in.Accepted {
+				s.acceptEnding(in.Key)
+			}
 		}
 	case Held:
 		if s := l.sink(in.Key.Collection); s != nil {
 			return l.hold(s, in)
+		}
+	case Retry:
+		if s := l.sink(in.Key.Collection); s != nil {
+			l.retry(s, in.Key)
 		}
 	case Paused:
 		if s := l.source(in.Collection); s != nil {
@@ -133,14 +147,26 @@ func (l *Link) step(now time.Time, in Input) []Action {
 		return l.judged(now, in)
 	case Accepted:
 		l.accept(in.ID)
+	case Seen:
+		l.see(in)
+	case Verified:
+		l.verified(in.Key)
 	case Doubted:
 		l.judgement.wanted = true
+	case Doomed:
+		l.doomed = in.Places
+	case Cascades:
+		l.count(in)
 	case Tick:
 		if j := &l.judgement; !j.again.IsZero() && !now.Before(j.again) {
 			j.again, j.wanted = time.Time{}, true
 		}
+		l.countLate(now)
 		for _, s := range l.sources {
 			s.unpark(now)
+			if l.connected {
+				s.calm(now)
+			}
 		}
 		if l.connected && now.Sub(l.heard) > l.silence() {
 			return []Action{Disconnect{Cause: CauseSilent}}
@@ -167,7 +193,7 @@ func (l *Link) Flush(now time.Time, load Load) []stream.Message {
 		out = append(out, stream.Heartbeat{Digests: l.digests(), Absences: l.absences()})
 		l.beat = now.Add(l.cfg.Heartbeat)
 	}
-	return append(out, l.batches(load)...)
+	return append(out, l.batches(now, load)...)
 }
 
 // Next is when the caller must step a Tick and flush at the latest; the zero
@@ -185,6 +211,8 @@ func (l *Link) Next() time.Time {
 		sooner(l.judgement.again)
 		for _, s := range l.sources {
 			sooner(s.parked.next())
+			sooner(s.calming.next())
+			sooner(l.countDue(s))
 		}
 		for _, s := range l.sinks {
 			if s.asked != nil {
@@ -195,13 +223,13 @@ func (l *Link) Next() time.Time {
 	return next
 }
 
-// Parked returns the entries of our sources that the peer refused, with the
-// reason.
+// Parked returns the entries of our sources that the peer refused, and those that are
+// contested, with the reason.
 func (l *Link) Parked() map[stream.EntryKey]stream.Refusal {
 	parked := map[stream.EntryKey]stream.Refusal{}
 	for _, s := range l.sources {
 		for key, e := range s.entries.all() {
-			if r := e.refusal(); r != nil {
+			if r := cmp.Or(e.refusal(), l.contest(e)); r != nil {
 				parked[key] = *r
 			}
 		}
@@ -230,6 +258,18 @@ func (l *Link) Believed(key stream.EntryKey) stream.Version {
 	return stream.Version{}
 }
 
+// Satisfied reports whether the peer's sink is known to hold what our source desires of
+// an entry, or nothing where there is nothing; false while there is no connection on which
+// it was told.
+func (l *Link) Satisfied(key stream.EntryKey) bool {
+	s := l.source(key.Collection)
+	if s == nil || !s.ready {
+		return false
+	}
+	e := s.entries.get(key)
+	return e == nil || e.satisfied()
+}
+
 // Entries is the number of entries that a collection has here: desired ones of
 // a source, held ones of a sink.
 func (l *Link) Entries(c stream.Collection) int {
@@ -243,14 +283,14 @@ func (l *Link) Entries(c stream.Collection) int {
 }
 
 // Agreed reports whether, as far as this side knows, the peer holds all that our
-// sources desire.
+// sources desire, and nobody there changes it back.
 func (l *Link) Agreed() bool {
 	for _, s := range l.sources {
 		if l.connected && !s.ready && !l.unheard(s) {
 			return false
 		}
 		for _, e := range s.entries.values {
-			if !e.satisfied() {
+			if !e.satisfied() || e.contested() {
 				return false
 			}
 		}
@@ -304,17 +344,23 @@ func (l *Link) sharing(key stream.EntryKey, v stream.Version) stream.Version {
 	return v
 }
 
-func (l *Link) connect(now time.Time, id string) {
+func (l *Link) connect(now time.Time, in Connected) {
 	l.disconnect()
-	l.connected, l.id = true, id
+	l.connected, l.id, l.checks = true, in.ID, in.SeenDeletes
 	l.heard = now
 	l.beat = now.Add(l.cfg.Heartbeat)
 	l.judgement.wanted = true
 	l.out = []stream.Message{stream.Digests{Digests: l.digests()}}
+	for _, s := range l.sources {
+		s.connect(now)
+	}
+	for _, s := range l.sinks {
+		l.results = append(l.results, s.shortened()...)
+	}
 }
 
 func (l *Link) disconnect() {
-	l.connected, l.digested = false, false
+	l.connected, l.digested, l.checks = false, false, false
 	l.inFlight, l.bytes = 0, 0
 	l.flights = map[string]stream.EntryKey{}
 	l.open, l.openBytes, l.burst = map[string]int{}, 0, false

@@ -38,19 +38,14 @@ func (q *queue) pop() (stream.EntryKey, bool) {
 
 // Back-off of parked entries: an API server that does not answer is tried again
 // soon, content that is refused seldom, since only a change on the sink's side
-// can make it acceptable.
+// can make it acceptable. So is what the sink took without holding anything of it,
+// since it says when it does: the hub has no Application to show a status on, perhaps
+// for as long as somebody takes to accept that it is gone.
 const (
 	minRetryUnavailable = 500 * time.Millisecond
 	maxRetryUnavailable = 15 * time.Second
 	minRetryRefused     = 5 * time.Second
 	maxRetryRefused     = 5 * time.Minute
-)
-
-// What is undone on the sink's side is mended undoneFree times at once, and later
-// and later when it goes on; after undoneMemory without it all is forgotten.
-const (
-	undoneFree   = 3
-	undoneMemory = 5 * time.Minute
 )
 
 // A sink whose digest differs in the middle of a connection is asked what it holds
@@ -69,15 +64,20 @@ const listPause = time.Second
 func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
 	p := e.pend()
-	if p.refusal != nil && !p.refusal.Kind.Passing() {
+	if p.refusal != nil && !p.refusal.Kind.Passing() || p.refusal == nil && p.nowhere {
 		shortest, longest = minRetryRefused, maxRetryRefused
 	}
-	delay := min(shortest<<min(p.attempts, 16), longest)
+	s.parkFor(now, key, e, min(shortest<<min(p.attempts, 16), longest))
 	p.attempts++
+}
+
+// parkFor makes e due after delay.
+func (s *source) parkFor(now time.Time, key stream.EntryKey, e *entry, delay time.Duration) {
 	// Up to a quarter more, by key, so that a crowd of parked entries disperses.
 	delay += delay * time.Duration(e.bucket) / (4 * stream.BucketCount)
-	p.retry = now.Add(delay)
-	heap.Push(&s.parked, due{at: p.retry, key: key})
+	at := now.Add(delay)
+	e.pend().retry = at
+	heap.Push(&s.parked, due{at: at, key: key})
 }
 
 // unpark queues what is due.

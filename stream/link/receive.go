@@ -19,6 +19,9 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 		l.digested = true
 	case stream.Heartbeat:
 		l.announced(m.Absences)
+		for _, s := range l.sources {
+			s.dropped.finish()
+		}
 		for _, d := range m.Digests {
 			if s := l.source(d.Collection); s != nil && s.ready {
 				l.out = append(l.out, s.compare(now, d)...)
@@ -57,7 +60,7 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 }
 
 func (l *Link) flushResults() {
-	for results := range slices.Chunk(l.results, maxResults) {
+	for results := range slices.Chunk(l.results, stream.MaxResults) {
 		l.out = append(l.out, stream.Applied{Results: results})
 	}
 	l.results = nil
@@ -87,6 +90,10 @@ func (l *Link) apply(m stream.Batch) []Action {
 		if len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
 			return append(actions, violates(stream.ViolationLimit))
 		}
+		if e.Verb == stream.Delete && e.Deleted == "" && guarded(e.Key.Collection) {
+			// What came since, of another connection perhaps, is not what it is about.
+			e.Deleted = s.held.get(e.Key).SourceUID
+		}
 		answer, passes := l.guardEvent(s, e)
 		actions = append(actions, answer...)
 		if passes {
@@ -105,12 +112,15 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 				continue // answered already
 			}
 			r.Key = key
-			r.Held = l.source(key.Collection).entries.get(key).held()
+			s := l.source(key.Collection)
+			r.Held = s.entries.get(key).held()
+			r.Dropped, _ = s.dropped.get(key)
 		}
 		s := l.source(r.Key.Collection)
 		if s == nil {
 			return append(actions, violates(stream.ViolationDirection))
 		}
+		actions = append(actions, s.shorten(r)...)
 		settled, bytes := s.answer(now, r)
 		if len(s.missing) > maxMissing {
 			return append(actions, violates(stream.ViolationLimit))
@@ -130,12 +140,19 @@ func (l *Link) hold(s *sink, in Held) []Action {
 		l.openBytes -= size
 		delete(l.open, in.Event)
 	}
+	if in.Version.Absent() {
+		in.Dropped = nil
+	}
 	changed := s.set(in.Key, l.sharing(in.Key, in.Version))
+	changed = s.drop(in.Key, in.Dropped) || changed
 	if l.connected && (changed || in.Event != "") {
 		if len(l.results) == maxUnsent {
 			return []Action{Disconnect{Cause: CauseStalled}} // the next digest tells it all
 		}
-		l.results = append(l.results, stream.Result{Key: in.Key, Event: in.Event, Held: in.Version, Refusal: in.Refusal})
+		l.results = append(l.results, stream.Result{
+			Key: in.Key, Event: in.Event, Held: in.Version, Refusal: in.Refusal,
+			Undone: in.Undone, Dropped: in.Dropped,
+		})
 	}
 	return nil
 }

@@ -20,14 +20,16 @@ import (
 // #) or what a link asks of its caller. The commands, one a line:
 //
 //	new [mode=managed] [window=] [window-bytes=]  two new ends, nothing in their stores
-//	set KEY VERSION [size=] [uid=] [leaving] [untold]  what a source's store shows; untold: the link does not know yet
-//	remove KEY                                    the source's store shows nothing
+//	set KEY VERSION [size=] [uid=] [leaving] [accepted] [untold]  what a source's store shows; untold: the link does not know yet
+//	remove KEY [accepted]                         the source's store shows nothing
+//	delete KEY [uid=u] | COLLECTION FIRST LAST    the same, and the deletion was seen; of the entries of fill so many
+//	lose COLLECTION FIRST LAST                    remove entries of fill
 //	hold KEY VERSION|nothing [untold]             what a sink's store holds, by itself
 //	fill COLLECTION source=N sink=N               that many entries, all alike
 //	sink KEY refuse=KIND|as=VERSION|accept        how a sink answers from now on; as: what it holds then
 //	slow END / answer END                         keep events unanswered / answer them
 //	stuck END / free END                          its connection takes nothing / takes again
-//	connect ID, cut, restart END                  connections and processes
+//	connect ID [older], cut, restart END          connections and processes; older: of a peer without seen-deletes
 //	pause COLLECTION, resume COLLECTION           sources
 //	depart COLLECTION                             a source tells of ends only
 //	flow                                          let messages pass until all is said
@@ -36,6 +38,8 @@ import (
 //	next                                          when each end wants to be woken
 //	verdict ok|later|unknown|broken|stale         what the hub's guard is told when it asks; later: nothing until judge
 //	judge                                         answer the guard
+//	cascades ok|held|counting                     what the caller makes of the number of ends
+//	doom NAMESPACE, save NAMESPACE                what the guard is told of a place from now on
 //	accept [ID]                                   accept what the guard holds back, or that set of it
 //	inject END MESSAGE                            give it a message that the other end did not send
 //	state                                         what both ends know
@@ -118,13 +122,22 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 		d.MaybeScanArgs(t, "uid", &c.Version.SourceUID)
 		w.versions[c.Version] = arg(1)
 		w.set(key, c)
-		if !d.HasArg("untold") {
+		switch {
+		case d.HasArg("accepted"):
+			w.step(w.source(key.Collection), link.Desired{Key: key, Version: c.Version, Leaving: c.Leaving, Accepted: true})
+		case !d.HasArg("untold"):
 			w.tell(key)
 		}
 	case "remove":
 		key := parseKey(t, d, arg(0))
 		w.set(key, link.Content{})
+		if d.HasArg("accepted") {
+			w.step(w.source(key.Collection), link.Desired{Key: key, Accepted: true})
+			return
+		}
 		w.tell(key)
+	case "delete", "lose":
+		w.loseCommand(t, d)
 	case "hold":
 		w.holdCommand(parseKey(t, d, arg(0)), arg(1), d.HasArg("untold"))
 	case "fill":
@@ -152,6 +165,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 	case "stuck", "free":
 		w.end(t, d, arg(0)).stuck = d.Cmd == "stuck"
 	case "connect":
+		w.older = d.HasArg("older")
 		w.connect(arg(0))
 	case "cut":
 		w.cut()
@@ -193,6 +207,17 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 			d.Fatalf(t, "nobody asks for a judgement")
 		}
 		w.judge()
+	case "cascades":
+		c := link.Cascades{Counting: arg(0) == "counting"}
+		if arg(0) == "held" {
+			c.Held = "too many"
+		}
+		w.step(w.hub, c)
+	case "doom", "save":
+		delete(w.doomed, arg(0))
+		if d.Cmd == "doom" {
+			w.doomed[arg(0)] = arg(0) + " goes"
+		}
 	case "accept":
 		if len(d.CmdArgs) > 0 {
 			w.step(w.hub, link.Accepted{ID: arg(0)})
@@ -210,6 +235,36 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 		w.state()
 	default:
 		d.Fatalf(t, "unknown command")
+	}
+}
+
+// loseCommand takes entries from a source's store, with or without telling the link
+// that their deletion was seen.
+func (w *world) loseCommand(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	uid := "u"
+	d.MaybeScanArgs(t, "uid", &uid)
+	var keys []stream.EntryKey
+	if first := d.CmdArgs[0].Key; strings.Contains(first, ":") {
+		keys = append(keys, parseKey(t, d, first))
+	} else {
+		var bounds [2]int
+		for i := range bounds {
+			var err error
+			if bounds[i], err = strconv.Atoi(d.CmdArgs[i+1].Key); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+		}
+		for i := bounds[0]; i <= bounds[1]; i++ {
+			keys = append(keys, stream.EntryKey{Collection: parseCollection(t, d, first), Name: fmt.Sprint("n", i)})
+		}
+	}
+	for _, key := range keys {
+		w.set(key, link.Content{})
+		if d.Cmd == "delete" {
+			w.step(w.source(key.Collection), link.Seen{Key: key, UID: uid, Revision: 7})
+		}
+		w.tell(key)
 	}
 }
 
@@ -261,6 +316,12 @@ func (w *world) state() {
 				parts = append(parts, keyText(key))
 			}
 			w.log("%s: withholds %d (%s), history %q", e.name, held.Total, listText(parts), held.Broken)
+			if held.Cascades != "" {
+				w.log("%s: of them %d end, %s", e.name, len(held.Ending), held.Cascades)
+			}
+		}
+		if n := e.link.SeenDeletes(); n > 0 {
+			w.log("%s: %d deletions that were seen are not over", e.name, n)
 		}
 		for _, c := range stream.Collections() {
 			if w.source(c) == e && e.link.Entries(c)+e.peer.link.Entries(c) > 0 {

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/argomesh/argomesh/stream"
 )
@@ -13,6 +15,8 @@ type Content struct {
 	Revision    uint64
 	TraceParent string
 	Data        []byte
+	// GiveUp is what the event says of an entry that is not there: see stream.Event.
+	GiveUp bool
 }
 
 // Load returns the newest content of an entry of a source; false when there is
@@ -20,7 +24,7 @@ type Content struct {
 type Load func(stream.EntryKey) (Content, bool)
 
 // batches fills the window.
-func (l *Link) batches(load Load) []stream.Message {
+func (l *Link) batches(now time.Time, load Load) []stream.Message {
 	var out []stream.Message
 	var batch stream.Batch
 	size := 0
@@ -43,27 +47,34 @@ func (l *Link) batches(load Load) []stream.Message {
 			}
 			content, present := load(key)
 			if !present {
-				content = Content{TraceParent: content.TraceParent}
+				content = Content{TraceParent: content.TraceParent, GiveUp: content.GiveUp}
 			}
 			s.desire(key, l.sharing(key, content.Version), content.Leaving) // does not queue it again while queued is set
 			e.queued = false
-			if e.satisfied() || s.leavingOnly && !e.leaving {
+			if e.satisfied() || s.leavingOnly && !e.leaving && !e.accepted {
 				continue
 			}
-			if l.withholds(s, e) {
+			if l.withholds(s, key, e) || !present && l.doubts(s, key) {
 				e.withheld = true
+				continue
+			}
+			if len(content.Data) > stream.MaxDataBytes {
+				s.keep(now, key, e, len(content.Data))
 				continue
 			}
 			l.events++
 			event := stream.Event{
 				ID: l.id + "." + strconv.FormatUint(l.events, 36), Key: key, Verb: stream.Delete,
-				TraceParent: content.TraceParent,
+				TraceParent: content.TraceParent, GiveUp: content.GiveUp,
+			}
+			if d, fact := l.fact(s, key, e); fact {
+				event.Deleted, event.Revision = d.uid, d.revision
 			}
 			if present {
 				event.Verb = stream.Apply
-				event.Version, event.Revision, event.Data = content.Version, content.Revision, content.Data
+				event.Version, event.Revision, event.Data, event.GiveUp = content.Version, content.Revision, content.Data, false
 			}
-			if size > 0 && size+len(event.Data) > maxBatchBytes || len(batch.Events) == maxBatchEvents {
+			if size > 0 && size+len(event.Data) > maxBatchBytes || len(batch.Events) == stream.MaxEvents {
 				cut()
 			}
 			absent = absent || !present
@@ -77,4 +88,18 @@ func (l *Link) batches(load Load) []stream.Message {
 	}
 	cut()
 	return out
+}
+
+// keep parks what is too long to be sent as if the sink had refused it: its API server
+// would.
+func (s *source) keep(now time.Time, key stream.EntryKey, e *entry, bytes int) {
+	p := e.pend()
+	p.refusal = &stream.Refusal{
+		Kind:    stream.RefusalInvalid,
+		Message: fmt.Sprintf("the content has %d bytes, and an API server takes %d at most", bytes, stream.MaxDataBytes),
+	}
+	if p.retry.IsZero() {
+		s.park(now, key, e)
+	}
+	s.settle(key, e)
 }

@@ -12,6 +12,8 @@ type sink struct {
 	collection stream.Collection
 	held       table[stream.Version]
 	tally      tally
+	// dropped are the paths that our store does not keep of what is held.
+	dropped map[stream.EntryKey][]string
 	// asked is what the peer asked for and did not yet get; nil when nothing. lists
 	// is when it may get it.
 	asked *stream.Buckets
@@ -22,20 +24,26 @@ type sink struct {
 	absences uint64
 	told     bool
 	// waiting are deletions that wait for a judgement, refused those that were held
-	// back, and accepted those that may go all the same.
-	waiting  map[stream.EntryKey]waiting
-	refused  map[stream.EntryKey]bool
-	accepted map[stream.EntryKey]bool
-	peaks    peaks
+	// back, and accepted those that may go all the same, on any connection for which the
+	// break of the history is acceptedFor, empty for none. passed are those of them that
+	// the peer asked for on this one: of the others it may have the object again.
+	waiting     map[stream.EntryKey]waiting
+	refused     map[stream.EntryKey]bool
+	accepted    map[stream.EntryKey]bool
+	acceptedFor string
+	passed      map[stream.EntryKey]bool
+	peaks       peaks
 }
 
 func newSink(c stream.Collection) *sink {
 	return &sink{
 		collection: c,
 		held:       newTable[stream.Version](c),
+		dropped:    map[stream.EntryKey][]string{},
 		waiting:    map[stream.EntryKey]waiting{},
 		refused:    map[stream.EntryKey]bool{},
 		accepted:   map[stream.EntryKey]bool{},
+		passed:     map[stream.EntryKey]bool{},
 	}
 }
 
@@ -45,6 +53,7 @@ func (s *sink) disconnect() {
 	s.asked, s.lists = nil, time.Time{}
 	clear(s.waiting)
 	clear(s.refused)
+	clear(s.passed)
 }
 
 // set reports whether it changed something.
@@ -90,7 +99,7 @@ func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
 	slices.SortFunc(keys, byName)
 	var out []stream.Message
 	for _, key := range keys {
-		if len(inv.Entries) == maxInventoryEntries {
+		if len(inv.Entries) == stream.MaxEntries {
 			inv.More = true
 			out = append(out, inv)
 			inv.Entries, inv.More = nil, false

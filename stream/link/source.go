@@ -16,6 +16,12 @@ type source struct {
 	believed   tally
 	dirty      queue
 	parked     schedule
+	// calming has each time at which something that was changed back may be forgotten,
+	// turned what has become contested since, or is no more.
+	calming schedule
+	turned  []stream.EntryKey
+	// taken is what was refused and turned out to be held, without an answer that says so.
+	taken []stream.EntryKey
 	// known says that believed came from the sink since this process began.
 	known bool
 	// heard says that the sink sent its digest on this connection.
@@ -31,16 +37,29 @@ type source struct {
 	// others leave the queue unsent.
 	leavingOnly bool
 	// missing are the entries that the sink holds and we have not, leaving those that
-	// announce their end, which is not yet known, and flying those that are on their
-	// way while we have them no more.
+	// announce their end, which is not yet known, flying those that are on their
+	// way while we have them no more, and another those of which the sink holds another
+	// object of that name.
 	missing map[stream.EntryKey]*entry
 	leaving map[stream.EntryKey]*entry
 	flying  map[stream.EntryKey]*entry
+	another map[stream.EntryKey]*entry
 	// fresh says that something is missing that no judgement was asked for, many
 	// that it is too much to go.
 	fresh bool
 	many  bool
 	peaks peaks
+	// endings are the entries that announce their end.
+	endings endings
+	// seen are the deletions of which Seen told, until the sink is known to hold nothing
+	// of the object.
+	seen map[stream.EntryKey]deletion
+	// verify says that absences are doubted; doubted are those that are, each with whether
+	// Unfamiliar has named it.
+	verify  bool
+	doubted map[stream.EntryKey]bool
+	// dropped is what the sink does not keep of what it holds.
+	dropped dropped
 	// repairs counts how often the sink turned out to hold something else than it had
 	// said, without a pause longer than repairMemory; repaired is the last time.
 	repairs  int
@@ -75,14 +94,18 @@ type pending struct {
 	// gone is the leaving version that the sink answered by holding nothing.
 	gone    stream.Version
 	refusal *stream.Refusal
+	// nowhere says that the sink took a version and holds nothing of it. A newer one
+	// waits as well: the sink says when there is a place for it.
+	nowhere bool
 	// attempts counts the answers in a row after which the sink still did not hold
 	// the desired version.
 	attempts int
 	retry    time.Time // when a parked entry is due; zero when not parked
-	// undoings counts how often the sink lost what it held, without a pause longer
-	// than undoneMemory; undoneAt is the last time.
-	undoings int
-	undoneAt time.Time
+	// undoings are those of somebody on the sink's side, undone says what he does, and
+	// contested that he does it again and again.
+	undoings  Undoings
+	undone    string
+	contested bool
 }
 
 // pend returns what is pending of e, for a change.
@@ -165,7 +188,7 @@ func (e *entry) parked() time.Time {
 // relieve lets e begin anew, without the attempts so far.
 func (e *entry) relieve() {
 	if p := e.pending; p != nil {
-		p.attempts, p.retry, p.refusal = 0, time.Time{}, nil
+		p.attempts, p.retry, p.refusal, p.nowhere = 0, time.Time{}, nil, false
 	}
 }
 
@@ -176,8 +199,12 @@ func (e *entry) land() {
 	}
 }
 
-func newSource(c stream.Collection) *source {
-	return &source{collection: c, entries: newTable[*entry](c), missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{}, flying: map[stream.EntryKey]*entry{}}
+func newSource(c stream.Collection, verify bool) *source {
+	return &source{
+		collection: c, verify: verify, doubted: map[stream.EntryKey]bool{}, entries: newTable[*entry](c), missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{},
+		flying: map[stream.EntryKey]*entry{}, another: map[stream.EntryKey]*entry{}, dropped: newDropped(),
+		seen: map[stream.EntryKey]deletion{},
+	}
 }
 
 // satisfied reports whether the sink holds what it should.
@@ -201,11 +228,21 @@ func (s *source) entry(key stream.EntryKey) *entry {
 // desire records the version that should be held, and queues what differs.
 func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 	e := s.entry(key)
+	if !v.Absent() {
+		delete(s.seen, key) // there is one again
+		delete(s.doubted, key)
+	}
 	if e.desired != v {
-		s.desired.remove(key, e.desired)
+		before := e.desired
+		s.desired.remove(key, before)
 		s.desired.add(key, v)
 		e.desire(v)
-		e.relieve()
+		if before.SourceUID != e.held().SourceUID {
+			s.doubt(key, e) // what ended is not what the sink holds
+		}
+		if e.pending == nil || !e.pending.nowhere {
+			e.relieve()
+		}
 		e.withheld = false
 	}
 	e.leaving = leaving
@@ -215,11 +252,22 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 
 // believe records what the sink holds.
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
+	if _, missing := s.missing[key]; missing && e.held().SourceUID != v.SourceUID {
+		// What was allowed was the end of the other.
+		e.asked, e.free, s.fresh = false, false, true
+	}
+	before := e.held().SourceUID
 	s.believed.remove(key, e.held())
 	s.believed.add(key, v)
 	e.hold(v)
-	if e.pending != nil && !v.Absent() {
-		e.pending.gone = stream.Version{}
+	if before != v.SourceUID {
+		s.doubt(key, e)
+	}
+	if p := e.pending; p != nil && !v.Absent() {
+		p.gone = stream.Version{}
+		if p.nowhere {
+			e.relieve() // there is a place for it now
+		}
 	}
 	s.weigh(key, e)
 }
@@ -235,9 +283,16 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 			s.dirty.push(key)
 		}
 	default:
+		if e.refusal() != nil {
+			s.taken = append(s.taken, key)
+		}
 		e.relieve()
 		e.rest()
 		if e.desired.Absent() {
+			if s.ready {
+				delete(s.seen, key)
+			}
+			delete(s.doubted, key)
 			s.entries.remove(key) // a key left in dirty or parked is skipped there
 		}
 	}
@@ -297,11 +352,28 @@ func (s *source) disconnect() {
 	s.heard, s.ready, s.repairing, s.listing = false, false, false, false
 	s.fresh, s.many = len(s.missing) > 0, false
 	clear(s.flying)
+	s.displace()
+	s.dropped.disconnect()
 	s.settleAll(func(e *entry) bool {
 		lost := e.inFlight() != "" || e.withheld
 		e.land()
 		e.asked, e.free, e.withheld = false, false, false
 		return lost
+	})
+}
+
+// connect lets what was refused be sent at once: a new connection, often of a process
+// with other rights or another policy, is the likeliest moment of a cure. What is
+// refused again waits as long as it would have.
+func (s *source) connect(now time.Time) {
+	s.contend(now)
+	s.settleAll(func(e *entry) bool {
+		p := e.pending
+		refused := p != nil && p.refusal != nil && !p.refusal.Kind.Passing() && !p.retry.IsZero()
+		if refused {
+			p.retry = time.Time{}
+		}
+		return refused
 	})
 }
 
@@ -311,11 +383,11 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 	case s.repairing:
 		return nil
 	case s.believed.equals(d):
-		s.ready, s.known = true, true
+		s.learned()
 		return nil
 	case s.desired.equals(d):
 		s.claim()
-		s.ready, s.known = true, true
+		s.learned()
 		return nil
 	}
 	if s.ready && s.tired(now) {
@@ -327,6 +399,17 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 	}
 	s.ready, s.repairing, s.listing = false, true, false
 	return []stream.Message{stream.Buckets{Collection: s.collection, Sums: *sumsOf(s.belief)}}
+}
+
+// learned notes that what the sink holds is known now.
+func (s *source) learned() {
+	s.ready, s.known = true, true
+	s.tellEndings()
+	for key := range s.seen {
+		if e := s.entries.get(key); e == nil || !e.missing() && e.inFlight() == "" && e.desired.Absent() {
+			delete(s.seen, key) // it is over
+		}
+	}
 }
 
 // belief yields what the sink is believed to hold.
@@ -386,24 +469,10 @@ func (s *source) repair(m stream.Inventory) stream.Violation {
 	if m.More {
 		return ""
 	}
-	s.ready, s.known, s.repairing, s.listing = true, true, false, false
+	s.repairing, s.listing = false, false
+	s.learned()
 	s.settleAll(func(e *entry) bool { return m.Buckets.Has(e.bucket) })
 	return ""
-}
-
-// undone notes that somebody on the sink's side undid what was applied. That is
-// mended at once, but somebody who does it again and again is given ever more time:
-// two writers that fight must not be an endless loop.
-func (s *source) undone(now time.Time, key stream.EntryKey, e *entry) {
-	p := e.pend()
-	if now.Sub(p.undoneAt) > undoneMemory {
-		p.undoings = 0
-	}
-	p.undoings, p.undoneAt = p.undoings+1, now
-	if p.undoings > undoneFree {
-		p.attempts = p.undoings
-		s.park(now, key, e)
-	}
 }
 
 // answer takes one result. It returns what was settled and the bytes that left
@@ -411,13 +480,19 @@ func (s *source) undone(now time.Time, key stream.EntryKey, e *entry) {
 func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	e := s.entry(r.Key)
 	was := e.satisfied()
+	if e.held().Absent() && !r.Held.Absent() {
+		s.peaks.came()
+	}
 	s.believe(r.Key, e, r.Held)
 	event := e.inFlight()
+	if event == "" && r.Retry {
+		s.hasten(now, r.Key, e)
+	}
 	if event == "" || r.Event != event {
 		// Where nothing should be, nothing was applied that could be undone: the sink
 		// may only be the first to know of a new object.
 		if was && event == "" && !e.desired.Absent() && !e.satisfied() {
-			s.undone(now, r.Key, e)
+			s.undone(now, r.Key, e, r.Held)
 		}
 		s.settle(r.Key, e)
 		return nil, 0
@@ -425,20 +500,26 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	p := e.pending
 	bytes := p.bytes
 	settled := &Settled{
-		Key: r.Key, Sent: p.sent, Current: p.sent == e.desired, Held: r.Held, Refusal: r.Refusal,
+		Key: r.Key, Sent: p.sent, Current: p.sent == e.desired, Held: r.Held, Refusal: r.Refusal, Undone: r.Undone,
 	}
 	e.land()
 	s.weigh(r.Key, e)
 	if settled.Current {
-		p.refusal = r.Refusal
+		s.putBack(r.Key, e, r.Undone)
+		p.refusal, p.nowhere = r.Refusal, r.Refusal == nil && r.Held.Absent() && !e.desired.Absent() && !e.leaving
 		if p.refusal == nil && e.leaving && r.Held.Absent() {
 			p.gone = settled.Sent
 			settled.Gone = true
 			s.weigh(r.Key, e)
 		}
 		if !e.satisfied() {
-			// Refused, or taken but not held, as when a second writer undoes it.
-			s.park(now, r.Key, e)
+			// Refused, or taken but not held, as when a second writer undoes it at once.
+			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) {
+				s.undone(now, r.Key, e, r.Held)
+			}
+			if p.retry.IsZero() {
+				s.park(now, r.Key, e)
+			}
 		}
 	}
 	s.settle(r.Key, e)

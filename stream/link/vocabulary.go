@@ -2,7 +2,8 @@ package link
 
 import "github.com/argomesh/argomesh/stream"
 
-// Input is something that happened. The types of this file implement it, and those of guard.go.
+// Input is something that happened. The types of this file implement it, and those of
+// guard.go, cascade.go, seen.go and unfamiliar.go.
 type Input interface{ input() }
 
 // Connected begins a connection; one that was there before is forgotten. The
@@ -11,6 +12,9 @@ type Connected struct {
 	// ID is unique among the connections of this agent; event ids begin with it,
 	// so that a late answer to an earlier process is never taken for one to us.
 	ID string
+	// SeenDeletes says that the peer carries out a Delete that names what was deleted
+	// only on the copy of that very object: see Seen.
+	SeenDeletes bool
 }
 
 // Disconnected ends the connection.
@@ -27,6 +31,9 @@ type Desired struct {
 	// Leaving says that the entry announces its own end: the sink fulfils it by
 	// holding nothing in the end.
 	Leaving bool
+	// Accepted says that someone accepted that the entry ends, or is absent, so that no
+	// guard holds it back for its number or place.
+	Accepted bool
 }
 
 // Held says what a sink holds now.
@@ -38,6 +45,10 @@ type Held struct {
 	Event string
 	// Refusal says why the event was not applied.
 	Refusal *stream.Refusal
+	// Undone is stream.Result's.
+	Undone string
+	// Dropped are the paths that the store does not keep of Version, sorted.
+	Dropped []string
 }
 
 // Tick lets time pass.
@@ -78,6 +89,8 @@ type Settled struct {
 	Gone    bool
 	Held    stream.Version
 	Refusal *stream.Refusal
+	// Undone is stream.Result's.
+	Undone string
 }
 
 // Disconnect asks the caller to end the connection.

@@ -20,10 +20,12 @@ type world struct {
 	trace   []string
 	verdict link.Judged // what the hub's guard is told
 	later   bool        // it is not told yet
+	older   bool        // the spoke does not check what a Delete names
 	asked   bool        // it waits
 	// judged says that the guard was told on this connection that the history
 	// continues, and broken what of the guard's promises was not kept.
 	judged   bool
+	doomed   map[string]string // places, as the guard is told
 	broken   []string
 	accepted map[stream.EntryKey]bool
 	versions map[stream.Version]string // how versions are written in the trace
@@ -48,7 +50,7 @@ type end struct {
 }
 
 func newWorld(cfg link.Config) *world {
-	w := &world{cfg: cfg, now: time.Unix(1_700_000_000, 0), accepted: map[stream.EntryKey]bool{}, versions: map[stream.Version]string{}}
+	w := &world{cfg: cfg, now: time.Unix(1_700_000_000, 0), accepted: map[stream.EntryKey]bool{}, doomed: map[string]string{}, versions: map[stream.Version]string{}}
 	w.hub = &end{name: "hub", side: stream.Hub}
 	w.spoke = &end{name: "spoke", side: stream.Spoke}
 	w.hub.peer, w.spoke.peer = w.spoke, w.hub
@@ -93,7 +95,7 @@ func (w *world) connect(id string) {
 	w.judged, w.asked = false, false
 	for _, e := range w.ends() {
 		e.inbox = nil
-		w.step(e, link.Connected{ID: id})
+		w.step(e, link.Connected{ID: id, SeenDeletes: !w.older})
 	}
 }
 
@@ -115,6 +117,14 @@ func (w *world) step(e *end, in link.Input) {
 		case link.Settled:
 			e.settled = append(e.settled, a)
 			w.log("%s settled %s", e.name, w.settledText(a))
+		case link.Contested:
+			if e.link.Contest(a.Key) != nil {
+				w.log("%s: %s is contested", e.name, keyText(a.Key))
+			} else {
+				w.log("%s: %s is contested no more", e.name, keyText(a.Key))
+			}
+		case link.Taken:
+			w.log("%s: %s is held though it was refused", e.name, keyText(a.Key))
 		case link.Judge:
 			w.asked = true
 			if w.later || w.verdict != (link.Judged{}) {
@@ -139,6 +149,13 @@ func (w *world) step(e *end, in link.Input) {
 func (w *world) judge() {
 	w.asked = false
 	w.judged = w.verdict == link.Judged{}
+	doomed := map[string]string{}
+	for _, place := range w.hub.link.Places() {
+		if why := w.doomed[place]; why != "" {
+			doomed[place] = why
+		}
+	}
+	w.step(w.hub, link.Doomed{Places: doomed})
 	w.step(w.hub, w.verdict)
 }
 
@@ -374,6 +391,9 @@ func (w *world) batchText(m stream.Batch) string {
 		part := fmt.Sprintf("%s %s", e.Verb, keyText(e.Key))
 		if e.Verb == stream.Apply {
 			part += " " + w.versionText(e.Version)
+		}
+		if e.Deleted != "" {
+			part += fmt.Sprintf(" (%s at %d)", e.Deleted, e.Revision)
 		}
 		parts = append(parts, part+" #"+e.ID)
 	}

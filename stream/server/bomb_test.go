@@ -13,8 +13,8 @@ import (
 )
 
 // A frame that is small on the wire and large once it is unpacked ends its own
-// stream, whether it is the first or a later one. (The memory it takes is tested
-// with the compressor.)
+// stream, whether it is the first or a later one, and both sides are told which limit it
+// exceeded. (The memory it takes is tested in package wire.)
 func TestBombsAreRefused(t *testing.T) {
 	h := newHub(t, nil)
 	witness := h.as(edge2ID).connect("edge-2")
@@ -39,18 +39,22 @@ func TestBombsAreRefused(t *testing.T) {
 					}
 					call.alive(t)
 				}
-				before := h.log.count()
+				before, counted := h.log.count(), h.metric("argomesh_stream_limits_total", "argomesh.stream.v1.Frame bytes")
 				if err := call.Send(bomb); err != nil {
 					t.Fatal(err)
 				}
 				err = call.end()
-				if status.Code(err) != codes.ResourceExhausted {
-					t.Errorf("the stream ends with %v, want %s", err, codes.ResourceExhausted)
+				limit := "argomesh.stream.v1.Frame bytes"
+				if status.Code(err) != codes.InvalidArgument || !strings.Contains(status.Convert(err).Message(), limit) {
+					t.Errorf("the stream ends with %v, want %s for %q", err, codes.InvalidArgument, limit)
 				}
 				if first == bomb {
-					h.log.wait(t, before, "connection refused", "error", "protocol violation")
+					h.log.wait(t, before, "connection refused", "error", limit)
 				} else {
-					h.log.wait(t, before, "agent disconnected", "agent", "edge-1")
+					h.log.wait(t, before, "agent disconnected", "reason", limit)
+				}
+				if got := h.metric("argomesh_stream_limits_total", limit); got != counted+1 {
+					t.Errorf("argomesh_stream_limits_total{limit=%q} = %v, want %v", limit, got, counted+1)
 				}
 				witness.alive(t)
 			})
@@ -58,8 +62,7 @@ func TestBombsAreRefused(t *testing.T) {
 	}
 }
 
-// What is no frame ends its own stream, in every coding. (gRPC itself tells the
-// peer, by its own code.)
+// What is no frame ends its own stream, in every coding.
 func TestUnreadableFrameIsAProtocolViolation(t *testing.T) {
 	h := newHub(t, nil)
 	witness := h.as(edge2ID).connect("edge-2")
@@ -82,8 +85,8 @@ func TestUnreadableFrameIsAProtocolViolation(t *testing.T) {
 		if err := call.Send(broken); err != nil {
 			t.Fatal(err)
 		}
-		if err := call.end(); status.Code(err) != codes.Internal {
-			t.Errorf("%s: the stream ends with %v, want %s", coding, err, codes.Internal)
+		if err := call.end(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: the stream ends with %v, want %s", coding, err, codes.InvalidArgument)
 		}
 		h.log.wait(t, before, "agent disconnected", "agent", "edge-1")
 		witness.alive(t)

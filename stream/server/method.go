@@ -33,7 +33,8 @@ type Method struct {
 	// frame is a violation.
 	Renew func(token string) (identity.Peer, error)
 	// Prove returns a token by which this process proves itself to a peer that TLS has
-	// not shown it to, bound to the peer's nonce. Nil means that TLS has.
+	// not shown it to, bound to the peer's nonce, and good for a minute at least. It is
+	// asked ten times a second for one agent at most. Nil means that TLS has.
 	Prove func(ctx context.Context, to spiffeid.ID, nonce stream.Nonce) (string, error)
 	// ProveAgain says that the peer does not know when its proof ends, so it is told
 	// to come again by a new connection, when half of that time is over.
@@ -62,35 +63,29 @@ func (l *methodListener) Accept() (net.Conn, error) {
 	return &methodConn{Conn: raw, method: l.method}, nil
 }
 
-// methodConn tells its method by its local address, which everything that wraps a
-// connection, TLS and gRPC included, passes on.
+// methodConn is a connection of a listener with a method of its own.
 type methodConn struct {
 	net.Conn
 	method *Method
 }
 
-// LocalAddr implements net.Conn.
-func (c *methodConn) LocalAddr() net.Addr { return methodAddr{c.Conn.LocalAddr(), c.method} }
-
-type methodAddr struct {
-	net.Addr
-	method *Method
-}
-
-// methodAt returns the method of the listener to which addr belongs, or otherwise.
-func methodAt(addr net.Addr, otherwise *Method) *Method {
-	if at, ok := addr.(methodAddr); ok {
-		return at.method
-	}
-	return otherwise
-}
-
 // method returns the method by which the call of ctx is authenticated.
 func (s *Server) method(ctx context.Context) *Method {
-	if p, ok := peer.FromContext(ctx); ok {
-		return methodAt(p.LocalAddr, &s.fallback)
+	if c := connectionOf(ctx); c != nil && c.method != nil {
+		return c.method
 	}
 	return &s.fallback
+}
+
+// connectionOf returns the connection that carries the call of ctx; nil when it is none
+// of this server's.
+func connectionOf(ctx context.Context) *connection {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	at, _ := p.LocalAddr.(connectionAddr)
+	return at.connection
 }
 
 // byMethod hands each handshake to the credentials of its listener's method.
@@ -100,7 +95,10 @@ type byMethod struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (c byMethod) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return methodAt(raw.LocalAddr(), &Method{Credentials: c.TransportCredentials}).Credentials.ServerHandshake(raw)
+	if at, ok := raw.LocalAddr().(connectionAddr); ok && at.connection.method != nil {
+		return at.connection.method.Credentials.ServerHandshake(raw)
+	}
+	return c.TransportCredentials.ServerHandshake(raw)
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -110,16 +108,16 @@ func (c byMethod) Clone() credentials.TransportCredentials {
 
 // prove returns what the agent is to know of this process, as far as TLS does not
 // show it.
-func (s *Server) prove(ctx context.Context, p identity.Peer, nonce stream.Nonce) (proof call.Proof, err error) {
+func (s *Server) prove(ctx context.Context, to call.Caller, nonce stream.Nonce) (proof call.Proof, err error) {
 	m := s.method(ctx)
 	if m.ProveAgain {
-		proof.ProveAgain = min(max(time.Until(p.NotAfter)/2, time.Second), stream.MaxProveAgain)
+		proof.ProveAgain = min(max(time.Until(to.Peer.NotAfter)/2, time.Second), stream.MaxProveAgain)
 	}
 	if m.Prove == nil || nonce == "" {
 		return proof, nil // an agent that asks for no proof sees that there is none
 	}
 	proof.Nonce = nonce
-	proof.Token, err = m.Prove(ctx, p.ID, nonce)
+	proof.Token, err = s.signatures.token(ctx, m.Prove, to, nonce)
 	return proof, err
 }
 

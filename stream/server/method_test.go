@@ -97,12 +97,18 @@ func (h *hub) dialAt(target string, creds credentials.TransportCredentials) *cal
 // open says hello with a token and a nonce, and waits for the first answer.
 func (c *caller) open(token string, nonce stream.Nonce) (frames, stream.Welcome, error) {
 	c.t.Helper()
+	return c.openAs("edge-1", token, nonce)
+}
+
+// openAs is open of a named agent.
+func (c *caller) openAs(name, token string, nonce stream.Nonce) (frames, stream.Welcome, error) {
+	c.t.Helper()
 	ctx := metadata.AppendToOutgoingContext(testContext(c.t), "token", token)
 	s, err := streampb.NewStreamClient(c.cc).Connect(ctx)
 	if err != nil {
 		return frames{}, stream.Welcome{}, err
 	}
-	hello := helloFrame(c.t, "edge-1")
+	hello := helloFrame(c.t, name)
 	hello.GetHello().Nonce = []byte(nonce)
 	_ = s.Send(hello) // what went wrong is what Recv returns
 	frame, err := s.Recv()

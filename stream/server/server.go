@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,19 +12,18 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // agents may call in it
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/stream/wire"
 	_ "github.com/argomesh/argomesh/stream/zstd" // as above; gRPC answers in the coding of the call
 )
 
@@ -77,8 +75,13 @@ type Config struct {
 	// Capabilities are offered to agents. Zero means none beyond the protocol.
 	Capabilities stream.Capabilities
 	// MaxConnections bounds the open connections of each listener; more wait to be
-	// accepted. Zero means 20,000.
+	// accepted. A tenth of them, one at least, may have no call that was admitted, but for
+	// those of a proxy of this pod; who comes then takes the place of one that was refused,
+	// or the oldest of the address that has the most. Zero means 20,000.
 	MaxConnections int
+	// MaxAgentConnections bounds those on which one agent has admitted calls, but for
+	// those of a proxy of this pod. Zero means 64.
+	MaxAgentConnections int
 	// HandshakeTimeout bounds TLS, the wait for a call and the wait for hello, each.
 	// Zero means 10s.
 	HandshakeTimeout time.Duration
@@ -88,8 +91,10 @@ type Config struct {
 	// DrainTimeout bounds how long Run waits for open streams and handshakes. Zero
 	// means 5s.
 	DrainTimeout time.Duration
-	Metrics      prometheus.Registerer
-	Log          zerolog.Logger
+	// Quota is the room for messages on their way. Nil means one of its own.
+	Quota   *quota.Quota
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
 }
 
 // Server is the gRPC server of the stream.
@@ -100,6 +105,10 @@ type Server struct {
 	gate     *call.Gate
 	grpc     *grpc.Server
 	metrics  *metrics
+
+	connections *tally // on which an agent has calls
+	streams     *tally // of the sync service
+	signatures  *signatures
 }
 
 // New checks cfg and starts nothing.
@@ -114,26 +123,34 @@ func New(cfg Config) (*Server, error) {
 		cfg.Renewed = func(Session) {}
 	}
 	setDefault(&cfg.MaxConnections, 20000)
+	setDefault(&cfg.MaxAgentConnections, 64)
 	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
 	setDefault(&cfg.DrainTimeout, 5*time.Second)
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
 	}
-	s := &Server{cfg: cfg, metrics: m}
+	if cfg.Quota == nil {
+		if cfg.Quota, err = quota.New(nil); err != nil {
+			return nil, fmt.Errorf("stream server: %w", err)
+		}
+	}
+	s := &Server{cfg: cfg, metrics: m, connections: newTally(cfg.MaxAgentConnections), streams: newTally(maxAgentStreams), signatures: newSignatures()}
 	s.fallback = Method{Name: identity.MethodX509, Credentials: cfg.Credentials, Authenticate: cfg.Authenticate}
 	s.gate, err = call.NewGate(call.GateConfig{
 		Method:       func(ctx context.Context) string { return s.method(ctx).Name },
 		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
+		Open:         s.open,
 		Prove:        s.prove, Withdrawn: cfg.Withdrawn, Updated: cfg.Updated,
 		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
 	}
-	s.grpc = grpc.NewServer(append(call.ServerOptions(),
+	s.grpc = grpc.NewServer(append(call.ServerOptions(cfg.Quota),
 		grpc.Creds(byMethod{cfg.Credentials}),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
+		grpc.StreamInterceptor(count), grpc.UnknownServiceHandler(unknown),
 		grpc.MaxRecvMsgSize(stream.MaxFrameBytes),
 		grpc.MaxSendMsgSize(stream.MaxFrameBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
@@ -168,7 +185,9 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var accepted []*listener
 	for _, l := range listeners {
-		a := &listener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), open: map[net.Conn]struct{}{}}
+		a := newListener(l, room{
+			all: s.cfg.MaxConnections, strangers: max(s.cfg.MaxConnections/10, 1), patience: 2 * s.cfg.HandshakeTimeout,
+		}, s.metrics)
 		accepted = append(accepted, a)
 		g.Go(func() error {
 			err := s.grpc.Serve(a)
@@ -213,13 +232,21 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		g.SetTrailer(agent.Trailer())
 	}
 	if err != nil {
+		s.metrics.exceeded(err)
 		return s.gate.Refuse(log, "protocol", err)
 	}
 	if err := check(hello, agent); err != nil {
 		return s.gate.Refuse(log, "mismatch", err)
 	}
-	release := s.gate.Hold(caller)
+	release, err := s.gate.Hold(caller)
+	if err != nil {
+		return s.gate.Refuse(log, "busy", err)
+	}
 	defer release()
+	if !s.streams.enter(agent.Name) {
+		return s.gate.Refuse(log, "busy", call.ErrBusy)
+	}
+	defer s.streams.leave(agent.Name)
 	session := Session{
 		Agent: agent, Peer: peer, Hello: hello, Connection: uuid.NewString(),
 		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),
@@ -250,7 +277,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	defer end(nil)
 
 	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
-	conn := &Conn{frames: g, unsupported: s.metrics.unsupported, renewal: &renewal{
+	conn := &Conn{frames: g, agent: agent.Name, unsupported: s.metrics.unsupported, renewal: &renewal{
 		method: s.method(g.Context()), peer: peer, total: s.metrics.renewals,
 		proven: func(p identity.Peer) {
 			s.gate.Renew(p)
@@ -260,13 +287,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		},
 	}}
 	err = s.cfg.Serve(ctx, session, conn)
-	if g.Context().Err() != nil {
-		// gRPC ended the call before it told Recv why.
-		err = cmp.Or(conn.unreadable(), err)
-	}
-	if v := stream.ViolationOf(err); v != "" {
-		s.metrics.violations.WithLabelValues(string(v)).Inc()
-	}
+	s.metrics.violated(err)
 	log.Info().AnErr("reason", reason(ctx, err)).Msg("agent disconnected")
 	return call.StatusOf(ctx, err)
 }
@@ -303,41 +324,20 @@ func reason(ctx context.Context, err error) error {
 // Conn is one admitted connection.
 type Conn struct {
 	frames      grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]
+	agent       identity.AgentName
 	unsupported *prometheus.CounterVec
 	renewal     *renewal
-
-	receiving sync.Mutex // held by Recv; guards broken
-	broken    error      // wraps a stream.Violation that gRPC found
-}
-
-// unreadable waits for a Recv that gRPC has ended, and returns why if that was a
-// frame which cannot be read.
-func (c *Conn) unreadable() error {
-	c.receiving.Lock()
-	defer c.receiving.Unlock()
-	return c.broken
 }
 
 // Send blocks while the peer takes nothing.
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
 
 // Recv returns neither a message nor an error for a frame of a newer peer, and for a
-// proof that the peer renewed. An error wraps a stream.Violation for what nobody should have sent, such as what is larger
-// than stream.MaxFrameBytes once it is unpacked.
+// proof that the peer renewed. An error wraps a stream.Violation for what nobody should
+// have sent, such as what is larger than stream.MaxFrameBytes once it is unpacked.
 func (c *Conn) Recv() (stream.Message, error) {
-	c.receiving.Lock()
-	defer c.receiving.Unlock()
-	frame, err := c.frames.Recv()
-	switch status.Code(err) {
-	case codes.OK:
-	// The peer has these two codes from gRPC itself.
-	case codes.ResourceExhausted: // longer than MaxFrameBytes
-		c.broken = fmt.Errorf("%w: %w", stream.ViolationLimit.Err(), err)
-		return nil, c.broken
-	case codes.Internal: // no Frame
-		c.broken = fmt.Errorf("%w: %w", stream.ViolationMalformed.Err(), err)
-		return nil, c.broken
-	default:
+	frame := &streampb.Frame{}
+	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent}); err != nil {
 		return nil, err
 	}
 	msg, err := stream.ParseFrame(frame)
@@ -355,7 +355,10 @@ func (c *Conn) Recv() (stream.Message, error) {
 
 type metrics struct {
 	connections prometheus.Gauge
+	strangers   prometheus.Gauge
+	ended       *prometheus.CounterVec
 	violations  *prometheus.CounterVec
+	limits      *prometheus.CounterVec
 	unsupported *prometheus.CounterVec
 	renewals    *prometheus.CounterVec
 }
@@ -368,9 +371,18 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_stream_connections", Help: "Admitted connections of agents.",
 		}),
+		strangers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_stream_strangers", Help: "Open connections on which no call is admitted; they have a tenth of stream.max_connections.",
+		}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_strangers_ended_total", Help: "Connections without an admitted call that were ended, by why.",
+		}, []string{"why"}),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_stream_limits_total", Help: "Frames of peers that were refused before they were decoded, by the limit that they exceeded.",
+		}, []string{"limit"}),
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
 		}, []string{"what"}),
@@ -378,7 +390,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_stream_renewals_total", Help: "Proofs of agents on open connections, by what became of them.",
 		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.violations, m.unsupported, m.renewals} {
+	for _, c := range []prometheus.Collector{m.connections, m.strangers, m.ended, m.violations, m.limits, m.unsupported, m.renewals} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -387,4 +399,19 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.violations.WithLabelValues(string(v)) // so that the first one is seen as a change
 	}
 	return m, nil
+}
+
+// violated counts what a peer broke, if err tells of it.
+func (m *metrics) violated(err error) {
+	if v := stream.ViolationOf(err); v != "" {
+		m.violations.WithLabelValues(string(v)).Inc()
+	}
+	m.exceeded(err)
+}
+
+// exceeded counts the limit that err names, if it does.
+func (m *metrics) exceeded(err error) {
+	if name := stream.LimitOf(err); name != "" {
+		m.limits.WithLabelValues(name).Inc()
+	}
 }

@@ -350,7 +350,11 @@ type Hello struct {
 	History              *History               `protobuf:"bytes,9,opt,name=history,proto3" json:"history,omitempty"`                                                         // the newest of it that the spoke keeps
 	// Random, 16 to 64 bytes. The principal proves itself by a JWT-SVID for this
 	// nonce. Absent where TLS has proven the principal.
-	Nonce         []byte `protobuf:"bytes,10,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Nonce []byte `protobuf:"bytes,10,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// Which process of the agent this is, random at its start, and how many connections
+	// it has opened with this one. Of two the higher is the newer.
+	Process       string `protobuf:"bytes,11,opt,name=process,proto3" json:"process,omitempty"`
+	Turn          uint64 `protobuf:"varint,12,opt,name=turn,proto3" json:"turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -453,6 +457,20 @@ func (x *Hello) GetNonce() []byte {
 		return x.Nonce
 	}
 	return nil
+}
+
+func (x *Hello) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *Hello) GetTurn() uint64 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
 }
 
 type Welcome struct {
@@ -1261,6 +1279,9 @@ type Result struct {
 	Event         string                 `protobuf:"bytes,4,opt,name=event,proto3" json:"event,omitempty"`     // id of the event answered; empty in an unasked report
 	Held          *Version               `protobuf:"bytes,5,opt,name=held,proto3" json:"held,omitempty"`       // absent: the sink holds nothing
 	Refusal       *Refusal               `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"` // absent: applied
+	Dropped       []string               `protobuf:"bytes,7,rep,name=dropped,proto3" json:"dropped,omitempty"` // paths that the sink's API server does not keep of what is held; at most 16 of 256 bytes
+	Retry         bool                   `protobuf:"varint,8,opt,name=retry,proto3" json:"retry,omitempty"`    // of an unasked report: what was refused may be taken now
+	Undone        string                 `protobuf:"bytes,9,opt,name=undone,proto3" json:"undone,omitempty"`   // paths that somebody had changed and that were put back; at most 1024 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1335,6 +1356,27 @@ func (x *Result) GetRefusal() *Refusal {
 		return x.Refusal
 	}
 	return nil
+}
+
+func (x *Result) GetDropped() []string {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+func (x *Result) GetRetry() bool {
+	if x != nil {
+		return x.Retry
+	}
+	return false
+}
+
+func (x *Result) GetUndone() string {
+	if x != nil {
+		return x.Undone
+	}
+	return ""
 }
 
 type Refusal struct {
@@ -1507,7 +1549,7 @@ const file_stream_proto_rawDesc = "" +
 	"\ahistory\x18\v \x01(\v2\x1b.argomesh.stream.v1.HistoryH\x00R\ahistory\x12>\n" +
 	"\n" +
 	"spoke_info\x18\f \x01(\v2\x1d.argomesh.stream.v1.SpokeInfoH\x00R\tspokeInfoB\x06\n" +
-	"\x04body\"\xd6\x02\n" +
+	"\x04body\"\x84\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
@@ -1519,7 +1561,9 @@ const file_stream_proto_rawDesc = "" +
 	"\ahub_uid\x18\b \x01(\tR\x06hubUid\x125\n" +
 	"\ahistory\x18\t \x01(\v2\x1b.argomesh.stream.v1.HistoryR\ahistory\x12\x14\n" +
 	"\x05nonce\x18\n" +
-	" \x01(\fR\x05nonce\"\xc7\x02\n" +
+	" \x01(\fR\x05nonce\x12\x18\n" +
+	"\aprocess\x18\v \x01(\tR\aprocess\x12\x12\n" +
+	"\x04turn\x18\f \x01(\x04R\x04turn\"\xc7\x02\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\"\n" +
@@ -1586,7 +1630,7 @@ const file_stream_proto_rawDesc = "" +
 	"collection\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\"?\n" +
 	"\aApplied\x124\n" +
-	"\aresults\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.ResultR\aresults\"\xf8\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.ResultR\aresults\"\xc0\x02\n" +
 	"\x06Result\x12>\n" +
 	"\n" +
 	"collection\x18\x01 \x01(\x0e2\x1e.argomesh.stream.v1.CollectionR\n" +
@@ -1595,7 +1639,10 @@ const file_stream_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
 	"\x05event\x18\x04 \x01(\tR\x05event\x12/\n" +
 	"\x04held\x18\x05 \x01(\v2\x1b.argomesh.stream.v1.VersionR\x04held\x125\n" +
-	"\arefusal\x18\x06 \x01(\v2\x1b.argomesh.stream.v1.RefusalR\arefusal\"7\n" +
+	"\arefusal\x18\x06 \x01(\v2\x1b.argomesh.stream.v1.RefusalR\arefusal\x12\x18\n" +
+	"\adropped\x18\a \x03(\tR\adropped\x12\x14\n" +
+	"\x05retry\x18\b \x01(\bR\x05retry\x12\x16\n" +
+	"\x06undone\x18\t \x01(\tR\x06undone\"7\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"z\n" +

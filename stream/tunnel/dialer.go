@@ -375,6 +375,11 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		return s.gate.Refuse(caller.Log, "mismatch",
 			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.agent))
 	}
+	release, err := s.gate.Hold(caller)
+	if err != nil {
+		return s.gate.Refuse(caller.Log, "busy", err)
+	}
+	defer release()
 	proof, err := s.gate.Prove(g.Context(), caller, hello.nonce)
 	if err != nil {
 		return s.gate.Refuse(caller.Log, "unproven", err)
@@ -386,8 +391,6 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	if first {
 		caller.Log.Info().Msg("tunnel of the agent is up")
 	}
-	release := s.gate.Hold(caller)
-	defer release()
 	c := s.serve(g, caller, proof)
 	d.leave(caller, c.serving() != 0 && c.failure() == nil)
 	return call.StatusOf(g.Context(), c.failure())

@@ -28,8 +28,9 @@ const (
 	// windowBytes is how far back our encoders look. More than some dozens of
 	// statuses does not make a batch shorter.
 	windowBytes = 256 << 10
-	// maxWindowBytes is the largest window that a peer may ask our decoders to keep.
-	maxWindowBytes = stream.MaxFrameBytes
+	// maxWindowBytes is the largest window that a peer may ask our decoders to keep, and
+	// which they take at once: four times that of ours.
+	maxWindowBytes = 4 * windowBytes
 )
 
 func init() { //nolint:gochecknoinits // gRPC takes compressors at no other time
@@ -69,7 +70,7 @@ func (c *Compressor) Decompress(r io.Reader) (io.Reader, error) {
 		d, err = zstd.NewReader(nil,
 			zstd.WithDecoderConcurrency(1), // no goroutines of its own
 			zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxMemory(maxWindowBytes), zstd.WithDecoderMaxWindow(maxWindowBytes),
+			zstd.WithDecoderMaxMemory(stream.MaxFrameBytes), zstd.WithDecoderMaxWindow(maxWindowBytes),
 			zstd.WithDecodeBuffersBelow(0), // never the whole at once
 		)
 		if err != nil {

@@ -35,17 +35,26 @@ type world struct {
 	t          *testing.T
 	ctx        context.Context //nolint:containedctx // the bubble's life
 	hub, spoke *memory.Store
+	// rules changes what the hub's rules are by default; nil for not at all.
+	rules func(*mirror.Rules)
 }
 
 // run runs f in a bubble of its own.
 func run(t *testing.T, mode stream.Mode, f func(w *world)) {
 	t.Helper()
+	runAs(t, mode, nil, f)
+}
+
+// runAs is run with other rules on the hub.
+func runAs(t *testing.T, mode stream.Mode, rules func(*mirror.Rules), f func(w *world)) {
+	t.Helper()
+	kinds := []stream.Kind{stream.Application, stream.AppProject, stream.ConfigMap}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		defer wait.Wait()
 		defer cancel()
-		w := &world{t: t, ctx: ctx, hub: memory.New(memory.Config{}), spoke: memory.New(memory.Config{})}
+		w := &world{t: t, ctx: ctx, hub: memory.New(memory.Config{Kinds: kinds}), spoke: memory.New(memory.Config{Kinds: kinds}), rules: rules}
 		atOnce := func() time.Duration { return 0 }
 		a, b := sim.Pipe(ctx, atOnce, atOnce)
 		for _, end := range []struct {
@@ -68,7 +77,16 @@ func run(t *testing.T, mode stream.Mode, f func(w *world)) {
 	})
 }
 
-func theAgent(t *testing.T) identity.AgentName {
+// sides are where AppProjects come from and where they go, and what their names begin
+// with there.
+func sides(w *world, mode stream.Mode) (source, sink *memory.Store, prefix string) {
+	if mode == stream.Autonomous {
+		return w.spoke, w.hub, agentName + "-"
+	}
+	return w.hub, w.spoke, ""
+}
+
+func theAgent(t testing.TB) identity.AgentName {
 	t.Helper()
 	name, err := identity.ParseAgentName(agentName)
 	if err != nil {
@@ -83,8 +101,12 @@ func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) 
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	rules := mirror.Rules{Side: side, Mode: mode, Agent: theAgent(w.t), Namespace: argocd, ClusterServer: clusterServer}
+	if side == stream.Hub && w.rules != nil {
+		w.rules(&rules)
+	}
 	m, err := mirror.New(mirror.Config{
-		Rules: mirror.Rules{Side: side, Mode: mode, Agent: theAgent(w.t), Namespace: argocd, ClusterServer: clusterServer},
+		Rules: rules,
 		Store: store, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	})
 	if err != nil {

@@ -59,6 +59,9 @@ func (s *byteStore) Subscribe(changed func(stream.ResourceKey)) (cancel func()) 
 	}
 }
 
+// Deletions implements backends.Store for those who do without.
+func (s *byteStore) Deletions(func(backends.Deletion)) (cancel func()) { return func() {} }
+
 // Synced implements backends.Store.
 func (s *byteStore) Synced() <-chan struct{} { return s.synced }
 
@@ -93,7 +96,7 @@ func (s *byteStore) Read(_ context.Context, key stream.ResourceKey) (backends.Ob
 }
 
 // Create implements backends.Store.
-func (s *byteStore) Create(_ context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
+func (s *byteStore) Create(_ context.Context, key stream.ResourceKey, raw []byte, _ ...backends.WriteOption) (backends.Object, error) {
 	return s.write(key, raw, func(_ backends.Object, there bool) (uid string, err error) {
 		if there {
 			return "", stream.ErrConflict
@@ -103,7 +106,7 @@ func (s *byteStore) Create(_ context.Context, key stream.ResourceKey, raw []byte
 }
 
 // Update implements backends.Store.
-func (s *byteStore) Update(_ context.Context, old backends.Object, raw []byte) (backends.Object, error) {
+func (s *byteStore) Update(_ context.Context, old backends.Object, raw []byte, _ ...backends.WriteOption) (backends.Object, error) {
 	return s.write(old.Key, raw, func(now backends.Object, there bool) (uid string, err error) {
 		switch {
 		case !there:

@@ -152,6 +152,7 @@ func (t *topology) startHub(ctx context.Context) error {
 		ControlPlane: hub,
 		WorkloadAPI:  t.hub.workloadAPI,
 		Redis:        t.hub.argocd.Redis,
+		Settings:     harness.Settings{"projects.share_default": true},
 	}); err != nil {
 		return err
 	}
@@ -240,7 +241,8 @@ func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*h
 		PrincipalAddress: t.door.Address,
 		PrincipalIDs:     []string{principalID},
 		Redis:            spoke.argocd.Redis,
-		Settings:         harness.Settings{"access.enabled": true, "access.writes": true},
+		// The hub's project default is the spokes' as well: both sides say so.
+		Settings: harness.Settings{"access.enabled": true, "access.writes": true, "policy.adopt": []string{"appproject/default"}},
 	})
 	if err != nil {
 		return nil, err

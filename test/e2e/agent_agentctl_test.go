@@ -81,6 +81,8 @@ func (c agentctl) testCreate(t *testing.T) {
 		Identity:          v1alpha1.AgentIdentity{SPIFFEIDs: []string{"spiffe://example.org/argomesh/agent/ctl-1"}},
 		DeletionPolicy:    v1alpha1.DeletionOrphan,
 		ChildApplications: v1alpha1.ChildApplicationsIgnore,
+		ProjectRoles:      v1alpha1.ProjectRolesIgnore,
+		CascadeHold:       new(v1alpha1.DefaultCascadeHold),
 		Labels:            map[string]v1alpha1.LabelValue{"env": "prod"},
 	}
 	if diff := cmp.Diff(want, agent.Spec); diff != "" {

@@ -547,6 +547,7 @@ func TestChartAgentRole(t *testing.T) {
 		"everything":  "kinds: [application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts]",
 		"no kind":     "kinds: []",
 		"other rules": "projects: [web]",
+		"adoption":    "adopt: ['application/*']", "adoption without Secrets": "kinds: [application], adopt: ['application/*']",
 	} {
 		access[name] = agentValues + "  policy: {" + policy + "}"
 	}

@@ -256,6 +256,7 @@ var unused = map[string]string{
 	"list argoproj.io/appprojects":     "as of Applications",
 	"list /secrets":                    "as of Applications",
 	"list /configmaps":                 "as of Applications",
+	"update /configmaps":               "of a hub that decides anew what it keeps in argomesh-hub",
 	"watch coordination.k8s.io/leases": "of a principal that waits for another one's end",
 }
 
@@ -334,7 +335,7 @@ func (w *roleWorld) start(t *testing.T) {
 		if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", agent.mode, "--spiffe-id", idOf(name), "--wait"); err != nil {
 			t.Fatal(err)
 		}
-		install(t, w.spoke, agentChart, agent.namespace, agentValues+"serviceAccount: {name: "+agent.account+"}")
+		install(t, w.spoke, agentChart, agent.namespace, strings.Replace(agentValues, "managed", agent.mode, 1)+"serviceAccount: {name: "+agent.account+"}")
 		a, err := w.h.StartAgent(ctx, harness.AgentConfig{
 			Name: name, Mode: agent.mode, ControlPlane: w.spoke, WorkloadAPI: svids[name],
 			PrincipalAddress: w.principal.Address, PrincipalIDs: []string{principalID},

@@ -182,7 +182,12 @@ func TestHistoryFinalizerOrder(t *testing.T) {
 // its own for that, which a plain delete trips.
 func TestHistoryReleaseWithHooks(t *testing.T) {
 	t.Parallel()
-	w, ctx := theWorld(t), t.Context()
+	releaseWithHooks(t, theWorld(t))
+}
+
+func releaseWithHooks(t *testing.T, w *world) {
+	t.Helper()
+	ctx := t.Context()
 	const hook, armed = "last-words", "post-delete-finalizer.argocd.argoproj.io"
 	files := harness.GuestbookFiles()
 	files[harness.GuestbookPath+"/hook.yaml"] = `apiVersion: v1

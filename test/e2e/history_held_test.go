@@ -69,8 +69,9 @@ func (r *remote) begun(ctx context.Context) error {
 	return nil
 }
 
-// A hub that has lost much of a collection at once looks like one whose owners have
-// deleted it. A design that takes absence for intent removes it everywhere.
+// A hub that has lost much of a collection at once, while nobody looked, looks like one
+// whose owners have deleted it. A design that takes absence for intent removes it
+// everywhere.
 func TestHistoryManyAbsences(t *testing.T) {
 	t.Parallel()
 	w, ctx := theQuietWorldAlone(t), t.Context()
@@ -81,11 +82,15 @@ func TestHistoryManyAbsences(t *testing.T) {
 	eventually(t, "both sides are equal at first", func() error { return r.agree(hub, spoke) })
 	eventually(t, "the history has begun", func() error { return r.begun(ctx) })
 
-	r.network.Cut()
+	if err := w.principal.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
 	each(t, lost, func(ctx context.Context, i int) error {
 		return r.hub.Delete(ctx, fmt.Sprint("app-", i), metav1.DeleteOptions{})
 	})
-	r.network.Mend()
+	if err := w.principal.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the deletions are held", func() error { return r.holds(ctx, "TooMany", lost) })
 	// What is there goes on: a change comes, and what is new.
 	patch := []byte(`{"spec":{"source":{"targetRevision":"2"}}}`)
@@ -114,6 +119,16 @@ func TestHistoryManyAbsences(t *testing.T) {
 	}
 	eventually(t, "both sides are equal", func() error { return r.agree(hub, spoke) })
 	eventually(t, "nothing is held any more", func() error { return r.holds(ctx, "", 0) })
+	eventually(t, "the acceptance is used up", func() error {
+		agent, err := w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, r.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if id, there := agent.GetAnnotations()["argomesh.io/accept-deletions"]; there {
+			return fmt.Errorf("the Agent still says that %s is accepted", id)
+		}
+		return nil
+	})
 }
 
 // A spoke that was rebuilt under its name has nothing of what the hub shows. A
@@ -156,6 +171,50 @@ func TestHistoryRebuiltSpoke(t *testing.T) {
 	eventually(t, "both sides are equal", func() error { return r.agree(spoke, hub) })
 	eventually(t, "nothing is held any more", func() error { return r.holds(ctx, "", 0) })
 	eventually(t, "a new history has begun", func() error { return r.begun(ctx) })
+}
+
+// A spoke that is restored while its agent lives does not keep what it did: that shows on
+// its next connection, and on the one that it has with the next token.
+func TestHistoryForgottenWhileTheAgentLives(t *testing.T) {
+	t.Parallel()
+	for name, interrupted := range map[string]bool{"its connection breaks": true, "its connection lasts": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, ctx := theQuietWorld(t), t.Context()
+			r := w.connect(t, map[bool]string{true: "restored-cut", false: "restored"}[interrupted], "autonomous")
+			eventually(t, "the history has begun", func() error { return r.begun(ctx) })
+			before, err := r.history(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if interrupted {
+				r.network.Cut()
+			}
+			if err := w.spoke.Resource(configMaps, r.namespace).Delete(ctx, "argomesh-agent", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if interrupted {
+				r.network.Mend()
+			}
+			eventually(t, "another history has begun", func() error {
+				now, err := r.history(ctx)
+				if err == nil && now == before {
+					err = errors.New("it is the one before")
+				}
+				return errors.Join(err, r.begun(ctx))
+			})
+		})
+	}
+}
+
+// history is the id of the history that the Agent shows.
+func (r *remote) history(ctx context.Context) (string, error) {
+	agent, err := r.w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, r.name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	id, _, err := unstructured.NestedString(agent.Object, "status", "history", "id")
+	return id, err
 }
 
 // A spoke that forgot, and yet lacks nothing, needs nobody's attention.

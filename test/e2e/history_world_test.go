@@ -64,6 +64,16 @@ func startQuiet(ctx context.Context, h *harness.Harness) (*quietWorld, error) {
 // startQuietOn starts a quiet world of which hub and spoke have the etcds given. Nil
 // starts one for that side alone.
 func startQuietOn(ctx context.Context, h *harness.Harness, hub, spoke *harness.Etcd) (*quietWorld, error) {
+	w, err := startQuietControlPlanes(ctx, h, hub, spoke)
+	if err != nil {
+		return nil, err
+	}
+	err = w.startPrincipal(ctx, "", nil)
+	return w, err
+}
+
+// startQuietControlPlanes is startQuietOn without a principal.
+func startQuietControlPlanes(ctx context.Context, h *harness.Harness, hub, spoke *harness.Etcd) (*quietWorld, error) {
 	w := &quietWorld{h: h}
 	etcds := map[string]*harness.Etcd{"hub": hub, "spoke": spoke}
 	g, gctx := errgroup.WithContext(ctx)
@@ -73,22 +83,27 @@ func startQuietOn(ctx context.Context, h *harness.Harness, hub, spoke *harness.E
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	identity, err := w.identify(ctx, principalID, "--federate", foreignDomain+"="+h.Path("foreign-ca"))
+	return w, g.Wait()
+}
+
+// startPrincipal starts the principal of this checkout, or a program from before, with
+// further settings.
+func (w *quietWorld) startPrincipal(ctx context.Context, program string, more harness.Settings) error {
+	identity, err := w.identify(ctx, principalID, "--federate", foreignDomain+"="+w.h.Path("foreign-ca"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, at := range []*string{&w.byToken, &w.byTokenTLS, &w.byHeader} {
-		if *at, err = h.Address(); err != nil {
-			return nil, err
+		if *at, err = w.h.Address(); err != nil {
+			return err
 		}
 	}
-	w.principal, err = h.StartPrincipal(ctx, harness.PrincipalConfig{
-		ControlPlane: w.hub, WorkloadAPI: identity, Settings: harness.Settings{"stream.listeners": w.listeners()},
+	settings := harness.Settings{"stream.listeners": w.listeners()}
+	maps.Copy(settings, more)
+	w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{
+		ControlPlane: w.hub, WorkloadAPI: identity, Program: program, Settings: settings,
 	})
-	return w, err
+	return err
 }
 
 // startQuietControlPlane starts an API server that knows Argo CD's kinds and ours. A nil
@@ -141,6 +156,7 @@ type remote struct {
 	// namespace is that of the agent on the spoke.
 	namespace string
 	settings  harness.Settings // further ones of the agent
+	program   string           // harness.AgentConfig's
 	// hub and spoke are its Applications on either side.
 	hub, spoke dynamic.ResourceInterface
 }
@@ -209,7 +225,7 @@ func (r *remote) start(t *testing.T) {
 	maps.Copy(settings, r.settings)
 	if r.agent, err = w.h.StartAgent(ctx, harness.AgentConfig{
 		Name: r.name, Mode: r.mode, ControlPlane: w.spoke, WorkloadAPI: identity,
-		PrincipalAddress: r.network.Address(), PrincipalIDs: []string{principalID}, Settings: settings,
+		PrincipalAddress: r.network.Address(), PrincipalIDs: []string{principalID}, Settings: settings, Program: r.program,
 	}); err != nil {
 		t.Fatal(err)
 	}

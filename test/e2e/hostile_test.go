@@ -297,7 +297,9 @@ func TestHostileAgent(t *testing.T) {
 			}
 			violates := func(t *testing.T, err error, want stream.Violation) {
 				t.Helper()
-				if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != want.Err().Error() {
+				// Which limit it was comes after the kind.
+				kind, limit, named := strings.Cut(status.Convert(err).Message(), ": argomesh.stream.v1.")
+				if status.Code(err) != codes.InvalidArgument || kind != want.Err().Error() || named && (want != stream.ViolationLimit || limit == "") {
 					t.Errorf("the stream ends with %v, want %q", err, want)
 				}
 			}

@@ -65,12 +65,16 @@ func TestKindsRepositories(t *testing.T) {
 			}
 		})
 	}
-	forget(hub, "repo-a", "repo-b", "repo-own", "plain", "lone", "barrier")
+	forget(hub, "repo-a", "repo-b", "repo-own", "repo-kept", "plain", "lone", "barrier")
 	forget(w.hubProjects(), "kinds-mine", "kinds-both")
 
 	// What the spoke's owner has already.
 	own := repositorySecret("repo-own", "")
 	own.Object["data"] = map[string]any{"password": encoded("before")}
+	kept := repositorySecret("repo-kept", "")
+	kept.Object["data"] = own.Object["data"]
+	create(t, on(mine), kept)
+	own.SetAnnotations(map[string]string{"argocd.argoproj.io/adoption-policy": "always"})
 	create(t, on(mine), own)
 	create(t, on(mine), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "plain"}, "data": map[string]any{"admin": encoded("theirs")},
@@ -79,7 +83,7 @@ func TestKindsRepositories(t *testing.T) {
 	create(t, hub, repositorySecret("repo-a", "kinds-mine")) // before its project
 	create(t, w.hubProjects(), projectFor("kinds-mine", mine.name))
 	create(t, w.hubProjects(), projectFor("kinds-both", mine.name, other.name))
-	for _, name := range []string{"repo-b", "repo-own", "plain"} {
+	for _, name := range []string{"repo-b", "repo-own", "repo-kept", "plain"} {
 		create(t, hub, repositorySecret(name, "kinds-mine"))
 	}
 	create(t, hub, repositorySecret("lone", ""))
@@ -132,19 +136,26 @@ func TestKindsRepositories(t *testing.T) {
 	eventually(t, "what was deleted meanwhile goes", func() error { return gone(ctx, on(mine), "repo-b") })
 
 	// A Secret of the spoke that is no repository is not written over, and that is told.
-	eventually(t, "the hub names the Secret that is in the way", func() error {
+	eventually(t, "the hub names the Secrets that are in the way", func() error {
 		a, err := w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, mine.name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		parked, _, _ := unstructured.NestedSlice(a.Object, "status", "parked")
+		named := 0
 		for _, p := range parked {
-			if o, _ := p.(map[string]any); o["kind"] == "Secret" && o["name"] == "plain" && o["reason"] == "NotOwned" {
-				return nil
+			if o, _ := p.(map[string]any); o["kind"] == "Secret" && (o["name"] == "plain" || o["name"] == "repo-kept") && o["reason"] == "NotOwned" {
+				named++
 			}
 		}
-		return fmt.Errorf("parked are %v", parked)
+		if named != 2 {
+			return fmt.Errorf("parked are %v", parked)
+		}
+		return nil
 	})
+	if err := holds(mine, "repo-kept", "before")(); err != nil {
+		t.Errorf("a repository of the spoke that nobody let be adopted: %v", err)
+	}
 	if plain := get(t, on(mine), "plain"); plain.GetAnnotations()[sourceUID] != "" || fmt.Sprint(plain.Object["data"]) != fmt.Sprint(map[string]any{"admin": encoded("theirs")}) {
 		t.Error("a Secret of the spoke was written over")
 	}
@@ -152,8 +163,12 @@ func TestKindsRepositories(t *testing.T) {
 	// A project that ceases to admit the agent takes its Secrets along.
 	patch(t, w.hubProjects(), "kinds-mine", map[string]any{"spec": map[string]any{"sourceNamespaces": []any{"nobody"}}})
 	eventually(t, "the Secrets of a lost project leave", func() error {
-		return errors.Join(gone(ctx, on(mine), "repo-a"), gone(ctx, on(mine), "repo-own"))
+		return gone(ctx, on(mine), "repo-a")
 	})
+	eventually(t, "the spoke's own is what it was", holds(mine, "repo-own", "before"))
+	if own := get(t, on(mine), "repo-own"); own.GetAnnotations()[sourceUID] != "" || own.GetLabels()["argocd.argoproj.io/secret-type"] != "repository" {
+		t.Errorf("given back, it has %v and %v", own.GetLabels(), own.GetAnnotations())
+	}
 
 	// Whatever the other agent would have got it has by now.
 	create(t, hub, repositorySecret("barrier", "kinds-both"))

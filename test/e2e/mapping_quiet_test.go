@@ -31,9 +31,32 @@ import (
 // destination.
 const mappedNamespace = "mapped"
 
-// mappedAgent starts an agent of the principal that maps by destination. Its namespace
-// on the spoke has its name.
-func (w *quietWorld) mappedAgent(t *testing.T, name string, principal *harness.Principal, settings harness.Settings) {
+// mappedPrincipal starts the principal of an Argo CD in a namespace of the hub, which ends
+// with the test.
+func (w *quietWorld) mappedPrincipal(t *testing.T, namespace string, settings harness.Settings) *harness.Principal {
+	t.Helper()
+	ctx := t.Context()
+	spire, err := w.identify(ctx, principalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings["namespace"] = namespace
+	principal, err := w.h.StartPrincipal(ctx, harness.PrincipalConfig{
+		Name: "principal-" + namespace, ControlPlane: w.hub, WorkloadAPI: spire, Settings: settings,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := principal.Stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return principal
+}
+
+// mappedAgent starts an agent of such a principal. Its namespace on the spoke has its name.
+func (w *quietWorld) mappedAgent(t *testing.T, namespace, name string, principal *harness.Principal, settings harness.Settings) {
 	t.Helper()
 	ctx := t.Context()
 	spire, err := w.identify(ctx, idOf(name))
@@ -43,7 +66,7 @@ func (w *quietWorld) mappedAgent(t *testing.T, name string, principal *harness.P
 	if err := w.spoke.EnsureNamespace(ctx, name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", "managed", "--spiffe-id", idOf(name), "--wait", "--namespace", mappedNamespace); err != nil {
+	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", name, "--mode", "managed", "--spiffe-id", idOf(name), "--wait", "--namespace", namespace); err != nil {
 		t.Fatal(err)
 	}
 	settings["namespace"] = name
@@ -60,7 +83,7 @@ func (w *quietWorld) mappedAgent(t *testing.T, name string, principal *harness.P
 		}
 	})
 	eventually(t, "agent "+name+" is connected", func() error {
-		return field(ctx, w.hub.Resource(agents, mappedNamespace), name, true, "status", "connected")
+		return field(ctx, w.hub.Resource(agents, namespace), name, true, "status", "connected")
 	})
 }
 
@@ -75,27 +98,13 @@ func TestMappingByDestination(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spire, err := w.identify(ctx, principalID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	principal, err := w.h.StartPrincipal(ctx, harness.PrincipalConfig{
-		Name: "principal-mapped", ControlPlane: w.hub, WorkloadAPI: spire, Settings: harness.Settings{
-			"namespace": mappedNamespace, "log.level": "debug",
-			"mapping.by": "destination", "mapping.namespaces": []string{"mapped-team-*"}, "mapping.selector": "!by-hub",
-			"repositories.share_unscoped": true,
-		},
+	principal := w.mappedPrincipal(t, mappedNamespace, harness.Settings{
+		"log.level":  "debug",
+		"mapping.by": "destination", "mapping.namespaces": []string{"mapped-team-*"}, "mapping.selector": "!by-hub",
+		"repositories.share_unscoped": true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := principal.Stop(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	})
-	w.mappedAgent(t, "map-1", principal, harness.Settings{"mapping.namespaces": []string{"mapped-team-1"}, "mapping.create_namespaces": true})
-	w.mappedAgent(t, "map-2", principal, harness.Settings{"mapping.namespaces": []string{"/^mapped-team-2$/"}, "mapping.create_namespaces": true})
+	w.mappedAgent(t, mappedNamespace, "map-1", principal, harness.Settings{"mapping.namespaces": []string{"mapped-team-1"}, "mapping.create_namespaces": true})
+	w.mappedAgent(t, mappedNamespace, "map-2", principal, harness.Settings{"mapping.namespaces": []string{"/^mapped-team-2$/"}, "mapping.create_namespaces": true})
 
 	hub := func(namespace string) dynamic.ResourceInterface {
 		return w.hub.Resource(harness.Applications, namespace)

@@ -45,6 +45,7 @@ func TestKindsProjects(t *testing.T) {
 		onSpoke := mine.projects()
 		own := projectNamed("kinds-4-own")
 		own.SetFinalizers([]string{cascade})
+		own.SetAnnotations(map[string]string{"argocd.argoproj.io/adoption-policy": "always"})
 		create(t, onSpoke, own)
 		create(t, hub, projectFor("kinds-4-own", mine.name))
 		eventually(t, "one that the spoke had is adopted", func() error {
@@ -169,7 +170,7 @@ func TestKindsProjects(t *testing.T) {
 		eventually(t, "what was deleted meanwhile is shown no more", func() error { return gone(ctx, hub, mirror) })
 
 		eventually(t, "mirrors that the hub has no place for are parked", func() error {
-			return errors.Join(theirs.parked(ctx, "taken", "is not a mirror"), theirs.parked(ctx, "own", "is not a mirror"))
+			return errors.Join(theirs.parked(ctx, "taken", "is its owner's"), theirs.parked(ctx, "own", "is its owner's"))
 		})
 		if now := get(t, hub, "kinds-5-taken"); now.GetResourceVersion() != taken.GetResourceVersion() {
 			t.Error("the hub's own project was written")

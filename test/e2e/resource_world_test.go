@@ -104,6 +104,9 @@ const liveToken = "token-of-edge-1"
 // Revoked implements resource.Verifier: no token is.
 func (*liveSpoke) Revoked(string) bool { return false }
 
+// Bound implements resource.Verifier.
+func (*liveSpoke) Bound(string, resource.Target) bool { return true }
+
 // Changed implements resource.Verifier: it never does.
 func (*liveSpoke) Changed() <-chan struct{} { return nil }
 

@@ -47,7 +47,7 @@ type world struct {
 	traces            *collector
 }
 
-var argo = newWorlds(2, startWorld)
+var argo = newWorlds(2, startWorld(""))
 
 // theWorld returns the shared world to a test that leaves others' objects and all
 // processes alone. It is called once in a test.
@@ -65,7 +65,13 @@ func theWorldAlone(t *testing.T) *world {
 	return argo.takeAlone(t).get(t)
 }
 
-func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
+// startWorld is the start of a world whose spokes have a release of Argo CD; the hub's, if
+// that is empty.
+func startWorld(release string) func(context.Context, *harness.Harness) (*world, error) {
+	return func(ctx context.Context, h *harness.Harness) (*world, error) { return startWorldOf(ctx, h, release) }
+}
+
+func startWorldOf(ctx context.Context, h *harness.Harness, release string) (*world, error) {
 	w := &world{
 		h: h, identities: map[string]*harness.WorkloadAPI{}, agents: map[string]*harness.Agent{}, caDir: h.Path("ca"),
 	}
@@ -113,7 +119,7 @@ func startWorld(ctx context.Context, h *harness.Harness) (*world, error) {
 				return err
 			}
 			argo, err := h.StartArgoCD(gctx, harness.ArgoCDConfig{
-				ControlPlane: *at, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
+				ControlPlane: *at, Release: release, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
 			})
 			if err == nil {
 				*redis = *argo.Redis

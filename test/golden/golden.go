@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,6 +38,23 @@ func Compare[T ~string | ~[]byte](t testing.TB, file string, got T) {
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s\nrun: make golden", file, diff)
 	}
+}
+
+// CompareSection is Compare for what is between two lines of a Markdown file, whose rest is
+// written by hand: <!-- name: made from the code --> and <!-- name: end -->.
+func CompareSection(t testing.TB, file, name, got string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- "+name+": made from the code -->\n", "<!-- "+name+": end -->\n"
+	before, rest, found := strings.Cut(string(content), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s has no section %s: the lines %q and %q", file, name, begin, end)
+	}
+	Compare(t, file, before+begin+got+end+after)
 }
 
 // CompareProperty is Compare for one property of the JSON schema in a file, whose others

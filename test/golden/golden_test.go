@@ -38,6 +38,19 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+func TestCompareSection(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.md")
+	if err := os.WriteFile(file, []byte("by hand\n<!-- a: made from the code -->\n1\n<!-- a: end -->\nby hand\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	same, other := &recorder{TB: t}, &recorder{TB: t}
+	golden.CompareSection(same, file, "a", "1\n")
+	golden.CompareSection(other, file, "a", "2\n")
+	if len(same.said) > 0 || len(other.said) != 1 {
+		t.Errorf("the same: %q, another: %q", same.said, other.said)
+	}
+}
+
 func TestCompareProperty(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(file, []byte("{\n  \"properties\": {\n    \"a\": {\n      \"type\": \"string\"\n    },\n    \"b\": {}\n  }\n}\n"), 0o600); err != nil {

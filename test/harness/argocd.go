@@ -38,6 +38,9 @@ type ArgoCDConfig struct {
 	// ControlPlane holds Argo CD's objects and is its own cluster
 	// (https://kubernetes.default.svc). Required.
 	ControlPlane *ControlPlane
+	// Release is one of Releases, of which the definitions of Applications and AppProjects,
+	// the controller and the repo server then are. Empty means that of the tool argocd.
+	Release string
 	// Controller runs the application controller.
 	Controller bool
 	// Server runs argocd-server.
@@ -71,12 +74,23 @@ type ArgoCD struct {
 	h            *Harness
 	controlPlane *ControlPlane
 	namespaces   []string // those of ArgoCDConfig
+	release      string   // likewise
 	env          []string
 }
+
+// Releases are those of Argo CD that a spoke may have beside that of the tool argocd,
+// oldest first.
+func Releases() []string { return []string{"v3.2.6", "v3.3.19", "v3.4.13"} }
 
 // ArgoCDManifests returns the files of Argo CD's custom resource definitions.
 func (h *Harness) ArgoCDManifests() ([]string, error) {
 	return h.tools.Files("argocd", "crds")
+}
+
+// EarlierArgoCDManifests returns the files of Applications and AppProjects as a release
+// before ArgoCDManifests' defines them, such as v3.2.6.
+func (h *Harness) EarlierArgoCDManifests(release string) ([]string, error) {
+	return h.tools.Files("definitions", release)
 }
 
 // StartArgoCD applies Argo CD's definitions and base objects and starts the parts. It
@@ -85,7 +99,7 @@ func (h *Harness) StartArgoCD(ctx context.Context, cfg ArgoCDConfig) (*ArgoCD, e
 	if cfg.ControlPlane == nil {
 		return nil, errors.New("start argocd: a control plane is required")
 	}
-	a := &ArgoCD{h: h, controlPlane: cfg.ControlPlane, namespaces: cfg.ApplicationNamespaces}
+	a := &ArgoCD{h: h, controlPlane: cfg.ControlPlane, namespaces: cfg.ApplicationNamespaces, release: cfg.Release}
 	if err := a.start(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("argocd of %s: %w", cfg.ControlPlane.Name, err)
 	}
@@ -165,6 +179,9 @@ func (a *ArgoCD) writeEnvironment() error {
 // applyBase applies what an installation has before its first process starts.
 func (a *ArgoCD) applyBase(ctx context.Context, cfg ArgoCDConfig) error {
 	crds, err := a.h.ArgoCDManifests()
+	if a.release != "" {
+		crds, err = a.h.EarlierArgoCDManifests(a.release)
+	}
 	if err != nil {
 		return err
 	}
@@ -237,27 +254,41 @@ func (a *ArgoCD) ensureDefaultProject(ctx context.Context) error {
 	})
 }
 
+// program is that of a part in the release, and the environment in which it is that part.
+func (a *ArgoCD) program(part string) (path string, env []string, err error) {
+	if a.release == "" {
+		path, err = a.h.tools.Path(part)
+		return path, a.env, err
+	}
+	path, err = a.h.tools.Path("argocd-" + a.release)
+	return path, append(slices.Clone(a.env), "ARGOCD_BINARY_NAME="+part), err
+}
+
 func (a *ArgoCD) startRepoServer(ctx context.Context) error {
 	metrics, err := a.h.Port()
 	if err != nil {
 		return err
 	}
-	path, err := a.h.tools.Path("argocd-repo-server")
+	path, env, err := a.program("argocd-repo-server")
 	if err != nil {
 		return err
 	}
 	_, port, _ := net.SplitHostPort(a.RepoServerAddress)
+	args := []string{
+		"--address", "127.0.0.1", "--port", port,
+		"--metrics-address", "127.0.0.1", "--metrics-port", fmt.Sprint(metrics),
+		"--redis", a.Redis.Address,
+		"--disable-tls",
+		"--parallelismlimit", "4",
+	}
+	if a.release == "" {
+		args = append(args, "--client-ca-path", "") // which earlier ones do not know
+	}
 	a.RepoServer, err = a.h.Start(ctx, Command{
-		Name: a.name("argocd-repo-server"),
-		Path: path,
-		Args: []string{
-			"--address", "127.0.0.1", "--port", port,
-			"--metrics-address", "127.0.0.1", "--metrics-port", fmt.Sprint(metrics),
-			"--redis", a.Redis.Address,
-			"--disable-tls", "--client-ca-path", "",
-			"--parallelismlimit", "4",
-		},
-		Env:   a.env,
+		Name:  a.name("argocd-repo-server"),
+		Path:  path,
+		Args:  args,
+		Env:   env,
 		Ready: HTTPReady(fmt.Sprintf("http://127.0.0.1:%d/healthz", metrics)),
 	})
 	return err
@@ -268,7 +299,7 @@ func (a *ArgoCD) startController(ctx context.Context, cfg ArgoCDConfig) error {
 	if err != nil {
 		return err
 	}
-	path, err := a.h.tools.Path("argocd-application-controller")
+	path, env, err := a.program("argocd-application-controller")
 	if err != nil {
 		return err
 	}
@@ -285,7 +316,7 @@ func (a *ArgoCD) startController(ctx context.Context, cfg ArgoCDConfig) error {
 		Name: a.name("argocd-application-controller"),
 		Path: path,
 		Args: append(args, cfg.ControllerArgs...),
-		Env:  a.env,
+		Env:  env,
 		// Its metrics server takes no address and would listen on all of them.
 		NoListen: true,
 		// So it cannot be asked; but it binds the port once its caches are filled.

@@ -4,6 +4,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
 // Settings are configuration keys of our binaries in their dotted form, such as
@@ -103,6 +106,9 @@ type PrincipalConfig struct {
 	WorkloadAPI *WorkloadAPI
 	// Redis is that of the hub's Argo CD. Nil means that the principal leaves it alone.
 	Redis *Redis
+	// Program is one of test/tools that runs instead of the principal of this checkout.
+	// Empty means the latter.
+	Program string
 	// Settings are added to those made from the other fields.
 	Settings Settings
 }
@@ -141,7 +147,7 @@ func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Pri
 		settings["redis.address"] = cfg.Redis.Address
 	}
 	maps.Copy(settings, cfg.Settings)
-	p.Process, p.AdminAddress, p.ConfigFile, err = h.startOwn(ctx, "principal", cfg.Name, settings)
+	p.Process, p.AdminAddress, p.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "principal"), cfg.Name, settings)
 	return p, err
 }
 
@@ -164,6 +170,9 @@ type AgentConfig struct {
 	Process string
 	// Redis is that of the spoke's Argo CD. Nil means that the agent does not read it.
 	Redis *Redis
+	// Program is one of test/tools that runs instead of the agent of this checkout.
+	// Empty means the latter.
+	Program string
 	// Settings are added to those made from the other fields.
 	Settings Settings
 	// Env is added to its environment.
@@ -203,13 +212,16 @@ func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, erro
 	maps.Copy(settings, cfg.Settings)
 	a := &Agent{}
 	var err error
-	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, "agent", cfg.Process, settings, cfg.Env...)
+	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "agent"), cfg.Process, settings, cfg.Env...)
 	return a, err
 }
 
-// startOwn runs one of our binaries with a configuration file.
+// startOwn runs one of our programs, of this checkout or from before, with a configuration file.
 func (h *Harness) startOwn(ctx context.Context, program, name string, settings Settings, env ...string) (p *Process, admin, file string, err error) {
-	path, err := h.Binary(program)
+	path, err := h.tools.Path(program)
+	if errors.Is(err, toolset.ErrUnknown) {
+		path, err = h.Binary(program)
+	}
 	if err != nil {
 		return nil, "", "", err
 	}

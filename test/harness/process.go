@@ -179,6 +179,18 @@ func (p *Process) Restart(ctx context.Context) error {
 	return p.start(ctx)
 }
 
+// Replace stops the process, if it runs, and starts another program with the same
+// arguments in its place.
+func (p *Process) Replace(ctx context.Context, path string) error {
+	p.change.Lock()
+	defer p.change.Unlock()
+	if err := p.stop(ctx); err != nil {
+		return err
+	}
+	p.cmd.Path = path
+	return p.start(ctx)
+}
+
 // Signal sends a signal; SIGSTOP and SIGCONT freeze and thaw. It fails with
 // os.ErrProcessDone when the process does not run.
 func (p *Process) Signal(sig os.Signal) error {

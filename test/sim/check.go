@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -26,14 +28,17 @@ func (v Violation) String() string { return v.Invariant + ": agent " + v.Agent +
 //
 //   - I1: at the end each spec that the owner's side holds is on the other side.
 //   - I2: no copy on a spoke goes back to a lower hub resourceVersion, within one
-//     history of the hub.
+//     history of the hub that has a name.
 //   - I3: a status that the principal wrote was on the spoke before.
 //   - I4: no workload and no object goes without the intent it takes.
 //   - I5: no command runs twice, and none that was ended before it was sent.
 //   - I6: nothing of one agent is ever at another one's place.
 //   - I8: at the end both sides are equal and know it.
 func Check(log Log) []Violation {
-	c := &checker{places: map[string]map[stream.ResourceKey]*object{}, kinds: kinds{}, runs: map[string][]string{}, unsent: map[string]bool{}}
+	c := &checker{
+		places: map[string]map[stream.ResourceKey]*object{}, kinds: kinds{}, runs: map[string][]string{}, unsent: map[string]bool{},
+		faults: map[string]faults{}, older: olderSchemas(), mended: mended{},
+	}
 	for _, a := range log.Agents {
 		c.agents = append(c.agents, newView(a))
 	}
@@ -41,6 +46,60 @@ func Check(log Log) []Violation {
 		c.take(i, e)
 	}
 	return c.found
+}
+
+type checker struct {
+	late     bool // a process may write what it decided long before
+	agents   []*view
+	places   map[string]map[stream.ResourceKey]*object
+	kinds    kinds
+	runs     map[string][]string // by command, each time it was started, wherever
+	unsent   map[string]bool     // commands that the hub ended before it sent them
+	restored time.Duration       // when the hub was last restored; zero for never
+	faults   map[string]faults   // by place
+	older    map[stream.Kind]*schema.Schema
+	mended   mended
+	settled  bool
+	found    []Violation
+}
+
+// end is what must be at the end of one agent's link. While an agent is suspended nothing
+// can.
+func (c *checker) end(v *view, now time.Duration) {
+	if v.names[stream.Hub].Suspended {
+		return
+	}
+	for _, side := range []stream.Side{stream.Hub, stream.Spoke} {
+		e, told := v.names[side]
+		if !told || e.Agreed || e.Contested || v.held > 0 {
+			continue
+		}
+		excused := false
+		for key := range e.Refused {
+			excused = excused || c.excused(v, now, key.Collection, key.Name)
+		}
+		if !excused {
+			c.breaks("I8", v, "the %s does not know of agreement; parked: %q", side, e.Parked)
+		}
+	}
+	c.compare(v, now)
+	c.kinds.compare(c, v, now)
+	c.shown(v)
+}
+
+// behaves checks a write of ours by the object before and after.
+func (c *checker) behaves(v *view, e Entry, before, after *object) {
+	was := application{map[string]any{}}
+	if before != nil {
+		was = before.application
+	}
+	if before != nil {
+		c.tookOver(v, e, was, after.application)
+	}
+	if was.marks().adopted != "" && after.marks().source == "" {
+		after.cascadeBy = People // it has back what people gave it
+	}
+	c.writes(v, e, was, after.application)
 }
 
 // object is an Application in a store, as the checker follows it.
@@ -77,23 +136,19 @@ type view struct {
 	removed  map[string]bool    // names that the owner took away on the cluster that is there now
 	accepted int                // the line at which a person last accepted deletions; -1 for never
 	held     int                // absences that wait for a person at the end
+
+	switched map[setting]switched
+	found    map[string]application // what was adopted, as it was, by UID
+	fights   []Entry
+	names    named
 }
 
 func newView(a Agent) *view {
 	return &view{
 		Agent: a, intents: map[string]*intent{}, cascaded: map[string]bool{},
 		statuses: map[string]bool{}, removed: map[string]bool{}, accepted: -1,
+		switched: map[setting]switched{}, found: map[string]application{}, names: named{},
 	}
-}
-
-type checker struct {
-	agents   []*view
-	places   map[string]map[stream.ResourceKey]*object
-	kinds    kinds
-	runs     map[string][]string // by command, each time it was started, wherever
-	unsent   map[string]bool     // commands that the hub ended before it sent them
-	restored time.Duration       // when the hub was last restored; zero for never
-	found    []Violation
 }
 
 func (c *checker) breaks(invariant string, v *view, format string, args ...any) {
@@ -112,11 +167,19 @@ func (c *checker) agent(name string) *view {
 func (c *checker) take(i int, e Entry) {
 	switch e.Note {
 	case Restored:
+		if v := c.agent(e.Place); v != nil {
+			c.undo(v)
+			return
+		}
 		c.restored = e.At
+		return
+	case Late:
+		c.late = true
 		return
 	case Rebuilt:
 		delete(c.places, e.Place)
 		delete(c.kinds, e.Place)
+		c.faulted(e)
 		if v := c.agent(e.Place); v.Mode == stream.Autonomous {
 			clear(v.removed)
 			for uid := range v.intents {
@@ -127,17 +190,33 @@ func (c *checker) take(i int, e Entry) {
 	case Accepted:
 		c.agent(e.Place).accepted = i
 		return
+	case Started:
+		clear(c.mended)
+		return
+	case Upgraded, Refuses:
+		c.faulted(e)
+		return
+	case Switched:
+		c.switches(c.agent(e.Place), i, e)
+		return
+	case Fights:
+		v := c.agent(e.Place)
+		v.fights = append(v.fights, e)
+		return
 	case Settled:
 		for _, v := range c.agents {
-			c.compare(v)
-			c.kinds.compare(c, v)
+			c.end(v, e.At)
 		}
+		c.settled = true
+		return
+	case Rested:
+		c.settled = false
 		return
 	case Knows:
 		v := c.agent(e.Place)
 		v.held += e.Held
-		if !e.Agreed && v.held == 0 {
-			c.breaks("I8", v, "the %s does not know of agreement; parked: %q", e.Side, e.Parked)
+		if before, told := v.names[e.Side]; !told || before.Agreed {
+			v.names[e.Side] = e
 		}
 		return
 	}
@@ -161,6 +240,9 @@ func (c *checker) take(i int, e Entry) {
 	}
 	after := follow(before, e)
 	v := c.owner(e, before, after)
+	if v != nil {
+		c.behaves(v, e, before, after)
+	}
 	switch {
 	case after.state() == nil:
 		after.told = -1
@@ -194,7 +276,8 @@ func (c *checker) take(i int, e Entry) {
 }
 
 // owner is whose a change is: that of whoever has the spoke or the namespace, and in a
-// shared one of the destination, or of that before. It is nil for nobody's.
+// shared one of the destination, or of that before, unless a restore put back what had
+// another destination then. It is nil for nobody's.
 func (c *checker) owner(e Entry, before, after *object) *view {
 	switch {
 	case e.Place != hubPlace:
@@ -202,7 +285,7 @@ func (c *checker) owner(e Entry, before, after *object) *view {
 	case e.Key.Namespace != sharedNamespace:
 		return c.agent(e.Key.Namespace)
 	}
-	if v := c.agent(after.destination()); v != nil || before == nil {
+	if v := c.agent(after.destination()); v != nil || before == nil || e.Op == memory.OpRestore {
 		return v
 	}
 	return c.agent(before.destination())
@@ -225,6 +308,10 @@ func follow(before *object, e Entry) *object {
 	if (after.deleting() || e.Gone) && (before == nil || !before.deleting()) {
 		after.deletedBy = e.Writer
 	}
+	if e.Op == memory.OpRestore && e.Place != hubPlace {
+		// What a spoke was before, it was by somebody who was checked then.
+		after.deletedBy, after.cascadeBy = People, People
+	}
 	return after
 }
 
@@ -244,7 +331,7 @@ func (c *checker) isolated(v *view, e Entry) {
 
 // desires reports whether the owner wants the Application to be on the other side.
 func (v *view) desires(o *object) bool {
-	return !o.deleting() && !o.ignored() && v.destined(o)
+	return !o.deleting() && !o.ignored() && v.destined(o) && v.selects(o)
 }
 
 // destined reports whether an Application of the owner's side is the agent's.
@@ -334,16 +421,25 @@ func (c *checker) atSpoke(i int, v *view, e Entry, before, after *object) {
 	if v.Mode == stream.Autonomous {
 		source = ""
 	}
-	if before == nil && c.restored == 0 && source != "" && v.cascaded[source] && !after.deleting() {
+	if e.Op == memory.OpRestore {
+		return // nobody's act
+	}
+	if c.restored == 0 && source != "" && v.cascaded[source] && !after.deleting() && c.comesBack(before, after) {
 		c.breaks("I4", v, "it came back after its cascade: %s", e)
 	}
 	if e.Writer == Controller && before != nil && before.deleting() && before.cascades() && !after.cascades() {
 		c.cascade(v, e, before, source)
+		if in := v.intents[source]; in != nil && in.witnessed && !cmp.Equal(reconciledAt(before), reconciledAt(after)) {
+			c.breaks("I4", v, "the workloads stay, since a write of a reconciliation took the cascade away: %s", e)
+		}
 	}
 	if e.Gone {
 		c.vanish(v, e, after, source)
 	}
 }
+
+// reconciledAt changes with what a reconciliation writes, and not with what ends a deletion.
+func reconciledAt(o *object) any { return o.child("status")["reconciledAt"] }
 
 // ran is I5: each start of an operation by the controller.
 func (c *checker) ran(v *view, before, after *object) {
@@ -361,6 +457,14 @@ func (c *checker) ran(v *view, before, after *object) {
 	}
 }
 
+// undo forgets what ran on a spoke that is restored: the world in which it did is gone.
+func (c *checker) undo(v *view) {
+	for id, runs := range c.runs {
+		c.runs[id] = slices.DeleteFunc(runs, func(run string) bool { return strings.HasPrefix(run, v.Name+"-") })
+	}
+	clear(v.cascaded)
+}
+
 // historyTime is how long what was read before a restore of the hub may still be
 // under way.
 const historyTime = 10 * time.Second
@@ -370,7 +474,13 @@ func (c *checker) ordered(v *view, e Entry, before, after *object) {
 	if before == nil || e.Gone || e.Writer != AgentSide {
 		return
 	}
+	if before.record().History == "" {
+		return // before the first one, nothing tells what was read of two principals
+	}
 	had, has := before.record().Revision, after.record().Revision
+	if after.marks().source == "" {
+		return // it is its owner's again
+	}
 	if has < had && (c.restored == 0 || before.recorded > c.restored+historyTime) {
 		c.breaks("I2", v, "a spec read at %d replaced one read at %d: %s", has, had, e)
 	}
@@ -410,7 +520,7 @@ func nested(m map[string]any, key string) map[string]any {
 }
 
 // compare is I1 and I8, at the end.
-func (c *checker) compare(v *view) {
+func (c *checker) compare(v *view, now time.Duration) {
 	hub, spoke := c.final(hubPlace, v), c.final(v.Name, v)
 	owner, other := hub, spoke
 	if v.Mode == stream.Autonomous {
@@ -424,6 +534,16 @@ func (c *checker) compare(v *view) {
 		})
 		maps.DeleteFunc(owner, func(_ string, app map[string]any) bool { return app["deleting"] == true })
 	}
+	for name, o := range owner {
+		// The mirror of an original that waits for a confirmation of its deletion stays.
+		if m := other[name]; m != nil && v.Mode == stream.Autonomous && o["deleting"] == true && c.places[v.Name][v.key(stream.Spoke, name)].waits() {
+			m["deleting"] = true
+		}
+		if m := other[name]; m != nil && o["deleting"] == true && m["deleting"] == true {
+			m["spec"] = o["spec"] // what is going takes no other spec
+		}
+	}
+	c.forgive(v, now, owner, other)
 	for _, name := range slices.Sorted(maps.Keys(owner)) {
 		if other[name] == nil || !cmp.Equal(owner[name]["spec"], other[name]["spec"]) {
 			c.breaks("I1", v, "the spec of %s has not reached the other side", name)
@@ -459,6 +579,30 @@ func (c *checker) compare(v *view) {
 	}
 }
 
+// forgive takes from both sides what is no copy, and what is named.
+func (c *checker) forgive(v *view, now time.Duration, owner, other map[string]map[string]any) {
+	maps.DeleteFunc(other, func(name string, _ map[string]any) bool {
+		m, there := c.marksOf(v, v.otherPlace(), stream.Applications, name)
+		return owner[name] == nil && there && !m.ours(v.Name, v.other() == stream.Hub)
+	})
+	for _, name := range slices.Sorted(maps.Keys(owner)) {
+		if !cmp.Equal(owner[name], other[name]) && c.excused(v, now, stream.Applications, name) {
+			delete(owner, name)
+			delete(other, name)
+		}
+	}
+	for name, o := range owner {
+		dropped := c.pruned(v, stream.Application, o)
+		if len(dropped) == 0 || other[name] == nil {
+			continue
+		}
+		hub := c.places[hubPlace][v.key(stream.Hub, name)]
+		if !v.names.drops(name) || hub != nil && !strings.Contains(conditionsOf(hub), dropped[0].Path) {
+			c.breaks("I8", v, "%s is applied without %s, and nobody says so", name, dropped[0].Path)
+		}
+	}
+}
+
 // final is what must be equal on both sides of an agent's link, by name.
 func (c *checker) final(place string, v *view) map[string]map[string]any {
 	all := map[string]map[string]any{}
@@ -468,7 +612,7 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 		if place != hubPlace {
 			namespace, owns = v.key(stream.Spoke, "").Namespace, v.owner() == stream.Spoke
 		}
-		if key.Namespace != namespace || owns && (o.ignored() || !v.destined(o)) {
+		if key.Namespace != namespace || owns && (o.ignored() || !v.destined(o) || !v.selects(o)) {
 			continue
 		}
 		var copied map[string]any
@@ -476,6 +620,7 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 		app := application{copied}
 		spec := app.ensure("spec")
 		delete(spec, "destination") // rewritten
+		normal(spec)
 		spec["project"] = strings.TrimPrefix(str(spec, "project"), v.Name+"-")
 		uid := o.uid
 		if !owns {
@@ -483,6 +628,7 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 		}
 		status := app.ensure("status")
 		dropOurCondition(status)
+		delete(status, "reconciledAt") // is thinned: I3 and I8 are about the rest
 		all[key.Name] = map[string]any{
 			"spec": spec, "labels": app.ensure("metadata", "labels"), "status": status,
 			"uid": uid, "deleting": o.deleting(), "operation": app.fields["operation"],
@@ -492,12 +638,12 @@ func (c *checker) final(place string, v *view) map[string]map[string]any {
 	return all
 }
 
-// dropOurCondition takes away the one condition that the hub adds to a status.
+// dropOurCondition takes away the conditions that we add to a status.
 func dropOurCondition(status map[string]any) {
 	list, _ := status["conditions"].([]any)
 	list = slices.DeleteFunc(list, func(c any) bool {
 		m, _ := c.(map[string]any)
-		return m["type"] == "ArgomeshError"
+		return strings.HasPrefix(str(m, "type"), "Argomesh")
 	})
 	if len(list) == 0 {
 		delete(status, "conditions")

@@ -45,12 +45,15 @@ type thing struct {
 	operation   m
 }
 
-func (o thing) application(key stream.ResourceKey, agent string) application {
+func (o thing) application(place string, key stream.ResourceKey, agent string) application {
 	meta := m{"name": key.Name, "namespace": key.Namespace, "uid": o.uid}
 	annotations := m{}
 	if o.source != "" {
 		annotations["argocd.argoproj.io/source-uid"] = o.source
-		record, _ := json.Marshal(m{"revision": o.revision})
+		record, _ := json.Marshal(m{"revision": o.revision, "agent": agent, "history": "one"})
+		if place != hubPlace {
+			annotations["argocd.argoproj.io/principal-uid"] = hubUID
+		}
 		annotations["argomesh.io/source"] = string(record)
 	}
 	meta["annotations"] = annotations
@@ -93,7 +96,7 @@ func (b *logbook) write(place, agent string, writer Writer, op memory.Op, o thin
 	b.revision++
 	return b.note(Entry{
 		Place: place, Writer: writer, Op: op, Key: key, UID: o.uid, ResourceVersion: fmt.Sprint(b.revision), Gone: gone,
-		Raw: o.application(key, agent).raw(),
+		Raw: o.application(place, key, agent).raw(),
 	})
 }
 

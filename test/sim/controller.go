@@ -20,7 +20,8 @@ const operationTime = 10 * time.Second
 // controller stands in for Argo CD's application controller of a spoke: it runs
 // operations over some time and ends them when they are terminated, consumes
 // refresh and hydrate requests, and removes the workloads of Applications that
-// are deleted with a cascade. Like that one it knows nothing of us.
+// are deleted with a cascade, and then their hooks' finalizers. Like that one it knows
+// nothing of us.
 type controller struct {
 	world *World
 	site  *site
@@ -30,12 +31,23 @@ type controller struct {
 	seen map[string]string    // by UID, the resourceVersion last acted on
 	ends map[string]time.Time // by UID, when its operation is done
 	runs int
+	// reconciling holds the Applications of which a reconciliation is under way.
+	reconciling map[stream.ResourceKey]bool
 }
 
 func newController(w *World, s *site) *controller {
 	return &controller{
 		world: w, site: s, actor: s.place + " controller", seen: map[string]string{}, ends: map[string]time.Time{},
+		reconciling: map[stream.ResourceKey]bool{},
 	}
+}
+
+// relist has it look at everything again, as after a restore.
+func (c *controller) relist() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.seen)
+	clear(c.ends)
 }
 
 func (c *controller) run() {
@@ -45,6 +57,9 @@ func (c *controller) run() {
 		c.site.mu.Unlock()
 		for _, o := range store.List(stream.Application, "") {
 			c.look(store, o)
+			if c.world.trace.ArgoCD || c.world.trace.Hooks && c.site.agents[0].Mode == stream.Managed {
+				c.reconcile(store, o)
+			}
 		}
 	}
 }
@@ -58,12 +73,20 @@ func (c *controller) look(store backends.Store, o backends.Object) {
 	if c.seen[o.UID] == o.ResourceVersion && !due {
 		return
 	}
+	if c.world.trace.ArgoCD {
+		// It does not rely on the cache for what is due.
+		fresh, err := store.Read(c.world.ctx, o.Key)
+		if err != nil || fresh.UID != o.UID {
+			return
+		}
+		o = fresh
+	}
 	app := parse(o.Raw)
 	if !c.act(app, o.UID, due) {
 		c.seen[o.UID] = o.ResourceVersion
 		return
 	}
-	if _, err := store.Update(c.world.ctx, o, app.raw()); err != nil {
+	if err := c.writes(store, o, app); err != nil {
 		return // the cache was late: look again
 	}
 	c.seen[o.UID] = o.ResourceVersion
@@ -79,12 +102,16 @@ func (c *controller) look(store backends.Store, o backends.Object) {
 // act changes the Application as the controller would; false when there is
 // nothing to do.
 func (c *controller) act(app application, uid string, due bool) bool {
-	if app.deleting() {
-		if !app.cascades() {
+	// Argo CD's carries out an operation first, also of what is being deleted.
+	if app.deleting() && (!c.world.trace.ArgoCD || app.operation() == nil) {
+		switch {
+		case app.skipped(), c.world.trace.ArgoCD && app.waits():
 			return false
+		case app.cascades():
+			app.setCascade(false) // its workloads are gone
+			return true
 		}
-		app.setCascade(false) // its workloads are gone
-		return true
+		return app.setHooks(false) // they ran
 	}
 	changed := false
 	for _, request := range []string{refreshAnnotation, hydrateAnnotation} {
@@ -107,6 +134,7 @@ func (c *controller) act(app application, uid string, due bool) bool {
 		delete(c.ends, uid)
 	case str(state, "phase") == "Terminating":
 		c.finish(app, "Failed", "Operation terminated")
+	case due && c.retries(app, uid):
 	case due:
 		c.finish(app, "Succeeded", "successfully synced")
 	default:
@@ -125,4 +153,4 @@ func (c *controller) finish(app application, phase, message string) {
 }
 
 // now is the spoke's clock, as Kubernetes writes it.
-func (c *controller) now() string { return time.Now().Add(c.site.clock).UTC().Format(time.RFC3339) }
+func (c *controller) now() string { return ahead(&c.site.apiClock).UTC().Format(time.RFC3339) }

@@ -12,7 +12,7 @@ import (
 const steps = 120
 
 // Generate draws a history of three agents from a seed. In every second one the managed
-// ones share a namespace.
+// ones share a namespace, and in every second one they have delete hooks.
 func Generate(seed uint64) Trace {
 	r := rand.New(rand.NewPCG(seed, 0))
 	t := Trace{Seed: seed}
@@ -30,6 +30,7 @@ func Generate(seed uint64) Trace {
 	}
 	// A clock that is set wrong is part of life, on either side.
 	t.Clock = []time.Duration{0, 0, 10 * 365 * 24 * time.Hour, -10 * 365 * 24 * time.Hour}[r.IntN(4)]
+	t.Hooks = rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0
 	for n := range steps {
 		c := draw(r, t, n+1)
 		c.Seed = uint64(r.Uint32())
@@ -58,6 +59,30 @@ func GenerateBreaks(seed uint64) Trace {
 			c.Verb, c.Place = Rebuild, a.Name
 		case k < 13:
 			c.Verb, c.Place = Accept, a.Name
+		default:
+			continue
+		}
+		t.Commands[i] = c
+	}
+	return t
+}
+
+// GenerateRestoredSpokes is Generate with spokes whose etcd is restored while their
+// agents live, and people who accept what is held, or do not.
+func GenerateRestoredSpokes(seed uint64) Trace {
+	t := Generate(seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	t.Commands[5].Wait += 10 * tokenTime // a past to break
+	for i := range t.Commands {
+		c := Command{Seed: uint64(r.Uint32()), Wait: time.Duration(r.IntN(400)) * time.Millisecond, Place: t.Agents[r.IntN(len(t.Agents))].Name}
+		switch k := r.IntN(100); {
+		case k < 4:
+			c.Verb = Snapshot
+			c.Wait += 5 * tokenTime // what is not older than the tokens that the hub keeps is not seen
+		case k < 10:
+			c.Verb, c.Count = Restore, []int{0, 1_000_000}[r.IntN(2)]
+		case k < 14:
+			c.Verb = Accept
 		default:
 			continue
 		}

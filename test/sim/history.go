@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/stream"
@@ -64,33 +66,48 @@ func recordOf(key stream.ResourceKey, status any) []byte {
 // historian is a principal's view of one agent's history: what cmd/principal and
 // fleet/controller do around fleet.Continuity.
 type historian struct {
-	process    *process
-	agent      Agent
-	continuity fleet.Continuity // of judge, whose calls do not overlap
+	process *process
+	agent   Agent
+
+	mu         sync.Mutex // guards continuity: a call for a connection that has ended may still run
+	continuity fleet.Continuity
 }
 
 func (h *historian) store() client { return client{Store: h.process.client, process: h.process} }
 
 // judge is mirror.Config.History.
 func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Known) (mirror.Judgement, error) {
-	o, err := h.store().Read(ctx, h.agent.agentKey())
+	o, epoch, err := h.claim(ctx, peer)
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
 	kept, _ := keptOf(o)
 	revision := h.process.client.Revision()
-	broken := h.continuity.Judge(fleet.Reading{Hub: hubUID, Kept: kept, Revision: revision}, fleet.Connection{
+	broken, err := h.weigh(ctx, fleet.Reading{Hub: hubUID, Kept: kept, Revision: revision}, fleet.Connection{
 		ID: peer.Connection,
 		Shown: fleet.Shown{
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision, ClusterUID: peer.Hello.ClusterUID,
 		},
 		Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
 	})
-	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision)}
+	if err != nil {
+		return mirror.Judgement{}, err
+	}
+	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision), Epoch: epoch}
 	if broken != "" {
 		judgement.Stale, err = h.stale(ctx)
 	}
 	return judgement, err
+}
+
+// weigh is Continuity.Judge for a connection that has not ended.
+func (h *historian) weigh(ctx context.Context, now fleet.Reading, c fleet.Connection) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return h.continuity.Judge(now, c), nil
 }
 
 // stale reports whether the cache shows what the hub does not have.
@@ -121,13 +138,14 @@ func stands(kept *v1alpha1.AgentHistory, revision uint64) stream.History {
 	return stream.History{ID: kept.ID, Token: kept.Tokens[0], Revision: revision}
 }
 
-// keep hands out tokens, begins histories and passes on what a person accepted,
-// for as long as the process lives.
+// keep hands out tokens, begins histories and writes that the agent is connected, for as
+// long as the process lives.
 func (h *historian) keep() {
 	p := h.process
 	m := p.mirrors[h.agent.Name]
 	fulfilled := "" // the wish for a new history that was fulfilled last
 	for pause(p.ctx, tokenTime) {
+		p.await()
 		o, err := h.store().Read(p.ctx, h.agent.agentKey())
 		if errors.Is(err, stream.ErrNotFound) {
 			_, _ = h.store().Create(p.ctx, h.agent.agentKey(), recordOf(h.agent.agentKey(), nil)) // or in the next pass
@@ -137,28 +155,31 @@ func (h *historian) keep() {
 		if err != nil || statsErr != nil {
 			continue
 		}
-		kept, accepted := keptOf(o)
-		m.Accept(accepted)
-		m.Announce(stands(kept, 0))
+		kept, _ := keptOf(o)
 		id := ""
 		if kept != nil {
 			id = kept.ID
 		}
 		wish := fmt.Sprint(p.peerOf(h.agent.Name), " ", stats.Replaces, " ", stats.Begins, " ", stats.Withheld.Broken)
 		begins := stats.Begin && stats.Replaces == id && wish != fulfilled
+		now := p.now()
+		observed := observes(linkOf(o).ObservedAt, now)
 		switch {
 		case !stats.Judged:
 			continue
 		case begins:
 			kept = &v1alpha1.AgentHistory{ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: p.clusterOf(h.agent.Name)}
-		case kept != nil && stats.Withheld.Broken == "" && stats.Stored != "" && stats.Stored == kept.Tokens[0]:
+		case kept != nil && stats.Withheld.Broken == "" && stats.Stored != "" && stats.Stored == kept.Tokens[0] && (observed || len(kept.Tokens) == 1):
 			kept.Tokens = append([]string{uuid.NewString()}, kept.Tokens...)
 			kept.Tokens = kept.Tokens[:min(len(kept.Tokens), v1alpha1.MaxHistoryTokens)]
-		default:
+		case !observed:
 			continue
 		}
 		app := parse(o.Raw)
 		app.ensure("status")["history"] = kept
+		if observed {
+			app.ensure("status")["observedAt"] = now.UTC()
+		}
 		if _, err = h.store().Update(p.ctx, o, app.raw()); err == nil && begins { // or in the next pass
 			fulfilled = wish
 		}
@@ -197,18 +218,29 @@ func (p *process) remember(ctx context.Context, hub string, h stream.History) er
 	store := client{Store: p.client, process: p}
 	for {
 		o, err := store.Read(ctx, memoryKey)
-		switch raw := recordOf(memoryKey, remembered{hub, h}); {
+		kept := remembered{}
+		if err == nil {
+			kept = memoryOf(o)
+		}
+		next := remembered{hub, h}
+		switch raw := recordOf(memoryKey, next); {
+		case err == nil && kept.Hub == hub && kept.History.Token == h.Token:
+			p.keeps(kept)
+			return nil // of an earlier connection, or the reply to the write was lost
+		case (err == nil || errors.Is(err, stream.ErrNotFound)) && p.forgot(kept):
+			return mirror.ErrForgotten
 		case errors.Is(err, stream.ErrNotFound):
 			_, err = store.Create(ctx, memoryKey, raw)
 		case err == nil:
 			app := parse(o.Raw)
-			if kept := memoryOf(o); kept.Hub == hub && kept.History.ID == h.ID && kept.History.Revision > h.Revision {
+			if kept.Hub == hub && kept.History.ID == h.ID && kept.History.Revision > h.Revision {
 				return errors.New("what is kept is newer")
 			}
-			app.fields["status"] = remembered{hub, h}
+			app.fields["status"] = next
 			_, err = store.Update(ctx, o, app.raw())
 		}
 		if err == nil {
+			p.keeps(next)
 			return nil
 		}
 		if !pause(ctx, time.Second) {
@@ -220,14 +252,34 @@ func (p *process) remember(ctx context.Context, hub string, h stream.History) er
 // hello is what an agent says of itself: what its spoke keeps, by a quorum read.
 func (p *process) hello(cluster string) stream.Hello {
 	hello := stream.Hello{ClusterUID: cluster}
+	kept := remembered{}
 	// No fault here: an agent that cannot read does not connect.
-	o, err := p.client.Read(p.ctx, memoryKey)
-	if err != nil {
-		return hello
+	if o, err := p.client.Read(p.ctx, memoryKey); err == nil {
+		kept = memoryOf(o)
 	}
-	kept := memoryOf(o)
+	if p.forgot(kept) {
+		p.forgotten()
+	}
+	p.keeps(kept)
 	hello.HubUID, hello.History = kept.Hub, kept.History
 	return hello
+}
+
+// forgotten ends the connections on which a spoke showed what it does not keep.
+func (p *process) forgotten() { p.cut() }
+
+// keeps notes what the spoke keeps, as the agent has seen it last.
+func (p *process) keeps(kept remembered) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = &kept
+}
+
+// forgot reports whether the spoke does not keep what it did.
+func (p *process) forgot(kept remembered) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept != nil && *p.kept != kept
 }
 
 func memoryOf(o backends.Object) remembered {
@@ -265,7 +317,47 @@ func (w *World) met(s *spoke) bool {
 }
 
 // clusterUID is that of the site's cluster; called with mu locked.
-func (s *site) clusterUID() string { return fmt.Sprintf("%s-cluster-%d", s.place, s.generation) }
+func (s *cluster) clusterUID() string { return fmt.Sprintf("%s-cluster-%d", s.place, s.generation) }
+
+// backup is one of a spoke's etcd.
+type backup struct {
+	generation int // of the cluster
+	memory.Snapshot
+}
+
+func (w *World) backUp(s *spoke) {
+	s.site.mu.Lock()
+	defer s.site.mu.Unlock()
+	s.backup = &backup{s.site.generation, s.site.server.Snapshot()}
+}
+
+// restore makes a spoke what it was, while its agent lives. As with the hub it does
+// nothing when that could not be seen: the spoke keeps a token of the hub's present
+// history, and the backup has none of those that the hub still keeps.
+func (w *World) restore(s *spoke, c Command) {
+	s.site.mu.Lock()
+	server, generation := s.site.server, s.site.generation
+	s.site.mu.Unlock()
+	if s.backup == nil || s.backup.generation != generation {
+		return
+	}
+	token := w.tokenOf(s)
+	o, err := w.hub.people.Read(w.ctx, s.agentKey())
+	if err != nil || token == "" {
+		return
+	}
+	now, _ := keptOf(o)
+	then := ""
+	if o, ok := s.backup.Get(memoryKey); ok {
+		then = memoryOf(o).History.Token
+	}
+	if now == nil || !slices.Contains(now.Tokens, token) || slices.Contains(now.Tokens, then) || len(now.Tokens) < 2 {
+		return
+	}
+	w.journal.add(Entry{Place: s.Name, Note: Restored})
+	server.Restore(s.backup.Snapshot, uint64(c.Count))
+	s.controller.relist()
+}
 
 // seen reports whether a restore of the backup can be seen: every spoke keeps a
 // token of the hub's present history that the backup does not have. What is younger

@@ -16,13 +16,25 @@ func (b *logbook) of(place string, writer Writer, key stream.ResourceKey, uid, s
 	return b.kind(place, writer, key, uid, source, fields, false)
 }
 
+// marked are the annotations of an agent's copy on its spoke.
+func marked(source, agent string) m {
+	return m{
+		"argocd.argoproj.io/source-uid": source, "argocd.argoproj.io/principal-uid": hubUID,
+		"argomesh.io/source": `{"revision":1,"agent":"` + agent + `"}`,
+	}
+}
+
 // without notes that one went.
 func (b *logbook) without(place string, writer Writer, key stream.ResourceKey, uid, source string, fields m) *logbook {
 	return b.kind(place, writer, key, uid, source, fields, true)
 }
 
 func (b *logbook) kind(place string, writer Writer, key stream.ResourceKey, uid, source string, fields m, gone bool) *logbook {
-	object := m{"metadata": m{"name": key.Name, "namespace": key.Namespace, "annotations": m{"argocd.argoproj.io/source-uid": source}}}
+	annotations := m{}
+	if source != "" {
+		annotations = marked(source, place)
+	}
+	object := m{"metadata": m{"name": key.Name, "namespace": key.Namespace, "annotations": annotations}}
 	for name, value := range fields {
 		object[name] = value
 	}
@@ -146,7 +158,7 @@ func (b *logbook) at(place, destination string, writer Writer, uid, source, spec
 		"spec":     m{"project": "default", "destination": m{"name": destination}, "source": spec},
 	}
 	if source != "" {
-		object["metadata"].(m)["annotations"] = m{"argocd.argoproj.io/source-uid": source, "argomesh.io/source": `{"revision":1}`}
+		object["metadata"].(m)["annotations"] = marked(source, place)
 	}
 	if change != nil {
 		change(object)

@@ -28,17 +28,31 @@ type Note string
 
 // The notes.
 const (
-	// Restored: the hub is what it was at a snapshot; the changes follow.
+	// Restored: the place is what it was at a snapshot; the changes follow.
 	Restored Note = "restored"
 	// Rebuilt: the place's store is a new, empty one.
 	Rebuilt Note = "rebuilt"
 	// Accepted: a person accepted the deletions held on the place's link.
 	Accepted Note = "accepted"
+	// Started: a process of the place began, and knows nothing of fights before.
+	Started Note = "started"
+	// Upgraded: the place's Argo CD became another one, by Older.
+	Upgraded Note = "upgraded"
+	// Switched: Setting of the place's agent is On now, or off, on Side.
+	Switched Note = "switched"
+	// Fights: from now on, for For or for ever, somebody changes the object at Key back.
+	Fights Note = "fights"
+	// Refuses: from now on the place's API server refuses some writes, if On; else none.
+	Refuses Note = "refuses"
+	// Late: a process of the place may write from now on what it decided long before.
+	Late Note = "late"
 	// Knows is what an end of the place's link says at the end.
 	Knows Note = "knows"
 	// Settled: the last fault is over, enough time has passed, both ends said what
 	// they know.
 	Settled Note = "settled"
+	// Rested: nobody did anything since Settled, for restTime.
+	Rested Note = "rested"
 )
 
 // Entry is one line of a Log: a change that a store accepted, or a note.
@@ -57,11 +71,25 @@ type Entry struct {
 	// Raw is the object after the change, or as it was last.
 	Raw []byte
 
-	// Of Knows.
+	// Of Upgraded, Switched, Refuses and Fights.
+	Older   bool
+	Setting string
+	On      bool
+	For     time.Duration
+
+	// Of Knows, and of Switched and Fights.
 	Side   stream.Side
 	Agreed bool
 	Held   int // absences that wait for a person
-	Parked []string
+	// Contested says that something is named which somebody changed back several times in
+	// the last minutes, and who may do so again.
+	Contested bool
+	Suspended bool
+	Parked    []string
+	// Refused and Dropped are what the end names: what was not applied, and what was
+	// applied in part.
+	Refused map[stream.EntryKey]stream.Refusal
+	Dropped map[stream.EntryKey][]string
 }
 
 func (e Entry) String() string {
@@ -188,6 +216,7 @@ func (a application) setCascade(cascades bool) {
 // record is what the sink noted on a copy.
 func (a application) record() (rec struct {
 	Revision uint64 `json:"revision"`
+	History  string `json:"history"`
 }) {
 	// A copy without a record, or with a broken one, has revision 0.
 	_ = json.Unmarshal([]byte(a.annotation("argomesh.io/source")), &rec)
@@ -208,4 +237,7 @@ func commandOf(operation map[string]any) string {
 	return ""
 }
 
-func completed(state map[string]any) bool { return str(state, "finishedAt") != "" }
+// completed reports whether an operation has ended; one that is tried again has not.
+func completed(state map[string]any) bool {
+	return str(state, "finishedAt") != "" && str(state, "phase") != "Running" && str(state, "phase") != "Terminating"
+}

@@ -15,8 +15,16 @@ import (
 func (w *World) do(c Command) {
 	switch c.Verb {
 	case Snapshot:
+		if s := w.spokes[c.Place]; s != nil {
+			w.backUp(s)
+			return
+		}
 		w.backup, w.backed = w.hub.server.Snapshot(), true
 	case Restore:
+		if s := w.spokes[c.Place]; s != nil {
+			w.restore(s, c)
+			return
+		}
 		if w.backed && w.seen() {
 			w.journal.add(Entry{Place: hubPlace, Note: Restored})
 			w.hub.server.Restore(w.backup, uint64(c.Count))
@@ -27,8 +35,18 @@ func (w *World) do(c Command) {
 		w.kill(c)
 	case Failing:
 		w.at(c.Place).failing.Store(!c.Off)
+	case Twin:
+		w.twin(w.at(c.Place).process(), c.For)
+	case Freeze:
+		w.freeze(w.at(c.Place).process(), c.For)
+	case Clock, APIClock:
+		w.setClock(c)
 	case Slow:
 		w.at(c.Place).slow.Store(int64(c.For))
+	case Refuse:
+		w.refuse(w.at(c.Place), !c.Off)
+	case Schema:
+		w.setSchema(w.at(c.Place), !c.Off)
 	default:
 		if s := w.spokes[c.Place]; s != nil {
 			w.doAt(s, c)
@@ -89,6 +107,18 @@ func (w *World) doAt(s *spoke, c Command) {
 		if s.Mode == stream.Managed {
 			w.doKind(s, c)
 		}
+		return
+	case Doom:
+		w.doom(s, c)
+		return
+	case Set:
+		w.set(s, c)
+		return
+	case Found:
+		w.find(s, c)
+		return
+	case Adopt:
+		w.allow(s, c)
 		return
 	}
 	c.App = s.called(c.App)
@@ -151,7 +181,10 @@ func (w *World) doAt(s *spoke, c Command) {
 			return true
 		})
 	case Sync:
-		w.change(s, c, stream.Hub, People, press)
+		w.change(s, c, stream.Hub, People, func(app application) bool {
+			w.put(app)
+			return press(app)
+		})
 	case Terminate:
 		w.change(s, c, stream.Hub, People, func(app application) bool {
 			if app.operation() == nil || app.state() == nil || completed(app.state()) {
@@ -177,13 +210,20 @@ func (w *World) doAt(s *spoke, c Command) {
 			app.fields["operation"] = map[string]any{
 				"sync": map[string]any{"revision": s.mark(c)}, "initiatedBy": map[string]any{"automated": true},
 			}
+			w.put(app)
 			delete(app.child("status"), "operationState")
 			return true
 		})
+	case Fight:
+		w.fight(s, c)
+	case Approve:
+		w.approve(s, c)
 	case Cut:
 		s.cut()
 	case Renew:
-		w.connect(s)
+		if p := s.site.process(); p != nil {
+			w.connect(p)
+		}
 	case Rebuild:
 		if !w.met(s) {
 			return // nothing on the hub could tell it from a first contact
@@ -191,8 +231,8 @@ func (w *World) doAt(s *spoke, c Command) {
 		w.generations++
 		s.site.lost.Store(true)
 		w.journal.add(Entry{Place: s.Name, Note: Rebuilt})
-		w.open(s.site, w.generations)
-		if p := s.site.process(); p != nil {
+		w.open(s.site.cluster, w.generations)
+		for _, p := range s.site.living() {
 			p.die()
 		}
 	case Accept:
@@ -290,6 +330,9 @@ func (w *World) edit(s *spoke, c Command) {
 func (w *World) create(s *spoke, c Command) {
 	side := s.side(c)
 	key := s.key(side, c.App)
+	if w.site(s, side).doomed(key.Namespace) {
+		return
+	}
 	app := application{map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
 		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace},
@@ -307,12 +350,16 @@ func (w *World) spec(s *spoke, c Command, side stream.Side) map[string]any {
 	if side == stream.Spoke {
 		destination = map[string]any{"server": "https://kubernetes.default.svc", "namespace": "default"}
 	}
-	return map[string]any{
+	spec := map[string]any{
 		"project": "default", "destination": destination,
 		"source": map[string]any{"repoURL": "file:///repo", "targetRevision": s.mark(c), "helm": map[string]any{
 			"valuesObject": map[string]any{"key": nil},
 		}},
 	}
+	if w.trace.Fields {
+		extras(spec, c.N)
+	}
+	return spec
 }
 
 // move sends a managed Application elsewhere, or back.

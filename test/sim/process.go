@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,30 +27,50 @@ const argocdNamespace = "argocd"
 // sharedNamespace is where agents that share one have their Applications, on every side.
 const sharedNamespace = "team"
 
-// site is one Kubernetes cluster with the process of ours beside it.
-type site struct {
-	place  string
-	side   stream.Side
-	agents []Agent       // whose links end here
-	clock  time.Duration // how far its clock is ahead
+// cluster is one Kubernetes cluster.
+type cluster struct {
+	place    string       // the hub, or the agent whose spoke it is; of several the first
+	apiClock atomic.Int64 // how far the clock of its API server is ahead, in nanoseconds
 
-	failing atomic.Bool
-	slow    atomic.Int64 // the longest time of a call, in nanoseconds
-
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards what follows, and the processes of its sites
 	server     *memory.Store
 	people     *memory.Store
 	controller *memory.Store
 	ghost      *memory.Store // carries out what was under way when a process died
 	lost       *atomic.Bool  // set once the cluster is no more
-	proc       *process      // nil while there is none
-	generation int           // of the cluster
+	generation int
+	dooms      map[string]doom // by namespace
+}
+
+// site is where a principal or an agent runs, beside its Kubernetes cluster.
+type site struct {
+	*cluster
+	name   string // the hub, or the agent
+	side   stream.Side
+	agents []Agent // whose links end here
+
+	failing atomic.Bool
+	slow    atomic.Int64 // the longest time of a call, in nanoseconds
+	// refusing says that the API server refuses some writes of ours.
+	refusing atomic.Bool
+	refused  atomic.Bool  // it did once
+	clock    atomic.Int64 // how far that of the process' node is ahead, in nanoseconds
+
+	// Guarded by mu.
+	proc  *process   // the one that has the role; nil while there is none
+	alive []*process // with those that live on beside it, oldest first
+	lives int        // how many there were
 }
 
 // process is one life of a principal or an agent.
 type process struct {
 	world   *World
 	site    *site
+	name    string        // like no other's
+	life    int           // counts those of the site
+	actor   string        // in the names of what is drawn
+	over    chan struct{} // closed when it is dead
+	gate    gate
 	client  *memory.Store
 	ghost   *memory.Store
 	mirrors map[string]*mirror.Mirror
@@ -58,18 +79,24 @@ type process struct {
 	calls   atomic.Int64
 	keepers []*historian
 	shares  *mirror.Shares // of a principal
+	idle    chan struct{}  // of an agent: has a value when a connection ended
 
-	mu   sync.Mutex // guards what follows
-	met  map[string]met
-	told map[string]func(stream.ResourceKey) // by agent that shares a namespace
+	mu       sync.Mutex                    // guards what follows
+	live     map[string]context.CancelFunc // of an agent: its connections
+	turn     uint64                        // of an agent: how many connections it has opened
+	relieved chan struct{}                 // closed when its role goes to another, whether it knows or not
+	kept     *remembered                   // of an agent, what its spoke kept when it last looked; nil before
+	met      map[string]met
+	told     map[string]func(stream.ResourceKey) // by agent that shares a namespace
 
 	// dieAt is the call at which it dies, negative if before the call takes effect;
 	// zero for never.
 	dieAt atomic.Int64
 }
 
-func (s *site) writer() Writer {
-	if s.side == stream.Hub {
+// writer is who we are on the cluster.
+func (s *cluster) writer() Writer {
+	if s.place == hubPlace {
 		return Principal
 	}
 	return AgentSide
@@ -82,16 +109,16 @@ func (s *site) process() *process {
 	return s.proc
 }
 
-// open makes the site's Kubernetes cluster, empty.
-func (w *World) open(s *site, generation int) {
+// open makes the Kubernetes cluster, empty.
+func (w *World) open(s *cluster, generation int) {
 	var uids atomic.Int64
 	lost := &atomic.Bool{}
 	record := w.journal.of(s.place)
 	root := memory.New(memory.Config{
-		Kinds:  []stream.Kind{stream.Application, stream.AppProject, stream.Secret, stream.ConfigMap, agentKind},
-		Lag:    true,
+		Kinds: []stream.Kind{stream.Application, stream.AppProject, stream.Secret, stream.ConfigMap, agentKind},
+		Lag:   true, Schemas: newerSchemas(),
 		NewUID: func() string { return fmt.Sprintf("%s-%d-%d", s.place, generation, uids.Add(1)) },
-		Now:    func() time.Time { return time.Now().Add(s.clock) },
+		Now:    func() time.Time { return ahead(&s.apiClock) },
 		Journal: func(a memory.Accepted) {
 			if !lost.Load() { // else a late call to a cluster that is no more
 				record(a)
@@ -101,20 +128,20 @@ func (w *World) open(s *site, generation int) {
 	people, controller := root.OpenAs(string(People)), root.OpenAs(string(Controller))
 	root.Close() // it has no cache to keep
 	s.mu.Lock()
-	s.lost = lost
+	s.lost, s.dooms = lost, nil
 	s.generation, s.server, s.people, s.controller, s.ghost = generation, root, people, controller, root.OpenAs(string(s.writer()))
 	s.mu.Unlock()
-	w.deliver(w.ctx, s, string(People), people)
-	w.deliver(w.ctx, s, string(Controller), controller)
+	w.deliver(w.ctx, s.place+" deliver "+string(People), people, func() {})
+	w.deliver(w.ctx, s.place+" deliver "+string(Controller), controller, func() {})
 }
 
 // deliver lets a client's cache follow its server, late, and the objects in any
-// order.
-func (w *World) deliver(ctx context.Context, s *site, name string, c *memory.Store) {
-	actor := s.place + " deliver " + name
+// order. await blocks while the client is not to learn anything.
+func (w *World) deliver(ctx context.Context, actor string, c *memory.Store, await func()) {
 	c.Deliver(-1)
 	w.wait.Go(func() {
 		for pause(ctx, w.chance.upTo(actor, 80*time.Millisecond)) {
+			await()
 			// One at a time: what is told at one instant may be seen together or not.
 			for range 1 + w.chance.n(actor+" count", 4) {
 				if !c.DeliverAny(func(n int) int { return w.chance.n(actor+" pick", n) }) ||
@@ -129,11 +156,14 @@ func (w *World) deliver(ctx context.Context, s *site, name string, c *memory.Sto
 // supervise keeps a process running on a site, as a Deployment does.
 func (w *World) supervise(s *site, p *process) {
 	for {
-		p.run()
+		select {
+		case <-p.over:
+		case <-p.relieved:
+		}
 		s.mu.Lock()
 		s.proc = nil
 		s.mu.Unlock()
-		if !pause(w.ctx, w.chance.upTo(s.place+" restart", 2*time.Second)) {
+		if !pause(w.ctx, w.chance.upTo(s.name+" restart", 2*time.Second)) {
 			return
 		}
 		p = w.start(s)
@@ -142,13 +172,21 @@ func (w *World) supervise(s *site, p *process) {
 
 func (w *World) start(s *site) *process {
 	s.mu.Lock()
-	p := &process{world: w, site: s, client: s.server.OpenAs(string(s.writer())), ghost: s.ghost}
+	p := &process{world: w, site: s, actor: s.name, client: s.server.OpenAs(string(s.writer())), ghost: s.ghost}
+	s.lives++
+	p.life, p.name = s.lives, fmt.Sprintf("%s.%d", s.name, s.lives)
+	if len(s.alive) > 0 {
+		p.actor = p.name // two may draw at one instant
+	}
 	s.mu.Unlock()
+	p.over, p.relieved = make(chan struct{}), make(chan struct{})
+	p.live, p.idle = map[string]context.CancelFunc{}, make(chan struct{}, 1)
 	p.ctx, p.stop = context.WithCancel(w.ctx)
 	p.mirrors, p.met, p.told = map[string]*mirror.Mirror{}, map[string]met{}, map[string]func(stream.ResourceKey){}
 	if s.side == stream.Hub {
 		p.shares = mirror.NewShares(client{Store: p.client, process: p})
 		p.client.Subscribe(p.dispatch)
+		p.client.Subscribe(p.informed)
 	}
 	for _, a := range s.agents {
 		p.mirrors[a.Name] = p.mirror(a)
@@ -156,13 +194,18 @@ func (w *World) start(s *site) *process {
 	for _, h := range p.keepers {
 		w.wait.Go(h.keep)
 	}
-	w.deliver(p.ctx, s, string(s.writer()), p.client)
+	w.deliver(p.ctx, p.actor+" deliver "+string(s.writer()), p.client, p.await)
 	if p.shares != nil {
 		p.shares.Assign(s.owner) // the cache has listed by now
 	}
 	s.mu.Lock()
-	s.proc = p
+	s.proc, s.alive = p, append(s.alive, p)
 	s.mu.Unlock()
+	w.journal.add(Entry{Place: s.place, Note: Started})
+	w.wait.Go(p.run)
+	if s.side == stream.Spoke {
+		w.wait.Go(func() { w.dial(p) })
+	}
 	return p
 }
 
@@ -179,7 +222,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		Rules: mirror.Rules{
 			Side: p.site.side, Mode: a.Mode, Agent: name, Namespace: argocdNamespace, ClusterServer: serverOf(a.Name),
 		},
-		Store: client{Store: p.client, process: p}, Window: 8,
+		Store: client{Store: p.client, process: p}, Schemas: p.client, Window: 8, Now: p.now,
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}
 	if a.Shared {
@@ -191,11 +234,15 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	}
 	if p.site.side == stream.Hub {
 		h := &historian{process: p, agent: a}
-		cfg.History = h.judge
+		cfg.History, cfg.Confirm = h.judge, client{Store: p.client, process: p}.Confirm
+		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
+			return p.site.places(namespaces), nil
+		}
 		p.keepers = append(p.keepers, h)
 	} else {
-		cfg.Remember = p.remember
+		cfg.Remember, cfg.Fence = p.remember, p.fence
 	}
+	p.world.spokes[a.Name].apply(&cfg, p.site.side)
 	m, err := mirror.New(cfg)
 	if err != nil {
 		panic(err) // all it needs is there
@@ -257,6 +304,10 @@ func (p *process) run() {
 	}
 	_ = g.Wait() // a Mirror that dies early would be seen as one that does not agree
 	p.die()
+	p.site.mu.Lock()
+	p.site.alive = slices.DeleteFunc(p.site.alive, func(other *process) bool { return other == p })
+	p.site.mu.Unlock()
+	close(p.over)
 }
 
 // die ends the process at whatever instruction it is: no call takes effect any
@@ -282,17 +333,31 @@ func (c client) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 	})
 }
 
+// Confirm is memory.Store.Confirm by calls that take their time, and fail.
+func (c client) Confirm(ctx context.Context, deletions []backends.Deletion) ([]bool, error) {
+	confirmed := make([]bool, len(deletions))
+	for i, d := range deletions {
+		switch _, err := c.Read(ctx, d.Last.Key); {
+		case errors.Is(err, stream.ErrNotFound):
+			confirmed[i] = c.Revision() >= d.Revision && !c.process.site.wentWithPlace(d)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return confirmed, nil
+}
+
 // Create implements backends.Store.
-func (c client) Create(ctx context.Context, key stream.ResourceKey, raw []byte) (backends.Object, error) {
+func (c client) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	return c.call(ctx, memory.OpCreate, key, func(ctx context.Context, s *memory.Store) (backends.Object, error) {
-		return s.Create(ctx, key, raw)
+		return s.Create(ctx, key, raw, opts...)
 	})
 }
 
 // Update implements backends.Store.
-func (c client) Update(ctx context.Context, old backends.Object, raw []byte) (backends.Object, error) {
+func (c client) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	return c.call(ctx, memory.OpUpdate, old.Key, func(ctx context.Context, s *memory.Store) (backends.Object, error) {
-		return s.Update(ctx, old, raw)
+		return s.Update(ctx, old, raw, opts...)
 	})
 }
 
@@ -312,7 +377,9 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 	do func(context.Context, *memory.Store) (backends.Object, error),
 ) (backends.Object, error) {
 	p := c.process
-	w, actor := p.world, fmt.Sprintf("%s call %s %s", p.site.place, op, key)
+	w, actor := p.world, fmt.Sprintf("%s call %s %s", p.actor, op, key)
+	defer p.await() // whoever is frozen does not take a reply
+	ctx = p.delayed(ctx, actor)
 	n := p.calls.Add(1)
 	dieAt := p.dieAt.Load()
 	if dieAt < 0 && n >= -dieAt {
@@ -331,6 +398,11 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 		}
 		return backends.Object{}, fmt.Errorf("%w: the process is dead", stream.ErrUnavailable)
 	}
+	if p.gate.closed() && w.chance.n(actor+" unsent", 2) == 0 {
+		if ctx = p.delayed(ctx, actor); ctx.Err() != nil {
+			return backends.Object{}, fmt.Errorf("%w: %w", stream.ErrUnavailable, ctx.Err())
+		}
+	}
 	failing := p.site.failing.Load()
 	if failing {
 		switch w.chance.n(actor+" fault", 12) {
@@ -343,6 +415,9 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 				return backends.Object{}, stream.ErrConflict
 			}
 		}
+	}
+	if err := p.refusal(op, key); err != nil {
+		return backends.Object{}, err
 	}
 	o, err := do(ctx, c.Store)
 	if dieAt > 0 && n >= dieAt {

@@ -14,18 +14,37 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/argomesh/argomesh/stream"
 )
 
 // shrinkTime is how long a failing history may be made smaller, in real time.
 const shrinkTime = 2 * time.Minute
 
-// TestHistories runs random histories for half of SIM_DURATION (default 60s), each
-// from its own seed, one on each processor; or one alone when SIM_SEED names it.
+// generators are the kinds of random histories. Each has a test, and all tests together
+// take one and a half SIM_DURATION (default 60s).
+var generators = []func(seed uint64) Trace{
+	Generate, GenerateBreaks, GenerateRestoredSpokes, GenerateTwins, GenerateFrozen, GenerateClocks,
+}
+
+// TestHistories runs random histories for its share of the time, each from its own seed,
+// one on each processor; or one alone when SIM_SEED names it.
 func TestHistories(t *testing.T) { histories(t, Generate) }
 
-// TestBrokenHistories does so for the other half, with restores of the hub and
-// rebuilt spokes.
+// TestBrokenHistories does so with restores of the hub and rebuilt spokes.
 func TestBrokenHistories(t *testing.T) { histories(t, GenerateBreaks) }
+
+// TestRestoredSpokes does so with restores of spokes whose agents live on.
+func TestRestoredSpokes(t *testing.T) { histories(t, GenerateRestoredSpokes) }
+
+// TestTwins does so with processes that live on beside their successors.
+func TestTwins(t *testing.T) { histories(t, GenerateTwins) }
+
+// TestFrozen does so with processes that are frozen.
+func TestFrozen(t *testing.T) { histories(t, GenerateFrozen) }
+
+// TestClocks does so with clocks that jump.
+func TestClocks(t *testing.T) { histories(t, GenerateClocks) }
 
 func histories(t *testing.T, generate func(seed uint64) Trace) {
 	if text := os.Getenv("SIM_SEED"); text != "" {
@@ -45,7 +64,7 @@ func histories(t *testing.T, generate func(seed uint64) Trace) {
 	}
 	var next, done atomic.Uint64
 	next.Store(uint64(time.Now().UnixNano()))
-	deadline := time.Now().Add(duration / 2)
+	deadline := time.Now().Add(duration * 3 / 2 / time.Duration(len(generators)))
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -95,8 +114,26 @@ func describe(broken []Violation) string {
 	return strings.Join(lines, "\n")
 }
 
+// telling is what both ends name at the end of a history.
+func telling(log Log) string {
+	var lines []string
+	for _, e := range log.Entries {
+		for key, refusal := range e.Refused {
+			if refusal.Kind.Passing() || key.Collection == stream.Commands {
+				continue
+			}
+			lines = append(lines, fmt.Sprintf("%s on the %s: %s: %s\n", e.Place, e.Side, key, refusal.Kind))
+		}
+		for key, paths := range e.Dropped {
+			lines = append(lines, fmt.Sprintf("%s on the %s: %s without %s\n", e.Place, e.Side, key, strings.Join(paths, ", ")))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
 // TestTraces replays the histories in testdata. The only command is run, with the
-// trace as its input. SIM_LOG=1 shows with -v what happened.
+// trace as its input; the result is what is broken, and what the ends name at the end. SIM_LOG=1 shows with -v what happened.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -117,7 +154,7 @@ func TestTraces(t *testing.T) {
 			if broken := Check(log); len(broken) > 0 {
 				return describe(broken) + "\n"
 			}
-			return "all invariants hold\n"
+			return "all invariants hold\n" + telling(log)
 		})
 	})
 }

@@ -31,6 +31,13 @@ type Trace struct {
 	Agents []Agent
 	// Clock is how far the clocks of all spokes are ahead of the hub's.
 	Clock time.Duration
+	// Hooks says that delete hooks come into what managed agents deploy, and go again.
+	Hooks bool
+	// Fields says that what people write has fields that older releases of Argo CD do not
+	// know, zero values that are spelt out, and forms that Argo CD normalizes.
+	Fields bool
+	// ArgoCD says that the spokes' controllers write as Argo CD's does: see argo.go.
+	ArgoCD bool
 	// Seed is that of the time before the first command.
 	Seed     uint64
 	Commands []Command
@@ -63,18 +70,32 @@ const (
 	Cut      Verb = "cut"      // Place: the agent's connections break
 	Renew    Verb = "renew"    // Place: another connection takes over, without a gap
 	Kill     Verb = "kill"     // Place Calls After: the process dies, now or with a call to its store
+	Twin     Verb = "twin"     // Place For: the process loses its role to another, and does not notice for so long
+	Freeze   Verb = "freeze"   // Place For: the process does nothing for so long, between deciding and sending
+	Clock    Verb = "clock"    // Place For: the clock of the process' node is so far ahead from now on
+	APIClock Verb = "apiclock" // Place For: that of its API server is, and of what else runs beside it
 	Failing  Verb = "failing"  // Place On/Off: calls of the process fail, conflict, or lose their reply
 	Slow     Verb = "slow"     // Place For: calls take up to so long
 	Pause    Verb = "pause"    // For: time passes
-	Snapshot Verb = "snapshot" // the hub's etcd is backed up
-	Restore  Verb = "restore"  // Count: and restored, with so much added to its revision
+	Snapshot Verb = "snapshot" // Place: the etcd of the hub, or of the spoke, is backed up
+	Restore  Verb = "restore"  // Place Count: and restored, with so much added to its revision; processes live on
 	Rebuild  Verb = "rebuild"  // Place: the spoke is a new Kubernetes cluster
 	Accept   Verb = "accept"   // Place: a person accepts the deletions that are held
+	// What API servers keep and refuse, and what others write in them.
+	Schema  Verb = "schema"  // Place Off: its Argo CD becomes older, and knows fewer fields, or newer again
+	Refuse  Verb = "refuse"  // Place Off: its API server refuses some of our writes, or no more
+	Doom    Verb = "doom"    // Place On Off: the namespace of the Applications is being deleted, or is made again
+	Found   Verb = "found"   // Place App On N Kind Marks Says: an object is made where a copy would be
+	Adopt   Verb = "adopt"   // Place App On N Kind Says: what is there says whether it may be adopted
+	Fight   Verb = "fight"   // Place App On For: somebody changes the copy back whenever it changes, for ever if For is zero
+	Approve Verb = "approve" // Place App On: a person confirms a deletion
+	Set     Verb = "set"     // Place On Says Off: a setting is switched on, or off again: see settings.go
 )
 
 var verbs = []Verb{
 	Edit, Remove, Recreate, Move, Handover, Ignore, Status, Sync, Terminate, Refresh, Hydrate, AutoSync, Burst,
-	Project, Repository, Trust, Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept,
+	Project, Repository, Trust, Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept, Twin, Freeze, Clock, APIClock,
+	Schema, Refuse, Doom, Found, Adopt, Fight, Approve, Set,
 }
 
 // Command is one line of a Trace.
@@ -94,6 +115,14 @@ type Command struct {
 	After bool
 	Off   bool
 	For   time.Duration
+	// Kind is that of an object: application (empty), project or repository.
+	Kind string
+	// Marks says what marks an object bears: none (empty), hub (another one), or agent
+	// (another one of this hub).
+	Marks string
+	// Says is the name of a setting, or what an object says of its adoption: always, never,
+	// or nothing.
+	Says string
 	// Wait is the time until the next command.
 	Wait time.Duration
 	Seed uint64
@@ -131,6 +160,11 @@ func (c Command) String() string {
 	number("calls", c.Calls)
 	flag("after", c.After)
 	flag("off", c.Off)
+	for _, word := range []struct{ name, value string }{{"kind", c.Kind}, {"marks", c.Marks}, {"says", c.Says}} {
+		if word.value != "" {
+			words = append(words, word.name+"="+word.value)
+		}
+	}
 	duration("for", c.For)
 	duration("wait", c.Wait)
 	if c.Seed != 0 {
@@ -178,6 +212,12 @@ func (c *Command) set(arg datadriven.CmdArg) error {
 		c.After = true
 	case "off":
 		c.Off = true
+	case "kind":
+		c.Kind, err = oneOf(value, kindProject, kindRepository)
+	case "marks":
+		c.Marks, err = oneOf(value, marksHub, marksAgent)
+	case "says":
+		c.Says, err = oneOf(value, append([]string{adoptAlways, adoptNever}, settingNames...)...)
 	case "for":
 		c.For, err = time.ParseDuration(value)
 	case "wait":
@@ -195,6 +235,13 @@ func (c *Command) set(arg datadriven.CmdArg) error {
 		}
 	}
 	return err
+}
+
+func oneOf(value string, known ...string) (string, error) {
+	if !slices.Contains(known, value) {
+		return "", fmt.Errorf("%q is none of %q", value, known)
+	}
+	return value, nil
 }
 
 func parseSide(s string) (stream.Side, error) {
@@ -229,6 +276,14 @@ func (t Trace) String() string {
 	if t.Clock != 0 {
 		fmt.Fprintf(&b, " clock=%s", t.Clock)
 	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"hooks", t.Hooks}, {"fields", t.Fields}, {"argocd", t.ArgoCD}} {
+		if flag.set {
+			b.WriteString(" " + flag.name)
+		}
+	}
 	fmt.Fprintf(&b, " seed=%x\n", t.Seed)
 	for _, c := range t.Commands {
 		b.WriteString(c.String() + "\n")
@@ -250,6 +305,12 @@ func ParseTrace(args []datadriven.CmdArg, input string) (Trace, error) {
 				a.Name = name
 				t.Agents = append(t.Agents, a)
 			}
+		case "hooks":
+			t.Hooks = true
+		case "fields":
+			t.Fields = true
+		case "argocd":
+			t.ArgoCD = true
 		case "clock", "seed":
 			if len(arg.Vals) != 1 {
 				return Trace{}, fmt.Errorf("run: %s takes one value", arg.Key)

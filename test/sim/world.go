@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/argomesh/argomesh/backends/memory"
@@ -22,6 +23,7 @@ type World struct {
 	wait    sync.WaitGroup
 	hub     *site
 	spokes  map[string]*spoke
+	resting atomic.Bool // no reconciliation begins any more
 
 	// What follows is for the goroutine that carries out commands.
 	backup      memory.Snapshot
@@ -34,11 +36,9 @@ type spoke struct {
 	Agent
 	site       *site
 	controller *controller
-
-	mu    sync.Mutex // guards what follows
-	live  map[string]context.CancelFunc
-	count int
-	idle  chan struct{} // has a value when a connection ended
+	backup     *backup      // nil while there is none
+	count      atomic.Int64 // of connections
+	settings   switches
 }
 
 // settleTime is how long after the last fault both sides may take to agree: 60
@@ -68,22 +68,25 @@ func newWorld(ctx context.Context, trace Trace) *World {
 	}
 	w.chance.begin(trace.Seed)
 	w.ctx, w.end = context.WithCancel(ctx)
-	w.hub = &site{place: hubPlace, side: stream.Hub, agents: trace.Agents}
-	w.open(w.hub, 0)
-	principal := w.start(w.hub)
+	w.hub = &site{cluster: &cluster{place: hubPlace}, name: hubPlace, side: stream.Hub, agents: trace.Agents}
+	for _, a := range trace.Agents {
+		w.spokes[a.Name] = &spoke{
+			Agent: a, site: &site{cluster: &cluster{place: a.Name}, name: a.Name, side: stream.Spoke, agents: []Agent{a}},
+			settings: switches{on: map[setting]bool{}},
+		}
+	}
+	w.open(w.hub.cluster, 0)
+	principal := w.start(w.hub) // one after the other, so that a history repeats
 	w.wait.Go(func() { w.supervise(w.hub, principal) })
 	for _, a := range trace.Agents {
-		s := &spoke{
-			Agent: a, live: map[string]context.CancelFunc{}, idle: make(chan struct{}, 1),
-			site: &site{place: a.Name, side: stream.Spoke, agents: []Agent{a}, clock: trace.Clock},
-		}
+		s := w.spokes[a.Name]
+		s.site.clock.Store(int64(trace.Clock))
+		s.site.apiClock.Store(int64(trace.Clock))
 		s.controller = newController(w, s.site)
-		w.spokes[a.Name] = s
-		w.open(s.site, 0)
-		process := w.start(s.site)
-		w.wait.Go(func() { w.supervise(s.site, process) })
+		w.open(s.site.cluster, 0)
+		agent := w.start(s.site)
+		w.wait.Go(func() { w.supervise(s.site, agent) })
 		w.wait.Go(s.controller.run)
-		w.wait.Go(func() { w.dial(s) })
 	}
 	return w
 }
@@ -91,21 +94,36 @@ func newWorld(ctx context.Context, trace Trace) *World {
 // settle ends all faults, lets both sides agree and notes what they know.
 func (w *World) settle() {
 	w.chance.begin(w.trace.Seed)
+	w.resting.Store(true)
 	for _, s := range w.sites() {
 		s.failing.Store(false)
 		s.slow.Store(0)
+		w.refuse(s, false)
+		s.undoomAll()
 		if p := s.process(); p != nil {
 			p.dieAt.Store(0) // it was to die at a call that did not come
+		}
+		s.unite()
+	}
+	// What was refused waits for minutes, or for a new connection.
+	for _, s := range w.sites() {
+		if s.refused.Load() && s.side == stream.Hub {
+			for _, spoke := range w.spokes {
+				spoke.cut()
+			}
+		} else if s.refused.Load() {
+			w.spokes[s.name].cut()
 		}
 	}
 	w.pause(settleTime)
 	for _, a := range w.trace.Agents {
 		for _, s := range []*site{w.hub, w.spokes[a.Name].site} {
-			knows := Entry{Place: a.Name, Note: Knows, Side: s.side}
+			knows := Entry{Place: a.Name, Note: Knows, Side: s.side, Suspended: w.spokes[a.Name].settings.is(setSuspended, stream.Hub)}
 			if p := s.process(); p != nil {
 				if stats, err := p.mirrors[a.Name].Stats(w.ctx); err == nil {
-					knows.Agreed, knows.Held = stats.Agreed, stats.Withheld.Total
+					knows.Agreed, knows.Held, knows.Refused, knows.Dropped = stats.Agreed, stats.Withheld.Total, stats.Parked, stats.Dropped
 					for key, refusal := range stats.Parked {
+						knows.Contested = knows.Contested || refusal.Kind == stream.RefusalContested
 						knows.Parked = append(knows.Parked, fmt.Sprint(key, ": ", refusal.Message))
 					}
 				}
@@ -114,6 +132,8 @@ func (w *World) settle() {
 		}
 	}
 	w.journal.add(Entry{Place: hubPlace, Note: Settled})
+	w.pause(restTime)
+	w.journal.add(Entry{Place: hubPlace, Note: Rested})
 }
 
 func (w *World) sites() []*site {
@@ -138,37 +158,39 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func (w *World) pause(d time.Duration) { pause(w.ctx, d) }
 
-// dial keeps a connection between the processes, as server and client do.
-func (w *World) dial(s *spoke) {
-	for w.ctx.Err() == nil {
-		s.mu.Lock()
-		live := len(s.live)
-		s.mu.Unlock()
-		if live == 0 {
-			w.connect(s)
+// dial keeps an agent connected, as its client does.
+func (w *World) dial(p *process) {
+	for p.ctx.Err() == nil {
+		p.mu.Lock()
+		live := len(p.live)
+		p.mu.Unlock()
+		if live == 0 && !p.suspended() {
+			w.connect(p)
 		}
 		select {
-		case <-s.idle:
-		case <-w.ctx.Done():
-		case <-time.After(time.Second): // a process may not have been there
+		case <-p.idle:
+		case <-p.ctx.Done():
+		case <-time.After(time.Second): // a principal may not have been there
 		}
-		w.pause(w.chance.upTo(s.Name+" dial", 500*time.Millisecond))
+		w.pause(w.chance.upTo(p.actor+" dial", 500*time.Millisecond))
 	}
 }
 
-// connect opens a connection beside those there are. The two ends take it up at
-// times of their own.
-func (w *World) connect(s *spoke) {
-	hub, agent := w.hub.process(), s.site.process()
-	if hub == nil || agent == nil {
+// connect opens a connection of an agent beside those there are. The two ends take it
+// up at times of their own.
+func (w *World) connect(agent *process) {
+	s := w.spokes[agent.site.name]
+	hub := w.principal(s.Name)
+	if hub == nil || agent.gate.closed() {
 		return
 	}
-	s.mu.Lock()
-	s.count++
-	id := fmt.Sprintf("%s.c%d", s.Name, s.count)
+	id := fmt.Sprintf("%s.c%d", s.Name, s.count.Add(1))
 	ctx, cut := context.WithCancel(w.ctx)
-	s.live[id] = cut
-	s.mu.Unlock()
+	agent.mu.Lock()
+	agent.live[id] = cut
+	agent.turn++
+	turn := agent.turn
+	agent.mu.Unlock()
 	ends := []func() bool{context.AfterFunc(hub.ctx, cut), context.AfterFunc(agent.ctx, cut)}
 	delay := func(from string) func() time.Duration {
 		return func() time.Duration { return w.chance.upTo("frames "+id+" "+from, 60*time.Millisecond) }
@@ -178,13 +200,14 @@ func (w *World) connect(s *spoke) {
 	cluster := s.site.clusterUID()
 	s.site.mu.Unlock()
 	hello := agent.hello(cluster)
+	hello.Process, hello.Turn = agent.name, turn
 	hub.meet(s.Name, id, hello.ClusterUID)
-	peer := mirror.Peer{Connection: id, HubUID: hubUID, Hello: hello}
+	peer := mirror.Peer{Connection: id, HubUID: hubUID, Hello: hello, SeenDeletes: true}
 	var both sync.WaitGroup
 	serve := func(p *process, c *Carrier) {
 		defer c.Close()
 		if pause(ctx, w.chance.upTo("attach "+id+" "+p.site.place, 200*time.Millisecond)) {
-			_ = p.mirrors[s.Name].Serve(p.ctx, peer, c) // it ends by a cut, a death, or a newer one
+			_ = p.mirrors[s.Name].Serve(p.ctx, peer, gated{c, p}) // it ends by a cut, a death, or a newer one
 		}
 		// What is under way has a moment to arrive.
 		if !pause(ctx, w.chance.upTo("linger "+id+" "+p.site.place, 300*time.Millisecond)) {
@@ -200,21 +223,28 @@ func (w *World) connect(s *spoke) {
 		for _, stop := range ends {
 			stop()
 		}
-		s.mu.Lock()
-		delete(s.live, id)
-		s.mu.Unlock()
+		agent.mu.Lock()
+		delete(agent.live, id)
+		agent.mu.Unlock()
 		select {
-		case s.idle <- struct{}{}:
+		case agent.idle <- struct{}{}:
 		default:
 		}
 	})
 }
 
 // cut breaks all connections of an agent.
-func (s *spoke) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, cut := range s.live {
+func (p *process) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, cut := range p.live {
 		cut()
+	}
+}
+
+// cut breaks those of all its processes.
+func (s *spoke) cut() {
+	for _, p := range s.site.living() {
+		p.cut()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,12 @@ func (b *builder) build(ctx context.Context) error {
 	defer unlock()
 	if err := removeTemporary(dir); err != nil {
 		return err
+	}
+	if b.tool.Group == toolset.Earlier {
+		if err := b.checkOut(ctx); err != nil {
+			return err
+		}
+		defer func() { _ = removeTemporary(dir) }() // the next build removes it too
 	}
 	for _, program := range b.tool.Programs {
 		if err := b.program(ctx, program); err != nil {
@@ -167,10 +174,34 @@ func (b *builder) compile(ctx context.Context, program toolset.Program, to strin
 	})
 }
 
-// goCommand runs the go command in the folder that pins the tool.
+// tree is where the tree of a commit lies while the tool is built.
+func (b *builder) tree() string { return filepath.Join(b.set.Dir(b.tool), temporary+"tree") }
+
+// checkOut lays out the tree of the commit that the tool is of.
+func (b *builder) checkOut(ctx context.Context) error {
+	pin, err := os.ReadFile(filepath.Join(b.set.Source(b.tool), "commit"))
+	if err != nil {
+		return err
+	}
+	commit := strings.TrimSpace(string(pin))
+	clone := exec.CommandContext(ctx, "git", "clone", "--quiet", "--shared", "--no-checkout", b.set.Checkout(), b.tree())
+	if err := b.run(clone); err != nil {
+		return err
+	}
+	if err := b.run(exec.CommandContext(ctx, "git", "-C", b.tree(), "checkout", "--quiet", commit)); err != nil {
+		return fmt.Errorf("lay out commit %s, which a clone with the whole history has (git fetch --unshallow): %w", commit, err)
+	}
+	return nil
+}
+
+// goCommand runs the go command in the folder that pins the tool, or in the tree of the
+// commit that it is of.
 func (b *builder) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.set.Source(b.tool)
+	if b.tool.Group == toolset.Earlier {
+		cmd.Dir = b.tree()
+	}
 	// Flags of the user, such as -race, would build another program.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GO111MODULE=on")
 	return cmd
@@ -187,19 +218,36 @@ func (b *builder) moduleField(ctx context.Context, module, format string) (strin
 	return strings.TrimSpace(out.String()), nil
 }
 
+// moduleDir is where the source of a module is: of the version that the tool's go.mod
+// requires, or of the one that is named, which go.sum pins.
+func (b *builder) moduleDir(ctx context.Context, module string) (string, error) {
+	if strings.Contains(module, "@") {
+		var out bytes.Buffer
+		cmd := b.goCommand(ctx, "mod", "download", "-json", module)
+		cmd.Stdout = &out
+		if err := b.run(cmd); err != nil {
+			return "", err
+		}
+		var downloaded struct{ Dir string }
+		err := json.Unmarshal(out.Bytes(), &downloaded)
+		return downloaded.Dir, err
+	}
+	source, err := b.moduleField(ctx, module, "{{.Dir}}")
+	if err != nil || source != "" {
+		return source, err
+	}
+	// Programs were built by an earlier run and the module cache is gone.
+	if err := b.run(b.goCommand(ctx, "mod", "download", module)); err != nil {
+		return "", err
+	}
+	return b.moduleField(ctx, module, "{{.Dir}}")
+}
+
 func (b *builder) copyFile(ctx context.Context, file toolset.File) error {
 	final := filepath.Join(b.set.Dir(b.tool), filepath.FromSlash(file.Name))
-	source, err := b.moduleField(ctx, file.Module, "{{.Dir}}")
+	source, err := b.moduleDir(ctx, file.Module)
 	if err != nil {
 		return err
-	}
-	if source == "" { // programs were built by an earlier run and the module cache is gone
-		if err := b.run(b.goCommand(ctx, "mod", "download", file.Module)); err != nil {
-			return err
-		}
-		if source, err = b.moduleField(ctx, file.Module, "{{.Dir}}"); err != nil {
-			return err
-		}
 	}
 	in, err := os.Open(filepath.Join(source, filepath.FromSlash(file.Path)))
 	if err != nil {

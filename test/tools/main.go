@@ -5,7 +5,9 @@
 //	go run ./test/tools             every server the tests and the demo run
 //	go run ./test/tools developer   linter and generators
 //	go run ./test/tools meshes      programs of Istio and SPIRE, for the tests
+//	go run ./test/tools releases    other releases of Argo CD, for the tests
 //	go run ./test/tools images      what builds images
+//	go run ./test/tools earlier     programs of ours from before, for tests of upgrades
 //	go run ./test/tools nodes       kubelet and kube-proxy, for the test of real pods
 //	go run ./test/tools etcd ko     named tools
 //	go run ./test/tools -list       where everything is; builds nothing
@@ -41,7 +43,7 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("tools", flag.ContinueOnError)
 	list := flags.Bool("list", false, "print where everything is and build nothing")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list] [servers|developer|meshes|images|nodes|all|NAME...]\n")
+		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list] [servers|developer|meshes|releases|images|earlier|nodes|all|NAME...]\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -94,7 +96,7 @@ func choose(tools []toolset.Tool, args []string) ([]toolset.Tool, error) {
 			for _, t := range tools {
 				names = append(names, t.Name)
 			}
-			return nil, fmt.Errorf("no tool or group is named %q; there are servers, developer, meshes, images, nodes, all, %s", arg, strings.Join(names, ", "))
+			return nil, fmt.Errorf("no tool or group is named %q; there are servers, developer, meshes, releases, images, earlier, nodes, all, %s", arg, strings.Join(names, ", "))
 		}
 	}
 	return slices.DeleteFunc(tools, func(t toolset.Tool) bool {

@@ -36,27 +36,33 @@ var mayImport = map[string][]string{
 	"identity/devworkload": {"identity"},
 	"identity/inspect":     {"identity"},
 	"fleet":                {"api/v1alpha1", "identity"},
+	"fleet/hub":            {"api/v1alpha1"},
 	"fleet/controller":     {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
 	"fleet/meshpolicy":     {"api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
 	"fleet/clusterinfo":    {"identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD
 	"stream":               {"identity", "stream/streampb"},                                                  // the wire mapping is stream's
 	"stream/streampb":      nil,
 	"stream/link":          {"stream"},
-	"stream/zstd":          {"stream"},             // the limit of a frame
-	"stream/call":          {"identity", "stream"}, // what the services have in common
-	"stream/server":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/zstd"},
-	"stream/client":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/zstd"},
+	"stream/zstd":          {"stream"}, // the limit of a frame
+	"stream/jsonlimit":     nil,
+	"stream/quota":         {"identity"},
+	"stream/wire":          {"identity", "stream", "stream/quota"},                // what comes, before it is anything
+	"stream/call":          {"identity", "stream", "stream/quota", "stream/wire"}, // what the services have in common
+	"stream/server":        {"identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
+	"stream/client":        {"identity", "stream", "stream/call", "stream/link", "stream/streampb", "stream/wire", "stream/zstd"},
 	"stream/tunnel":        {"identity", "stream", "stream/call", "stream/streampb"},
 	"backends":             {"identity", "stream"},
 	"backends/backendtest": {"backends", "identity", "stream"},
-	"backends/kube":        {"backends", "identity", "stream", "backends/kube/reflector"},
-	"backends/memory":      {"backends", "identity", "stream"},
-	"backends/mirror":      {"backends", "identity", "stream", "stream/link"}, // it runs one link
-	"proxies/access":       {"api/v1alpha1"},                                  // spec.access is its rules on the hub
+	"backends/budget":      nil,
+	"backends/schema":      nil,
+	"backends/kube":        {"backends", "identity", "stream", "backends/kube/reflector", "backends/schema"},
+	"backends/memory":      {"backends", "identity", "stream", "backends/schema"},
+	"backends/mirror":      {"backends", "identity", "stream", "stream/link", "stream/quota", "stream/jsonlimit", "backends/budget", "backends/schema"}, // it runs one link
+	"proxies/access":       {"api/v1alpha1"},                                                                                                            // spec.access is its rules on the hub
 	"proxies/audit":        {"identity"},
 	"proxies/resource":     {"identity", "proxies/access", "proxies/audit", "stream"},
 	"proxies/token":        {"identity"},
-	"proxies/redis":        {"identity", "stream"},
+	"proxies/redis":        {"identity", "stream", "stream/jsonlimit", "stream/quota"},
 	"mesh":                 {"identity"},
 	"mesh/objects":         nil,
 	"mesh/istio":           {"identity", "mesh", "mesh/objects"},

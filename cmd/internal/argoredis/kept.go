@@ -24,13 +24,16 @@ func (c *Client) Kept(prefix string, limit int64, expiry time.Duration) *Kept {
 	return &Kept{client: c, prefix: prefix, limit: limit, expiry: expiry}
 }
 
-// keep takes a key, its value, the time, expiry and limit. Three keys hold what is
-// there: when each was kept, how long it is, and all of them together. They last as
-// long as the newest value.
+// keep takes a key, its value, expiry and limit. Three keys hold what is there: when
+// each was kept, how long it is, and all of them together. They last as long as the
+// newest value. The time is that of Redis, by which values expire too. What was kept by
+// a clock that was ahead is taken for kept now: it would hold its room until then.
 var keep = redis.NewScript(`
 local times, sizes, total = KEYS[1], KEYS[2], KEYS[3]
 local prefix, key, value = ARGV[1], ARGV[2], ARGV[3]
-local now, expiry, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local expiry, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function drop(k)
   redis.call('DEL', prefix .. k)
   redis.call('ZREM', times, k)
@@ -41,6 +44,10 @@ local function drop(k)
   end
 end
 drop(key)
+for _, k in ipairs(redis.call('ZRANGEBYSCORE', times, '(' .. now, '+inf', 'LIMIT', 0, 1000)) do
+  redis.call('ZADD', times, now, k)
+  redis.call('PEXPIRE', prefix .. k, expiry)
+end
 for _, k in ipairs(redis.call('ZRANGEBYSCORE', times, '-inf', now - expiry, 'LIMIT', 0, 1000)) do drop(k) end
 if #value > limit then return 0 end
 while tonumber(redis.call('GET', total) or '0') + #value > limit do
@@ -85,7 +92,7 @@ func (k *Kept) values() string { return k.prefix + "value|" }
 // Keep keeps a value. One longer than all the room is not kept, which is no error.
 func (k *Kept) Keep(ctx context.Context, key string, value []byte) error {
 	return keep.Run(ctx, k.client.redis, k.keys(), k.values(), key, value,
-		time.Now().UnixMilli(), k.expiry.Milliseconds(), k.limit).Err()
+		k.expiry.Milliseconds(), k.limit).Err()
 }
 
 // Forget removes a value. It is no error when there is none.
@@ -108,7 +115,7 @@ func (k *Kept) Last(ctx context.Context, key string) (value []byte, age time.Dur
 		return nil, 0, fmt.Errorf("last value: %w", err)
 	}
 	value, err = get.Bytes()
-	return value, k.expiry - ttl.Val(), err
+	return value, max(k.expiry-ttl.Val(), 0), err // of one that was kept by a clock that was ahead nobody knows
 }
 
 // KeptOf is a Kept for each of several owners under one prefix. Its methods may be

@@ -1,9 +1,12 @@
 package argoredis_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 )
@@ -59,6 +62,43 @@ func TestKept(t *testing.T) {
 		<-time.After(30 * time.Millisecond)
 		if value, _, err := short.Last(ctx, "x"); err != nil || value != nil {
 			t.Errorf("after its expiry: Last() = %q, %v", value, err)
+		}
+	}
+}
+
+// What was kept by a clock that was ahead holds no room until then, and is not younger
+// than nothing.
+func TestKeptByAClockThatWasAhead(t *testing.T) {
+	path := socket(t)
+	client, ctx := start(t, config.Redis{Address: "unix://" + path}, "--port", "0", "--unixsocket", path), t.Context()
+	kept := client.Kept("argomesh|last|", 100, time.Hour)
+	keep := func(key string, n int) {
+		t.Helper()
+		if err := kept.Keep(ctx, key, []byte(strings.Repeat("x", n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := redis.NewClient(&redis.Options{Network: "unix", Addr: path})
+	defer func() { _ = server.Close() }() // the server ends with the test
+	keep("a", 60)
+	years := 10 * 365 * 24 * time.Hour
+	if err := errors.Join(
+		server.ZAdd(ctx, "argomesh|last|times", redis.Z{Score: float64(time.Now().Add(years).UnixMilli()), Member: "a"}).Err(),
+		server.PExpire(ctx, "argomesh|last|value|a", years).Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if value, age, err := kept.Last(ctx, "a"); err != nil || len(value) != 60 || age != 0 {
+		t.Errorf("Last() = %d bytes, %v, %v, want 60, of now", len(value), age, err)
+	}
+	keep("b", 40)
+	if left, err := server.PTTL(ctx, "argomesh|last|value|a").Result(); err != nil || left > time.Hour {
+		t.Errorf("it goes in %v, %v, want an hour at most", left, err)
+	}
+	keep("c", 40) // the oldest goes
+	for key, want := range map[string]int{"a": 0, "b": 40, "c": 40} {
+		if value, _, err := kept.Last(ctx, key); err != nil || len(value) != want {
+			t.Errorf("Last(%s) = %d bytes, %v, want %d", key, len(value), err, want)
 		}
 	}
 }

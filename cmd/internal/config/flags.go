@@ -45,7 +45,7 @@ func (l *loader) flags(program string) *pflag.FlagSet {
 			appends:  f.form != formScalar,
 			typeName: typeName(f.value.Type()),
 		}, f.key, f.help)
-		if f.value.Kind() == reflect.Bool {
+		if f.value.Kind() == reflect.Bool || isChoice(f.value.Type()) {
 			flags.Lookup(f.key).NoOptDefVal = "true"
 		}
 	}
@@ -137,6 +137,12 @@ func formatDefault(v reflect.Value) string {
 			return "" // no default, such as an identity still to be given
 		}
 		return string(text)
+	}
+	if isChoice(v.Type()) {
+		if v.IsNil() {
+			return ""
+		}
+		v = v.Elem()
 	}
 	if d, ok := v.Interface().(time.Duration); ok {
 		return d.String()

@@ -36,6 +36,7 @@ type stream struct {
 	ID           spiffeid.ID       `koanf:"id" help:"SPIFFE ID of the principal"`
 	Peers        []spiffeid.ID     `koanf:"peers" help:"SPIFFE IDs of trusted proxies"`
 	Prefixes     []netip.Prefix    `koanf:"prefixes"`
+	Retry        *bool             `koanf:"retry" help:"dial again; without a value the mode decides"`
 	Methods      []string          `koanf:"methods" help:"accepted authentication methods"`
 	Labels       map[string]string `koanf:"labels" help:"labels of the cluster Secret"`
 	Socket       string            `koanf:"socket" env:"SPIFFE_ENDPOINT_SOCKET" help:"address of the Workload API"`
@@ -126,6 +127,15 @@ func TestLoadLayers(t *testing.T) {
 			yaml: "stream: {compress: false}",
 			args: []string{"--stream.compress"},
 			want: func(*settings) {},
+		},
+		"a setting that nobody gives is told from one that is false": {
+			yaml: "stream: {retry: false}",
+			want: func(s *settings) { s.Stream.Retry = new(bool) },
+		},
+		"and needs no value as a flag": {
+			yaml: "stream: {retry: false}",
+			args: []string{"--stream.retry"},
+			want: func(s *settings) { yes := true; s.Stream.Retry = &yes },
 		},
 		"lists and maps replace what was there": {
 			yaml: "stream:\n  methods: [header]\n  labels: {a.b/c: d}\n",
@@ -262,7 +272,7 @@ func TestLoadErrors(t *testing.T) {
 			want: []string{"flag needs an argument: --stream.listen: --help lists all flags"},
 		},
 		"every problem at once, each with its source": {
-			yaml:    "stream: {window: 70000, compress: 1, drain_timeout: 10}\nlog: loud\n",
+			yaml:    "stream: {window: 70000, compress: 1, retry: 1, drain_timeout: 10}\nlog: loud\n",
 			environ: []string{"PRINCIPAL__STREAM__RATIO=half", "PRINCIPAL__LOG__LEVEL=loud", "PRINCIPAL__STREAM__PEERS=spiffe://a/b,none"},
 			args:    []string{"--stream.offset=", "--stream.labels=x"},
 			want: []string{
@@ -274,6 +284,7 @@ func TestLoadErrors(t *testing.T) {
 				`stream.ratio: "half" is not a number (environment variable PRINCIPAL__STREAM__RATIO)`,
 				"stream.compress: 1 is neither true nor false (principal.yaml, line 1)",
 				`stream.peers[1]: "none" is not valid: scheme is missing or invalid (environment variable PRINCIPAL__STREAM__PEERS)`,
+				"stream.retry: 1 is neither true nor false (principal.yaml, line 1)",
 				`stream.labels: "x" is not a key=value pair (flag --stream.labels)`,
 			},
 		},

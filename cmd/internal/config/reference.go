@@ -166,7 +166,7 @@ func valueSchema(t reflect.Type) (map[string]any, error) {
 	switch t.Kind() {
 	case reflect.String:
 		return map[string]any{"type": "string"}, nil
-	case reflect.Bool:
+	case reflect.Bool, reflect.Pointer:
 		return map[string]any{"type": "boolean"}, nil
 	case reflect.Float32, reflect.Float64:
 		return map[string]any{"type": "number"}, nil

@@ -117,6 +117,9 @@ var (
 // isText reports whether values of t parse themselves.
 func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUnmarshaler) }
 
+// isChoice reports whether a setting is true, false, or nil where nobody set it.
+func isChoice(t reflect.Type) bool { return t == reflect.TypeFor[*bool]() }
+
 func formOf(t reflect.Type) form {
 	switch {
 	case isScalar(t):
@@ -131,7 +134,7 @@ func formOf(t reflect.Type) form {
 }
 
 func isScalar(t reflect.Type) bool {
-	if isText(t) {
+	if isText(t) || isChoice(t) {
 		return true
 	}
 	switch t.Kind() {
@@ -164,7 +167,7 @@ func typeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
 		return "text"
-	case reflect.Bool:
+	case reflect.Bool, reflect.Pointer:
 		return "true|false"
 	case reflect.Float32, reflect.Float64:
 		return "number"

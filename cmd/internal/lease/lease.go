@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -41,6 +42,10 @@ type Config struct {
 	// comes back under the name it had holds the Lease at once if it still had it,
 	// so no two that live at the same time may share one.
 	Holder string
+	// Restored is told, while this process holds the Lease, that the API server shows it as
+	// it was before, as after a restore of its etcd, and of a time when it did not yet. It
+	// does not block. Nil means that nobody asks.
+	Restored func(since time.Time)
 	// Log is told of each gain and loss. Its zero value writes nothing.
 	Log zerolog.Logger
 }
@@ -50,6 +55,8 @@ type Lease struct {
 	cfg  Config
 	lock *resourcelock.LeaseLock
 	log  zerolog.Logger
+	// present is the term in which this process holds the Lease; nil while it does not.
+	present atomic.Pointer[tenure]
 }
 
 // New checks cfg and starts nothing.
@@ -57,11 +64,14 @@ func New(cfg Config) (*Lease, error) {
 	if cfg.Leases == nil || cfg.Namespace == "" || cfg.Name == "" || cfg.Holder == "" {
 		return nil, errors.New("lease: leases, namespace, name and holder are required")
 	}
+	if cfg.Restored == nil {
+		cfg.Restored = func(time.Time) {}
+	}
 	return &Lease{
 		cfg: cfg,
 		lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: cfg.Namespace, Name: cfg.Name},
-			Client:     cfg.Leases,
+			Client:     &monitor{LeasesGetter: cfg.Leases, restored: cfg.Restored},
 			LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Holder},
 		},
 		log: cfg.Log.With().Str("lease", cfg.Namespace+"/"+cfg.Name).Str("holder", cfg.Holder).Logger(),
@@ -84,15 +94,31 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 	return nil
 }
 
+// Confirm returns nil when a consistent read of the Lease, which began after the call,
+// shows that no other process has had it since f of Run began: nobody had by then taken
+// the place of this process. Else f ends. An error may also mean that nobody knows; it is
+// ErrNotHeld while f does not run. It may be called concurrently; who waits at the same
+// time shares a read.
+func (l *Lease) Confirm(ctx context.Context) error {
+	present := l.present.Load()
+	if present == nil {
+		return ErrNotHeld
+	}
+	return present.confirm(ctx)
+}
+
 // term waits for the Lease, runs f under it and gives it back. It reports whether
 // f ended by itself.
 func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
 	// The election outlasts ctx: the Lease is renewed for as long as f takes to end.
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	tenure := newTenure(l.lock, stop)
 	gained := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: l.lock, Name: l.cfg.Name,
+		Lock: tenure, Name: l.cfg.Name,
 		LeaseDuration: holdTime, RenewDeadline: renewTime, RetryPeriod: retryTime,
 		// Not ReleaseOnCancel: it also gives back a Lease that could not be renewed, and
 		// does so before the context of the term ends.
@@ -134,27 +160,35 @@ func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended 
 	case <-freed:
 		return false, nil // the next term begins with an attempt
 	case term := <-gained:
-		return l.hold(ctx, term, f)
+		late := context.AfterFunc(term, func() { stop(errLate) })
+		defer late()
+		l.present.Store(tenure)
+		defer l.present.Store(nil)
+		return l.hold(running, f)
 	}
 }
 
 // hold runs f until the Lease is lost or ctx is done.
-func (l *Lease) hold(ctx, term context.Context, f func(context.Context) error) (ended bool, err error) {
+func (l *Lease) hold(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
 	l.log.Info().Msg("lease gained")
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	cancel := context.AfterFunc(term, func() {
-		l.log.Warn().Msg("lease lost: it could not be renewed in time")
-		stop(errLost)
+	cancel := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, errLost) {
+			l.log.Warn().Err(cause).Msg("lease lost")
+		}
 	})
 	defer cancel()
-	if err := f(running); err != nil {
+	if err := f(ctx); err != nil {
 		return true, err
 	}
-	return running.Err() == nil, nil
+	return ctx.Err() == nil, nil
 }
 
-var errLost = errors.New("the lease was lost")
+// Why a term ends.
+var (
+	errLost = errors.New("the lease was lost")
+	errLate = fmt.Errorf("%w: it could not be renewed in time", errLost)
+	errTook = fmt.Errorf("%w: another process has or had it since", errLost)
+)
 
 // watch closes freed when the Lease is given back while another process waits
 // for it. It only saves the time until the next attempt, so what goes wrong is

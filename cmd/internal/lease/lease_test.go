@@ -42,8 +42,11 @@ func newWorld(t *testing.T) *world { return &world{t: t, server: newAPIServer()}
 // process is one that wants the Lease.
 type process struct {
 	client *client
-	stop   context.CancelFunc
-	done   chan error
+	lease  *lease.Lease
+	// restored is lease.Config's.
+	restored func(time.Time)
+	stop     context.CancelFunc
+	done     chan error
 	// lingers is how long its function takes to end.
 	lingers time.Duration
 	// result is returned by its function once it is closed.
@@ -57,12 +60,12 @@ func (w *world) start(holder string, change func(*process)) *process {
 	if change != nil {
 		change(p)
 	}
-	l, err := lease.New(lease.Config{Leases: p.client, Namespace: "argocd", Name: "argomesh-test", Holder: holder, Log: zerolog.Nop()})
+	l, err := lease.New(lease.Config{Leases: p.client, Namespace: "argocd", Name: "argomesh-test", Holder: holder, Restored: p.restored, Log: zerolog.Nop()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(logr.NewContext(w.t.Context(), logr.Discard()))
-	p.stop = cancel
+	p.lease, p.stop = l, cancel
 	go func() { p.done <- l.Run(ctx, func(ctx context.Context) error { return w.run(ctx, p) }) }()
 	w.t.Cleanup(cancel)
 	return p

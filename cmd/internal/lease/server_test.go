@@ -40,6 +40,36 @@ func (s *apiServer) holder() string {
 	return *s.lease.Spec.HolderIdentity
 }
 
+// turn gives the Lease to a process that renews it for no time; to nobody for an empty one.
+func (s *apiServer) turn(holder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lease := s.lease.DeepCopy()
+	lease.Spec.HolderIdentity = &holder
+	if holder != "" {
+		*lease.Spec.LeaseTransitions++
+	}
+	s.store(lease, func(w *watch.RaceFreeFakeWatcher) func(*coordinationv1.Lease) {
+		return func(l *coordinationv1.Lease) { w.Modify(l) }
+	})
+}
+
+// snapshot returns what there is, for restore.
+func (s *apiServer) snapshot() *coordinationv1.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease.DeepCopy()
+}
+
+// restore brings a snapshot back, with its revision raised by bump. Watches show nothing.
+func (s *apiServer) restore(lease *coordinationv1.Lease, bump int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = lease
+	s.revision, _ = strconv.Atoi(lease.ResourceVersion) // it is a number
+	s.revision += bump
+}
+
 // store is called with mu locked.
 func (s *apiServer) store(lease *coordinationv1.Lease, event func(*watch.RaceFreeFakeWatcher) func(obj *coordinationv1.Lease)) *coordinationv1.Lease {
 	s.revision++
@@ -57,7 +87,8 @@ type client struct {
 	server                      *apiServer
 	away                        atomic.Bool // calls fail
 	blind                       atomic.Bool // watches fail
-	writes                      atomic.Int64
+	writes, reads               atomic.Int64
+	gate                        chan struct{} // reads wait for it; nil for not at all
 }
 
 var errAway = errors.New("connection refused")
@@ -68,6 +99,10 @@ func (c *client) Leases(string) coordination.LeaseInterface { return c }
 func (c *client) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
 	if c.away.Load() {
 		return nil, errAway
+	}
+	c.reads.Add(1)
+	if c.gate != nil {
+		<-c.gate
 	}
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

@@ -33,6 +33,9 @@ import (
 // not installed. The message says what to run.
 var ErrMissing = errors.New("missing")
 
+// ErrUnknown is wrapped by the error of Path for what is the program of no tool.
+var ErrUnknown = errors.New("no tool provides it")
+
 // Group tells who needs a tool.
 type Group string
 
@@ -45,8 +48,15 @@ const (
 	// Meshes are the programs of Istio and SPIRE, by which the tests tagged matrix judge
 	// what is made for them. `make tools` leaves them out: they take twenty minutes.
 	Meshes Group = "meshes"
+	// Releases are Argo CDs of other releases than the one among the servers, for the
+	// spokes of the tests tagged matrix.
+	Releases Group = "releases"
 	// Images is what builds images, which no test needs.
 	Images Group = "images"
+	// Earlier are programs of ours from before, from which the end-to-end tests upgrade.
+	// The file commit in the folder of one names a commit of this repository, from whose
+	// tree it is built.
+	Earlier Group = "earlier"
 	// Nodes are what runs on a node of Kubernetes, which only the test of real pods
 	// needs.
 	Nodes Group = "nodes"
@@ -68,7 +78,8 @@ type Tool struct {
 // Program is one executable of a Tool.
 type Program struct {
 	Name string
-	// Package is the Go package to build, or the path inside a wheel.
+	// Package is the Go package to build, below the tree of a commit if the tool is of
+	// one, or the path inside a wheel.
 	Package string
 	// Links are further names for the program, for those that act by their name.
 	Links []string
@@ -81,7 +92,7 @@ type Program struct {
 
 // File is copied from the source of a module.
 type File struct {
-	Module string
+	Module string // with @ and a version, of which go.sum has the sum, where go.mod requires none
 	Path   string // in the module
 	Name   string // in the folder of the tool
 	Mode   fs.FileMode
@@ -144,6 +155,8 @@ func Tools() []Tool {
 			{Module: argocdModule, Path: "manifests/base/config/argocd-ssh-known-hosts-cm.yaml", Name: "config/argocd-ssh-known-hosts-cm.yaml", Mode: 0o644},
 			{Module: argocdModule, Path: "manifests/base/config/argocd-tls-certs-cm.yaml", Name: "config/argocd-tls-certs-cm.yaml", Mode: 0o644},
 		}},
+		// Argo CD's definitions of earlier releases, for spokes.
+		{Name: "definitions", Group: Servers, Files: definitions("v3.2.6", "v3.3.19", "v3.4.13")},
 		{Name: "kwok", Group: Servers, Programs: []Program{
 			{Name: "kwok", Package: "sigs.k8s.io/kwok/cmd/kwok"},
 		}, Files: []File{
@@ -156,6 +169,14 @@ func Tools() []Tool {
 		{Name: "envoy", Group: Servers, Wheel: true, Programs: []Program{
 			{Name: "envoy", Package: "envoy/_bin/envoy"},
 		}},
+		// What was there before copies said whose they are.
+		{Name: "before-adoption", Group: Earlier, Programs: []Program{
+			{Name: "principal-before-adoption", Package: "./cmd/principal"},
+			{Name: "agent-before-adoption", Package: "./cmd/agent"},
+		}},
+		release("argocd-3.2", "v3.2.6"),
+		release("argocd-3.3", "v3.3.19"),
+		release("argocd-3.4", "v3.4.13"),
 		{Name: "istio", Group: Meshes, Programs: []Program{
 			{Name: "pilot-discovery", Package: "istio.io/istio/pilot/cmd/pilot-discovery"}, // istiod
 			{Name: "istioctl", Package: "istio.io/istio/istioctl/cmd/istioctl"},
@@ -189,6 +210,28 @@ func Tools() []Tool {
 			},
 		}},
 	}
+}
+
+// release is Argo CD of another release, one program for all its parts, which is named
+// for the release and acts by the variable ARGOCD_BINARY_NAME.
+func release(folder, version string) Tool {
+	return Tool{Name: folder, Group: Releases, Programs: []Program{{
+		Name: "argocd-" + version, Package: argocdModule + "/cmd", Stamp: argocdStamp, Module: argocdModule,
+	}}}
+}
+
+// definitions are Argo CD's custom resource definitions of some releases, each in a
+// folder of its name.
+func definitions(releases ...string) []File {
+	var files []File
+	for _, release := range releases {
+		for _, name := range []string{"application-crd.yaml", "appproject-crd.yaml"} {
+			files = append(files, File{
+				Module: argocdModule + "@" + release, Path: "manifests/crds/" + name, Name: release + "/" + name, Mode: 0o644,
+			})
+		}
+	}
+	return files
 }
 
 // Names returns every executable name the tool provides.
@@ -320,7 +363,7 @@ func (s *Set) Path(program string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	return "", fmt.Errorf("no tool provides %s", program)
+	return "", fmt.Errorf("%w: %s", ErrUnknown, program)
 }
 
 // File returns the path of a file that comes with a tool, such as

@@ -1,0 +1,170 @@
+package budget
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// firstCredit is what a peer may use beyond its turn when peers begin to wait: it had
+	// no chance yet to use less than an equal share.
+	firstCredit = 64 * kib
+	// maxCredit is the most of its share that a peer which used less may use at once: as
+	// much as the largest object.
+	maxCredit = mib
+	// overdraft is how many seconds of the rate may be used in advance, by those that
+	// used less than an equal share.
+	overdraft = 2
+	// lapseTime is how late a peer may come back for its turn before the others go on, and
+	// for how long it counts among those that have something to write.
+	lapseTime = 2 * time.Second
+)
+
+// Common is the budget of bytes of all peers of a hub together. Its methods may be called
+// concurrently.
+//
+// While there is enough nobody waits. When there is not, it is counted what each peer
+// uses from then on, and what an equal share is. Whoever used least goes next. One that
+// used less than a share goes at once with what is left of it, so that the others take
+// turns with the rest.
+type Common struct {
+	mu     sync.Mutex // guards what follows
+	bucket bucket
+	// turns are the peers that used something since there was too little; empty while
+	// there is enough.
+	turns map[string]*turn
+	// share is what each might have used since then: of those that wait, and so use all
+	// that they can, none used less. shared is when it was last counted.
+	share  float64
+	shared time.Time
+}
+
+// turn is how a peer stands to the others.
+type turn struct {
+	used float64
+	// wants is for how much it waits; zero while it does not. since and due are when it
+	// began to, and when it will ask again.
+	wants      float64
+	since, due time.Time
+	asked      time.Time
+}
+
+// NewCommon returns one that is full. A zero limit is none.
+func NewCommon(l Limit, now time.Time) *Common {
+	return &Common{bucket: newBucket(l, now), turns: map[string]*turn{}}
+}
+
+// Level is what is left, and whether that is all.
+func (c *Common) Level(now time.Time) (level int64, full bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bucket.advance(now)
+	level = int64(c.bucket.level())
+	return level, c.bucket.limit.none() || level >= c.bucket.limit.Burst
+}
+
+// Restore makes level what was left at a time.
+func (c *Common) Restore(level int64, at, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bucket.restore(level, at, now)
+}
+
+// take lets a peer use n bytes, or says how long to wait before it asks again.
+func (c *Common) take(peer string, now time.Time, n float64) (granted bool, wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bucket.limit.none() {
+		return true, 0
+	}
+	c.bucket.advance(now)
+	c.settleTurns(now)
+	if c.bucket.open() && len(c.turns) == 0 {
+		c.bucket.use(n)
+		return true, 0
+	}
+	t := c.turns[peer]
+	if t == nil {
+		t = &turn{used: c.share - firstCredit}
+		c.turns[peer] = t
+	}
+	t.asked, t.used = now, max(t.used, c.share-maxCredit)
+	ahead := c.ahead(t)
+	owed := c.share-t.used >= n && c.bucket.level() > -overdraft*float64(c.bucket.limit.Rate)
+	if !owed && (ahead > 0 || !c.bucket.open()) {
+		if t.wants == 0 {
+			t.since = now
+		}
+		t.wants = n
+		wait = c.bucket.wait() + time.Duration(ahead/float64(max(c.bucket.limit.Rate, 1))*float64(time.Second))
+		wait = min(max(wait, time.Millisecond), lapseTime)
+		t.due = now.Add(wait)
+		return false, wait
+	}
+	t.wants = 0
+	t.used += n
+	c.bucket.use(n)
+	return true, 0
+}
+
+// ahead is what those want that go before t.
+func (c *Common) ahead(t *turn) float64 {
+	sum := 0.0
+	for _, other := range c.turns {
+		if other == t || other.wants == 0 {
+			continue
+		}
+		if other.used < t.used || other.used == t.used && (t.wants == 0 || other.since.Before(t.since)) {
+			sum += other.wants
+		}
+	}
+	return sum
+}
+
+// settleTurns counts the share of now, takes those out of the line that did not come back
+// for their turn, and ends the turns when there is enough again.
+func (c *Common) settleTurns(now time.Time) {
+	active, least, waiting := 0, 0.0, false
+	for _, t := range c.turns {
+		if t.wants > 0 && now.Sub(t.due) > lapseTime {
+			t.wants = 0
+		}
+		if t.wants > 0 && (!waiting || t.used < least) {
+			least, waiting = t.used, true
+		}
+		if t.wants > 0 || now.Sub(t.asked) < lapseTime {
+			active++
+		}
+	}
+	if passed := now.Sub(c.shared).Seconds(); passed > 0 && active > 0 {
+		c.share += passed * float64(c.bucket.limit.Rate) / float64(active)
+	}
+	c.shared = now
+	switch {
+	case waiting:
+		c.share = max(c.share, least)
+	case len(c.turns) > 0 && c.bucket.level() >= c.bucket.room():
+		clear(c.turns)
+		c.share = 0
+	}
+}
+
+// settle corrects what a peer was let use: n more, or less when it is below zero.
+func (c *Common) settle(peer string, now time.Time, n float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bucket.advance(now)
+	c.bucket.use(n)
+	if t := c.turns[peer]; t != nil {
+		t.used += n
+	}
+}
+
+// leave takes a peer out of the line.
+func (c *Common) leave(peer string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.turns[peer]; t != nil {
+		t.wants = 0
+	}
+}

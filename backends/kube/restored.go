@@ -1,0 +1,45 @@
+package kube
+
+import "time"
+
+// maxBuried bounds how many of the objects that went last an informer remembers.
+const maxBuried = 1024
+
+// buried are the UIDs of the objects whose deletion a watch told last. One of them that is
+// there again was brought back by a restore: no UID is given twice.
+type buried struct {
+	uids map[string]bool
+	line []string // oldest first, from next on
+	next int
+}
+
+func (b *buried) add(uid string) {
+	if b.uids == nil {
+		b.uids = map[string]bool{}
+	}
+	if len(b.line) < maxBuried {
+		b.line = append(b.line, uid)
+	} else {
+		delete(b.uids, b.line[b.next])
+		b.line[b.next] = uid
+		b.next = (b.next + 1) % maxBuried
+	}
+	b.uids[uid] = true
+}
+
+func (b *buried) has(uid string) bool { return b.uids[uid] }
+
+// ListedSince reports whether every cache was filled by a list that began after t. An API
+// server whose etcd is restored while it runs may go on showing what it has in its own
+// cache, to consistent lists, too, and does not tell: only what was listed anew may show
+// the state after.
+func (s *Store) ListedSince(t time.Time) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, i := range s.informers {
+		if !i.listedAt.After(t) {
+			return false
+		}
+	}
+	return true
+}

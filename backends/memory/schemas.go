@@ -1,0 +1,89 @@
+package memory
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/argomesh/argomesh/backends/schema"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// schemas are those of a server. Its mu guards them.
+type schemas struct {
+	of          map[stream.Kind]*schema.Schema
+	subscribers []*schemaSubscriber
+}
+
+type schemaSubscriber struct{ changed func() }
+
+// prune takes from content what the server does not keep of a kind. A strict write
+// fails instead.
+func (s *schemas) prune(kind stream.Kind, content map[string]any, strict bool) error {
+	known := s.of[kind]
+	if known == nil {
+		return nil
+	}
+	if dropped := known.Prune(content); strict && len(dropped) > 0 {
+		return refuse("strict decoding error: unknown field %q", dropped[0].Path)
+	}
+	return nil
+}
+
+// Schema returns the schema of a kind; nil when the server keeps all of it.
+func (s *Store) Schema(kind stream.Kind) *schema.Schema {
+	s.server.mu.RLock()
+	defer s.server.mu.RUnlock()
+	return s.server.schemas.of[kind]
+}
+
+// SchemasAsked is closed with Synced.
+func (s *Store) SchemasAsked() <-chan struct{} { return s.synced }
+
+// SubscribeSchemas calls changed after each SetSchema until cancel is called.
+func (s *Store) SubscribeSchemas(changed func()) (cancel func()) {
+	sub := &schemaSubscriber{changed}
+	all := &s.server.schemas
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	all.subscribers = append(all.subscribers, sub)
+	return func() {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		all.subscribers = slices.DeleteFunc(slices.Clone(all.subscribers), func(other *schemaSubscriber) bool { return other == sub })
+	}
+}
+
+// SetSchema replaces the schema of a kind, as an upgrade of its definition does. As
+// with an API server, objects keep their resourceVersions and show what the schema
+// knows, and all clients list anew; unlike there, what it does not know is gone for
+// good.
+func (s *Store) SetSchema(kind stream.Kind, next *schema.Schema) {
+	srv := s.server
+	srv.mu.Lock()
+	of := map[stream.Kind]*schema.Schema{kind: next}
+	for other, known := range srv.schemas.of {
+		if other != kind {
+			of[other] = known
+		}
+	}
+	srv.schemas.of = of
+	for _, o := range srv.objects.all() {
+		content, _, err := decode(o.Key, o.Raw)
+		if o.Key.Kind != kind || err != nil || srv.schemas.prune(kind, content, false) != nil {
+			continue
+		}
+		if raw, err := json.Marshal(content); err == nil && !bytes.Equal(raw, o.Raw) {
+			o.Raw = raw
+			srv.objects.set(o)
+			srv.record(Accepted{Op: OpSchema, Object: o})
+		}
+	}
+	news := srv.publish(srv.list())
+	subscribers := slices.Clone(srv.schemas.subscribers)
+	srv.mu.Unlock()
+	for _, sub := range subscribers {
+		sub.changed()
+	}
+	news.tell()
+}

@@ -1,0 +1,224 @@
+package mirror
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// TestAdoptionIsAllowedByTheOwner: by name or at the object, and never wins.
+func TestAdoptionIsAllowedByTheOwner(t *testing.T) {
+	spoke, hub := ruleSet(t, stream.Spoke, stream.Managed), ruleSet(t, stream.Hub, stream.Autonomous)
+	naming := func(r Rules, patterns ...string) Rules {
+		r = adopting(r)
+		if r.Side == stream.Hub {
+			r.Adopt = patterns
+		} else {
+			r.Policy.Adopt = patterns
+		}
+		return r
+	}
+	further := naming(spoke, "application/team-a/*")
+	further.Namespaces = []string{"team-*"}
+	in := func(namespace string) stream.ResourceKey {
+		return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "guestbook"}
+	}
+	secret := stream.ResourceKey{Kind: stream.Secret, Namespace: "argocd", Name: "guestbook"}
+	says := func(policy string) m { return m{"annotations": m{adoptionPolicyKey: policy}} }
+	large := m{"spec": m{"x": strings.Repeat("x", maxFound)}}
+	tests := map[string]struct {
+		rules   Rules
+		key     stream.ResourceKey
+		meta    m
+		rest    m
+		refused string // a part of it; empty when it is adopted
+	}{
+		"nothing is named":                          {naming(spoke), in("argocd"), nil, nil, "policy.adopt of the spoke does not name application/guestbook"},
+		"no policy at all":                          {spoke, in("argocd"), nil, nil, "policy.adopt"},
+		"it is named":                               {naming(spoke, "application/guestbook"), in("argocd"), nil, nil, ""},
+		"it is named by a glob":                     {naming(spoke, "application/guest*"), in("argocd"), nil, nil, ""},
+		"another kind is named":                     {naming(spoke, "appproject/*"), in("argocd"), nil, nil, "does not name application/guestbook"},
+		"a further namespace":                       {further, in("team-a"), nil, nil, ""},
+		"another further namespace":                 {further, in("team-b"), nil, nil, "does not name application/team-b/guestbook"},
+		"the object says always":                    {naming(spoke), in("argocd"), says("always"), nil, ""},
+		"the object says never":                     {naming(spoke, "*/*"), in("argocd"), says("never"), nil, "its annotation " + adoptionPolicyKey + " is never"},
+		"the object says what nobody knows":         {naming(spoke), in("argocd"), says("Always"), nil, "policy.adopt"},
+		"larger than what can be kept":              {naming(spoke, "*/*"), in("argocd"), nil, large, "too large to be adopted"},
+		"larger than what can be kept, and says so": {naming(spoke), in("argocd"), says("always"), large, "too large to be adopted"},
+		"a repository":                              {naming(spoke, "repository/*"), secret, m{"labels": m{secretTypeKey: typeRepository}}, nil, ""},
+		"a template, where repositories are named":  {naming(spoke, "repository/*"), secret, m{"labels": m{secretTypeKey: typeTemplate}}, nil, "does not name repo-creds/guestbook"},
+		"a Secret that is no repository":            {naming(spoke, "*/*"), secret, says("always"), nil, "is not that of a repository"},
+		"on the hub, nothing is named":              {naming(hub), in("edge-1"), nil, nil, "spec.adopt of the Agent does not name application/guestbook"},
+		"on the hub, it is named":                   {naming(hub, "application/guestbook"), in("edge-1"), nil, nil, ""},
+		"on the hub, the object says never":         {naming(hub, "*/*"), in("edge-1"), says("never"), nil, "is never"},
+		"a copy that is ours is not asked":          {naming(spoke), in("argocd"), m{"annotations": m{adoptionPolicyKey: "never", sourceUIDKey: "u", principalUIDKey: "hub-1", recordKey: "{}"}}, nil, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := makeEvent(stream.Applications, "hub-app", 9, m{"spec": m{"project": "p"}})
+			if test.key.Kind == stream.Secret {
+				e = makeEvent(stream.Repositories, "hub-secret", 9, m{"labels": m{secretTypeKey: typeRepository}, "data": m{"url": "eA=="}})
+			}
+			current := makeObject(t, test.key, test.meta, test.rest)
+			writes, refusal := test.rules.Plan(e, test.key, &current, Requests{})
+			got := refusalText(refusal)
+			if (len(writes) > 0) != (test.refused == "") || !strings.Contains(got, test.refused) || (got == "") != (test.refused == "") {
+				t.Errorf("Plan() = %d writes, %q, want %q", len(writes), got, test.refused)
+			}
+		})
+	}
+}
+
+// TestTheProjectDefaultIsTakenWhereItIsNamed, also where there is none; what is the hub's
+// already goes on.
+func TestTheProjectDefaultIsTakenWhereItIsNamed(t *testing.T) {
+	r := ruleSet(t, stream.Spoke, stream.Managed)
+	e := makeEvent(stream.AppProjects, "p-1", 4, m{"spec": m{}})
+	e.Key.Name = defaultProject
+	key := projectKey(r, defaultProject)
+	if _, refusal := r.Plan(e, key, nil, Requests{}); refusalText(refusal) != `denied: policy.adopt of the spoke does not allow project "default"` {
+		t.Errorf("Plan() = %q", refusalText(refusal))
+	}
+	named := adopting(r)
+	writes, refusal := named.Plan(e, key, nil, Requests{})
+	if refusal != nil || len(writes) != 1 {
+		t.Fatalf("Plan() = %d writes, %q", len(writes), refusalText(refusal))
+	}
+	ours := stored(t, key, writes, nil)
+	later := makeEvent(stream.AppProjects, "p-1", 5, m{"spec": m{"description": "later"}})
+	later.Key = e.Key
+	if writes, refusal := r.Plan(later, key, &ours, Requests{}); refusal != nil || len(writes) != 1 {
+		t.Errorf("a later state of our copy: %d writes, %q", len(writes), refusalText(refusal))
+	}
+}
+
+func TestValidateAdopt(t *testing.T) {
+	for _, good := range []string{"application/*", "appproject/default", "*/*", "repo*/x", "application/team-?/x"} {
+		if err := validateAdopt(good); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"", "*", "default", "application/", "applications/x", "configmap/x", "application/[a"} {
+		if err := validateAdopt(bad); !errors.Is(err, identity.ErrInvalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for line := range strings.Lines((&Policy{Adopt: []string{"a", "b"}}).Validate().Error()) {
+		if !strings.HasPrefix(line, "adopt: ") {
+			t.Errorf("%q does not name its key", line)
+		}
+	}
+}
+
+// TestWhatWasFoundIsLost: the object is its owner's all the same, and grants nothing.
+func TestWhatWasFoundIsLost(t *testing.T) {
+	spoke := adopting(ruleSet(t, stream.Spoke, stream.Managed))
+	data := map[stream.Collection]m{
+		stream.Applications: {"labels": m{"team": "hub"}, "spec": m{"project": "hub", "syncPolicy": m{"automated": m{"prune": true}}}},
+		stream.AppProjects:  {"labels": m{"team": "hub"}, "spec": m{"sourceRepos": []any{"*"}, "destinations": []any{m{"server": "*"}}}},
+		stream.Repositories: {"labels": m{"team": "hub", secretTypeKey: typeRepository}, "data": m{"password": "aHVi"}},
+	}
+	want := map[stream.Collection]any{
+		stream.Applications: m{"project": "hub", "destination": m{"name": "in-cluster"}},
+		stream.AppProjects:  m{"sourceRepos": []any{"*"}},
+		stream.Repositories: nil,
+	}
+	for c, content := range data {
+		t.Run(c.String(), func(t *testing.T) {
+			e := makeEvent(c, "hub-object", 9, content)
+			key, _ := spoke.Local(e.Key)
+			current := makeObject(t, key, m{"labels": m{"mine": "m", secretTypeKey: typeRepository}}, m{})
+			writes, refusal := spoke.Plan(e, key, &current, Requests{})
+			if refusal != nil {
+				t.Fatal(refusalText(refusal))
+			}
+			o := stored(t, key, writes, nil)
+			rec, _ := recordOf(o)
+			rec.Quiet, rec.Releasing = &quiet{Over: true}, true // the wait is over
+			spoke.stamp(o, rec)
+			if writes, _ = spoke.Plan(removal(c), key, &o, Requests{}); len(writes) != 1 || writes[0].Op != Recall {
+				t.Fatalf("Plan() = %v", ops(writes))
+			}
+			o.found = &found{uid: rec.Adopted, lost: true}
+			writes, _ = spoke.Plan(removal(c), key, &o, Requests{})
+			if diff := cmp.Diff([]Op{Update, Forget}, ops(writes)); diff != "" {
+				t.Fatalf("Plan() (-want +got)\n%s", diff)
+			}
+			left := stored(t, key, writes, nil)
+			if hasRecord(left) || left.label("team") != "" || left.label("mine") != "m" || !strings.Contains(writes[1].Note, "is lost") {
+				t.Errorf("left is %v, told %q", left.fields, writes[1].Note)
+			}
+			if diff := cmp.Diff(want[c], left.fields[contentField(key.Kind)]); diff != "" {
+				t.Errorf("left (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestKeeper: processes that write beside each other, one of them late, lose nothing of
+// what was found.
+func TestKeeper(t *testing.T) {
+	store, ctx := memory.New(memory.Config{Kinds: []stream.Kind{stream.Application, stream.Secret}}), t.Context()
+	k := keeper{store: store, namespace: "argocd"}
+	key := stream.ResourceKey{Kind: stream.Application, Namespace: "team", Name: "a"}
+	at := func(uid, version string) backends.Object {
+		return backends.Object{Key: key, UID: uid, ResourceVersion: version}
+	}
+	keep := func(o backends.Object, content string) error {
+		return k.keep(ctx, o, encode(found{Content: content}))
+	}
+	kept := func(uid string) *found {
+		t.Helper()
+		f, err := k.recall(ctx, key, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	if f := kept("one"); !f.lost {
+		t.Errorf("before anything is kept: %+v", f)
+	}
+	for _, step := range []struct {
+		o        backends.Object
+		content  string
+		conflict bool
+		want     string
+	}{
+		{at("one", "7"), "seven", false, "seven"},
+		{at("one", "7"), "seven", false, "seven"}, // once more after a crash
+		{at("one", "9"), "nine", false, "nine"},   // it changed before it was adopted
+		{at("one", "8"), "eight", true, "nine"},   // somebody who is behind
+		{at("two", "5"), "other", false, "nine"},  // another object of that name
+	} {
+		err := keep(step.o, step.content)
+		if errors.Is(err, stream.ErrConflict) != step.conflict || err != nil && !step.conflict {
+			t.Fatalf("keep(%s at %s) = %v", step.o.UID, step.o.ResourceVersion, err)
+		}
+		if f := kept("one"); f.lost || f.Content != step.want {
+			t.Errorf("after keep(%s at %s) it is %+v, want %s", step.o.UID, step.o.ResourceVersion, f, step.want)
+		}
+	}
+	late := kept("one")
+	if err := k.forgetFound(ctx, key, late); err != nil {
+		t.Fatal(err)
+	}
+	if err := keep(at("one", "20"), "again"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.forgetFound(ctx, key, late); err != nil {
+		t.Fatal(err)
+	}
+	if f := kept("one"); f.lost || f.Content != "again" {
+		t.Errorf("a process that was late took away what was kept later: %+v", f)
+	}
+	if f := kept("two"); f.Content != "other" {
+		t.Errorf("the other object's: %+v", f)
+	}
+}

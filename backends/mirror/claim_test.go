@@ -1,0 +1,53 @@
+package mirror_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// TestWhatWasToldBeforeTheJudgement: a spoke says what it left out, and that somebody changes
+// back what it applied, before the hub has judged the connection, as behind a slow API server.
+// The hub shows it once it has.
+func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		judge := make(chan struct{})
+		r := newRig(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
+			if side == stream.Hub {
+				cfg.History = func(ctx context.Context, _ mirror.Peer, _ mirror.Known) (mirror.Judgement, error) {
+					select {
+					case <-judge:
+					case <-ctx.Done():
+						return mirror.Judgement{}, ctx.Err()
+					}
+					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+				}
+			}
+		}})
+		r.create(r.hub, "short", nil, m{"spec": m{"project": "default", "destination": m{"name": "edge-1"}, "source": m{"path": "one", "tagPrefix": "v"}}})
+		r.create(r.hub, "fought", nil, spec("ours"))
+		r.connect()
+		pass(time.Second)
+		for range 5 {
+			r.update(r.spoke, "fought", func(app m) { at(app, "spec", "source").(m)["path"] = "theirs" })
+			pass(time.Second)
+		}
+		said := func(when, app, want string) { // by its error or its warning
+			t.Helper()
+			if got := conditionOf(r.get(r.hub, app)) + messageOf(r.get(r.hub, app), "ArgomeshWarning"); want == "" && got != "" || !strings.Contains(got, want) {
+				t.Errorf("%s the hub says of %s %q, want %q", when, app, got, want)
+			}
+		}
+		said("before", "short", "")
+		said("before", "fought", "")
+		close(judge)
+		pass(time.Minute)
+		said("after", "short", "spec.source.tagPrefix")
+		said("after", "fought", "changes it back: spec.source.path")
+	})
+}

@@ -1,0 +1,179 @@
+package mirror_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// TestProjectStaysForWhatIsGoing takes a project from the agent while an Application of it
+// is to be deleted with its workloads, for which the spoke's Argo CD needs the project.
+func TestProjectStaysForWhatIsGoing(t *testing.T) {
+	mappings := map[string]bool{"by namespace": false, "by destination": true}
+	withdrawals := map[string]func(*rig){
+		"the agent is taken out of it": func(r *rig) { r.destinations("web", "edge-2") },
+		"it is deleted":                func(r *rig) { r.drop(r.hub, stream.AppProject, "web") },
+	}
+	moments := map[string]func(r *rig, cut func(), withdraw func(*rig)) *rig{
+		"while the spoke is there": func(r *rig, _ func(), withdraw func(*rig)) *rig {
+			r.remove(r.hub, "a")
+			pass(time.Second)
+			withdraw(r)
+			return r
+		},
+		"while the spoke is away": func(r *rig, cut func(), withdraw func(*rig)) *rig {
+			cut()
+			r.remove(r.hub, "a")
+			withdraw(r)
+			pass(time.Hour)
+			r.connect()
+			return r
+		},
+		"and both are restarted": func(r *rig, cut func(), withdraw func(*rig)) *rig {
+			cut()
+			r.remove(r.hub, "a")
+			withdraw(r)
+			r.cancel(nil)
+			r.wait.Wait()
+			o := r.options
+			o.stores = [2]*memory.Store{r.hub.store, r.spoke.store}
+			next := newRig(r.t, o)
+			next.hub.namespace = r.hub.namespace
+			next.connect()
+			return next
+		},
+	}
+	for mapping, byDestination := range mappings {
+		for withdrawal, withdraw := range withdrawals {
+			for moment, happens := range moments {
+				t.Run(mapping+"/"+withdrawal+"/"+moment, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						r := stayRig(t, byDestination)
+						r.destinations("web", "edge-1")
+						r.secret("key", "repository", "web", "https://git.test/web")
+						r.create(r.hub, "a", m{"finalizers": []any{cascade}}, named("web"))
+						cut, _ := r.connect()
+						pass(time.Second)
+						before := r.projectSpec("web")
+						r = happens(r, cut, withdraw)
+						pass(20 * time.Minute)
+						if app := r.get(r.spoke, "a"); app == nil || app["metadata"].(m)["deletionTimestamp"] == nil {
+							t.Fatalf("the copy is not being deleted: %v", app)
+						}
+						if diff := cmp.Diff(before, r.projectSpec("web")); diff != "" || before == nil {
+							t.Errorf("the project that Argo CD needs (-want +got)\n%s", diff)
+						}
+						r.wantSecrets("during the cascade", "key")
+						if !r.stats(r.hub).Agreed {
+							t.Error("the hub does not know of agreement")
+						}
+						r.update(r.spoke, "a", func(app m) { delete(app["metadata"].(m), "finalizers") })
+						pass(30 * time.Second)
+						if r.get(r.spoke, "a") != nil || r.get(r.hub, "a") != nil {
+							t.Errorf("hub %v, spoke %v", r.get(r.hub, "a"), r.get(r.spoke, "a"))
+						}
+						if got := r.projectSpec("web"); got != nil {
+							t.Errorf("the project stays: %v", got)
+						}
+						r.wantSecrets("after the cascade")
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestProjectOfWhatStays takes a project from the agent while an Application that is not
+// going names it: from then on the project permits nothing there, and its Secrets are gone.
+func TestProjectOfWhatStays(t *testing.T) {
+	for mapping, byDestination := range map[string]bool{"by namespace": false, "by destination": true} {
+		t.Run(mapping, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := stayRig(t, byDestination)
+				r.destinations("web", "edge-1")
+				r.secret("key", "repository", "web", "https://git.test/web")
+				r.create(r.hub, "a", nil, named("web"))
+				r.connect()
+				pass(time.Second)
+				r.destinations("web", "edge-2")
+				r.wantSecrets("after the withdrawal")
+				closed := m{"destinations": []any{}, "sourceRepos": []any{"*"}}
+				if diff := cmp.Diff(closed, r.projectSpec("web")); diff != "" {
+					t.Errorf("the project on the spoke (-want +got)\n%s", diff)
+				}
+				r.update(r.hub, "a", func(app m) { app["spec"].(m)["project"] = "other" })
+				pass(time.Minute)
+				if got := r.projectSpec("web"); got != nil {
+					t.Errorf("nothing names it, and it stays: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestReleaseOfAProjectWaits has a hub that takes a project away while an Application of it
+// is going on the spoke, as one of an earlier release does.
+func TestReleaseOfAProjectWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := stayRig(t, false)
+		r.destinations("web", "edge-1")
+		r.destinations("bystander", "edge-1")
+		r.create(r.hub, "a", m{"finalizers": []any{cascade}}, named("web"))
+		cut, _ := r.connect()
+		pass(time.Second)
+		r.remove(r.hub, "a")
+		pass(time.Second)
+		cut()
+		r.attack(r.spoke).say(stream.Batch{Events: []stream.Event{
+			{ID: "x.1", Key: stream.EntryKey{Collection: stream.AppProjects, Name: "web"}, Verb: stream.Delete},
+			{ID: "x.2", Key: stream.EntryKey{Collection: stream.AppProjects, Name: "bystander"}, Verb: stream.Delete},
+		}})
+		pass(time.Second)
+		if r.projectSpec("web") == nil {
+			t.Error("the project is gone from under the Application")
+		}
+		if r.projectSpec("bystander") != nil {
+			t.Error("a project that nothing needs stays")
+		}
+	})
+}
+
+// stayRig has the hub's Applications in Argo CD's namespace when they are the agent's by
+// their destination.
+func stayRig(t *testing.T, byDestination bool) *rig {
+	t.Helper()
+	r := newRig(t, options{hub: allKinds, spoke: allKinds, configure: func(side stream.Side, cfg *mirror.Config) {
+		cfg.Rules.ByDestination = byDestination && side == stream.Hub
+	}})
+	if byDestination {
+		r.hub.namespace = "argocd"
+	}
+	return r
+}
+
+// named is an Application of a project.
+func named(project string) m {
+	return m{"spec": m{"project": project, "destination": m{"name": "edge-1", "namespace": "web"}}}
+}
+
+// destinations gives the hub a project for an agent.
+func (r *rig) destinations(project, agent string) {
+	r.put(r.hub, stream.AppProject, project, nil, m{"spec": m{
+		"sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"}, "destinations": []any{m{"name": agent, "namespace": "web"}},
+	}})
+}
+
+// projectSpec is that of a project on the spoke; nil when there is none.
+func (r *rig) projectSpec(name string) any {
+	o, found := r.spoke.store.Get(stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: name})
+	if !found {
+		return nil
+	}
+	return parse(r.t, o)["spec"]
+}

@@ -1,0 +1,127 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// readTime bounds a read of the Lease.
+const readTime = 5 * time.Second
+
+// tenure is the lock of one term. A process that was frozen while another had the Lease,
+// and gave it back, finds it free when it goes on, and an elector then renews it as if
+// nobody had been there. The number of transitions tells: each term has one of its own.
+type tenure struct {
+	*resourcelock.LeaseLock
+	// transitions are those of the Lease in this term; negative before it is gained.
+	transitions atomic.Int64
+	// stop ends the term.
+	stop context.CancelCauseFunc
+	// turn has a value while somebody reads.
+	turn chan struct{}
+
+	mu   sync.Mutex // guards next
+	next *reading   // that has not begun; nil for none
+}
+
+// reading is one read of the Lease for all who asked before it began.
+type reading struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+func newTenure(lock *resourcelock.LeaseLock, stop context.CancelCauseFunc) *tenure {
+	t := &tenure{LeaseLock: lock, stop: stop, turn: make(chan struct{}, 1)}
+	t.transitions.Store(-1)
+	return t
+}
+
+// Create implements resourcelock.Interface.
+func (t *tenure) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.keep(record, func() error { return t.LeaseLock.Create(ctx, record) })
+}
+
+// Update implements resourcelock.Interface.
+func (t *tenure) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return t.keep(record, func() error { return t.LeaseLock.Update(ctx, record) })
+}
+
+// keep writes a record that is of this term, or begins it.
+func (t *tenure) keep(record resourcelock.LeaderElectionRecord, write func() error) error {
+	if !t.is(record) {
+		t.stop(errTook)
+		return errTook
+	}
+	err := write()
+	if err == nil {
+		t.transitions.Store(int64(record.LeaderTransitions))
+	}
+	return err
+}
+
+// is reports whether a record can be of this term.
+func (t *tenure) is(record resourcelock.LeaderElectionRecord) bool {
+	of := t.transitions.Load()
+	return of < 0 || of == int64(record.LeaderTransitions)
+}
+
+// confirm is Lease.Confirm in this term.
+func (t *tenure) confirm(ctx context.Context) error {
+	r, first := t.join()
+	if first {
+		go t.take(context.WithoutCancel(ctx), r)
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// join returns the next reading, and whether the caller is to take it.
+func (t *tenure) join() (r *reading, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if first = t.next == nil; first {
+		t.next = &reading{done: make(chan struct{})}
+	}
+	return t.next, first
+}
+
+// take waits for the turn of r, and reads.
+func (t *tenure) take(ctx context.Context, r *reading) {
+	t.turn <- struct{}{}
+	t.mu.Lock()
+	t.next = nil // who asks from now on asks for a later one
+	t.mu.Unlock()
+	r.err = t.read(ctx)
+	<-t.turn
+	close(r.done)
+}
+
+// read asks who holds the Lease. The read of one object is by quorum.
+func (t *tenure) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	lease, err := t.Client.Leases(t.LeaseMeta.Namespace).Get(ctx, t.LeaseMeta.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read lease %s/%s: %w", t.LeaseMeta.Namespace, t.LeaseMeta.Name, err)
+	}
+	record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
+	if record.HolderIdentity != t.Identity() || !t.is(*record) {
+		t.stop(errTook)
+		return errTook
+	}
+	return nil
+}
+
+// ErrNotHeld is the answer to who asks outside of a term.
+var ErrNotHeld = errors.New("the lease is not held")

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// restores counts how often this process saw the hub's API server go back to an earlier
+// state, whatever showed that. What a spoke has may be from what was lost, so the past with
+// every agent is in question. Its methods may be called concurrently.
+type restores struct {
+	log zerolog.Logger
+	// signal has a value when there is another one.
+	signal chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	seen  int
+	since time.Time
+}
+
+func newRestores(log zerolog.Logger) *restores {
+	return &restores{log: log, signal: make(chan struct{}, 1)}
+}
+
+// written is lease.Config.Restored. Writes show it at once, and an API server that outlived
+// the restore of its etcd goes on showing what was before.
+func (r *restores) written(since time.Time) { r.note("a write", since) }
+
+// listed is kube.Config.Restored.
+func (r *restores) listed() { r.note("a list", time.Time{}) }
+
+func (r *restores) note(by string, since time.Time) {
+	r.mu.Lock()
+	r.seen++
+	if since.After(r.since) {
+		r.since = since
+	}
+	r.mu.Unlock()
+	r.log.Warn().Str("by", by).
+		Msg("the hub's API server shows an earlier state, it was restored; nothing is removed from spokes before each agent's history is judged")
+	select {
+	case r.signal <- struct{}{}:
+	default:
+	}
+}
+
+// count is how many there were.
+func (r *restores) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen
+}
+
+// before is a time before the last one, from which on lists may be believed; zero for
+// any.
+func (r *restores) before() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.since
+}

@@ -1,0 +1,128 @@
+package redis
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/argomesh/argomesh/stream/jsonlimit"
+)
+
+// What a value of a spoke may unpack to before it reaches whoever decodes it: a tree of
+// 20,000 resources, which Argo CD itself divides into parts long before.
+const (
+	maxUnpacked = 64 << 20
+	// maxRatio is how many times its length a compressed value may have: ten times that
+	// of a tree of many alike. It counts from ratioFrom bytes on.
+	maxRatio  = 200
+	ratioFrom = 1 << 20
+)
+
+var valueLimits = jsonlimit.Limits{Depth: 64, Values: 1 << 20, Elements: 20000}
+
+// excess is that a value is more than passes. Its text names the limit, for callers and
+// the log.
+type excess struct{ limit, text string }
+
+func (e excess) Error() string { return e.text }
+
+// measured reads a value to its end and returns an excess for what is too much once it
+// is unpacked. It keeps nothing of it. What cannot be unpacked is no more than it is: its
+// reader comes no further either.
+func measured(value io.Reader, compressed bool) error {
+	packed := &counted{Reader: value}
+	text := io.Reader(packed)
+	if compressed {
+		unpacked, err := gzip.NewReader(packed)
+		if err != nil {
+			return rest(value)
+		}
+		text = unpacked
+	}
+	scanner := jsonlimit.NewScanner(valueLimits)
+	buffer := make([]byte, 32<<10)
+	for total := 0; ; {
+		n, err := text.Read(buffer)
+		total += n
+		switch {
+		case total > maxUnpacked:
+			return excess{"bytes", fmt.Sprintf("it has more than %d MiB once it is unpacked", maxUnpacked>>20)}
+		case compressed && total > ratioFrom && total > maxRatio*packed.n:
+			return excess{"ratio", fmt.Sprintf("it unpacks to more than %d times its length", maxRatio)}
+		}
+		if _, err := scanner.Write(buffer[:n]); err != nil {
+			var beyond jsonlimit.Error
+			errors.As(err, &beyond)
+			return excess{beyond.Limit, err.Error()}
+		}
+		if err != nil {
+			return rest(value)
+		}
+	}
+}
+
+// rest reads what is left of a value, for whoever writes it.
+func rest(value io.Reader) error {
+	_, err := io.Copy(io.Discard, value)
+	return err
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += n
+	return n, err
+}
+
+// measuredWhole is measured of a value that is there.
+func measuredWhole(key Key, value []byte) error {
+	return measured(bytes.NewReader(value), strings.HasSuffix(key.Format, compressedFormat))
+}
+
+// copyMeasured copies the bytes of a string, and its end, unless it turns out to be too
+// much: then its end does not come, and with it nothing that its reader would decode.
+func (w wire) copyMeasured(to *bufio.Writer, n int, key Key) error {
+	value, pieces := io.Pipe()
+	result := make(chan error, 1)
+	go func() {
+		err := measured(value, strings.HasSuffix(key.Format, compressedFormat))
+		_ = value.CloseWithError(err) // interrupts whoever writes
+		result <- err
+	}()
+	verdict := func(err error) error {
+		_ = pieces.CloseWithError(err) // nil: its end
+		return errors.Join(err, <-result)
+	}
+	for n > 0 {
+		if _, err := w.Peek(1); err != nil {
+			return verdict(unexpected(err))
+		}
+		piece, _ := w.Peek(min(n, w.Buffered())) // it is there
+		if _, err := pieces.Write(piece); err != nil {
+			return verdict(err)
+		}
+		if _, err := to.Write(piece); err != nil {
+			return verdict(err)
+		}
+		n -= len(piece)
+		if _, err := w.Discard(len(piece)); err != nil {
+			return verdict(err)
+		}
+	}
+	if err := verdict(nil); err != nil {
+		return err
+	}
+	if err := w.end(); err != nil {
+		return err
+	}
+	return writeLine(to, nil)
+}

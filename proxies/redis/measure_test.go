@@ -1,0 +1,197 @@
+package redis
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	packedTree = Key{Family: resourcesTree, Instance: Instance{Name: "shop"}, Format: "1.8.3.gz"}
+	plainTree  = Key{Family: resourcesTree, Instance: Instance{Name: "shop"}, Format: "1.8.3"}
+)
+
+// treeOf is a tree of n resources of which each is that.
+func treeOf(n int, node string) []byte {
+	return []byte(`{"nodes":[` + strings.Repeat(node+",", max(n-1, 0)) + node + `]}`)
+}
+
+// noise is text that no coding makes much shorter.
+func noise(n int) string {
+	random := rand.New(rand.NewPCG(1, 2))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = "abcdefghijklmnopqrstuvwxyz012345"[random.IntN(32)]
+	}
+	return string(b)
+}
+
+// tooMuch are values that are more than passes, by the limit that they exceed.
+func tooMuch(t testing.TB) map[string][]byte {
+	t.Helper()
+	var values strings.Builder
+	values.WriteString(`{"nodes":[{}`)
+	for letters := noise(64 * (valueLimits.Elements - 1)); letters != ""; letters = letters[64:] {
+		values.WriteString(`,{"info":["` + strings.Join(strings.Split(letters[:64], ""), `","`) + `"]}`)
+	}
+	values.WriteString(`]}`)
+	long := `"` + strings.Repeat(noise(1<<16), maxUnpacked>>16) + `"`
+	return map[string][]byte{
+		"bytes":    pack(t, []byte(long)),
+		"ratio":    pack(t, treeOf(1, `{"name":"`+strings.Repeat("x", 8<<20)+`"}`)),
+		"elements": pack(t, treeOf(valueLimits.Elements+1, `{"name":"shop"}`)),
+		"values":   pack(t, []byte(values.String())),
+		"depth":    pack(t, []byte(strings.Repeat(`{"nodes":[`, 40))),
+	}
+}
+
+// A value of a spoke is refused by the name of the limit that it exceeds once it is
+// unpacked, whether it is there or passes piece by piece, and then its end does not come.
+func TestMeasured(t *testing.T) {
+	passes := func(key Key, value []byte) (written []byte, err error) {
+		var out bytes.Buffer
+		to := bufio.NewWriterSize(&out, 512)
+		in := newWire(io.MultiReader(bytes.NewReader(value), strings.NewReader("\r\n")))
+		err = in.copyMeasured(to, len(value), key)
+		_ = to.Flush()
+		return out.Bytes(), err
+	}
+	for limit, value := range tooMuch(t) {
+		written, passErr := passes(packedTree, value)
+		for way, err := range map[string]error{"whole": measuredWhole(packedTree, value), "piece by piece": passErr} {
+			var e excess
+			if !errors.As(err, &e) || e.limit != limit {
+				t.Errorf("%s, %s: %v", limit, way, err)
+			}
+		}
+		if len(written) >= len(value)+2 {
+			t.Errorf("%s: all of it is passed on", limit)
+		}
+	}
+	large := treeOf(valueLimits.Elements, `{"kind":"Pod","name":"shop","uid":"`+noise(36)+`","parentRefs":[{"kind":"ReplicaSet"}]}`)
+	for name, tt := range map[string]struct {
+		key   Key
+		value []byte
+	}{
+		"nothing":                        {plainTree, nil},
+		"as many resources as may be":    {plainTree, large},
+		"the same, compressed":           {packedTree, pack(t, append([]byte(`{"x":"`+noise(64<<10)+`",`), large[1:]...))},
+		"what is not JSON":               {plainTree, []byte("x")},
+		"what is not compressed":         {packedTree, large},
+		"what is cut":                    {packedTree, pack(t, large)[:1000]},
+		"a few bytes that unpack to 1 M": {packedTree, pack(t, []byte(`"`+strings.Repeat("x", 1<<20-2)+`"`))},
+	} {
+		if err := measuredWhole(tt.key, tt.value); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if written, err := passes(tt.key, tt.value); err != nil || !bytes.Equal(written, append(bytes.Clone(tt.value), "\r\n"...)) {
+			t.Errorf("%s, piece by piece: %d bytes of %d, %v", name, len(written), len(tt.value), err)
+		}
+	}
+}
+
+// heapOf is how many bytes f takes from the heap in all.
+func heapOf(f func()) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// Whatever a spoke keeps as a tree, to measure it takes a few buffers, and to mark it
+// three times the longest text that is marked.
+func TestHeapOfTrees(t *testing.T) {
+	values := tooMuch(t)
+	for _, element := range []string{`{}`, `[]`, `null`, `{"a":1}`, `""`} {
+		values["full of "+element] = pack(t, treeOf((maxMarkedBytes-20)/(len(element)+1), element))
+		values["as many "+element] = pack(t, treeOf(valueLimits.Elements, element))
+	}
+	values["the longest"] = pack(t, treeOf(1, `{"name":"`+noise(maxMarkedBytes-64)+`"}`))
+	for name, value := range values {
+		if took := heapOf(func() { _ = measuredWhole(packedTree, value) }); took > 1<<20 {
+			t.Errorf("to measure %s, %d bytes: %d bytes of heap", name, len(value), took)
+		}
+		if took := heapOf(func() { _, _ = markTree(value, true, time.Now()) }); took > instrumented*64<<20 {
+			t.Errorf("to mark %s, %d bytes: %d bytes of heap", name, len(value), took)
+		}
+	}
+}
+
+// FuzzMark holds the marks against a decoder, and every value against what it may take.
+func FuzzMark(f *testing.F) {
+	for _, text := range []string{
+		`{"nodes":[{"kind":"Deployment","info":[{"name":"Revision"}]},{"parentRefs":[]},{},null, { "info" : [ ] , "x":"\"]}" } ]}`,
+		`{"nodes":[]}`, `{"nodes":[{}],"nodes":[{"info":[]}]}`, `{"a":[1,2.5e-3,true],"nodes":[{"a":{"b":[{}]}}]}`, `[]`, `{"nodes":[1]}`,
+	} {
+		f.Add([]byte(text), false)
+		f.Add(pack(f, []byte(text)), true)
+	}
+	f.Fuzz(func(t *testing.T, value []byte, compressed bool) {
+		key := plainTree
+		if compressed {
+			key = packedTree
+		}
+		var marked []byte
+		var err error
+		took := heapOf(func() {
+			if err = measuredWhole(key, value); err == nil {
+				marked, err = markTree(value, compressed, time.Unix(0, 0))
+			}
+		})
+		if took > instrumented*64<<20 {
+			t.Errorf("%d bytes take %d of heap", len(value), took)
+		}
+		if err != nil {
+			return
+		}
+		before, beforeErr := expand(value, compressed)
+		after, afterErr := expand(marked, compressed)
+		if beforeErr != nil || afterErr != nil {
+			t.Fatal(beforeErr, afterErr)
+		}
+		if bytes.Contains(before, []byte(`\u`)) {
+			return // a name that is written otherwise is another one to us
+		}
+		if diff := cmp.Diff(marking(t, before), decoded(t, after)); diff != "" {
+			t.Errorf("%s is marked as %s (-want +got)\n%s", before, after, diff)
+		}
+	})
+}
+
+func decoded(t *testing.T, text []byte) (tree map[string]any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&tree); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// marking is a tree with its marks, by way of a decoder.
+func marking(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	tree := decoded(t, text)
+	nodes, _ := tree["nodes"].([]any)
+	for _, n := range nodes {
+		node, ok := n.(map[string]any)
+		if _, child := node["parentRefs"]; !ok || child {
+			continue
+		}
+		info, _ := node["info"].([]any)
+		node["info"] = append([]any{map[string]any{"name": "Last known", "value": "as of 1970-01-01T00:00:00Z"}}, info...)
+	}
+	return tree
+}

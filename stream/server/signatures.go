@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+)
+
+const (
+	// tokensPerSecond is how many proofs of this process one agent has signed in a second,
+	// after as many at once. Each nonce is an audience of its own, so that no proof comes
+	// from a cache of the Workload API, and who signs there bounds this process and not
+	// the agent that asks.
+	tokensPerSecond = 10
+	// keptTokens is how many of its last proofs an agent has again without a signature:
+	// each of its TCP connections has one nonce for all its calls.
+	keptTokens = 32
+	// tokenAge is for how long: a JWT-SVID outlives it.
+	tokenAge = 30 * time.Second
+)
+
+// signatures bounds what agents have signed, each for itself.
+type signatures struct {
+	mu    sync.Mutex // guards what follows
+	of    map[identity.AgentName]*signatory
+	swept time.Time
+}
+
+// signatory is one agent.
+type signatory struct {
+	bucket *rate.Limiter
+
+	mu   sync.Mutex // guards kept
+	kept []keptToken
+}
+
+type keptToken struct {
+	to    spiffeid.ID
+	nonce stream.Nonce
+	token string
+	at    time.Time
+}
+
+func newSignatures() *signatures {
+	return &signatures{of: map[identity.AgentName]*signatory{}}
+}
+
+// token returns what sign does, which it returned of late for the same connection, or
+// waits where the agent has had its share. Who would wait beyond the end of ctx is refused.
+func (s *signatures) token(
+	ctx context.Context, sign func(context.Context, spiffeid.ID, stream.Nonce) (string, error), to call.Caller, nonce stream.Nonce,
+) (string, error) {
+	a := s.agent(to.Agent.Name)
+	if token := a.recall(to.Peer.ID, nonce); token != "" {
+		return token, nil
+	}
+	if err := a.bucket.Wait(ctx); err != nil {
+		return "", err
+	}
+	token, err := sign(ctx, to.Peer.ID, nonce)
+	if err != nil {
+		return "", err
+	}
+	a.keep(keptToken{to.Peer.ID, nonce, token, time.Now()})
+	return token, nil
+}
+
+func (s *signatures) agent(name identity.AgentName) *signatory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.of[name]; a != nil {
+		return a
+	}
+	if time.Since(s.swept) >= tokenAge {
+		s.swept = time.Now()
+		for name, a := range s.of {
+			if a.rests() {
+				delete(s.of, name)
+			}
+		}
+	}
+	a := &signatory{bucket: rate.NewLimiter(tokensPerSecond, tokensPerSecond)}
+	s.of[name] = a
+	return a
+}
+
+// rests reports whether nothing is lost when the agent is forgotten.
+func (a *signatory) rests() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bucket.Tokens() >= tokensPerSecond && (len(a.kept) == 0 || time.Since(a.kept[len(a.kept)-1].at) >= tokenAge)
+}
+
+// recall returns the newest token for a connection; empty when there is none of late.
+func (a *signatory) recall(to spiffeid.ID, nonce stream.Nonce) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range a.kept {
+		if k.to == to && k.nonce == nonce && time.Since(k.at) < tokenAge {
+			return k.token
+		}
+	}
+	return ""
+}
+
+func (a *signatory) keep(k keptToken) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.kept) == keptTokens {
+		a.kept = append(a.kept[:0], a.kept[1:]...)
+	}
+	a.kept = append(a.kept, k)
+}

@@ -1,0 +1,242 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// neverHeld fails the test if the Agent ever showed held deletions since the record of
+// Agents began.
+func (r *remote) neverHeld(t *testing.T, agents *recorder) {
+	t.Helper()
+	for _, event := range agents.history(r.name) {
+		if held, found, _ := unstructured.NestedMap(event.Object.(*unstructured.Unstructured).Object, "status", "deletionsHeld"); found {
+			t.Errorf("the Agent showed deletions as held: %v", held)
+			return
+		}
+	}
+}
+
+// heldFor is a check that at least so many deletions are held for a reason.
+func (r *remote) heldFor(ctx context.Context, reason string, least int) error {
+	agent, err := r.w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, r.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	got, _, _ := unstructured.NestedMap(agent.Object, "status", "deletionsHeld")
+	if total, _ := got["total"].(int64); got["reason"] != reason || int(total) < least {
+		return fmt.Errorf("the Agent shows %v", got)
+	}
+	return nil
+}
+
+// removeAll deletes the Applications with the names of first to last-1 from the hub.
+func (r *remote) removeAll(t *testing.T, first, last int) {
+	t.Helper()
+	each(t, last-first, func(ctx context.Context, i int) error {
+		return r.hub.Delete(ctx, fmt.Sprint("app-", first+i), metav1.DeleteOptions{})
+	})
+}
+
+func (r *remote) createApps(t *testing.T, n int) {
+	t.Helper()
+	createAll(t, r.hub, n, func(i int) *unstructured.Unstructured { return r.application(fmt.Sprint("app-", i)) })
+}
+
+// TestHistorySeenDeletions deletes Applications one after the other, as people and tools
+// do. What counts only what is absent asks somebody about each of a thousand of them.
+func TestHistorySeenDeletions(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "kubectl")
+	w, ctx := theQuietWorldAlone(t), t.Context()
+	r := w.connect(t, "cleared", "managed")
+	seen := record(t, w.hub.Resource(agents, harness.ArgoCDNamespace))
+	hub, spoke := record(t, r.hub), record(t, r.spoke)
+	equal := func(what string) {
+		t.Helper()
+		eventually(t, what, func() error { return r.agree(hub, spoke) })
+	}
+
+	const apps, limit = 1000, 20 * time.Second
+	r.createApps(t, apps)
+	equal("both sides are equal at first")
+	eventually(t, "the history has begun", func() error { return r.begun(ctx) })
+	kubectl, err := w.h.Kubectl(ctx, t.TempDir(), w.hub.Kubeconfig, "--namespace", r.name, "delete", "applications.argoproj.io", "--all", "--wait=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ended := time.Now()
+	equal("the spoke has none")
+	t.Logf("kubectl deleted %d Applications in %s, and the spoke had none %s later", apps, ended.Sub(began), time.Since(ended))
+	if took := time.Since(ended); took > limit || len(spoke.objects()) != 0 {
+		t.Errorf("%s after that the spoke has %d Applications", took, len(spoke.objects()))
+	}
+
+	// While the agent is away, and half of them before it is.
+	const few = 60
+	r.createApps(t, few)
+	equal("both sides are equal again")
+	r.removeAll(t, 0, 20)
+	r.network.Cut()
+	r.removeAll(t, 20, 40)
+	r.network.Mend()
+	r.removeAll(t, 40, 50)
+	equal("the spoke has what is left")
+
+	// Another one under the name of each: the copies become theirs, and are not made anew.
+	copies := map[string]types.UID{}
+	for name, o := range spoke.objects() {
+		copies[name] = o.GetUID()
+	}
+	r.network.Cut()
+	r.removeAll(t, 50, few)
+	each(t, few-50, func(ctx context.Context, i int) error {
+		_, err := r.hub.Create(ctx, r.application(fmt.Sprint("app-", 50+i)), metav1.CreateOptions{})
+		return err
+	})
+	r.network.Mend()
+	equal("the spoke has the second ones")
+	for name, o := range spoke.objects() {
+		if o.GetUID() != copies[name] {
+			t.Errorf("the copy %s was made anew", name)
+		}
+	}
+	seen.caughtUp(t, w.hub.Resource(agents, harness.ArgoCDNamespace))
+	r.neverHeld(t, seen)
+}
+
+// TestHistoryUnseenDeletions deletes Applications while nobody sees it to the end: the
+// principal is killed half-way, or it is frozen until its watch cannot go on. What it did
+// not see it cannot tell from a loss.
+func TestHistoryUnseenDeletions(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "etcdctl")
+	w, ctx := theQuietWorldAlone(t), t.Context()
+	const apps, half = 200, 100
+	for name, unseen := range map[string]func(t *testing.T, remove func()){
+		"killed": func(t *testing.T, remove func()) {
+			if err := w.principal.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			remove()
+			if err := w.principal.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+		},
+		// Its watch breaks, and of where it stood the API server that comes last knows
+		// nothing any more (410).
+		"frozen": func(t *testing.T, remove func()) {
+			if err := errors.Join(w.principal.Signal(syscall.SIGSTOP), w.hub.Server.Restart(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			remove()
+			if err := errors.Join(w.hub.Server.Restart(ctx), w.principal.Signal(syscall.SIGCONT)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := w.connect(t, "half-"+name, "managed")
+			r.createApps(t, apps)
+			eventually(t, "both sides are equal at first", func() error { return r.same(ctx) })
+			eventually(t, "the history has begun", func() error { return r.begun(ctx) })
+			r.removeAll(t, 0, half)
+			eventually(t, "half of them are gone", func() error { return r.same(ctx) })
+
+			unseen(t, func() { r.removeAll(t, half, apps) })
+			eventually(t, "the others are held", func() error { return r.heldFor(ctx, "TooMany", half-10) })
+			list, err := r.spoke.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) < half-10 {
+				t.Errorf("the spoke has %d Applications", len(list.Items))
+			}
+			if out, err := w.h.Agentctl(ctx, w.hub, "agent", "accept-deletions", r.name, "--yes"); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			eventually(t, "both sides are equal", func() error { return r.same(ctx) })
+		})
+	}
+}
+
+// TestHistoryPlaceDeleted deletes what the Applications of an agent stand on: their
+// namespace, and the definition of their kind. The API server then says of each that it
+// was deleted, as if somebody had asked for it by name.
+func TestHistoryPlaceDeleted(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager")
+	ctx, h := t.Context(), harnesstest.AtOnce(t)
+	w := &quietWorld{h: h}
+	manifests, err := quietManifests(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.hub, err = h.StartControlPlane(ctx, harness.ControlPlaneConfig{
+		Name: "hub", Manifests: manifests, Controllers: []string{"namespace-controller"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.hub.EnsureNamespace(ctx, harness.ArgoCDNamespace); err != nil {
+		t.Fatal(err)
+	}
+	if w.spoke, err = startQuietControlPlane(ctx, h, "spoke", w.hub.Etcd); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.startPrincipal(ctx, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	const apps = 60
+	for _, c := range []struct {
+		name     string
+		resource schema.GroupVersionResource
+		object   string
+	}{
+		{"place-namespace", schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "place-namespace"},
+		{"place-definition", definitions, "applications.argoproj.io"}, // last
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := w.connect(t, c.name, "managed")
+			r.createApps(t, apps)
+			eventually(t, "both sides are equal at first", func() error { return r.same(ctx) })
+			eventually(t, "the history has begun", func() error { return r.begun(ctx) })
+			if err := w.hub.Resource(c.resource, "").Delete(ctx, c.object, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the hub has none", func() error {
+				list, err := r.hub.List(ctx, metav1.ListOptions{})
+				if err == nil && len(list.Items) > 0 {
+					return fmt.Errorf("it has %d", len(list.Items))
+				}
+				return nil // or no such kind
+			})
+			eventually(t, "they are held", func() error { return r.heldFor(ctx, "TooMany", apps-10) })
+			list, err := r.spoke.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) < apps-10 {
+				t.Errorf("the spoke has %d of %d Applications", len(list.Items), apps)
+			}
+		})
+	}
+}

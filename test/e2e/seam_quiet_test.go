@@ -1,0 +1,317 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// TestSeamAdoptSetting lets the owner of a spoke name in the agent's configuration what the
+// hub may take over. It comes back when the hub lets go; what is not named is never touched.
+func TestSeamAdoptSetting(t *testing.T) {
+	t.Parallel()
+	w, ctx := theQuietWorld(t), t.Context()
+	r := w.register(t, "adopter", "managed")
+	r.settings = harness.Settings{"policy.adopt": []string{"application/shop-*", "appproject/adopter-shop", "repository/shop-*"}}
+	projects, credentials := r.projects(), w.spoke.Resource(secrets, r.namespace)
+	hubProjects, hubSecrets := w.hubProjects(), w.hub.Resource(secrets, harness.ArgoCDNamespace)
+	t.Cleanup(func() {
+		for _, name := range []string{"adopter-shop", "adopter-other"} {
+			_ = hubProjects.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) // it may have gone
+		}
+		_ = hubSecrets.Delete(context.WithoutCancel(ctx), "shop-repo", metav1.DeleteOptions{})
+	})
+	const own, ours = "own", "ours"
+	described := func(name, text string, o *unstructured.Unstructured) *unstructured.Unstructured {
+		o.SetName(name)
+		o.Object["spec"].(map[string]any)["description"] = text
+		return o
+	}
+	revised := func(name, revision string) *unstructured.Unstructured {
+		o := r.application(name)
+		o.Object["spec"].(map[string]any)["source"].(map[string]any)["targetRevision"] = revision
+		return o
+	}
+	unnamed := map[string]*unstructured.Unstructured{
+		"other": create(t, r.spoke, revised("other", own)), "adopter-other": create(t, projects, described("adopter-other", own, projectNamed("x"))),
+	}
+	create(t, projects, described("adopter-shop", own, projectNamed("x")))
+	theirs := repositorySecret("shop-repo", "")
+	theirs.Object["data"].(map[string]any)["password"] = encoded(own)
+	create(t, credentials, theirs)
+	automated := revised("shop-web", own)
+	automated.Object["spec"].(map[string]any)["syncPolicy"] = map[string]any{"automated": map[string]any{"prune": true}}
+	create(t, r.spoke, automated)
+
+	for _, name := range []string{"adopter-shop", "adopter-other"} {
+		create(t, hubProjects, described(name, ours, projectFor(name, r.name)))
+	}
+	create(t, hubSecrets, repositorySecret("shop-repo", "adopter-shop"))
+	for _, name := range []string{"shop-web", "other"} {
+		create(t, r.hub, revised(name, ours))
+	}
+	r.start(t)
+	eventually(t, "what is named becomes the hub's", func() error {
+		return errors.Join(
+			field(ctx, r.spoke, "shop-web", ours, "spec", "source", "targetRevision"),
+			field(ctx, projects, "adopter-shop", ours, "spec", "description"),
+			field(ctx, credentials, "shop-repo", encoded(password), "data", "password"),
+		)
+	})
+	eventually(t, "what is not named is refused, and says by what it would not be", func() error {
+		return errors.Join(
+			conditionSays(ctx, r.hub, "other", "ArgomeshError", "policy.adopt of the spoke does not name application/other"),
+			r.parked(ctx, "adopter-other", "policy.adopt of the spoke does not name appproject/adopter-other"),
+		)
+	})
+
+	if err := errors.Join(
+		r.hub.Delete(ctx, "shop-web", metav1.DeleteOptions{}), hubSecrets.Delete(ctx, "shop-repo", metav1.DeleteOptions{}),
+		hubProjects.Delete(ctx, "adopter-shop", metav1.DeleteOptions{}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what was found comes back, an Application without automated sync", func() error {
+		return errors.Join(
+			field(ctx, r.spoke, "shop-web", own, "spec", "source", "targetRevision"), field(ctx, r.spoke, "shop-web", nil, "spec", "syncPolicy"),
+			conditionSays(ctx, r.spoke, "shop-web", "ArgomeshReturned", "without automated synchronization"),
+			field(ctx, projects, "adopter-shop", own, "spec", "description"),
+			field(ctx, credentials, "shop-repo", encoded(own), "data", "password"),
+		)
+	})
+	eventually(t, "and nothing is kept of it any more", func() error {
+		list, err := credentials.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, secret := range list.Items {
+			if strings.HasPrefix(secret.GetName(), "argomesh-found-") {
+				return fmt.Errorf("Secret %s is", secret.GetName())
+			}
+		}
+		return nil
+	})
+	for name, was := range unnamed {
+		where := r.spoke
+		if was.GetKind() == "AppProject" {
+			where = projects
+		}
+		if now := get(t, where, name); now.GetResourceVersion() != was.GetResourceVersion() {
+			t.Errorf("%s was written: %v", name, now.Object)
+		}
+	}
+}
+
+// TestSeamUnreadDefinitions takes from an agent the right to read the definitions. It says
+// which one it lacks, and writes nothing of which the API server would drop something.
+func TestSeamUnreadDefinitions(t *testing.T) {
+	t.Parallel()
+	w, ctx := theQuietWorldAlone(t), t.Context()
+	if err := w.spoke.ApplyFiles(ctx, definitionsOf(t, w.h, "v3.2.6")...); err != nil {
+		t.Fatal(err)
+	}
+	r := w.register(t, "unread", "managed")
+	roles := w.agentRoles(t, r)
+	const definitions = "customresourcedefinitions"
+	var whole, lacking []byte
+	for _, o := range roles {
+		raw, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole = append(append(whole, "---\n"...), raw...)
+		if o.GetKind() == "ClusterRole" {
+			rules := as[rbacv1.ClusterRole](t, o).Rules
+			kept := slices.DeleteFunc(slices.Clone(rules), func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, definitions) })
+			if len(kept) != len(rules)-1 {
+				t.Fatalf("the role has %d rules, %d of them not about definitions", len(rules), len(kept))
+			}
+			if raw, err = yaml.Marshal(rbacv1.ClusterRole{TypeMeta: metav1.TypeMeta{APIVersion: o.GetAPIVersion(), Kind: o.GetKind()}, ObjectMeta: metav1.ObjectMeta{Name: o.GetName()}, Rules: kept}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lacking = append(append(lacking, "---\n"...), raw...)
+	}
+	if err := w.spoke.ApplyYAML(ctx, lacking); err != nil {
+		t.Fatal(err)
+	}
+	r.settings = harness.Settings{"kubernetes.kubeconfig": accountConfig(t, w.h, w.spoke, r.namespace, r.name)}
+	r.start(t)
+	create(t, r.hub, r.application("plain"))
+	newer := r.application("newer")
+	newer.Object["spec"].(map[string]any)["source"].(map[string]any)["tagPrefix"] = "v"
+	create(t, r.hub, newer)
+	eventually(t, "what the spoke knows is there", func() error { return there(ctx, r.spoke, "plain") })
+	eventually(t, "what it does not know is refused, and named", func() error {
+		return conditionSays(ctx, r.hub, "newer", "ArgomeshError", "spec.source.tagPrefix")
+	})
+	if err := gone(ctx, r.spoke, "newer"); err != nil {
+		t.Error(err)
+	}
+	log, err := os.ReadFile(r.agent.LogFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"applications.argoproj.io", "appprojects.argoproj.io"} {
+		if cure := "grant list and watch on " + definitions + ".apiextensions.k8s.io with resourceName " + name; bytes.Count(log, []byte(cure)) != 1 {
+			t.Errorf("the log says %q %d times", cure, bytes.Count(log, []byte(cure)))
+		}
+	}
+
+	if err := w.spoke.ApplyYAML(ctx, whole); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "with the right it is applied, and the hub says what the spoke dropped", func() error {
+		return errors.Join(there(ctx, r.spoke, "newer"), conditionSays(ctx, r.hub, "newer", "ArgomeshWarning", "spec.source.tagPrefix"))
+	})
+}
+
+// agentRoles are the objects that agentctl prints for an agent's account, which it makes,
+// named for the agent.
+func (w *quietWorld) agentRoles(t *testing.T, r *remote) []*unstructured.Unstructured {
+	t.Helper()
+	ctx := t.Context()
+	client, err := kubernetes.NewForConfig(w.spoke.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
+	if _, err := client.CoreV1().ServiceAccounts(r.namespace).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config := w.h.Path(r.name + "-role.yaml")
+	if err := os.WriteFile(config, []byte("name: "+r.name+"\nmode: "+r.mode+"\nnamespace: "+r.namespace+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.h.Agentctl(ctx, w.spoke, "agent", "role", "--config", config, "--service-account", r.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []*unstructured.Unstructured
+	for part := range strings.SplitSeq(out, "---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(part), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Object) > 0 {
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// TestSeamSeenByDestination deletes the Applications of an agent where all agents have theirs
+// in the same namespaces, and takes those of another from it in other ways. The first are
+// deletions that were seen, all others are guarded.
+func TestSeamSeenByDestination(t *testing.T) {
+	t.Parallel()
+	w, ctx := theQuietWorldAlone(t), t.Context()
+	const hub, team, apps = "seen-hub", "seen-team", 30
+	for _, namespace := range []string{hub, team} {
+		if err := w.hub.EnsureNamespace(ctx, namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	principal := w.mappedPrincipal(t, hub, harness.Settings{
+		"mapping.by": "destination", "mapping.namespaces": []string{team}, "mapping.selector": "!by-hub",
+	})
+	registry := w.hub.Resource(agents, hub)
+	where := []dynamic.ResourceInterface{w.hub.Resource(harness.Applications, hub), w.hub.Resource(harness.Applications, team)}
+	onSpoke := func(agent string) []dynamic.ResourceInterface {
+		return []dynamic.ResourceInterface{w.spoke.Resource(harness.Applications, agent), w.spoke.Resource(harness.Applications, team)}
+	}
+	name := func(agent string, i int) string { return fmt.Sprint(agent, "-", i) }
+	left := func(agent string) (n int, err error) {
+		for _, on := range onSpoke(agent) {
+			list, err := on.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, err
+			}
+			for _, o := range list.Items {
+				if strings.HasPrefix(o.GetName(), agent+"-") {
+					n++
+				}
+			}
+		}
+		return n, nil
+	}
+	counts := func(agent string, want int) func() error {
+		return func() error {
+			n, err := left(agent)
+			if err == nil && n != want {
+				err = fmt.Errorf("the spoke has %d of %s, want %d", n, agent, want)
+			}
+			return err
+		}
+	}
+	seen := record(t, registry)
+	for _, agent := range []string{"deleted", "relabelled", "moved"} {
+		w.mappedAgent(t, hub, agent, principal, harness.Settings{"mapping.namespaces": []string{team}, "mapping.create_namespaces": true})
+		r := &remote{w: w, name: agent, mode: "managed"}
+		for _, at := range where {
+			createAll(t, at, apps, func(i int) *unstructured.Unstructured { return r.application(name(agent, i)) })
+		}
+		eventually(t, "the spoke has all of "+agent, counts(agent, 2*apps))
+		eventually(t, "the history of "+agent+" has begun", func() error {
+			o, err := registry.Get(ctx, agent, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if tokens, _, _ := unstructured.NestedSlice(o.Object, "status", "history", "tokens"); len(tokens) == 0 {
+				return fmt.Errorf("status is %v", o.Object["status"])
+			}
+			return nil
+		})
+	}
+	all := func(agent string, f func(ctx context.Context, at dynamic.ResourceInterface, name string) error) {
+		t.Helper()
+		for _, at := range where {
+			each(t, apps, func(ctx context.Context, i int) error { return f(ctx, at, name(agent, i)) })
+		}
+	}
+	all("deleted", func(ctx context.Context, at dynamic.ResourceInterface, name string) error {
+		return at.Delete(ctx, name, metav1.DeleteOptions{})
+	})
+	all("relabelled", func(ctx context.Context, at dynamic.ResourceInterface, name string) error {
+		return mergePatch(ctx, at, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"by-hub": ""}}})
+	})
+	all("moved", func(ctx context.Context, at dynamic.ResourceInterface, name string) error {
+		return mergePatch(ctx, at, name, map[string]any{"spec": map[string]any{"destination": map[string]any{"name": "elsewhere"}}})
+	})
+	eventually(t, "what was deleted is gone", counts("deleted", 0))
+	for _, agent := range []string{"relabelled", "moved"} {
+		eventually(t, "what was "+agent+" is held", func() error {
+			o, err := registry.Get(ctx, agent, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			held, _, _ := unstructured.NestedMap(o.Object, "status", "deletionsHeld")
+			if total, _ := held["total"].(int64); held["reason"] != "TooMany" || total < 2*apps-10 {
+				return fmt.Errorf("the Agent shows %v", held)
+			}
+			return nil
+		})
+		if n, err := left(agent); err != nil || n < 2*apps-10 {
+			t.Errorf("the spoke has %d of %s, %v", n, agent, err)
+		}
+	}
+	seen.caughtUp(t, registry)
+	(&remote{w: w, name: "deleted"}).neverHeld(t, seen)
+}
