@@ -38,8 +38,9 @@ type Event struct {
 	Verb    Verb
 	Version Version // of Data; absent with Delete
 	// Deleted is, with Delete, the UID of the object whose deletion was seen at Revision, or
-	// with no Revision that of what the sink held when the event came. It is empty when no
-	// more is known than that the source has nothing.
+	// with no Revision that of what the sink held as far as the source knew: what came since,
+	// of another connection perhaps, is not what it is about. It is empty from an older peer,
+	// which says no more than that the source has nothing.
 	Deleted string
 	// Revision is the resourceVersion at which the source read the object, or with
 	// Deleted that of its deletion; zero with any other Delete.
@@ -73,6 +74,8 @@ const (
 	// eventSource is relative (CloudEvents 1.0, section source): both ends know
 	// from the connection who the peer is, and an event must not claim another.
 	eventSource = "/argomesh"
+	// heldUID is the attribute of a Delete that names what the sink held.
+	heldUID = "helduid"
 )
 
 // cloudEvent writes e in the protobuf format of CloudEvents 1.0. Extension names
@@ -94,9 +97,13 @@ func cloudEvent(e Event) *cepb.CloudEvent {
 	if e.Verb == Delete && e.GiveUp {
 		attributes["giveup"] = &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeBoolean{CeBoolean: true}}
 	}
-	if e.Verb == Delete && e.Deleted != "" {
+	switch {
+	case e.Verb != Delete || e.Deleted == "":
+	case e.Revision != 0:
 		attributes["sourceuid"] = ceString(e.Deleted)
 		attributes["revision"] = ceString(strconv.FormatUint(e.Revision, 10))
+	default:
+		attributes[heldUID] = ceString(e.Deleted) // older peers take no sourceuid without a revision
 	}
 	if e.Verb == Apply {
 		attributes["datacontenttype"] = ceString(contentType)
@@ -211,10 +218,15 @@ func parseCloudEvent(ce *cepb.CloudEvent, c Collection, v Verb) (Event, error) {
 	return e, nil
 }
 
-// parseDeleted adds what a Delete says of the object that was deleted, if it says so.
+// parseDeleted adds what a Delete says of the object that was deleted, or that the sink
+// held, if it says so.
 func parseDeleted(e Event, attributes map[string]*cepb.CloudEventAttributeValue) (Event, error) {
 	uid, says := attributes["sourceuid"]
 	if !says {
+		if uid, says = attributes[heldUID]; says && !ValidUID(uid.GetCeString()) {
+			return Event{}, fmt.Errorf("deletion of an object that it does not name: %w", ViolationMalformed.Err())
+		}
+		e.Deleted = uid.GetCeString()
 		return e, nil
 	}
 	revision, err := strconv.ParseUint(attributes["revision"].GetCeString(), 10, 64)

@@ -122,6 +122,11 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			e.Deleted, e.Revision = longUID, 1<<63
 			return e
 		}()}},
+		"a deletion of what is held": stream.Batch{Events: []stream.Event{func() stream.Event {
+			e := deletion(key(stream.Applications, "gone"))
+			e.Deleted = longUID
+			return e
+		}()}},
 		"history":    stream.History{ID: "h", Token: strings.Repeat("t", 64), Revision: 1 << 63},
 		"no history": stream.History{},
 		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), Told: time.Unix(1<<33+1, 0)},
@@ -280,6 +285,13 @@ func TestParseFrameRefuses(t *testing.T) {
 			ce.Attributes["sourceuid"], ce.Attributes["revision"] = text(uid), text(revision)
 		})
 	}
+	held := func(uid *cepb.CloudEventAttributeValue) func() *streampb.Frame {
+		return batch(func(ce *cepb.CloudEvent) {
+			ce.Type = "io.argomesh.application.delete"
+			delete(ce.Attributes, "sourceuid")
+			ce.Attributes["helduid"] = uid
+		})
+	}
 	subject := func(s string) func() *streampb.Frame { return attribute("subject", text(s)) }
 	hash := func(b []byte) *cepb.CloudEventAttributeValue {
 		return &cepb.CloudEventAttributeValue{Attr: &cepb.CloudEventAttributeValue_CeBytes{CeBytes: b}}
@@ -416,6 +428,9 @@ func TestParseFrameRefuses(t *testing.T) {
 		"a deletion with a long uid":       deleted(longUID+"u", "7"),
 		"a deletion at no revision":        deleted("u", ""),
 		"a deletion at revision zero":      deleted("u", "0"),
+		"a deletion while nothing is held": held(text("")),
+		"a deletion while a long uid is":   held(text(longUID + "u")),
+		"a deletion while a hash is held":  held(hash([]byte("u"))),
 		"an event without data":            batch(func(ce *cepb.CloudEvent) { ce.Data = nil }),
 		"an event with data as text":       batch(func(ce *cepb.CloudEvent) { ce.Data = &cepb.CloudEvent_TextData{TextData: `{"spec":{}}`} }),
 		"data that is empty, with its own hash": batch(func(ce *cepb.CloudEvent) {

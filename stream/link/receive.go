@@ -91,7 +91,7 @@ func (l *Link) apply(m stream.Batch) []Action {
 			return append(actions, violates(stream.ViolationLimit))
 		}
 		if e.Verb == stream.Delete && e.Deleted == "" && guarded(e.Key.Collection) {
-			// What came since, of another connection perhaps, is not what it is about.
+			// Of an older release, which does not say it.
 			e.Deleted = s.held.get(e.Key).SourceUID
 		}
 		answer, passes := l.guardEvent(s, e)

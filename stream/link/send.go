@@ -69,9 +69,11 @@ func (l *Link) batches(now time.Time, load Load) []stream.Message {
 			}
 			if d, fact := l.fact(s, key, e); fact {
 				event.Deleted, event.Revision = d.uid, d.revision
+			} else if guarded(s.collection) {
+				event.Deleted = e.held().SourceUID
 			}
 			if present {
-				event.Verb = stream.Apply
+				event.Verb, event.Deleted = stream.Apply, ""
 				event.Version, event.Revision, event.Data, event.GiveUp = content.Version, content.Revision, content.Data, false
 			}
 			if size > 0 && size+len(event.Data) > maxBatchBytes || len(batch.Events) == stream.MaxEvents {

@@ -392,7 +392,7 @@ func (w *world) batchText(m stream.Batch) string {
 		if e.Verb == stream.Apply {
 			part += " " + w.versionText(e.Version)
 		}
-		if e.Deleted != "" {
+		if e.Revision != 0 && e.Deleted != "" {
 			part += fmt.Sprintf(" (%s at %d)", e.Deleted, e.Revision)
 		}
 		parts = append(parts, part+" #"+e.ID)
