@@ -228,6 +228,11 @@ type AgentSpec struct {
 	// Access says what live access the hub may ask of this spoke. Absent means none.
 	// +optional
 	Access *AgentAccess `json:"access,omitempty"`
+
+	// Limits bound what this agent may have the principal write to the hub. Absent means
+	// the defaults. Condition OverBudget says when something waits for them.
+	// +optional
+	Limits *AgentLimits `json:"limits,omitempty"`
 }
 
 // AdoptPattern names objects of the hub: see AgentSpec.Adopt.
@@ -368,7 +373,8 @@ type AgentStatus struct {
 	Cascades *AgentCascades `json:"cascades,omitempty"`
 
 	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
-	// Conflict, DeletionsHeld and, where there is a Redis proxy, CacheMismatch; ProjectNames
+	// Conflict, DeletionsHeld, OverBudget once the agent was connected and, where there is a
+	// Redis proxy, CacheMismatch; ProjectNames
 	// while the names of Agents share those of projects; MeshPolicy where the principal
 	// looks after a mesh.
 	// +listType=map
@@ -399,6 +405,10 @@ type AgentCounts struct {
 	// of those Shortened does not name.
 	// +optional
 	Shortened int64 `json:"shortened,omitempty"`
+	// Delayed is the number of objects that wait to be written since a budget is used up:
+	// see condition OverBudget.
+	// +optional
+	Delayed int64 `json:"delayed,omitempty"`
 }
 
 // ShortenedObject is an object that was applied without some fields.
@@ -594,6 +604,10 @@ const (
 	// is that of AgentStatus.DeletionsHeld; the message names the numbers and the
 	// command that accepts them.
 	ConditionDeletionsHeld = "DeletionsHeld"
+	// ConditionOverBudget is true when within the last minute something of this agent waited
+	// for spec.limits, or for the limit of all agents together. The message says for which, and how to
+	// raise it. It is as of the last connection, and absent until one was.
+	ConditionOverBudget = "OverBudget"
 	// ConditionProjectNames is there, and true, while the name of another autonomous Agent
 	// begins with this one's and a dash, or the other way round: the mirror of a project
 	// whose name fits both is that of the longer name.

@@ -181,6 +181,13 @@ func TestCRDJudgesAgents(t *testing.T) {
 			change:  func(a *v1alpha1.Agent) { a.Spec.ProjectRoles = v1alpha1.ProjectRolesMirror },
 			refusal: "projectRoles mirror is for mode autonomous",
 		},
+		"limits": {change: func(a *v1alpha1.Agent) {
+			a.Spec.Limits = &v1alpha1.AgentLimits{WritesPerSecond: 1, WritesBurst: 100_000_000, BytesPerSecond: 1024, BytesBurst: 1 << 40}
+		}},
+		"limits that let nothing pass": {
+			change:  func(a *v1alpha1.Agent) { a.Spec.Limits = &v1alpha1.AgentLimits{BytesPerSecond: 1023} },
+			refusal: "spec.limits.bytesPerSecond",
+		},
 		"project roles in a way that does not exist": {
 			change:  func(a *v1alpha1.Agent) { a.Spec.ProjectRoles = "groups" },
 			refusal: `spec.projectRoles: Unsupported value: "groups"`,

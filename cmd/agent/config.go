@@ -25,6 +25,7 @@ type Config struct {
 	Access     access.Config      `koanf:"access"`
 	Policy     mirror.Policy      `koanf:"policy"`
 	Mapping    mirror.Mapping     `koanf:"mapping"`
+	Limits     Limits             `koanf:"limits"`
 	LiveAccess LiveAccess         `koanf:"live_access"`
 	RedisProxy RedisProxy         `koanf:"redis_proxy"`
 	Tunnel     Tunnel             `koanf:"tunnel"`
@@ -67,6 +68,7 @@ func Default() Config {
 	return Config{
 		Namespace:  "argocd",
 		Policy:     mirror.DefaultPolicy(),
+		Limits:     DefaultLimits(),
 		LiveAccess: DefaultLiveAccess(),
 		RedisProxy: DefaultRedisProxy(),
 		Tunnel:     DefaultTunnel(),

@@ -64,6 +64,10 @@ func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workl
 	if err != nil {
 		return nil, err
 	}
+	writes, err := newBudget(cfg.Limits, cfg.Name, base.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	active := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "argomesh_agent_active", Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
 	})
@@ -83,7 +87,7 @@ func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workl
 				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
 				Namespaces: cfg.Mapping.Namespaces,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
@@ -194,6 +195,7 @@ type agentSays struct {
 	history  stream.History
 	accepted string
 	link     mirror.LinkState
+	limits   budget.Limits
 }
 
 // saidBy is what an Agent says to its link. Its history moves on every minute.
@@ -201,7 +203,7 @@ func saidBy(a v1alpha1.Agent) agentSays {
 	return agentSays{
 		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
 		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
-		link:     linkStateOf(a.Status),
+		link:     linkStateOf(a.Status), limits: limitsOf(a.Spec.Limits),
 	}
 }
 

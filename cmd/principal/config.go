@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Namespace     string            `koanf:"namespace" help:"the hub's Argo CD namespace, where the Agents, AppProjects and cluster Secrets are"`
 	Stream        Stream            `koanf:"stream"`
+	Limits        Limits            `koanf:"limits"`
 	Tunnel        Tunnel            `koanf:"tunnel"`
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
 	RedisProxy    RedisProxy        `koanf:"redis_proxy"`
@@ -102,6 +103,7 @@ func Default() Config {
 		Namespace:     "argocd",
 		Mapping:       DefaultMapping(),
 		Stream:        Stream{Listen: ":8443", MaxConnections: 20000},
+		Limits:        DefaultLimits(),
 		Tunnel:        DefaultTunnel(),
 		ResourceProxy: DefaultResourceProxy(),
 		RedisProxy:    DefaultRedisProxy(),

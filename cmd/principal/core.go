@@ -73,12 +73,16 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 	if err != nil {
 		return nil, err
 	}
+	budgets, err := newBudgets(cfg.Limits, registry)
+	if err != nil {
+		return nil, err
+	}
 	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
 	sessions := newSessions(cfg.replica())
 	hub := newHubState(cfg, base.Dynamic, log)
 	links := &links{
 		cfg: cfg, hub: hub, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
-		cascades: sessions.cascades, quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
+		cascades: sessions.cascades, budgets: budgets, quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 		noted: newMarks(), judged: newMarks(), restores: went,
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
@@ -53,6 +54,7 @@ type links struct {
 	// cascades counts what is to go with its workloads, of all agents, and reads tells
 	// which places are being deleted.
 	cascades *mirror.Cascades
+	budgets  *budgets
 	quota    *quota.Quota
 	reads    metadata.Interface
 	metrics  *mirror.Metrics
@@ -80,6 +82,7 @@ type links struct {
 // runningLink is the link of one agent, from its registration to its end.
 type runningLink struct {
 	mirror *mirror.Mirror
+	budget *budget.Peer
 	rules  mirror.Rules
 	stop   context.CancelCauseFunc
 	done   chan struct{}
@@ -179,6 +182,7 @@ func (l *links) follow(ctx context.Context) {
 		l.mu.Unlock()
 		if !registered {
 			l.cascades.Forget(name)
+			l.budgets.forget(name)
 			l.sessions.forget(name)
 		}
 	}
@@ -260,6 +264,7 @@ func (r *runningLink) tellAgent(a v1alpha1.Agent) {
 		return
 	}
 	r.said = &says
+	r.budget.Limit(says.limits, time.Now())
 	r.mirror.Hold(says.held)
 	r.mirror.Announce(says.history)
 	r.mirror.ShowLink(says.link)
@@ -273,7 +278,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 			"delete the Agent and create it under another name", l.cfg.Namespace)
 	}
 	log := l.log.With().Stringer("agent", name).Logger()
-	r := &runningLink{rules: rules, done: make(chan struct{})}
+	r := &runningLink{rules: rules, budget: l.budgets.of(name, a), done: make(chan struct{})}
 	judge := &historian{
 		client: l.client, namespace: l.cfg.Namespace, agent: name, replica: l.cfg.replica(), life: l.life,
 		hub: func() string {
@@ -289,9 +294,9 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		Store: l.owners.of(rules), Schemas: l.schemas, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
 		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) }, Confirm: l.witness.Confirm,
 		History: judge.judge, Places: places{l.reads, l.cfg.Namespace, rules.Departing}.doomed, Cascades: l.cascades,
-		Judged:  func() { l.judged.add(name) },
-		Heard:   func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
-		Quota:   l.quota,
+		Judged: func() { l.judged.add(name) },
+		Heard:  func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
+		Quota:  l.quota, Budget: r.budget,
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
 	if err != nil {

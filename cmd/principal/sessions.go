@@ -78,6 +78,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 	a.info.SVIDExpiry = session.Peer.NotAfter
 	a.info.ClusterUID = session.Hello.ClusterUID
 	a.info.History, a.info.HeldUnknown = controller.SessionHistory{}, true
+	a.info.BudgetKnown = false
 	s.touch(name)
 	return func() {
 		s.mu.Lock()
@@ -87,6 +88,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 			now := time.Now()
 			a.info.Connected, a.info.Since, a.info.ObservedAt, a.info.Replica = false, now, now, ""
 			a.info.History, a.info.HeldUnknown = controller.SessionHistory{}, true
+			a.info.BudgetKnown = false
 			if a.forgotten && s.agents[name] == a {
 				delete(s.agents, name)
 			}
@@ -132,8 +134,9 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 	a.info.Spent = stats.Spent
 	a.info.Counts = v1alpha1.AgentCounts{
 		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
-		Shortened: int64(len(stats.Dropped)),
+		Shortened: int64(len(stats.Dropped)), Delayed: int64(stats.Delayed),
 	}
+	a.info.BudgetKnown, a.info.OverBudget = true, overBudget(stats)
 	a.info.Shortened = shortened(local, stats.Dropped)
 	a.info.Parked = nil
 	for entry, refusal := range stats.Parked {
@@ -153,7 +156,7 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 			parked = true
 		}
 	}
-	if parked || a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent || a.info.HeldUnknown != before.HeldUnknown ||
+	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) || a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent || a.info.HeldUnknown != before.HeldUnknown ||
 		idOfHeld(a.info.Held) != idOfHeld(before.Held) || !reflect.DeepEqual(a.info.Shortened, before.Shortened) {
 		s.touch(name)
 	}

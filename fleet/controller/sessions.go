@@ -70,6 +70,19 @@ type Session struct {
 	// the spoke's Argo CD differs. It is empty when it does not.
 	CacheKnown    bool
 	CacheMismatch string
+	// BudgetKnown says that OverBudget is what is known of a connected agent, nil when no
+	// limit is exceeded. Else the status keeps what it has.
+	BudgetKnown bool
+	OverBudget  *OverBudget
+}
+
+// OverBudget says which limit an agent exceeds.
+type OverBudget struct {
+	// Reason is a word in CamelCase for programs.
+	Reason string
+	// Message says for people what is exceeded, and how to raise it. It has no number that
+	// changes from one moment to the next.
+	Message string
 }
 
 // SessionHistory is how a session stands to its Agent's status.history. The zero

@@ -37,7 +37,7 @@ const (
 var ourConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
 	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict, v1alpha1.ConditionDeletionsHeld,
-	v1alpha1.ConditionCacheMismatch, v1alpha1.ConditionProjectNames,
+	v1alpha1.ConditionCacheMismatch, v1alpha1.ConditionProjectNames, v1alpha1.ConditionOverBudget,
 }
 
 // Reasons of conditions.
@@ -185,6 +185,13 @@ func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
 	if found.session.CacheKnown { // else that of an earlier process stays
 		mismatch := cut(found.session.CacheMismatch)
 		conditions = append(conditions, problemCondition(v1alpha1.ConditionCacheMismatch, reasonCacheFormat, mismatch))
+	}
+	if found.session.BudgetKnown { // else that of an earlier connection stays
+		var over OverBudget
+		if found.session.OverBudget != nil {
+			over = *found.session.OverBudget
+		}
+		conditions = append(conditions, problemCondition(v1alpha1.ConditionOverBudget, over.Reason, cut(over.Message)))
 	}
 	return conditions
 }

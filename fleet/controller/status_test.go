@@ -214,6 +214,26 @@ func TestConditions(t *testing.T) {
 			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
 			want:  map[string]string{"CacheMismatch": "True OtherFormat 1 and 2"},
 		},
+		"within its budget": {
+			agent: func(a *v1alpha1.Agent) {
+				a.Status.Conditions = []metav1.Condition{{Type: "OverBudget", Status: metav1.ConditionTrue, Reason: "Bytes", Message: "it waits"}}
+			},
+			found: findings{secret: secretPlan{ready: true}, session: connected(func(s *Session) { s.BudgetKnown = true })},
+			want:  map[string]string{"OverBudget": "False AsExpected "},
+		},
+		"over its budget": {
+			found: findings{secret: secretPlan{ready: true}, session: connected(func(s *Session) {
+				s.BudgetKnown, s.OverBudget = true, &OverBudget{Reason: "Bytes", Message: "it waits"}
+			})},
+			want: map[string]string{"OverBudget": "True Bytes it waits"},
+		},
+		"a budget of which nothing is known yet": {
+			agent: func(a *v1alpha1.Agent) {
+				a.Status.Conditions = []metav1.Condition{{Type: "OverBudget", Status: metav1.ConditionTrue, Reason: "Bytes", Message: "it waits"}}
+			},
+			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
+			want:  map[string]string{"OverBudget": "True Bytes it waits"},
+		},
 		"a Secret that others keep changing": {
 			found: findings{secret: secretPlan{problem: "somebody does"}, session: connected(nil)},
 			want: map[string]string{

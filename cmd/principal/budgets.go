@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// budgets are what agents may have this principal write. One of an agent outlives its
+// link: what was used stays used when the link begins anew. Its methods may be called
+// concurrently.
+type budgets struct {
+	common *budget.Common
+
+	mu    sync.Mutex // guards peers
+	peers map[identity.AgentName]*budget.Peer
+}
+
+// newBudgets returns full ones.
+func newBudgets(limits Limits, metrics prometheus.Registerer) (*budgets, error) {
+	b := &budgets{common: budget.NewCommon(limits.common(), time.Now()), peers: map[identity.AgentName]*budget.Peer{}}
+	if err := mirror.RegisterLevels(metrics, b.all); err != nil {
+		return nil, err
+	}
+	common := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argomesh_common_budget_bytes",
+		Help: "Bytes that all agents together may still have this principal write; below zero they wait.",
+	}, func() float64 {
+		level, _ := b.common.Level(time.Now())
+		return float64(level)
+	})
+	if err := metrics.Register(common); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return b, nil
+}
+
+// of returns the budget of an agent, a new one when it has none yet.
+func (b *budgets) of(name identity.AgentName, a v1alpha1.Agent) *budget.Peer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[name]
+	if p == nil {
+		p = budget.NewPeer(name.String(), limitsOf(a.Spec.Limits), b.common, time.Now())
+		b.peers[name] = p
+	}
+	return p
+}
+
+// forget drops that of an agent that is no longer registered.
+func (b *budgets) forget(name identity.AgentName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.peers[name]; p != nil {
+		p.Leave()
+		delete(b.peers, name)
+	}
+}
+
+// all calls yield with each.
+func (b *budgets) all(yield func(identity.AgentName, *budget.Peer)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, p := range b.peers {
+		yield(name, p)
+	}
+}
+
+// limitsOf are those of an Agent, the defaults where it says nothing.
+func limitsOf(l *v1alpha1.AgentLimits) budget.Limits {
+	limits := budget.DefaultLimits()
+	if l != nil {
+		limits.Writes.Rate, limits.Writes.Burst = cmp.Or(l.WritesPerSecond, limits.Writes.Rate), cmp.Or(l.WritesBurst, limits.Writes.Burst)
+		limits.Bytes.Rate, limits.Bytes.Burst = cmp.Or(l.BytesPerSecond, limits.Bytes.Rate), cmp.Or(l.BytesBurst, limits.Bytes.Burst)
+	}
+	return limits
+}
+
+// overBudget says for people which limit a link exceeds; nil for none.
+func overBudget(stats mirror.Stats) *controller.OverBudget {
+	const waits = "; what it changes waits, and the newest of it is written as soon as it may be"
+	switch stats.Over {
+	case budget.OverWrites:
+		return &controller.OverBudget{
+			Reason:  "Writes",
+			Message: stats.Over.Sentence() + waits + ". To raise it, set spec.limits.writesPerSecond and writesBurst of the Agent",
+		}
+	case budget.OverBytes:
+		return &controller.OverBudget{
+			Reason:  "Bytes",
+			Message: stats.Over.Sentence() + waits + ". To raise it, set spec.limits.bytesPerSecond and bytesBurst of the Agent",
+		}
+	case budget.OverCommon:
+		return &controller.OverBudget{
+			Reason:  "CommonBytes",
+			Message: stats.Over.Sentence() + waits + ". To raise it, set limits.bytes_per_second and limits.bytes_burst of the principal, if the hub's etcd has room",
+		}
+	}
+	return nil
+}
