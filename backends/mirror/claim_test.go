@@ -2,6 +2,8 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,5 +51,39 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 		pass(time.Minute)
 		said("after", "short", "spec.source.tagPrefix")
 		said("after", "fought", "changes it back: spec.source.path")
+	})
+}
+
+// TestConnectionOfWhichANewerOneIsKnownEnds: who comes second at one end may have come first
+// at the other. Both ends then keep a connection that the Agent does not name, on which
+// nothing is judged, and which no keepalive ends.
+func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newer := true
+		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+			if side == stream.Hub {
+				cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
+					if newer {
+						return mirror.Judgement{}, fmt.Errorf("%w, to principal b", mirror.ErrSuperseded)
+					}
+					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+				}
+			}
+		}})
+		r.create(r.hub, "app", nil, spec("one"))
+		_, served := r.connect()
+		pass(time.Second)
+		if len(served) != 2 {
+			t.Fatalf("%d of 2 ends left the connection", len(served))
+		}
+		if err := errors.Join(<-served, <-served); !errors.Is(err, mirror.ErrSuperseded) || !errors.Is(err, mirror.ErrEnded) {
+			t.Errorf("the connection ends with %v, want %v", err, mirror.ErrSuperseded)
+		}
+		newer = false
+		r.connect()
+		pass(time.Minute)
+		if stats := r.stats(r.hub); !stats.Judged || !stats.Agreed {
+			t.Errorf("after the next one came: judged %t, agreed %t", stats.Judged, stats.Agreed)
+		}
 	})
 }

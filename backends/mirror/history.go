@@ -71,6 +71,12 @@ func (l *loop) judge() {
 			doomed, err = l.m.cfg.Places(ctx, places)
 		}
 		return func() {
+			if errors.Is(err, ErrSuperseded) {
+				// Else both ends might keep a connection on which nothing is judged.
+				l.end()
+				s.end(stream.GoodbyeSuperseded, err)
+				return
+			}
 			l.step(l.doomed(doomed))
 			switch {
 			case known.Begins != l.past.begins: // it is about the history before

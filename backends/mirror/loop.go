@@ -285,7 +285,7 @@ func (l *loop) sleep() time.Duration {
 func (l *loop) attach(s *session) {
 	if old := l.session; old != nil {
 		l.end()
-		old.end(stream.GoodbyeSuperseded, errors.New("superseded by a newer connection"))
+		old.end(stream.GoodbyeSuperseded, ErrSuperseded)
 	}
 	l.session, l.apart = s, time.Time{}
 	children := l.rules.Children

@@ -47,7 +47,8 @@ type Config struct {
 	// History judges on the hub, by a quorum read, whether the history in which the
 	// spoke got what it holds still continues. It is called on each connection, again
 	// before anything goes for being absent on its source, and when there is reason
-	// for doubt. Calls of one link do not overlap. Nil means that it continues.
+	// for doubt. Calls of one link do not overlap. ErrSuperseded ends the connection. Nil
+	// means that it continues.
 	History func(ctx context.Context, peer Peer, known Known) (Judgement, error)
 	// Places says on the hub, by a quorum read, which of the namespaces are being deleted
 	// as a whole, or with all Applications that there are, and why, for people. It is
@@ -301,6 +302,10 @@ type Judgement struct {
 // ErrForgotten is wrapped by Config.Remember when the spoke does not keep what it kept
 // before, as after a restore.
 var ErrForgotten = errors.New("the spoke does not keep what it kept of the hub's history; it was restored")
+
+// ErrSuperseded is what Config.History returns when the agent has a newer connection,
+// perhaps to another principal: this one ends.
+var ErrSuperseded = errors.New("superseded by a newer connection")
 
 // ErrEnded wraps the reason for which this side ended a connection.
 var ErrEnded = errors.New("connection ended")

@@ -114,7 +114,7 @@ func (h *historian) claim(ctx context.Context, peer mirror.Peer) (agent v1alpha1
 		next := fleet.ClaimLink(agent.Status.Link, want)
 		switch next {
 		case nil:
-			return agent, 0, fmt.Errorf("the agent has a newer connection, to principal %s", agent.Status.Link.Replica)
+			return agent, 0, fmt.Errorf("%w, to principal %s", mirror.ErrSuperseded, agent.Status.Link.Replica)
 		case agent.Status.Link:
 			return agent, revision, nil
 		}

@@ -46,7 +46,7 @@ func (h *historian) claim(ctx context.Context, peer mirror.Peer) (o backends.Obj
 		next := fleet.ClaimLink(has, want)
 		switch next {
 		case nil:
-			return o, 0, errors.New("the agent has a newer connection")
+			return o, 0, mirror.ErrSuperseded
 		case has:
 			return o, has.Epoch, nil
 		}
