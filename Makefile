@@ -19,8 +19,9 @@ export GOFLAGS := $(strip $(GOFLAGS) -trimpath -vet=off)
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 10s
 
-# DURATION is how long the simulation runs random histories.
-DURATION ?= 60s
+# DURATION is how long the simulation runs histories of random seeds; empty means the same
+# seeds each time.
+DURATION ?=
 
 # Packages with a stage of their own, so that the unit stage leaves them out.
 # test/argocd links argo-cd's types, which take minutes to build with -race;
@@ -139,8 +140,8 @@ unit: ## unit tests, with the race detector; eight packages at a time, since man
 		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
 
 .PHONY: sim
-sim: ## simulation of hub and spokes with faults for DURATION (60s), no server
-	$(call stage,simulation,SIM_DURATION=$(DURATION) go test -count=1 -timeout 0 ./test/sim/...)
+sim: ## simulation of hub and spokes with faults, no server; with DURATION=10m histories of random seeds for that long
+	$(call stage,simulation,SIM_DURATION='$(DURATION)' go test -count=1 -timeout 0 ./test/sim/...)
 
 .PHONY: sim-scale
 sim-scale: ## 10,000 simulated agents with 100 applications each, and what they take

@@ -21,14 +21,17 @@ import (
 // shrinkTime is how long a failing history may be made smaller, in real time.
 const shrinkTime = 2 * time.Minute
 
-// generators are the kinds of random histories. Each has a test, and all tests together
-// take one and a half SIM_DURATION (default 60s).
+// seeds is how many histories of a kind a test runs unless SIM_DURATION is set.
+const seeds = 40
+
+// generators are the kinds of random histories. Each has a test. Without SIM_DURATION it
+// runs the seeds from 1 to 40, so that two runs of one commit judge the same histories.
+// SIM_DURATION draws seeds until that time is over; all tests together take it.
 var generators = []func(seed uint64) Trace{
 	Generate, GenerateBreaks, GenerateRestoredSpokes, GenerateTwins, GenerateFrozen, GenerateClocks,
 }
 
-// TestHistories runs random histories for its share of the time, each from its own seed,
-// one on each processor; or one alone when SIM_SEED names it.
+// TestHistories runs histories, one on each processor; or one alone when SIM_SEED names it.
 func TestHistories(t *testing.T) { histories(t, Generate) }
 
 // TestBrokenHistories does so with restores of the hub and rebuilt spokes.
@@ -55,21 +58,26 @@ func histories(t *testing.T, generate func(seed uint64) Trace) {
 		history(t, generate(seed))
 		return
 	}
-	duration := time.Minute
+	more := func(seed uint64) bool { return seed <= seeds }
+	var last, done atomic.Uint64
 	if text := os.Getenv("SIM_DURATION"); text != "" {
-		var err error
-		if duration, err = time.ParseDuration(text); err != nil {
+		duration, err := time.ParseDuration(text)
+		if err != nil {
 			t.Fatalf("SIM_DURATION: %v", err)
 		}
+		deadline := time.Now().Add(duration / time.Duration(len(generators)))
+		more = func(uint64) bool { return time.Now().Before(deadline) }
+		last.Store(uint64(time.Now().UnixNano()))
 	}
-	var next, done atomic.Uint64
-	next.Store(uint64(time.Now().UnixNano()))
-	deadline := time.Now().Add(duration * 3 / 2 / time.Duration(len(generators)))
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for time.Now().Before(deadline) && !t.Failed() {
-				history(t, generate(next.Add(1)))
+			for !t.Failed() {
+				seed := last.Add(1)
+				if !more(seed) {
+					return
+				}
+				history(t, generate(seed))
 				done.Add(1)
 			}
 		})
