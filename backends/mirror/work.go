@@ -158,9 +158,7 @@ func (w *writer) object() (*object, error) {
 }
 
 func (w *writer) apply(ctx context.Context, e stream.Event) {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": e.TraceParent})
-	ctx, span := w.m.cfg.Tracer.Start(ctx, "mirror.apply", trace.WithAttributes(
-		attribute.String("argomesh.resource", e.Key.String()), attribute.Stringer("argomesh.agent", w.task.rules.Agent)))
+	ctx, span := w.startSpan(ctx, e)
 	defer span.End()
 	started := time.Now()
 	rules, c := w.task.rules, e.Key.Collection
@@ -437,6 +435,23 @@ func revisionOf(resourceVersion string) uint64 {
 		return 0
 	}
 	return n
+}
+
+// startSpan starts the span of what a peer sent. A spoke goes on with the hub's trace. On
+// the hub a trace begins, with a link to the spoke's: what a spoke says must not decide what
+// the hub records and pays for.
+func (w *writer) startSpan(ctx context.Context, e stream.Event) (context.Context, trace.Span) {
+	options := []trace.SpanStartOption{trace.WithAttributes(
+		attribute.String("argomesh.resource", e.Key.String()), attribute.Stringer("argomesh.agent", w.task.rules.Agent))}
+	told := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": e.TraceParent})
+	if w.task.rules.Side == stream.Spoke {
+		return w.m.cfg.Tracer.Start(told, "mirror.apply", options...) //nolint:spancheck // the caller ends it
+	}
+	options = append(options, trace.WithNewRoot())
+	if sc := trace.SpanContextFromContext(told); sc.IsRemote() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
+	}
+	return w.m.cfg.Tracer.Start(ctx, "mirror.apply", options...) //nolint:spancheck // the caller ends it
 }
 
 func traceParent(sc trace.SpanContext) string {
