@@ -140,12 +140,12 @@ func (c Config) meshProblem() error {
 	if m.Method != identity.MethodHeader {
 		return nil
 	}
-	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.Listen == m.StreamUpstream.String() })
+	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.address() == m.Upstream().String() })
 	if at < 0 {
-		return config.Invalid("mesh.stream_upstream", "%q is no listener of method %s: give the listen of one in stream.listeners", m.StreamUpstream, m.Method)
+		return config.Invalid("mesh.stream_upstream", "%q is no listener of method %s: give the listen of one in stream.listeners", m.Upstream(), m.Method)
 	}
 	if trusted := listeners[at].Header.TrustedProxies; m.Exposure == mesh.ExposureGateway && !slices.Contains(trusted, m.Gateway.SPIFFEID) {
-		return config.Invalid("mesh.gateway.spiffe_id", "%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there", m.Gateway.SPIFFEID, m.StreamUpstream)
+		return config.Invalid("mesh.gateway.spiffe_id", "%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there", m.Gateway.SPIFFEID, m.Upstream())
 	}
 	return nil
 }

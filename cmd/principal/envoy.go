@@ -15,6 +15,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -52,7 +53,7 @@ func DefaultEnvoy() Envoy {
 	return Envoy{
 		NodeID:         xds.DefaultNodeID,
 		ResourceProxy:  address("0.0.0.0:9090"),
-		StreamUpstream: address("unix:///run/argomesh/stream.sock"),
+		StreamUpstream: address(meshconfig.StreamSocket),
 		Redis:          address("0.0.0.0:6379"),
 		RedisTLS:       string(mesh.RedisTLSSVID),
 		MaxRequests:    10_000,

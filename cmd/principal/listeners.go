@@ -14,6 +14,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/header"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -24,8 +25,9 @@ import (
 
 // Listener is one more listener for agents, with its method.
 type Listener struct {
-	// Listen is host:port or unix:///path.
-	Listen string `koanf:"listen" help:"address: host:port or unix:///path; of this pod alone with method header or plaintext"`
+	// Listen is host:port or unix:///path. Empty means [meshconfig.StreamSocket] for
+	// method header, where no forwarded port leads to it as to loopback.
+	Listen string `koanf:"listen" help:"address: host:port or unix:///path; of this pod alone with method header or plaintext. Empty for unix:///run/argomesh/stream.sock with method header"`
 	// Method is spiffe-x509 (mutual TLS), spiffe-jwt (TLS ends here or before, agents
 	// send a JWT-SVID) or header (a proxy of this pod ends mutual TLS, and says who it
 	// was in x-forwarded-client-cert).
@@ -47,15 +49,23 @@ type Header struct {
 	MaxAge time.Duration `koanf:"max_age" help:"for how long to believe an element without Cert; 0 refuses it"`
 }
 
+// address is where the listener listens: what Listen says or stands for.
+func (l Listener) address() string {
+	if l.Listen == "" && l.Method == identity.MethodHeader {
+		return meshconfig.StreamSocket
+	}
+	return l.Listen
+}
+
 // validate reports every problem of the listener under key.
 func (l Listener) validate(key string) error {
 	var problems []error
 	wrong := func(name, format string, args ...any) {
 		problems = append(problems, config.Invalid(key+"."+name, format, args...))
 	}
-	if err := config.Address(key+".listen", l.Listen); err != nil {
+	if err := config.Address(key+".listen", l.address()); err != nil {
 		problems = append(problems, err)
-	} else if (l.Plaintext || l.Method == identity.MethodHeader) && !local(l.Listen) {
+	} else if (l.Plaintext || l.Method == identity.MethodHeader) && !local(l.address()) {
 		wrong("listen", "%q can be reached from other machines, and whoever reaches it could say who he is: use an address of loopback such as 127.0.0.1:8444, or unix:///path", l.Listen)
 	}
 	switch l.Method {
@@ -128,7 +138,7 @@ func (s Stream) needsTokens() bool {
 // proxy that connects to it.
 func (s Stream) trusts(at mesh.Address) bool {
 	for _, l := range s.Listeners {
-		if address, err := mesh.ParseAddress(l.Listen); err == nil && address == at {
+		if address, err := mesh.ParseAddress(l.address()); err == nil && address == at {
 			return len(l.Header.TrustedProxies) > 0
 		}
 	}
@@ -155,7 +165,7 @@ func (l Listener) open(ctx context.Context, key string, source *workload.Source,
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	opened, err := listen.Open(ctx, key, l.Listen)
+	opened, err := listen.Open(ctx, key, l.address())
 	if err != nil {
 		return nil, err
 	}

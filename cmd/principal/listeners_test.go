@@ -73,10 +73,31 @@ func TestListenerTrustsGateways(t *testing.T) {
 	}
 }
 
+// A listener that believes a header is on a unix socket, unless somebody says otherwise:
+// whoever may forward ports of the pod reaches loopback.
+func TestHeaderListensOnASocketByDefault(t *testing.T) {
+	const socket = "unix:///run/argomesh/stream.sock"
+	cfg, err := load(t, "  listeners: [{method: header, header: {trusted_proxies: ['spiffe://hub.test/gateway']}}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Stream.Listeners[0].address(); got != socket {
+		t.Errorf("it listens on %q, want %q", got, socket)
+	}
+	at, err := mesh.ParseAddress(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cfg.Stream.trusts(at) || cfg.Envoy.StreamUpstream != at {
+		t.Errorf("envoy brings agents to %s, of which trusts() = %v", cfg.Envoy.StreamUpstream, cfg.Stream.trusts(at))
+	}
+}
+
 func TestListenersThatAreWrong(t *testing.T) {
 	for name, tt := range map[string]struct{ stream, key, why string }{
 		"no listener":                     {"  listen: ''\n", "stream.listen", "no further listeners"},
 		"no address":                      {"  listeners: [{method: spiffe-jwt}]\n", "stream.listeners[0].listen", "not an address"},
+		"no address of a method":          {"  listeners: [{listen: '', method: spiffe-x509}]\n", "stream.listeners[0].listen", "not an address"},
 		"no method":                       {"  listeners: [{listen: ':1'}]\n", "stream.listeners[0].method", "is not a method"},
 		"another method":                  {"  listeners: [{listen: ':1', method: password}]\n", "stream.listeners[0].method", `"password" is not a method`},
 		"an unknown key":                  {"  listeners: [{listen: ':1', method: spiffe-jwt, tls: false}]\n", "stream.listeners", "tls"},

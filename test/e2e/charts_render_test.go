@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,7 +71,7 @@ envoy: {extraVolumeMounts: [{name: redis-tls, mountPath: /redis-tls, readOnly: t
 extraVolumes: [{name: redis, secret: {secretName: argocd-redis}}, {name: redis-tls, secret: {secretName: argomesh-redis-tls}}]
 extraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]`},
 	"principal that is measured":     {chart: principalChart, values: "serviceMonitor: {enabled: true, labels: {release: prometheus}}\nnetworkPolicy: {metrics: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"},
-	"principal whose envoy ends tls": {chart: principalChart, values: "config: {stream: {listen: '', listeners: [{listen: 'unix:///run/argomesh/stream.sock', method: header}]}, envoy: {stream: '0.0.0.0:8443'}}"},
+	"principal whose envoy ends tls": {chart: principalChart, values: "config: {stream: {listen: '', listeners: [{method: header}]}, envoy: {stream: '0.0.0.0:8443'}}"},
 	"principal behind a mesh that ends tls": {chart: principalChart, values: `
 service: {sidecarPort: 8443}
 config:
@@ -443,6 +445,43 @@ func TestChartsConfiguration(t *testing.T) {
 }
 
 // A changed configuration restarts the pods.
+// By method header Istio's proxy brings agents to a unix socket, whose folder it has too;
+// nobody who can only forward ports of the pod reaches that.
+func TestChartsHeaderSocket(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm")
+	const annotation = "sidecar.istio.io/userVolumeMount"
+	for name, c := range map[string]struct {
+		values string
+		mounts bool
+	}{
+		"method header":                   {"identity: {source: istio}\nconfig: {stream: {listeners: [{method: header}]}}\n", true},
+		"on another socket of the folder": {"identity: {source: istio}\nconfig: {stream: {listeners: [{method: header, listen: 'unix:///run/argomesh/s.sock'}]}}\n", true},
+		"on loopback":                     {"identity: {source: istio}\nconfig: {stream: {listeners: [{method: header, listen: '127.0.0.1:8444'}]}}\n", false},
+		"another method":                  {"identity: {source: istio}\nconfig: {stream: {listeners: [{method: spiffe-jwt, listen: ':8445'}]}}\n", false},
+		"no istio":                        {"config: {stream: {listeners: [{method: header}]}}\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := as[appsv1.Deployment](t, find(t, render(t, principalChart, c.values), "Deployment")).Spec.Template
+			raw, ok := pod.Annotations[annotation]
+			if ok != c.mounts {
+				t.Fatalf("annotation %s is %q", annotation, raw)
+			}
+			if !ok {
+				return
+			}
+			var mounts []corev1.VolumeMount
+			if err := json.Unmarshal([]byte(raw), &mounts); err != nil {
+				t.Fatal(err)
+			}
+			own := pod.Spec.Containers[0].VolumeMounts
+			if len(mounts) != 1 || !slices.ContainsFunc(own, func(m corev1.VolumeMount) bool { return m.Name == mounts[0].Name && m.MountPath == mounts[0].MountPath }) {
+				t.Errorf("the proxy mounts %v, the principal %v", mounts, own)
+			}
+		})
+	}
+}
+
 func TestChartsRestart(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")

@@ -31,11 +31,10 @@ config:
   stream:
     listen: ""
     listeners:
-    - {listen: "unix:///run/argomesh/stream.sock", method: header, header: {trusted_proxies: ["spiffe://hub.test/ns/istio-ingress/sa/gateway"]}}
+    - {method: header, header: {trusted_proxies: ["spiffe://hub.test/ns/istio-ingress/sa/gateway"]}}
   mesh:
     exposure: gateway
     method: header
-    stream_upstream: unix:///run/argomesh/stream.sock
     principal: spiffe://hub.test/ns/argocd/sa/argomesh-principal
     hub: argomesh.hub.test:443
     argo_cd: ["spiffe://hub.test/ns/argocd/sa/argocd-server"]

@@ -78,6 +78,21 @@ Service to which config.mesh has the mesh bring them.
 {{ $port }}
 {{- end -}}
 
+{{/*
+Annotations of the pod in Istio: its proxy needs the folder of the unix socket on which a
+listener of method header takes what the proxy brings.
+*/}}
+{{- define "principal.istioAnnotations" -}}
+inject.istio.io/templates: sidecar,spire
+{{- $config := include "principal.config" . | fromYaml -}}
+{{- range $listener := dig "stream" "listeners" list $config }}
+{{- if and (eq (default "" $listener.method) "header") (hasPrefix "unix:///run/argomesh/" (default "unix:///run/argomesh/" $listener.listen)) }}
+sidecar.istio.io/userVolumeMount: '[{"name":"sockets","mountPath":"/run/argomesh"}]'
+{{- break }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Ports of the pod that agents connect to, as a list of numbers. */}}
 {{- define "principal.streamPorts" -}}
 {{- $config := include "principal.config" . | fromYaml -}}

@@ -32,7 +32,7 @@ type Mesh struct {
 	Hub       string      `koanf:"hub" help:"host:port at which agents reach the hub, as seen from spokes"`
 
 	StreamPort        uint16       `koanf:"stream_port" help:"port of the principal's pod for agents"`
-	StreamUpstream    mesh.Address `koanf:"stream_upstream" help:"where the principal takes what its pod's proxy brings: unix:///path or ip:port on loopback; empty for the same port on loopback"`
+	StreamUpstream    mesh.Address `koanf:"stream_upstream" help:"where the principal takes what its pod's proxy brings: unix:///path or ip:port on loopback; empty for unix:///run/argomesh/stream.sock with method header, or else for the same port on loopback"`
 	ResourceProxyPort uint16       `koanf:"resource_proxy_port" help:"port of the principal's pod for requests to spokes; 0 for none"`
 	RedisProxyPort    uint16       `koanf:"redis_proxy_port" help:"port of the principal's pod for Redis; 0 for none"`
 	MetricsPort       uint16       `koanf:"metrics_port" help:"port of the principal's pod for metrics"`
@@ -90,6 +90,24 @@ func Default() Mesh {
 	}
 }
 
+// StreamSocket is where the principal takes agents from the proxy of its pod by method
+// header, unless another address is given. Loopback would be open to whoever may forward
+// ports of the pod, and what comes there can say who it is.
+const StreamSocket = "unix:///run/argomesh/stream.sock"
+
+// Upstream is StreamUpstream, or what an empty one stands for. The zero value is the same
+// port on loopback.
+func (m Mesh) Upstream() mesh.Address {
+	if !m.StreamUpstream.IsZero() || m.Method != identity.MethodHeader {
+		return m.StreamUpstream
+	}
+	at, err := mesh.ParseAddress(StreamSocket)
+	if err != nil {
+		panic(err) // a constant
+	}
+	return at
+}
+
 // Validate reports every problem. Without an exposure nothing is one.
 func (m Mesh) Validate() error {
 	if m.Exposure == "" {
@@ -119,7 +137,7 @@ func (m Mesh) Snapshot(agents map[identity.AgentName][]spiffeid.ID) (mesh.Snapsh
 	}
 	reach := &mesh.Reach{
 		Stream: mesh.StreamPort{
-			Port: m.StreamPort, Exposure: m.Exposure, Method: m.Method, Policy: m.Policy, Upstream: m.StreamUpstream,
+			Port: m.StreamPort, Exposure: m.Exposure, Method: m.Method, Policy: m.Policy, Upstream: m.Upstream(),
 			Services: []string{streampb.Stream_ServiceDesc.ServiceName, streampb.Tunnel_ServiceDesc.ServiceName},
 			Gateway:  m.Gateway.SPIFFEID, Hub: mesh.HubAddress{Host: host, Port: uint16(number)},
 		},
