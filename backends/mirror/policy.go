@@ -84,6 +84,9 @@ func (p Policy) Validate() error {
 // WriteCredentials reports whether the hub may store any that may write.
 func (p *Policy) WriteCredentials() bool { return p != nil && slices.ContainsFunc(p.Kinds, mayWrite) }
 
+// AppProjects reports whether the hub may store AppProjects.
+func (p *Policy) AppProjects() bool { return p.kind(kindProject) == nil }
+
 // Repositories reports whether the hub may store Secrets of repositories.
 func (p *Policy) Repositories() bool { return p == nil || slices.ContainsFunc(p.Kinds, isCredential) }
 

@@ -142,8 +142,9 @@ func namespaceRule() rbacv1.PolicyRule {
 func ownRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "create", "patch"}},
-		{APIGroups: []string{"argoproj.io"}, Resources: []string{"applications", "appprojects"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}}, // has no name yet
+		applicationRule(),
+		{APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"get", "list", "watch"}}, // an owner's own too
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},            // has no name yet
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "watch", "update"}},
 	}
 }
@@ -155,13 +156,13 @@ type kindGrant struct {
 	Rule  rbacv1.PolicyRule `json:"rule"`
 }
 
-// mirroredGrants are what a managed agent needs for the further kinds. RBAC knows no
+// mirroredGrants are what a managed agent needs for the kinds beside Applications. RBAC knows no
 // labels, so the right to Secrets is that to all of the namespace; the agent reads and
 // writes those of repositories alone. Nor can it bind the making of a ConfigMap to a
 // name.
 func mirroredGrants() []kindGrant {
 	var grants []kindGrant
-	var trust, credentials []string
+	var projects, trust, credentials []string
 	for _, kind := range mirror.PolicyKinds() {
 		only := mirror.Policy{Kinds: []string{kind}}
 		if names := only.Trust(); len(names) > 0 {
@@ -170,11 +171,17 @@ func mirroredGrants() []kindGrant {
 				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"get", "list", "watch", "update"},
 			}})
 		}
+		if only.AppProjects() {
+			projects = append(projects, kind)
+		}
 		if only.Repositories() {
 			credentials = append(credentials, kind)
 		}
 	}
 	return append(grants,
+		kindGrant{Kinds: projects, Rule: rbacv1.PolicyRule{
+			APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"create", "update", "delete"},
+		}},
 		kindGrant{Kinds: trust, Rule: rbacv1.PolicyRule{
 			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"},
 		}},

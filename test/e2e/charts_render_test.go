@@ -583,8 +583,8 @@ func TestChartAgentRole(t *testing.T) {
 	}
 	for name, policy := range map[string]string{
 		"no further kinds": "kinds: [application, appproject]", "one ConfigMap": "kinds: [gpg-keys]", "templates": "kinds: [repo-creds]",
-		"everything":  "kinds: [application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts]",
-		"no kind":     "kinds: []",
+		"everything": "kinds: [application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts]",
+		"no kind":    "kinds: []", "no projects": "kinds: [application, repository]",
 		"other rules": "projects: [web]",
 		"adoption":    "adopt: ['application/*']", "adoption without Secrets": "kinds: [application], adopt: ['application/*']",
 	} {
