@@ -27,8 +27,11 @@ const (
 // hooks, and without a resourceVersion. So does Argo CD's controller (updateFinalizers).
 func (c *controller) reconcile(store backends.Store, o backends.Object) {
 	what := c.actor + " reconciliation " + o.UID
+	if c.world.resting.Load() || c.world.chance.n(what, reconcileShare) != 0 {
+		return
+	}
 	app := parse(o.Raw)
-	if c.world.resting.Load() || app.deleting() || app.skipped() || c.world.chance.n(what, reconcileShare) != 0 {
+	if app.deleting() || app.skipped() {
 		return
 	}
 	c.mu.Lock()

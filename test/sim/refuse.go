@@ -114,6 +114,7 @@ func (w *World) doom(s *spoke, c Command) {
 		at.dooms = map[string]doom{}
 	}
 	at.dooms[namespace] = doom{began: at.server.Revision()}
+	at.refused.Store(true) // what is to be created there
 	people := at.people
 	at.mu.Unlock()
 	for _, o := range people.List(stream.Application, namespace) {
