@@ -229,6 +229,9 @@ func (r Rules) take(o object, operation map[string]any, end target) *stream.Refu
 		if refusal := r.fitOperation(operation); refusal != nil {
 			return refusal
 		}
+		if refusal := r.overrides(o, id, operation); refusal != nil {
+			return refusal
+		}
 		o.fields["operation"] = operation
 		delete(o.child("status"), "operationState")
 		remember(o, append(ids, id))

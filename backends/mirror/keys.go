@@ -33,6 +33,9 @@ const (
 	// refreshedKey and hydratedKey hold the id of the last such request taken.
 	refreshedKey = ownPrefix + "refresh"
 	hydratedKey  = ownPrefix + "hydrate"
+	// resolvedKey holds the id of the last command for whose revision the spoke's
+	// controller was asked to look.
+	resolvedKey = ownPrefix + "resolved"
 	// commandInfo is the name of the operation.info entry that carries a command's id.
 	commandInfo = ownPrefix + "command"
 	// afterInfo is the name of the operation.info entry that tells which Application

@@ -19,8 +19,15 @@ type Policy struct {
 	Projects              []string `koanf:"projects" help:"globs of the AppProjects that the hub may store here and that its Applications and repositories may belong to"`
 	DestinationNamespaces []string `koanf:"destination_namespaces" help:"globs of the namespaces into which the hub's Applications may deploy; an AppProject that admits others is refused"`
 	Adopt                 []string `koanf:"adopt" help:"globs of the objects of this spoke that the hub may take over, as kind/name, or application/namespace/name outside of Argo CD's namespace: application, appproject, repository, repo-creds, repository-write, repo-write-creds; what was found comes back when the hub lets go of it"`
-	Operations            []string `koanf:"operations" help:"what the hub may ask of an Application: sync, terminate, refresh, hydrate, cascade (a deletion together with its workloads)"`
+	Operations            []string `koanf:"operations" help:"what the hub may ask of an Application: sync, terminate, refresh, hydrate, cascade (a deletion together with its workloads), override (beside sync, of a managed agent: operations that bring what the Application does not say)"`
 }
+
+// Operations of a Policy: a sync of what the Application says, and, beside it, one of
+// anything else.
+const (
+	operationSync     = "sync"
+	operationOverride = "override"
+)
 
 // Kinds of a Policy. Those of Secrets are the values of Argo CD's label.
 const (
@@ -36,7 +43,7 @@ var (
 		kindApplication, kindProject, typeRepository, typeTemplate, typeWriteRepository, typeWriteTemplate,
 		kindGPGKeys, kindCertificates, kindKnownHosts,
 	}
-	policyOperations = []string{"sync", "terminate", "refresh", "hydrate", "cascade"}
+	policyOperations = []string{operationSync, "terminate", "refresh", "hydrate", "cascade", operationOverride}
 )
 
 // PolicyKinds are all that Policy.Kinds may name.
@@ -79,6 +86,16 @@ func (p Policy) Validate() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// LacksOverride reports whether a list of operations has sync, and not override beside it.
+func LacksOverride(operations []string) bool {
+	return slices.Contains(operations, operationSync) && !slices.Contains(operations, operationOverride)
+}
+
+// WithOverride is a list of operations with override.
+func WithOverride(operations []string) []string {
+	return append(slices.Clone(operations), operationOverride)
 }
 
 // WriteCredentials reports whether the hub may store any that may write.
@@ -194,7 +211,7 @@ func (p *Policy) operation(name string) *stream.Refusal {
 // command is about what a command asks for.
 func (p *Policy) command(data map[string]any) *stream.Refusal {
 	for _, asked := range []struct{ field, operation string }{
-		{"operation", "sync"}, {"terminate", "terminate"}, {"refresh", "refresh"}, {"hydrate", "hydrate"},
+		{"operation", operationSync}, {"terminate", "terminate"}, {"refresh", "refresh"}, {"hydrate", "hydrate"},
 	} {
 		if data[asked.field] == nil {
 			continue

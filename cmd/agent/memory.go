@@ -35,6 +35,9 @@ const (
 	memoryToken    = "token"
 	memoryRevision = "revision"
 	memoryFormer   = "former"
+	// memoryOperations is the policy.operations of before there was override: see
+	// kept.inherit. It is there, and mostly empty, once a release has looked that knows it.
+	memoryOperations = "operations"
 )
 
 // maxFormerHubs bounds how many hubs before the present one are remembered: copies of
@@ -63,6 +66,8 @@ type kept struct {
 	hub     string
 	history stream.History
 	former  []string // hubs whose copies hub inherited, newest first
+	// operations is memoryOperations; nil when no release has looked that knows it.
+	operations *string
 }
 
 // before are the hubs before a hub, newest first.
@@ -137,7 +142,10 @@ func (m *memory) remember(ctx context.Context, hub string, h stream.History) err
 		case now.hub == hub && now.history.ID == h.ID && now.history.Revision > h.Revision:
 			return true, fmt.Errorf("the hub was at revision %d before: a newer token is kept", now.history.Revision)
 		}
-		next := kept{hub, h, now.before(hub)}
+		next := kept{hub, h, now.before(hub), now.operations}
+		if version == "" {
+			next.operations = new(string) // from here on no list is of before
+		}
 		if err := m.write(ctx, next, version); err != nil {
 			return false, err
 		}
@@ -168,7 +176,11 @@ func (m *memory) read(ctx context.Context) (k kept, version string, err error) {
 	if json.Unmarshal([]byte(data[memoryFormer]), &former) != nil {
 		former = nil // as above, or there were none before a release that keeps them
 	}
-	return kept{data[memoryHub], history, former}, cm.GetResourceVersion(), nil
+	k = kept{hub: data[memoryHub], history: history, former: former}
+	if operations, there := data[memoryOperations]; there {
+		k.operations = &operations
+	}
+	return k, cm.GetResourceVersion(), nil
 }
 
 // write keeps k in place of what was read at that version.
@@ -184,13 +196,14 @@ func (m *memory) write(ctx context.Context, k kept, version string) error {
 	if version != "" {
 		metadata["resourceVersion"] = version
 	}
-	cm := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
-		"data": map[string]any{
-			memoryHub: k.hub, memoryID: k.history.ID, memoryToken: k.history.Token,
-			memoryRevision: strconv.FormatUint(k.history.Revision, 10), memoryFormer: string(former),
-		},
-	}}
+	data := map[string]any{
+		memoryHub: k.hub, memoryID: k.history.ID, memoryToken: k.history.Token,
+		memoryRevision: strconv.FormatUint(k.history.Revision, 10), memoryFormer: string(former),
+	}
+	if k.operations != nil {
+		data[memoryOperations] = *k.operations
+	}
+	cm := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}
 	_, err = m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
 		metav1.ApplyOptions{FieldManager: "argomesh-agent", Force: true})
 	return err

@@ -20,7 +20,7 @@ func TestFormerHubs(t *testing.T) {
 	}
 	keep := func(hub string) {
 		former, _ := m.formerHubs(hub)
-		m.set(kept{hub, stream.History{Token: "t"}, former})
+		m.set(kept{hub: hub, history: stream.History{Token: "t"}, former: former})
 	}
 	check("a", nil, false) // its first
 	keep("a")

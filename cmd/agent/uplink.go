@@ -146,7 +146,13 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 // with nothing of the last one: another agent may have worked since.
 func (u *uplink) term(ctx context.Context) error {
 	u.memory.begin()
-	link, err := mirror.New(u.mirror)
+	policy, known := u.memory.policy(ctx, u.cfg.Mode, u.cfg.Policy)
+	if !known {
+		return nil // ctx is done
+	}
+	cfg := u.mirror
+	cfg.Rules.Policy = &policy
+	link, err := mirror.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -326,6 +326,17 @@ func TestSyncWithOptionsAndRollback(t *testing.T) {
 			first, _ := history[0].(map[string]any)
 			c.do(http.MethodPost, "/api/v1/applications/"+name+"/rollback", nil,
 				map[string]any{"name": name, "appNamespace": agent, "id": first["id"]}, nil)
+			if agent == autonomous {
+				// What its Applications sync is the spoke's to say.
+				eventually(t, "the rollback is refused", func() error {
+					return errors.Join(
+						field(t.Context(), c.onHub(agent), name, "Error", "status", "operationState", "phase"),
+						field(t.Context(), c.cluster(agent).Resource(configMaps, name), "commanded", "two", "data", "text"),
+					)
+				})
+				c.ran(agent, name, 2)
+				return
+			}
 			eventually(t, "the first commit runs again", func() error {
 				return field(t.Context(), c.cluster(agent).Resource(configMaps, name), "commanded", "one", "data", "text")
 			})
@@ -336,6 +347,43 @@ func TestSyncWithOptionsAndRollback(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOverrideOfAnAutonomousSpoke: whoever may write the mirrors on the hub brings no
+// manifests and no sources of his own to the spoke, which owns its Applications.
+func TestOverrideOfAnAutonomousSpoke(t *testing.T) {
+	t.Parallel()
+	c := newCommander(t, theWorld(t))
+	const name, stolen = "cmd-override", "argomesh-e2e-override"
+	c.start(autonomous, c.app(autonomous, name, quickPath))
+	spec := get(t, c.onSpoke(autonomous), name).Object["spec"]
+	manifest := fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":%q},`+
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
+		`"subjects":[{"kind":"ServiceAccount","name":"default","namespace":"default"}]}`, stolen)
+	for what, sync := range map[string]map[string]any{
+		"manifests": {"manifests": []any{manifest}},
+		"sources":   {"prune": true, "source": map[string]any{"repoURL": "https://git.invalid/other.git", "path": "."}},
+	} {
+		patch(t, c.onHub(autonomous), name, map[string]any{"operation": map[string]any{"sync": sync}})
+		eventually(t, "the operation ends, and says that it has "+what+" of its own", func() error {
+			o, err := c.onHub(autonomous).Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			message, _, _ := unstructured.NestedString(o.Object, "status", "operationState", "message")
+			if !strings.Contains(message, "an autonomous agent syncs only what the Application on the spoke says") || !strings.Contains(message, what) {
+				return fmt.Errorf("it says %q", message)
+			}
+			return field(t.Context(), c.onHub(autonomous), name, nil, "operation")
+		})
+	}
+	binding := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
+	if err := errors.Join(gone(t.Context(), c.cluster(autonomous).Resource(binding, ""), stolen), field(t.Context(), c.onSpoke(autonomous), name, spec, "spec")); err != nil {
+		t.Error(err)
+	}
+	c.ran(autonomous, name, 0)
+	c.sync(autonomous, name, nil) // what the Application says runs as ever
+	c.shows(autonomous, name, "Succeeded", "")
 }
 
 func TestTerminateOnTheHub(t *testing.T) {

@@ -381,7 +381,7 @@ func press(app application) bool {
 	if app.operation() != nil || app.deleting() {
 		return false
 	}
-	app.fields["operation"] = map[string]any{"sync": map[string]any{"revision": "HEAD"}}
+	app.fields["operation"] = map[string]any{"sync": map[string]any{"syncOptions": []any{"Validate=false"}}}
 	delete(app.child("status"), "operationState")
 	return true
 }

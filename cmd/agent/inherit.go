@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// inherit is what an owner's list of operations means: one that was written before there
+// was override, when sync was all of it, counts as with it until it is changed. keep is
+// what the spoke is to keep of that from now on.
+func (k kept) inherit(configured []string) (operations []string, keep string) {
+	sorted := slices.Sorted(slices.Values(configured))
+	text := strings.Join(slices.Compact(sorted), ",")
+	if !mirror.LacksOverride(configured) || k.operations != nil && *k.operations != text {
+		return configured, ""
+	}
+	return mirror.WithOverride(configured), text
+}
+
+// policy is the owner's, by what the spoke keeps. It tries until ctx is done, and then
+// returns false.
+func (m *memory) policy(ctx context.Context, mode stream.Mode, configured mirror.Policy) (policy mirror.Policy, known bool) {
+	err := m.retry(ctx, "cannot read whether policy.operations is older than override", func() (final bool, err error) {
+		now, version, err := m.read(ctx)
+		if err != nil || version == "" || mode != stream.Managed {
+			return false, err // where nothing is kept no list is of before
+		}
+		operations, keep := now.inherit(configured.Operations)
+		if now.operations == nil || *now.operations != keep {
+			now.operations = &keep
+			if err := m.write(ctx, now, version); err != nil {
+				return false, err
+			}
+		}
+		if keep != "" {
+			m.log.Warn().Strs("operations", configured.Operations).
+				Msg("policy.operations is from before override, which it counts as with until it is changed: name it, or change the list, to decide")
+		}
+		configured.Operations = operations
+		return true, nil
+	})
+	return configured, err == nil
+}
