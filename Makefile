@@ -108,10 +108,10 @@ clean: ## remove what build leaves in the checkout; the cache of tools stays
 ##@ Check
 
 .PHONY: check
-check: lint generated tree unit ## what needs no server: lint, generated code, tree rules, unit tests with -race
+check: lint generated tree vulnerabilities unit ## what needs no server: lint, generated code, tree rules, known vulnerabilities, unit tests with -race
 
 .PHONY: test
-test: tools lint generated tree unit sim fuzz e2e ## everything: check, simulation, fuzzing, end-to-end tests
+test: tools lint generated tree vulnerabilities unit sim fuzz e2e ## everything: check, simulation, fuzzing, end-to-end tests
 
 .PHONY: lint
 lint: ## gofmt and golangci-lint, which runs go vet's analyzers too
@@ -132,6 +132,11 @@ generated: ## fail when generated code is out of date, and bring it up to date
 .PHONY: tree
 tree: ## rules about the tree: imports, package comments, what is tracked
 	$(call stage,tree rules,go test -count=1 ./test/tree)
+
+.PHONY: vulnerabilities
+vulnerabilities: ## govulncheck of our programs: fails by a known vulnerability that they call; says so where the database (GOVULNDB) cannot be reached
+	@go run ./test/tools govulncheck >/dev/null
+	$(call stage,vulnerabilities,go run ./test/vulnerabilities "$(call tool,govulncheck)" ./cmd/...)
 
 .PHONY: unit
 unit: ## unit tests, with the race detector; eight packages at a time, since many tests wait

@@ -203,6 +203,9 @@ func Tools() []Tool {
 			{Name: "protoc-gen-go-grpc", Package: "google.golang.org/grpc/cmd/protoc-gen-go-grpc"},
 			{Name: "controller-gen", Package: "sigs.k8s.io/controller-tools/cmd/controller-gen"},
 		}},
+		{Name: "govulncheck", Group: Developer, Programs: []Program{
+			{Name: "govulncheck", Package: "golang.org/x/vuln/cmd/govulncheck"},
+		}},
 		{Name: "golangci-lint", Group: Developer, Programs: []Program{
 			{
 				Name: "golangci-lint", Package: "github.com/golangci/golangci-lint/v2/cmd/golangci-lint",
