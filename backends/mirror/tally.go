@@ -73,6 +73,11 @@ type GoneCount struct {
 	Asked, Others int
 }
 
+// late reports whether it is less than cascadeMemory from one moment to the other. Times
+// are those of API servers and of processes whose clocks may have been ahead once, so one
+// that lies far ahead is not of late, however long it stays so.
+func late(from, to time.Time) bool { return to.Sub(from).Abs() < cascadeMemory }
+
 // CascadeState is what of a tally of an agent must outlive a process.
 type CascadeState struct {
 	// Held says for people why ends wait for a person; empty when they do not.
@@ -153,7 +158,7 @@ func (t *tally) filled(name identity.AgentName, now time.Time) {
 // came notes an Application that is there.
 func (t *tally) came(name identity.AgentName, uid string, created, now time.Time) {
 	a := t.agents[name]
-	if now.Sub(created) < cascadeMemory {
+	if late(created, now) {
 		a.young[uid] = created
 		if a.ripe.IsZero() || created.Before(a.ripe) {
 			a.ripe = created
@@ -179,7 +184,7 @@ func (a *agentTally) took(uid string) (young bool) {
 func (t *tally) ask(name identity.AgentName, uid string, created, at, now time.Time) (accepted bool) {
 	a := t.agents[name]
 	// What is seen later may have been asked for in the very second.
-	asked := asking{at: at, young: at.Sub(created) < cascadeMemory, accepted: a.filling && !at.After(a.accepted)}
+	asked := asking{at: at, young: late(created, at), accepted: a.filling && a.accepts(at, now)}
 	a.asked[uid] = asked
 	if asked.counts() {
 		a.asking++
@@ -205,7 +210,10 @@ func (t *tally) went(name identity.AgentName, uid string, released bool, now tim
 		if released || !asked.counts() {
 			return
 		}
-		g.At, g.Asked = asked.at.Truncate(goneGrain).Add(goneGrain), 1
+		if asked.at.Before(now) {
+			g.At = asked.at.Truncate(goneGrain).Add(goneGrain)
+		}
+		g.Asked = 1
 	} else {
 		a.age(now)
 		if a.took(uid) {
@@ -227,7 +235,7 @@ func (a *agentTally) age(now time.Time) {
 	if len(a.young) > 0 && now.Sub(a.ripe) >= cascadeMemory {
 		a.ripe = now
 		for uid, created := range a.young {
-			if now.Sub(created) >= cascadeMemory {
+			if !late(created, now) {
 				delete(a.young, uid)
 				a.there++
 			} else if created.Before(a.ripe) {
@@ -235,7 +243,7 @@ func (a *agentTally) age(now time.Time) {
 			}
 		}
 	}
-	a.gone = slices.DeleteFunc(a.gone, func(g GoneCount) bool { return now.Sub(g.At) >= cascadeMemory })
+	a.gone = slices.DeleteFunc(a.gone, func(g GoneCount) bool { return !late(g.At, now) })
 }
 
 // sum returns how many were asked to go, and how many there were.
@@ -320,6 +328,14 @@ func (a *agentTally) acceptedUntil() time.Time {
 		}
 	}
 	return until
+}
+
+// accepts reports whether what was asked for then is among what was accepted before this
+// process began. Of what was accepted by a clock that was ahead, only what was asked for by
+// that clock: whatever is asked for since then would seem to be older.
+func (a *agentTally) accepts(at, now time.Time) bool {
+	ahead := func(t time.Time) bool { return t.After(now) && !late(t, now) }
+	return !at.After(a.accepted) && (ahead(at) || !ahead(a.accepted))
 }
 
 // gate is what the link of an agent is to be told, and when to ask again; the zero time

@@ -15,6 +15,7 @@ type counting struct {
 	t     *testing.T
 	tally tally
 	now   time.Time
+	ahead time.Duration        // of the API server's clock before that of the process
 	apps  map[string][]counted // of each agent, those that are there
 	made  int
 	// accepted is how many of those that were asked to go the tally took for accepted.
@@ -45,7 +46,7 @@ func (c *counting) agent(agent string, limit, apps int) {
 func (c *counting) make(agent string, apps int, age time.Duration) {
 	for range apps {
 		c.made++
-		one := counted{uid: fmt.Sprint(c.made), created: c.now.Add(-age)}
+		one := counted{uid: fmt.Sprint(c.made), created: c.now.Add(c.ahead - age)}
 		c.apps[agent] = append(c.apps[agent], one)
 		c.tally.came(c.name(agent), one.uid, one.created, c.now)
 	}
@@ -59,7 +60,7 @@ func (c *counting) ask(agent string, apps int) {
 			continue
 		}
 		apps--
-		one.asked = c.now
+		one.asked = c.now.Add(c.ahead)
 		c.tally.agents[c.name(agent)].took(one.uid)
 		if c.tally.ask(c.name(agent), one.uid, one.created, one.asked, c.now) {
 			c.accepted++
@@ -250,6 +251,55 @@ func TestTallyHolds(t *testing.T) {
 			c.ask("b", 8)
 			c.tally.accept(c.name("a"))
 		}, []string{"b"}},
+		"12 of 20 that were made while the API server's clock was a day ahead": {func(c *counting) {
+			c.ahead = 24 * time.Hour
+			c.agent("a", 10, 20)
+			c.ahead = 0
+			c.now = c.now.Add(2 * time.Hour)
+			c.ask("a", 12)
+		}, []string{"a"}},
+		"the same, and they are counted anew": {func(c *counting) {
+			c.ahead = 24 * time.Hour
+			c.agent("a", 10, 20)
+			c.ahead = 0
+			c.now = c.now.Add(2 * time.Hour)
+			for i := range 12 {
+				c.apps["a"][i].asked = c.now
+			}
+			c.restart()
+		}, []string{"a"}},
+		"12 of 20, its clock is a few seconds ahead, and 100 were just made": {func(c *counting) {
+			c.ahead = 3 * time.Second
+			c.agent("a", 10, 20)
+			c.make("a", 100, 0)
+			c.ask("a", 12)
+		}, []string{"a"}},
+		"the eleventh of 20, ten went while its clock was a day ahead": {func(c *counting) {
+			c.agent("a", 10, 20)
+			c.ahead = 24 * time.Hour
+			c.ask("a", 10)
+			c.gone("a", 10)
+			c.ahead = 0
+			c.now = c.now.Add(time.Minute)
+			c.ask("a", 1)
+		}, []string{"a"}},
+		"the same long ago": {func(c *counting) {
+			c.agent("a", 10, 20)
+			c.ahead = 24 * time.Hour
+			c.ask("a", 10)
+			c.gone("a", 10)
+			c.ahead = 0
+			c.now = c.now.Add(6 * time.Minute)
+			c.ask("a", 1)
+		}, nil},
+		"12 of 22, 8 went without their workloads while the process' own clock was a day ahead": {func(c *counting) {
+			c.agent("a", 10, 30)
+			c.now = c.now.Add(24 * time.Hour)
+			c.gone("a", 8)
+			c.now = c.now.Add(-20 * time.Hour)
+			c.restart()
+			c.ask("a", 12)
+		}, []string{"a"}},
 		"let go without their workloads": {func(c *counting) {
 			c.agent("a", 10, 40)
 			c.ask("a", 21)
@@ -369,6 +419,24 @@ func TestTallyRestarts(t *testing.T) {
 		c.restart()
 		if held := c.held("a"); held != nil || c.accepted != 24 {
 			t.Errorf("after a restart %d are accepted, and %v holds", c.accepted, held)
+		}
+	})
+	t.Run("accepted while the API server's clock was a day ahead, and more of late", func(t *testing.T) {
+		c := newCounting(t)
+		c.agent("a", 10, 40)
+		c.ahead = 24 * time.Hour
+		c.ask("a", 12)
+		c.tally.accept(c.name("a"))
+		c.ahead = 0
+		c.now = c.now.Add(time.Hour)
+		for i := range 24 {
+			if c.apps["a"][i].asked.IsZero() {
+				c.apps["a"][i].asked = c.now
+			}
+		}
+		c.restart()
+		if c.accepted != 12 {
+			t.Errorf("after a restart %d are accepted, want the 12 that were", c.accepted)
 		}
 	})
 	t.Run("accepted, and one more in the same second", func(t *testing.T) {
