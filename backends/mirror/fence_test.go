@@ -69,6 +69,8 @@ type fenceRig struct {
 	freezer *freezer
 	// acted counts states of Applications that Argo CD would deploy.
 	acted atomic.Int64
+	mu    sync.Mutex // guards paths
+	paths []string   // of Applications of the spoke, as they were written
 }
 
 func newFenceRig(t *testing.T) *fenceRig {
@@ -78,6 +80,11 @@ func newFenceRig(t *testing.T) *fenceRig {
 	f.rig = newRig(t, options{
 		spoke: memory.Config{Journal: func(a memory.Accepted) {
 			app := parse(t, a.Object)
+			if path, is := at(app, "spec", "source", "path").(string); is {
+				f.mu.Lock()
+				f.paths = append(f.paths, path)
+				f.mu.Unlock()
+			}
 			if at(app, "spec", "syncPolicy", "automated") != nil && at(app, "metadata", "annotations", skipKey) != "true" && at(app, "metadata", "finalizers") == nil {
 				f.acted.Add(1)
 			}
@@ -134,6 +141,12 @@ func (f *fenceRig) takeOverWith(store backends.Store) {
 	pass(time.Second)
 }
 
+// path is that of the spoke's Application a; empty when there is none.
+func (f *fenceRig) path() string {
+	path, _ := at(f.get(f.spoke, "a"), "spec", "source", "path").(string)
+	return path
+}
+
 // An Application is created, and its deletion with its workloads is asked for, while the
 // agent that creates it is frozen: before it sends that, and before it lets Argo CD at it.
 // Whatever it still does when its successor is done, Argo CD never acts.
@@ -163,6 +176,70 @@ func TestFrozenAgentCreates(t *testing.T) {
 				}
 				if app := f.get(f.spoke, "a"); app != nil {
 					t.Errorf("it stays: %v", app)
+				}
+			})
+		})
+	}
+}
+
+// An update is sent while its agent is frozen, and its successor does something else with
+// the copy. Whatever the successor wrote stays. Where it had nothing to write, since the
+// hub withdrew what the update was to bring, the update comes about late, and is undone
+// before a minute is over.
+func TestFrozenAgentUpdates(t *testing.T) {
+	path := func(to string) func(app m) {
+		return func(app m) { app["spec"].(m)["source"].(m)["path"] = to }
+	}
+	nothing := func(*fenceRig) {}
+	for name, tt := range map[string]struct {
+		before, after func(f *fenceRig) // there is a successor
+		late          bool              // the update comes about
+		want          string            // the path in the end; empty when the copy is gone
+	}{
+		"a newer spec": {nothing, func(f *fenceRig) { f.update(f.hub, "a", path("three")) }, false, "three"},
+		"the same":     {nothing, nothing, false, "two"},
+		"gone with its workloads": {nothing, func(f *fenceRig) {
+			f.update(f.hub, "a", func(app m) { app["metadata"].(m)["finalizers"] = []any{cascade} })
+			f.remove(f.hub, "a")
+			pass(time.Minute)
+			// As Argo CD does when it has deleted the workloads.
+			f.update(f.spoke, "a", func(app m) { delete(app["metadata"].(m), "finalizers") })
+		}, false, ""},
+		"gone, and made anew": {func(f *fenceRig) { f.remove(f.hub, "a") }, func(f *fenceRig) {
+			pass(time.Minute)
+			f.create(f.hub, "a", nil, automated("one"))
+		}, false, "one"},
+		"taken back to what it was": {func(f *fenceRig) { f.update(f.hub, "a", path("one")) }, nothing, true, "one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFenceRig(t)
+				f.connect()
+				f.create(f.hub, "a", nil, automated("one"))
+				pass(time.Minute)
+				f.freezer.stop(memory.OpUpdate)
+				f.update(f.hub, "a", path("two"))
+				f.awaitFrozen()
+				tt.before(f)
+				f.takeOver()
+				tt.after(f)
+				pass(time.Minute)
+				if got := f.path(); got != tt.want {
+					t.Fatalf("before the first goes on the path is %q, want %q", got, tt.want)
+				}
+				f.mu.Lock()
+				f.paths = nil
+				f.mu.Unlock()
+				f.freezer.thaw()
+				pass(time.Minute)
+				f.mu.Lock()
+				late := slices.Contains(f.paths, "two")
+				f.mu.Unlock()
+				if late != tt.late {
+					t.Errorf("the update came about late: %t, want %t", late, tt.late)
+				}
+				if got := f.path(); got != tt.want || !f.stats(f.hub).Agreed {
+					t.Errorf("in the end the path is %q, want %q; both sides agree: %t", got, tt.want, f.stats(f.hub).Agreed)
 				}
 			})
 		})
