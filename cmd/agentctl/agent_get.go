@@ -90,7 +90,7 @@ func (c *getCommand) printTable(ctx context.Context, h *hub, agents []string) er
 }
 
 // printDetails prints what does not fit a table: deletions held, and in the wide
-// form the history.
+// form the history and the parked objects.
 func (c *getCommand) printDetails(ctx context.Context, h *hub, agents []string) error {
 	for _, name := range agents {
 		obj, err := h.agents.Get(ctx, name, metav1.GetOptions{})
@@ -114,6 +114,9 @@ func (c *getCommand) details(agent *v1alpha1.Agent) string {
 		out += fmt.Sprintf("\nAgent %s has history %s with Kubernetes cluster %s, tokens %s.\n",
 			agent.Name, history.ID, history.ClusterUID, strings.Join(history.Tokens, ", "))
 	}
+	if c.output.value == "wide" {
+		out += describeParked(agent)
+	}
 	if agent.Status.DeletionsHeld != nil {
 		out += "\n" + describeHeld(agent) + fmt.Sprintf("Let them happen with: agentctl agent accept-deletions %s\n", agent.Name)
 		if agent.Status.DeletionsHeld.WithWorkloads > 0 {
@@ -121,4 +124,29 @@ func (c *getCommand) details(agent *v1alpha1.Agent) string {
 		}
 	}
 	return out
+}
+
+// describeParked names the parked objects, each with what is wrong; empty for none.
+func describeParked(agent *v1alpha1.Agent) string {
+	parked := agent.Status.Parked
+	if len(parked) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nOf agent %s these are not applied, and are tried again:\n", agent.Name)
+	for _, o := range parked {
+		where := o.Name
+		if o.Namespace != "" {
+			where = o.Namespace + "/" + o.Name
+		}
+		fmt.Fprintf(&b, "  %s %s: %s", o.Kind, where, o.Reason)
+		if o.Message != "" {
+			fmt.Fprintf(&b, ": %s", o.Message)
+		}
+		b.WriteString("\n")
+	}
+	if more := agent.Status.Counts.Parked - int64(len(parked)); more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	return b.String()
 }

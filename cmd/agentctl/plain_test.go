@@ -65,6 +65,11 @@ func hubWith(t *testing.T) *httptest.Server {
 		"metadata": map[string]any{"name": "edge-1", "namespace": "argocd", "uid": "u", "resourceVersion": "1"},
 		"spec":     map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{"spiffe://a/b"}}},
 		"status": map[string]any{
+			"counts": map[string]any{"parked": 3},
+			"parked": []any{
+				map[string]any{"kind": "Application", "namespace": "edge-1", "name": "guestbook", "reason": "Invalid", "message": nasty},
+				map[string]any{"kind": "AppProject", "name": "web", "reason": "NotOwned"},
+			},
 			"history": map[string]any{"id": nasty, "clusterUID": nasty, "tokens": []any{nasty}},
 			"deletionsHeld": map[string]any{
 				"id": "abc", "total": 1, "since": "2026-11-21T11:00:00Z", "reason": "HistoryBroken", "message": "the spoke is Kubernetes cluster " + nasty,
@@ -113,6 +118,23 @@ func TestTerminalsObeyNobodyElse(t *testing.T) {
 				t.Errorf("%q lets a spoke begin a line:\n%s", args, text)
 			}
 		}
+	}
+}
+
+// The wide form names what is parked, and why.
+func TestGetNamesWhatIsParked(t *testing.T) {
+	api := hubWith(t)
+	out, _, err := agentctl(t, "agent", "get", "edge-1", "-o", "wide", "-n", "argocd", "--server", api.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"  Application edge-1/guestbook: Invalid: ", "\n  AppProject web: NotOwned\n", "\n  and 1 more\n"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("%q is not in:\n%s", line, out)
+		}
+	}
+	if out, _, err = agentctl(t, "agent", "get", "edge-1", "-n", "argocd", "--server", api.URL); err != nil || strings.Contains(out, "guestbook") {
+		t.Errorf("the narrow form names it, %v:\n%s", err, out)
 	}
 }
 
