@@ -30,7 +30,8 @@ func (v Violation) String() string { return v.Invariant + ": agent " + v.Agent +
 //   - I2: no copy on a spoke goes back to a lower hub resourceVersion, within one
 //     history of the hub that has a name.
 //   - I3: a status that the principal wrote was on the spoke before.
-//   - I4: no workload and no object goes without the intent it takes.
+//   - I4: no workload and no object goes without the intent it takes, and what is deleted
+//     together with its workloads goes with them.
 //   - I5: no command runs twice, and none that was ended before it was sent.
 //   - I6: nothing of one agent is ever at another one's place.
 //   - I8: at the end both sides are equal and know it.
@@ -125,6 +126,9 @@ type intent struct {
 	wentBy    Writer
 	wentAt    int
 	witnessed bool // it was shown as going with its workloads
+	// ending says that it was desired until then, and unsteady that it ceased to be in
+	// another way.
+	ending, unsteady bool
 }
 
 // view is what the checker knows of one agent.
@@ -180,7 +184,9 @@ func (c *checker) take(i int, e Entry) {
 		delete(c.places, e.Place)
 		delete(c.kinds, e.Place)
 		c.faulted(e)
-		if v := c.agent(e.Place); v.Mode == stream.Autonomous {
+		v := c.agent(e.Place)
+		v.unsettle()
+		if v.Mode == stream.Autonomous {
 			clear(v.removed)
 			for uid := range v.intents {
 				v.lost(i, uid)
@@ -341,8 +347,9 @@ func (v *view) destined(o *object) bool {
 
 // intend follows what the owner wants.
 func (v *view) intend(i int, e Entry, after *object) {
-	desired := !e.Gone && v.desires(after)
+	desired, before := !e.Gone && v.desires(after), v.intents[e.UID] != nil && v.intents[e.UID].desired
 	in := v.want(i, e.Writer, e.UID, desired)
+	in.follow(e.Writer, before, desired, v.ends(after))
 	switch {
 	case desired:
 		delete(v.removed, e.Key.Name)
@@ -384,6 +391,7 @@ func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 		if !v.Shared { // else each of them has seen it
 			v.intend(i, e, after)
 		}
+		c.endsEarly(v, e, before, after)
 		if e.Gone && e.Writer == Principal && !after.deleting() {
 			c.breaks("I4", v, "the principal deleted an Application of the hub: %s", e)
 		}
@@ -434,6 +442,7 @@ func (c *checker) atSpoke(i int, v *view, e Entry, before, after *object) {
 		}
 	}
 	if e.Gone {
+		c.stays(v, e, after, source)
 		c.vanish(v, e, after, source)
 	}
 }
@@ -463,6 +472,7 @@ func (c *checker) undo(v *view) {
 		c.runs[id] = slices.DeleteFunc(runs, func(run string) bool { return strings.HasPrefix(run, v.Name+"-") })
 	}
 	clear(v.cascaded)
+	v.unsettle()
 }
 
 // historyTime is how long what was read before a restore of the hub may still be

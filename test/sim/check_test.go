@@ -178,6 +178,25 @@ func TestCheck(t *testing.T) {
 				drop("far", "far", Controller, with(copied, plain)).
 				drop(hubPlace, "far", Principal, with(hub, plain)).end(),
 		},
+		"a witnessed cascade that is a release": {
+			log: start().put(hubPlace, "far", People, with(hub, leaving)).
+				drop("far", "far", AgentSide, copied).
+				drop(hubPlace, "far", Principal, with(hub, plain)).end(),
+			want: []string{"I4"},
+		},
+		"a release of what was elsewhere before it went": {
+			log: start().put(hubPlace, "far", People, with(hub, func(o *thing) { o.elsewhere = true })).
+				put(hubPlace, "far", People, with(hub, func(o *thing) { leaving(o); o.elsewhere = true })).
+				drop("far", "far", AgentSide, copied).
+				drop(hubPlace, "far", People, with(hub, plain)).end(),
+		},
+		"a witnessed cascade that ends too early": {
+			log: start().put(hubPlace, "far", People, with(hub, leaving)).
+				drop(hubPlace, "far", Principal, with(hub, plain)).
+				put("far", "far", AgentSide, with(copied, leaving)).
+				drop("far", "far", Controller, with(copied, plain)).end(),
+			want: []string{"I4"},
+		},
 		"a cascade that nobody asked for": {
 			log: start().put(hubPlace, "far", People, with(hub, plain)).
 				put("far", "far", AgentSide, with(copied, leaving)).
@@ -342,6 +361,9 @@ func TestCheckFindsMutations(t *testing.T) {
 			return slices.DeleteFunc(l, func(e Entry) bool {
 				return e.Place == hubPlace && e.Note == "" && (e.Gone || parse(e.Raw).deleting())
 			})
+		}},
+		"the controller never removed the workloads": {want: "I4", mutate: func(l []Entry) []Entry {
+			return slices.DeleteFunc(l, func(e Entry) bool { return e.Place == "far" && e.Writer == Controller && e.Gone })
 		}},
 		"the controller starts the command again": {want: "I5", mutate: func(l []Entry) []Entry {
 			i := slices.IndexFunc(l, func(e Entry) bool { return e.Writer == Controller && str(parse(e.Raw).state(), "run") != "" })

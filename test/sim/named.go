@@ -48,7 +48,7 @@ func (c *checker) switches(v *view, i int, e Entry) {
 	v.switched[setting{e.Setting, e.Side}] = switched{e.On, true, e.At}
 	for key, o := range c.places[hubPlace] {
 		if v.Mode == stream.Managed && key.Namespace == v.key(stream.Hub, "").Namespace && e.Setting == setSelector {
-			v.want(i, People, o.uid, v.desires(o))
+			v.want(i, People, o.uid, v.desires(o)).follow(People, false, v.desires(o), v.ends(o))
 		}
 	}
 }

@@ -1,0 +1,57 @@
+package sim
+
+import "github.com/argomesh/argomesh/stream"
+
+// A deletion with its workloads that the hub has seen removes them: the copy goes by a
+// cascade, and only then does the hub end the deletion. That is checked of Applications of
+// which nothing else was ever said.
+
+// ends reports whether what a hub shows of an Application is its deletion together with its
+// workloads.
+func (v *view) ends(o *object) bool {
+	return o.deleting() && o.cascades() && !o.ignored() && v.destined(o) && v.selects(o)
+}
+
+// follow notes what the owner's side shows of an Application, and what it wanted before.
+func (in *intent) follow(by Writer, before, desired, ends bool) {
+	switch {
+	case ends && before:
+		in.ending = true
+	case !desired && !ends && (!in.ending || by == People):
+		in.unsteady = true
+	}
+}
+
+// unsettle says of all Applications of an agent that they went another way: their place was
+// restored, or made anew.
+func (v *view) unsettle() {
+	for _, in := range v.intents {
+		in.unsteady = true
+	}
+}
+
+// ended reports whether the hub was asked to remove the workloads of an Application, and
+// for nothing else.
+func (c *checker) ended(v *view, uid string) bool {
+	in := v.intents[uid]
+	return v.Mode == stream.Managed && c.restored == 0 && in != nil && in.ending && !in.unsteady
+}
+
+// stays is I4 for a copy that the agent deletes and whose workloads stay.
+func (c *checker) stays(v *view, e Entry, last *object, source string) {
+	if c.ended(v, source) && last.deletedBy == AgentSide && !v.cascaded[source] {
+		c.breaks("I4", v, "the workloads stay, which the hub was asked to remove: %s", e)
+	}
+}
+
+// endsEarly is I4 for the hub, which ends the deletion of what is still there.
+func (c *checker) endsEarly(v *view, e Entry, before, after *object) {
+	if e.Writer != Principal || before == nil || !before.deleting() || !before.cascades() || after.cascades() || !c.ended(v, before.uid) {
+		return
+	}
+	for _, o := range c.places[v.Name] {
+		if o.sourceUID() == before.uid {
+			c.breaks("I4", v, "the hub ends a deletion, and its copy is there: %s", e)
+		}
+	}
+}
