@@ -96,6 +96,9 @@ const (
 	// RefusalNotCascaded says that the copy of an Application which was to go together with
 	// its workloads is gone, and that they may not be.
 	RefusalNotCascaded RefusalKind = "not-cascaded"
+	// RefusalOverLimit says that the entry is larger than a limit of the sink's side admits,
+	// or one too many.
+	RefusalOverLimit RefusalKind = "over-limit"
 	// RefusalUnknown stands for a kind of a peer newer than we are.
 	RefusalUnknown RefusalKind = "unknown"
 )
@@ -103,7 +106,7 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported, RefusalDenied, RefusalNotCascaded:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported, RefusalDenied, RefusalNotCascaded, RefusalOverLimit:
 		return k
 	}
 	return RefusalUnknown

@@ -85,7 +85,7 @@ func TestHash(t *testing.T) {
 }
 
 func TestRefusalKind(t *testing.T) {
-	for _, kind := range []stream.RefusalKind{stream.RefusalInvalid, stream.RefusalNotOwned, stream.RefusalUnavailable, stream.RefusalHeld, stream.RefusalOutdated, stream.RefusalUnsupported, stream.RefusalDenied, stream.RefusalUnknown} {
+	for _, kind := range []stream.RefusalKind{stream.RefusalInvalid, stream.RefusalNotOwned, stream.RefusalUnavailable, stream.RefusalHeld, stream.RefusalOutdated, stream.RefusalUnsupported, stream.RefusalDenied, stream.RefusalOverLimit, stream.RefusalUnknown} {
 		if got := stream.ParseRefusalKind(string(kind)); got != kind {
 			t.Errorf("ParseRefusalKind(%q) = %q", kind, got)
 		}

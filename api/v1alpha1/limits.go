@@ -1,6 +1,7 @@
 package v1alpha1
 
-// AgentLimits bound what an agent may have the principal write to the hub's API server.
+// AgentLimits bound what an agent may have the principal write to, and keep in, the hub's
+// API server.
 // What is absent has its default. A limit that is raised is in force at once.
 type AgentLimits struct {
 	// WritesPerSecond is how many writes a second; 100 when absent.
@@ -26,4 +27,36 @@ type AgentLimits struct {
 	// +kubebuilder:validation:Maximum=1099511627776
 	// +optional
 	BytesBurst int64 `json:"bytesBurst,omitempty"`
+	// Applications is how many Applications of an autonomous spoke, or child applications,
+	// the hub shows; 1000 when absent. What is shown stays and is updated when the limit is
+	// lowered.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	Applications int64 `json:"applications,omitempty"`
+	// AppProjects is how many AppProjects of an autonomous spoke the hub shows; 50 when
+	// absent.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	AppProjects int64 `json:"appProjects,omitempty"`
+	// ApplicationBytes is the most that one Application may have, as JSON without
+	// managedFields; 1048576 (1 MiB) when absent. A status that does not fit is shown without
+	// its resources, and says so.
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=3145728
+	// +optional
+	ApplicationBytes int64 `json:"applicationBytes,omitempty"`
+	// AppProjectBytes is the same of one AppProject; 65536 (64 KiB) when absent.
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=3145728
+	// +optional
+	AppProjectBytes int64 `json:"appProjectBytes,omitempty"`
+	// TotalBytes is the most that all Applications and AppProjects of the agent may have
+	// together on the hub; 268435456 (256 MiB) when absent. One that is shown already and
+	// stays below 64 KiB is updated all the same.
+	// +kubebuilder:validation:Minimum=1048576
+	// +kubebuilder:validation:Maximum=1099511627776
+	// +optional
+	TotalBytes int64 `json:"totalBytes,omitempty"`
 }

@@ -35,7 +35,7 @@ func (l *loop) task(key stream.ResourceKey) task {
 	j := l.jobs[key]
 	t := task{
 		key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key],
-		taken: l.taken[l.rules.entry(stream.Commands, key)],
+		taken: l.taken[l.rules.entry(stream.Commands, key)], room: l.weights.room(key, l.bounds),
 	}
 	if s := l.session; s != nil {
 		t.withdrawn, t.over = s.withdrawn, s.over
@@ -59,6 +59,7 @@ func (l *loop) start(ctx context.Context, key stream.ResourceKey, granted int) {
 		newer[key] = make(chan struct{})
 	}
 	t.newer = newer
+	l.reserve(t)
 	*l.jobs[t.key] = job{running: true, newer: newer, granted: granted}
 	l.working++
 	l.workers.Go(func() { l.m.work(ctx, t) })

@@ -64,7 +64,10 @@ type loop struct {
 	spawn      []func(context.Context) // to be run beside the loop
 	// warned holds the objects that say what of them was left out.
 	warned map[stream.ResourceKey]bool
-	causes map[stream.EntryKey]string // trace parents of what is sent
+	// weights are what the peer's objects have, and bounds what they may.
+	weights weights
+	bounds  Bounds
+	causes  map[stream.EntryKey]string // trace parents of what is sent
 	// made is content of what is about to be sent, and madeBytes the size of its data.
 	made      map[stream.EntryKey]made
 	madeBytes int
@@ -173,8 +176,9 @@ func newLoop(m *Mirror) *loop {
 		unfamiliar: map[stream.ResourceKey]time.Time{},
 		pulses:     map[stream.EntryKey]pulse{},
 		seen:       map[stream.ResourceKey]seenDeletion{},
-		needs:      newNeeds(),
-		uses:       newUses(),
+		weights:    newWeights(), bounds: m.cfg.Bounds,
+		needs: newNeeds(),
+		uses:  newUses(),
 	}
 }
 
@@ -184,6 +188,7 @@ func (l *loop) run(ctx context.Context) {
 	l.m.changed.take()
 	l.last.since = time.Now()
 	l.part()
+	l.rebound()
 	l.rules.Schemas = l.m.schemas()
 	l.countAll()
 	timer := time.NewTimer(0)
@@ -223,6 +228,7 @@ func (l *loop) run(ctx context.Context) {
 			l.doubt()
 			l.accept()
 			l.weighCascades()
+			l.rebound()
 			l.learn()
 		case <-l.m.changed.signal:
 			l.catchUp()

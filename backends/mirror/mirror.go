@@ -77,6 +77,9 @@ type Config struct {
 	// Budget is what the peer may have us write. Nil means that of a peer of which nobody
 	// said anything.
 	Budget *budget.Peer
+	// Bounds limit the objects of the peer on this side, until Bound is called. The zero
+	// value is no limit.
+	Bounds Bounds
 	// Window and WindowBytes are link.Config's; zero means its defaults.
 	Window, WindowBytes int
 	// StatusDelay is how long a change of a status may wait that moves the time of
@@ -110,6 +113,7 @@ type Mirror struct {
 	history atomic.Pointer[stream.History]   // what Announce was last told; nil for nothing
 	accept  atomic.Pointer[string]           // what Accept was last told
 	info    atomic.Pointer[stream.SpokeInfo] // what Tell was last told; nil for nothing
+	bounds  atomic.Pointer[Bounds]           // what Bound was last told; nil for nothing
 	// linkState is what ShowLink was last told; nil for nothing.
 	linkState atomic.Pointer[LinkState]
 	doubted   atomic.Bool   // Doubt was called since the loop looked
@@ -212,6 +216,13 @@ func (m *Mirror) Run(ctx context.Context) error {
 // same. It does not block; the last call counts.
 func (m *Mirror) Hold(held bool) {
 	m.held.Store(held)
+	m.tell()
+}
+
+// Bound replaces Config.Bounds. What was refused is tried again. It does not block; the
+// last call counts.
+func (m *Mirror) Bound(b Bounds) {
+	m.bounds.Store(&b)
 	m.tell()
 }
 

@@ -103,6 +103,7 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 		return // what is seen in the middle of a write misleads; finish looks again
 	}
 	current := l.currentAgain(key, last)
+	l.weigh(key, current)
 	if l.undecided(key, current) {
 		return
 	}

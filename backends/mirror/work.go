@@ -33,6 +33,7 @@ type task struct {
 	verify    bool
 	asked     Requests
 	taken     takenCommand
+	room      room
 	// withdrawn and over are session's. Nothing more is begun of the events when one of
 	// them is closed; of one of them, when its channel in newer is.
 	withdrawn, over <-chan struct{}
@@ -174,7 +175,7 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 				return nil, lost
 			}
 		}
-		return w.beside(e, current).Plan(e, w.task.key, current, w.task.asked)
+		return w.planWithin(e, current)
 	})
 	if err == nil && refusal == nil && w.current == nil && rules.Side == stream.Spoke && leaving(e) {
 		refusal = w.m.ended(w.task.key, e)
@@ -317,6 +318,29 @@ func (w Write) options() []backends.WriteOption {
 		return []backends.WriteOption{backends.Strict}
 	}
 	return nil
+}
+
+// planWithin is Rules.Plan within the bounds. A status that does not fit is shown without
+// its resources.
+func (w *writer) planWithin(e stream.Event, current *object) ([]Write, *stream.Refusal) {
+	rules := w.beside(e, current)
+	writes, refusal := rules.Plan(e, w.task.key, current, w.task.asked)
+	if !bounded(e) || w.task.room.bounds == (Bounds{}) {
+		return writes, refusal
+	}
+	before := 0
+	if w.current != nil {
+		before = len(w.current.Raw)
+	}
+	over := w.task.room.admits(rules.Side, w.task.key.Kind, writes, before)
+	if short, can := withoutResources(e); over != nil && can {
+		writes, refusal = rules.Plan(short, w.task.key, current, w.task.asked)
+		over = w.task.room.admits(rules.Side, w.task.key.Kind, writes, before)
+	}
+	if over != nil {
+		return nil, over
+	}
+	return writes, refusal
 }
 
 func (w *writer) carryOut(ctx context.Context, writes []Write) error {

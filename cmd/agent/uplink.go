@@ -87,7 +87,7 @@ func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workl
 				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
 				Namespaces: cfg.Mapping.Namespaces,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Bounds: cfg.Limits.bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }

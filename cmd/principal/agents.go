@@ -196,6 +196,7 @@ type agentSays struct {
 	accepted string
 	link     mirror.LinkState
 	limits   budget.Limits
+	bounds   mirror.Bounds
 }
 
 // saidBy is what an Agent says to its link. Its history moves on every minute.
@@ -203,7 +204,7 @@ func saidBy(a v1alpha1.Agent) agentSays {
 	return agentSays{
 		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
 		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
-		link:     linkStateOf(a.Status), limits: limitsOf(a.Spec.Limits),
+		link:     linkStateOf(a.Status), limits: limitsOf(a.Spec.Limits), bounds: boundsOf(a.Spec.Limits),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
 )
 
 // budgets are what agents may have this principal write. One of an agent outlives its
@@ -85,6 +86,17 @@ func limitsOf(l *v1alpha1.AgentLimits) budget.Limits {
 	return limits
 }
 
+// boundsOf are those of an Agent, the defaults where it says nothing.
+func boundsOf(l *v1alpha1.AgentLimits) mirror.Bounds {
+	b := mirror.DefaultBounds()
+	if l != nil {
+		b.Applications, b.AppProjects = cmp.Or(int(l.Applications), b.Applications), cmp.Or(int(l.AppProjects), b.AppProjects)
+		b.ApplicationBytes, b.AppProjectBytes = cmp.Or(int(l.ApplicationBytes), b.ApplicationBytes), cmp.Or(int(l.AppProjectBytes), b.AppProjectBytes)
+		b.TotalBytes = cmp.Or(l.TotalBytes, b.TotalBytes)
+	}
+	return b
+}
+
 // overBudget says for people which limit a link exceeds; nil for none.
 func overBudget(stats mirror.Stats) *controller.OverBudget {
 	const waits = "; what it changes waits, and the newest of it is written as soon as it may be"
@@ -103,6 +115,14 @@ func overBudget(stats mirror.Stats) *controller.OverBudget {
 		return &controller.OverBudget{
 			Reason:  "CommonBytes",
 			Message: stats.Over.Sentence() + waits + ". To raise it, set limits.bytes_per_second and limits.bytes_burst of the principal, if the hub's etcd has room",
+		}
+	}
+	for _, refusal := range stats.Parked {
+		if refusal.Kind == stream.RefusalOverLimit {
+			return &controller.OverBudget{
+				Reason:  "Objects",
+				Message: "objects are larger, or more, than a limit admits; status.parked names them, and which limit can be raised",
+			}
 		}
 	}
 	return nil

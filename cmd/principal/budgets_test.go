@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
 )
 
 func agentNamed(t *testing.T, s string) identity.AgentName {
@@ -42,6 +43,22 @@ func TestLimitsOfAnAgent(t *testing.T) {
 		if diff := cmp.Diff(c.want, limitsOf(c.limits)); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", what, diff)
 		}
+	}
+}
+
+func TestBoundsOfAnAgent(t *testing.T) {
+	all := &v1alpha1.AgentLimits{Applications: 1, AppProjects: 2, ApplicationBytes: 3, AppProjectBytes: 4, TotalBytes: 5}
+	want := mirror.Bounds{Applications: 1, AppProjects: 2, ApplicationBytes: 3, AppProjectBytes: 4, TotalBytes: 5}
+	if got := boundsOf(all); got != want {
+		t.Errorf("all said: %+v, want %+v", got, want)
+	}
+	want = mirror.DefaultBounds()
+	if got := boundsOf(nil); got != want {
+		t.Errorf("nothing said: %+v, want %+v", got, want)
+	}
+	want.AppProjects = 60
+	if got := boundsOf(&v1alpha1.AgentLimits{AppProjects: 60}); got != want {
+		t.Errorf("one said: %+v, want %+v", got, want)
 	}
 }
 
@@ -96,6 +113,10 @@ func TestOverBudgetSaysHowToRaiseIt(t *testing.T) {
 		if got == nil || !strings.Contains(got.Message, want) {
 			t.Errorf("%s: %+v, want %s named", over, got, want)
 		}
+	}
+	parked := map[stream.EntryKey]stream.Refusal{{Name: "a"}: {Kind: stream.RefusalOverLimit}, {Name: "b"}: {Kind: stream.RefusalInvalid}}
+	if got := overBudget(mirror.Stats{Parked: parked}); got == nil || got.Reason != "Objects" {
+		t.Errorf("an object over its limit: %+v", got)
 	}
 	if got := overBudget(mirror.Stats{}); got != nil {
 		t.Errorf("within all: %+v", got)

@@ -265,6 +265,7 @@ func (r *runningLink) tellAgent(a v1alpha1.Agent) {
 	}
 	r.said = &says
 	r.budget.Limit(says.limits, time.Now())
+	r.mirror.Bound(says.bounds)
 	r.mirror.Hold(says.held)
 	r.mirror.Announce(says.history)
 	r.mirror.ShowLink(says.link)

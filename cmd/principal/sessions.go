@@ -370,6 +370,8 @@ func reasonOf(k stream.RefusalKind) string {
 		return "Denied"
 	case stream.RefusalContested:
 		return "Contested"
+	case stream.RefusalOverLimit:
+		return "OverLimit"
 	case stream.RefusalNotCascaded:
 		return "NotCascaded"
 	}
