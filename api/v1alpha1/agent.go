@@ -372,6 +372,11 @@ type AgentStatus struct {
 	// +optional
 	Cascades *AgentCascades `json:"cascades,omitempty"`
 
+	// Budget keeps over restarts of the principal what is left of spec.limits. It is absent
+	// while nothing is missing, and as of about ObservedAt.
+	// +optional
+	Budget *AgentBudget `json:"budget,omitempty"`
+
 	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
 	// Conflict, DeletionsHeld, OverBudget once the agent was connected and, where there is a
 	// Redis proxy, CacheMismatch; ProjectNames

@@ -1,5 +1,9 @@
 package v1alpha1
 
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // AgentLimits bound what an agent may have the principal write to, and keep in, the hub's
 // API server.
 // What is absent has its default. A limit that is raised is in force at once.
@@ -59,4 +63,15 @@ type AgentLimits struct {
 	// +kubebuilder:validation:Maximum=1099511627776
 	// +optional
 	TotalBytes int64 `json:"totalBytes,omitempty"`
+}
+
+// AgentBudget is what is left of the limits of an agent. Less than nothing is left where more
+// was used than there was.
+type AgentBudget struct {
+	// Writes is how many writes are left.
+	Writes int64 `json:"writes"`
+	// Bytes is how many bytes are left.
+	Bytes int64 `json:"bytes"`
+	// At is when that was so, by the hub's clock.
+	At metav1.Time `json:"at"`
 }

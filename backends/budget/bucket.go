@@ -95,6 +95,28 @@ func (b *bucket) set(level float64) {
 	b.store = level - b.flow
 }
 
+// lower is restore where that leaves less.
+func (b *bucket) lower(level int64, at, now time.Time) {
+	told := *b
+	if told.restore(level, at, now); told.level() < b.level() {
+		*b = told
+	}
+}
+
+// saySeconds is how much of its rate may be used before what is left is worth saying anew.
+const saySeconds = 2
+
+// unsaid reports whether much less is left than whoever was told what was left at a time
+// would find now. Without a time nobody was told anything, and would find all.
+func (b *bucket) unsaid(level int64, at, now time.Time) bool {
+	told := newBucket(b.limit, now)
+	if !at.IsZero() {
+		told = *b
+		told.restore(level, at, now)
+	}
+	return told.level()-b.level() > float64(saySeconds*b.limit.Rate)
+}
+
 // restore makes level what was left at a time. One that is yet to come was told by
 // another clock, and lets no time pass.
 func (b *bucket) restore(level int64, at, now time.Time) {

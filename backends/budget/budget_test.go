@@ -78,7 +78,7 @@ func TestBurstFillsOverAnHour(t *testing.T) {
 	} {
 		now := start.Add(after)
 		q := budget.NewPeer("a", small, nil, start)
-		q.Restore(p.Levels(start), now)
+		q.Lower(p.Levels(start), now)
 		got := q.Levels(now)
 		got.At = time.Time{}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -103,7 +103,7 @@ func TestLevelsSurvive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := budget.NewPeer("a", small, nil, start)
 			c.told.At, c.want.At = start, start.Add(c.after)
-			p.Restore(c.told, start.Add(c.after))
+			p.Lower(c.told, start.Add(c.after))
 			if diff := cmp.Diff(c.want, p.Levels(start.Add(c.after))); diff != "" {
 				t.Errorf("Levels() (-want +got)\n%s", diff)
 			}
@@ -130,7 +130,7 @@ func TestLimitsChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := budget.NewPeer("a", small, nil, start)
-			p.Restore(budget.Levels{Writes: 5, Bytes: 2700, At: start}, start)
+			p.Lower(budget.Levels{Writes: 5, Bytes: 2700, At: start}, start)
 			p.Limit(c.limits, start)
 			c.want.At = start
 			if diff := cmp.Diff(c.want, p.Levels(start)); diff != "" {
@@ -169,7 +169,7 @@ func TestSettleCorrectsWhatWasGranted(t *testing.T) {
 // A peer that is told to wait gets through when it asks again then.
 func TestWaitIsLongEnough(t *testing.T) {
 	p := budget.NewPeer("a", small, nil, start)
-	p.Restore(budget.Levels{Writes: -3, Bytes: -1234, At: start}, start)
+	p.Lower(budget.Levels{Writes: -3, Bytes: -1234, At: start}, start)
 	over, wait := p.Take(start, 10)
 	if over != budget.OverWrites || wait < 12*time.Second {
 		t.Fatalf("Take() = %s, %s", over, wait)
@@ -386,5 +386,45 @@ func TestLineGoesByClassAndArrival(t *testing.T) {
 	}
 	if _, _, ok := l.Next(); ok {
 		t.Error("an empty line has a next one")
+	}
+}
+
+// What is said is what a process that starts anew could not know: not what comes back by
+// itself.
+func TestUnsaidIsWhatWasUsed(t *testing.T) {
+	p := budget.NewPeer("a", small, nil, start)
+	if p.Unsaid(budget.Levels{}, start) {
+		t.Error("of a full one something is to be said")
+	}
+	p.Settle(start, 0, 1, 3000)
+	if !p.Unsaid(budget.Levels{}, start) {
+		t.Error("nothing is to be said of what was used")
+	}
+	said := p.Levels(start)
+	for _, after := range []time.Duration{0, time.Second, time.Minute, 10 * time.Minute, 2 * time.Hour} {
+		if p.Unsaid(said, start.Add(after)) {
+			t.Errorf("%s later it is to be said again", after)
+		}
+	}
+	later := start.Add(2 * time.Hour)
+	p.Settle(later, 0, 1, 150) // less than two seconds of the rate
+	if p.Unsaid(said, later) {
+		t.Error("a little is to be said")
+	}
+	p.Settle(later, 0, 1, 100)
+	if !p.Unsaid(said, later) {
+		t.Error("what comes together is not to be said")
+	}
+
+	c := budget.NewCommon(small.Bytes, start)
+	q := budget.NewPeer("a", budget.Limits{}, c, start)
+	q.Settle(start, 0, 1, 3000)
+	if !c.Unsaid(0, time.Time{}, start) || c.Unsaid(c.Level(start), start, start.Add(time.Minute)) {
+		t.Error("of the common budget something else is to be said")
+	}
+	next := budget.NewCommon(small.Bytes, start)
+	next.Lower(c.Level(start), start, start)
+	if next.Level(start) != c.Level(start) {
+		t.Errorf("the next process has %d, and there are %d", next.Level(start), c.Level(start))
 	}
 }

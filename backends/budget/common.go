@@ -54,20 +54,33 @@ func NewCommon(l Limit, now time.Time) *Common {
 	return &Common{bucket: newBucket(l, now), turns: map[string]*turn{}}
 }
 
-// Level is what is left, and whether that is all.
-func (c *Common) Level(now time.Time) (level int64, full bool) {
+// Level is what is left.
+func (c *Common) Level(now time.Time) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bucket.advance(now)
-	level = int64(c.bucket.level())
-	return level, c.bucket.limit.none() || level >= c.bucket.limit.Burst
+	return int64(c.bucket.level())
 }
 
-// Restore makes level what was left at a time.
-func (c *Common) Restore(level int64, at, now time.Time) {
+// Unsaid reports whether much less is left than level, which was said last, at a time: what
+// comes back by itself need not be said.
+func (c *Common) Unsaid(level int64, at, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bucket.restore(level, at, now)
+	c.bucket.advance(now)
+	return c.bucket.unsaid(level, at, now)
+}
+
+// Lower makes level, which was left at a time, what is left, where that is less. One
+// without a time says nothing.
+func (c *Common) Lower(level int64, at, now time.Time) {
+	if at.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bucket.advance(now)
+	c.bucket.lower(level, at, now)
 }
 
 // take lets a peer use n bytes, or says how long to wait before it asks again.

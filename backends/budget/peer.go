@@ -90,12 +90,26 @@ func (p *Peer) Full(now time.Time) bool {
 	return have.Writes >= l.Writes.Burst && have.Bytes >= l.Bytes.Burst
 }
 
-// Restore makes what was left at a time what is left.
-func (p *Peer) Restore(l Levels, now time.Time) {
+// Unsaid reports whether much less is left than said tells, which was said last: what comes
+// back by itself need not be said.
+func (p *Peer) Unsaid(said Levels, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.writes.restore(l.Writes, l.At, now)
-	p.bytes.restore(l.Bytes, l.At, now)
+	p.advance(now)
+	return p.writes.unsaid(said.Writes, said.At, now) || p.bytes.unsaid(said.Bytes, said.At, now)
+}
+
+// Lower makes what was left at a time what is left, where that is less: another process, or
+// this one before it began, may have used some. Levels without a time say nothing.
+func (p *Peer) Lower(l Levels, now time.Time) {
+	if l.At.IsZero() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.advance(now)
+	p.writes.lower(l.Writes, l.At, now)
+	p.bytes.lower(l.Bytes, l.At, now)
 }
 
 // Take lets the peer have us begin a write of about so many bytes, or says which limit

@@ -146,6 +146,10 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 // with nothing of the last one: another agent may have worked since.
 func (u *uplink) term(ctx context.Context) error {
 	u.memory.begin()
+	left := budgetMemory{client: u.base.Dynamic, namespace: u.cfg.Namespace, budget: u.mirror.Budget, log: u.base.Log}
+	if err := u.memory.retry(ctx, "cannot read what is left of the hub's budget", func() (bool, error) { return false, left.restore(ctx) }); err != nil {
+		return nil //nolint:nilerr // ctx is done
+	}
 	policy, known := u.memory.policy(ctx, u.cfg.Mode, u.cfg.Policy)
 	if !known {
 		return nil // ctx is done
@@ -167,6 +171,7 @@ func (u *uplink) term(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error { return u.client.Run(ctx) })
+	g.Go(func() error { return left.Run(ctx) })
 	if u.tunnel != nil {
 		g.Go(func() error { return u.tunnel.Run(ctx) })
 	}

@@ -197,6 +197,7 @@ type agentSays struct {
 	link     mirror.LinkState
 	limits   budget.Limits
 	bounds   mirror.Bounds
+	left     budget.Levels
 }
 
 // saidBy is what an Agent says to its link. Its history moves on every minute.
@@ -204,7 +205,7 @@ func saidBy(a v1alpha1.Agent) agentSays {
 	return agentSays{
 		held: !clusterSecretSettled(a), history: historyOf(a.Status.History, 0),
 		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
-		link:     linkStateOf(a.Status), limits: limitsOf(a.Spec.Limits), bounds: boundsOf(a.Spec.Limits),
+		link:     linkStateOf(a.Status), limits: limitsOf(a.Spec.Limits), bounds: boundsOf(a.Spec.Limits), left: levelsOf(a.Status.Budget),
 	}
 }
 

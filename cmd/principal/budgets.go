@@ -2,16 +2,20 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -36,8 +40,7 @@ func newBudgets(limits Limits, metrics prometheus.Registerer) (*budgets, error) 
 		Name: "argomesh_common_budget_bytes",
 		Help: "Bytes that all agents together may still have this principal write; below zero they wait.",
 	}, func() float64 {
-		level, _ := b.common.Level(time.Now())
-		return float64(level)
+		return float64(b.common.Level(time.Now()))
 	})
 	if err := metrics.Register(common); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -84,6 +87,51 @@ func limitsOf(l *v1alpha1.AgentLimits) budget.Limits {
 		limits.Bytes.Rate, limits.Bytes.Burst = cmp.Or(l.BytesPerSecond, limits.Bytes.Rate), cmp.Or(l.BytesBurst, limits.Bytes.Burst)
 	}
 	return limits
+}
+
+// leftOf is what a status says of what is left; nil when nothing is missing.
+func leftOf(p *budget.Peer, now time.Time) *v1alpha1.AgentBudget {
+	if p.Full(now) {
+		return nil
+	}
+	left := p.Levels(now)
+	return &v1alpha1.AgentBudget{Writes: left.Writes, Bytes: left.Bytes, At: metav1.NewTime(left.At)}
+}
+
+// levelsOf is what a status says, the zero value for nothing.
+func levelsOf(b *v1alpha1.AgentBudget) budget.Levels {
+	if b == nil {
+		return budget.Levels{}
+	}
+	return budget.Levels{Writes: b.Writes, Bytes: b.Bytes, At: b.At.UTC()}
+}
+
+// keepInterval is how often what is left of the common budget is written.
+const keepInterval = time.Minute
+
+// keep has ConfigMap argomesh-hub say what is left of the common budget, until ctx is done.
+// What is not written in an interval follows in the next.
+func (b *budgets) keep(ctx context.Context, keeper hub.Keeper, log zerolog.Logger) error {
+	again := time.NewTicker(keepInterval)
+	defer again.Stop()
+	var said hub.Common
+	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now := time.Now()
+		if !b.common.Unsaid(said.Bytes, said.At, now) {
+			continue
+		}
+		next := hub.Common{Bytes: b.common.Level(now), At: now}
+		if err := keeper.KeepCommon(ctx, next); err == nil {
+			said = next
+		} else if ctx.Err() == nil {
+			log.Warn().Err(err).Msg("cannot keep what is left of the budget of all agents, trying again")
+		}
+	}
 }
 
 // boundsOf are those of an Agent, the defaults where it says nothing.

@@ -80,6 +80,30 @@ func TestBudgetOutlivesItsLink(t *testing.T) {
 	}
 }
 
+// A principal that starts goes on with what the status says, and one that lives does not
+// gain by it.
+func TestLevelsSurviveInTheStatus(t *testing.T) {
+	now := time.Now()
+	full := func() *budget.Peer { return budget.NewPeer("edge-1", budget.DefaultLimits(), nil, now) }
+	if said := leftOf(full(), now); said != nil || levelsOf(said) != (budget.Levels{}) {
+		t.Errorf("of a full one the status says %+v", said)
+	}
+	used := full()
+	used.Settle(now, 0, 19_001, 60<<20)
+	said := leftOf(used, now)
+	next := full()
+	next.Lower(levelsOf(said), now)
+	if got, want := next.Levels(now), used.Levels(now); got != want {
+		t.Errorf("the next principal goes on with %+v, want %+v", got, want)
+	}
+	used.Settle(now, 0, 501, 1<<20)
+	want := used.Levels(now)
+	used.Lower(levelsOf(said), now)
+	if got := used.Levels(now); got != want {
+		t.Errorf("by its own status of before it has %+v, and had %+v", got, want)
+	}
+}
+
 func TestLevelsAreMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	b, err := newBudgets(Limits{BytesPerSecond: 1024, BytesBurst: 1 << 20, EtcdQuota: 1 << 30}, r)

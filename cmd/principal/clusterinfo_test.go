@@ -55,7 +55,7 @@ func TestClusterSessions(t *testing.T) {
 		var closed func()
 		changes("opened", func() { closed = c.sessions.open(session) })
 		wants("connected", only(clusterinfo.Session{Connected: true, Since: began, Kubernetes: "v1.36.3"}))
-		changes("counted", func() { c.sessions.count(name, mirror.Rules{Agent: name}.Local, mirror.Stats{Applications: 7}) })
+		changes("counted", func() { c.sessions.count(name, mirror.Rules{Agent: name}.Local, mirror.Stats{Applications: 7}, nil) })
 		wants("counted by the link", only(clusterinfo.Session{
 			Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: stream.SpokeInfo{Applications: 7},
 		}))

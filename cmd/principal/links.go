@@ -105,9 +105,11 @@ func (l *links) identified() error {
 // Run follows the registry until ctx is done, then ends all links. It begins once it is
 // known what the hub has decided.
 func (l *links) Run(ctx context.Context) error {
-	if _, known := l.hub.wait(ctx); !known {
+	kept, known := l.hub.wait(ctx)
+	if !known {
 		return nil
 	}
+	l.budgets.common.Lower(kept.Common.Bytes, kept.Common.At, time.Now())
 	// Both in one order: of what is gone a link hears first that it was deleted.
 	unsee := l.store.Deletions(l.dispatchDeletion)
 	defer unsee()
@@ -265,6 +267,7 @@ func (r *runningLink) tellAgent(a v1alpha1.Agent) {
 	}
 	r.said = &says
 	r.budget.Limit(says.limits, time.Now())
+	r.budget.Lower(says.left, time.Now())
 	r.mirror.Bound(says.bounds)
 	r.mirror.Hold(says.held)
 	r.mirror.Announce(says.history)
@@ -473,7 +476,7 @@ func (l *links) count(ctx context.Context, name identity.AgentName) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if stats, err := r.mirror.Stats(ctx); err == nil { // else its store has not synced yet
-		l.sessions.count(name, r.rules.Local, stats)
+		l.sessions.count(name, r.rules.Local, stats, leftOf(r.budget, time.Now()))
 	}
 }
 

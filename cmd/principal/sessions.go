@@ -115,8 +115,9 @@ func (s *sessions) connected(name identity.AgentName) bool {
 	return a != nil && a.open > 0
 }
 
-// count records what the link of a connected agent holds. Local is Rules.Local.
-func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool), stats mirror.Stats) {
+// count records what the link of a connected agent holds, and what is left of its budget.
+// Local is Rules.Local.
+func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool), stats mirror.Stats, left *v1alpha1.AgentBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
@@ -136,7 +137,7 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
 		Shortened: int64(len(stats.Dropped)), Delayed: int64(stats.Delayed),
 	}
-	a.info.BudgetKnown, a.info.OverBudget = true, overBudget(stats)
+	a.info.BudgetKnown, a.info.OverBudget, a.info.Budget = true, overBudget(stats), left
 	a.info.Shortened = shortened(local, stats.Dropped)
 	a.info.Parked = nil
 	for entry, refusal := range stats.Parked {

@@ -34,7 +34,13 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 		return nil, err
 	}
 	projects := &mirror.Projects{Store: c.store, Namespace: cfg.Namespace, Log: log}
-	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate}}
+	keepCommon := func(ctx context.Context) error {
+		if _, known := c.hub.wait(ctx); !known {
+			return nil
+		}
+		return c.links.budgets.keep(ctx, c.hub.keeper, log)
+	}
+	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

@@ -74,6 +74,9 @@ type Session struct {
 	// limit is exceeded. Else the status keeps what it has.
 	BudgetKnown bool
 	OverBudget  *OverBudget
+	// Budget is what is left of the agent's limits, nil when nothing is missing. It counts
+	// with BudgetKnown.
+	Budget *v1alpha1.AgentBudget
 }
 
 // OverBudget says which limit an agent exceeds.

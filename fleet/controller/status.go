@@ -76,6 +76,7 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 	setHistory(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
 	setHeld(&want, found.session, now)
 	setCascades(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
+	setBudget(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
 	want.Conditions = slices.DeleteFunc(want.Conditions, func(c metav1.Condition) bool {
 		return !slices.Contains(ourConditions, c.Type)
 	})
@@ -141,6 +142,18 @@ func firstShortened(shortened []v1alpha1.ShortenedObject) []v1alpha1.ShortenedOb
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return out[:min(len(out), v1alpha1.MaxShortened)]
+}
+
+// setBudget keeps what is left of the agent's limits. It changes all the time, and is worth no
+// write of its own: it is taken over when observedAt is renewed.
+func setBudget(want *v1alpha1.AgentStatus, session Session, observed bool) {
+	if !session.BudgetKnown || !observed {
+		return
+	}
+	want.Budget = session.Budget.DeepCopy()
+	if want.Budget != nil {
+		want.Budget.At = seconds(want.Budget.At.Time)
+	}
 }
 
 // oldestParked returns the oldest of parked, as many as a status may name, in the

@@ -271,6 +271,37 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// What is left of the limits goes with observedAt, each minute, and needs no write of its
+// own.
+func TestStatusKeepsTheBudget(t *testing.T) {
+	agent := &v1alpha1.Agent{}
+	ready := findings{secret: secretPlan{ready: true}}
+	left := func(bytes int64, at time.Duration) func(*Session) {
+		return func(s *Session) {
+			s.BudgetKnown, s.ObservedAt = true, noon.Add(at)
+			s.Budget = &v1alpha1.AgentBudget{Writes: 7, Bytes: bytes, At: metav1.NewTime(noon.Add(at + 300*time.Millisecond))}
+		}
+	}
+	for _, step := range []struct {
+		after time.Duration
+		know  func(*Session)
+		want  *v1alpha1.AgentBudget
+	}{
+		{after: 0, know: left(100, 0), want: &v1alpha1.AgentBudget{Writes: 7, Bytes: 100, At: *at(0)}},
+		{after: 30 * time.Second, know: left(50, 30*time.Second), want: &v1alpha1.AgentBudget{Writes: 7, Bytes: 100, At: *at(0)}},
+		{after: time.Minute, know: left(-5, time.Minute), want: &v1alpha1.AgentBudget{Writes: 7, Bytes: -5, At: *at(time.Minute)}},
+		// A principal that starts knows nothing yet: what was kept is what it goes on with.
+		{after: 2 * time.Minute, know: func(s *Session) { s.ObservedAt = noon.Add(2 * time.Minute) }, want: &v1alpha1.AgentBudget{Writes: 7, Bytes: -5, At: *at(time.Minute)}},
+		{after: 3 * time.Minute, know: func(s *Session) { s.BudgetKnown, s.ObservedAt = true, noon.Add(3*time.Minute) }},
+	} {
+		ready.session = connected(step.know)
+		agent.Status = wantStatus(agent, ready, noon.Add(step.after))
+		if diff := cmp.Diff(step.want, agent.Status.Budget); diff != "" {
+			t.Errorf("after %s (-want +got):\n%s", step.after, diff)
+		}
+	}
+}
+
 // TestStatusWritesAreFew plays ten minutes of sessions, looked at every 100 ms,
 // and counts the writes.
 func TestStatusWritesAreFew(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package hub keeps what a hub has decided once and each of its principals follows: its
-// identity, and whether managed agents get its AppProject default. Both are in ConfigMap
-// argomesh-hub, which outlives principals and is part of a backup.
+// identity, and whether managed agents get its AppProject default; and what is left of the
+// budget of all agents. All are in ConfigMap argomesh-hub, which outlives principals and is
+// part of a backup.
 //
 //	kept, err := hub.Keeper{Client: client, Namespace: "argocd"}.Keep(ctx)
 package hub
@@ -8,6 +9,8 @@ package hub
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +29,8 @@ const ConfigMap = "argomesh-hub"
 const (
 	uidKey            = "uid"
 	defaultProjectKey = "default-project"
+	budgetKey         = "budget-bytes"
+	budgetAtKey       = "budget-at"
 )
 
 // DefaultProject says whether managed agents get the hub's AppProject default.
@@ -48,6 +53,14 @@ type Hub struct {
 	// UID identifies the hub. A spoke tells the copies of this hub from another's by it.
 	UID            string
 	DefaultProject DefaultProject
+	// Common is what was left of the budget of all agents.
+	Common Common
+}
+
+// Common is what was left of a budget of bytes at a time. The zero value says nothing.
+type Common struct {
+	Bytes int64
+	At    time.Time
 }
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -77,7 +90,8 @@ func (k Keeper) Keep(ctx context.Context) (Hub, error) {
 		return Hub{}, err
 	}
 	// A ConfigMap that says nothing of it is from a release that always shared.
-	next := Hub{UID: kept.UID, DefaultProject: decide(kept.DefaultProject, true, k.ShareDefault)}
+	next := kept
+	next.DefaultProject = decide(kept.DefaultProject, true, k.ShareDefault)
 	if next == kept {
 		return kept, nil
 	}
@@ -89,6 +103,40 @@ func (k Keeper) Keep(ctx context.Context) (Hub, error) {
 		return Hub{}, fmt.Errorf("write key %s of ConfigMap %s/%s: %w", defaultProjectKey, k.Namespace, ConfigMap, err)
 	}
 	return next, nil
+}
+
+// KeepCommon has the ConfigMap, which is there once Keep has returned, say what is left of
+// the budget of all agents. An error passes.
+func (k Keeper) KeepCommon(ctx context.Context, c Common) error {
+	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+	}
+	for key, value := range map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)} {
+		if err := unstructured.SetNestedField(there.Object, value, "data", key); err != nil {
+			return fmt.Errorf("ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+		}
+	}
+	if _, err := k.maps().Update(ctx, there, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("write key %s of ConfigMap %s/%s: %w", budgetKey, k.Namespace, ConfigMap, err)
+	}
+	return nil
+}
+
+// commonOf is what the ConfigMap says of the budget. What nobody can read says nothing: no
+// more is lost than one burst.
+func commonOf(o *unstructured.Unstructured) Common {
+	level, _, _ := unstructured.NestedString(o.Object, "data", budgetKey)
+	at, _, _ := unstructured.NestedString(o.Object, "data", budgetAtKey)
+	bytes, err := strconv.ParseInt(level, 10, 64)
+	if err != nil {
+		return Common{}
+	}
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return Common{}
+	}
+	return Common{Bytes: bytes, At: t}
 }
 
 const fieldManager = "argomesh-principal"
@@ -140,7 +188,7 @@ func (k Keeper) parse(o *unstructured.Unstructured) (Hub, error) {
 	text, _, _ := unstructured.NestedString(o.Object, "data", defaultProjectKey)
 	switch d := DefaultProject(text); d {
 	case "", NotShared, Shared, NoLongerShared:
-		return Hub{UID: uid, DefaultProject: d}, nil
+		return Hub{UID: uid, DefaultProject: d, Common: commonOf(o)}, nil
 	}
 	return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s, %s or %s",
 		k.Namespace, ConfigMap, defaultProjectKey, text, NotShared, Shared, NoLongerShared)

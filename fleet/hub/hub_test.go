@@ -3,6 +3,7 @@ package hub_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,31 @@ func agent(status map[string]any) runtime.Object {
 		"apiVersion": "argomesh.io/v1alpha1", "kind": "Agent",
 		"metadata": map[string]any{"name": "edge-1", "namespace": "argocd"}, "status": status,
 	}}
+}
+
+// TestKeepCommon: what is left of the budget of all agents is there for the next principal,
+// beside what was decided, and what nobody can read says nothing.
+func TestKeepCommon(t *testing.T) {
+	k := hub.Keeper{Client: client(), Namespace: "argocd"}
+	first, err := k.Keep(t.Context())
+	if err != nil || first.Common != (hub.Common{}) {
+		t.Fatalf("Keep() = %+v, %v", first, err)
+	}
+	left := hub.Common{Bytes: -77, At: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
+	if err := k.KeepCommon(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	want := first
+	want.Common = left
+	if got, err := k.Keep(t.Context()); err != nil || got != want {
+		t.Errorf("Keep() = %+v, %v, want %+v", got, err, want)
+	}
+	damaged := hub.Keeper{Namespace: "argocd", Client: client(configMap(map[string]any{
+		"uid": "u", "default-project": "not-shared", "budget-bytes": "many", "budget-at": "2026-11-23T12:00:00Z",
+	}))}
+	if got, err := damaged.Keep(t.Context()); err != nil || got.Common != (hub.Common{}) {
+		t.Errorf("damaged: Keep() = %+v, %v", got, err)
+	}
 }
 
 func TestKeep(t *testing.T) {

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/backends/budget"
+)
+
+// Keys of the memory's data that say what is left of the hub's budget. They have a field
+// manager of their own, so that they come and go beside the others.
+const (
+	memoryWrites = "budget-writes"
+	memoryBytes  = "budget-bytes"
+	memoryAt     = "budget-at"
+)
+
+// keepInterval is how often what is left of the hub's budget is written.
+const keepInterval = time.Minute
+
+// budgetMemory keeps what is left of the hub's budget in the memory's ConfigMap, so that an
+// agent that starts, or takes over from another, has no new burst.
+type budgetMemory struct {
+	client    dynamic.Interface
+	namespace string
+	budget    *budget.Peer
+	log       zerolog.Logger
+}
+
+// restore takes what is kept, if it is less than what this process knows. What nobody can
+// read says nothing: no more is lost than one burst.
+func (m budgetMemory) restore(ctx context.Context) error {
+	cm, err := m.client.Resource(configMaps).Namespace(m.namespace).Get(ctx, memoryConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read what is left of the hub's budget: %w", err)
+	}
+	data, _, err := unstructured.NestedStringMap(cm.Object, "data")
+	if err != nil {
+		return nil //nolint:nilerr // damaged, as if it was not there
+	}
+	m.budget.Lower(levelsOf(data), time.Now())
+	return nil
+}
+
+// levelsOf is what the ConfigMap says; the zero value for nothing.
+func levelsOf(data map[string]string) budget.Levels {
+	writes, writesErr := strconv.ParseInt(data[memoryWrites], 10, 64)
+	bytes, bytesErr := strconv.ParseInt(data[memoryBytes], 10, 64)
+	at, atErr := time.Parse(time.RFC3339, data[memoryAt])
+	if writesErr != nil || bytesErr != nil || atErr != nil {
+		return budget.Levels{}
+	}
+	return budget.Levels{Writes: writes, Bytes: bytes, At: at}
+}
+
+// Run writes each minute, until ctx is done, what was used and not yet written.
+func (m budgetMemory) Run(ctx context.Context) error {
+	again := time.NewTicker(keepInterval)
+	defer again.Stop()
+	var said budget.Levels
+	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now := time.Now()
+		if !m.budget.Unsaid(said, now) {
+			continue
+		}
+		next := m.budget.Levels(now)
+		if err := m.write(ctx, next); err == nil {
+			said = next
+		} else if ctx.Err() == nil {
+			m.log.Warn().Err(err).Msg("cannot keep what is left of the hub's budget, trying again")
+		}
+	}
+}
+
+func (m budgetMemory) write(ctx context.Context, left budget.Levels) error {
+	cm := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": memoryConfigMap, "namespace": m.namespace},
+		"data": map[string]any{
+			memoryWrites: strconv.FormatInt(left.Writes, 10), memoryBytes: strconv.FormatInt(left.Bytes, 10),
+			memoryAt: left.At.UTC().Format(time.RFC3339),
+		},
+	}}
+	_, err := m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
+		metav1.ApplyOptions{FieldManager: "argomesh-agent-budget", Force: true})
+	return err
+}
