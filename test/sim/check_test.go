@@ -172,6 +172,22 @@ func TestCheck(t *testing.T) {
 			log:  start().put(hubPlace, "far", Principal, with(hub, func(o *thing) { o.status = showing("a") })).end(),
 			want: []string{"I3", "I8"},
 		},
+		"a status goes back": {
+			log: start().put("far", "far", Controller, with(copied, func(o *thing) { o.status = showing("a") })).
+				put("far", "far", Controller, with(copied, func(o *thing) { o.status = showing("b") })).
+				put(hubPlace, "far", Principal, with(hub, func(o *thing) { o.status = showing("b") })).
+				put(hubPlace, "far", Principal, with(hub, func(o *thing) { o.status = showing("a") })).
+				put(hubPlace, "far", Principal, with(hub, func(o *thing) { o.status = showing("b") })).end(),
+			want: []string{"I3"},
+		},
+		"a status goes back with its spoke": {
+			log: start().put("far", "far", Controller, with(copied, func(o *thing) { o.status = showing("a") })).
+				put("far", "far", Controller, with(copied, func(o *thing) { o.status = showing("b") })).
+				put(hubPlace, "far", Principal, with(hub, func(o *thing) { o.status = showing("b") })).
+				note(Entry{Place: "far", Note: Restored}).
+				write("far", "far", Nobody, memory.OpRestore, with(copied, func(o *thing) { o.status = showing("a") }), false).
+				put(hubPlace, "far", Principal, with(hub, func(o *thing) { o.status = showing("a") })).end(),
+		},
 		"a witnessed cascade": {
 			log: start().put(hubPlace, "far", People, with(hub, leaving)).
 				put("far", "far", AgentSide, with(copied, leaving)).

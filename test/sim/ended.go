@@ -25,6 +25,7 @@ func (in *intent) follow(by Writer, before, desired, ends bool) {
 // unsettle says of all Applications of an agent that they went another way: their place was
 // restored, or made anew.
 func (v *view) unsettle() {
+	v.restored = true
 	for _, in := range v.intents {
 		in.unsteady = true
 	}
