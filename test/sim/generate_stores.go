@@ -10,7 +10,8 @@ import (
 // GenerateSeam is Generate with what API servers and others do at the seam to Argo CD:
 // spokes whose Argo CD becomes older and newer, refusals, namespaces that are deleted,
 // objects that were there before, second writers, confirmations, and settings that
-// change. In every second history the controllers write as Argo CD's do.
+// change. In every second history the controllers write as Argo CD's do, and in every
+// second one a mass cascade waits for a person.
 func GenerateSeam(seed uint64) Trace {
 	t := Generate(seed)
 	r := rand.New(rand.NewPCG(seed, 3))
@@ -22,6 +23,14 @@ func GenerateSeam(seed uint64) Trace {
 		c := seam(r, t, t.Commands[i])
 		c.Seed, c.Wait = uint64(r.Uint32()), time.Duration(r.IntN(400))*time.Millisecond
 		t.Commands[i] = c
+	}
+	if t.Holds = r.IntN(2) == 0; t.Holds {
+		t.Commands[40].Wait += 6 * time.Minute // what is younger than five does not count
+	}
+	for i := range t.Commands {
+		if t.Holds && r.IntN(100) < 4 {
+			t.Commands[i] = Command{Verb: Accept, Place: t.Agents[r.IntN(len(t.Agents))].Name, Seed: t.Commands[i].Seed, Wait: t.Commands[i].Wait}
+		}
 	}
 	return t
 }

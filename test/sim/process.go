@@ -56,6 +56,9 @@ type site struct {
 	refused  atomic.Bool  // it did once
 	clock    atomic.Int64 // how far that of the process' node is ahead, in nanoseconds
 
+	// cascades are those of the last process, of which the Agents keep the state.
+	cascades atomic.Pointer[mirror.Cascades]
+
 	// Guarded by mu.
 	proc  *process   // the one that has the role; nil while there is none
 	alive []*process // with those that live on beside it, oldest first
@@ -79,7 +82,10 @@ type process struct {
 	calls   atomic.Int64
 	keepers []*historian
 	shares  *mirror.Shares // of a principal
-	idle    chan struct{}  // of an agent: has a value when a connection ended
+	// cascades count for a principal how many Applications are asked to go; nil where that
+	// is not limited.
+	cascades *mirror.Cascades
+	idle     chan struct{} // of an agent: has a value when a connection ended
 
 	mu       sync.Mutex                    // guards what follows
 	live     map[string]context.CancelFunc // of an agent: its connections
@@ -187,6 +193,7 @@ func (w *World) start(s *site) *process {
 		p.shares = mirror.NewShares(client{Store: p.client, process: p})
 		p.client.Subscribe(p.dispatch)
 		p.client.Subscribe(p.informed)
+		p.hold()
 	}
 	for _, a := range s.agents {
 		p.mirrors[a.Name] = p.mirror(a)
@@ -234,6 +241,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	}
 	if p.site.side == stream.Hub {
 		h := &historian{process: p, agent: a}
+		cfg.Cascades = p.cascades
 		cfg.History, cfg.Confirm = h.judge, client{Store: p.client, process: p}.Confirm
 		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			return p.site.places(namespaces), nil

@@ -38,6 +38,8 @@ type Trace struct {
 	Fields bool
 	// ArgoCD says that the spokes' controllers write as Argo CD's does: see argo.go.
 	ArgoCD bool
+	// Holds says that a mass cascade waits for a person: see holds.go.
+	Holds bool
 	// Seed is that of the time before the first command.
 	Seed     uint64
 	Commands []Command
@@ -279,7 +281,7 @@ func (t Trace) String() string {
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"hooks", t.Hooks}, {"fields", t.Fields}, {"argocd", t.ArgoCD}} {
+	}{{"hooks", t.Hooks}, {"fields", t.Fields}, {"argocd", t.ArgoCD}, {"holds", t.Holds}} {
 		if flag.set {
 			b.WriteString(" " + flag.name)
 		}
@@ -311,6 +313,8 @@ func ParseTrace(args []datadriven.CmdArg, input string) (Trace, error) {
 			t.Fields = true
 		case "argocd":
 			t.ArgoCD = true
+		case "holds":
+			t.Holds = true
 		case "clock", "seed":
 			if len(arg.Vals) != 1 {
 				return Trace{}, fmt.Errorf("run: %s takes one value", arg.Key)
