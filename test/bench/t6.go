@@ -250,8 +250,10 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err := s.measure(ctx, "1,000 idle agents", w.processes(), func() error { return idle(ctx, 20*time.Second) }); err != nil {
 		return err
 	}
-	_, err = f.compare(ctx, b, client, func(int) {})
-	return err
+	if _, err := f.compare(ctx, b, client, func(int) {}); err != nil {
+		return err
+	}
+	return f.restored(ctx, b, s, w, client, agents)
 }
 
 // register makes Agents and returns when the hub has settled their cluster Secrets.
