@@ -109,6 +109,7 @@ func TestRewritingIsBoundByTheBudget(t *testing.T) {
 				o := options{mode: c.mode, configure: limited(c.side, limits)}
 				o.hub.Journal, o.spoke.Journal = took.journal, took.journal
 				r := newRig(t, o)
+				took.reset()
 				e := r.hub
 				if c.side == stream.Spoke {
 					e = r.spoke

@@ -120,7 +120,7 @@ func TestAdoptedIsGivenBack(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", deaths), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &mortal{}
-					opts := options{adopt: []string{"*/a"}, spoke: memory.Config{Fault: f.fault}}
+					opts := options{adopt: []string{"*/a"}, projects: []string{"hub"}, spoke: memory.Config{Fault: f.fault}}
 					var found atomic.Bool
 					opts.spoke.Journal = func(a memory.Accepted) {
 						switch {

@@ -232,7 +232,7 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{children: true, adopt: []string{"application/c"}})
+				r := newRig(t, options{children: true, adopt: []string{"application/c"}, projects: []string{"shop"}})
 				cascades := watchCascades(t, r.spoke.store)
 				r.connect()
 				test.adopt(r)

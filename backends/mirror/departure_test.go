@@ -275,7 +275,7 @@ func TestDepartureWithAnUnrulyStore(t *testing.T) {
 // that passes. What changes, comes or goes on the hub meanwhile stays on the spoke as it is.
 func TestDepartingLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub, spoke := memory.New(memory.Config{}), memory.New(memory.Config{})
+		hub, spoke := opened(t, memory.New(memory.Config{}), "default"), memory.New(memory.Config{})
 		stores := func() [2]*memory.Store { return [2]*memory.Store{hub.Open(), spoke.Open()} }
 		r := newRig(t, options{stores: stores(), children: true})
 		r.connect()
@@ -332,7 +332,7 @@ func TestDepartingLink(t *testing.T) {
 		r.cancel(nil) // the link ends
 		r.wait.Wait()
 		until(t, func() (string, error) { return d.Orphan(t.Context()) })
-		if diff := cmp.Diff(map[string]string{"ignored": "stays", "later": "stays"}, state(r.hub)); diff != "" {
+		if diff := cmp.Diff(map[string]string{"default": "stays", "ignored": "stays", "later": "stays"}, state(r.hub)); diff != "" {
 			t.Errorf("the hub in the end (-want +got)\n%s", diff)
 		}
 		if got := slices.Sorted(maps.Keys(state(r.spoke))); !slices.Equal(got, []string{"child", "ignored", "p", "vanishes"}) {

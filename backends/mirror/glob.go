@@ -12,9 +12,9 @@ import (
 // of which a pattern of the size of an object would take all.
 const maxGlob = 64 << 10
 
-// compileGlob reads a pattern of Argo CD's. Whoever may write an AppProject may write any,
+// compileGlob reads a pattern of Argo CD's, in which a star stands for no separator. Whoever may write an AppProject may write any,
 // and glob panics with some, such as "a{", when it reads or when it matches.
-func compileGlob(pattern string) (matches func(s string) bool, err error) {
+func compileGlob(pattern string, separators ...rune) (matches func(s string) bool, err error) {
 	if len(pattern) > maxGlob {
 		return nil, errors.New("the pattern is too long")
 	}
@@ -23,7 +23,7 @@ func compileGlob(pattern string) (matches func(s string) bool, err error) {
 			err = fmt.Errorf("the pattern cannot be read: %v", problem)
 		}
 	}()
-	compiled, err := glob.Compile(pattern)
+	compiled, err := glob.Compile(pattern, separators...)
 	if err != nil {
 		return nil, err
 	}

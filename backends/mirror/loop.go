@@ -100,6 +100,8 @@ type loop struct {
 	// that has changed since they were looked at.
 	uses      uses
 	revisited []string
+	// gates say which Applications of the hub their AppProjects admit.
+	gates gates
 	// globals are merged into AppProjects, and unmerged says that they, or one of those,
 	// have changed since AppProjects were looked at.
 	globals  globals
@@ -179,6 +181,7 @@ func newLoop(m *Mirror) *loop {
 		weights:    newWeights(), bounds: m.cfg.Bounds,
 		needs: newNeeds(),
 		uses:  newUses(),
+		gates: newGates(),
 	}
 }
 
@@ -196,6 +199,7 @@ func (l *loop) run(ctx context.Context) {
 	for {
 		l.settle()
 		l.mergeGlobals()
+		l.regate()
 		l.revisit()
 		l.settleCascades()
 		l.selectRepositories()
@@ -408,6 +412,7 @@ func (l *loop) receive(s *session, msg stream.Message) {
 	// Now the spoke may be known to hold what a command waits for.
 	case stream.Digests, stream.Inventory:
 		l.observeAll(slices.Collect(maps.Keys(l.waiting)))
+		l.lookAtApplications(maps.Keys(l.gates.barred))
 		l.revisitAll()
 		l.observeAll(slices.Collect(maps.Keys(l.kept)))
 		l.observeAll(slices.Collect(maps.Keys(l.answered)))

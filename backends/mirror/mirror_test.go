@@ -109,6 +109,7 @@ type options struct {
 	sees        bool             // the hub confirms deletions, and the spoke checks what a Delete names
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 	adopt       []string         // what may be adopted on the side that is not the owner's
+	projects    []string         // of the hub beside default that admit everything
 	former      []string         // hubs that the spoke had before, which this one does not inherit yet
 }
 
@@ -126,6 +127,9 @@ func newRig(t *testing.T, o options) *rig {
 	}
 	if hub == nil {
 		hub, spoke = memory.New(o.hub), memory.New(o.spoke)
+		if o.mode == stream.Managed {
+			opened(t, hub, append([]string{"default"}, o.projects...)...)
+		}
 	}
 	if o.before != nil {
 		o.before(hub, spoke)
@@ -140,6 +144,23 @@ func newRig(t *testing.T, o options) *rig {
 		r.wait.Wait()
 	})
 	return r
+}
+
+// opened gives a hub AppProjects that admit everything, and returns it. Without a project no
+// Application leaves a hub.
+func opened(t *testing.T, hub *memory.Store, names ...string) *memory.Store {
+	t.Helper()
+	for _, name := range names {
+		_, err := hub.Create(t.Context(), stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: name}, text(t, m{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": m{"namespace": "argocd", "name": name},
+			"spec": m{"sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"}, "destinations": []any{m{"server": "*", "namespace": "*"}}},
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	hub.Deliver(-1)
+	return hub
 }
 
 func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store *memory.Store, o options) end {
@@ -607,9 +628,9 @@ func TestNewerConnectionTakesOver(t *testing.T) {
 		if writes.Load() != 30 {
 			t.Errorf("%d writes on the spoke, want one for each of 30 objects", writes.Load())
 		}
-		r.update(r.hub, "a-0", func(app m) { app["spec"].(m)["project"] = "other" })
+		r.update(r.hub, "a-0", func(app m) { at(app, "spec", "source").(m)["path"] = "other" })
 		pass(time.Second)
-		if got := at(r.get(r.spoke, "a-0"), "spec", "project"); got != "other" || writes.Load() != 31 {
+		if got := at(r.get(r.spoke, "a-0"), "spec", "source", "path"); got != "other" || writes.Load() != 31 {
 			t.Errorf("after a change the spoke has %v, and %d writes", got, writes.Load())
 		}
 		select {

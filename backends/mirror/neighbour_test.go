@@ -19,7 +19,7 @@ func TestTwoAgentsOnOneCluster(t *testing.T) {
 		rigs := map[string]*rig{}
 		for _, name := range []string{"edge-1", "edge-2"} {
 			rigs[name] = newRig(t, options{
-				stores: [2]*memory.Store{memory.New(memory.Config{}), spoke},
+				stores: [2]*memory.Store{opened(t, memory.New(memory.Config{}), "default"), spoke},
 				configure: func(side stream.Side, cfg *mirror.Config) {
 					cfg.Rules.Agent = agentName(t, name)
 					if side == stream.Hub {

@@ -24,6 +24,11 @@ func (l *loop) observeStore() {
 	for _, o := range l.m.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
 		l.observe(o.Key)
 	}
+	if l.rules.gated() { // what they scope is asked of Applications
+		for _, o := range l.m.cfg.Store.List(stream.Secret, l.rules.Namespace) {
+			l.admit(o.Key, l.current(o.Key))
+		}
+	}
 	for _, namespace := range l.rules.namespaces() {
 		for _, o := range l.m.cfg.Store.List(stream.Application, namespace) {
 			l.observe(o.Key)
@@ -63,7 +68,11 @@ func (l *loop) content(entry stream.EntryKey, key stream.ResourceKey, current ob
 	if l.counts(entry) && l.keeps(key, current) {
 		return link.Content{}, false
 	}
-	return l.rules.Content(entry.Collection, current, l.asked[key])
+	content, present := l.rules.Content(entry.Collection, current, l.asked[key])
+	if !l.passes(entry, key, content.Leaving) {
+		return link.Content{}, false
+	}
+	return content, present
 }
 
 // need notes what follows for the Secrets of repositories, and for AppProjects, from what
@@ -108,6 +117,7 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 		return
 	}
 	l.note(key, current)
+	l.admit(key, current)
 	for _, entry := range entries {
 		l.noteLacking(entry, current)
 		switch {
@@ -238,6 +248,7 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	s.Answers = l.ours()
 	// Of an autonomous agent this side is the one that refuses, and knows it.
 	s.Agreed = l.ours() && (!l.rules.sources(entry.Collection) || l.link.Satisfied(entry))
+	s.Barred = l.gates.barred[key]
 	s.HistoryBroken, s.Vouched = l.stale[key], l.vouched(key)
 	if f, ok := l.failures[command]; ok && f.version == l.link.Desired(command) {
 		s.Failure = &f.refusal

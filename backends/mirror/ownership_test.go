@@ -114,7 +114,7 @@ func TestOwnership(t *testing.T) {
 					changing := "description"
 					if kind == stream.Application {
 						here.Namespace, there.Namespace = owner.namespace, other.namespace
-						content, changing = m{"project": "one", "destination": m{"name": "edge-1"}}, "project"
+						content, changing = m{"project": "default", "revisionHistoryLimit": "one", "destination": m{"name": "edge-1"}}, "revisionHistoryLimit"
 					}
 					r.connect()
 					o := thing{r, owner.store, here}
@@ -219,7 +219,7 @@ func TestAdoption(t *testing.T) {
 	for _, kind := range []stream.Kind{stream.Application, stream.AppProject} {
 		t.Run(string(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{adopt: []string{"*/a"}})
+				r := newRig(t, options{adopt: []string{"*/a"}, projects: []string{"hub"}})
 				content := m{"sourceNamespaces": []any{"*"}, "destinations": []any{m{"name": "*", "namespace": "*"}}}
 				here := stream.ResourceKey{Kind: kind, Namespace: "argocd", Name: "a"}
 				there := here

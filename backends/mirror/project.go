@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
@@ -137,10 +136,8 @@ func (r Rules) destinationMatches(name, server string) bool {
 	if name != "" {
 		return globMatches(name, r.Agent.String())
 	}
-	// argocd-agent's cluster Secrets name the agent in a query, and projects that came
-	// from there still do.
-	if u, err := url.Parse(server); err == nil && u.Query().Get("agentName") != "" {
-		return globMatches(u.Query().Get("agentName"), r.Agent.String())
+	if agent := agentNamed(server); agent != "" {
+		return globMatches(agent, r.Agent.String())
 	}
 	return server != "" && globMatches(server, r.ClusterServer)
 }

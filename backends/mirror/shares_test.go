@@ -37,7 +37,7 @@ func agentName(t *testing.T, name string) identity.AgentName {
 
 func newDivided(t *testing.T) *divided {
 	t.Helper()
-	d := &divided{t: t, hub: memory.New(memory.Config{}), agents: map[string]*rig{}, told: map[string]func(stream.ResourceKey){}}
+	d := &divided{t: t, hub: opened(t, memory.New(memory.Config{}), "default"), agents: map[string]*rig{}, told: map[string]func(stream.ResourceKey){}}
 	d.shares = mirror.NewShares(d.hub)
 	d.hub.Subscribe(func(key stream.ResourceKey) {
 		if key.Kind == stream.Application {

@@ -112,6 +112,9 @@ func (l *loop) revisitAll() {
 // any other does, a project that permits nothing. open says that the project is as it was,
 // so that its Secrets are needed. current is nil when the hub has no such project.
 func (l *loop) stay(entry stream.EntryKey, current *object) (content link.Content, open bool) {
+	if entry.Collection == stream.Applications && current != nil && l.barredStays(current.key, *current) {
+		return link.Content{Version: l.link.Believed(entry)}, false // and so nothing is sent
+	}
 	if entry.Collection != stream.AppProjects || l.rules.Side != stream.Hub || l.rules.Mode != stream.Managed || !l.rules.shares(entry.Name) {
 		return link.Content{}, false
 	}

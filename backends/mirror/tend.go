@@ -30,6 +30,9 @@ type Situation struct {
 	// Failure is why the spoke will never run the command of this moment; nil when
 	// it may.
 	Failure *stream.Refusal
+	// Barred is why the AppProject of the Application on the hub does not admit it; empty
+	// when it does.
+	Barred string
 	// HistoryBroken is why a command that waits is not to be sent any more: the
 	// history of hub and spoke in which it was given is not the one in which it
 	// would run, so whether it ran before is not known. Empty while history goes on.
@@ -73,7 +76,7 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 		upkeep = func(o object, _ Situation) bool { return o.dropFinalizers(isArgoCD) }
 	}
 	changed := upkeep(next, s)
-	if ours {
+	if ours && (s.Barred == "" || current.deleting()) {
 		changed = r.announce(next, s) || changed
 	}
 	if !changed {
@@ -86,7 +89,7 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 // there is nothing to announce, to report, or to let go. Tend is asked at every look
 // at an object, and needs no copy of it then.
 func (r Rules) untroubled(o object, s Situation) bool {
-	return o.child("operation") == nil && !o.deleting() && s.Refusal == nil && len(s.Dropped) == 0 && r.unsendable(o) == "" &&
+	return o.child("operation") == nil && !o.deleting() && s.Refusal == nil && s.Barred == "" && len(s.Dropped) == 0 && r.unsendable(o) == "" &&
 		!slices.ContainsFunc(conditions(o.child("status")), isOwnCondition)
 }
 
@@ -172,6 +175,8 @@ func (r Rules) report(o object, s Situation) bool {
 	switch {
 	case o.label(ignoreSyncKey) != "true" && r.unsendable(o) != "":
 		message = "not sent: " + r.unsendable(o)
+	case o.label(ignoreSyncKey) != "true" && s.Barred != "" && !o.deleting():
+		message = "not sent: " + s.Barred
 	case s.Answers && s.Refusal != nil && s.Refusal.Kind == stream.RefusalNotCascaded:
 		return setCondition(o, deletionCondition, r.undecided(o, *s.Refusal), s.Now)
 	case s.Answers && s.Refusal != nil && !s.Refusal.Kind.Passing():

@@ -19,7 +19,9 @@ func TestTakingOverWithACacheThatIsBehind(t *testing.T) {
 				first := memory.New(memory.Config{Lag: true})
 				first.Deliver(-1)
 				stores := [2]*memory.Store{first, memory.New(memory.Config{})}
-				if mode == stream.Autonomous {
+				if mode == stream.Managed {
+					opened(t, first, "default")
+				} else {
 					stores[0], stores[1] = stores[1], stores[0]
 				}
 				r := newRig(t, options{mode: mode, stores: stores})

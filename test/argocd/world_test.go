@@ -48,13 +48,16 @@ func run(t *testing.T, mode stream.Mode, f func(w *world)) {
 // runAs is run with other rules on the hub.
 func runAs(t *testing.T, mode stream.Mode, rules func(*mirror.Rules), f func(w *world)) {
 	t.Helper()
-	kinds := []stream.Kind{stream.Application, stream.AppProject, stream.ConfigMap}
+	kinds := []stream.Kind{stream.Application, stream.AppProject, stream.ConfigMap, stream.Secret}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		defer wait.Wait()
 		defer cancel()
 		w := &world{t: t, ctx: ctx, hub: memory.New(memory.Config{Kinds: kinds}), spoke: memory.New(memory.Config{Kinds: kinds}), rules: rules}
+		if mode == stream.Managed { // without its project no Application leaves the hub
+			w.put(w.hub, projectKey("default"), open("default", func(*v1alpha1.AppProjectSpec) {}))
+		}
 		atOnce := func() time.Duration { return 0 }
 		a, b := sim.Pipe(ctx, atOnce, atOnce)
 		for _, end := range []struct {

@@ -141,6 +141,12 @@ type hubLink struct {
 // newMemoryHub makes a hub that knows the agents. dir is for the socket of its
 // Workload API.
 func newMemoryHub(ctx context.Context, dir string, store backends.Store, agents []string) (h *memoryHub, _ authority, err error) {
+	// Without their project no Applications leave the hub.
+	if _, err := store.Create(ctx, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: project}, []byte(`{"apiVersion": "argoproj.io/v1alpha1",
+		"kind": "AppProject", "metadata": {"namespace": "argocd", "name": "`+project+`"},
+		"spec": {"sourceRepos": ["*"], "sourceNamespaces": ["*"], "destinations": [{"name": "*", "namespace": "*"}]}}`)); err != nil {
+		return nil, authority{}, err
+	}
 	h = &memoryHub{store: store, links: map[identity.AgentName]*hubLink{}}
 	caDir, socket := filepath.Join(dir, "ca"), filepath.Join(dir, "principal.sock")
 	ca, err := newAuthority(caDir)

@@ -55,6 +55,13 @@ func TestPolicyOfSpoke(t *testing.T) {
 	})
 	const by = " of the spoke does not allow "
 
+	// The hub's projects admit what the spoke does not.
+	within := projectFor("strict-web", r.name)
+	within.Object["spec"].(map[string]any)["destinations"] = []any{map[string]any{"name": r.name, "namespace": "web-*"}}
+	create(t, hubProjects, within)
+	create(t, hubProjects, projectFor("strict-all", r.name)) // into all namespaces
+	create(t, hubProjects, projectFor("lax", r.name))
+
 	// Applications, by project and by namespace.
 	application := func(name, project, namespace string) *unstructured.Unstructured {
 		app := r.application(name)
@@ -63,7 +70,7 @@ func TestPolicyOfSpoke(t *testing.T) {
 		return app
 	}
 	create(t, r.hub, application("by-project", "lax", "web-1"))
-	create(t, r.hub, application("by-namespace", "strict-web", "kube-system"))
+	create(t, r.hub, application("by-namespace", "strict-all", "kube-system"))
 	create(t, r.hub, application("allowed", "strict-web", "web-1"))
 	eventually(t, "what is allowed arrives", func() error { return there(ctx, r.spoke, "allowed") })
 	eventually(t, "the rule about projects is named", func() error { return r.refused(ctx, "by-project", "policy.projects"+by+`project "lax"`) })
@@ -73,17 +80,12 @@ func TestPolicyOfSpoke(t *testing.T) {
 	if err := errors.Join(r.refused(ctx, "allowed", ""), gone(ctx, r.spoke, "by-project"), gone(ctx, r.spoke, "by-namespace")); err != nil {
 		t.Error(err)
 	}
-	patch(t, r.hub, "by-namespace", map[string]any{"spec": map[string]any{"destination": map[string]any{"namespace": "web-2"}}})
+	patch(t, r.hub, "by-namespace", map[string]any{"spec": map[string]any{"project": "strict-web", "destination": map[string]any{"namespace": "web-2"}}})
 	eventually(t, "in a namespace that is allowed it arrives", func() error {
 		return errors.Join(there(ctx, r.spoke, "by-namespace"), r.refused(ctx, "by-namespace", ""))
 	})
 
 	// Kinds without conditions are named by the Agent.
-	within := projectFor("strict-web", r.name)
-	within.Object["spec"].(map[string]any)["destinations"] = []any{map[string]any{"name": r.name, "namespace": "web-*"}}
-	create(t, hubProjects, within)
-	create(t, hubProjects, projectFor("strict-all", r.name)) // into all namespaces
-	create(t, hubProjects, projectFor("lax", r.name))
 	create(t, hubSecrets, repositorySecret("strict-repo", "strict-web"))
 	template := repositorySecret("strict-template", "strict-web")
 	template.SetLabels(map[string]string{"argocd.argoproj.io/secret-type": "repo-creds"})

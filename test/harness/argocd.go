@@ -18,9 +18,11 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Resources of Argo CD, for ControlPlane.Resource.
@@ -242,16 +244,49 @@ func (a *ArgoCD) ensureSecret(ctx context.Context) error {
 }
 
 func (a *ArgoCD) ensureDefaultProject(ctx context.Context) error {
-	return createOnce(ctx, a.controlPlane.Resource(AppProjects, ArgoCDNamespace), map[string]any{
+	return createOnce(ctx, a.controlPlane.Resource(AppProjects, ArgoCDNamespace), defaultProject(nil))
+}
+
+// openDefaultProject has a hub's AppProject default admit Applications of all namespaces,
+// which that of an argocd-server does not.
+func openDefaultProject(ctx context.Context, hub *ControlPlane) error {
+	projects := hub.Resource(AppProjects, ArgoCDNamespace)
+	err := createOnce(ctx, projects, defaultProject([]any{"*"}))
+	if apierrors.IsNotFound(err) {
+		return nil // this hub knows no projects
+	}
+	if err != nil {
+		return fmt.Errorf("open AppProject default: %w", err)
+	}
+	o, err := projects.Get(ctx, "default", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read AppProject default: %w", err)
+	}
+	if _, named, _ := unstructured.NestedSlice(o.Object, "spec", "sourceNamespaces"); named {
+		return nil
+	}
+	_, err = projects.Patch(ctx, "default", types.MergePatchType, []byte(`{"spec":{"sourceNamespaces":["*"]}}`), metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("open AppProject default: %w", err)
+	}
+	return nil
+}
+
+func defaultProject(namespaces []any) map[string]any {
+	spec := map[string]any{
+		"sourceRepos":              []any{"*"},
+		"destinations":             []any{map[string]any{"server": "*", "namespace": "*"}},
+		"clusterResourceWhitelist": []any{map[string]any{"group": "*", "kind": "*"}},
+	}
+	if len(namespaces) > 0 {
+		spec["sourceNamespaces"] = namespaces
+	}
+	return map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1",
 		"kind":       "AppProject",
 		"metadata":   map[string]any{"name": "default"},
-		"spec": map[string]any{
-			"sourceRepos":              []any{"*"},
-			"destinations":             []any{map[string]any{"server": "*", "namespace": "*"}},
-			"clusterResourceWhitelist": []any{map[string]any{"group": "*", "kind": "*"}},
-		},
-	})
+		"spec":       spec,
+	}
 }
 
 // program is that of a part in the release, and the environment in which it is that part.

@@ -124,13 +124,18 @@ type Principal struct {
 	ConfigFile string
 }
 
-// StartPrincipal starts a principal and waits until it is ready.
+// StartPrincipal starts a principal and waits until it is ready. Its hub has an AppProject
+// default that admits all Applications, unless the test made one that names namespaces:
+// without one none leaves the hub.
 func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Principal, error) {
 	if cfg.ControlPlane == nil || cfg.WorkloadAPI == nil {
 		return nil, errors.New("start principal: a control plane and a Workload API are required")
 	}
 	if cfg.Name == "" {
 		cfg.Name = "principal"
+	}
+	if err := openDefaultProject(ctx, cfg.ControlPlane); err != nil {
+		return nil, err
 	}
 	p := &Principal{}
 	var err error
@@ -205,6 +210,9 @@ func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, erro
 		"identity.socket":       cfg.WorkloadAPI.Socket,
 		"principal.address":     cfg.PrincipalAddress,
 		"principal.spiffe_ids":  cfg.PrincipalIDs,
+	}
+	if cfg.Mode == "managed" {
+		settings["policy.projects"] = []string{"*", "default"} // default is the spoke's own, and its owner lets the hub use it
 	}
 	if cfg.Redis != nil {
 		settings["redis.address"] = cfg.Redis.Address

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -11,12 +12,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // trustKey is the ConfigMap that all managed agents get items of.
 func trustKey() stream.ResourceKey {
 	return stream.ResourceKey{Kind: stream.ConfigMap, Namespace: argocdNamespace, Name: "argocd-gpg-keys-cm"}
+}
+
+// openProject gives a hub the AppProject default, which admits all Applications: without
+// one none leaves a hub.
+func openProject(ctx context.Context, hub *memory.Store) {
+	key := stream.ResourceKey{Kind: stream.AppProject, Namespace: argocdNamespace, Name: "default"}
+	_, err := hub.Create(ctx, key, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"namespace":"`+argocdNamespace+
+		`","name":"default"},"spec":{"sourceNamespaces":["*"],"sourceRepos":["*"],"destinations":[{"server":"*","namespace":"*"}]}}`))
+	if err != nil {
+		panic(err) // it is the first object of an empty store
+	}
 }
 
 // projectOf is the one AppProject of a managed agent.

@@ -83,6 +83,7 @@ func (s *spoke) apply(cfg *mirror.Config, side stream.Side) {
 	r := &cfg.Rules
 	if side == stream.Spoke {
 		policy := mirror.DefaultPolicy()
+		policy.Projects = []string{"*", "default"} // the spoke's own, which Applications name
 		if s.settings.is(setAdopt, side) {
 			policy.Adopt = []string{"*/*"}
 		}

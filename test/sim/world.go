@@ -76,6 +76,7 @@ func newWorld(ctx context.Context, trace Trace) *World {
 		}
 	}
 	w.open(w.hub.cluster, 0)
+	openProject(w.ctx, w.hub.people)
 	principal := w.start(w.hub) // one after the other, so that a history repeats
 	w.wait.Go(func() { w.supervise(w.hub, principal) })
 	for _, a := range trace.Agents {
