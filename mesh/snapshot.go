@@ -75,11 +75,22 @@ type ResourceProxy struct {
 	MaxRequests uint32
 }
 
+// Rate is how much may begin. The zero value stands for a default.
+type Rate struct {
+	// Count is how much may begin at once, and in each Per.
+	Count uint32
+	// Per is 50ms or more. Zero means a second.
+	Per time.Duration
+}
+
 // Agent is one agent as the front door sees it.
 type Agent struct {
 	// Replica is where the replica of the principal listens that holds the agent.
 	// Zero means the principal beside the front door.
 	Replica Address
+	// Rate bounds the requests for the agent that begin, of those whose token is good; more
+	// get 429 at once. Zero means 10,000 a second.
+	Rate Rate
 }
 
 // Tokens says which tokens are good: JSON Web Tokens signed with ES256 by one of the
@@ -126,6 +137,10 @@ type Stream struct {
 	// MaxConnections bounds the open connections of agents; more are closed at
 	// once. Zero means 20,000.
 	MaxConnections uint32
+	// CallRate bounds the gRPC calls that begin on each connection; more are refused at
+	// once as UNAVAILABLE. Zero means 200 a second. It does not hold for connections
+	// of gateways, which are those of many agents.
+	CallRate Rate
 }
 
 // RedisTLS is who ends the TLS of the hub's Argo CD, and with which certificate.

@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	localratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	connectionlimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/connection_limit/v3"
@@ -50,6 +51,7 @@ const (
 const (
 	plainFilter   = "plain"   // onlyPlain
 	subjectFilter = "subject" // onlySubject, by route
+	rateFilter    = "rate"    // localRate, by route
 	routerFilter  = "router"
 )
 
@@ -77,6 +79,8 @@ func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 		tokensFilter(),
 		// Its rules are those of the route. Without a route there is nowhere to go.
 		p.filter(subjectFilter, &rbacfilterv3.RBAC{RulesStatPrefix: subjectFilter + "."}),
+		// Behind what asks for the token, so that nobody else uses up an agent's rate.
+		p.filter(rateFilter, &localratelimitv3.LocalRateLimit{StatPrefix: rateFilter}),
 		p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true}),
 	}
 	proxy := s.ResourceProxy
@@ -116,7 +120,10 @@ func (p *encoder) streamListener(s mesh.Snapshot) *listenerv3.Listener {
 		RequestHeadersToRemove: ownHeaders(),
 		VirtualHosts:           []*routev3.VirtualHost{{Name: streamName, Domains: []string{"*"}, Routes: routes}},
 	}}
-	manager.HttpFilters = []*hcmv3.HttpFilter{p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true})}
+	if !s.Stream.BehindGateway {
+		manager.HttpFilters = append(manager.HttpFilters, p.filter(rateFilter, connectionRate(orRate(s.Stream.CallRate, defaultCallRate))))
+	}
+	manager.HttpFilters = append(manager.HttpFilters, p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true}))
 	return p.httpListener(streamName, s.Stream.Listen, orDefault(s.Stream.MaxConnections, defaultMaxAgents),
 		manager, p.mutualTLS(s.Self, "h2"))
 }

@@ -65,6 +65,7 @@ func statusReplies() *hcmv3.LocalReplyConfig {
 		{http.StatusNotFound, "NotFound", "no agent of this name is served: it is not registered, or suspended"},
 		{http.StatusRequestTimeout, "Timeout", envoysWords},
 		{http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", envoysWords},
+		{http.StatusTooManyRequests, "TooManyRequests", "more requests for this agent than it has a rate for: try again"},
 		{http.StatusRequestHeaderFieldsTooLarge, "BadRequest", envoysWords},
 		{http.StatusBadGateway, "ServiceUnavailable", envoysWords},
 		{http.StatusServiceUnavailable, "ServiceUnavailable", envoysWords},

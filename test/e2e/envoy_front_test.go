@@ -57,6 +57,7 @@ type front struct {
 	bootstrap  []string // more arguments for its bootstrap
 	address    string   // of the resource proxy
 	stream     string   // address of the stream listener, if there is one
+	callRate   mesh.Rate
 	upstream   *upstream
 
 	server    *xds.Server

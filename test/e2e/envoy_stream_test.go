@@ -48,7 +48,7 @@ func newStreamFront(t *testing.T, change ...func(*front)) *front {
 		socket := f.h.Path("stream.sock")
 		s.Stream = &mesh.Stream{
 			Listen: meshAddress(t, f.stream), Principal: meshAddress(t, "unix://"+socket),
-			Services: []string{streamService, tunnelService},
+			Services: []string{streamService, tunnelService}, CallRate: f.callRate,
 		}
 		l, err := devworkload.Listen(t.Context(), socket, 0o600)
 		if err != nil {
@@ -246,5 +246,26 @@ func TestEnvoyRefusesAgents(t *testing.T) {
 		if _, _, err := call(t.Context(), good, service); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: call() = %v, want unimplemented", service, err)
 		}
+	}
+}
+
+// Calls beyond the rate of a connection are refused at once, and no other connection's with
+// them.
+func TestEnvoyRateOfCalls(t *testing.T) {
+	t.Parallel()
+	const rate = 5
+	f := newStreamFront(t, func(f *front) { f.callRate = mesh.Rate{Count: rate, Per: time.Hour} })
+	leaf := f.leaf(t, devworkload.Leaf{URIs: []string{idOf(managed)}})
+	cc := f.connect(t, leaf)
+	for i := range rate {
+		if _, _, err := call(t.Context(), cc, streamService); err != nil {
+			t.Fatalf("call %d: %v", i+1, err)
+		}
+	}
+	if _, _, err := call(t.Context(), cc, streamService); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "local_rate_limited") {
+		t.Errorf("call %d: %v, want Unavailable by the rate", rate+1, err)
+	}
+	if _, _, err := call(t.Context(), f.connect(t, leaf), streamService); err != nil {
+		t.Errorf("a call on another connection: %v", err)
 	}
 }

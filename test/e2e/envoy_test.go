@@ -626,6 +626,41 @@ func TestEnvoyLimits(t *testing.T) {
 	}
 }
 
+// Requests for one agent beyond its rate are refused at once, and no other agent's with
+// them; a token that is no good uses up nobody's rate.
+func TestEnvoyRateOfAnAgent(t *testing.T) {
+	t.Parallel()
+	const rate = 5
+	f := newFront(t, func(_ *front, s *mesh.Snapshot) {
+		s.ResourceProxy.Agents[agentName(t, "a")] = mesh.Agent{Rate: mesh.Rate{Count: rate, Per: time.Hour}}
+	})
+	for range 2 * rate {
+		if status, body := f.get(t, "/agents/a/version", f.signer.token(t, "b")); status != http.StatusForbidden {
+			t.Fatalf("another agent's token gets %d %s", status, body)
+		}
+	}
+	for i := range rate {
+		if status, body := f.get(t, "/agents/a/version", f.signer.token(t, "a")); status != http.StatusOK {
+			t.Fatalf("request %d gets %d %s", i+1, status, body)
+		}
+	}
+	before := f.upstream.requests.Load()
+	status, body := f.get(t, "/agents/a/version", f.signer.token(t, "a"))
+	if status != http.StatusTooManyRequests || !strings.Contains(body, "TooManyRequests") {
+		t.Errorf("request %d gets %d %s, want 429", rate+1, status, body)
+	}
+	f.refused(t, before, status, body)
+	if status, body := f.get(t, "/agents/b/version", f.signer.token(t, "b")); status != http.StatusOK {
+		t.Errorf("the other agent's request gets %d %s", status, body)
+	}
+	eventually(t, "Envoy has counted it", func() error {
+		if limited := f.stat(t, "rate.http_local_rate_limit.rate_limited"); limited != 1 {
+			return fmt.Errorf("%v were limited", limited)
+		}
+		return nil
+	})
+}
+
 // Callers that never read hold the principal back, not Envoy's memory, and nobody
 // else.
 func TestEnvoyCallersThatNeverRead(t *testing.T) {

@@ -1,0 +1,50 @@
+package xds
+
+import (
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	localratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/argomesh/argomesh/mesh"
+)
+
+const (
+	// defaultAgentRate is how many requests for one agent may begin in a second. They cost
+	// Envoy less than one of its two workers, and are twice what 100 callers without pause
+	// bring about (docs/benchmarks.md, T7).
+	defaultAgentRate = 10_000
+	// defaultCallRate is how many gRPC calls may begin on one connection of an agent in a
+	// second: it has agentStreams at a time, and opens few anew.
+	defaultCallRate = 200
+)
+
+func orRate(r mesh.Rate, otherwise uint32) mesh.Rate {
+	r.Count = orDefault(r.Count, otherwise)
+	if r.Per == 0 {
+		r.Per = time.Second
+	}
+	return r
+}
+
+// localRate refuses with 429 what begins beyond a rate; to gRPC that is UNAVAILABLE, upon
+// which an agent tries again with its back-off. Envoy counts by itself: no service
+// is asked. How many were refused is in its statistics, http_local_rate_limit.rate_limited.
+func localRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
+	always := &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}}
+	return &localratelimitv3.LocalRateLimit{
+		StatPrefix:     rateFilter,
+		TokenBucket:    &typev3.TokenBucket{MaxTokens: r.Count, TokensPerFill: u32(r.Count), FillInterval: durationpb.New(r.Per)},
+		FilterEnabled:  always,
+		FilterEnforced: always,
+	}
+}
+
+// connectionRate is localRate for each connection by itself.
+func connectionRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
+	limit := localRate(r)
+	limit.LocalRateLimitPerDownstreamConnection = true
+	return limit
+}
