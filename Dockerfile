@@ -1,11 +1,20 @@
 # The images of Argomesh where Docker or Podman builds them; `make images` makes the
 # same ones without. One program each:
 #
-#   docker build --build-arg PROGRAM=principal --tag argomesh/principal .
-#   docker build --build-arg PROGRAM=agent --tag argomesh/agent .
-#   docker build --build-arg PROGRAM=agentctl --tag argomesh/agentctl .
+#   docker build --build-arg PROGRAM=principal --build-arg GO=golang:1.26@sha256:... \
+#     --build-arg BASE=gcr.io/distroless/static-debian12:nonroot@sha256:... --tag argomesh/principal .
+#
+# and the same for agent and agentctl. What a tag names may change, so both images that it
+# builds on are given by their digests, which you look up and keep; without them it fails.
+ARG GO
+ARG BASE
 
-FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+FROM --platform=$BUILDPLATFORM ${GO} AS build
+ARG GO
+ARG BASE
+RUN for image in "$GO" "$BASE"; do \
+      case "$image" in *@sha256:*) ;; *) echo "GO and BASE: give $image by its digest" >&2; exit 1;; esac; \
+    done
 ARG PROGRAM
 ARG VERSION=""
 ARG TARGETOS
@@ -21,7 +30,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/build-ca
     -ldflags "-s -w${VERSION:+ -X github.com/argomesh/argomesh/cmd/internal/buildinfo.version=$VERSION}" \
     "./cmd/$PROGRAM"
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM ${BASE}
 COPY --from=build /out/argomesh /argomesh
 USER 65532:65532
 ENTRYPOINT ["/argomesh"]

@@ -47,23 +47,30 @@ build: ## build the binaries into bin
 
 # IMAGES is where `make images` leaves the images, PLATFORMS for which machines they are
 # (linux/amd64; empty means what .ko.yaml says), BASE what they are built on. Empty means a
-# base that is made here (test/baseimage), so that no registry is asked.
+# base that is made here (test/baseimage), so that no registry is asked. Another is named by
+# its digest. values-principal.yaml and values-agent.yaml beside the images are values of the
+# charts that name ours by their digests.
 IMAGES    ?= bin/images
 PLATFORMS ?=
 BASE      ?=
 
 .PHONY: images
-images: ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry; BASE is another base image, PLATFORMS as linux/amd64
+images: ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry; and values of the charts with their digests; BASE is another base image, with its digest, PLATFORMS as linux/amd64
+	@case '$(BASE)' in ''|*@sha256:*) ;; *) echo "BASE: what the tag of $(BASE) names may change: name the image as REPOSITORY@sha256:..." >&2; exit 1;; esac
 	@go run ./test/tools ko >/dev/null
 	@mkdir -p bin
 	@go build -o bin/baseimage ./test/baseimage
 	$(call stage,images,\
 		mkdir -p '$(IMAGES)'; \
+		declare -A digest; \
 		for program in principal agent agentctl; do \
 			rm -rf '$(IMAGES)'/$$program; \
-			VERSION='$(VERSION)' KO_DOCKER_REPO=argomesh $(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)',bin/baseimage) "$(call tool,ko)" build --push=false \
-				$(if $(PLATFORMS),--platform='$(PLATFORMS)') --base-import-paths --sbom=none --oci-layout-path='$(IMAGES)'/$$program ./cmd/$$program; \
-		done)
+			image=$$(VERSION='$(VERSION)' KO_DOCKER_REPO=argomesh $(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)',bin/baseimage) "$(call tool,ko)" build --push=false \
+				$(if $(PLATFORMS),--platform='$(PLATFORMS)') --base-import-paths --sbom=none --oci-layout-path='$(IMAGES)'/$$program ./cmd/$$program); \
+			echo "$$image"; digest[$$program]=$${image##*@}; \
+		done; \
+		printf 'image: {digest: "%s"}\nenvoy: {bootstrapImage: {digest: "%s"}}\n' "$${digest[principal]}" "$${digest[agentctl]}" >'$(IMAGES)'/values-principal.yaml; \
+		printf 'image: {digest: "%s"}\n' "$${digest[agent]}" >'$(IMAGES)'/values-agent.yaml)
 
 .PHONY: tools
 tools: ## build the pinned servers, developer tools and earlier programs of ours that are missing

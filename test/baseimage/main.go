@@ -5,7 +5,7 @@
 //
 // So images are built without Docker and without a registry. The image holds the CA
 // certificates of this machine, a user and a group that are not root (65532), and /tmp;
-// there is no shell and no library. It is served to this machine only, on loopback, as
+// there is no shell and no library. It is named by its digest, and served to this machine only, on loopback, as
 // long as the command runs. The same certificates make the same image.
 package main
 
@@ -57,6 +57,10 @@ func run(ctx context.Context, line, certificates []string) (err error) {
 	if err != nil {
 		return err
 	}
+	digest, err := base.Digest()
+	if err != nil {
+		return err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -72,7 +76,7 @@ func run(ctx context.Context, line, certificates []string) (err error) {
 	}()
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), environment+"="+l.Addr().String()+"/"+tag)
+	cmd.Env = append(os.Environ(), environment+"="+l.Addr().String()+"/"+repository+"@"+digest.String())
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd.Run()

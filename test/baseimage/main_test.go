@@ -31,7 +31,7 @@ func TestHelperReads(t *testing.T) {
 	if !strings.HasPrefix(address, "127.0.0.1:") {
 		t.Fatalf("the image is %q", address)
 	}
-	source, err := name.NewTag(address)
+	source, err := name.NewDigest(address) // what a tag names may change
 	if err != nil {
 		t.Fatal(err)
 	}

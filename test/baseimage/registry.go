@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// tag is the image's name in its registry.
-const tag = "base:latest"
+// repository is the image's name in its registry.
+const repository = "base"
 
 // serve returns a registry that holds the image, and takes no other.
 func serve(index v1.ImageIndex) (http.Handler, error) {
 	all := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	target, err := name.NewTag("in.process/" + tag)
+	target, err := name.NewTag("in.process/" + repository + ":latest")
 	if err != nil {
 		return nil, err
 	}
