@@ -260,9 +260,9 @@ var unused = map[string]string{
 	"watch coordination.k8s.io/leases": "of a principal that waits for another one's end",
 }
 
-// Under the roles of the charts the principal and two agents do their whole work, and
-// the API server refuses them nothing. And the principal has no right that it does not
-// use.
+// Under the roles of the charts, and the admission policy of the principal's, the principal
+// and two agents do their whole work, and the API server refuses them nothing. And the
+// principal has no right that it does not use, and no use of one that the policy denies.
 func TestPrincipalRole(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver")
@@ -275,6 +275,7 @@ func TestPrincipalRole(t *testing.T) {
 		t.Error(err)
 	}
 	w.judge(t)
+	w.escalate(t)
 }
 
 func (w *roleWorld) start(t *testing.T) {
@@ -317,7 +318,8 @@ func (w *roleWorld) start(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	install(t, w.hub, principalChart, harness.ArgoCDNamespace, "")
+	install(t, w.hub, principalChart, harness.ArgoCDNamespace, proxyValues)
+	admit(t, w.h, w.hub, proxyValues)
 	if w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{
 		ControlPlane: w.hub, WorkloadAPI: svids["principal"],
 		Settings: harness.Settings{
@@ -473,7 +475,7 @@ func (w *roleWorld) judge(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			t.Fatal(err)
 		}
-		if event.User.Username != user {
+		if event.User.Username != user || strings.HasSuffix(event.RequestURI, "?dryRun=All") { // which is admit's
 			continue
 		}
 		resource := event.ObjectRef.Resource
@@ -494,7 +496,7 @@ func (w *roleWorld) judge(t *testing.T) {
 	for _, call := range slices.Sorted(maps.Keys(refusals)) {
 		t.Errorf("refused: %s", call)
 	}
-	objects := render(t, principalChart, "")
+	objects := render(t, principalChart, proxyValues)
 	rules := slices.Concat(as[rbacv1.ClusterRole](t, find(t, objects, "ClusterRole")).Rules, as[rbacv1.Role](t, find(t, objects, "Role")).Rules)
 	granted := map[string]bool{}
 	for _, rule := range rules {

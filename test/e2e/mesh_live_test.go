@@ -28,6 +28,7 @@ import (
 const meshLiveValues = `
 identity: {source: istio}
 config:
+  resource_proxy: {url: "https://argomesh-principal:9090"}
   stream:
     listen: ""
     listeners:
@@ -119,7 +120,7 @@ func (w *meshLive) start(t *testing.T, mode string) {
 	}
 	for _, o := range render(t, principalChart, fmt.Sprintf(meshLiveValues, mode)) {
 		switch o.GetKind() {
-		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
+		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 			if err := w.hub.Apply(ctx, o); err != nil {
 				t.Fatal(err)
 			}
