@@ -40,7 +40,7 @@ func main() {
 // the Go project's.
 func run(ctx context.Context, args []string, database string, out, complaints io.Writer) error {
 	if len(args) < 2 {
-		return errors.New("usage: vulnerabilities GOVULNCHECK PACKAGE...")
+		return errors.New("usage: vulnerabilities GOVULNCHECK PACKAGES")
 	}
 	database = cmp.Or(database, defaultDatabase)
 	if err := reach(ctx, database); err != nil {
