@@ -342,8 +342,9 @@ type AgentStatus struct {
 	Parked []ParkedObject `json:"parked,omitempty"`
 
 	// Shortened names objects that were applied without some fields, since the API
-	// server that they went to does not know these, by name, at most 50.
-	// Counts.Shortened is the whole number.
+	// server that they went to does not know these, or since the policy of the spoke's
+	// owner does not admit them any more, by name, at most 50. Counts.Shortened is the
+	// whole number.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	// +optional

@@ -118,7 +118,7 @@ func (r Rules) planChild(e stream.Event, key stream.ResourceKey, current *object
 	labels, _ := data["labels"].(map[string]any)
 	annotations, _ := data["annotations"].(map[string]any)
 	next = r.write(next, old, e, spec, mirrored(labels), mirrored(annotations))
-	r.shorten(next, dropped)
+	r.shorten(next, dropped, nil)
 	switch {
 	case current == nil:
 		return strictly([]Write{{Op: Create, Raw: encode(next.fields)}}), nil

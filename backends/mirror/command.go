@@ -180,6 +180,11 @@ func (r Rules) planCommand(e stream.Event, current *object) ([]Write, *stream.Re
 	if refusal := r.Policy.command(data); refusal != nil {
 		return nil, refusal
 	}
+	if asked, _ := data["hydrate"].(map[string]any); asked != nil && stringAt(asked, "id") != current.annotation(hydratedKey) {
+		if refusal := r.admitted(*current); refusal != nil {
+			return nil, refusal
+		}
+	}
 	next := current.clone()
 	takeRequests(next, data)
 	end := targetOf(data)
@@ -229,6 +234,9 @@ func (r Rules) take(o object, operation map[string]any, end target) *stream.Refu
 		if refusal := r.fitOperation(operation); refusal != nil {
 			return refusal
 		}
+		if refusal := r.admitted(o); refusal != nil {
+			return refusal
+		}
 		if refusal := r.overrides(o, id, operation); refusal != nil {
 			return refusal
 		}
@@ -238,6 +246,15 @@ func (r Rules) take(o object, operation map[string]any, end target) *stream.Refu
 		return nil
 	}
 	return invalid("terminated before it was started")
+}
+
+// admitted says why the policy, which may be narrower by now, does not admit an
+// Application that is there: it stays, and nothing is done for it.
+func (r Rules) admitted(o object) *stream.Refusal {
+	if r.Mode == stream.Autonomous {
+		return nil // it is the owner's
+	}
+	return r.Policy.application(o.child("spec"))
 }
 
 // remember keeps the last ids of the commands that were taken.

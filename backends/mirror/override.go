@@ -26,7 +26,8 @@ var (
 // to look again.
 func (r Rules) overrides(o object, id string, operation map[string]any) *stream.Refusal {
 	if r.mayOverride() {
-		return nil
+		sync, _ := operation["sync"].(map[string]any)
+		return r.Policy.sources(sync)
 	}
 	what, onlyRevision := beyond(operation, o)
 	switch {

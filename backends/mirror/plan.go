@@ -87,7 +87,12 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	if refusal := r.notOurs(key); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := r.refused(e.Key, key, spec); refusal != nil {
+	var missing []string
+	switch refusal := r.refused(e.Key, key, spec); {
+	case refusal == nil:
+	case refusal.Kind == stream.RefusalDenied && r.keeps(e, current):
+		spec, missing = r.Policy.Bounded(e.Key.Name, spec)
+	default:
 		return nil, refusal
 	}
 	if refusal := r.takes(key, current); refusal != nil {
@@ -102,7 +107,7 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	annotations, _ := data["annotations"].(map[string]any)
 	desired := func(base object, old record) object {
 		o := r.write(base, old, e, spec, mirrored(labels), mirrored(annotations))
-		r.shorten(o, dropped)
+		r.shorten(o, dropped, missing)
 		return o
 	}
 	create := func() Write { return r.create(desired(newObject(key), record{})) }
@@ -150,7 +155,7 @@ func (r Rules) refused(entry stream.EntryKey, key stream.ResourceKey, spec map[s
 	case r.Side != stream.Spoke:
 		return nil
 	case entry.Collection == stream.AppProjects:
-		return r.Policy.appProject(entry.Name, spec)
+		return r.Policy.admits(entry.Name, spec)
 	}
 	return r.Policy.application(spec)
 }

@@ -18,6 +18,9 @@ type Policy struct {
 	Kinds                 []string `koanf:"kinds" help:"what the hub may store here: application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts"`
 	Projects              []string `koanf:"projects" help:"globs of the AppProjects that the hub may store here and that its Applications and repositories may belong to"`
 	DestinationNamespaces []string `koanf:"destination_namespaces" help:"globs of the namespaces into which the hub's Applications may deploy; an AppProject that admits others is refused"`
+	ClusterResources      []string `koanf:"cluster_resources" help:"globs of the kinds outside of namespaces that an AppProject of the hub may admit, as group/kind, such as /Namespace or apiextensions.k8s.io/*; none given is all of them while destination_namespaces has *, and none else"`
+	ServiceAccounts       []string `koanf:"service_accounts" help:"globs of the service accounts that an AppProject of the hub may have Argo CD impersonate, as it names them: name, or namespace:name"`
+	SourceRepos           []string `koanf:"source_repos" help:"globs of the URLs of repositories from which the hub's Applications may deploy, in which * ends at a slash and ** does not; * alone is all. An AppProject that admits others is refused"`
 	Adopt                 []string `koanf:"adopt" help:"globs of the objects of this spoke that the hub may take over, as kind/name, or application/namespace/name outside of Argo CD's namespace: application, appproject, repository, repo-creds, repository-write, repo-write-creds; what was found comes back when the hub lets go of it"`
 	Operations            []string `koanf:"operations" help:"what the hub may ask of an Application: sync, terminate, refresh, hydrate, cascade (a deletion together with its workloads), override (beside sync, of a managed agent: operations that bring what the Application does not say)"`
 }
@@ -55,6 +58,8 @@ func DefaultPolicy() Policy {
 		Kinds:                 slices.DeleteFunc(slices.Clone(policyKinds), mayWrite),
 		Projects:              []string{"*"},
 		DestinationNamespaces: []string{"*"},
+		ServiceAccounts:       []string{"*"},
+		SourceRepos:           []string{"*"},
 		Operations:            slices.Clone(policyOperations),
 	}
 }
@@ -79,6 +84,14 @@ func (p Policy) Validate() error {
 	oneOf("kinds", p.Kinds, policyKinds)
 	globs("projects", p.Projects)
 	globs("destination_namespaces", p.DestinationNamespaces)
+	globs("cluster_resources", p.ClusterResources)
+	for _, s := range p.ClusterResources {
+		if strings.Count(s, "/") != 1 {
+			problems = append(problems, fmt.Errorf("cluster_resources: %q is not group/kind: %w", s, identity.ErrInvalid))
+		}
+	}
+	globs("service_accounts", p.ServiceAccounts)
+	globs("source_repos", p.SourceRepos)
 	oneOf("operations", p.Operations, policyOperations)
 	for _, pattern := range p.Adopt {
 		if err := validateAdopt(pattern); err != nil {
@@ -158,37 +171,7 @@ func (p *Policy) application(spec map[string]any) *stream.Refusal {
 	if namespace := stringAt(destination, "namespace"); !anyGlob(p.DestinationNamespaces, namespace) {
 		return denied("destination_namespaces", "namespace %q", namespace)
 	}
-	return nil
-}
-
-// appProject is about an AppProject of that name. A destination that names its
-// namespaces by a pattern must be one of the policy's own: whether one glob is within
-// another is not guessed. To Argo CD a pattern that begins with an exclamation mark
-// permits all that it does not name, in a namespace as in a server; what names the
-// spoke's own Kubernetes cluster so, and nothing else, permits nothing there.
-func (p *Policy) appProject(name string, spec map[string]any) *stream.Refusal {
-	if p == nil {
-		return nil
-	}
-	if refusal := p.kind(kindProject); refusal != nil {
-		return refusal
-	}
-	if refusal := p.project(name); refusal != nil {
-		return refusal
-	}
-	destinations, _ := spec["destinations"].([]any)
-	for _, d := range destinations {
-		destination, _ := d.(map[string]any)
-		namespace := stringAt(destination, "namespace")
-		if slices.Contains(p.DestinationNamespaces, "*") || deniesHere(destination) {
-			continue
-		}
-		if negated(namespace) || !slices.Contains(p.DestinationNamespaces, namespace) &&
-			(strings.ContainsAny(namespace, "*?[{\\/") || !anyGlob(p.DestinationNamespaces, namespace)) {
-			return denied("destination_namespaces", "destination %q of the project", namespace)
-		}
-	}
-	return nil
+	return p.sources(spec)
 }
 
 // negated reports whether Argo CD takes a pattern for one of all that it does not match.

@@ -24,6 +24,12 @@ func TestPolicy(t *testing.T) {
 	to := func(destinations ...any) stream.Event {
 		return makeEvent(stream.AppProjects, "u", 9, m{"spec": m{"destinations": destinations}})
 	}
+	kinds := func(list ...any) stream.Event {
+		return makeEvent(stream.AppProjects, "u", 9, m{"spec": m{"destinations": []any{destination("web")}, "clusterResourceWhitelist": list}})
+	}
+	account := func(name string) stream.Event {
+		return makeEvent(stream.AppProjects, "u", 9, m{"spec": m{"destinationServiceAccounts": []any{m{"defaultServiceAccount": name}}}})
+	}
 	command := func(data m) stream.Event { return makeEvent(stream.Commands, "u", 9, data) }
 	repository := func(secretType, project string) stream.Event {
 		return makeEvent(stream.Repositories, "u", 9, m{"labels": m{secretTypeKey: secretType}, "data": secretData("project", project)})
@@ -41,38 +47,50 @@ func TestPolicy(t *testing.T) {
 		event  stream.Event
 		rule   string // that refuses; empty for none
 	}{
-		"no policy":                     {nil, application(spec("p", "n")), ""},
-		"the default":                   {all, application(spec("p", "n")), ""},
-		"nothing":                       {&Policy{}, application(spec("p", "n")), "kinds"},
-		"no projects of the hub":        {&Policy{}, project(), "kinds"},
-		"a project that is allowed":     {projects, application(spec("guests", "n")), ""},
-		"a project that is not":         {projects, application(spec("web", "n")), "projects"},
-		"no project is the default one": {projects, application(spec("", "n")), "projects"},
-		"an AppProject by its name":     {projects, project("*"), ""},
-		"a namespace that is allowed":   {namespaces, application(spec("p", "team-a")), ""},
-		"a namespace that is not":       {namespaces, application(spec("p", "kube-system")), "destination_namespaces"},
-		"no namespace is all of them":   {namespaces, application(spec("p", "")), "destination_namespaces"},
-		"a project within":              {namespaces, project("web", "team-*", "team-b"), ""},
-		"all but a namespace":           {namespaces, project("web", "!kube-system"), "destination_namespaces"},
-		"all but one, where all may be": {all, project("*", "!kube-system"), ""},
-		"a server that is denied":       {namespaces, to(m{"server": "!" + inClusterServer, "namespace": "kube-*"}, m{"name": inClusterName, "namespace": "web"}), ""},
-		"all but another server":        {namespaces, to(m{"server": "!https://other", "namespace": "*"}), "destination_namespaces"},
-		"a denied server, a name":       {namespaces, to(m{"server": "!" + inClusterServer, "name": "*", "namespace": "*"}), "destination_namespaces"},
-		"a project beyond":              {namespaces, project("web", "kube-system"), "destination_namespaces"},
-		"a project by a wider pattern":  {namespaces, project("te*"), "destination_namespaces"},
-		"a project of all":              {namespaces, project("*"), "destination_namespaces"},
-		"a repository of a project":     {projects, repository(typeRepository, "guests"), ""},
-		"a repository of another":       {projects, repository(typeRepository, "web"), "projects"},
-		"write credentials by default":  {all, repository(typeWriteTemplate, ""), "kinds"},
-		"write credentials, if allowed": {with(func(p *Policy) { p.Kinds = []string{typeWriteTemplate} }), repository(typeWriteTemplate, ""), ""},
-		"keys":                          {with(func(p *Policy) { p.Kinds = nil }), trustEvent(gpgKeys, 9, m{}), "kinds"},
-		"keys, if allowed":              {with(func(p *Policy) { p.Kinds = []string{kindGPGKeys} }), trustEvent(gpgKeys, 9, m{}), ""},
-		"certificates beside keys":      {with(func(p *Policy) { p.Kinds = []string{kindGPGKeys} }), trustEvent(tlsCertificates, 9, m{}), "kinds"},
-		"a deletion with workloads":     {with(func(p *Policy) { p.Operations = nil }), application(m{"spec": m{}, "leaving": []any{cascadeFinalizer}}), "operations"},
-		"a deletion without":            {&Policy{}, removal(stream.Applications), ""},
-		"a refresh":                     {with(func(p *Policy) { p.Operations = []string{"sync"} }), command(m{"refresh": m{"type": "hard", "id": "1"}}), "operations"},
-		"a sync":                        {with(func(p *Policy) { p.Operations = []string{"refresh"} }), command(m{"operation": m{}}), "operations"},
-		"a termination":                 {with(func(p *Policy) { p.Operations = []string{"sync"} }), command(m{"terminate": m{"command": "x"}}), "operations"},
+		"no policy":                                           {nil, application(spec("p", "n")), ""},
+		"the default":                                         {all, application(spec("p", "n")), ""},
+		"nothing":                                             {&Policy{}, application(spec("p", "n")), "kinds"},
+		"no projects of the hub":                              {&Policy{}, project(), "kinds"},
+		"a project that is allowed":                           {projects, application(spec("guests", "n")), ""},
+		"a project that is not":                               {projects, application(spec("web", "n")), "projects"},
+		"no project is the default one":                       {projects, application(spec("", "n")), "projects"},
+		"an AppProject by its name":                           {projects, project("*"), ""},
+		"a namespace that is allowed":                         {namespaces, application(spec("p", "team-a")), ""},
+		"a namespace that is not":                             {namespaces, application(spec("p", "kube-system")), "destination_namespaces"},
+		"no namespace is all of them":                         {namespaces, application(spec("p", "")), "destination_namespaces"},
+		"a project within":                                    {namespaces, project("web", "team-*", "team-b"), ""},
+		"all but a namespace":                                 {namespaces, project("web", "!kube-system"), "destination_namespaces"},
+		"all but one, where all may be":                       {all, project("*", "!kube-system"), ""},
+		"a server that is denied":                             {namespaces, to(m{"server": "!" + inClusterServer, "namespace": "kube-*"}, m{"name": inClusterName, "namespace": "web"}), ""},
+		"all but another server":                              {namespaces, to(m{"server": "!https://other", "namespace": "*"}), "destination_namespaces"},
+		"a denied server, a name":                             {namespaces, to(m{"server": "!" + inClusterServer, "name": "*", "namespace": "*"}), "destination_namespaces"},
+		"a project beyond":                                    {namespaces, project("web", "kube-system"), "destination_namespaces"},
+		"a project by a wider pattern":                        {namespaces, project("te*"), "destination_namespaces"},
+		"a project of all":                                    {namespaces, project("*"), "destination_namespaces"},
+		"all kinds outside of namespaces, namespaces bounded": {namespaces, kinds(m{"group": "*", "kind": "*"}), "cluster_resources"},
+		"one such kind":                                       {namespaces, kinds(m{"group": "", "kind": "Namespace"}), "cluster_resources"},
+		"one that is named":                                   {with(func(p *Policy) { p.DestinationNamespaces, p.ClusterResources = []string{"web"}, []string{"/Namespace"} }), kinds(m{"group": "", "kind": "Namespace"}), ""},
+		"all, where all namespaces may be":                    {all, kinds(m{"group": "*", "kind": "*"}), ""},
+		"others than named, all the same":                     {with(func(p *Policy) { p.ClusterResources = []string{"/Namespace"} }), kinds(m{"group": "*", "kind": "*"}), "cluster_resources"},
+		"a service account":                                   {with(func(p *Policy) { p.ServiceAccounts = []string{"web:*"} }), account("kube-system:admin"), "service_accounts"},
+		"one that is allowed":                                 {with(func(p *Policy) { p.ServiceAccounts = []string{"web:*"} }), account("web:deployer"), ""},
+		"a repository of an Application":                      {with(func(p *Policy) { p.SourceRepos = []string{"https://git/*"} }), application(m{"spec": m{"source": m{"repoURL": "https://evil/x"}}}), "source_repos"},
+		"one that may be":                                     {with(func(p *Policy) { p.SourceRepos = []string{"https://git/*"} }), application(m{"spec": m{"source": m{"repoURL": "https://git/x"}}}), ""},
+		"one of several":                                      {with(func(p *Policy) { p.SourceRepos = []string{"https://git/*"} }), application(m{"spec": m{"sources": []any{m{"repoURL": "https://git/x"}, m{"repoURL": "https://evil/x"}}}}), "source_repos"},
+		"that of a dry source":                                {with(func(p *Policy) { p.SourceRepos = []string{"https://git/*"} }), application(m{"spec": m{"sourceHydrator": m{"drySource": m{"repoURL": "https://evil/x"}}}}), "source_repos"},
+		"a path that leads elsewhere":                         {with(func(p *Policy) { p.SourceRepos = []string{"https://git/a/**"} }), application(m{"spec": m{"source": m{"repoURL": "https://git/a/../b"}}}), "source_repos"},
+		"a repository of a project":                           {projects, repository(typeRepository, "guests"), ""},
+		"a repository of another":                             {projects, repository(typeRepository, "web"), "projects"},
+		"write credentials by default":                        {all, repository(typeWriteTemplate, ""), "kinds"},
+		"write credentials, if allowed":                       {with(func(p *Policy) { p.Kinds = []string{typeWriteTemplate} }), repository(typeWriteTemplate, ""), ""},
+		"keys":                                                {with(func(p *Policy) { p.Kinds = nil }), trustEvent(gpgKeys, 9, m{}), "kinds"},
+		"keys, if allowed":                                    {with(func(p *Policy) { p.Kinds = []string{kindGPGKeys} }), trustEvent(gpgKeys, 9, m{}), ""},
+		"certificates beside keys":                            {with(func(p *Policy) { p.Kinds = []string{kindGPGKeys} }), trustEvent(tlsCertificates, 9, m{}), "kinds"},
+		"a deletion with workloads":                           {with(func(p *Policy) { p.Operations = nil }), application(m{"spec": m{}, "leaving": []any{cascadeFinalizer}}), "operations"},
+		"a deletion without":                                  {&Policy{}, removal(stream.Applications), ""},
+		"a refresh":                                           {with(func(p *Policy) { p.Operations = []string{"sync"} }), command(m{"refresh": m{"type": "hard", "id": "1"}}), "operations"},
+		"a sync":                                              {with(func(p *Policy) { p.Operations = []string{"refresh"} }), command(m{"operation": m{}}), "operations"},
+		"a termination":                                       {with(func(p *Policy) { p.Operations = []string{"sync"} }), command(m{"terminate": m{"command": "x"}}), "operations"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -105,12 +123,12 @@ func TestPolicyValidate(t *testing.T) {
 	if err := DefaultPolicy().Validate(); err != nil {
 		t.Errorf("the default: %v", err)
 	}
-	bad := Policy{Kinds: []string{"secret"}, Projects: []string{"[a"}, DestinationNamespaces: []string{""}, Operations: []string{"delete"}}
+	bad := Policy{Kinds: []string{"secret"}, Projects: []string{"[a"}, DestinationNamespaces: []string{""}, Operations: []string{"delete"}, ClusterResources: []string{"Namespace"}, ServiceAccounts: []string{""}, SourceRepos: []string{"[a"}}
 	err := bad.Validate()
 	if !errors.Is(err, identity.ErrInvalid) {
 		t.Fatalf("Validate() = %v", err)
 	}
-	for _, key := range []string{"kinds:", "projects:", "destination_namespaces:", "operations:"} {
+	for _, key := range []string{"kinds:", "projects:", "destination_namespaces:", "operations:", "cluster_resources:", "service_accounts:", "source_repos:"} {
 		if !strings.Contains(err.Error(), key) {
 			t.Errorf("Validate() = %v, lacks %s", err, key)
 		}

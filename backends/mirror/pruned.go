@@ -76,13 +76,16 @@ func (r Rules) fitStatus(status map[string]any) {
 	}
 }
 
-// shorten notes on a copy what was left out of it.
-func (r Rules) shorten(o object, dropped []string) {
-	if len(dropped) == 0 {
+// shorten notes on a copy what was left out of it, by the API server and by the policy.
+func (r Rules) shorten(o object, dropped, missing []string) {
+	if len(dropped)+len(missing) == 0 {
 		return
 	}
 	rec, _ := recordOf(o)
-	rec.Dropped, rec.Schema = dropped, r.Schemas[o.key.Kind].ID()
+	if len(dropped) > 0 {
+		rec.Dropped, rec.Schema = dropped, r.Schemas[o.key.Kind].ID()
+	}
+	r.lack(&rec, missing)
 	r.stamp(o, rec)
 }
 
@@ -103,8 +106,11 @@ func (r Rules) dropped(c stream.Collection, o object) []string {
 
 // regains reports whether something was left out of a copy that may fit by now.
 func (r Rules) regains(o object, rec record) bool {
+	if rec.Bounds != "" && rec.Bounds != r.Policy.id() {
+		return true
+	}
 	known := r.Schemas[o.key.Kind]
-	return len(rec.Dropped) > 0 && known != nil && known.ID() != rec.Schema
+	return len(rec.Dropped) > 0 && rec.Schema != "" && known != nil && known.ID() != rec.Schema
 }
 
 // strictly are writes that fail where the API server would drop something.

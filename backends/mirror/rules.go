@@ -236,8 +236,11 @@ type record struct {
 	Quiet *quiet `json:"quiet,omitempty"`
 	// Dropped are the paths that the API server of this side did not know, sorted, and
 	// Schema is the id of the schema that says so.
+	// Bounds is the id of the policy that left something out of a project, which is
+	// among Dropped then.
 	Dropped []string `json:"dropped,omitempty"`
 	Schema  string   `json:"schema,omitempty"`
+	Bounds  string   `json:"bounds,omitempty"`
 	// Labels and Annotations are the keys that the source owns.
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`

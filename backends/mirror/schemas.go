@@ -62,7 +62,7 @@ func (l *loop) shortened(entry stream.EntryKey) {
 	paths, _ := l.link.Dropped(entry)
 	if len(paths) > 0 {
 		l.m.log.Warn().Stringer("resource", entry).Strs("paths", paths).
-			Msg("the peer's api server does not know these fields of an entry, and it was applied without them; its Argo CD is older")
+			Msg("an entry was applied without these fields: the peer's api server does not know them, since its Argo CD is older, or the policy of its owner does not admit them")
 	}
 	if key, ok := l.rules.Local(entry); ok {
 		l.observe(key)

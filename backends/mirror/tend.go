@@ -62,7 +62,10 @@ func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	if r.isChild(current) {
 		return r.tendChild(current, s)
 	}
-	if r.Side != stream.Hub || current.key.Kind != stream.Application || r.sourceUID(current) == "" {
+	if r.Side == stream.Spoke {
+		return r.tendBounds(current)
+	}
+	if current.key.Kind != stream.Application || r.sourceUID(current) == "" {
 		return nil, false
 	}
 	if r.untroubled(current, s) {

@@ -120,7 +120,7 @@ func TestManagedProject(t *testing.T) {
 // project that is stored permits no namespace there that the policy does not.
 func TestProjectUnderPolicy(t *testing.T) {
 	policy := mirror.DefaultPolicy()
-	policy.DestinationNamespaces = []string{"web", "team-*"}
+	policy.DestinationNamespaces, policy.ClusterResources = []string{"web", "team-*"}, []string{"*/*"}
 	allowed := map[string]bool{"web": true, "team-a": true, "kube-system": false, "other": false}
 	local := v1alpha1.Cluster{Name: "in-cluster", Server: v1alpha1.KubernetesInternalAPIServerAddr}
 	// What a hub sends, and what one that means ill may send.
