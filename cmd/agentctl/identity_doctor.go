@@ -16,6 +16,7 @@ type doctorCommand struct {
 	conn   *connection
 	output *output
 	local  localIdentity
+	config string // file of an agent whose policy is judged
 }
 
 func newDoctorCommand(std streams, conn *connection) *cobra.Command {
@@ -29,16 +30,22 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 			"Run it where the principal or agent runs, as the same user: the SPIRE agent decides by who\n" +
 			"asks. On a spoke give --principal, and --principal-id and --agent as the agent's\n" +
 			"configuration has them: the principal says whether it would accept this identity, and as which\n" +
-			"agent. On the hub give --hub.",
+			"agent. On the hub give --hub.\n\n" +
+			"With --agent-config it also lists what the policy in that file refuses of what the hub has\n" +
+			"on the spoke, whose Kubernetes API the kubeconfig is then for: before an upgrade of the\n" +
+			"agent, or a change of its policy, is in force.",
 		Example: "  # On a spoke\n" +
 			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal --agent edge-1\n\n" +
 			"  # On the hub\n" +
-			"  agentctl identity doctor --hub",
+			"  agentctl identity doctor --hub\n\n" +
+			"  # On a spoke, before its agent is upgraded\n" +
+			"  agentctl identity doctor --agent-config agent.yaml",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.output.addFlag(cmd)
 	c.local.addFlags(cmd)
+	cmd.Flags().StringVar(&c.config, "agent-config", "", "the agent's YAML file: what its policy refuses of what is on the spoke, through the spoke's Kubernetes API")
 	return cmd
 }
 
@@ -47,8 +54,14 @@ var errUnwell = errors.New("there are problems: see above")
 func (c *doctorCommand) run(ctx context.Context) error {
 	s, err := c.local.look(ctx, c.conn)
 	found := s.findings
+	if c.config != "" {
+		reviewed, reviewErr := reviewPolicy(ctx, c.conn, c.config)
+		if found = append(found, reviewed...); reviewErr != nil {
+			return reviewErr
+		}
+	}
 	if cure := inspect.Cure(err); cure != "" {
-		found, err = []inspect.Finding{{Level: inspect.Problem, About: "workload api", Says: oneLine(err), Cure: cure}}, nil
+		found, err = append(found, inspect.Finding{Level: inspect.Problem, About: "workload api", Says: oneLine(err), Cure: cure}), nil
 	}
 	if len(found) == 0 {
 		return err // of a flag

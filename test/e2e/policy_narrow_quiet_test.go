@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,6 +54,20 @@ func TestPolicyBecomesNarrower(t *testing.T) {
 		if err := errors.Join(r.agent.Stop(ctx), os.WriteFile(r.agent.ConfigFile, []byte(changed), 0o600), r.agent.Start(ctx)); err != nil {
 			t.Fatal(err)
 		}
+	}
+
+	content, err := os.ReadFile(r.agent.ConfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(planned, []byte(strings.Replace(string(content), "- '*'\n", "- web\n", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// It has no identity to look at here, and says so.
+	out, _ := w.h.Agentctl(ctx, w.spoke, "identity", "doctor", "--agent-config", planned, "--socket", "unix://"+filepath.Join(t.TempDir(), "none.sock"), "--timeout", "1s")
+	if want := "AppProject " + r.namespace + "/narrow-there is left without spec.clusterResourceWhitelist[0], spec.destinations[1]: policy.cluster_resources"; !strings.Contains(out, want) {
+		t.Errorf("doctor does not say what will be cut:\n%s", out)
 	}
 
 	r.network.Sever() // the hub has no part in it
