@@ -76,7 +76,7 @@ func (c *checker) end(v *view, now time.Duration) {
 		if !told || e.Agreed || e.Contested || v.held > 0 {
 			continue
 		}
-		excused := false
+		excused := len(c.unconfirmed(v)) > 0
 		for key := range e.Refused {
 			excused = excused || c.excused(v, now, key.Collection, key.Name)
 		}
@@ -551,6 +551,9 @@ func (c *checker) compare(v *view, now time.Duration) {
 		if m := other[name]; m != nil && o["deleting"] == true && m["deleting"] == true {
 			m["spec"] = o["spec"] // what is going takes no other spec
 		}
+	}
+	for _, name := range c.unconfirmed(v) {
+		delete(other, name)
 	}
 	c.forgive(v, now, owner, other)
 	for _, name := range slices.Sorted(maps.Keys(owner)) {

@@ -56,3 +56,17 @@ func (c *checker) endsEarly(v *view, e Entry, before, after *object) {
 		}
 	}
 }
+
+// unconfirmed are a managed agent's copies whose deletion waits for somebody on the spoke to
+// confirm it: what the hub had of them is not the agent's any more, so it does not say more.
+func (c *checker) unconfirmed(v *view) []string {
+	var names []string
+	hub := c.final(hubPlace, v)
+	for name, copied := range c.final(v.Name, v) {
+		o := c.places[v.Name][v.key(stream.Spoke, name)]
+		if v.Mode == stream.Managed && hub[name] == nil && copied["deleting"] == true && o != nil && o.cascades() && o.waits() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
