@@ -29,6 +29,8 @@ const (
 	// maxPlainBytes is the longest value after it was decompressed: several times
 	// what a Kubernetes cluster with a thousand custom resources has.
 	maxPlainBytes = 8 << 20
+	// maxTimeBytes is longer than any time; what is longer is not quoted either.
+	maxTimeBytes = 64
 	// maxCount is the largest number that is passed on; what claims more is noise.
 	maxCount = 1 << 40
 )
@@ -201,7 +203,9 @@ func (f Format) Decode(value []byte) (stream.SpokeInfo, error) {
 			return stream.SpokeInfo{}, fmt.Errorf("%w: a count of %d", ErrInvalid, n)
 		}
 	}
-	if text := v.CacheInfo.LastCacheSyncTime; text != "" {
+	if text := v.CacheInfo.LastCacheSyncTime; len(text) > maxTimeBytes {
+		return stream.SpokeInfo{}, fmt.Errorf("%w: a time of %d bytes", ErrInvalid, len(text))
+	} else if text != "" {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			return stream.SpokeInfo{}, fmt.Errorf("%w: time of the last cache sync: %w", ErrInvalid, err)

@@ -166,7 +166,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"cacheInfo":{"lastCacheSyncTime":"9999-12-31T23:59:59-23:59"}}`), true)
 	f.Fuzz(func(t *testing.T, value []byte, isPlain bool) {
 		format := clusterinfo.Format{Plain: isPlain}
-		info, err := format.Decode(value)
+		var info stream.SpokeInfo
+		var err error
+		if took := heap(func() { info, err = format.Decode(value) }); took > mostHeap {
+			t.Fatalf("%d bytes of heap for %d", took, len(value))
+		}
 		if err != nil {
 			if info != (stream.SpokeInfo{}) || !errors.Is(err, clusterinfo.ErrInvalid) {
 				t.Fatalf("Decode() = %v, %v", info, err)

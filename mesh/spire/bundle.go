@@ -17,6 +17,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/argomesh/argomesh/stream/jsonlimit"
 )
 
 const (
@@ -24,8 +26,17 @@ const (
 	MaxBundleBytes = 1 << 20
 	// maxBundleKeys is the most keys a bundle may have.
 	maxBundleKeys = 1000
+	// maxRootBytes bounds the certificates of a bundle together, in DER: what crypto/x509 makes
+	// of a certificate takes up to eighty times its bytes. It is some sixty to a hundred roots.
+	maxRootBytes = 96 << 10
 	// minRSA is the shortest RSA modulus that crypto/rsa verifies with, in bits.
-	minRSA  = 1024
+	minRSA = 1024
+	// maxBundleDepth is deeper than any document: of an object's array of keys an array of
+	// certificates, and what we do not know.
+	maxBundleDepth = 16
+	// maxKeyMembers is how many values a key has on average, certificates with them.
+	maxKeyMembers = 32
+
 	useX509 = "x509-svid"
 	useJWT  = "jwt-svid"
 )
@@ -57,6 +68,9 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	case bytes.HasPrefix(bytes.TrimSpace(text), []byte("-----BEGIN")):
 		return nil, errors.New("it is PEM, and a SPIFFE bundle document is JSON: get one with \"spire-server bundle show -format spiffe\"")
 	}
+	if _, err := jsonlimit.Check(text, bundleLimits); err != nil {
+		return nil, err
+	}
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&doc); err != nil {
@@ -68,8 +82,6 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	switch {
 	case doc.Keys == nil:
 		return nil, errors.New("it has no member \"keys\", so it is no SPIFFE bundle document")
-	case len(doc.Keys) > maxBundleKeys:
-		return nil, fmt.Errorf("it has %d keys, at most %d are read", len(doc.Keys), maxBundleKeys)
 	}
 	bundle := spiffebundle.New(td)
 	if doc.Sequence != nil {
@@ -82,19 +94,24 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 		}
 		bundle.SetRefreshHint(time.Duration(hint) * time.Second)
 	}
+	room := maxRootBytes
 	for i, raw := range doc.Keys {
-		if err := addKey(bundle, raw); err != nil {
+		if err := addKey(bundle, raw, &room); err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
 	}
 	return bundle, nil
 }
 
+// bundleLimits are checked before anything is decoded.
+var bundleLimits = jsonlimit.Limits{Depth: maxBundleDepth, Values: maxBundleKeys * maxKeyMembers, Elements: maxBundleKeys}
+
 // maxRefreshHint is more than anybody means.
 const maxRefreshHint = 10 * 365 * 24 * time.Hour
 
-// addKey adds one key of a document, or passes over one that is not for us.
-func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage) error {
+// addKey adds one key of a document, or passes over one that is not for us. Room is that
+// for roots.
+func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage, room *int) error {
 	var head struct {
 		Use  string   `json:"use"`
 		Type string   `json:"kty"`
@@ -111,10 +128,15 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage) error {
 		if len(head.X5C) == 0 {
 			return nil
 		}
-		return addRoot(bundle, head.X5C[0])
+		return addRoot(bundle, head.X5C[0], room)
 	case head.Use == useJWT:
 		if head.ID == "" {
 			return errors.New("a jwt-svid key needs a kid")
+		}
+		for _, encoded := range head.X5C { // which go-jose reads
+			if err := take(room, encoded); err != nil {
+				return err
+			}
 		}
 		var key jose.JSONWebKey
 		if err := json.Unmarshal(raw, &key); err != nil {
@@ -134,7 +156,18 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage) error {
 	return nil
 }
 
-func addRoot(bundle *spiffebundle.Bundle, encoded string) error {
+// take counts a certificate before it is read.
+func take(room *int, encoded string) error {
+	if *room -= base64.StdEncoding.DecodedLen(len(encoded)); *room < 0 {
+		return fmt.Errorf("the certificates have more than %d KiB", maxRootBytes>>10)
+	}
+	return nil
+}
+
+func addRoot(bundle *spiffebundle.Bundle, encoded string, room *int) error {
+	if err := take(room, encoded); err != nil {
+		return err
+	}
 	der, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return fmt.Errorf("x5c: %w", err)

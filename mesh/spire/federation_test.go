@@ -313,7 +313,7 @@ func TestParseBundle(t *testing.T) {
 		"PEM":                        {text: "-----BEGIN CERTIFICATE-----\n", wantErr: "spire-server bundle show -format spiffe"},
 		"two documents":              {text: `{"keys":[]}{"keys":[]}`, wantErr: "more follows"},
 		"too long":                   {text: `{"keys":[]` + strings.Repeat(" ", spire.MaxBundleBytes) + `}`, wantErr: "at most 1048576"},
-		"too many keys":              {text: keys(strings.Split(strings.Repeat("{} ", 1001), " ")[:1001]...), wantErr: "at most 1000"},
+		"too many keys":              {text: keys(strings.Split(strings.Repeat("{} ", 1001), " ")[:1001]...), wantErr: "more than 1000 elements"},
 		"a negative refresh hint":    {text: `{"keys":[],"spiffe_refresh_hint":-1}`, wantErr: "refresh_hint"},
 		"a refresh hint of an aeon":  {text: `{"keys":[],"spiffe_refresh_hint":9223372036854775807}`, wantErr: "refresh_hint"},
 		"a negative sequence number": {text: `{"keys":[],"spiffe_sequence":-1}`, wantErr: "document"},

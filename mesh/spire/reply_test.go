@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -165,7 +166,11 @@ func FuzzParseBundle(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		b, err := spire.ParseBundle(partner, text)
+		var b *spiffebundle.Bundle
+		var err error
+		if took := heap(func() { b, err = spire.ParseBundle(partner, text) }); took > mostHeap(len(text)) {
+			t.Errorf("%d bytes of heap for %d", took, len(text))
+		}
 		if err != nil {
 			if !errors.Is(err, spire.ErrInvalid) || b != nil {
 				t.Fatalf("ParseBundle() = %v, %v", b, err)

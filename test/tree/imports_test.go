@@ -66,7 +66,7 @@ var mayImport = map[string][]string{
 	"mesh":                 {"identity"},
 	"mesh/objects":         nil,
 	"mesh/istio":           {"identity", "mesh", "mesh/objects"},
-	"mesh/spire":           {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb"}, // the wire mapping is spire's
+	"mesh/spire":           {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit"}, // the wire mapping is spire's
 	"mesh/spire/spirepb":   nil,
 	"mesh/spire/spiretest": {"mesh/spire/spirepb"},
 	"mesh/xds":             {"identity", "mesh"},
