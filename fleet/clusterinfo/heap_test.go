@@ -53,7 +53,7 @@ func TestHeapOfEntries(t *testing.T) {
 		"objects":             full(`{"x":[`, `{}`, `]}`),
 		"members":             full(`{`, `"cacheInfo":{}`, `}`),
 		"depth":               strings.Repeat(`[`, most),
-		"more than is read":   strings.Repeat(` `, 64*most),
+		"more than is read":   strings.Repeat(` `, 4*most),
 		"what is not of JSON": strings.Repeat("\x00", most),
 	} {
 		value := gzipped(t, text)

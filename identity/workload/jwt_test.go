@@ -580,7 +580,11 @@ func FuzzVerifyToken(f *testing.F) {
 	f.Add(strings.Replace(good, ".", "..", 1))
 	f.Add("eyJhbGciOiJub25lIn0." + strings.Split(good, ".")[1] + ".")
 	f.Fuzz(func(t *testing.T, token string) {
-		p, err := s.PeerOfToken(token)
+		var p identity.Peer
+		var err error
+		if took := heap(func() { p, err = s.PeerOfToken(token) }); took > mostTokenHeap {
+			t.Errorf("%d bytes of heap for %d", took, len(token))
+		}
 		switch {
 		case err == nil && !strings.HasPrefix(token, signed+"."):
 			t.Fatalf("PeerOfToken(%q) = %v", token, p)

@@ -80,6 +80,10 @@ func TestBulk(t *testing.T) {
 }
 
 // What is taken as commands is what it says, and its memory is bounded.
+// mostWireHeap is what n bytes of RESP may take: eight times themselves, the reader's
+// buffer, and a whole head.
+func mostWireHeap(n int) uint64 { return uint64(8*n + 4*maxHead + 64<<10) }
+
 func FuzzCommand(f *testing.F) {
 	for _, seed := range []string{"*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nQUIT\r\n", "PING\r\n", "*1\r\n$40000\r\n", "*-1\r\n", "*2\r\n$0\r\n\r\n$1\r\n\r\r\n"} {
 		f.Add([]byte(seed))
@@ -87,7 +91,11 @@ func FuzzCommand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		in, rest := newWire(bytes.NewReader(input)), input
 		for {
-			c, err := in.command()
+			var c command
+			var err error
+			if took := heapOf(func() { c, err = in.command() }); took > mostWireHeap(len(input)) {
+				t.Errorf("%d bytes of heap for %d", took, len(input))
+			}
 			if err != nil {
 				return
 			}
@@ -115,7 +123,10 @@ func FuzzCopyValues(f *testing.F) {
 		var out bytes.Buffer
 		w := bufio.NewWriter(&out)
 		in := newWire(bytes.NewReader(input))
-		err := in.copyValues(w, 1, false)
+		var err error
+		if took := heapOf(func() { err = in.copyValues(w, 1, false) }); took > mostWireHeap(len(input)) {
+			t.Errorf("%d bytes of heap for %d", took, len(input))
+		}
 		if flushed := w.Flush(); flushed != nil {
 			t.Fatal(flushed)
 		}

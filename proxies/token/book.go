@@ -2,6 +2,7 @@ package token
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"time"
 
 	"k8s.io/utils/lru"
@@ -28,6 +29,9 @@ func newBook(keys State, issuer string, limit int) *book {
 // check returns what is known of a token that is valid now. The error wraps
 // ErrInvalid.
 func (b *book) check(text string, now time.Time) (*verified, error) {
+	if len(text) > maxToken { // not even hashed
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrInvalid, len(text), maxToken)
+	}
 	sum := sha256.Sum256([]byte(text))
 	var v *verified
 	known, seen := b.seen.Get(sum)

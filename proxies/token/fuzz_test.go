@@ -57,7 +57,11 @@ func FuzzVerify(f *testing.F) {
 	all := newBook(state, issuer, 16)
 	f.Fuzz(func(t *testing.T, text string) {
 		// What other tokens have left behind changes nothing.
-		v, err := all.check(text, fuzzNow)
+		var v *verified
+		var err error
+		if took := heap(func() { v, err = all.check(text, fuzzNow) }); took > mostHeap {
+			t.Errorf("%d bytes of heap for %d", took, len(text))
+		}
 		if _, alone := newBook(state, issuer, 1).check(text, fuzzNow); (err == nil) != (alone == nil) {
 			t.Errorf("%q: %v, alone %v", text, err, alone)
 		}

@@ -225,7 +225,11 @@ func FuzzDecompress(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, packed []byte) {
 		const limit = 1 << 20
-		raw, err := unpack(c, packed, limit)
+		var raw []byte
+		var err error
+		if took := allocated(func() { raw, err = unpack(c, packed, limit) }); took > 16<<20 {
+			t.Errorf("%d bytes of heap for %d", took, len(packed))
+		}
 		if len(raw) > limit+1 {
 			t.Errorf("Decompress() = %d bytes, %v", len(raw), err)
 		}
