@@ -148,7 +148,7 @@ func (u *uplink) term(ctx context.Context) error {
 	u.memory.begin()
 	left := budgetMemory{client: u.base.Dynamic, namespace: u.cfg.Namespace, budget: u.mirror.Budget, log: u.base.Log}
 	if err := u.memory.retry(ctx, "cannot read what is left of the hub's budget", func() (bool, error) { return false, left.restore(ctx) }); err != nil {
-		return nil //nolint:nilerr // ctx is done
+		return nil // ctx is done
 	}
 	policy, known := u.memory.policy(ctx, u.cfg.Mode, u.cfg.Policy)
 	if !known {
