@@ -297,7 +297,7 @@ func TestOperationThatTheSpokeRefuses(t *testing.T) {
 		w.put(w.hub, appKey(agentName), app)
 		w.settle()
 		app = w.app(w.hub, agentName)
-		app.Spec.Project = "other" // a later revision, from which the copy is made anew
+		app.Spec.Info = nil // a later revision, from which the copy is made anew
 		w.put(w.hub, appKey(agentName), app)
 		w.settle()
 		w.remove(w.spoke, appKey(argocd))
