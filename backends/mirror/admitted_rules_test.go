@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -66,7 +67,7 @@ func TestBounded(t *testing.T) {
 			if diff := cmp.Diff(test.missing, missing); diff != "" {
 				t.Errorf("Bounded() misses (-want +got)\n%s", diff)
 			}
-			if string(before) != string(encode(spec)) {
+			if !bytes.Equal(before, encode(spec)) {
 				t.Error("Bounded() changes what it is given")
 			}
 			if len(test.missing) == 0 {

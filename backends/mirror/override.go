@@ -89,7 +89,7 @@ func beyond(operation map[string]any, o object) (what string, onlyRevision bool)
 	}
 	shown := resolved(o, own, several)
 	for i, revision := range revisions {
-		if revision != "" && !targets(own[i], revision) && (shown == nil || shown[i] != revision) {
+		if revision != "" && !targets(own[i], revision) && (i >= len(shown) || shown[i] != revision) {
 			return fmt.Sprintf("revision %q, which the spoke's Argo CD does not show for the Application", revision), true
 		}
 	}

@@ -79,8 +79,7 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more follows after the document")
 	}
-	switch {
-	case doc.Keys == nil:
+	if doc.Keys == nil {
 		return nil, errors.New("it has no member \"keys\", so it is no SPIFFE bundle document")
 	}
 	bundle := spiffebundle.New(td)
