@@ -17,7 +17,7 @@ BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath -vet=off)
 
 # FUZZTIME is how long each fuzz target runs.
-FUZZTIME ?= 10s
+FUZZTIME ?= 5s
 
 # DURATION is how long the simulation runs histories of random seeds; empty means the same
 # seeds each time.
@@ -160,7 +160,7 @@ sim-scale: ## 10,000 simulated agents with 100 applications each, and what they 
 	SIM_SCALE=10000 go test -count=1 -timeout 0 -v -run TestScale ./test/sim
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (10s)
+fuzz: ## every fuzz target for FUZZTIME (5s)
 	$(call stage,fuzzing,go run ./test/fuzz -time $(FUZZTIME))
 
 .PHONY: e2e
