@@ -63,7 +63,12 @@ func (r *remote) padded(name string, bytes int) *unstructured.Unstructured {
 func TestHistoryLargeObject(t *testing.T) {
 	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
-	r := w.connect(t, "large", "managed")
+	// More than either side takes unless told otherwise.
+	const most = 3 << 20
+	r := w.register(t, "large", "managed")
+	patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), r.name, map[string]any{"spec": map[string]any{"limits": map[string]any{"applicationBytes": most}}})
+	r.settings = harness.Settings{"limits.application_bytes": most}
+	r.start(t)
 	// The large ones shall be the oldest, so that they leave first.
 	r.network.Cut()
 	eventually(t, "the hub sees the agent go", func() error { return r.connected(ctx, false) })

@@ -69,9 +69,10 @@ spec: {policyName: no-forbidden-applications, validationActions: [Deny]}
 	refused.SetLabels(map[string]string{"forbidden": "yes"})
 	create(t, w.onHub(managed), refused)
 	large := w.idle("large", managed, managed)
-	// More than the spoke's etcd takes (spokeMaxBytes), less than the hub's does.
+	// More than the spoke's etcd takes (spokeMaxBytes), less than the hub's does and than one
+	// Application may have (limits.application_bytes).
 	large.Object["spec"].(map[string]any)["info"] = []any{
-		map[string]any{"name": "padding", "value": strings.Repeat("x", 2*spokeMaxBytes)},
+		map[string]any{"name": "padding", "value": strings.Repeat("x", spokeMaxBytes*3/2)},
 	}
 	create(t, w.onHub(managed), large)
 	create(t, w.onHub(managed), w.idle("beside", managed, managed))

@@ -235,6 +235,7 @@ func TestAppProject(t *testing.T) {
 
 	app := w.idle("of-team", managed, managed)
 	app.Object["spec"].(map[string]any)["project"] = "team"
+	app.Object["spec"].(map[string]any)["destination"].(map[string]any)["namespace"] = "team-1" // which the project admits
 	create(t, w.onHub(managed), app)
 	eventually(t, "the Application is on the spoke", func() error { return field(ctx, w.onSpoke(managed), "of-team", "team", "spec", "project") })
 	if err := hub.Delete(ctx, "team", metav1.DeleteOptions{}); err != nil {

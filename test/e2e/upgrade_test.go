@@ -96,7 +96,7 @@ func testUpgrade(t *testing.T, w *quietWorld, place func(*upgradeSpoke)) {
 	t.Helper()
 	ctx := t.Context()
 	hubSecrets, hubMaps := w.hub.Resource(secrets, harness.ArgoCDNamespace), w.hub.Resource(configMaps, harness.ArgoCDNamespace)
-	create(t, w.hubProjects(), openProject("default", "of the hub"))
+	patch(t, w.hubProjects(), "default", map[string]any{"spec": map[string]any{"description": "of the hub"}})
 	create(t, w.hubProjects(), openProject("team", "first"))
 	create(t, hubSecrets, repositorySecret("repo-made", "team"))
 	create(t, hubSecrets, repositorySecret("repo-adopted", "team"))

@@ -249,8 +249,8 @@ func (a *ArgoCD) ensureDefaultProject(ctx context.Context) error {
 
 // openDefaultProject has a hub's AppProject default admit Applications of all namespaces,
 // which that of an argocd-server does not.
-func openDefaultProject(ctx context.Context, hub *ControlPlane) error {
-	projects := hub.Resource(AppProjects, ArgoCDNamespace)
+func openDefaultProject(ctx context.Context, hub *ControlPlane, namespace string) error {
+	projects := hub.Resource(AppProjects, namespace)
 	err := createOnce(ctx, projects, defaultProject([]any{"*"}))
 	if apierrors.IsNotFound(err) {
 		return nil // this hub knows no projects

@@ -134,7 +134,11 @@ func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Pri
 	if cfg.Name == "" {
 		cfg.Name = "principal"
 	}
-	if err := openDefaultProject(ctx, cfg.ControlPlane); err != nil {
+	namespace, elsewhere := cfg.Settings["namespace"].(string)
+	if !elsewhere {
+		namespace = ArgoCDNamespace
+	}
+	if err := openDefaultProject(ctx, cfg.ControlPlane, namespace); err != nil {
 		return nil, err
 	}
 	p := &Principal{}
