@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,25 +62,35 @@ func StatusOf(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "connection ended")
 }
 
-// KindOf is the one place where gRPC codes become kinds of errors.
+// KindOf is the one place where gRPC codes become kinds of errors. The text says what
+// kind it is once, though a principal's often begins with it.
 func KindOf(err error) error {
+	said := status.Convert(err).Message()
 	switch status.Code(err) {
 	case codes.Unauthenticated:
-		return fmt.Errorf("%w: %s", identity.ErrUnauthenticated, status.Convert(err).Message())
+		return kindOf(identity.ErrUnauthenticated, said)
 	case codes.PermissionDenied:
-		return fmt.Errorf("%w: %s", identity.ErrDenied, status.Convert(err).Message())
+		return kindOf(identity.ErrDenied, said)
 	case codes.FailedPrecondition:
-		return fmt.Errorf("%w: %s", ErrMismatch, status.Convert(err).Message())
+		return kindOf(ErrMismatch, said)
 	case codes.Aborted:
-		return fmt.Errorf("%w: %s", ErrBusy, status.Convert(err).Message())
+		return kindOf(ErrBusy, said)
 	case codes.OutOfRange, codes.Unimplemented: // the latter of a server that has no such service
-		return fmt.Errorf("%w: %s", stream.ErrIncompatible, status.Convert(err).Message())
+		return kindOf(stream.ErrIncompatible, said)
 	case codes.InvalidArgument:
-		return fmt.Errorf("%w of ours, says the principal: %s", stream.ErrProtocol, status.Convert(err).Message())
+		return fmt.Errorf("%w of ours, says the principal: %s", stream.ErrProtocol, said)
 	case codes.ResourceExhausted:
-		return fmt.Errorf("%w: a frame is longer than its receiver takes: %s", stream.ErrProtocol, status.Convert(err).Message())
+		return fmt.Errorf("%w: a frame is longer than its receiver takes: %s", stream.ErrProtocol, said)
 	case codes.Unavailable:
-		return fmt.Errorf("%w: %s", stream.ErrUnavailable, status.Convert(err).Message())
+		return kindOf(stream.ErrUnavailable, said)
 	}
 	return err
+}
+
+// kindOf is an error of a kind with what the principal said of it.
+func kindOf(kind error, said string) error {
+	if said == kind.Error() {
+		return kind
+	}
+	return fmt.Errorf("%w: %s", kind, strings.TrimPrefix(said, kind.Error()+": "))
 }

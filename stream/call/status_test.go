@@ -83,3 +83,22 @@ func TestKindOf(t *testing.T) {
 		t.Errorf("KindOf() of our own error = %v", err)
 	}
 }
+
+// What StatusOf says of a kind is not said twice by the agent.
+func TestKindIsSaidOnce(t *testing.T) {
+	for _, err := range []error{
+		fmt.Errorf("%w: the agent is configured as managed, but registered as autonomous", call.ErrMismatch),
+		call.ErrBusy,
+		fmt.Errorf("%w: 1, we speak 2", stream.ErrIncompatible),
+		stream.ErrIncompatible,
+	} {
+		got := call.KindOf(call.StatusOf(t.Context(), err))
+		if got.Error() != err.Error() {
+			t.Errorf("KindOf(StatusOf(%q)) = %q", err, got)
+		}
+	}
+	// A text that only begins with the same letters is kept as it is.
+	if got := call.KindOf(status.Error(codes.FailedPrecondition, "configuration mismatched")); got.Error() != "configuration mismatch: configuration mismatched" {
+		t.Errorf("KindOf() = %q", got)
+	}
+}

@@ -115,7 +115,7 @@ func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended 
 	defer end()
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	tenure := newTenure(l.lock, stop)
+	tenure := newTenure(l.lock, stop, l.log)
 	gained := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: tenure, Name: l.cfg.Name,

@@ -1,8 +1,10 @@
 package lease_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,6 +51,8 @@ type process struct {
 	done     chan error
 	// lingers is how long its function takes to end.
 	lingers time.Duration
+	// log is what it logs.
+	log bytes.Buffer
 	// result is returned by its function once it is closed.
 	result chan error
 }
@@ -60,7 +64,7 @@ func (w *world) start(holder string, change func(*process)) *process {
 	if change != nil {
 		change(p)
 	}
-	l, err := lease.New(lease.Config{Leases: p.client, Namespace: "argocd", Name: "argomesh-test", Holder: holder, Restored: p.restored, Log: zerolog.Nop()})
+	l, err := lease.New(lease.Config{Leases: p.client, Namespace: "argocd", Name: "argomesh-test", Holder: holder, Restored: p.restored, Log: zerolog.New(&p.log)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -313,6 +317,25 @@ func TestAttemptsArePaced(t *testing.T) {
 		}
 		a.stop()
 		a.ended(t)
+	})
+}
+
+// A process whose namespace is missing says so once, and works when the namespace comes.
+func TestMissingNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := w.start("a", func(p *process) { p.client.homeless.Store(true) })
+		pass(time.Minute)
+		if got := w.active(); got != nil {
+			t.Error("it works without a Lease")
+		}
+		p.client.homeless.Store(false)
+		w.until(p, 5*time.Second)
+		p.stop()
+		p.ended(t)
+		if n := strings.Count(p.log.String(), "its namespace argocd does not exist; create it"); n != 1 {
+			t.Errorf("said %d times, want once:\n%s", n, &p.log)
+		}
 	})
 }
 

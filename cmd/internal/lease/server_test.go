@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -87,6 +88,7 @@ type client struct {
 	server                      *apiServer
 	away                        atomic.Bool // calls fail
 	blind                       atomic.Bool // watches fail
+	homeless                    atomic.Bool // the namespace does not exist
 	writes, reads               atomic.Int64
 	gate                        chan struct{} // reads wait for it; nil for not at all
 }
@@ -118,6 +120,9 @@ func (c *client) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1
 	}
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
+	if c.homeless.Load() {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "argocd")
+	}
 	if c.server.lease != nil {
 		return nil, apierrors.NewAlreadyExists(leases, lease.Name)
 	}

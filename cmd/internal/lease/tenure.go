@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -26,6 +28,10 @@ type tenure struct {
 	stop context.CancelCauseFunc
 	// turn has a value while somebody reads.
 	turn chan struct{}
+	log  zerolog.Logger
+	// homeless is set once the log says that the namespace is missing. Only the elector
+	// creates, one call at a time.
+	homeless bool
 
 	mu   sync.Mutex // guards next
 	next *reading   // that has not begun; nil for none
@@ -37,15 +43,20 @@ type reading struct {
 	err  error
 }
 
-func newTenure(lock *resourcelock.LeaseLock, stop context.CancelCauseFunc) *tenure {
-	t := &tenure{LeaseLock: lock, stop: stop, turn: make(chan struct{}, 1)}
+func newTenure(lock *resourcelock.LeaseLock, stop context.CancelCauseFunc, log zerolog.Logger) *tenure {
+	t := &tenure{LeaseLock: lock, stop: stop, turn: make(chan struct{}, 1), log: log}
 	t.transitions.Store(-1)
 	return t
 }
 
 // Create implements resourcelock.Interface.
 func (t *tenure) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return t.keep(record, func() error { return t.LeaseLock.Create(ctx, record) })
+	err := t.keep(record, func() error { return t.LeaseLock.Create(ctx, record) })
+	if apierrors.IsNotFound(err) && !t.homeless {
+		t.homeless = true // client-go logs each attempt
+		t.log.Error().Err(err).Msgf("this process waits: its namespace %s does not exist; create it, or name another in the setting namespace", t.LeaseMeta.Namespace)
+	}
+	return err
 }
 
 // Update implements resourcelock.Interface.
