@@ -21,35 +21,43 @@ import (
 // shrinkTime is how long a failing history may be made smaller, in real time.
 const shrinkTime = 2 * time.Minute
 
-// seeds is how many histories of a kind a test runs unless SIM_DURATION is set.
-const seeds = 40
+// How many histories of a kind a test runs unless SIM_DURATION is set: fewer where one
+// takes longer.
+const (
+	seeds     = 40
+	seamSeeds = 12
+)
 
 // generators are the kinds of random histories. Each has a test. Without SIM_DURATION it
-// runs the seeds from 1 to 40, so that two runs of one commit judge the same histories.
+// runs the seeds from 1 on, so that two runs of one commit judge the same histories.
 // SIM_DURATION draws seeds until that time is over; all tests together take it.
 var generators = []func(seed uint64) Trace{
 	Generate, GenerateBreaks, GenerateRestoredSpokes, GenerateTwins, GenerateFrozen, GenerateClocks,
+	GenerateSeam,
 }
 
 // TestHistories runs histories, one on each processor; or one alone when SIM_SEED names it.
-func TestHistories(t *testing.T) { histories(t, Generate) }
+func TestHistories(t *testing.T) { histories(t, Generate, seeds) }
 
 // TestBrokenHistories does so with restores of the hub and rebuilt spokes.
-func TestBrokenHistories(t *testing.T) { histories(t, GenerateBreaks) }
+func TestBrokenHistories(t *testing.T) { histories(t, GenerateBreaks, seeds) }
 
 // TestRestoredSpokes does so with restores of spokes whose agents live on.
-func TestRestoredSpokes(t *testing.T) { histories(t, GenerateRestoredSpokes) }
+func TestRestoredSpokes(t *testing.T) { histories(t, GenerateRestoredSpokes, seeds) }
 
 // TestTwins does so with processes that live on beside their successors.
-func TestTwins(t *testing.T) { histories(t, GenerateTwins) }
+func TestTwins(t *testing.T) { histories(t, GenerateTwins, seeds) }
 
 // TestFrozen does so with processes that are frozen.
-func TestFrozen(t *testing.T) { histories(t, GenerateFrozen) }
+func TestFrozen(t *testing.T) { histories(t, GenerateFrozen, seeds) }
 
 // TestClocks does so with clocks that jump.
-func TestClocks(t *testing.T) { histories(t, GenerateClocks) }
+func TestClocks(t *testing.T) { histories(t, GenerateClocks, seeds) }
 
-func histories(t *testing.T, generate func(seed uint64) Trace) {
+// TestSeam does so with what API servers and others do at the seam to Argo CD.
+func TestSeam(t *testing.T) { histories(t, GenerateSeam, seamSeeds) }
+
+func histories(t *testing.T, generate func(seed uint64) Trace, seeds uint64) {
 	if text := os.Getenv("SIM_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
