@@ -89,12 +89,24 @@ func (c *checker) end(v *view, now time.Duration) {
 	c.shown(v)
 }
 
+// rebuilt notes that an agent's spoke is another one.
+func (v *view) rebuilt(i int) {
+	v.unsettle()
+	if v.Mode == stream.Autonomous {
+		clear(v.removed)
+		for uid := range v.intents {
+			v.lost(i, uid)
+		}
+	}
+}
+
 // behaves checks a write of ours by the object before and after.
 func (c *checker) behaves(v *view, e Entry, before, after *object) {
 	was := application{map[string]any{}}
 	if before != nil {
 		was = before.application
 	}
+	c.trespasses(v, e, was)
 	if before != nil {
 		c.tookOver(v, e, was, after.application)
 	}
@@ -173,8 +185,10 @@ func (c *checker) agent(name string) *view {
 func (c *checker) take(i int, e Entry) {
 	switch e.Note {
 	case Restored:
-		if v := c.agent(e.Place); v != nil {
+		for _, v := range c.on(e.Place) {
 			c.undo(v)
+		}
+		if e.Place != hubPlace {
 			return
 		}
 		c.restored = e.At
@@ -186,13 +200,8 @@ func (c *checker) take(i int, e Entry) {
 		delete(c.places, e.Place)
 		delete(c.kinds, e.Place)
 		c.faulted(e)
-		v := c.agent(e.Place)
-		v.unsettle()
-		if v.Mode == stream.Autonomous {
-			clear(v.removed)
-			for uid := range v.intents {
-				v.lost(i, uid)
-			}
+		for _, v := range c.on(e.Place) {
+			v.rebuilt(i)
 		}
 		return
 	case Accepted:
@@ -289,7 +298,7 @@ func (c *checker) take(i int, e Entry) {
 func (c *checker) owner(e Entry, before, after *object) *view {
 	switch {
 	case e.Place != hubPlace:
-		return c.agent(e.Place)
+		return c.tenant(e, after.application)
 	case e.Key.Namespace != sharedNamespace:
 		return c.agent(e.Key.Namespace)
 	}
@@ -468,7 +477,7 @@ func (c *checker) ran(v *view, before, after *object) {
 // undo forgets what ran on a spoke that is restored: the world in which it did is gone.
 func (c *checker) undo(v *view) {
 	for id, runs := range c.runs {
-		c.runs[id] = slices.DeleteFunc(runs, func(run string) bool { return strings.HasPrefix(run, v.Name+"-") })
+		c.runs[id] = slices.DeleteFunc(runs, func(run string) bool { return strings.HasPrefix(run, v.place()+"-") })
 	}
 	clear(v.cascaded)
 	v.unsettle()
@@ -530,7 +539,7 @@ func nested(m map[string]any, key string) map[string]any {
 
 // compare is I1 and I8, at the end.
 func (c *checker) compare(v *view, now time.Duration) {
-	hub, spoke := c.final(hubPlace, v), c.final(v.Name, v)
+	hub, spoke := c.final(hubPlace, v), c.final(v.place(), v)
 	owner, other := hub, spoke
 	if v.Mode == stream.Autonomous {
 		owner, other = spoke, hub
@@ -545,7 +554,7 @@ func (c *checker) compare(v *view, now time.Duration) {
 	}
 	for name, o := range owner {
 		// The mirror of an original that waits for a confirmation of its deletion stays.
-		if m := other[name]; m != nil && v.Mode == stream.Autonomous && o["deleting"] == true && c.places[v.Name][v.key(stream.Spoke, name)].waits() {
+		if m := other[name]; m != nil && v.Mode == stream.Autonomous && o["deleting"] == true && c.places[v.place()][v.key(stream.Spoke, name)].waits() {
 			m["deleting"] = true
 		}
 		if m := other[name]; m != nil && o["deleting"] == true && m["deleting"] == true {
@@ -578,7 +587,7 @@ func (c *checker) compare(v *view, now time.Duration) {
 		// the spoke runs something later.
 		s, _ := hub[name]["status"].(map[string]any)
 		if strings.HasPrefix(str(nested(s, "operationState"), "message"), "not run by agent ") &&
-			c.places[hubPlace][v.key(stream.Hub, name)].told > c.places[v.Name][v.key(stream.Spoke, name)].told {
+			c.places[hubPlace][v.key(stream.Hub, name)].told > c.places[v.place()][v.key(stream.Spoke, name)].told {
 			for _, side := range []map[string]any{mine, theirs} {
 				if s, _ := side["status"].(map[string]any); s != nil {
 					delete(s, "operationState")

@@ -50,8 +50,8 @@ func (c *checker) endsEarly(v *view, e Entry, before, after *object) {
 	if e.Writer != Principal || before == nil || !before.deleting() || !before.cascades() || after.cascades() || !c.ended(v, before.uid) {
 		return
 	}
-	for _, o := range c.places[v.Name] {
-		if o.sourceUID() == before.uid {
+	for _, o := range c.places[v.place()] {
+		if o.sourceUID() == before.uid && o.marks().agent == v.Name {
 			c.breaks("I4", v, "the hub ends a deletion, and its copy is there: %s", e)
 		}
 	}
@@ -62,8 +62,8 @@ func (c *checker) endsEarly(v *view, e Entry, before, after *object) {
 func (c *checker) unconfirmed(v *view) []string {
 	var names []string
 	hub := c.final(hubPlace, v)
-	for name, copied := range c.final(v.Name, v) {
-		o := c.places[v.Name][v.key(stream.Spoke, name)]
+	for name, copied := range c.final(v.place(), v) {
+		o := c.places[v.place()][v.key(stream.Spoke, name)]
 		if v.Mode == stream.Managed && hub[name] == nil && copied["deleting"] == true && o != nil && o.cascades() && o.waits() {
 			names = append(names, name)
 		}

@@ -45,9 +45,9 @@ func (a Agent) keyOf(c Command) (stream.ResourceKey, bool) {
 	}
 	switch c.Kind {
 	case kindProject:
-		return a.projectOf(), true
+		return a.at(a.other(), a.projectOf()), true
 	case kindRepository:
-		return a.repositoryOf(c.App), true
+		return a.at(a.other(), a.repositoryOf(c.App)), true
 	}
 	return a.key(a.other(), a.called(c.App)), true
 }

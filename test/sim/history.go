@@ -38,7 +38,14 @@ func (a Agent) agentKey() stream.ResourceKey {
 	return stream.ResourceKey{Kind: agentKind, Namespace: argocdNamespace, Name: a.Name}
 }
 
-var memoryKey = stream.ResourceKey{Kind: memoryKind, Namespace: argocdNamespace, Name: "argomesh-memory"}
+const memoryName = "argomesh-memory"
+
+func (a Agent) memoryKey() stream.ResourceKey {
+	return stream.ResourceKey{Kind: memoryKind, Namespace: a.home(), Name: memoryName}
+}
+
+// memoryKey is that of an agent's process.
+func (p *process) memoryKey() stream.ResourceKey { return p.site.agents[0].memoryKey() }
 
 // keptOf reads what an Agent keeps, and the id of the deletions that a person
 // accepted.
@@ -217,20 +224,20 @@ type remembered struct {
 func (p *process) remember(ctx context.Context, hub string, h stream.History) error {
 	store := client{Store: p.client, process: p}
 	for {
-		o, err := store.Read(ctx, memoryKey)
+		o, err := store.Read(ctx, p.memoryKey())
 		kept := remembered{}
 		if err == nil {
 			kept = memoryOf(o)
 		}
 		next := remembered{hub, h}
-		switch raw := recordOf(memoryKey, next); {
+		switch raw := recordOf(p.memoryKey(), next); {
 		case err == nil && kept.Hub == hub && kept.History.Token == h.Token:
 			p.keeps(kept)
 			return nil // of an earlier connection, or the reply to the write was lost
 		case (err == nil || errors.Is(err, stream.ErrNotFound)) && p.forgot(kept):
 			return mirror.ErrForgotten
 		case errors.Is(err, stream.ErrNotFound):
-			_, err = store.Create(ctx, memoryKey, raw)
+			_, err = store.Create(ctx, p.memoryKey(), raw)
 		case err == nil:
 			app := parse(o.Raw)
 			if kept.Hub == hub && kept.History.ID == h.ID && kept.History.Revision > h.Revision {
@@ -254,7 +261,7 @@ func (p *process) hello(cluster string) stream.Hello {
 	hello := stream.Hello{ClusterUID: cluster}
 	kept := remembered{}
 	// No fault here: an agent that cannot read does not connect.
-	if o, err := p.client.Read(p.ctx, memoryKey); err == nil {
+	if o, err := p.client.Read(p.ctx, p.memoryKey()); err == nil {
 		kept = memoryOf(o)
 	}
 	if p.forgot(kept) {
@@ -297,7 +304,7 @@ func (w *World) tokenOf(s *spoke) string {
 	s.site.mu.Lock()
 	store := s.site.people
 	s.site.mu.Unlock()
-	o, err := store.Read(w.ctx, memoryKey)
+	o, err := store.Read(w.ctx, s.memoryKey())
 	if err != nil {
 		return ""
 	}
@@ -326,37 +333,46 @@ type backup struct {
 }
 
 func (w *World) backUp(s *spoke) {
+	s = w.spokes[s.place()]
 	s.site.mu.Lock()
 	defer s.site.mu.Unlock()
 	s.backup = &backup{s.site.generation, s.site.server.Snapshot()}
 }
 
-// restore makes a spoke what it was, while its agent lives. As with the hub it does
+// restore makes a spoke what it was, while its agents live. As with the hub it does
 // nothing when that could not be seen: the spoke keeps a token of the hub's present
 // history, and the backup has none of those that the hub still keeps.
 func (w *World) restore(s *spoke, c Command) {
+	s = w.spokes[s.place()]
 	s.site.mu.Lock()
 	server, generation := s.site.server, s.site.generation
 	s.site.mu.Unlock()
 	if s.backup == nil || s.backup.generation != generation {
 		return
 	}
-	token := w.tokenOf(s)
-	o, err := w.hub.people.Read(w.ctx, s.agentKey())
-	if err != nil || token == "" {
-		return
-	}
-	now, _ := keptOf(o)
-	then := ""
-	if o, ok := s.backup.Get(memoryKey); ok {
-		then = memoryOf(o).History.Token
-	}
-	if now == nil || !slices.Contains(now.Tokens, token) || slices.Contains(now.Tokens, then) || len(now.Tokens) < 2 {
-		return
+	for _, one := range w.beside(s) {
+		if !w.seenOf(one, s.backup) {
+			return
+		}
 	}
 	w.journal.add(Entry{Place: s.Name, Note: Restored})
 	server.Restore(s.backup.Snapshot, uint64(c.Count))
 	s.controller.relist()
+}
+
+// seenOf reports whether an agent sees that its spoke is restored.
+func (w *World) seenOf(one *spoke, from *backup) bool {
+	token := w.tokenOf(one)
+	o, err := w.hub.people.Read(w.ctx, one.agentKey())
+	if err != nil || token == "" {
+		return false
+	}
+	now, _ := keptOf(o)
+	then := ""
+	if o, ok := from.Get(one.memoryKey()); ok {
+		then = memoryOf(o).History.Token
+	}
+	return now != nil && slices.Contains(now.Tokens, token) && !slices.Contains(now.Tokens, then) && len(now.Tokens) >= 2
 }
 
 // seen reports whether a restore of the backup can be seen: every spoke keeps a

@@ -60,7 +60,7 @@ func (w *World) doKind(s *spoke, c Command) {
 			}
 		})
 	case Repository:
-		w.write(s, c, side, s.repositoryOf(c.App), func(o application) {
+		w.write(s, c, side, s.at(side, s.repositoryOf(c.App)), func(o application) {
 			o.ensure("metadata", "labels")["argocd.argoproj.io/secret-type"] = "repository"
 			o.ensure("data")["password"] = base64.StdEncoding.EncodeToString([]byte(s.mark(c)))
 			if side == stream.Hub {
@@ -72,7 +72,7 @@ func (w *World) doKind(s *spoke, c Command) {
 		whole := c.Off && c.N%2 == 0
 		off := c.Off && !whole
 		c.Off = whole
-		w.write(s, c, side, trustKey(), func(o application) {
+		w.write(s, c, side, s.at(side, trustKey()), func(o application) {
 			item, value := fmt.Sprint("item-", c.N%4), fmt.Sprint(c.N)
 			if side == stream.Spoke {
 				if value = localValue + value; c.N%3 > 0 {
@@ -107,7 +107,7 @@ func (w *World) write(s *spoke, c Command, side stream.Side, key stream.Resource
 		object := parse(o.Raw)
 		do(object)
 		_, err = store.Update(w.ctx, o, object.raw())
-	case !c.Off && (side == stream.Hub || key == trustKey()):
+	case !c.Off && (side == stream.Hub || key == s.at(side, trustKey())):
 		object := application{map[string]any{
 			"apiVersion": "v1", "kind": string(key.Kind), "metadata": map[string]any{"name": key.Name, "namespace": key.Namespace},
 		}}
@@ -151,7 +151,10 @@ func (k kinds) take(c *checker, i int, e Entry) {
 		}
 		return
 	}
-	v := c.agent(e.Place)
+	v := c.tenant(e, after.application)
+	if v == nil {
+		return // nobody's
+	}
 	c.isolated(v, e)
 	var last *object
 	if was {
@@ -211,7 +214,7 @@ func (k kinds) compare(c *checker, v *view, now time.Duration) {
 		if !k.admits(v, key, o) {
 			continue
 		}
-		copied, there := k[v.Name][key]
+		copied, there := k[v.place()][v.at(stream.Spoke, key)]
 		want, have := o.content(), copied.content()
 		if key.Kind == stream.ConfigMap {
 			maps.DeleteFunc(have, func(item string, _ any) bool { _, hubs := want[item]; return !hubs })
@@ -223,8 +226,12 @@ func (k kinds) compare(c *checker, v *view, now time.Duration) {
 	if v.held > 0 {
 		return // what is too much may be what is held back
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(k[v.Name]), func(a, b stream.ResourceKey) int { return strings.Compare(a.Name, b.Name) }) {
-		o := k[v.Name][key]
+	for _, key := range slices.SortedFunc(maps.Keys(k[v.place()]), func(a, b stream.ResourceKey) int { return strings.Compare(a.Name, b.Name) }) {
+		if key.Namespace != v.home() {
+			continue
+		}
+		o := k[v.place()][key]
+		key.Namespace = argocdNamespace
 		hub, there := k[hubPlace][key]
 		if key.Kind != stream.ConfigMap {
 			if o.marks().ours(v.Name, false) && (!there || !k.admits(v, key, hub)) {

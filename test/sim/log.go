@@ -63,6 +63,7 @@ type Entry struct {
 
 	// Of a change.
 	Writer          Writer
+	Agent           string // of AgentSide: which
 	Op              memory.Op
 	Key             stream.ResourceKey
 	UID             string
@@ -126,8 +127,9 @@ func (j *journal) add(e Entry) {
 // of returns what a store of that place calls.
 func (j *journal) of(place string) func(memory.Accepted) {
 	return func(a memory.Accepted) {
+		writer, agent := clientOf(a.Client)
 		j.add(Entry{
-			Place: place, Writer: Writer(a.Client), Op: a.Op, Key: a.Object.Key,
+			Place: place, Writer: writer, Agent: agent, Op: a.Op, Key: a.Object.Key,
 			UID: a.Object.UID, ResourceVersion: a.Object.ResourceVersion, Gone: a.Gone, Raw: a.Object.Raw,
 		})
 	}

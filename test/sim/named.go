@@ -110,7 +110,7 @@ func (c *checker) warranted(v *view, now time.Duration, collection stream.Collec
 	switch refusal.Kind {
 	case stream.RefusalNotOwned:
 		m, there := c.marksOf(v, place, collection, name)
-		return there && !m.ours(v.Name, side == stream.Hub)
+		return there && !m.ours(v.Name, side == stream.Hub) && c.namesHolder(v, m, refusal.Message)
 	case stream.RefusalInvalid:
 		f := c.faults[place]
 		return f.older && strings.Contains(refusal.Message, "does not know") || f.refusing
@@ -130,7 +130,7 @@ func (v *view) otherPlace() string {
 	if v.other() == stream.Hub {
 		return hubPlace
 	}
-	return v.Name
+	return v.place()
 }
 
 // marksOf are those of the object that is where an entry's copy would be.
@@ -141,7 +141,7 @@ func (c *checker) marksOf(v *view, place string, collection stream.Collection, n
 		if collection == stream.Repositories {
 			kind = stream.Secret
 		}
-		o, there := c.kinds[place][stream.ResourceKey{Kind: kind, Namespace: argocdNamespace, Name: name}]
+		o, there := c.kinds[place][v.at(v.other(), stream.ResourceKey{Kind: kind, Namespace: argocdNamespace, Name: name})]
 		return o.application.marks(), there
 	}
 	o := c.places[place][v.key(v.other(), name)]

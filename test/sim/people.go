@@ -125,7 +125,9 @@ func (w *World) doAt(s *spoke, c Command) {
 	switch c.Verb {
 	case Burst, Cut, Renew, Rebuild, Accept: // of the agent, not of an Application
 	default:
-		s = w.keeper(s, c.App)
+		if s = w.keeper(s, c.App); c.onSpoke() {
+			s = w.holder(s, c.App)
+		}
 	}
 	switch c.Verb {
 	case Edit:
@@ -225,15 +227,19 @@ func (w *World) doAt(s *spoke, c Command) {
 			w.connect(p)
 		}
 	case Rebuild:
-		if !w.met(s) {
-			return // nothing on the hub could tell it from a first contact
+		for _, one := range w.beside(s) {
+			if !w.met(one) {
+				return // nothing on the hub could tell it from a first contact
+			}
 		}
 		w.generations++
 		s.site.lost.Store(true)
-		w.journal.add(Entry{Place: s.Name, Note: Rebuilt})
+		w.journal.add(Entry{Place: s.place(), Note: Rebuilt})
 		w.open(s.site.cluster, w.generations)
-		for _, p := range s.site.living() {
-			p.die()
+		for _, one := range w.beside(s) {
+			for _, p := range one.site.living() {
+				p.die()
+			}
 		}
 	case Accept:
 		w.accept(s)
@@ -261,7 +267,7 @@ func (a Agent) called(app string) string {
 }
 
 func (a Agent) key(side stream.Side, name string) stream.ResourceKey {
-	namespace := argocdNamespace
+	namespace := a.home()
 	switch {
 	case a.Shared:
 		namespace = sharedNamespace

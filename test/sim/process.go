@@ -36,8 +36,8 @@ type cluster struct {
 	server     *memory.Store
 	people     *memory.Store
 	controller *memory.Store
-	ghost      *memory.Store // carries out what was under way when a process died
-	lost       *atomic.Bool  // set once the cluster is no more
+	ghosts     map[string]*memory.Store // by site: carry out what was under way when a process died
+	lost       *atomic.Bool             // set once the cluster is no more
 	generation int
 	dooms      map[string]doom // by namespace
 }
@@ -135,7 +135,7 @@ func (w *World) open(s *cluster, generation int) {
 	root.Close() // it has no cache to keep
 	s.mu.Lock()
 	s.lost, s.dooms = lost, nil
-	s.generation, s.server, s.people, s.controller, s.ghost = generation, root, people, controller, root.OpenAs(string(s.writer()))
+	s.generation, s.server, s.people, s.controller, s.ghosts = generation, root, people, controller, map[string]*memory.Store{}
 	s.mu.Unlock()
 	w.deliver(w.ctx, s.place+" deliver "+string(People), people, func() {})
 	w.deliver(w.ctx, s.place+" deliver "+string(Controller), controller, func() {})
@@ -178,7 +178,11 @@ func (w *World) supervise(s *site, p *process) {
 
 func (w *World) start(s *site) *process {
 	s.mu.Lock()
-	p := &process{world: w, site: s, actor: s.name, client: s.server.OpenAs(string(s.writer())), ghost: s.ghost}
+	name := clientName(s.writer(), s.name)
+	if s.ghosts[s.name] == nil {
+		s.ghosts[s.name] = s.server.OpenAs(name)
+	}
+	p := &process{world: w, site: s, actor: s.name, client: s.server.OpenAs(name), ghost: s.ghosts[s.name]}
 	s.lives++
 	p.life, p.name = s.lives, fmt.Sprintf("%s.%d", s.name, s.lives)
 	if len(s.alive) > 0 {
@@ -225,14 +229,19 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	if err != nil {
 		panic(err) // the registry is new
 	}
+	namespace := argocdNamespace
+	if p.site.side == stream.Spoke {
+		namespace = a.home()
+	}
 	cfg := mirror.Config{
 		Rules: mirror.Rules{
-			Side: p.site.side, Mode: a.Mode, Agent: name, Namespace: argocdNamespace, ClusterServer: serverOf(a.Name),
+			Side: p.site.side, Mode: a.Mode, Agent: name, Namespace: namespace, ClusterServer: serverOf(a.Name),
 		},
 		Store: client{Store: p.client, process: p}, Schemas: p.client, Window: 8, Now: p.now,
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}
-	if a.Shared {
+	// Of several managed agents on one cluster each may have Applications there.
+	if a.Shared || p.site.side == stream.Spoke && a.Mode == stream.Managed && p.world.trace.several(a) {
 		cfg.Rules.Namespaces = []string{sharedNamespace}
 	}
 	if a.Shared && p.site.side == stream.Hub {

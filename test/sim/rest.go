@@ -23,7 +23,7 @@ type mended map[string][]time.Duration
 
 // writes is I8 for writes without end: at rest nobody writes, and in a fight few do.
 func (c *checker) writes(v *view, e Entry, before, after application) {
-	if e.Writer != Principal && e.Writer != AgentSide || e.Key == memoryKey || e.Key.Kind == agentKind {
+	if e.Writer != Principal && e.Writer != AgentSide || e.Key.Name == memoryName || e.Key.Kind == agentKind {
 		return
 	}
 	contested := len(v.fights) > 0

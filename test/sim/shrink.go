@@ -14,6 +14,9 @@ func Shrink(t Trace, deadline time.Time, fails func(Trace) bool) Trace {
 		if len(t.Agents) == 1 || !time.Now().Before(deadline) {
 			break
 		}
+		if slices.ContainsFunc(t.Agents, func(other Agent) bool { return other.Beside == a.Name }) {
+			continue // its cluster is another's, too
+		}
 		if smaller := t.without(a.Name); fails(smaller) {
 			t = smaller
 		}

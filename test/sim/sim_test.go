@@ -33,7 +33,7 @@ const (
 // SIM_DURATION draws seeds until that time is over; all tests together take it.
 var generators = []func(seed uint64) Trace{
 	Generate, GenerateBreaks, GenerateRestoredSpokes, GenerateTwins, GenerateFrozen, GenerateClocks,
-	GenerateSeam,
+	GenerateSeam, GenerateClusters,
 }
 
 // TestHistories runs histories, one on each processor; or one alone when SIM_SEED names it.
@@ -56,6 +56,9 @@ func TestClocks(t *testing.T) { histories(t, GenerateClocks, seeds) }
 
 // TestSeam does so with what API servers and others do at the seam to Argo CD.
 func TestSeam(t *testing.T) { histories(t, GenerateSeam, seamSeeds) }
+
+// TestClusters does so with several agents on one cluster.
+func TestClusters(t *testing.T) { histories(t, GenerateClusters, seeds/2) }
 
 func histories(t *testing.T, generate func(seed uint64) Trace, seeds uint64) {
 	if text := os.Getenv("SIM_SEED"); text != "" {

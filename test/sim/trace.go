@@ -24,6 +24,8 @@ type Agent struct {
 	// Shared says that its Applications are in one namespace with those of others, and
 	// its own by their destination. Such an agent is managed.
 	Shared bool
+	// Beside names the agent on whose cluster it runs; empty for one of its own.
+	Beside string
 }
 
 // Trace is one history: all that is needed to run it.
@@ -275,6 +277,17 @@ func (t Trace) String() string {
 			fmt.Fprintf(&b, " %s=(%s)", kind.Name, strings.Join(names, ","))
 		}
 	}
+	for _, first := range t.Agents {
+		var names []string
+		for _, a := range t.Agents {
+			if a.Beside == first.Name {
+				names = append(names, a.Name)
+			}
+		}
+		if len(names) > 0 {
+			fmt.Fprintf(&b, " together=(%s,%s)", first.Name, strings.Join(names, ","))
+		}
+	}
 	if t.Clock != 0 {
 		fmt.Fprintf(&b, " clock=%s", t.Clock)
 	}
@@ -306,6 +319,12 @@ func ParseTrace(args []datadriven.CmdArg, input string) (Trace, error) {
 				}
 				a.Name = name
 				t.Agents = append(t.Agents, a)
+			}
+		case "together":
+			for i, a := range t.Agents { // they are named before
+				if n := slices.Index(arg.Vals, a.Name); n > 0 {
+					t.Agents[i].Beside = arg.Vals[0]
+				}
 			}
 		case "hooks":
 			t.Hooks = true

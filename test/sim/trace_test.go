@@ -14,7 +14,7 @@ import (
 
 func TestTraceReadsWhatItWrites(t *testing.T) {
 	for seed := range uint64(50) {
-		want := []func(uint64) Trace{Generate, GenerateBreaks, GenerateSeam}[seed%3](seed)
+		want := []func(uint64) Trace{Generate, GenerateBreaks, GenerateSeam, GenerateClusters}[seed%4](seed)
 		first, rest, _ := strings.Cut(want.String(), "\n")
 		_, args, err := datadriven.ParseLine(first)
 		if err != nil {

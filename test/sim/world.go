@@ -35,7 +35,7 @@ type World struct {
 type spoke struct {
 	Agent
 	site       *site
-	controller *controller
+	controller *controller  // nil where another agent's is that of the cluster
 	backup     *backup      // nil while there is none
 	count      atomic.Int64 // of connections
 	settings   switches
@@ -69,9 +69,15 @@ func newWorld(ctx context.Context, trace Trace) *World {
 	w.chance.begin(trace.Seed)
 	w.ctx, w.end = context.WithCancel(ctx)
 	w.hub = &site{cluster: &cluster{place: hubPlace}, name: hubPlace, side: stream.Hub, agents: trace.Agents}
+	clusters := map[string]*cluster{}
 	for _, a := range trace.Agents {
+		at := clusters[a.place()]
+		if at == nil {
+			at = &cluster{place: a.place()}
+			clusters[a.place()] = at
+		}
 		w.spokes[a.Name] = &spoke{
-			Agent: a, site: &site{cluster: &cluster{place: a.Name}, name: a.Name, side: stream.Spoke, agents: []Agent{a}},
+			Agent: a, site: &site{cluster: at, name: a.Name, side: stream.Spoke, agents: []Agent{a}},
 			settings: switches{on: map[setting]bool{}},
 		}
 	}
@@ -82,12 +88,18 @@ func newWorld(ctx context.Context, trace Trace) *World {
 	for _, a := range trace.Agents {
 		s := w.spokes[a.Name]
 		s.site.clock.Store(int64(trace.Clock))
-		s.site.apiClock.Store(int64(trace.Clock))
-		s.controller = newController(w, s.site)
-		w.open(s.site.cluster, 0)
+		if s.site.server == nil {
+			s.site.apiClock.Store(int64(trace.Clock))
+			w.open(s.site.cluster, 0)
+		}
+		if a.Beside == "" {
+			s.controller = newController(w, s.site)
+		}
 		agent := w.start(s.site)
 		w.wait.Go(func() { w.supervise(s.site, agent) })
-		w.wait.Go(s.controller.run)
+		if s.controller != nil {
+			w.wait.Go(s.controller.run)
+		}
 	}
 	return w
 }
