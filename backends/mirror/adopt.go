@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gobwas/glob"
-
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -80,8 +78,7 @@ func (r Rules) adoptableName(o object) string {
 func validateAdopt(pattern string) error {
 	kinds := slices.Concat([]string{kindApplication, kindProject}, credentialTypes)
 	kind, name, _ := strings.Cut(pattern, "/")
-	_, err := glob.Compile(pattern)
-	if err != nil || name == "" || !slices.ContainsFunc(kinds, func(k string) bool { return globMatches(kind, k) }) {
+	if !parses(pattern) || name == "" || !slices.ContainsFunc(kinds, func(k string) bool { return globMatches(kind, k) }) {
 		return fmt.Errorf("%q is not kind/name, both globs, with a kind of %s: %w", pattern, strings.Join(kinds, ", "), identity.ErrInvalid)
 	}
 	return nil

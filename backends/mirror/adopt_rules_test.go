@@ -105,9 +105,9 @@ func TestValidateAdopt(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, bad := range []string{"", "*", "default", "application/", "applications/x", "configmap/x", "application/[a"} {
+	for _, bad := range []string{"", "*", "default", "application/", "applications/x", "configmap/x", "application/[a", "application/" + strings.Repeat("a", maxGlob)} {
 		if err := validateAdopt(bad); !errors.Is(err, identity.ErrInvalid) {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("%.40q: %v", bad, err)
 		}
 	}
 	for line := range strings.Lines((&Policy{Adopt: []string{"a", "b"}}).Validate().Error()) {
@@ -159,6 +159,30 @@ func TestWhatWasFoundIsLost(t *testing.T) {
 				t.Errorf("left (-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestWhatWasFoundComesBackWithoutLabels: somebody has taken all labels off the copy before it
+// is given back.
+func TestWhatWasFoundComesBackWithoutLabels(t *testing.T) {
+	spoke := adopting(ruleSet(t, stream.Spoke, stream.Managed))
+	e := makeEvent(stream.AppProjects, "hub-project", 9, m{"labels": m{"team": "hub"}, "spec": m{}})
+	key, _ := spoke.Local(e.Key)
+	current := makeObject(t, key, m{"labels": m{"team": "mine"}}, m{})
+	writes, refusal := spoke.Plan(e, key, &current, Requests{})
+	if refusal != nil {
+		t.Fatal(refusalText(refusal))
+	}
+	o := stored(t, key, writes, func(o object) { delete(o.child("metadata"), "labels") })
+	rec, _ := recordOf(o)
+	was := foundOf(current)
+	was.uid, o.found = rec.Adopted, &was
+	writes, refusal = spoke.Plan(removal(stream.AppProjects), key, &o, Requests{})
+	if refusal != nil {
+		t.Fatal(refusalText(refusal))
+	}
+	if left := stored(t, key, writes, nil); left.label("team") != "mine" {
+		t.Errorf("left is %v", left.fields)
 	}
 }
 

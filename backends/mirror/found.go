@@ -109,8 +109,8 @@ var returning = stream.Refusal{
 func (r Rules) asFound(current object, rec record) (next object, note string) {
 	was := current.found
 	next = current.clone()
-	putBack(next.child("metadata", "labels"), rec.Labels, was.Labels)
-	putBack(next.child("metadata", "annotations"), append(slices.Clone(rec.Annotations), skipReconcileKey), was.Annotations)
+	putBack(next, "labels", rec.Labels, was.Labels)
+	putBack(next, "annotations", append(slices.Clone(rec.Annotations), skipReconcileKey), was.Annotations)
 	for _, key := range sortedKeys(next.child("metadata", "annotations")) {
 		if isOurs(key) {
 			delete(next.child("metadata", "annotations"), key)
@@ -149,13 +149,13 @@ func (r Rules) asFound(current object, rec record) (next object, note string) {
 	return next, note
 }
 
-// putBack gives the keys that a copy had from its source the values that were found, or
-// removes them. What others set since stays.
-func putBack(m map[string]any, keys []string, was map[string]any) {
+// putBack gives the labels, or annotations, that a copy had from its source the values that
+// were found, or removes them. What others set since stays.
+func putBack(o object, field string, keys []string, was map[string]any) {
 	for _, key := range keys {
-		delete(m, key)
+		delete(o.child("metadata", field), key)
 		if value, there := was[key]; there {
-			m[key] = value
+			o.ensure("metadata", field)[key] = value
 		}
 	}
 }
