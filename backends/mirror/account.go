@@ -42,9 +42,10 @@ type account struct {
 	at   time.Time
 }
 
-// next is when something may go that waits for time alone; zero for nothing.
-func (a *account) next() time.Time {
-	if a.due.IsZero() || !a.wake.IsZero() && a.wake.Before(a.due) {
+// next is when something may go that waits for time alone; zero for nothing. Without a free
+// worker nothing goes, whatever the peer's budget has by then.
+func (a *account) next(free bool) time.Time {
+	if free && !a.wake.IsZero() && (a.due.IsZero() || a.wake.Before(a.due)) {
 		return a.wake
 	}
 	return a.due

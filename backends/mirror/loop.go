@@ -286,7 +286,7 @@ func (l *loop) sleep() time.Duration {
 	if !l.look.IsZero() && l.look.Before(due) {
 		due = l.look
 	}
-	if next := l.account.next(); !next.IsZero() && next.Before(due) {
+	if next := l.account.next(l.working < l.m.cfg.Workers); !next.IsZero() && next.Before(due) {
 		due = next
 	}
 	return max(time.Until(due), 0)
