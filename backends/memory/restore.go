@@ -46,13 +46,18 @@ func (s *Store) Restore(to Snapshot, bump uint64) {
 			s.server.record(Accepted{Op: OpRestore, Object: now, Gone: true})
 		}
 	}
+	objects := to.objects.clone()
 	for _, then := range to.objects.all() {
+		if known, less := s.server.known(then); less {
+			objects.set(known)
+			then = known
+		}
 		now, ok := s.server.objects.get(then.Key)
 		if !ok || !bytes.Equal(now.Raw, then.Raw) {
 			s.server.record(Accepted{Op: OpRestore, Object: then})
 		}
 	}
-	s.server.objects = to.objects.clone()
+	s.server.objects = objects
 	s.server.revision = to.revision + bump
 	news := s.server.publish(s.server.list())
 	s.server.mu.Unlock()

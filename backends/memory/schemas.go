@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -28,6 +29,21 @@ func (s *schemas) prune(kind stream.Kind, content map[string]any, strict bool) e
 		return refuse("strict decoding error: unknown field %q", dropped[0].Path)
 	}
 	return nil
+}
+
+// known is an object as far as the server's schemas know it, and whether that is less.
+// It is called with mu locked.
+func (s *server) known(o backends.Object) (known backends.Object, less bool) {
+	content, _, err := decode(o.Key, o.Raw)
+	if err != nil || s.schemas.prune(o.Key.Kind, content, false) != nil {
+		return o, false
+	}
+	raw, err := json.Marshal(content)
+	if err != nil || bytes.Equal(raw, o.Raw) {
+		return o, false
+	}
+	o.Raw = raw
+	return o, true
 }
 
 // Schema returns the schema of a kind; nil when the server keeps all of it.
@@ -69,14 +85,9 @@ func (s *Store) SetSchema(kind stream.Kind, next *schema.Schema) {
 	}
 	srv.schemas.of = of
 	for _, o := range srv.objects.all() {
-		content, _, err := decode(o.Key, o.Raw)
-		if o.Key.Kind != kind || err != nil || srv.schemas.prune(kind, content, false) != nil {
-			continue
-		}
-		if raw, err := json.Marshal(content); err == nil && !bytes.Equal(raw, o.Raw) {
-			o.Raw = raw
-			srv.objects.set(o)
-			srv.record(Accepted{Op: OpSchema, Object: o})
+		if known, less := srv.known(o); o.Key.Kind == kind && less {
+			srv.objects.set(known)
+			srv.record(Accepted{Op: OpSchema, Object: known})
 		}
 	}
 	news := srv.publish(srv.list())

@@ -70,3 +70,23 @@ func TestSchema(t *testing.T) {
 	}
 	specIs(o, `{"d":4}`)
 }
+
+// A server that is restored shows of a backup what its schema knows.
+func TestRestorePrunes(t *testing.T) {
+	s := memory.New(memory.Config{Schemas: map[stream.Kind]*schema.Schema{stream.Application: knowing(t, "a", "b")}})
+	key := stream.ResourceKey{Kind: stream.Application, Namespace: "argocd", Name: "app"}
+	if _, err := s.Create(t.Context(), key, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"argocd","name":"app"},"spec":{"a":1,"b":2}}`)); err != nil {
+		t.Fatal(err)
+	}
+	backup := s.Snapshot()
+	for _, c := range []struct {
+		knows []string
+		want  string
+	}{{[]string{"a"}, `"spec":{"a":1}`}, {[]string{"a", "b"}, `"spec":{"a":1,"b":2}`}} {
+		s.SetSchema(stream.Application, knowing(t, c.knows...))
+		s.Restore(backup, 0)
+		if o, there := s.Get(key); !there || !strings.Contains(string(o.Raw), c.want) {
+			t.Errorf("a server that knows %q shows %s, want %s", c.knows, o.Raw, c.want)
+		}
+	}
+}

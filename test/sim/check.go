@@ -142,6 +142,7 @@ type intent struct {
 	// ending says that it was desired until then, and unsteady that it ceased to be in
 	// another way.
 	ending, unsteady bool
+	kept             *time.Duration // when a person said that its workloads stay; nil for never
 }
 
 // view is what the checker knows of one agent.
@@ -368,6 +369,7 @@ func (v *view) intend(i int, e Entry, after *object) {
 		v.removed[e.Key.Name] = true
 	}
 	in.witnessed = in.witnessed || after.deleting() && after.cascades() && v.destined(after)
+	in.keep(e, after)
 }
 
 // want notes whether an object of the owner's side is to be on the other side.
@@ -443,6 +445,7 @@ func (c *checker) atSpoke(i int, v *view, e Entry, before, after *object) {
 	if c.restored == 0 && source != "" && v.cascaded[source] && !after.deleting() && c.comesBack(before, after) {
 		c.breaks("I4", v, "it came back after its cascade: %s", e)
 	}
+	c.takes(v, e, before, after, source)
 	if e.Writer == Controller && before != nil && before.deleting() && before.cascades() && !after.cascades() {
 		c.cascade(v, e, before, source)
 		if in := v.intents[source]; in != nil && in.witnessed && !cmp.Equal(reconciledAt(before), reconciledAt(after)) {

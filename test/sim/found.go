@@ -183,6 +183,8 @@ func (c *checker) tookOver(v *view, e Entry, before, after application) {
 		if was.source != "" && !was.ours(v.Name, hub) || was.adopted == e.UID && before.meta("deletionTimestamp") == "" {
 			c.breaks("I4", v, "what it did not make was deleted: %s", e)
 		}
+	case was.ours(v.Name, hub) && is.source == "" && e.Key == v.defaultOf():
+		c.gaveUp(v, e, before, after)
 	case was.ours(v.Name, hub) && is.source == "":
 		c.gaveBack(v, e, was, after)
 	case was.ours(v.Name, hub):
@@ -197,11 +199,20 @@ func (c *checker) tookOver(v *view, e Entry, before, after application) {
 
 // adopts is the check of an adoption.
 func (c *checker) adopts(v *view, e Entry, before application) {
-	said, allowed := before.annotation(adoptionAnnotation), v.switched[setting{setAdopt, v.other()}]
-	if said == adoptNever || said != adoptAlways && !allowed.on && (!allowed.known || e.At-allowed.at > lateTime) {
+	said, allowed := before.annotation(adoptionAnnotation), v.allowed(e, setAdopt, v.other())
+	if e.Key == v.defaultOf() {
+		allowed = allowed || v.allowed(e, setAdoptDefault, v.other())
+	}
+	if said == adoptNever || said != adoptAlways && !allowed {
 		c.breaks("I4", v, "it was adopted, and its owner does not allow that: %s", e)
 	}
 	v.found[e.UID] = before
+}
+
+// allowed reports whether a setting is on, or was on when a late write was decided.
+func (v *view) allowed(e Entry, name string, side stream.Side) bool {
+	s := v.switched[setting{name, side}]
+	return s.on || s.known && e.At-s.at <= lateTime
 }
 
 // lateTime is how long a call may be under way, on a slow store and of a process that died.

@@ -328,7 +328,8 @@ func (s *cluster) clusterUID() string { return fmt.Sprintf("%s-cluster-%d", s.pl
 
 // backup is one of a spoke's etcd.
 type backup struct {
-	generation int // of the cluster
+	generation int  // of the cluster
+	older      bool // its Argo CD was
 	memory.Snapshot
 }
 
@@ -336,7 +337,7 @@ func (w *World) backUp(s *spoke) {
 	s = w.spokes[s.place()]
 	s.site.mu.Lock()
 	defer s.site.mu.Unlock()
-	s.backup = &backup{s.site.generation, s.site.server.Snapshot()}
+	s.backup = &backup{s.site.generation, s.site.older, s.site.server.Snapshot()}
 }
 
 // restore makes a spoke what it was, while its agents live. As with the hub it does
@@ -356,6 +357,7 @@ func (w *World) restore(s *spoke, c Command) {
 		}
 	}
 	w.journal.add(Entry{Place: s.Name, Note: Restored})
+	w.bringBack(s.site, s.backup.older || c.Older)
 	server.Restore(s.backup.Snapshot, uint64(c.Count))
 	s.controller.relist()
 }

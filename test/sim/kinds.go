@@ -21,11 +21,10 @@ func trustKey() stream.ResourceKey {
 	return stream.ResourceKey{Kind: stream.ConfigMap, Namespace: argocdNamespace, Name: "argocd-gpg-keys-cm"}
 }
 
-// openProject gives a hub the AppProject default, which admits all Applications: without
-// one none leaves a hub.
-func openProject(ctx context.Context, hub *memory.Store) {
-	key := stream.ResourceKey{Kind: stream.AppProject, Namespace: argocdNamespace, Name: "default"}
-	_, err := hub.Create(ctx, key, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"namespace":"`+argocdNamespace+
+// openProject gives a hub, or a spoke, the AppProject default, which admits all
+// Applications: without one none leaves a hub.
+func openProject(ctx context.Context, store *memory.Store, key stream.ResourceKey) {
+	_, err := store.Create(ctx, key, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"namespace":"`+key.Namespace+
 		`","name":"default"},"spec":{"sourceNamespaces":["*"],"sourceRepos":["*"],"destinations":[{"server":"*","namespace":"*"}]}}`))
 	if err != nil {
 		panic(err) // it is the first object of an empty store
@@ -149,6 +148,7 @@ func (k kinds) take(c *checker, i int, e Entry) {
 			}
 			k.intend(v, i, e.Writer)
 		}
+		c.projectMirrored(e, before, was, after)
 		return
 	}
 	v := c.tenant(e, after.application)
@@ -156,6 +156,7 @@ func (k kinds) take(c *checker, i int, e Entry) {
 		return // nobody's
 	}
 	c.isolated(v, e)
+	v.projectWanted(i, e, before, was)
 	var last *object
 	if was {
 		last = &object{application: before.application}
@@ -164,6 +165,7 @@ func (k kinds) take(c *checker, i int, e Entry) {
 	if e.Writer != AgentSide {
 		return
 	}
+	c.keepsDefault(v, e)
 	if source := before.sourceUID(); e.Gone && (e.Key.Kind == stream.ConfigMap || source == "" || !v.asked(v.intents[source])) {
 		c.breaks("I4", v, "the agent deleted what nobody asked for: %s", e)
 	}
@@ -198,6 +200,9 @@ func (k kinds) admits(v *view, key stream.ResourceKey, o kindObject) bool {
 	admitted := there && len(destinations) == 1 && str(destinations[0].(map[string]any), "name") == v.Name
 	switch key.Kind {
 	case stream.AppProject:
+		if key == defaultKey() {
+			return v.switched[setting{setShare, stream.Hub}].on
+		}
 		return admitted && key == v.projectOf()
 	case stream.Secret:
 		return admitted && str(o.child("data"), "project") == base64.StdEncoding.EncodeToString([]byte(v.projectOf().Name))
@@ -208,6 +213,7 @@ func (k kinds) admits(v *view, key stream.ResourceKey, o kindObject) bool {
 // compare is I1 and I8 for these kinds, at the end.
 func (k kinds) compare(c *checker, v *view, now time.Duration) {
 	if v.Mode != stream.Managed {
+		k.compareRoles(c, v, now)
 		return
 	}
 	for key, o := range k[hubPlace] {

@@ -51,6 +51,9 @@ func (c *checker) switches(v *view, i int, e Entry) {
 			v.want(i, People, o.uid, v.desires(o)).follow(People, false, v.desires(o), v.ends(o))
 		}
 	}
+	if e.Setting == setShare {
+		c.kinds.intend(v, i, People)
+	}
 }
 
 // selects reports whether the hub's selector selects an Application.
@@ -115,7 +118,7 @@ func (c *checker) warranted(v *view, now time.Duration, collection stream.Collec
 		f := c.faults[place]
 		return f.older && strings.Contains(refusal.Message, "does not know") || f.refusing
 	case stream.RefusalDenied:
-		return v.switched[setting{setPolicy, stream.Spoke}].on
+		return v.switched[setting{setPolicy, stream.Spoke}].on || collection == stream.AppProjects && name == defaultKey().Name && v.keepsOwnDefault()
 	case stream.RefusalContested:
 		return slices.ContainsFunc(v.fights, func(e Entry) bool { return e.For == 0 || now < e.At+e.For+fightMemory })
 	case stream.RefusalUnavailable:
@@ -140,6 +143,9 @@ func (c *checker) marksOf(v *view, place string, collection stream.Collection, n
 		kind := stream.AppProject
 		if collection == stream.Repositories {
 			kind = stream.Secret
+		}
+		if v.Mode == stream.Autonomous {
+			name = v.mirrorOf(name)
 		}
 		o, there := c.kinds[place][v.at(v.other(), stream.ResourceKey{Kind: kind, Namespace: argocdNamespace, Name: name})]
 		return o.application.marks(), there

@@ -19,7 +19,7 @@ func (w *World) do(c Command) {
 			w.backUp(s)
 			return
 		}
-		w.backup, w.backed = w.hub.server.Snapshot(), true
+		w.backup, w.backed, w.older = w.hub.server.Snapshot(), true, w.hub.older
 	case Restore:
 		if s := w.spokes[c.Place]; s != nil {
 			w.restore(s, c)
@@ -27,6 +27,7 @@ func (w *World) do(c Command) {
 		}
 		if w.backed && w.seen() {
 			w.journal.add(Entry{Place: hubPlace, Note: Restored})
+			w.bringBack(w.hub, w.older || c.Older)
 			w.hub.server.Restore(w.backup, uint64(c.Count))
 		}
 	case Pause:
@@ -47,6 +48,10 @@ func (w *World) do(c Command) {
 		w.refuse(w.at(c.Place), !c.Off)
 	case Schema:
 		w.setSchema(w.at(c.Place), !c.Off)
+	case Share:
+		w.share(!c.Off)
+	case Default:
+		w.writeDefault(c)
 	default:
 		if s := w.spokes[c.Place]; s != nil {
 			w.doAt(s, c)
@@ -104,9 +109,15 @@ func (w *World) next(s *spoke) *spoke {
 func (w *World) doAt(s *spoke, c Command) {
 	switch c.Verb {
 	case Project, Repository, Trust:
-		if s.Mode == stream.Managed {
+		switch {
+		case s.Mode == stream.Managed:
 			w.doKind(s, c)
+		case c.Verb == Project:
+			w.writeRoles(s, c)
 		}
+		return
+	case Keep:
+		w.keep(s, c)
 		return
 	case Doom:
 		w.doom(s, c)
@@ -236,6 +247,7 @@ func (w *World) doAt(s *spoke, c Command) {
 		s.site.lost.Store(true)
 		w.journal.add(Entry{Place: s.place(), Note: Rebuilt})
 		w.open(s.site.cluster, w.generations)
+		w.installed(s)
 		for _, one := range w.beside(s) {
 			for _, p := range one.site.living() {
 				p.die()

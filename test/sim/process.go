@@ -40,6 +40,7 @@ type cluster struct {
 	lost       *atomic.Bool             // set once the cluster is no more
 	generation int
 	dooms      map[string]doom // by namespace
+	older      bool            // its Argo CD is
 }
 
 // site is where a principal or an agent runs, beside its Kubernetes cluster.
@@ -134,7 +135,7 @@ func (w *World) open(s *cluster, generation int) {
 	people, controller := root.OpenAs(string(People)), root.OpenAs(string(Controller))
 	root.Close() // it has no cache to keep
 	s.mu.Lock()
-	s.lost, s.dooms = lost, nil
+	s.lost, s.dooms, s.older = lost, nil, false
 	s.generation, s.server, s.people, s.controller, s.ghosts = generation, root, people, controller, map[string]*memory.Store{}
 	s.mu.Unlock()
 	w.deliver(w.ctx, s.place+" deliver "+string(People), people, func() {})

@@ -114,7 +114,7 @@ func newCrowd(t *testing.T, agents int) *crowd {
 	}
 	f := &crowd{t: t, began: time.Now(), hub: memory.New(memory.Config{}), metrics: metrics, byName: map[string]*crowdAgent{}}
 	f.ctx, f.end = context.WithCancel(t.Context())
-	openProject(f.ctx, f.hub)
+	openProject(f.ctx, f.hub, defaultKey())
 	for n := range agents {
 		a := &crowdAgent{Agent: Agent{Name: fmt.Sprint("edge-", n), Mode: stream.Managed}}
 		f.agents, f.byName[a.Name] = append(f.agents, a), a

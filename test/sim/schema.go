@@ -51,6 +51,7 @@ func schemasOf(definitions map[stream.Kind]string) map[stream.Kind]*schema.Schem
 func (w *World) setSchema(s *site, older bool) {
 	s.mu.Lock()
 	server := s.server
+	s.older = older
 	s.mu.Unlock()
 	known := newerSchemas()
 	if older {
@@ -59,5 +60,16 @@ func (w *World) setSchema(s *site, older bool) {
 	w.journal.add(Entry{Place: s.place, Note: Upgraded, Older: older})
 	for _, kind := range []stream.Kind{stream.Application, stream.AppProject} {
 		server.SetSchema(kind, known[kind])
+	}
+}
+
+// bringBack makes the definitions of a site's kinds what they were at a backup, which has
+// them too, or those of an older Argo CD, for which the backup is a newer one's.
+func (w *World) bringBack(s *site, older bool) {
+	s.mu.Lock()
+	changes := s.older != older
+	s.mu.Unlock()
+	if changes {
+		w.setSchema(s, older)
 	}
 }

@@ -18,9 +18,13 @@ const (
 	setPolicy    = "policy"    // on the spoke: the owner does not allow AppProjects, cascades and terminations
 	setSelector  = "selector"  // on the hub: Applications without label l0 stay at home
 	setSuspended = "suspended" // on the hub: the agent's connections end, and none begins
+	// On a managed agent's spoke: its AppProject default may be adopted.
+	setAdoptDefault = "adopt-default"
+	setRoles        = "roles" // on the hub: an autonomous agent's projects have their roles there
+	setShare        = "share" // on the hub, of all managed agents: see default.go
 )
 
-var settingNames = []string{setAdopt, setPolicy, setSelector, setSuspended}
+var settingNames = []string{setAdopt, setPolicy, setSelector, setSuspended, setAdoptDefault, setRoles}
 
 // setting is one switch of an agent.
 type setting struct {
@@ -31,7 +35,7 @@ type setting struct {
 // set switches a setting of an agent and, where it is one of a process, starts that anew.
 func (w *World) set(s *spoke, c Command) {
 	side := stream.Hub
-	if c.Says == setPolicy || c.Says == setAdopt && c.On != stream.Hub && s.Mode == stream.Managed {
+	if c.Says == setPolicy || c.Says == setAdoptDefault || c.Says == setAdopt && c.On != stream.Hub && s.Mode == stream.Managed {
 		side = stream.Spoke
 	}
 	at := s.site
@@ -62,7 +66,9 @@ func (s *switches) set(one setting, on bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changes := s.on[one] != on
-	s.on[one] = on
+	if changes {
+		s.on[one] = on // else it is not known to have been on
+	}
 	return changes
 }
 
@@ -87,6 +93,9 @@ func (s *spoke) apply(cfg *mirror.Config, side stream.Side) {
 		if s.settings.is(setAdopt, side) {
 			policy.Adopt = []string{"*/*"}
 		}
+		if s.settings.is(setAdoptDefault, side) {
+			policy.Adopt = append(policy.Adopt, "appproject/default")
+		}
 		if s.settings.is(setPolicy, side) {
 			none := func(list []string, not ...string) []string {
 				return slices.DeleteFunc(slices.Clone(list), func(one string) bool { return slices.Contains(not, one) })
@@ -99,6 +108,8 @@ func (s *spoke) apply(cfg *mirror.Config, side stream.Side) {
 	if s.settings.is(setAdopt, side) {
 		r.Adopt = []string{"*/*"}
 	}
+	r.DefaultProject = s.settings.shared()
+	r.ProjectRoles = s.Mode == stream.Autonomous && s.settings.is(setRoles, side)
 	if s.settings.is(setSelector, side) && s.Mode == stream.Managed {
 		r.Selector, _ = labels.Parse(selected)
 	}

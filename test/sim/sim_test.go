@@ -33,7 +33,7 @@ const (
 // SIM_DURATION draws seeds until that time is over; all tests together take it.
 var generators = []func(seed uint64) Trace{
 	Generate, GenerateBreaks, GenerateRestoredSpokes, GenerateTwins, GenerateFrozen, GenerateClocks,
-	GenerateSeam, GenerateClusters,
+	GenerateSeam, GenerateClusters, GenerateSettings, GenerateOlderRestores,
 }
 
 // TestHistories runs histories, one on each processor; or one alone when SIM_SEED names it.
@@ -59,6 +59,12 @@ func TestSeam(t *testing.T) { histories(t, GenerateSeam, seamSeeds) }
 
 // TestClusters does so with several agents on one cluster.
 func TestClusters(t *testing.T) { histories(t, GenerateClusters, seeds/2) }
+
+// TestSettings does so with settings that change.
+func TestSettings(t *testing.T) { histories(t, GenerateSettings, seamSeeds) }
+
+// TestOlderRestores does so with backups that are restored to an older Argo CD.
+func TestOlderRestores(t *testing.T) { histories(t, GenerateOlderRestores, seamSeeds) }
 
 func histories(t *testing.T, generate func(seed uint64) Trace, seeds uint64) {
 	if text := os.Getenv("SIM_SEED"); text != "" {

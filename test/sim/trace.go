@@ -42,6 +42,8 @@ type Trace struct {
 	ArgoCD bool
 	// Holds says that a mass cascade waits for a person: see holds.go.
 	Holds bool
+	// Default says that the Argo CD of each spoke has made an AppProject default.
+	Default bool
 	// Seed is that of the time before the first command.
 	Seed     uint64
 	Commands []Command
@@ -64,7 +66,9 @@ const (
 	Refresh   Verb = "refresh"   // Place App: that one too
 	Hydrate   Verb = "hydrate"   // Place App: the request of a hydration
 	AutoSync  Verb = "autosync"  // Place App: the spoke's controller starts an operation by itself
-	Project   Verb = "project"   // Place N Off: on the hub, an AppProject for a managed agent is written, or deleted
+	// Place N Off: on the hub, an AppProject for a managed agent is written, or deleted; one
+	// with roles on the spoke of an autonomous one.
+	Project Verb = "project"
 	// Place App On N Off: a Secret of that project is written, or deleted.
 	Repository Verb = "repository"
 	// Place On N Off: an item of a ConfigMap that is for all agents is written, or taken
@@ -82,9 +86,11 @@ const (
 	Slow     Verb = "slow"     // Place For: calls take up to so long
 	Pause    Verb = "pause"    // For: time passes
 	Snapshot Verb = "snapshot" // Place: the etcd of the hub, or of the spoke, is backed up
-	Restore  Verb = "restore"  // Place Count: and restored, with so much added to its revision; processes live on
-	Rebuild  Verb = "rebuild"  // Place: the spoke is a new Kubernetes cluster
-	Accept   Verb = "accept"   // Place: a person accepts the deletions that are held
+	// Place Count Older: and restored, with so much added to its revision, and perhaps to an
+	// older Argo CD; processes live on.
+	Restore Verb = "restore"
+	Rebuild Verb = "rebuild" // Place: the spoke is a new Kubernetes cluster
+	Accept  Verb = "accept"  // Place: a person accepts the deletions that are held
 	// What API servers keep and refuse, and what others write in them.
 	Schema  Verb = "schema"  // Place Off: its Argo CD becomes older, and knows fewer fields, or newer again
 	Refuse  Verb = "refuse"  // Place Off: its API server refuses some of our writes, or no more
@@ -94,12 +100,15 @@ const (
 	Fight   Verb = "fight"   // Place App On For: somebody changes the copy back whenever it changes, for ever if For is zero
 	Approve Verb = "approve" // Place App On: a person confirms a deletion
 	Set     Verb = "set"     // Place On Says Off: a setting is switched on, or off again: see settings.go
+	Share   Verb = "share"   // Off: the principal shares the AppProject default, or no more: see default.go
+	Default Verb = "default" // Place N Off: the AppProject default is written there, or deleted on a spoke
+	Keep    Verb = "keep"    // Place App: what is being deleted on the hub is to leave its workloads: see keep.go
 )
 
 var verbs = []Verb{
 	Edit, Remove, Recreate, Move, Handover, Ignore, Status, Sync, Terminate, Refresh, Hydrate, AutoSync, Burst,
 	Project, Repository, Trust, Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept, Twin, Freeze, Clock, APIClock,
-	Schema, Refuse, Doom, Found, Adopt, Fight, Approve, Set,
+	Schema, Refuse, Doom, Found, Adopt, Fight, Approve, Set, Share, Default, Keep,
 }
 
 // Command is one line of a Trace.
@@ -118,6 +127,7 @@ type Command struct {
 	Calls int
 	After bool
 	Off   bool
+	Older bool
 	For   time.Duration
 	// Kind is that of an object: application (empty), project or repository.
 	Kind string
@@ -164,6 +174,7 @@ func (c Command) String() string {
 	number("calls", c.Calls)
 	flag("after", c.After)
 	flag("off", c.Off)
+	flag("older", c.Older)
 	for _, word := range []struct{ name, value string }{{"kind", c.Kind}, {"marks", c.Marks}, {"says", c.Says}} {
 		if word.value != "" {
 			words = append(words, word.name+"="+word.value)
@@ -216,6 +227,8 @@ func (c *Command) set(arg datadriven.CmdArg) error {
 		c.After = true
 	case "off":
 		c.Off = true
+	case "older":
+		c.Older = true
 	case "kind":
 		c.Kind, err = oneOf(value, kindProject, kindRepository)
 	case "marks":
@@ -294,7 +307,7 @@ func (t Trace) String() string {
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"hooks", t.Hooks}, {"fields", t.Fields}, {"argocd", t.ArgoCD}, {"holds", t.Holds}} {
+	}{{"hooks", t.Hooks}, {"fields", t.Fields}, {"argocd", t.ArgoCD}, {"holds", t.Holds}, {"default", t.Default}} {
 		if flag.set {
 			b.WriteString(" " + flag.name)
 		}
@@ -334,6 +347,8 @@ func ParseTrace(args []datadriven.CmdArg, input string) (Trace, error) {
 			t.ArgoCD = true
 		case "holds":
 			t.Holds = true
+		case "default":
+			t.Default = true
 		case "clock", "seed":
 			if len(arg.Vals) != 1 {
 				return Trace{}, fmt.Errorf("run: %s takes one value", arg.Key)

@@ -14,7 +14,8 @@ import (
 
 func TestTraceReadsWhatItWrites(t *testing.T) {
 	for seed := range uint64(50) {
-		want := []func(uint64) Trace{Generate, GenerateBreaks, GenerateSeam, GenerateClusters}[seed%4](seed)
+		kinds := []func(uint64) Trace{Generate, GenerateBreaks, GenerateSeam, GenerateClusters, GenerateSettings, GenerateOlderRestores}
+		want := kinds[seed%uint64(len(kinds))](seed)
 		first, rest, _ := strings.Cut(want.String(), "\n")
 		_, args, err := datadriven.ParseLine(first)
 		if err != nil {

@@ -28,6 +28,7 @@ type World struct {
 	// What follows is for the goroutine that carries out commands.
 	backup      memory.Snapshot
 	backed      bool
+	older       bool // the hub's Argo CD was older then
 	generations int
 }
 
@@ -82,7 +83,7 @@ func newWorld(ctx context.Context, trace Trace) *World {
 		}
 	}
 	w.open(w.hub.cluster, 0)
-	openProject(w.ctx, w.hub.people)
+	openProject(w.ctx, w.hub.people, defaultKey())
 	principal := w.start(w.hub) // one after the other, so that a history repeats
 	w.wait.Go(func() { w.supervise(w.hub, principal) })
 	for _, a := range trace.Agents {
@@ -91,6 +92,7 @@ func newWorld(ctx context.Context, trace Trace) *World {
 		if s.site.server == nil {
 			s.site.apiClock.Store(int64(trace.Clock))
 			w.open(s.site.cluster, 0)
+			w.installed(s)
 		}
 		if a.Beside == "" {
 			s.controller = newController(w, s.site)
@@ -215,7 +217,7 @@ func (w *World) connect(agent *process) {
 	hello := agent.hello(cluster)
 	hello.Process, hello.Turn = agent.name, turn
 	hub.meet(s.Name, id, hello.ClusterUID)
-	peer := mirror.Peer{Connection: id, HubUID: hubUID, Hello: hello, SeenDeletes: true}
+	peer := mirror.Peer{Connection: id, HubUID: hubUID, Hello: hello, SeenDeletes: true, GivesUp: true}
 	var both sync.WaitGroup
 	serve := func(p *process, c *Carrier) {
 		defer c.Close()
