@@ -249,12 +249,15 @@ func (r Rules) take(o object, operation map[string]any, end target) *stream.Refu
 }
 
 // admitted says why the policy, which may be narrower by now, does not admit an
-// Application that is there: it stays, and nothing is done for it.
+// Application that is there, or its AppProject: it stays, and nothing is done for it.
 func (r Rules) admitted(o object) *stream.Refusal {
 	if r.Mode == stream.Autonomous {
 		return nil // it is the owner's
 	}
-	return r.Policy.application(o.child("spec"))
+	if refusal := r.Policy.application(o.child("spec")); refusal != nil {
+		return refusal
+	}
+	return r.mayName(o.child("spec"))
 }
 
 // remember keeps the last ids of the commands that were taken.

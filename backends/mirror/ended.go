@@ -135,7 +135,7 @@ func (m *Mirror) seeEnd(d backends.Deletion) {
 	if err != nil {
 		return
 	}
-	end := uncascaded(last, m.projectOf(last))
+	end := uncascaded(last, m.projectNamed(projectOf(last.child("spec"))))
 	if end == nil {
 		return
 	}
@@ -147,11 +147,9 @@ func (m *Mirror) seeEnd(d backends.Deletion) {
 	}
 }
 
-// projectOf is the AppProject of an Application; nil when there is none.
-func (m *Mirror) projectOf(app object) *object {
-	stored, found := m.cfg.Store.Get(stream.ResourceKey{
-		Kind: stream.AppProject, Namespace: m.cfg.Rules.Namespace, Name: projectOf(app.child("spec")),
-	})
+// projectNamed is the AppProject of that name; nil when there is none.
+func (m *Mirror) projectNamed(name string) *object {
+	stored, found := m.cfg.Store.Get(stream.ResourceKey{Kind: stream.AppProject, Namespace: m.cfg.Rules.Namespace, Name: name})
 	if !found {
 		return nil
 	}

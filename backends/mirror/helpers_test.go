@@ -34,8 +34,21 @@ func adopting(r Rules) Rules {
 	if r.Side == stream.Spoke {
 		policy := DefaultPolicy()
 		policy.Adopt, r.Adopt, r.Policy = r.Adopt, nil, &policy
+		r.projects = hubProjects(r)
 	}
 	return r
+}
+
+// hubProjects are the AppProjects of a spoke on which each that somebody asks for is the
+// hub's.
+func hubProjects(r Rules) func(string) *object {
+	return func(name string) *object {
+		fields, _ := decode(encode(m{"metadata": m{
+			"namespace": r.Namespace, "name": name,
+			"annotations": m{sourceUIDKey: "project-1", principalUIDKey: r.HubUID, recordKey: string(encode(record{Agent: r.Agent.String()}))},
+		}}))
+		return &object{key: stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name}, fields: fields}
+	}
 }
 
 // makeObject returns an object with the metadata and the other fields given,

@@ -94,6 +94,7 @@ func (l *loop) finish(o outcome) {
 		case r.implied:
 			delete(l.replies, entry)
 		}
+		r.refusal = l.instead(r.awaits, r.refusal)
 		result := "applied"
 		if r.refusal != nil {
 			result = "refused"
@@ -106,6 +107,7 @@ func (l *loop) finish(o outcome) {
 			l.putBack(entry, r.undone)
 		}
 		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal, Undone: r.undone, Dropped: r.dropped})
+		l.await(entry, r.awaits)
 		if r.refusal != nil && r.refusal.Kind == stream.RefusalInvalid && !maps.Equal(o.schemas, l.rules.Schemas) {
 			l.step(link.Retry{Key: entry}) // it was planned by what is no longer known
 		}

@@ -86,7 +86,7 @@ func (r Rules) leave(e stream.Event, current *object, data map[string]any) ([]Wr
 		r.stamp(next, rec)
 		return update(*current, next), nil
 	}
-	if refusal := fruitless(*current, r.project); refusal != nil {
+	if refusal := fruitless(*current, r.projectNamed(projectOf(current.child("spec")))); refusal != nil {
 		return nil, refusal
 	}
 	finalizers, _ := data["leaving"].([]any)

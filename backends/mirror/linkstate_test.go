@@ -22,6 +22,7 @@ func refusing(refuses *atomic.Bool) func(stream.Side, *mirror.Config) {
 			return
 		}
 		policy := mirror.DefaultPolicy()
+		policy.Projects = []string{"default"}
 		if refuses.Load() {
 			policy.Kinds = nil
 		}

@@ -102,6 +102,8 @@ type loop struct {
 	revisited []string
 	// gates say which Applications of the hub their AppProjects admit.
 	gates gates
+	// awaiting are entries of the peer that wait for an AppProject.
+	awaiting awaiting
 	// globals are merged into AppProjects, and unmerged says that they, or one of those,
 	// have changed since AppProjects were looked at.
 	globals  globals
@@ -181,7 +183,7 @@ func newLoop(m *Mirror) *loop {
 		weights:    newWeights(), bounds: m.cfg.Bounds,
 		needs: newNeeds(),
 		uses:  newUses(),
-		gates: newGates(),
+		gates: newGates(), awaiting: newAwaiting(),
 	}
 }
 
@@ -356,6 +358,7 @@ func (l *loop) end() {
 		j.events = nil
 	}
 	l.closeAll()
+	l.awaiting = newAwaiting()
 	l.link.Step(time.Now(), link.Disconnected{})
 }
 

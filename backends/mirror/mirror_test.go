@@ -187,7 +187,7 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 		cfg.Subscribe, cfg.Rules.Adopt = o.subscribe, o.adopt
 	} else if o.adopt != nil {
 		policy := mirror.DefaultPolicy()
-		policy.Adopt = o.adopt
+		policy.Adopt, policy.Projects = o.adopt, []string{"*", "default"}
 		cfg.Rules.Policy = &policy
 	}
 	if side == stream.Hub && o.sees {

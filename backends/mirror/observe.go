@@ -118,6 +118,7 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 	}
 	l.note(key, current)
 	l.admit(key, current)
+	l.arrived(key, current)
 	for _, entry := range entries {
 		l.noteLacking(entry, current)
 		switch {

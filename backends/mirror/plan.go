@@ -95,6 +95,11 @@ func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object, ask
 	default:
 		return nil, refusal
 	}
+	if e.Key.Collection == stream.Applications {
+		if refusal := r.mayName(spec); refusal != nil {
+			return nil, refusal
+		}
+	}
 	if refusal := r.takes(key, current); refusal != nil {
 		return nil, refusal
 	}

@@ -16,7 +16,7 @@ import (
 // nil *Policy allows everything but write credentials, and to adopt nothing.
 type Policy struct {
 	Kinds                 []string `koanf:"kinds" help:"what the hub may store here: application, appproject, repository, repo-creds, repository-write, repo-write-creds, gpg-keys, tls-certificates, ssh-known-hosts"`
-	Projects              []string `koanf:"projects" help:"globs of the AppProjects that the hub may store here and that its Applications and repositories may belong to"`
+	Projects              []string `koanf:"projects" help:"globs of the AppProjects that the hub may store here and that its Applications and repositories may belong to; one of the spoke's own, such as default, only by its very name"`
 	DestinationNamespaces []string `koanf:"destination_namespaces" help:"globs of the namespaces into which the hub's Applications may deploy; an AppProject that admits others is refused"`
 	ClusterResources      []string `koanf:"cluster_resources" help:"globs of the kinds outside of namespaces that an AppProject of the hub may admit, as group/kind, such as /Namespace or apiextensions.k8s.io/*; none given is all of them while destination_namespaces has *, and none else"`
 	ServiceAccounts       []string `koanf:"service_accounts" help:"globs of the service accounts that an AppProject of the hub may have Argo CD impersonate, as it names them: name, or namespace:name"`

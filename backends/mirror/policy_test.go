@@ -95,7 +95,7 @@ func TestPolicy(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := ruleSet(t, stream.Spoke, stream.Managed)
-			r.Policy = test.policy
+			r.Policy, r.projects = test.policy, hubProjects(r)
 			key, ok := r.Local(test.event.Key)
 			if !ok {
 				t.Fatal("the event is not local")

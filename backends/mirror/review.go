@@ -10,8 +10,9 @@ import (
 // Review says what the policy of these rules, of a managed agent's spoke, refuses of an
 // object that the hub has put there, as decoded JSON: what an AppProject does not keep,
 // and why nothing is done for an Application any more. It is empty for nothing, and for
-// what is not the agent's copy.
-func (r Rules) Review(fields map[string]any) string {
+// what is not the agent's copy. projects finds an AppProject of the spoke by its name; it
+// returns nil for none.
+func (r Rules) Review(fields map[string]any, projects func(name string) map[string]any) string {
 	kind, _ := fields["kind"].(string)
 	o := object{key: stream.ResourceKey{Kind: stream.Kind(kind)}, fields: fields}
 	rec, is := recordOf(o)
@@ -25,7 +26,14 @@ func (r Rules) Review(fields map[string]any) string {
 			return fmt.Sprintf("is left without %s: %s", strings.Join(missing, ", "), r.Policy.admits(name, o.child("spec")).Message)
 		}
 	case stream.Application:
-		if refusal := r.Policy.application(o.child("spec")); refusal != nil {
+		r.HubUID = o.annotation(principalUIDKey)
+		r.projects = func(name string) *object {
+			if project := projects(name); project != nil {
+				return &object{key: stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name}, fields: project}
+			}
+			return nil
+		}
+		if refusal := r.admitted(o); refusal != nil {
 			return "stays as it is, and its next change or sync is refused: " + refusal.Message
 		}
 	}

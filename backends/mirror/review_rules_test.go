@@ -17,26 +17,36 @@ func TestReview(t *testing.T) {
 	wide := m{"destinations": []any{destination("web")}, "clusterResourceWhitelist": []any{m{"group": "*", "kind": "*"}}}
 	reviewing := r
 	reviewing.HubUID, reviewing.Policy = "", bounding()
+	unnamed := bounding()
+	unnamed.Projects = []string{"*"}
+	anyProject := reviewing
+	anyProject.Policy = unnamed
 	other := reviewing
 	var err error
 	if other.Agent, err = identity.ParseAgentName("edge-2"); err != nil {
 		t.Fatal(err)
 	}
+	hubs := project(m{}).fields
 	tests := map[string]struct {
 		rules Rules
 		o     object
 		want  string
+		named m // the project that the Application names
 	}{
-		"a project that admits more": {reviewing, project(wide), `is left without spec.clusterResourceWhitelist[0]: policy.cluster_resources of the spoke does not allow cluster resource "*/*" of the project`},
-		"one that fits":              {reviewing, project(m{"destinations": []any{destination("web")}}), ""},
-		"the owner's own":            {reviewing, makeObject(t, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}, nil, m{"spec": wide}), ""},
-		"another agent's":            {other, project(wide), ""},
-		"an Application beyond":      {reviewing, app("kube-system"), `stays as it is, and its next change or sync is refused: policy.destination_namespaces of the spoke does not allow namespace "kube-system"`},
-		"one that is admitted":       {reviewing, app("web"), ""},
+		"a project that admits more": {rules: reviewing, o: project(wide), want: `is left without spec.clusterResourceWhitelist[0]: policy.cluster_resources of the spoke does not allow cluster resource "*/*" of the project`},
+		"one that fits":              {rules: reviewing, o: project(m{"destinations": []any{destination("web")}})},
+		"the owner's own":            {rules: reviewing, o: makeObject(t, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}, nil, m{"spec": wide})},
+		"another agent's":            {rules: other, o: project(wide)},
+		"an Application beyond":      {rules: reviewing, o: app("kube-system"), named: hubs, want: `stays as it is, and its next change or sync is refused: policy.destination_namespaces of the spoke does not allow namespace "kube-system"`},
+		"one that is admitted":       {rules: anyProject, o: app("web"), named: hubs},
+		"one of a project of the owner's": {rules: anyProject, o: app("web"), named: m{"metadata": m{"name": "web"}},
+			want: `stays as it is, and its next change or sync is refused: policy.projects of the spoke does not allow project "web" by its very name, and the one on the spoke is not the hub's`},
+		"one of a project that is not there": {rules: anyProject, o: app("web"),
+			want: `stays as it is, and its next change or sync is refused: AppProject "web" of the hub is not on the spoke yet`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := test.rules.Review(test.o.fields); got != test.want {
+			if got := test.rules.Review(test.o.fields, func(string) map[string]any { return test.named }); got != test.want {
 				t.Errorf("Review() = %q, want %q", got, test.want)
 			}
 		})

@@ -104,9 +104,9 @@ type Rules struct {
 	// needed says of an AppProject that a copy which is going names it. A Mirror sets it,
 	// on the spoke.
 	needed bool
-	// project is the AppProject of an Application that is to be deleted; nil when there is
-	// none. A Mirror sets it, on the spoke.
-	project *object
+	// projects finds an AppProject by its name; it returns nil for none. A Mirror sets it,
+	// on the spoke. Nil finds none.
+	projects func(name string) *object
 }
 
 // paused is how the source of c is paused; held is what the Mirror was told of all.

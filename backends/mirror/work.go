@@ -77,6 +77,7 @@ type result struct {
 	// is obsolete.
 	implied bool
 	refusal *stream.Refusal
+	awaits  string // the AppProject for which it was refused; empty for none
 	undone  string // stream.Result's
 	// dropped are the paths that the API server does not keep of what is held.
 	dropped []string
@@ -138,7 +139,8 @@ type writer struct {
 	// confirmed is the UID of the object after whose creation the fence was asked; empty
 	// for none.
 	confirmed string
-	looked    bool // the object was read from the API server itself
+	looked    bool   // the object was read from the API server itself
+	sought    sought // of the last plan
 	out       outcome
 }
 
@@ -189,6 +191,9 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 		span.SetStatus(codes.Error, string(r.refusal.Kind))
 	case refusal != nil:
 		r.refusal = refusal
+		if !leaving(e) {
+			r.awaits = w.sought.awaits(rules)
+		}
 		span.SetStatus(codes.Error, string(refusal.Kind))
 	}
 	if w.current != nil {
@@ -228,17 +233,25 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 }
 
 // beside are the rules with what the plan of an event needs beside the object.
-func (w *writer) beside(e stream.Event, current *object) Rules {
+func (w *writer) beside(e stream.Event) Rules {
 	r := w.task.rules
 	r.now, r.looked = w.m.cfg.Now(), w.looked
 	switch {
 	case r.Side != stream.Spoke:
 	case e.Key.Collection == stream.AppProjects && e.Verb == stream.Delete:
 		r.needed = w.m.needed(r, w.task.key.Name)
-	case current != nil && leaving(e):
-		r.project = w.m.projectOf(*current)
+	default:
+		w.sought, r.projects = sought{}, w.seekProject
 	}
 	return r
+}
+
+// seekProject is Rules.projects.
+func (w *writer) seekProject(name string) *object {
+	if w.sought.name != name {
+		w.sought = sought{name, w.m.projectNamed(name)}
+	}
+	return w.sought.found
 }
 
 func (w *writer) tend(ctx context.Context) {
@@ -323,7 +336,7 @@ func (w Write) options() []backends.WriteOption {
 // planWithin is Rules.Plan within the bounds. A status that does not fit is shown without
 // its resources.
 func (w *writer) planWithin(e stream.Event, current *object) ([]Write, *stream.Refusal) {
-	rules := w.beside(e, current)
+	rules := w.beside(e)
 	writes, refusal := rules.Plan(e, w.task.key, current, w.task.asked)
 	if !bounded(e) || w.task.room.bounds == (Bounds{}) {
 		return writes, refusal

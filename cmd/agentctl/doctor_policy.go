@@ -55,15 +55,20 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 		return nil, explainKubeconfig(err, conn.rules)
 	}
 	rules := mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy}
+	projects := map[string]map[string]any{}
+	named := func(name string) map[string]any { return projects[name] }
 	review := func(o *unstructured.Unstructured) {
-		if says := rules.Review(o.Object); says != "" {
+		if says := rules.Review(o.Object, named); says != "" {
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), Says: says,
 				Cure: "allow it in the agent's policy, or change the object on the hub",
 			})
 		}
 	}
-	if err := eachOf(ctx, client.Resource(projectResource).Namespace(cfg.Namespace), review); err != nil {
+	if err := eachOf(ctx, client.Resource(projectResource).Namespace(cfg.Namespace), func(o *unstructured.Unstructured) {
+		projects[o.GetName()] = o.Object
+		review(o)
+	}); err != nil {
 		return found, fmt.Errorf("list the spoke's AppProjects: %w", err)
 	}
 	if err := eachOf(ctx, client.Resource(applicationResource), review); err != nil {
