@@ -247,11 +247,14 @@ func (r Rules) gone(e stream.Event, current *object) ([]Write, *stream.Refusal) 
 		return nil, refusal
 	case e.GiveUp && e.Key.Collection == stream.AppProjects:
 		return r.giveUp(current)
-	case r.needed:
+	case r.needed == forCascade:
 		return nil, &stays
 	}
 	if refusal := r.spares(e, current); refusal != nil {
 		return nil, refusal
+	}
+	if r.needed == forCopy && current != nil && r.isCopy(*current) && !current.deleting() {
+		return withhold(*current), &permitsNothing
 	}
 	return r.letGo(current)
 }

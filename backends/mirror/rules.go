@@ -101,9 +101,8 @@ type Rules struct {
 	looked bool
 	// now is when a plan is made, by the clock of this side. A Mirror sets it.
 	now time.Time
-	// needed says of an AppProject that a copy which is going names it. A Mirror sets it,
-	// on the spoke.
-	needed bool
+	// needed says for what a copy of an AppProject is needed. A Mirror sets it, on the spoke.
+	needed projectNeed
 	// projects finds an AppProject by its name; it returns nil for none. A Mirror sets it,
 	// on the spoke. Nil finds none.
 	projects func(name string) *object

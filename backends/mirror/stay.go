@@ -9,7 +9,7 @@ import (
 
 // Argo CD needs the AppProject of an Application to delete it, and what it may delete is
 // what the project permits. So a project does not leave a spoke before the Applications
-// that name it: see loop.stay for the hub and stays for the spoke.
+// that name it: see loop.stay for the hub, and stays and permitsNothing for the spoke.
 
 // uses says which AppProjects the Applications that a managed agent gets name.
 type uses struct {
@@ -157,8 +157,39 @@ var stays = stream.Refusal{
 	Message: "an Application on the spoke that is being deleted names the AppProject; it goes when that is gone",
 }
 
-// needed reports whether a copy on the spoke that is going names an AppProject.
-func (m *Mirror) needed(r Rules, project string) bool {
+// permitsNothing is the answer of a spoke to the release of an AppProject that copies name
+// which are not going. The hub may not know of them: its Application may name another
+// project by now, that does not admit it.
+var permitsNothing = stream.Refusal{
+	Kind:    stream.RefusalUnavailable,
+	Message: "an Application of the hub on the spoke names the AppProject; it permits nothing there, and goes when that is gone",
+}
+
+// withhold takes all destinations from a copy of an AppProject. That does not count as what
+// the hub sent, which so sends it again if it is to be there again.
+func withhold(current object) []Write {
+	if destinations, is := current.child("spec")["destinations"].([]any); is && len(destinations) == 0 {
+		return nil
+	}
+	next := current.clone()
+	next.ensure("spec")["destinations"] = []any{}
+	return update(current, next)
+}
+
+// projectNeed is for what a spoke needs the copy of an AppProject.
+type projectNeed uint8
+
+const (
+	forNothing projectNeed = iota
+	// forCopy: a copy that is not going names it.
+	forCopy
+	// forCascade: Argo CD deletes the workloads of a copy that names it.
+	forCascade
+)
+
+// needed says for what copies on the spoke need an AppProject.
+func (m *Mirror) needed(r Rules, project string) projectNeed {
+	needed := forNothing
 	for _, namespace := range r.namespaces() {
 		for _, stored := range m.cfg.Store.List(stream.Application, namespace) {
 			if !bytes.Contains(stored.Raw, []byte(project)) && project != defaultProject || len(r.Keys(stored.Key)) == 0 {
@@ -169,9 +200,10 @@ func (m *Mirror) needed(r Rules, project string) bool {
 				continue
 			}
 			if rec, _ := recordOf(o); rec.Leaving || o.cascades() {
-				return true
+				return forCascade
 			}
+			needed = forCopy
 		}
 	}
-	return false
+	return needed
 }

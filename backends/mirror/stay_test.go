@@ -1,6 +1,7 @@
 package mirror_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,7 @@ func TestProjectOfWhatStays(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := stayRig(t, byDestination)
 				r.destinations("web", "edge-1")
+				r.destinations("other", "edge-1")
 				r.secret("key", "repository", "web", "https://git.test/web")
 				r.create(r.hub, "a", nil, named("web"))
 				r.connect()
@@ -115,6 +117,83 @@ func TestProjectOfWhatStays(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProjectThatAnOlderCopyNames has an Application of the hub name a project that does not
+// admit it, and takes from the agent the one that the spoke's copy goes on naming: that
+// permits nothing, and stays as long as the copy does.
+func TestProjectThatAnOlderCopyNames(t *testing.T) {
+	withdrawals := map[string]func(*rig){
+		"the agent is taken out of it": func(r *rig) { r.destinations("web", "edge-2") },
+		"it is deleted":                func(r *rig) { r.drop(r.hub, stream.AppProject, "web") },
+	}
+	ends := map[string]func(*rig){
+		"the Application goes":        func(r *rig) { r.remove(r.hub, "a") },
+		"the Application is admitted": func(r *rig) { r.destinations("other", "edge-1") },
+	}
+	for withdrawal, withdraw := range withdrawals {
+		for ending, end := range ends {
+			t.Run(withdrawal+"/"+ending, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := stayRig(t, false)
+					r.destinations("web", "edge-1")
+					r.create(r.hub, "a", nil, named("web"))
+					r.connect()
+					pass(time.Second)
+					r.update(r.hub, "a", func(app m) { app["spec"].(m)["project"] = "other" })
+					pass(time.Second)
+					open := r.projectSpec("web")
+					withdraw(r)
+					pass(20 * time.Minute)
+					if got := at(r.get(r.spoke, "a"), "spec", "project"); got != "web" {
+						t.Fatalf("the copy is of project %v", got)
+					}
+					if diff := cmp.Diff(m{"destinations": []any{}, "sourceRepos": []any{"*"}}, r.projectSpec("web")); diff != "" {
+						t.Errorf("the project on the spoke (-want +got)\n%s", diff)
+					}
+					parked := r.stats(r.hub).Parked[stream.EntryKey{Collection: stream.AppProjects, Name: "web"}]
+					if !strings.Contains(parked.Message, "it permits nothing there") {
+						t.Errorf("the hub says %+v", parked)
+					}
+					end(r)
+					pass(time.Minute)
+					if got := r.projectSpec("web"); got != nil {
+						t.Errorf("nothing names the project, and it stays: %v", got)
+					}
+					r.destinations("web", "edge-1")
+					pass(time.Minute)
+					if diff := cmp.Diff(open, r.projectSpec("web")); diff != "" {
+						t.Errorf("once it is for the agent again (-want +got)\n%s", diff)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestProjectIsWholeAgain gives a project back to the agent that was taken while a copy
+// named it.
+func TestProjectIsWholeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := stayRig(t, false)
+		r.destinations("web", "edge-1")
+		r.create(r.hub, "a", nil, named("web"))
+		r.connect()
+		pass(time.Second)
+		whole := r.projectSpec("web")
+		r.update(r.hub, "a", func(app m) { app["spec"].(m)["project"] = "other" })
+		pass(time.Second)
+		r.destinations("web", "edge-2")
+		pass(time.Minute)
+		if destinations, _ := at(m{"spec": r.projectSpec("web")}, "spec", "destinations").([]any); len(destinations) > 0 {
+			t.Fatalf("it permits %v", destinations)
+		}
+		r.destinations("web", "edge-1")
+		pass(time.Minute)
+		if diff := cmp.Diff(whole, r.projectSpec("web")); diff != "" || !r.stats(r.hub).Agreed {
+			t.Errorf("the project on the spoke (-want +got)\n%s", diff)
+		}
+	})
 }
 
 // TestReleaseOfAProjectWaits has a hub that takes a project away while an Application of it
