@@ -10,7 +10,7 @@ SHELL       := bash
 # report what the Go toolchain recorded.
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null)
 LDFLAGS := -s -w$(if $(VERSION), -X github.com/argomesh/argomesh/cmd/internal/buildinfo.version=$(VERSION))
-BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload
+BINARIES := ./cmd/principal ./cmd/agent ./cmd/agentctl ./test/devworkload ./test/hostile
 
 # What was compiled in one clone is there for the next one. `make lint` runs go vet's
 # analyzers; go test, with -race and without, would look through every dependency again.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -110,28 +111,33 @@ func TestRewritingSpokeIsBound(t *testing.T) {
 	}
 }
 
-// inUse is how many bytes of its database a control plane's etcd uses: less than its file
-// has.
+// inUse is bytesInUse for a test that cannot go on without.
 func inUse(t *testing.T, c *harness.ControlPlane) int64 {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Etcd.URL+"/metrics", http.NoBody)
+	n, err := bytesInUse(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// bytesInUse is how many bytes of its database a control plane's etcd uses: less than its
+// file has.
+func bytesInUse(ctx context.Context, c *harness.ControlPlane) (int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Etcd.URL+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if value, found := strings.CutPrefix(lines.Text(), "etcd_mvcc_db_total_size_in_use_in_bytes "); found {
 			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return int64(n)
+			return int64(n), err
 		}
 	}
-	t.Fatal("etcd does not say how many bytes it uses")
-	return 0
+	return 0, errors.New("etcd does not say how many bytes it uses")
 }

@@ -72,6 +72,23 @@ func (p *Process) Anonymous() (int64, error) {
 	return kibibytes(content, "RssAnon:", p.Name())
 }
 
+// PeakResident returns the most resident memory that the process had in its present life,
+// in bytes, whoever shared it. Zero for one that does not run.
+func (p *Process) PeakResident() (int64, error) {
+	pid := p.PID()
+	if pid == 0 {
+		return 0, nil
+	}
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if hasEnded(err) {
+		return 0, nil // in the meantime
+	}
+	if err != nil {
+		return 0, err
+	}
+	return kibibytes(content, "VmHWM:", p.Name())
+}
+
 // kibibytes returns the bytes of a line "key  123 kB" that the kernel writes of a
 // process.
 func kibibytes(content []byte, key, process string) (int64, error) {

@@ -58,6 +58,7 @@ func identify(pid int, name string) (processIdentity, error) {
 type processStat struct {
 	parent int
 	start  uint64 // in clock ticks since boot
+	used   uint64 // processor time, in clock ticks
 	state  string
 }
 
@@ -73,7 +74,7 @@ func statOf(pid int) (processStat, error) {
 	}
 	end := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
-	const stateField, parentField, startField = 0, 1, 19 // numbers 3, 4 and 22; the first after the name is 3
+	const stateField, parentField, userField, systemField, startField = 0, 1, 11, 12, 19 // numbers 3, 4, 14, 15 and 22; the first after the name is 3
 	if end < 0 || len(fields) <= startField {
 		return processStat{}, fmt.Errorf("process %d: unexpected /proc/%d/stat", pid, pid)
 	}
@@ -81,8 +82,13 @@ func statOf(pid int) (processStat, error) {
 	if err != nil {
 		return processStat{}, fmt.Errorf("process %d: unexpected parent in /proc/%d/stat: %w", pid, pid, err)
 	}
-	start, err := strconv.ParseUint(fields[startField], 10, 64)
-	return processStat{parent: parent, start: start, state: fields[stateField]}, err
+	var numbers [3]uint64
+	for i, field := range []int{startField, userField, systemField} {
+		if numbers[i], err = strconv.ParseUint(fields[field], 10, 64); err != nil {
+			return processStat{}, fmt.Errorf("process %d: unexpected number in /proc/%d/stat: %w", pid, pid, err)
+		}
+	}
+	return processStat{parent: parent, start: numbers[0], used: numbers[1] + numbers[2], state: fields[stateField]}, nil
 }
 
 // find returns a handle of the very process id names, or os.ErrProcessDone. The

@@ -125,6 +125,23 @@ func (p *Process) PID() int {
 	return 0
 }
 
+// clockTick is the unit of times in /proc/<pid>/stat (USER_HZ), the same on all that we run on.
+const clockTick = 10 * time.Millisecond
+
+// Worked returns the processor time that the present life of the process has used; zero
+// for one that does not run.
+func (p *Process) Worked() (time.Duration, error) {
+	pid := p.PID()
+	if pid == 0 {
+		return 0, nil
+	}
+	s, err := statOf(pid)
+	if hasEnded(err) {
+		return 0, nil // in the meantime
+	}
+	return time.Duration(s.used) * clockTick, err //nolint:gosec // years
+}
+
 // Exited is closed when the present life of the process has ended. It is closed
 // already if the process was never started.
 func (p *Process) Exited() <-chan struct{} {

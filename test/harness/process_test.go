@@ -207,6 +207,16 @@ func TestListenersOfDescendantsAreSeen(t *testing.T) {
 	if together, err := p.FamilyMemory(); err != nil || together <= alone {
 		t.Errorf("FamilyMemory() = %d, %v, want that of its child beside its own %d", together, err, alone)
 	}
+	if peak, err := p.PeakResident(); err != nil || peak < alone {
+		t.Errorf("PeakResident() = %d, %v, want no less than what it has now, %d", peak, err, alone)
+	}
+	before, err := p.Worked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := p.Worked(); err != nil || now < before {
+		t.Errorf("Worked() = %s, %v, and %s before", now, err, before)
+	}
 }
 
 // When the owner is killed its processes die with it, and the work folder is free.

@@ -1,0 +1,250 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+const (
+	// honestObjects are the Applications of each agent that people change, one after the
+	// other, one of them every honestEvery: as often as one object may be written, and no
+	// more.
+	honestObjects = 4
+	honestEvery   = time.Second
+)
+
+// honest is an agent whose Applications people change at a steady pace, however long it
+// takes until the other side shows that.
+type honest struct {
+	*remote
+	from, to dynamic.ResourceInterface
+
+	mu      sync.Mutex // guards what follows
+	pending map[string][]pendingChange
+	took    []time.Duration
+	err     error
+}
+
+// pendingChange is one that is not shown yet.
+type pendingChange struct {
+	number int
+	at     time.Time
+}
+
+// newHonest makes the Applications of an agent and waits until the other side shows them.
+func newHonest(t *testing.T, r *remote) *honest {
+	t.Helper()
+	h := &honest{remote: r, from: r.hub, to: r.spoke, pending: map[string][]pendingChange{}}
+	if r.mode == "autonomous" {
+		h.from, h.to = r.spoke, r.hub
+	}
+	for i := range honestObjects {
+		app := r.application(honestName(i))
+		if err := unstructured.SetNestedField(app.Object, "0", "spec", "source", "targetRevision"); err != nil {
+			t.Fatal(err)
+		}
+		create(t, h.from, app)
+	}
+	for i := range honestObjects {
+		eventually(t, "the other side shows what agent "+r.name+" has", func() error {
+			_, err := h.to.Get(t.Context(), honestName(i), metav1.GetOptions{})
+			return err
+		})
+	}
+	h.watch(t)
+	return h
+}
+
+func honestName(i int) string { return fmt.Sprint("shop-", i) }
+
+// watch looks at what the other side shows, until the test ends.
+func (h *honest) watch(t *testing.T) {
+	t.Helper()
+	list, err := h.to.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return h.to.Watch(ctx, opts)
+		},
+	})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range w.ResultChan() {
+			h.take(event, time.Now())
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// take counts what the other side shows now, and what that is newer than.
+func (h *honest) take(event watch.Event, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o, ok := event.Object.(*unstructured.Unstructured)
+	if !ok || event.Type == watch.Error || event.Type == watch.Deleted {
+		h.err = errors.Join(h.err, fmt.Errorf("agent %s: the other side says %s: %v", h.name, event.Type, event.Object))
+		return
+	}
+	revision, _, _ := unstructured.NestedString(o.Object, "spec", "source", "targetRevision")
+	shown, err := strconv.Atoi(revision)
+	if err != nil {
+		h.err = errors.Join(h.err, fmt.Errorf("agent %s: %s shows revision %q: %w", h.name, o.GetName(), revision, err))
+		return
+	}
+	h.pending[o.GetName()] = slices.DeleteFunc(h.pending[o.GetName()], func(c pendingChange) bool {
+		if c.number > shown {
+			return false
+		}
+		h.took = append(h.took, now.Sub(c.at))
+		return true
+	})
+}
+
+// change changes one Application after the other until ctx is done. It does not wait for
+// the other side.
+func (h *honest) change(ctx context.Context, first int) (next int, err error) {
+	tick := time.NewTicker(honestEvery)
+	defer tick.Stop()
+	for n := first; ; n++ {
+		select {
+		case <-ctx.Done():
+			return n, nil
+		case at := <-tick.C:
+			name := honestName(n % honestObjects)
+			h.mu.Lock()
+			h.pending[name] = append(h.pending[name], pendingChange{n, at})
+			h.mu.Unlock()
+			// Not by ctx: what is begun is counted.
+			err := mergePatch(context.WithoutCancel(ctx), h.from, name, map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": strconv.Itoa(n)}}})
+			if err != nil {
+				return n, fmt.Errorf("agent %s: %w", h.name, err)
+			}
+		}
+	}
+}
+
+// shown is a check that the other side shows every change.
+func (h *honest) shown() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var waiting []string
+	for name, changes := range h.pending {
+		if len(changes) > 0 {
+			waiting = append(waiting, fmt.Sprint(name, ": ", len(changes)))
+		}
+	}
+	if len(waiting) > 0 {
+		return fmt.Errorf("agent %s: changes that are not shown: %s", h.name, strings.Join(waiting, ", "))
+	}
+	return h.err
+}
+
+// latencies returns how long changes took since the last call.
+func (h *honest) latencies() []time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	took := h.took
+	h.took = nil
+	return took
+}
+
+// others are many honest agents.
+type others struct {
+	agents []*honest
+	next   []int // change of each
+}
+
+// newOthers connects as many agents, every other one of which is autonomous.
+func (w *quietWorld) newOthers(t *testing.T, n int) *others {
+	t.Helper()
+	c := &others{}
+	for i := range n {
+		mode := "managed"
+		if i%2 == 1 {
+			mode = "autonomous"
+		}
+		c.agents, c.next = append(c.agents, newHonest(t, w.connect(t, fmt.Sprint("good-", i), mode))), append(c.next, 1)
+	}
+	return c
+}
+
+// changes has people change what the agents have, for a time, and returns how long it took
+// until the other side showed it, sorted. That every change is shown is part of it.
+func (c *others) changes(t *testing.T, during time.Duration) []time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	atOnce(t, len(c.agents), len(c.agents), func(_ context.Context, i int) (err error) {
+		c.next[i], err = c.agents[i].change(ctx, c.next[i])
+		return err
+	})
+	var took []time.Duration
+	for _, h := range c.agents {
+		eventually(t, "all changes are shown", h.shown)
+		took = append(took, h.latencies()...)
+	}
+	slices.Sort(took)
+	enough(t, took)
+	return took
+}
+
+// enough fails the test when there are too few for a 99th percentile.
+func enough(t *testing.T, took []time.Duration) {
+	t.Helper()
+	if len(took) < 100 {
+		t.Errorf("people made %d changes, too few to say how long they take", len(took))
+	}
+}
+
+// percentile is of sorted durations.
+func percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max(int(math.Ceil(p/100*float64(len(sorted))))-1, 0)]
+}
+
+// spared fails the test when one of the agents lost its connection, or is told that it is
+// over a budget.
+func (c *others) spared(t *testing.T) {
+	t.Helper()
+	for _, h := range c.agents {
+		if n := h.said(t, "connected to the principal"); n != 1 {
+			t.Errorf("agent %s connected %d times, want once", h.name, n)
+		}
+		o := get(t, h.w.hub.Resource(agents, harness.ArgoCDNamespace), h.name)
+		if c := conditionIn(o, "OverBudget"); c["status"] == "True" {
+			t.Errorf("agent %s is told of what it has no part in: %v", h.name, c["message"])
+		}
+	}
+}
