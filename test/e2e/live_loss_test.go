@@ -88,10 +88,67 @@ func (s *session) breaks(t *testing.T) {
 	}
 }
 
+// pairedWatch is a watch through the hub, and the same one that asks the API server of the
+// spoke directly and began before it. An API server may end a watch in order whenever it
+// likes, as it does when etcd did not answer for a while. It ends both then. Where only the
+// one through the hub ends, we have lost it.
+type pairedWatch struct {
+	through, direct *caller
+	object          string
+	*follower                 // through the hub
+	beside          *follower // asks the API server
+}
+
+// watchPaired watches an object.
+func watchPaired(through, direct *caller, object string) *pairedWatch {
+	w := &pairedWatch{through: through, direct: direct, object: object}
+	w.begin()
+	return w
+}
+
+func (w *pairedWatch) begin() {
+	w.beside = w.direct.follow(watchPath(w.object))
+	w.follower = w.through.follow(watchPath(w.object))
+}
+
+// until reads lines up to one with text. When the API server ends the watch it watches
+// again, as every client does.
+func (w *pairedWatch) until(t *testing.T, text string) {
+	t.Helper()
+	for {
+		_, err := w.find(t, text)
+		if err == nil {
+			return
+		}
+		w.endedByServer(t, err)
+		w.begin()
+	}
+}
+
+// breaks waits until the watch ends, with an error.
+func (w *pairedWatch) breaks(t *testing.T) {
+	t.Helper()
+	if err := w.end(t); errors.Is(err, io.EOF) {
+		w.endedByServer(t, err)
+	}
+}
+
+// endedByServer wants that the end of the watch is the API server's.
+func (w *pairedWatch) endedByServer(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, io.EOF) {
+		t.Fatalf("%s broke: %v", w.name, err)
+	}
+	t.Logf("%s has ended in order: the API server's own is to end, too", w.name)
+	if err := w.beside.end(t); !errors.Is(err, io.EOF) {
+		t.Fatalf("%s ended in order, the API server's own did not: %v", w.name, err)
+	}
+}
+
 // underWay are calls of one agent that go on.
 type underWay struct {
 	*caller
-	watches []*follower // over HTTP/2 and HTTP/1.1
+	watches []*pairedWatch // over HTTP/2 and HTTP/1.1
 	log     *follower
 	exec    *session
 	object  string // that is watched
@@ -121,7 +178,8 @@ func (a *liveAgent) openOn(t *testing.T, object string) *underWay {
 	older := *u.caller
 	older.config = rest.CopyConfig(u.config)
 	older.config.NextProtos = []string{"http/1.1"}
-	u.watches = []*follower{u.follow(watchPath(object)), older.follow(watchPath(object))}
+	direct := a.direct(t)
+	u.watches = []*pairedWatch{watchPaired(u.caller, direct, object), watchPaired(&older, direct, object)}
 	u.log = u.follow("/api/v1/namespaces/default/pods/" + livePod + "/log?follow=true")
 	u.exec = u.caller.exec("cat")
 	u.flow(t)
@@ -155,10 +213,19 @@ func (u *underWay) shows(t *testing.T) {
 func (u *underWay) breaks(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
-	for _, f := range append(u.watches, u.log) {
-		all.Go(func() { f.breaks(t) })
-	}
 	all.Go(func() { u.exec.breaks(t) })
+	u.followedBreak(t)
+	all.Wait()
+}
+
+// followedBreak sees watches and log end with an error.
+func (u *underWay) followedBreak(t *testing.T) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, watch := range u.watches {
+		all.Go(func() { watch.breaks(t) })
+	}
+	all.Go(func() { u.log.breaks(t) })
 	all.Wait()
 }
 
@@ -303,11 +370,7 @@ func TestLiveNarrowed(t *testing.T) {
 	if err := a.allow(t.Context(), map[string]any{"rules": []any{map[string]any{"name": "elsewhere", "namespaces": []any{"elsewhere"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	var all sync.WaitGroup
-	for _, f := range append(u.watches, u.log) {
-		all.Go(func() { f.breaks(t) })
-	}
-	all.Wait()
+	u.followedBreak(t)
 	for _, what := range []map[string]any{{"verb": "watch"}, {"subresource": "log"}} {
 		what["stage"], what["result"], what["rule"] = "end", "withdrawn", "deny-by-default"
 		w.recorded(t, a.name, what)

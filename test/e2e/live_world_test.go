@@ -575,16 +575,26 @@ func newFollower(t *testing.T, name string, r io.ReadCloser, stop func()) *follo
 // until reads lines up to one with text.
 func (f *follower) until(t *testing.T, text string) string {
 	t.Helper()
+	line, err := f.find(t, text)
+	if err != nil {
+		t.Fatalf("%s ended before %q came: %v", f.name, text, err)
+	}
+	return line
+}
+
+// find reads lines up to one with text. The error is the reason of an end before it.
+func (f *follower) find(t *testing.T, text string) (line string, err error) {
+	t.Helper()
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
 		select {
 		case line := <-f.lines:
 			if strings.Contains(line, text) {
-				return line
+				return line, nil
 			}
 		case err := <-f.ended:
-			t.Fatalf("%s ended before %q came: %v", f.name, text, err)
+			return "", err
 		case <-late.C:
 			t.Fatalf("%s: %q did not come", f.name, text)
 		}
@@ -594,17 +604,22 @@ func (f *follower) until(t *testing.T, text string) string {
 // breaks waits until what is followed ends, with an error.
 func (f *follower) breaks(t *testing.T) {
 	t.Helper()
+	if err := f.end(t); errors.Is(err, io.EOF) {
+		t.Errorf("%s ended as if it were complete", f.name)
+	}
+}
+
+// end waits until what is followed ends, and returns the reason.
+func (f *follower) end(t *testing.T) error {
+	t.Helper()
 	begun, late := time.Now(), time.NewTimer(patience)
 	defer late.Stop()
 	for {
 		select {
 		case <-f.lines:
 		case err := <-f.ended:
-			if err == nil || errors.Is(err, io.EOF) {
-				t.Errorf("%s ended as if it were complete", f.name)
-			}
 			t.Logf("%s ended after %v: %v", f.name, time.Since(begun).Round(time.Millisecond), err)
-			return
+			return err
 		case <-late.C:
 			t.Fatalf("%s goes on", f.name)
 		}
