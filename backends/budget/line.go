@@ -1,5 +1,7 @@
 package budget
 
+import "slices"
+
 // Class says what goes first of what one peer has us write.
 type Class uint8
 
@@ -33,7 +35,26 @@ func (l *Line[K]) Add(key K, class Class) {
 		l.in = map[K]Class{}
 	}
 	l.in[key] = class // where it stands in another class it is passed over
+	if len(l.keys[class]) >= 2*len(l.in)+maxSpare {
+		l.tidy(key, class)
+	}
 	l.keys[class] = append(l.keys[class], key)
+}
+
+// maxSpare is how many places a class may have, beside two for each key, that are passed
+// over: of keys that were removed, or that came back after that.
+const maxSpare = 64
+
+// tidy drops the places of a class that are passed over, and those of the key that comes last
+// in it.
+func (l *Line[K]) tidy(last K, class Class) {
+	there := map[K]bool{last: true}
+	l.keys[class] = slices.DeleteFunc(l.keys[class], func(key K) bool {
+		in, is := l.in[key]
+		passed := !is || in != class || there[key]
+		there[key] = true
+		return passed
+	})
 }
 
 // Next returns the key that goes first, and leaves it in the line.

@@ -100,7 +100,7 @@ func (e *entry) contested() bool { return e.pending != nil && e.pending.conteste
 func (s *source) undone(now time.Time, key stream.EntryKey, e *entry, held stream.Version) {
 	p := e.pend()
 	p.undoings.Note(now)
-	heap.Push(&s.calming, due{at: now.Add(ContestMemory), key: key})
+	s.calmAt(now.Add(ContestMemory), key)
 	switch {
 	case held.Absent():
 		p.undone = undoneByDeletion
@@ -131,6 +131,17 @@ func (s *source) putBack(key stream.EntryKey, e *entry, paths string) {
 	}
 }
 
+// calmAt has calm look at an entry.
+func (s *source) calmAt(at time.Time, key stream.EntryKey) {
+	if len(s.calming) >= s.crowd() {
+		s.calming.keep(func(d due) bool {
+			e := s.entries.get(d.key)
+			return e != nil && e.pending != nil && e.pending.undoings.last.Add(ContestMemory).Equal(d.at)
+		})
+	}
+	heap.Push(&s.calming, due{at: at, key: key})
+}
+
 // calm forgets what was not changed back for long enough.
 func (s *source) calm(now time.Time) {
 	for len(s.calming) > 0 && !s.calming[0].at.After(now) {
@@ -154,7 +165,7 @@ func (s *source) contend(now time.Time) {
 	for key, e := range s.entries.all() {
 		if e.contested() {
 			e.pending.undoings.last = now
-			heap.Push(&s.calming, due{at: now.Add(ContestMemory), key: key})
+			s.calmAt(now.Add(ContestMemory), key)
 		}
 	}
 }

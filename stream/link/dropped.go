@@ -114,7 +114,7 @@ func (s *source) hasten(now time.Time, key stream.EntryKey, e *entry) {
 	p.attempts = 0
 	s.park(now, key, e)
 	if waits.Before(p.retry) {
-		p.retry = waits // the peer says so again and again
+		s.parkUntil(waits, key, e) // the peer says so again and again
 	}
 }
 

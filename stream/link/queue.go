@@ -2,6 +2,7 @@ package link
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/argomesh/argomesh/stream"
@@ -18,6 +19,14 @@ type queue struct {
 const maxSpare = 16
 
 func (q *queue) push(key stream.EntryKey) { q.keys = append(q.keys, key) }
+
+func (q *queue) len() int { return len(q.keys) - q.head }
+
+// keep drops the keys that keep does not want.
+func (q *queue) keep(keep func(stream.EntryKey) bool) {
+	q.keys = slices.DeleteFunc(q.keys[q.head:], func(key stream.EntryKey) bool { return !keep(key) })
+	q.head = 0
+}
 
 func (q *queue) pop() (stream.EntryKey, bool) {
 	if q.head == len(q.keys) {
@@ -75,9 +84,37 @@ func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
 func (s *source) parkFor(now time.Time, key stream.EntryKey, e *entry, delay time.Duration) {
 	// Up to a quarter more, by key, so that a crowd of parked entries disperses.
 	delay += delay * time.Duration(e.bucket) / (4 * stream.BucketCount)
-	at := now.Add(delay)
+	s.parkUntil(now.Add(delay), key, e)
+}
+
+// parkUntil makes e due at a time.
+func (s *source) parkUntil(at time.Time, key stream.EntryKey, e *entry) {
 	e.pend().retry = at
+	if len(s.parked) >= s.crowd() {
+		s.parked.keep(func(d due) bool {
+			e := s.entries.get(d.key)
+			return e != nil && e.parked().Equal(d.at)
+		})
+	}
 	heap.Push(&s.parked, due{at: at, key: key})
+}
+
+// crowd is how many keys a queue or a schedule may have. More than two for each entry are
+// mostly of a peer that says one thing and then the other: what is overtaken goes then.
+func (s *source) crowd() int { return 2*s.entries.len() + maxSpare }
+
+// enqueue puts an entry that is marked as queued into the queue.
+func (s *source) enqueue(key stream.EntryKey) {
+	if s.dirty.len() >= s.crowd() {
+		there := map[stream.EntryKey]bool{key: true} // it comes last
+		s.dirty.keep(func(key stream.EntryKey) bool {
+			e := s.entries.get(key)
+			stays := e != nil && e.queued && !there[key]
+			there[key] = true
+			return stays
+		})
+	}
+	s.dirty.push(key)
 }
 
 // unpark queues what is due.
@@ -92,7 +129,7 @@ func (s *source) unpark(now time.Time) {
 }
 
 // schedule is a heap of parked entries; one that was unparked otherwise stays in
-// it until its time has come.
+// it until its time has come, or until there are too many.
 type schedule []due
 
 type due struct {
@@ -105,6 +142,19 @@ func (s schedule) next() time.Time {
 		return time.Time{}
 	}
 	return s[0].at
+}
+
+// keep drops what stands does not hold of, and all but one of each key.
+func (s *schedule) keep(stands func(due) bool) {
+	there := map[stream.EntryKey]bool{}
+	*s = slices.DeleteFunc(*s, func(d due) bool {
+		if there[d.key] || !stands(d) {
+			return true
+		}
+		there[d.key] = true
+		return false
+	})
+	heap.Init(s)
 }
 
 // Len, Less, Swap, Push and Pop are heap.Interface.

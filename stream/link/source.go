@@ -280,7 +280,7 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 	case !e.satisfied():
 		if !e.queued && !e.withheld && e.parked().IsZero() {
 			e.queued = true
-			s.dirty.push(key)
+			s.enqueue(key)
 		}
 	default:
 		if e.refusal() != nil {
