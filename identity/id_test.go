@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/heap"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -117,7 +118,9 @@ func FuzzParseID(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		id, err := identity.ParseID(s)
+		var id spiffeid.ID
+		var err error
+		heap.Bound(t, len(s), func() { id, err = identity.ParseID(s) })
 		if err != nil {
 			if !errors.Is(err, identity.ErrInvalid) || !id.IsZero() {
 				t.Fatalf("ParseID(%q) = %s, %v", s, id, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 var equalNames = cmp.Comparer(func(a, b identity.AgentName) bool { return a == b })
@@ -133,14 +134,17 @@ func FuzzHandshake(f *testing.F) {
 		if proto.Unmarshal(raw, &frame) != nil {
 			return
 		}
-		h, err := stream.ParseHello(&frame)
+		var h stream.Hello
+		var w stream.Welcome
+		var err error
+		heap.Bound(t, len(raw), func() { h, err = stream.ParseHello(&frame) })
 		switch again, againErr := stream.ParseHello(stream.HelloFrame(h)); {
 		case err != nil && !errors.Is(err, stream.ErrProtocol) && !errors.Is(err, stream.ErrIncompatible):
 			t.Errorf("ParseHello() = %v", err)
 		case err == nil && (againErr != nil || !cmp.Equal(h, again, equalNames)):
 			t.Errorf("ParseHello(HelloFrame(%+v)) = %+v, %v", h, again, againErr)
 		}
-		w, err := stream.ParseWelcome(&frame)
+		heap.Bound(t, len(raw), func() { w, err = stream.ParseWelcome(&frame) })
 		switch again, againErr := stream.ParseWelcome(stream.WelcomeFrame(w)); {
 		case err != nil && !errors.Is(err, stream.ErrProtocol) && !errors.Is(err, stream.ErrIncompatible):
 			t.Errorf("ParseWelcome() = %v", err)
@@ -178,7 +182,9 @@ func FuzzFrame(f *testing.F) {
 		if proto.Unmarshal(raw, &frame) != nil {
 			return
 		}
-		m, err := stream.ParseFrame(&frame)
+		var m stream.Message
+		var err error
+		heap.Bound(t, len(raw), func() { m, err = stream.ParseFrame(&frame) })
 		if err != nil {
 			if !errors.Is(err, stream.ErrProtocol) || m != nil {
 				t.Errorf("ParseFrame() = %v, %v", m, err)

@@ -2,8 +2,6 @@ package mirror_test
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // applying is an event that carries data.
@@ -57,7 +56,7 @@ func TestContentIsCountedBeforeItIsDecoded(t *testing.T) {
 			key := stream.ResourceKey{Kind: tt.kind, Namespace: "argocd", Name: name}
 			e := applying(c, name, data)
 			var refusal *stream.Refusal
-			took := allocated(func() { _, refusal = rules.Plan(e, key, nil, mirror.Requests{}) })
+			took := heap.Of(func() { _, refusal = rules.Plan(e, key, nil, mirror.Requests{}) })
 			if refusal == nil || refusal.Kind != stream.RefusalInvalid {
 				t.Errorf("%s in %s: %+v", shape, c, refusal)
 			}
@@ -66,16 +65,6 @@ func TestContentIsCountedBeforeItIsDecoded(t *testing.T) {
 			}
 		}
 	}
-}
-
-// allocated is how many bytes f takes from the heap in all.
-func allocated(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 // Content that there is no room for is not kept: the answer says so at once, and neither

@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // now is a deletionTimestamp.
@@ -497,7 +498,12 @@ func (w *fuzzWriter) run(e stream.Event) string {
 		}
 		parsed = &o
 	}
-	writes, refusal := w.rules.Plan(e, w.key, parsed, hard("r-1"))
+	var writes []Write
+	var refusal *stream.Refusal
+	took := heap.Of(func() { writes, refusal = w.rules.Plan(e, w.key, parsed, hard("r-1")) })
+	if room := weigh(&at, map[stream.EntryKey]stream.Event{e.Key: e}); took > uint64(room)+256<<10 {
+		w.t.Errorf("to plan %d bytes takes %d of heap, and room for %d is taken", len(e.Data), took, room)
+	}
 	if refusal != nil && len(writes) > 0 && e.Key.Collection != stream.Commands {
 		w.t.Error("a refusal together with writes")
 	}

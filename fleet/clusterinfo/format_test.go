@@ -14,6 +14,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 var (
@@ -168,7 +169,7 @@ func FuzzDecode(f *testing.F) {
 		format := clusterinfo.Format{Plain: isPlain}
 		var info stream.SpokeInfo
 		var err error
-		if took := heap(func() { info, err = format.Decode(value) }); took > mostHeap {
+		if took := heap.Of(func() { info, err = format.Decode(value) }); took > mostHeap {
 			t.Fatalf("%d bytes of heap for %d", took, len(value))
 		}
 		if err != nil {

@@ -3,24 +3,12 @@ package clusterinfo_test
 import (
 	"bytes"
 	"compress/gzip"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
+	"github.com/argomesh/argomesh/test/heap"
 )
-
-// heap returns how many bytes f takes from the heap in all, with no collection in
-// between: more than it can ever hold at a time.
-func heap(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // mostHeap is what any value may take: eight times the longest there is unpacked, and
 // never more than 64 MiB.
@@ -58,12 +46,12 @@ func TestHeapOfEntries(t *testing.T) {
 	} {
 		value := gzipped(t, text)
 		var err error
-		if took := heap(func() { _, err = (clusterinfo.Format{}).Decode(value) }); took > mostHeap {
+		if took := heap.Of(func() { _, err = (clusterinfo.Format{}).Decode(value) }); took > mostHeap {
 			t.Errorf("%s: %d bytes of heap for %d, %d unpacked: %.100v", name, took, len(value), len(text), err)
 		}
 	}
 	for name, text := range map[string]string{"plain text": `{"serverVersion":"` + strings.Repeat("x", clusterinfo.MaxBytes-100) + `"}`} {
-		if took := heap(func() { _, _ = (clusterinfo.Format{Plain: true}).Decode([]byte(text)) }); took > uint64(8*len(text)) {
+		if took := heap.Of(func() { _, _ = (clusterinfo.Format{Plain: true}).Decode([]byte(text)) }); took > uint64(8*len(text)) {
 			t.Errorf("%s: %d bytes of heap for %d", name, took, len(text))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestParse(t *testing.T) {
@@ -146,7 +148,9 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, header string) {
 		want, ok := oracle(header)
-		got, err := parse(header)
+		var got []element
+		var err error
+		heap.Bound(t, len(header), func() { got, err = parse(header) })
 		if ok != (err == nil) {
 			t.Fatalf("parse(%q) = %v, the oracle reads %v", header, err, want)
 		}

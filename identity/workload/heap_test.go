@@ -2,24 +2,12 @@ package workload_test
 
 import (
 	"encoding/base64"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/heap"
 )
-
-// heap returns how many bytes f takes from the heap in all, with no collection in
-// between: more than it can ever hold at a time. Goroutines beside f count with it.
-func heap(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // mostTokenHeap is what a JWT-SVID may take, of whatever length.
 const mostTokenHeap = 1 << 20
@@ -42,7 +30,7 @@ func TestHeapOfTokens(t *testing.T) {
 		"longer than any":     strings.Repeat("e", 64<<20),
 	} {
 		var err error
-		if took := heap(func() { _, err = p.principal.PeerOfToken(token) }); took > mostTokenHeap || err == nil {
+		if took := heap.Of(func() { _, err = p.principal.PeerOfToken(token) }); took > mostTokenHeap || err == nil {
 			t.Errorf("%s: %d bytes of heap for %d, %v", name, took, len(token), err)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 var foreignDomain = spiffeid.RequireTrustDomainFromString("foreign.test")
@@ -582,7 +583,7 @@ func FuzzVerifyToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		var p identity.Peer
 		var err error
-		if took := heap(func() { p, err = s.PeerOfToken(token) }); took > mostTokenHeap {
+		if took := heap.Of(func() { p, err = s.PeerOfToken(token) }); took > mostTokenHeap {
 			t.Errorf("%d bytes of heap for %d", took, len(token))
 		}
 		switch {

@@ -7,8 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -17,18 +15,8 @@ import (
 	"math/big"
 
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/heap"
 )
-
-// heap returns how many bytes f takes from the heap in all, with no collection in
-// between: more than it can ever hold at a time.
-func heap(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
 
 // mostHeap is what a bundle of n bytes may take: eight times its bytes, and what a short
 // one takes anyway.
@@ -74,7 +62,7 @@ func TestHeapOfBundles(t *testing.T) {
 		"no JSON":                  bytes.Repeat([]byte("["), spire.MaxBundleBytes),
 	} {
 		var err error
-		if took := heap(func() { _, err = spire.ParseBundle(partner, text) }); took > mostHeap(len(text)) {
+		if took := heap.Of(func() { _, err = spire.ParseBundle(partner, text) }); took > mostHeap(len(text)) {
 			t.Errorf("%s: %d bytes of heap for %d, %v", name, took, len(text), err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // strange is a server that answers whatever it is told to.
@@ -168,7 +169,7 @@ func FuzzParseBundle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var b *spiffebundle.Bundle
 		var err error
-		if took := heap(func() { b, err = spire.ParseBundle(partner, text) }); took > mostHeap(len(text)) {
+		if took := heap.Of(func() { b, err = spire.ParseBundle(partner, text) }); took > mostHeap(len(text)) {
 			t.Errorf("%d bytes of heap for %d", took, len(text))
 		}
 		if err != nil {

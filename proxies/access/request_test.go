@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestParse(t *testing.T) {
@@ -193,7 +194,9 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, method, target string) {
-		got, err := access.Parse(method, target, nil)
+		var got access.Request
+		var err error
+		heap.Bound(t, len(method)+len(target), func() { got, err = access.Parse(method, target, nil) })
 		if err != nil {
 			if !errors.Is(err, access.ErrMalformed) {
 				t.Errorf("error %q wraps no ErrMalformed", err)

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 var (
@@ -100,16 +100,6 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// heapOf is how many bytes f takes from the heap in all.
-func heapOf(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // Whatever a spoke keeps as a tree, to measure it takes a few buffers, and to mark it
 // three times the longest text that is marked.
 func TestHeapOfTrees(t *testing.T) {
@@ -120,10 +110,10 @@ func TestHeapOfTrees(t *testing.T) {
 	}
 	values["the longest"] = pack(t, treeOf(1, `{"name":"`+noise(maxMarkedBytes-64)+`"}`))
 	for name, value := range values {
-		if took := heapOf(func() { _ = measuredWhole(packedTree, value) }); took > 1<<20 {
+		if took := heap.Of(func() { _ = measuredWhole(packedTree, value) }); took > 1<<20 {
 			t.Errorf("to measure %s, %d bytes: %d bytes of heap", name, len(value), took)
 		}
-		if took := heapOf(func() { _, _ = markTree(value, true, time.Now()) }); took > instrumented*64<<20 {
+		if took := heap.Of(func() { _, _ = markTree(value, true, time.Now()) }); took > instrumented*64<<20 {
 			t.Errorf("to mark %s, %d bytes: %d bytes of heap", name, len(value), took)
 		}
 	}
@@ -145,7 +135,7 @@ func FuzzMark(f *testing.F) {
 		}
 		var marked []byte
 		var err error
-		took := heapOf(func() {
+		took := heap.Of(func() {
 			if err = measuredWhole(key, value); err == nil {
 				marked, err = markTree(value, compressed, time.Unix(0, 0))
 			}

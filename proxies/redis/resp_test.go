@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestCopyValues(t *testing.T) {
@@ -93,7 +95,7 @@ func FuzzCommand(f *testing.F) {
 		for {
 			var c command
 			var err error
-			if took := heapOf(func() { c, err = in.command() }); took > mostWireHeap(len(input)) {
+			if took := heap.Of(func() { c, err = in.command() }); took > mostWireHeap(len(input)) {
 				t.Errorf("%d bytes of heap for %d", took, len(input))
 			}
 			if err != nil {
@@ -124,7 +126,7 @@ func FuzzCopyValues(f *testing.F) {
 		w := bufio.NewWriter(&out)
 		in := newWire(bytes.NewReader(input))
 		var err error
-		if took := heapOf(func() { err = in.copyValues(w, 1, false) }); took > mostWireHeap(len(input)) {
+		if took := heap.Of(func() { err = in.copyValues(w, 1, false) }); took > mostWireHeap(len(input)) {
 			t.Errorf("%d bytes of heap for %d", took, len(input))
 		}
 		if flushed := w.Flush(); flushed != nil {

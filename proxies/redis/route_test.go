@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // onlyEdge1 is an Owners with one agent.
@@ -35,7 +36,10 @@ func FuzzParseKey(f *testing.F) {
 	}
 	c := &caller{hub: &Hub{cfg: HubConfig{Owners: onlyEdge1{name}}}}
 	f.Fuzz(func(t *testing.T, text string) {
-		keys, other, err := c.keysOf([]string{text})
+		var keys []owned
+		var other int
+		var err error
+		heap.Bound(t, len(text), func() { keys, other, err = c.keysOf([]string{text}) })
 		if err != nil || len(keys)+other != 1 {
 			t.Fatalf("keysOf(%q) = %v, %d, %v", text, keys, other, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // Whoever reads the target in another way must come to the same agent: what follows
@@ -24,7 +25,10 @@ func FuzzSplitTarget(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
-		name, rest, err := splitTarget(target)
+		var name identity.AgentName
+		var rest string
+		var err error
+		heap.Bound(t, len(target), func() { name, rest, err = splitTarget(target) })
 		if err != nil {
 			return
 		}
@@ -59,7 +63,8 @@ func FuzzCheckMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		upgrade, err := checkMessage(r)
+		var upgrade string
+		heap.Bound(t, len(text), func() { upgrade, err = checkMessage(r) })
 		if err != nil {
 			return
 		}
@@ -94,7 +99,9 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Add(whole)
 	f.Add([]byte("{}\n"))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		first, err := decodeReply(value)
+		var first *reply
+		var err error
+		heap.Bound(t, len(value), func() { first, err = decodeReply(value) })
 		if err != nil {
 			return
 		}
@@ -115,7 +122,9 @@ func FuzzAcceptOf(f *testing.F) {
 	f.Add("application/com.github.proto-openapi.spec.v3@v1.0+protobuf")
 	f.Add("*/*;q=0.8, application/yaml")
 	f.Fuzz(func(t *testing.T, accept string) {
-		got, known := acceptOf([]string{accept})
+		var got string
+		var known bool
+		heap.Bound(t, len(accept), func() { got, known = acceptOf([]string{accept}) })
 		if !known {
 			return
 		}
@@ -152,7 +161,9 @@ func FuzzRedirect(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, to string) {
 		res := &http.Response{StatusCode: http.StatusFound, Header: http.Header{location: {to}}}
-		if redirect(res, name) != nil {
+		var err error
+		heap.Bound(t, len(to), func() { err = redirect(res, name) })
+		if err != nil {
 			return
 		}
 		got := res.Header.Get(location)

@@ -7,26 +7,15 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-)
 
-// heap returns how many bytes f takes from the heap in all, with no collection in
-// between: more than it can ever hold at a time.
-func heap(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
+	"github.com/argomesh/argomesh/test/heap"
+)
 
 // zeros is endless.
 type zeros struct{}
@@ -73,7 +62,7 @@ func TestHeapOfReplies(t *testing.T) {
 		}
 		of := key(t, "edge-1", "/openapi/v2")
 		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {tt.coding}}, Body: io.NopCloser(tt.body), ContentLength: -1}
-		took := heap(func() {
+		took := heap.Of(func() {
 			r.observe(of, res, time.Now())
 			if _, err := io.Copy(io.Discard, res.Body); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -94,7 +83,7 @@ func TestHeapOfReplies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took = heap(func() {
+		took = heap.Of(func() {
 			if _, err := decodeReply(value); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

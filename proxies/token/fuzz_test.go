@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // fuzzNow is when fuzzing takes place. It and the keys are the same in every process,
@@ -59,7 +60,7 @@ func FuzzVerify(f *testing.F) {
 		// What other tokens have left behind changes nothing.
 		var v *verified
 		var err error
-		if took := heap(func() { v, err = all.check(text, fuzzNow) }); took > mostHeap {
+		if took := heap.Of(func() { v, err = all.check(text, fuzzNow) }); took > mostHeap {
 			t.Errorf("%d bytes of heap for %d", took, len(text))
 		}
 		if _, alone := newBook(state, issuer, 1).check(text, fuzzNow); (err == nil) != (alone == nil) {

@@ -2,22 +2,11 @@ package token
 
 import (
 	"encoding/base64"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
-)
 
-// heap returns how many bytes f takes from the heap in all, with no collection in
-// between: more than it can ever hold at a time.
-func heap(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
+	"github.com/argomesh/argomesh/test/heap"
+)
 
 // mostHeap is what a token may take, of whatever length and however often it is read.
 const mostHeap = 512 << 10
@@ -40,7 +29,7 @@ func TestHeapOfTokens(t *testing.T) {
 		"depth":               part(strings.Repeat("[", n)) + ".e30.e30",
 		"longer than any":     strings.Repeat("e", 1<<20),
 	} {
-		if took := heap(func() { _, _ = book.check(text, fuzzNow) }); took > mostHeap {
+		if took := heap.Of(func() { _, _ = book.check(text, fuzzNow) }); took > mostHeap {
 			t.Errorf("%s: %d bytes of heap for %d", name, took, len(text))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/argomesh/argomesh/stream/jsonlimit"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestCheck(t *testing.T) {
@@ -127,7 +128,9 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte(`{"a":"\"]}"} [`))
 	limits := jsonlimit.Limits{Depth: 64, Heap: 1 << 20}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		whole, err := jsonlimit.Check(text, limits)
+		var whole jsonlimit.Count
+		var err error
+		heap.Bound(t, 0, func() { whole, err = jsonlimit.Check(text, limits) })
 		s := jsonlimit.NewScanner(limits)
 		var pieceErr error
 		for i := 0; i < len(text) && pieceErr == nil; i++ {

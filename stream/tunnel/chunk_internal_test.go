@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 var sameChunk = cmp.Options{cmp.AllowUnexported(chunk{}), cmp.Comparer(func(a, b identity.AgentName) bool { return a == b })}
@@ -151,7 +152,9 @@ func FuzzParse(f *testing.F) {
 		if proto.Unmarshal(raw, pb) != nil {
 			return // gRPC ends the stream
 		}
-		c, err := parse(pb)
+		var c chunk
+		var err error
+		heap.Bound(t, len(raw), func() { c, err = parse(pb) })
 		if err != nil {
 			if !errors.Is(err, stream.ErrProtocol) && !errors.Is(err, stream.ErrIncompatible) {
 				t.Fatalf("parse() = %v, which is of no kind", err)

@@ -2,8 +2,6 @@ package wire_test
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/wire"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // root is a message that a peer sends, and how long it may be.
@@ -29,18 +28,6 @@ func roots() map[string]root {
 		"a first frame": {func() proto.Message { return &streampb.Frame{} }, stream.MaxSmallBytes},
 		"a chunk":       {func() proto.Message { return &streampb.Chunk{} }, stream.MaxSmallBytes},
 	}
-}
-
-// heap returns how many bytes f takes from the heap in all, with no collection in
-// between: more than it can ever hold at a time.
-func heap(f func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	runtime.GC()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 // decode reads b as a call does, to the value that package stream makes of it.
@@ -165,7 +152,7 @@ func TestHeapOfEachField(t *testing.T) {
 			bomb := wrapped(p[:len(p)-1], nil)
 			bomb = wrapped(p[:len(p)-1], []byte(strings.Repeat(string(empty), (r.most-len(bomb)-32)/len(empty))))
 			var err error
-			if took := heap(func() { err = decode(r, bomb) }); took > nothing {
+			if took := heap.Of(func() { err = decode(r, bomb) }); took > nothing {
 				t.Errorf("%s of %d times %s: %d bytes of heap, %v", name, len(bomb)/len(empty), p, took, err)
 			}
 			if stream.ViolationOf(err) == "" {
@@ -180,7 +167,7 @@ func TestHeapOfEachField(t *testing.T) {
 				continue // of a small message its length is the limit
 			}
 			full = padded(full, r.most)
-			took := heap(func() { err = decode(r, full) })
+			took := heap.Of(func() { err = decode(r, full) })
 			if most := uint64(min(8*len(full), 64<<20)); took > most {
 				t.Errorf("%s full of %s, %d bytes: %d bytes of heap, want %d at most", name, p, len(full), took, most)
 			}
@@ -206,7 +193,7 @@ func TestHeapOfTheLongest(t *testing.T) {
 			for what, char := range map[string]string{"text": "x", "what is not printed": "\x01", "U+00E9": "é"} {
 				b := wrapped(p, []byte(strings.Repeat(char, length/len(char))))
 				var err error
-				if took := heap(func() { err = decode(r, b) }); took > uint64(min(8*len(b), 64<<20)) {
+				if took := heap.Of(func() { err = decode(r, b) }); took > uint64(min(8*len(b), 64<<20)) {
 					t.Errorf("%s with %d bytes of %s in %s: %d bytes of heap, %v", name, len(b), what, p, took, err)
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/zstd"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // unpack returns what a decoder makes of packed, at most limit bytes and one, as
@@ -116,15 +116,6 @@ func TestConcurrentUse(t *testing.T) {
 	wait.Wait()
 }
 
-// allocated is how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // Few bytes that unpack to very many are read up to the limit only, and what is
 // asked for beyond the largest window is refused before it is allocated.
 func TestBombs(t *testing.T) {
@@ -158,7 +149,7 @@ func TestBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got int64
 			var err error
-			used := allocated(func() {
+			used := heap.Of(func() {
 				var r io.Reader
 				if r, err = c.Decompress(onlyReader{bytes.NewReader(tt.packed)}); err != nil {
 					return
@@ -227,7 +218,7 @@ func FuzzDecompress(f *testing.F) {
 		const limit = 1 << 20
 		var raw []byte
 		var err error
-		if took := allocated(func() { raw, err = unpack(c, packed, limit) }); took > 16<<20 {
+		if took := heap.Of(func() { raw, err = unpack(c, packed, limit) }); took > 16<<20 {
 			t.Errorf("%d bytes of heap for %d", took, len(packed))
 		}
 		if len(raw) > limit+1 {
