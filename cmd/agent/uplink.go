@@ -131,7 +131,7 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 		Updated: u.source.Updated,
 		Proves:  by.proves,
 		Ready:   u.source.Ready,
-		Metrics: u.base.Metrics, Log: u.base.Log,
+		Quota:   u.mirror.Quota, Metrics: u.base.Metrics, Log: u.base.Log,
 	}); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/wire"
 	"github.com/argomesh/argomesh/stream/zstd"
@@ -59,6 +60,8 @@ type Config struct {
 	HandshakeTimeout time.Duration
 	// BackOff is the pause after a connection that failed or ended.
 	BackOff call.BackOff
+	// Quota is the room for messages on their way. Nil means one of its own.
+	Quota   *quota.Quota
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
@@ -90,6 +93,12 @@ func New(cfg Config) (*Client, error) {
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func() error { return nil }
+	}
+	if cfg.Quota == nil {
+		var err error
+		if cfg.Quota, err = quota.New(nil); err != nil {
+			return nil, fmt.Errorf("stream client: %w", err)
+		}
 	}
 	c := &Client{
 		cfg: cfg,
@@ -324,7 +333,7 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 	}
 	up(welcome.ProveAgain)
 	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")
-	conn := &Conn{frames: frames, unsupported: c.unsupported}
+	conn := &Conn{frames: frames, agent: c.cfg.Hello.Agent, quota: c.cfg.Quota, unsupported: c.unsupported}
 	if c.cfg.Token != nil {
 		renewing, stop := context.WithCancel(life)
 		var renewal sync.WaitGroup
@@ -380,6 +389,8 @@ func withCause(ctx context.Context, err error) error {
 // Conn is one connection after its handshake.
 type Conn struct {
 	frames      grpc.BidiStreamingClient[streampb.Frame, streampb.Frame]
+	agent       identity.AgentName
+	quota       *quota.Quota
 	unsupported *prometheus.CounterVec
 
 	sending sync.Mutex // held by Send: a link and the renewal of its proof send
@@ -396,7 +407,8 @@ func (c *Conn) Send(m stream.Message) error {
 // wraps a stream.Violation for what nobody should have sent.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame := &streampb.Frame{}
-	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes}); err != nil {
+	m := &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent}
+	if err := wire.ReceiveInto(c.frames.Context(), c.frames, m, c.quota); err != nil {
 		return nil, err
 	}
 	msg, err := stream.ParseFrame(frame)

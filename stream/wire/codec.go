@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // Message is what a receiver gives to gRPC to be filled. What is given without it, as
@@ -18,7 +20,7 @@ type Message struct {
 	Into proto.Message
 	// Most bounds the message once it is unpacked, in bytes.
 	Most int
-	// Peer is for whom a server counts it.
+	// Peer is for whom it is counted.
 	Peer identity.AgentName
 
 	err error
@@ -32,6 +34,36 @@ func Receive(call interface{ RecvMsg(m any) error }, m *Message) error {
 		return err
 	}
 	return m.err
+}
+
+// ReceiveInto is Receive for a client, where gRPC has unpacked a message before anybody
+// can ask: one that is not small is decoded when q has room for it, and what came waits
+// until then. A client has no more of them under way than calls.
+func ReceiveInto(ctx context.Context, call interface{ RecvMsg(m any) error }, m *Message, q *quota.Quota) error {
+	u := &unpacked{most: m.Most}
+	if err := call.RecvMsg(u); err != nil {
+		return err
+	}
+	if u.tooLong {
+		return tooLong(m)
+	}
+	defer u.data.Free()
+	if u.data.Len() > stream.MaxSmallBytes {
+		release, err := q.Take(ctx, m.Peer, quota.Decoding, decodingBytes)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return m.copied(u.data)
+}
+
+// unpacked is a message that is not decoded yet; without data where it is longer than its
+// receiver takes.
+type unpacked struct {
+	most    int
+	data    mem.BufferSlice
+	tooLong bool
 }
 
 // into returns what is to be filled, and with how many bytes.
@@ -78,6 +110,13 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal implements encoding.CodecV2. Of a *Message, Receive returns what is wrong.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if u, ok := v.(*unpacked); ok {
+		if u.tooLong = data.Len() > u.most; !u.tooLong {
+			data.Ref() // gRPC lets go of it on return
+			u.data = data
+		}
+		return nil
+	}
 	m, err := into(v)
 	if err != nil {
 		return err
