@@ -67,6 +67,9 @@ type ResourceProxy struct {
 	// Agents are those that can be reached. The path /agents/<name>/ belongs to
 	// exactly one, and only a token whose subject is that name gets there.
 	Agents map[identity.AgentName]Agent
+	// AgentRate bounds the requests for each agent that begin, of those whose token is good;
+	// more get 429 at once. Zero means 10,000 a second.
+	AgentRate Rate
 	// MaxConnections bounds the open connections of callers; more are closed at
 	// once. Zero means 10,000.
 	MaxConnections uint32
@@ -88,9 +91,6 @@ type Agent struct {
 	// Replica is where the replica of the principal listens that holds the agent.
 	// Zero means the principal beside the front door.
 	Replica Address
-	// Rate bounds the requests for the agent that begin, of those whose token is good; more
-	// get 429 at once. Zero means 10,000 a second.
-	Rate Rate
 }
 
 // Tokens says which tokens are good: JSON Web Tokens signed with ES256 by one of the

@@ -8,7 +8,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	localratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	connectionlimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/connection_limit/v3"
@@ -51,7 +50,7 @@ const (
 const (
 	plainFilter   = "plain"   // onlyPlain
 	subjectFilter = "subject" // onlySubject, by route
-	rateFilter    = "rate"    // localRate, by route
+	rateFilter    = "rate"    // agentRate
 	routerFilter  = "router"
 )
 
@@ -80,7 +79,7 @@ func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 		// Its rules are those of the route. Without a route there is nowhere to go.
 		p.filter(subjectFilter, &rbacfilterv3.RBAC{RulesStatPrefix: subjectFilter + "."}),
 		// Behind what asks for the token, so that nobody else uses up an agent's rate.
-		p.filter(rateFilter, &localratelimitv3.LocalRateLimit{StatPrefix: rateFilter}),
+		p.filter(rateFilter, agentRate(orRate(s.ResourceProxy.AgentRate, defaultAgentRate))),
 		p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true}),
 	}
 	proxy := s.ResourceProxy

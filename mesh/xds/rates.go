@@ -4,9 +4,13 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	localratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/argomesh/argomesh/mesh"
 )
@@ -40,6 +44,31 @@ func localRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
 		FilterEnabled:  always,
 		FilterEnforced: always,
 	}
+}
+
+// agentRate is localRate for each agent by itself. A bucket is made when somebody calls
+// the agent, whose name is the subject of the token: one in the configuration of each
+// agent's route takes more memory of Envoy than all else of that agent.
+func agentRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
+	const agent = "agent"
+	limit := localRate(r) // for who has no subject: nobody gets this far without one
+	limit.AlwaysConsumeDefaultTokenBucket = wrapperspb.Bool(false)
+	limit.MaxDynamicDescriptors = u32(mesh.MaxAgents)
+	limit.RateLimits = []*routev3.RateLimit{{Actions: []*routev3.RateLimit_Action{{
+		ActionSpecifier: &routev3.RateLimit_Action_Metadata{Metadata: &routev3.RateLimit_Action_MetaData{
+			DescriptorKey: agent,
+			Source:        routev3.RateLimit_Action_MetaData_DYNAMIC,
+			MetadataKey: &metadatav3.MetadataKey{Key: jwtMetadata, Path: []*metadatav3.MetadataKey_PathSegment{
+				{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: payloadKey}},
+				{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: "sub"}},
+			}},
+		}},
+	}}}}
+	limit.Descriptors = []*ratelimitv3.LocalRateLimitDescriptor{{
+		Entries:     []*ratelimitv3.RateLimitDescriptor_Entry{{Key: agent}}, // of any value
+		TokenBucket: limit.GetTokenBucket(),
+	}}
+	return limit
 }
 
 // connectionRate is localRate for each connection by itself.

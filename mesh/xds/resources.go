@@ -100,7 +100,7 @@ func renderAgent(name identity.AgentName, agent mesh.Agent) (*routev3.ScopedRout
 	if !agent.Replica.IsZero() {
 		cluster = replicaName(agent.Replica)
 	}
-	scope := p.agentScope(name, cluster, agent.Rate)
+	scope := p.agentScope(name, cluster)
 	return scope, p.err
 }
 

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/mesh"
 )
 
 // agentsPrefix is before the agent's name in a path; Kubernetes' own path follows
@@ -19,7 +18,7 @@ const agentsPrefix = "/agents/"
 // agentScope is the route table of one agent: one route, which only a token with the
 // agent's name as its subject may take. Whatever scope a request is given, it
 // gets no further than to a route whose whole prefix is in its path.
-func (p *encoder) agentScope(name identity.AgentName, cluster string, rate mesh.Rate) *routev3.ScopedRouteConfiguration {
+func (p *encoder) agentScope(name identity.AgentName, cluster string) *routev3.ScopedRouteConfiguration {
 	return &routev3.ScopedRouteConfiguration{
 		Name: name.String(),
 		Key: &routev3.ScopedRouteConfiguration_Key{Fragments: []*routev3.ScopedRouteConfiguration_Key_Fragment{{
@@ -37,7 +36,6 @@ func (p *encoder) agentScope(name identity.AgentName, cluster string, rate mesh.
 					Action: forward(cluster),
 					TypedPerFilterConfig: map[string]*anypb.Any{
 						subjectFilter: p.pack(&rbacfilterv3.RBACPerRoute{Rbac: &rbacfilterv3.RBAC{Rules: onlySubject(name.String())}}),
-						rateFilter:    p.pack(localRate(orRate(rate, defaultAgentRate))), // a bucket of this route alone
 					},
 				}},
 			}},

@@ -28,7 +28,7 @@ func TestEnvoyWithoutMemory(t *testing.T) {
 	f := newFront(t, func(f *front, _ *mesh.Snapshot) { f.bootstrap = []string{"--memory", "64Mi"} })
 	watch := f.open(t, "/agents/a/watch", "")
 	f.change(t, func(p *mesh.ResourceProxy) {
-		for i := range 6_000 { // they take more than that
+		for i := range 12_000 { // they take more than that
 			p.Agents[agentName(t, fmt.Sprint("edge-", i))] = mesh.Agent{}
 		}
 	})

@@ -632,7 +632,7 @@ func TestEnvoyRateOfAnAgent(t *testing.T) {
 	t.Parallel()
 	const rate = 5
 	f := newFront(t, func(_ *front, s *mesh.Snapshot) {
-		s.ResourceProxy.Agents[agentName(t, "a")] = mesh.Agent{Rate: mesh.Rate{Count: rate, Per: time.Hour}}
+		s.ResourceProxy.AgentRate = mesh.Rate{Count: rate, Per: time.Hour}
 	})
 	for range 2 * rate {
 		if status, body := f.get(t, "/agents/a/version", f.signer.token(t, "b")); status != http.StatusForbidden {
