@@ -68,6 +68,10 @@ type checker struct {
 // end is what must be at the end of one agent's link. While an agent is suspended nothing
 // can.
 func (c *checker) end(v *view, now time.Duration) {
+	if v.leaving != nil {
+		c.departed(v)
+		return
+	}
 	if v.names[stream.Hub].Suspended {
 		return
 	}
@@ -160,6 +164,7 @@ type view struct {
 	found    map[string]application // what was adopted, as it was, by UID
 	fights   []Entry
 	names    named
+	leaving  *leaving // nil while its Agent is there
 }
 
 func newView(a Agent) *view {
@@ -204,6 +209,9 @@ func (c *checker) take(i int, e Entry) {
 		for _, v := range c.on(e.Place) {
 			v.rebuilt(i)
 		}
+		return
+	case Departs, Departed:
+		c.departs(c.agent(e.Place), e)
 		return
 	case Accepted:
 		c.agent(e.Place).accepted = i
@@ -405,10 +413,8 @@ func (c *checker) atHub(i int, v *view, e Entry, before, after *object) {
 			v.intend(i, e, after)
 		}
 		c.endsEarly(v, e, before, after)
-		if e.Gone && e.Writer == Principal && !after.deleting() {
-			c.breaks("I4", v, "the principal deleted an Application of the hub: %s", e)
-		}
-	} else if e.Gone && after.deletedBy == Principal && !v.asked(v.intents[after.sourceUID()]) && !v.removed[e.Key.Name] {
+		c.removes(v, e, before, after)
+	} else if e.Gone && v.leaving == nil && after.deletedBy == Principal && !v.asked(v.intents[after.sourceUID()]) && !v.removed[e.Key.Name] {
 		// A mirror may still be of what a rebuilt cluster had under the name that its
 		// owner has taken away since.
 		c.breaks("I4", v, "the principal deleted a mirror whose original's absence nobody asked for: %s", e)

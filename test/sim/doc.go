@@ -25,6 +25,9 @@
 // Several agents may be on one Kubernetes cluster (clusters.go): each is beside an Argo CD
 // of its own, and managed ones that share a namespace on the hub share one there.
 //
+// Agents may be deleted (departure.go), with what they have or without; a hub of which one
+// was deleted is not restored.
+//
 // The stores are the hub's and each spoke's; the principal's share in the history
 // of the hub (tokens, judgement, acceptance) is a model in history.go, since the
 // real one lives in cmd/principal and fleet/controller. A restore that is younger

@@ -47,7 +47,7 @@ func (c *checker) stays(v *view, e Entry, last *object, source string) {
 
 // endsEarly is I4 for the hub, which ends the deletion of what is still there.
 func (c *checker) endsEarly(v *view, e Entry, before, after *object) {
-	if e.Writer != Principal || before == nil || !before.deleting() || !before.cascades() || after.cascades() || !c.ended(v, before.uid) {
+	if e.Writer != Principal || before == nil || !before.deleting() || !before.cascades() || after.cascades() || !c.ended(v, before.uid) || v.letGo(before) {
 		return
 	}
 	for _, o := range c.places[v.place()] {

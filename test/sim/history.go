@@ -405,7 +405,7 @@ func (w *World) seen() bool {
 // accept is a person who looks at what is held and lets it happen.
 func (w *World) accept(s *spoke) {
 	p := w.hub.process()
-	if p == nil {
+	if p == nil || !s.linked() {
 		return
 	}
 	stats, err := p.mirrors[s.Name].Stats(w.ctx)

@@ -27,6 +27,7 @@ func (p *process) hold() {
 		if before != nil {
 			kept, _ = before.State(name)
 		}
-		p.cascades.Limit(name, holdLimit, false, kept)
+		_, departs, _ := p.world.spokes[a.Name].departure.now()
+		p.cascades.Limit(name, holdLimit, departs, kept)
 	}
 }

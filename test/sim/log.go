@@ -40,6 +40,10 @@ const (
 	Upgraded Note = "upgraded"
 	// Switched: Setting of the place's agent is On now, or off, on Side.
 	Switched Note = "switched"
+	// Departs: the place's Agent is being deleted; On says that what it has goes, too.
+	Departs Note = "departs"
+	// Departed: the place's Agent is gone.
+	Departed Note = "departed"
 	// Fights: from now on, for For or for ever, somebody changes the object at Key back.
 	Fights Note = "fights"
 	// Refuses: from now on the place's API server refuses some writes, if On; else none.
@@ -77,6 +81,9 @@ type Entry struct {
 	Setting string
 	On      bool
 	For     time.Duration
+
+	// Of Departs: when, by the hub's API server.
+	Deleted string
 
 	// Of Knows, and of Switched and Fights.
 	Side   stream.Side

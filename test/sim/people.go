@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
@@ -25,7 +26,7 @@ func (w *World) do(c Command) {
 			w.restore(s, c)
 			return
 		}
-		if w.backed && w.seen() {
+		if w.backed && w.seen() && !w.departing() {
 			w.journal.add(Entry{Place: hubPlace, Note: Restored})
 			w.bringBack(w.hub, w.older || c.Older)
 			w.hub.server.Restore(w.backup, uint64(c.Count))
@@ -121,6 +122,9 @@ func (w *World) doAt(s *spoke, c Command) {
 		return
 	case Doom:
 		w.doom(s, c)
+		return
+	case Depart:
+		w.depart(s, c)
 		return
 	case Set:
 		w.set(s, c)
@@ -353,8 +357,10 @@ func (w *World) create(s *spoke, c Command) {
 	}
 	app := application{map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace},
-		"spec":     w.spec(s, c, side),
+		"metadata": map[string]any{
+			"name": key.Name, "namespace": key.Namespace, "creationTimestamp": ahead(&w.site(s, side).apiClock).UTC().Format(time.RFC3339),
+		},
+		"spec": w.spec(s, c, side),
 	}}
 	if c.Cascade {
 		app.setCascade(true)

@@ -256,11 +256,17 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			return p.site.places(namespaces), nil
 		}
-		p.keepers = append(p.keepers, h)
+		if p.world.spokes[a.Name].linked() {
+			p.keepers = append(p.keepers, h)
+		}
 	} else {
 		cfg.Remember, cfg.Fence = p.remember, p.fence
 	}
 	p.world.spokes[a.Name].apply(&cfg, p.site.side)
+	if began, cascades, _ := p.world.spokes[a.Name].departure.now(); p.site.side == stream.Hub && !began.IsZero() {
+		cfg.Rules.Departing = cascades
+		p.world.wait.Go(func() { p.departs(p.world.spokes[a.Name], cfg) })
+	}
 	m, err := mirror.New(cfg)
 	if err != nil {
 		panic(err) // all it needs is there
@@ -317,8 +323,14 @@ func serverOf(agent string) string { return "https://proxy:9090/agents/" + agent
 // run blocks until the process is dead.
 func (p *process) run() {
 	var g errgroup.Group
-	for _, m := range p.mirrors {
-		g.Go(func() error { return m.Run(p.ctx) })
+	for name, m := range p.mirrors {
+		g.Go(func() error {
+			if !p.links(name) {
+				<-p.ctx.Done()
+				return nil
+			}
+			return m.Run(p.ctx)
+		})
 	}
 	_ = g.Wait() // a Mirror that dies early would be seen as one that does not agree
 	p.die()
@@ -326,6 +338,11 @@ func (p *process) run() {
 	p.site.alive = slices.DeleteFunc(p.site.alive, func(other *process) bool { return other == p })
 	p.site.mu.Unlock()
 	close(p.over)
+}
+
+// links reports whether the process has a link with an agent.
+func (p *process) links(agent string) bool {
+	return p.site.side == stream.Spoke || p.world.spokes[agent].linked()
 }
 
 // die ends the process at whatever instruction it is: no call takes effect any

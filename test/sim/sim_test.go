@@ -33,7 +33,7 @@ const (
 // SIM_DURATION draws seeds until that time is over; all tests together take it.
 var generators = []func(seed uint64) Trace{
 	Generate, GenerateBreaks, GenerateRestoredSpokes, GenerateTwins, GenerateFrozen, GenerateClocks,
-	GenerateSeam, GenerateClusters, GenerateSettings, GenerateOlderRestores,
+	GenerateSeam, GenerateClusters, GenerateSettings, GenerateOlderRestores, GenerateDepartures,
 }
 
 // TestHistories runs histories, one on each processor; or one alone when SIM_SEED names it.
@@ -65,6 +65,9 @@ func TestSettings(t *testing.T) { histories(t, GenerateSettings, seamSeeds) }
 
 // TestOlderRestores does so with backups that are restored to an older Argo CD.
 func TestOlderRestores(t *testing.T) { histories(t, GenerateOlderRestores, seamSeeds) }
+
+// TestDepartures does so with Agents that are deleted.
+func TestDepartures(t *testing.T) { histories(t, GenerateDepartures, seeds/2) }
 
 func histories(t *testing.T, generate func(seed uint64) Trace, seeds uint64) {
 	if text := os.Getenv("SIM_SEED"); text != "" {

@@ -91,6 +91,8 @@ const (
 	Restore Verb = "restore"
 	Rebuild Verb = "rebuild" // Place: the spoke is a new Kubernetes cluster
 	Accept  Verb = "accept"  // Place: a person accepts the deletions that are held
+	// Place Cascade: its Agent is deleted, with what it has on the spoke or without.
+	Depart Verb = "depart"
 	// What API servers keep and refuse, and what others write in them.
 	Schema  Verb = "schema"  // Place Off: its Argo CD becomes older, and knows fewer fields, or newer again
 	Refuse  Verb = "refuse"  // Place Off: its API server refuses some of our writes, or no more
@@ -108,7 +110,7 @@ const (
 var verbs = []Verb{
 	Edit, Remove, Recreate, Move, Handover, Ignore, Status, Sync, Terminate, Refresh, Hydrate, AutoSync, Burst,
 	Project, Repository, Trust, Cut, Renew, Kill, Failing, Slow, Pause, Snapshot, Restore, Rebuild, Accept, Twin, Freeze, Clock, APIClock,
-	Schema, Refuse, Doom, Found, Adopt, Fight, Approve, Set, Share, Default, Keep,
+	Schema, Refuse, Doom, Found, Adopt, Fight, Approve, Set, Share, Default, Keep, Depart,
 }
 
 // Command is one line of a Trace.

@@ -14,7 +14,7 @@ import (
 
 func TestTraceReadsWhatItWrites(t *testing.T) {
 	for seed := range uint64(50) {
-		kinds := []func(uint64) Trace{Generate, GenerateBreaks, GenerateSeam, GenerateClusters, GenerateSettings, GenerateOlderRestores}
+		kinds := []func(uint64) Trace{Generate, GenerateBreaks, GenerateSeam, GenerateClusters, GenerateSettings, GenerateOlderRestores, GenerateDepartures}
 		want := kinds[seed%uint64(len(kinds))](seed)
 		first, rest, _ := strings.Cut(want.String(), "\n")
 		_, args, err := datadriven.ParseLine(first)

@@ -40,6 +40,7 @@ type spoke struct {
 	backup     *backup      // nil while there is none
 	count      atomic.Int64 // of connections
 	settings   switches
+	departure  departure
 }
 
 // settleTime is how long after the last fault both sides may take to agree: 60
@@ -134,7 +135,7 @@ func (w *World) settle() {
 	for _, a := range w.trace.Agents {
 		for _, s := range []*site{w.hub, w.spokes[a.Name].site} {
 			knows := Entry{Place: a.Name, Note: Knows, Side: s.side, Suspended: w.spokes[a.Name].settings.is(setSuspended, stream.Hub)}
-			if p := s.process(); p != nil {
+			if p := s.process(); p != nil && w.spokes[a.Name].linked() {
 				if stats, err := p.mirrors[a.Name].Stats(w.ctx); err == nil {
 					knows.Agreed, knows.Held, knows.Refused, knows.Dropped = stats.Agreed, stats.Withheld.Total, stats.Parked, stats.Dropped
 					for key, refusal := range stats.Parked {
@@ -179,7 +180,7 @@ func (w *World) dial(p *process) {
 		p.mu.Lock()
 		live := len(p.live)
 		p.mu.Unlock()
-		if live == 0 && !p.suspended() {
+		if live == 0 && !p.suspended() && p.world.spokes[p.site.name].linked() {
 			w.connect(p)
 		}
 		select {
