@@ -93,17 +93,6 @@ func (c *checker) end(v *view, now time.Duration) {
 	c.shown(v)
 }
 
-// rebuilt notes that an agent's spoke is another one.
-func (v *view) rebuilt(i int) {
-	v.unsettle()
-	if v.Mode == stream.Autonomous {
-		clear(v.removed)
-		for uid := range v.intents {
-			v.lost(i, uid)
-		}
-	}
-}
-
 // behaves checks a write of ours by the object before and after.
 func (c *checker) behaves(v *view, e Entry, before, after *object) {
 	was := application{map[string]any{}}
@@ -172,6 +161,17 @@ func newView(a Agent) *view {
 		Agent: a, intents: map[string]*intent{}, cascaded: map[string]bool{},
 		statuses: map[string]span{}, removed: map[string]bool{}, accepted: -1,
 		switched: map[setting]switched{}, found: map[string]application{}, names: named{},
+	}
+}
+
+// rebuilt notes that an agent's spoke is another one.
+func (v *view) rebuilt(i int) {
+	v.unsettle()
+	if v.Mode == stream.Autonomous {
+		clear(v.removed)
+		for uid := range v.intents {
+			v.lost(i, uid)
+		}
 	}
 }
 
