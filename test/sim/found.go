@@ -218,6 +218,19 @@ func (v *view) allowed(e Entry, name string, side stream.Side) bool {
 // lateTime is how long a call may be under way, on a slow store and of a process that died.
 const lateTime = 30 * time.Second
 
+// withoutAutomated is content without automated synchronization, and without a policy that
+// says no more.
+func withoutAutomated(content map[string]any) map[string]any {
+	spec, _ := content["spec"].(map[string]any)
+	policy, _ := spec["syncPolicy"].(map[string]any)
+	if _, automated := policy["automated"]; automated {
+		if delete(policy, "automated"); len(policy) == 0 {
+			delete(spec, "syncPolicy")
+		}
+	}
+	return content
+}
+
 // gaveBack is the check of what is given back. An Application comes back without automated
 // synchronization.
 func (c *checker) gaveBack(v *view, e Entry, was marks, after application) {
@@ -226,11 +239,7 @@ func (c *checker) gaveBack(v *view, e Entry, was marks, after application) {
 		c.breaks("I4", v, "a copy that was not adopted is without marks: %s", e)
 		return
 	}
-	want := content(found)
-	if spec, _ := want["spec"].(map[string]any); spec != nil {
-		delete(spec, "syncPolicy")
-	}
-	if diff := cmp.Diff(want, content(after)); diff != "" {
+	if diff := cmp.Diff(withoutAutomated(content(found)), content(after)); diff != "" {
 		c.breaks("I4", v, "what was found does not come back (-found +now):\n%s%s", diff, e)
 	}
 	if after.operation() != nil || after.cascades() != found.cascades() {
