@@ -7,11 +7,12 @@ import (
 
 // GenerateSettings is Generate with settings of principal and Agents that change: whether the
 // AppProject default is shared, and adopted where it is there before, and whether the
-// projects of autonomous agents have their roles on the hub. In every second history a mass
-// cascade waits for a person, who lets it go or keeps the workloads.
+// projects of autonomous agents have their roles on the hub. In every third history spokes have
+// no AppProject default at first, and in every second one a mass cascade waits for a person,
+// who lets it go or keeps the workloads.
 func GenerateSettings(seed uint64) Trace {
 	t := Generate(seed)
-	t.Default, t.Holds = true, seed%2 == 0
+	t.Default, t.Holds = seed%3 > 0, seed%2 == 0
 	r := rand.New(rand.NewPCG(seed, 13))
 	for i := range t.Commands {
 		if r.IntN(100) >= 30 {
@@ -35,7 +36,7 @@ func settings(r *rand.Rand, t Trace) Command {
 	case k < 3:
 		return Command{Verb: Share, Off: r.IntN(2) == 0}
 	case k < 6:
-		return Command{Verb: Set, Place: a.Name, Says: setAdoptDefault, Off: r.IntN(3) == 0}
+		return Command{Verb: Set, Place: a.Name, Says: setAdoptDefault, Off: r.IntN(4) == 0}
 	case k < 8:
 		return Command{Verb: Default, Place: place(r, a), N: n, Off: r.IntN(4) == 0}
 	case k < 11:

@@ -25,7 +25,7 @@ const shrinkTime = 2 * time.Minute
 // takes longer.
 const (
 	seeds     = 40
-	seamSeeds = 12
+	seamSeeds = 8
 )
 
 // generators are the kinds of random histories. Each has a test. Without SIM_DURATION it
