@@ -188,7 +188,9 @@ func normalRepository(repository string) string {
 }
 
 // gates are the AppProjects of the hub that Applications of a managed agent name, with what
-// they admit. There are at most as many as Applications. The zero value is not ready.
+// they admit. They hold one project for each Application, which only people of the hub
+// make, and one repository for each Secret; a peer adds nothing. The zero value is not
+// ready.
 type gates struct {
 	project map[stream.ResourceKey]string                        // of each Application
 	named   map[string]map[stream.ResourceKey]struct{}           // by the project

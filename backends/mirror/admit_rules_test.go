@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/argomesh/argomesh/stream"
@@ -86,6 +87,25 @@ func TestBars(t *testing.T) {
 				t.Errorf("bars() = %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestGatesHoldNoMore than one project for each Application, however often each names another
+// one: nobody but who makes Applications on the hub can have them grow.
+func TestGatesHoldNoMore(t *testing.T) {
+	g := newGates()
+	const apps = 100
+	for i := range 50 * apps {
+		key := stream.ResourceKey{Kind: stream.Application, Namespace: "edge-1", Name: fmt.Sprint(i % apps)}
+		project := fmt.Sprint("p", i)
+		g.name(key, project)
+		g.made[project], g.barred[key] = admission{project: project}, "why"
+		g.doubt(project)
+		for what, n := range map[string]int{"Applications": len(g.project), "projects": len(g.named), "made": len(g.made), "stale": len(g.stale), "barred": len(g.barred)} {
+			if n > min(i+1, apps) {
+				t.Fatalf("of %d Applications it holds %d %s", min(i+1, apps), n, what)
+			}
+		}
 	}
 }
 

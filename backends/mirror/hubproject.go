@@ -95,8 +95,9 @@ func newAwaiting() awaiting {
 	return awaiting{project: map[stream.EntryKey]string{}, entries: map[string]map[stream.EntryKey]struct{}{}}
 }
 
-// note notes which project an entry waits for; empty for none.
-func (a awaiting) note(entry stream.EntryKey, project string) {
+// note notes which project an entry waits for; empty for none. It reports whether there was
+// room.
+func (a awaiting) note(entry stream.EntryKey, project string) bool {
 	if before, waits := a.project[entry]; waits {
 		if delete(a.entries[before], entry); len(a.entries[before]) == 0 {
 			delete(a.entries, before)
@@ -104,18 +105,22 @@ func (a awaiting) note(entry stream.EntryKey, project string) {
 		delete(a.project, entry)
 	}
 	if project == "" || len(a.project) == maxAwaiting {
-		return
+		return project == ""
 	}
 	a.project[entry] = project
 	if a.entries[project] == nil {
 		a.entries[project] = map[stream.EntryKey]struct{}{}
 	}
 	a.entries[project][entry] = struct{}{}
+	return true
 }
 
 // await notes which AppProject an entry waits for, empty for none.
 func (l *loop) await(entry stream.EntryKey, project string) {
-	if l.awaiting.note(entry, project); project != "" {
+	if !l.awaiting.note(entry, project) {
+		l.m.cfg.Metrics.unremembered()
+	}
+	if project != "" {
 		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: project}
 		l.arrived(key, l.current(key)) // it may have come meanwhile
 	}

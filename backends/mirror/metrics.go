@@ -21,6 +21,8 @@ type Metrics struct {
 	// waits and returned count what is over budget.
 	waits    *prometheus.CounterVec
 	returned prometheus.Counter
+	// forgotten counts entries that wait for their AppProject and were too many.
+	forgotten prometheus.Counter
 }
 
 // NewMetrics registers the metrics of package mirror.
@@ -58,7 +60,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_given_back_total",
 		Help: "Entries that came while a budget was used up, and that the peer was asked to send again later.",
 	})
-	for _, c := range []prometheus.Collector{m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
+	m.forgotten = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "argomesh_mirror_unawaited_total",
+		Help: "Entries that were refused until their AppProject comes, and that are not asked for when it does, since 65536 wait already: they come when the hub tries again.",
+	})
+	for _, c := range []prometheus.Collector{m.forgotten, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -83,5 +89,7 @@ func (m *Metrics) applied(c stream.Collection, d time.Duration) {
 }
 
 func (m *Metrics) waited(budget string) { m.waits.WithLabelValues(budget).Inc() }
+
+func (m *Metrics) unremembered() { m.forgotten.Inc() }
 
 func (m *Metrics) givenBack(entries int) { m.returned.Add(float64(entries)) }
