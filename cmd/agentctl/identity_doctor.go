@@ -17,6 +17,8 @@ type doctorCommand struct {
 	output *output
 	local  localIdentity
 	config string // file of an agent whose policy is judged
+	// principalConfig is the file of a principal, of whose hub the AppProjects are asked.
+	principalConfig string
 }
 
 func newDoctorCommand(std streams, conn *connection) *cobra.Command {
@@ -33,19 +35,24 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 			"agent. On the hub give --hub.\n\n" +
 			"With --agent-config it also lists what the policy in that file refuses of what the hub has\n" +
 			"on the spoke, whose Kubernetes API the kubeconfig is then for: before an upgrade of the\n" +
-			"agent, or a change of its policy, is in force.",
+			"agent, or a change of its policy, is in force. With --principal-config it lists what the\n" +
+			"AppProjects of the hub do not admit of the Applications of managed agents: before an upgrade\n" +
+			"of the principal stops sending it.",
 		Example: "  # On a spoke\n" +
 			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal --agent edge-1\n\n" +
 			"  # On the hub\n" +
 			"  agentctl identity doctor --hub\n\n" +
 			"  # On a spoke, before its agent is upgraded\n" +
-			"  agentctl identity doctor --agent-config agent.yaml",
+			"  agentctl identity doctor --agent-config agent.yaml\n\n" +
+			"  # On the hub, before its principal is upgraded\n" +
+			"  agentctl identity doctor --principal-config principal.yaml",
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.output.addFlag(cmd)
 	c.local.addFlags(cmd)
 	cmd.Flags().StringVar(&c.config, "agent-config", "", "the agent's YAML file: what its policy refuses of what is on the spoke, through the spoke's Kubernetes API")
+	cmd.Flags().StringVar(&c.principalConfig, "principal-config", "", "the principal's YAML file: which Applications of managed agents the hub's AppProjects do not admit, through the hub's Kubernetes API")
 	return cmd
 }
 
@@ -54,8 +61,14 @@ var errUnwell = errors.New("there are problems: see above")
 func (c *doctorCommand) run(ctx context.Context) error {
 	s, err := c.local.look(ctx, c.conn)
 	found := s.findings
-	if c.config != "" {
-		reviewed, reviewErr := reviewPolicy(ctx, c.conn, c.config)
+	for _, review := range []struct {
+		file string
+		of   func(context.Context, *connection, string) ([]inspect.Finding, error)
+	}{{c.config, reviewPolicy}, {c.principalConfig, reviewAdmission}} {
+		if review.file == "" {
+			continue
+		}
+		reviewed, reviewErr := review.of(ctx, c.conn, review.file)
 		if found = append(found, reviewed...); reviewErr != nil {
 			return reviewErr
 		}
