@@ -53,10 +53,10 @@ type onStream struct {
 	run  func(*line) error
 }
 
-// beside is an attack that goes on all the time.
+// beside is an attack that goes on beside those on the stream, one after the other.
 type beside struct {
 	name string
-	run  func(context.Context) error // one round
+	run  func(context.Context) error // one round, until it is done or hold is over
 }
 
 // run attacks until ctx is done.
@@ -67,17 +67,17 @@ func (a *agent) run(ctx context.Context) (err error) {
 	a.orders, a.process, a.bombsOfWire = newOrders(), word(), wireBombs(a.packer.pack)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.takeTurns(ctx) })
-	for _, b := range a.besides() {
-		if a.wanted(b.name) {
-			g.Go(func() error {
-				for ctx.Err() == nil {
-					ended := a.done.begun(b.name)
-					ended(b.run(ctx))
-				}
-				return nil
-			})
+	g.Go(func() error {
+		besides := slices.DeleteFunc(a.besides(), func(b beside) bool { return !a.wanted(b.name) })
+		for i := 0; ctx.Err() == nil && len(besides) > 0; i++ {
+			b := besides[i%len(besides)]
+			round, cancel := context.WithTimeout(ctx, hold)
+			ended := a.done.begun(b.name)
+			ended(b.run(round))
+			cancel()
 		}
-	}
+		return nil
+	})
 	return g.Wait()
 }
 

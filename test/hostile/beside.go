@@ -30,7 +30,7 @@ import (
 const (
 	// atOnce is how many streams of a connection an attack uses.
 	atOnce = 64
-	// hold is how long an attack keeps what it has taken before it begins anew.
+	// hold is how long an attack keeps what it has taken before the next one begins.
 	hold = 5 * time.Second
 )
 
@@ -57,7 +57,7 @@ func (a *agent) besides() []beside {
 // of a frame, as often as a message of that size has room for, and what is no message.
 func wireBombs(pack func([]byte) []byte) [][]byte {
 	var out [][]byte
-	for _, size := range []int{stream.MaxSmallBytes, stream.MaxFrameBytes, 8 << 20, 64 << 20} {
+	for _, size := range []int{stream.MaxSmallBytes, stream.MaxFrameBytes, 2 * stream.MaxFrameBytes} {
 		for _, path := range [][]protowire.Number{
 			{1, 3},           // hello.capabilities
 			{2, 3},           // welcome.capabilities
@@ -81,7 +81,7 @@ func wireBombs(pack func([]byte) []byte) [][]byte {
 		}
 		out = append(out, pack(make([]byte, size)))
 	}
-	return out
+	return append(out, pack(make([]byte, 64<<20)))
 }
 
 // bombs are first messages, on as many streams at once as there may be.
@@ -118,8 +118,6 @@ func (a *agent) line(ctx context.Context, s grpc.ClientStream, attack string) *l
 // halfMessages announces the longest message on each stream of a connection, and sends all
 // of it but the end.
 func (a *agent) halfMessages(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, hold)
-	defer cancel()
 	config := tlsconfig.MTLSClientConfig(a.source, a.source, tlsconfig.AuthorizeAny())
 	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	defer t.CloseIdleConnections()
@@ -160,10 +158,8 @@ func (a *agent) resets(ctx context.Context) error {
 		return err
 	}
 	defer cc.Close() //nolint:errcheck // the attack is over
-	over, cancel := context.WithTimeout(ctx, hold)
-	defer cancel()
-	for over.Err() == nil {
-		one, end := context.WithCancel(over)
+	for ctx.Err() == nil {
+		one, end := context.WithCancel(ctx)
 		s, err := call(one, cc, connectMethod, false)
 		if err == nil {
 			if err = s.SendMsg([]byte{0xff}); err == nil {
@@ -175,14 +171,12 @@ func (a *agent) resets(ctx context.Context) error {
 			return err
 		}
 	}
-	return over.Err()
+	return ctx.Err()
 }
 
 // silence opens connections: some say nothing, some end in the middle of TLS, and some say
 // nothing once they have proven who they are.
 func (a *agent) silence(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, hold)
-	defer cancel()
 	config := tlsconfig.MTLSClientConfig(a.source, a.source, tlsconfig.AuthorizeAny())
 	config.NextProtos = []string{"h2"}
 	var conns []net.Conn
@@ -224,8 +218,6 @@ func (a *agent) tunnels(ctx context.Context) error {
 		return err
 	}
 	defer cc.Close() //nolint:errcheck // the attack is over
-	ctx, cancel := context.WithTimeout(ctx, hold)
-	defer cancel()
 	hello, err := bytesOf(&streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{Protocol: 1, Agent: a.name.String()}}})
 	if err != nil {
 		return err
@@ -296,20 +288,18 @@ func (a *agent) say(ctx context.Context, cc *grpc.ClientConn, attack string, fir
 
 // proofs asks the principal to prove itself, on ever new streams.
 func (a *agent) proofs(ctx context.Context) error {
-	over, cancel := context.WithTimeout(ctx, hold)
-	defer cancel()
-	svid, err := workloadapi.FetchJWTSVID(over, jwtsvid.Params{Audience: principalOf(a.source)}, workloadapi.WithAddr(a.opts.socket))
+	svid, err := workloadapi.FetchJWTSVID(ctx, jwtsvid.Params{Audience: principalOf(a.source)}, workloadapi.WithAddr(a.opts.socket))
 	if err != nil {
 		return err
 	}
-	over = metadata.AppendToOutgoingContext(over, "authorization", "Bearer "+svid.Marshal())
-	for over.Err() == nil {
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+svid.Marshal())
+	for ctx.Err() == nil {
 		cc, err := grpc.NewClient("passthrough:///"+a.opts.byToken, grpc.WithTransportCredentials(credentials.NewTLS(anonymous())))
 		if err != nil {
 			return err
 		}
 		for range atOnce / 4 {
-			s, err := call(over, cc, serveMethod, false)
+			s, err := call(ctx, cc, serveMethod, false)
 			if err != nil {
 				break
 			}
@@ -324,7 +314,7 @@ func (a *agent) proofs(ctx context.Context) error {
 		}
 		_ = cc.Close()
 	}
-	return over.Err()
+	return ctx.Err()
 }
 
 // principalOf is the SPIFFE ID of the principal of these tests in the agent's trust domain.

@@ -34,7 +34,7 @@ func clock(version int) string {
 // projectBody is the content of an AppProject that admits everything.
 func projectBody(version, size int) []byte {
 	return fmt.Appendf(nil, `{"annotations":{"version":"%d"},"labels":{},"spec":{"clusterResourceWhitelist":[{"group":"*","kind":"*"}],`+
-		`"description":"%s","destinations":[{"namespace":"*","server":"*"}],"sourceRepos":["*"]}}`, version, strings.Repeat("a", size))
+		`"destinations":[{"namespace":"*","server":"*"}],"sourceRepos":["*","%s"]}}`, version, strings.Repeat("a", size))
 }
 
 // ended is the content of a status in which another operation has ended with each version.

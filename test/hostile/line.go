@@ -73,9 +73,9 @@ func (l *line) hear() (*streampb.Frame, error) {
 	l.orders.keep(f)
 	for _, r := range f.GetApplied().GetResults() {
 		if refusal := r.GetRefusal(); refusal != nil {
-			l.done.result(l.attack, refusal.GetKind())
+			l.done.result(l.attack, refusal.GetKind(), refusal.GetMessage())
 		} else {
-			l.done.result(l.attack, "taken")
+			l.done.result(l.attack, "taken", "")
 		}
 	}
 	return f, nil

@@ -32,6 +32,7 @@ type principal struct {
 
 	connections atomic.Int64 // of the sync service
 	tunnels     atomic.Int64
+	bombs       atomic.Int64
 	bombsOfWire [][]byte
 }
 
@@ -216,19 +217,16 @@ func (p *principal) attacks() []toAgent {
 			return l.ctx.Err()
 		}},
 		{"no welcome", 0, true, func(l *line) error { return l.both(nil, nil) }},
-		{"connections", 0, true, func(*line) error { return nil }},
-	}
-	for i, message := range p.bombsOfWire {
-		all = append(all, toAgent{fmt.Sprint("bomb ", i), 0, true, func(l *line) error {
-			l.attack = "bombs"
+		{"connections", 0, false, func(*line) error { return nil }},
+		{"bombs", 0, true, func(l *line) error {
 			if l.pack == nil {
 				return errors.New("the agent takes nothing compressed")
 			}
-			if err := l.sendPacked(message); err != nil {
+			if err := l.sendPacked(p.bombsOfWire[int(p.bombs.Add(1)-1)%len(p.bombsOfWire)]); err != nil {
 				return err
 			}
 			return l.both(nil, nil)
-		}})
+		}},
 	}
 	return all
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -11,13 +12,14 @@ import (
 
 // deed is what came of one attack.
 type deed struct {
-	Begun    int            `json:"begun"`    // how often it began: each connection, stream or round is one
-	Sent     int64          `json:"sent"`     // messages that the other side's transport took
-	Bytes    int64          `json:"bytes"`    // of these as they were on the wire, TLS and HTTP/2 aside
-	Answered int64          `json:"answered"` // messages that came back
-	Ends     map[string]int `json:"ends"`     // how the other side ended it, by status
-	Results  map[string]int `json:"results"`  // of events: taken, or the kind of refusal
-	Took     time.Duration  `json:"took"`
+	Begun    int               `json:"begun"`    // how often it began: each connection, stream or round is one
+	Sent     int64             `json:"sent"`     // messages that the other side's transport took
+	Bytes    int64             `json:"bytes"`    // of these as they were on the wire, TLS and HTTP/2 aside
+	Answered int64             `json:"answered"` // messages that came back
+	Ends     map[string]int    `json:"ends"`     // how the other side ended it, by status
+	Results  map[string]int    `json:"results"`  // of events: taken, or the kind of refusal
+	Why      map[string]string `json:"why"`      // the first words of each kind
+	Took     time.Duration     `json:"took"`
 }
 
 // tally counts deeds by the name of the attack. It may be used concurrently.
@@ -49,14 +51,20 @@ func (t *tally) sent(attack string, bytes int) {
 func (t *tally) answered(attack string) { t.change(attack, func(d *deed) { d.Answered++ }) }
 
 // result adds the result of an event.
-func (t *tally) result(attack, kind string) { t.change(attack, func(d *deed) { d.Results[kind]++ }) }
+func (t *tally) result(attack, kind, why string) {
+	t.change(attack, func(d *deed) {
+		if d.Results[kind]++; d.Results[kind] == 1 && why != "" {
+			d.Why[kind] = fmt.Sprintf("%.160s", why)
+		}
+	})
+}
 
 func (t *tally) change(attack string, f func(*deed)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := t.deeds[attack]
 	if d == nil {
-		d = &deed{Ends: map[string]int{}, Results: map[string]int{}}
+		d = &deed{Ends: map[string]int{}, Results: map[string]int{}, Why: map[string]string{}}
 		t.deeds[attack] = d
 	}
 	f(d)

@@ -1,0 +1,105 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// TestARestartGivesNoNewBurst has a spoke use up its bytes, and then restarts the
+// principal: what the spoke may still write is the rate, and not another burst.
+func TestARestartGivesNoNewBurst(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
+	ctx := t.Context()
+	w, err := startQuietOn(ctx, harnesstest.AtOnce(t), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		objects, size = 24, 100 << 10
+		burst, rate   = 12 << 20, 16 << 10
+	)
+	registry := w.hub.Resource(agents, harness.ArgoCDNamespace)
+	loud := w.connect(t, "loud", "autonomous")
+	patch(t, registry, loud.name, map[string]any{"spec": map[string]any{"limits": map[string]any{"bytesBurst": burst, "bytesPerSecond": rate}}})
+
+	begin, before := time.Now(), inUse(t, w.hub)
+	rewriting, stop := context.WithCancel(ctx)
+	defer stop()
+	var g errgroup.Group
+	for i := range objects {
+		name := fmt.Sprint("app-", i)
+		app := loud.application(name)
+		path := func(version int) map[string]any {
+			return map[string]any{"spec": map[string]any{"source": map[string]any{"path": fmt.Sprint(version, "-", strings.Repeat("a", size))}}}
+		}
+		if err := unstructured.SetNestedField(app.Object, "0", "spec", "source", "path"); err != nil {
+			t.Fatal(err)
+		}
+		create(t, loud.spoke, app)
+		g.Go(func() error {
+			for version := 1; rewriting.Err() == nil; version++ {
+				if err := mergePatch(ctx, loud.spoke, name, path(version)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	eventually(t, "the Agent keeps that its bytes are used up", func() error {
+		o, err := registry.Get(ctx, loud.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		left, found, err := unstructured.NestedInt64(o.Object, "status", "budget", "bytes")
+		if err == nil && (!found || left > burst/4) {
+			err = fmt.Errorf("%d bytes are left, %t", left, found)
+		}
+		return err
+	})
+	if err := w.principal.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.principal.Process.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// With another burst it would first have to write that.
+	eventually(t, "the agent is back and has used up what it has", func() error {
+		if err := loud.connected(ctx, true); err != nil {
+			return err
+		}
+		text, err := gauge(ctx, w.principal.AdminAddress, fmt.Sprintf("argomesh_mirror_budget_bytes{agent=%q}", loud.name))
+		if err != nil {
+			return err
+		}
+		left, err := strconv.ParseFloat(text, 64)
+		if err == nil && left > 2*size {
+			err = fmt.Errorf("%.0f bytes are left", left)
+		}
+		return err
+	})
+	grown, took := inUse(t, w.hub)-before, time.Since(begin)
+	stop()
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	// What was used in the last minute before it was killed is not known any more.
+	admitted := int64(burst) + int64(rate*(took+time.Minute).Seconds()) + size
+	t.Logf("the hub's etcd grew by %d KiB in %s and a restart, %d KiB are admitted", grown>>10, took.Round(time.Second), admitted>>10)
+	if most := admitted*6/5 + 1<<20; grown > most {
+		t.Errorf("the hub's etcd grew by %d bytes, want %d at most", grown, most)
+	}
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// TestHostilePrincipalAtFullSpeed has whoever holds the principal's identity do everything
+// that the wire allows to an agent of each mode, beside what people do on that spoke.
+func TestHostilePrincipalAtFullSpeed(t *testing.T) {
+	t.Parallel()
+	hostilePrincipalAt(t, shortSiege)
+}
+
+func hostilePrincipalAt(t *testing.T, s siege) {
+	t.Helper()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "redis-cli")
+	ctx := t.Context()
+	h := harnesstest.AtOnce(t)
+	w := &quietWorld{h: h}
+	var err error
+	if w.spoke, err = startQuietControlPlane(ctx, h, "spoke", nil); err != nil {
+		t.Fatal(err)
+	}
+	redis, err := h.StartRedis(ctx, "redis")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := h.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := w.identify(ctx, principalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attacked []*harness.Agent
+	for _, mode := range []string{"managed", "autonomous"} {
+		name := "edge-" + mode
+		if err := w.spoke.EnsureNamespace(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		if mode == "autonomous" {
+			for i := range 4 {
+				create(t, w.spoke.Resource(harness.Applications, name), (&remote{w: w, name: name, mode: mode}).application(fmt.Sprint("own-", i)))
+			}
+		}
+		identity, err := w.identify(ctx, idOf(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := h.StartAgent(ctx, harness.AgentConfig{
+			Name: name, Mode: mode, ControlPlane: w.spoke, WorkloadAPI: identity, PrincipalAddress: address,
+			PrincipalIDs: []string{principalID}, Redis: redis,
+			Settings: harness.Settings{"namespace": name, "access.enabled": true, "redis_proxy.enabled": true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attacked = append(attacked, a)
+	}
+	people := newPeople(t, w.spoke, 10)
+
+	start := inUse(t, w.spoke)
+	calm := people.changes(t, s.calm)
+	quiet := inUse(t, w.spoke) - start
+
+	before, begin := inUse(t, w.spoke), time.Now()
+	worked := processors(t, attacked[0].Process, attacked[1].Process, w.spoke.Server)
+	etcd := watchGrowth(t, w.spoke)
+	attacker := &hostile{name: "principal", h: h, args: []string{"principal", "--socket", api.Socket, "--listen", address}}
+	attacker.start(t)
+	attacking := processors(t, attacker.process)
+	during := people.changes(t, s.attack)
+	worked(time.Since(begin))
+	attacking(time.Since(begin))
+	attacker.stop(t)
+	took := time.Since(begin)
+	bound(t, etcd.most(t)-before, len(attacked), took, float64(quiet)/s.calm.Seconds())
+	for _, a := range attacked {
+		resident(t, a.Process, agentResident)
+	}
+	s.compare(t, calm, during)
+}
+
+// people change objects of their own on a spoke at a steady pace.
+type people struct {
+	spoke *harness.ControlPlane
+	names []string
+}
+
+func newPeople(t *testing.T, spoke *harness.ControlPlane, n int) *people {
+	t.Helper()
+	if err := spoke.EnsureNamespace(t.Context(), "people"); err != nil {
+		t.Fatal(err)
+	}
+	p := &people{spoke: spoke}
+	for i := range n {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint("of-", i)},
+		}}
+		if _, err := spoke.Resource(configMaps, "people").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p.names = append(p.names, o.GetName())
+	}
+	return p
+}
+
+// changes has people change what they have, for a time, and returns how long the API server
+// took for each, sorted, from when they wanted it.
+func (p *people) changes(t *testing.T, during time.Duration) []time.Duration {
+	t.Helper()
+	over, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	var mu sync.Mutex
+	var took []time.Duration
+	where := p.spoke.Resource(configMaps, "people")
+	atOnce(t, len(p.names), len(p.names), func(ctx context.Context, i int) error {
+		tick := time.NewTicker(honestEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over.Done():
+				return nil
+			case at := <-tick.C:
+				if err := mergePatch(ctx, where, p.names[i], map[string]any{"data": map[string]any{"at": at.String()}}); err != nil {
+					return err
+				}
+				mu.Lock()
+				took = append(took, time.Since(at))
+				mu.Unlock()
+			}
+		}
+	})
+	slices.Sort(took)
+	enough(t, took)
+	return took
+}
