@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -139,14 +138,7 @@ func (c *keepCommand) agreed(going []*unstructured.Unstructured, agent string) (
 // no namespace of the agent's only the principal knows; there the annotation says nothing.
 func (h *hub) going(ctx context.Context, agent, application string) ([]*unstructured.Unstructured, error) {
 	var going []*unstructured.Unstructured
-	list := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		return h.applications.List(ctx, opts)
-	})
-	err := list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		obj, ok := o.(*unstructured.Unstructured)
-		if !ok {
-			return fmt.Errorf("the hub answers with a %T", o)
-		}
+	err := eachOf(ctx, h.applications, func(obj *unstructured.Unstructured) error {
 		named := application == "" || application == obj.GetName() || application == obj.GetNamespace()+"/"+obj.GetName()
 		if named && goesWithWorkloads(obj) && goesTo(obj, agent) {
 			going = append(going, obj)

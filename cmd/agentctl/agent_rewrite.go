@@ -12,9 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
@@ -189,14 +187,7 @@ type rewriteRules struct {
 // find returns the Applications of the hub that were written for argocd-agent.
 func (r rewriteRules) find(ctx context.Context, h *hub) ([]*rewrite, error) {
 	var found []*rewrite
-	list := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		return h.applications.List(ctx, opts)
-	})
-	err := list.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		obj, ok := o.(*unstructured.Unstructured)
-		if !ok {
-			return fmt.Errorf("the hub answers with a %T", o)
-		}
+	err := eachOf(ctx, h.applications, func(obj *unstructured.Unstructured) error {
 		one, err := r.judge(obj)
 		if one != nil {
 			found = append(found, one)

@@ -102,14 +102,14 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 	registry.Set(agents)
 	owner, registered := registry.Owners(), registry.Agents()
 	var found []inspect.Finding
-	err = eachOf(ctx, client.Resource(applicationResource), func(o *unstructured.Unstructured) {
+	err = eachOf(ctx, client.Resource(applicationResource), func(o *unstructured.Unstructured) error {
 		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o.Object, path...); return s }
 		name, owned := owner(fleet.Placement{
 			Namespace: o.GetNamespace(), Name: text("spec", "destination", "name"), Server: text("spec", "destination", "server"),
 		})
 		agent, known := registered[name]
 		if !owned || !known || agent.Spec.Mode != v1alpha1.ModeManaged {
-			return
+			return nil
 		}
 		if says := cfg.rules(name, agent, selector, registry.Mapped(name)).ReviewHub(o.Object, projects); says != "" {
 			found = append(found, inspect.Finding{
@@ -118,6 +118,7 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 				Cure: "let the AppProject admit it, or give it one that does",
 			})
 		}
+		return nil
 	})
 	if err != nil {
 		return found, fmt.Errorf("list the hub's Applications: %w", err)
@@ -131,8 +132,9 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 // readHubProjects reads what decides which Applications leave the hub.
 func readHubProjects(ctx context.Context, client dynamic.Interface, namespace string) (mirror.HubProjects, error) {
 	var projects, secrets []map[string]any
-	if err := eachOf(ctx, client.Resource(projectResource).Namespace(namespace), func(o *unstructured.Unstructured) {
+	if err := eachOf(ctx, client.Resource(projectResource).Namespace(namespace), func(o *unstructured.Unstructured) error {
 		projects = append(projects, o.Object)
+		return nil
 	}); err != nil {
 		return mirror.HubProjects{}, fmt.Errorf("list the hub's AppProjects: %w", err)
 	}

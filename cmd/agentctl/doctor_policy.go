@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -15,9 +14,6 @@ import (
 	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/stream"
 )
-
-// reviewPage is how many objects are asked for at once.
-const reviewPage = 500
 
 var projectResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
 
@@ -57,17 +53,18 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 	rules := mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy}
 	projects := map[string]map[string]any{}
 	named := func(name string) map[string]any { return projects[name] }
-	review := func(o *unstructured.Unstructured) {
+	review := func(o *unstructured.Unstructured) error {
 		if says := rules.Review(o.Object, named); says != "" {
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), Says: says,
 				Cure: "allow it in the agent's policy, or change the object on the hub",
 			})
 		}
+		return nil
 	}
-	if err := eachOf(ctx, client.Resource(projectResource).Namespace(cfg.Namespace), func(o *unstructured.Unstructured) {
+	if err := eachOf(ctx, client.Resource(projectResource).Namespace(cfg.Namespace), func(o *unstructured.Unstructured) error {
 		projects[o.GetName()] = o.Object
-		review(o)
+		return review(o)
 	}); err != nil {
 		return found, fmt.Errorf("list the spoke's AppProjects: %w", err)
 	}
@@ -78,21 +75,4 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 		found = append(found, inspect.Finding{Level: inspect.Fine, About: "policy", Says: "admits all that the hub has on this spoke"})
 	}
 	return found, nil
-}
-
-// eachOf calls f with each object, page by page.
-func eachOf(ctx context.Context, where dynamic.ResourceInterface, f func(*unstructured.Unstructured)) error {
-	options := metav1.ListOptions{Limit: reviewPage}
-	for {
-		list, err := where.List(ctx, options)
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			f(&list.Items[i])
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return nil
-		}
-	}
 }
