@@ -10,6 +10,47 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
+// The settings are also read when the link looks at all that there is for another reason, as
+// when a definition has changed: what they forbid is forbidden from then on.
+func TestGlobalProjectsThatAreReadBesides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settings := func(globals string) m { return m{"data": m{"globalProjects": globals}} }
+		told := true
+		o := options{hub: allKinds, spoke: allKinds}
+		var hub *memory.Store
+		o.before = func(store, _ *memory.Store) { hub = store }
+		o.subscribe = func(changed func(stream.ResourceKey)) func() {
+			return hub.Subscribe(func(key stream.ResourceKey) {
+				if told || key.Kind != stream.ConfigMap {
+					changed(key)
+				}
+			})
+		}
+		r := newRig(t, o)
+		r.connect()
+		r.put(r.hub, stream.ConfigMap, "argocd-cm", nil, settings("- projectName: restrained\n"))
+		r.put(r.hub, stream.AppProject, "restrained", nil, m{"spec": m{"clusterResourceBlacklist": []any{m{"group": "*", "kind": "*"}}}})
+		project := m{"spec": m{"sourceNamespaces": []any{"edge-1"}, "destinations": []any{m{"name": "*", "namespace": "*"}}}}
+		r.put(r.hub, stream.AppProject, "web", nil, project)
+		pass(time.Second)
+		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}
+		forbids := func() bool {
+			o, _ := r.spoke.store.Get(key)
+			return at(parse(t, o), "spec", "clusterResourceBlacklist") != nil
+		}
+		if !forbids() {
+			t.Fatal("the spoke's project does not forbid what the global one does")
+		}
+		told = false // its watch is behind that of the definition
+		r.put(r.hub, stream.ConfigMap, "argocd-cm", nil, settings("{"))
+		r.hub.store.SetSchema(stream.Application, knowing(t, newApplication...))
+		pass(time.Minute)
+		if !forbids() {
+			t.Error("it does not any more since the settings cannot be read")
+		}
+	})
+}
+
 // While a hub cannot tell its global projects, what hangs on them stays as it is on the
 // spoke, also with a principal that never could; and people learn why.
 func TestGlobalProjectsThatCannotBeTold(t *testing.T) {

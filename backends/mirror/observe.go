@@ -20,7 +20,7 @@ func (l *loop) observeAll(keys []stream.ResourceKey) {
 }
 
 func (l *loop) observeStore() {
-	l.readGlobals()
+	l.unmerged = l.readGlobals() || l.unmerged
 	for _, o := range l.m.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
 		l.observe(o.Key)
 	}
