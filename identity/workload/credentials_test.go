@@ -130,6 +130,7 @@ func TestClientAcceptsOnlyTheNamedServer(t *testing.T) {
 			}
 		})
 	}
+	p.server.log.wait(t, "reason", "refused") // the server hears of it after the client has gone
 	if got, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", "refused"); got == 0 {
 		t.Error("the server does not count that it was refused")
 	}
