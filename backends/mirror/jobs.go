@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"time"
@@ -122,6 +123,9 @@ func (l *loop) finish(o outcome) {
 		return
 	}
 	delete(l.jobs, o.key)
+	if now, there := l.newest(o.key); !there || o.object == nil || !bytes.Equal(now.Raw, o.object.Raw) {
+		o.parsed = nil // a schema that becomes older leaves the resourceVersion, and takes content
+	}
 	l.observeAgain(o.key, o.parsed)
 	l.familiar(o)
 }

@@ -389,3 +389,35 @@ func (r *readable) grant() {
 	r.granted = true
 	r.changed()
 }
+
+// An original whose API server becomes older in the midst of a write keeps its
+// resourceVersion and says less, which reaches its mirror.
+func TestOriginalIsShortenedDuringAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r *rig
+		armed := false
+		r = newRig(t, options{mode: stream.Autonomous, spoke: memory.Config{
+			Schemas: map[stream.Kind]*schema.Schema{stream.Application: knowing(t, newApplication...), stream.AppProject: knowing(t, newProject...)},
+			Fault: func(op memory.Op, key stream.ResourceKey) error {
+				if armed && op == memory.OpUpdate && key.Name == "a" {
+					armed = false
+					r.spoke.store.SetSchema(stream.Application, knowing(t, oldApplication...))
+					<-time.After(time.Second) // the link learns of it
+				}
+				return nil
+			},
+		}})
+		r.connect()
+		r.create(r.spoke, "a", nil, tagged("one"))
+		pass(time.Minute)
+		if got := at(r.get(r.hub, "a"), "spec", "source", "tagPrefix"); got != "v" {
+			t.Fatalf("the mirror has tagPrefix %v", got)
+		}
+		armed = true
+		r.update(r.hub, "a", func(app m) { app["operation"] = m{"sync": m{"revision": "abc"}} })
+		pass(time.Minute)
+		if got := at(r.get(r.hub, "a"), "spec", "source", "tagPrefix"); armed || got != nil {
+			t.Errorf("a write came: %t; the mirror has tagPrefix %v, which its original has not", !armed, got)
+		}
+	})
+}
