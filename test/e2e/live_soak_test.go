@@ -89,9 +89,12 @@ func TestSoakLiveAccess(t *testing.T) {
 // end ends what is under way.
 func (u *underWay) end(t *testing.T) {
 	t.Helper()
-	for _, f := range append(u.watches, u.log, u.exec.follower) {
-		f.close()
+	for _, watch := range u.watches {
+		watch.close()
+		watch.beside.close()
 	}
+	u.log.close()
+	u.exec.close()
 }
 
 // crowd makes calls, each on a connection of its own, some at a time.
