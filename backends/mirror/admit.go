@@ -271,7 +271,8 @@ func (g gates) repositories(project string) []string {
 // gated reports whether Applications of this link have to be admitted.
 func (r Rules) gated() bool { return r.Side == stream.Hub && r.Mode == stream.Managed }
 
-// admission is what an AppProject of the hub admits now.
+// admission is what an AppProject of the hub admits now. While all that name a changed
+// project wait to be looked at again, made keeps what it admitted before.
 func (l *loop) admission(project string) admission {
 	a, made := l.gates.made[project]
 	if made && !l.gates.stale[project] {
@@ -287,7 +288,9 @@ func (l *loop) admission(project string) admission {
 	if l.globals.err != nil {
 		a.unknown = l.globals.err.Error()
 	}
-	l.gates.made[project] = a
+	if !l.gates.stale[project] {
+		l.gates.made[project] = a
+	}
 	return a
 }
 
@@ -317,9 +320,9 @@ func (l *loop) admit(key stream.ResourceKey, current *object) {
 func (l *loop) regate() {
 	for _, project := range slices.Sorted(maps.Keys(l.gates.stale)) {
 		before := l.gates.made[project]
-		now := l.admission(project)
+		delete(l.gates.made, project)
 		delete(l.gates.stale, project)
-		if !now.same(before) {
+		if !l.admission(project).same(before) {
 			l.lookAtApplications(maps.Keys(l.gates.named[project]))
 		}
 	}

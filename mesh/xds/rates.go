@@ -48,7 +48,7 @@ func localRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
 
 // agentRate is localRate for each agent by itself. A bucket is made when somebody calls
 // the agent, whose name is the subject of the token: one in the configuration of each
-// agent's route takes more memory of Envoy than all else of that agent.
+// agent's route would take 1.5 KiB of Envoy's memory, beside 7.4 KiB of the route.
 func agentRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
 	const agent = "agent"
 	limit := localRate(r) // for who has no subject: nobody gets this far without one
