@@ -53,22 +53,25 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 	rules := mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy}
 	projects := map[string]map[string]any{}
 	named := func(name string) map[string]any { return projects[name] }
-	review := func(o *unstructured.Unstructured) error {
+	review := func(o *unstructured.Unstructured) {
 		if says := rules.Review(o.Object, named); says != "" {
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), Says: says,
 				Cure: "allow it in the agent's policy, or change the object on the hub",
 			})
 		}
-		return nil
 	}
 	if err := eachOf(ctx, client.Resource(projectResource).Namespace(cfg.Namespace), func(o *unstructured.Unstructured) error {
 		projects[o.GetName()] = o.Object
-		return review(o)
+		review(o)
+		return nil
 	}); err != nil {
 		return found, fmt.Errorf("list the spoke's AppProjects: %w", err)
 	}
-	if err := eachOf(ctx, client.Resource(applicationResource), review); err != nil {
+	if err := eachOf(ctx, client.Resource(applicationResource), func(o *unstructured.Unstructured) error {
+		review(o)
+		return nil
+	}); err != nil {
 		return found, fmt.Errorf("list the spoke's Applications: %w", err)
 	}
 	if len(found) == 0 {
