@@ -36,6 +36,11 @@ const (
 type seenDeletion struct {
 	backends.Deletion // less Last.Raw
 	since             time.Time
+	// refuted is set once the API server said that this is no deletion. It is asked once
+	// more within askLimit, not before the time again: where the Application has been made
+	// anew the cache shows that by then, and it is no absence.
+	refuted bool
+	again   time.Time
 }
 
 // deletionSet collects deletions until they are taken.
@@ -102,8 +107,16 @@ func (l *loop) confirmDeletions() {
 		return
 	}
 	batch := make([]seenDeletion, 0, len(l.seen))
+	now := time.Now()
 	for _, d := range l.seen {
+		if d.again.After(now) {
+			l.confirmAt(d.again)
+			continue
+		}
 		batch = append(batch, d)
+	}
+	if len(batch) == 0 {
+		return
 	}
 	slices.SortFunc(batch, func(a, b seenDeletion) int { return cmp.Compare(a.Revision, b.Revision) })
 	batch = batch[:min(len(batch), askBatch)]
@@ -139,6 +152,10 @@ func (l *loop) deletionsConfirmed(batch []seenDeletion, confirmed []bool, err er
 			continue
 		case err != nil:
 			result = "unknown"
+		case !confirmed[i] && !now.refuted && time.Since(d.since) < askLimit-askPause:
+			now.refuted, now.again = true, time.Now().Add(askPause)
+			l.seen[key] = now
+			continue
 		case !confirmed[i]:
 			result = "refuted"
 		default:
@@ -149,11 +166,18 @@ func (l *loop) deletionsConfirmed(batch []seenDeletion, confirmed []bool, err er
 		l.observe(key)
 	}
 	if err != nil {
-		l.confirmAgain = time.Now().Add(askPause)
-		l.lookAt(l.confirmAgain)
+		l.confirmAt(time.Now().Add(askPause))
 		return
 	}
 	l.confirmDeletions()
+}
+
+// confirmAt has deletions confirmed at a time, or before.
+func (l *loop) confirmAt(at time.Time) {
+	if l.confirmAgain.IsZero() || at.Before(l.confirmAgain) {
+		l.confirmAgain = at
+	}
+	l.lookAt(l.confirmAgain)
 }
 
 // confirmDeletionsLater asks again after the pause.
