@@ -422,7 +422,7 @@ func TestChartsConfiguration(t *testing.T) {
 			program := strings.TrimPrefix(c.chart, "argomesh-")
 			binary, err := h.Binary(program)
 			if err != nil {
-				t.Skip(err)
+				t.Fatal(err)
 			}
 			data, _, err := unstructured.NestedStringMap(find(t, render(t, c.chart, c.values), "ConfigMap").Object, "data")
 			if err != nil || data[program+".yaml"] == "" {
@@ -511,7 +511,7 @@ func TestChartEnvoyBootstrap(t *testing.T) {
 	h := harnesstest.New(t)
 	agentctl, err := h.Binary("agentctl")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	objects := render(t, principalChart, "envoy: {memory: 256Mi, maxConnections: 4000, statsPort: 9912}\nidentity: {socket: api.sock}")
 	spec := find(t, objects, "Deployment").Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
@@ -569,7 +569,7 @@ func TestChartAgentRole(t *testing.T) {
 	h := harnesstest.New(t)
 	binary, err := h.Binary("agentctl")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	access := map[string]string{
 		"off": "", "on": "  access: {enabled: true}",
