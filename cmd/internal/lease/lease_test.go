@@ -64,7 +64,7 @@ func (w *world) start(holder string, change func(*process)) *process {
 	if change != nil {
 		change(p)
 	}
-	l, err := lease.New(lease.Config{Leases: p.client, Namespace: "argocd", Name: "argomesh-test", Holder: holder, Restored: p.restored, Log: zerolog.New(&p.log)})
+	l, err := lease.New(lease.Config{Leases: p.client, Namespace: "argocd", Name: "argomesh-test", Holder: holder, Restored: p.restored, Log: zerolog.New(zerolog.SyncWriter(&p.log))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
