@@ -631,14 +631,20 @@ func TestHostilePrincipal(t *testing.T) {
 			}
 		}
 	}
-	// Its own namespace it may use.
-	e := hostileEvent(stream.Applications, stream.Apply, "", "ordered", "u")
-	e.ID = "x.own"
-	if err := a.Send(batchOf(e)); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := a.answer(t, e.ID); err != nil || r.GetRefusal() != nil {
-		t.Errorf("what is in its namespace is answered by %v, %v", r, err)
+	// Its own namespace it may use, with an AppProject of its own.
+	for _, own := range []stream.EntryKey{{Collection: stream.AppProjects, Name: "taken"}, {Collection: stream.Applications, Name: "ordered"}} {
+		e := hostileEvent(own.Collection, stream.Apply, "", own.Name, "u-"+own.Name)
+		e.ID = "x.own-" + own.Name
+		if own.Collection == stream.AppProjects {
+			e.Data = []byte(`{"annotations":{},"labels":{},"spec":{"sourceRepos":["*"],"destinations":[{"server":"*","namespace":"*"}]}}`)
+			e.Version.Hash = stream.HashOf(e.Data)
+		}
+		if err := a.Send(batchOf(e)); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := a.answer(t, e.ID); err != nil || r.GetRefusal() != nil {
+			t.Errorf("%s in its namespace is answered by %v, %v", own, r, err)
+		}
 	}
 	a.leaks(t)
 	// What flows the other way ends the connection, and the next one comes later.
