@@ -42,8 +42,21 @@ func record(t *testing.T, where dynamic.ResourceInterface) *recorder {
 		o := &list.Items[i]
 		r.now[o.GetName()], r.seen[o.GetName()] = o, revisionOf(t, o.GetResourceVersion())
 	}
+	t.Cleanup(func() {
+		if r.err != nil {
+			t.Error(r.err)
+		}
+	})
+	watchFrom(t, where, list.GetResourceVersion(), r.take)
+	return r
+}
+
+// watchFrom calls take with each change after a resourceVersion, until the test ends: also
+// after a loss of the API server. Cleanups that were registered before run after the last.
+func watchFrom(t *testing.T, where dynamic.ResourceInterface, resourceVersion string, take func(watch.Event)) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	watcher, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, resourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			return where.Watch(ctx, opts)
 		},
@@ -55,18 +68,14 @@ func record(t *testing.T, where dynamic.ResourceInterface) *recorder {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for event := range watcher.ResultChan() {
-			r.take(event)
+		for event := range w.ResultChan() {
+			take(event)
 		}
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		if r.err != nil {
-			t.Error(r.err)
-		}
 	})
-	return r
 }
 
 func (r *recorder) take(event watch.Event) {

@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -83,27 +81,7 @@ func (h *honest) watch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return h.to.Watch(ctx, opts)
-		},
-	})
-	if err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for event := range w.ResultChan() {
-			h.take(event, time.Now())
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
+	watchFrom(t, h.to, list.GetResourceVersion(), func(event watch.Event) { h.take(event, time.Now()) })
 }
 
 // take counts what the other side shows now, and what that is newer than.
