@@ -29,7 +29,8 @@ func database(t *testing.T, known bool) string {
 		files["/ID/GO-2026-9999.json"] = `{"schema_version":"1.3.1","id":"GO-2026-9999","modified":"` + modified + `","published":"` + modified + `",
 			"summary":"A made up one","details":"A made up one.","affected":[{"package":{"name":"stdlib","ecosystem":"Go"},
 			"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
-			"ecosystem_specific":{"imports":[{"path":"strings","symbols":["ToUpper"]}]}}]}`
+			"ecosystem_specific":{"imports":[{"path":"strings","symbols":["ToUpper"]}]}}],
+			"database_specific":{"url":"https://vulnerabilities.example.org/GO-2026-9999"}}`
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, packed := strings.CutSuffix(r.URL.Path, ".gz")
@@ -82,7 +83,7 @@ func TestRun(t *testing.T) {
 		fails bool
 		says  string
 	}{
-		"a finding fails":   {true, true, "GO-2026-9999"},
+		"a finding fails":   {true, true, "Your code is affected by 1 vulnerability"},
 		"no finding passes": {false, false, "No vulnerabilities found"},
 	} {
 		t.Run(name, func(t *testing.T) {
