@@ -1,6 +1,7 @@
 package mirror_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,60 @@ func TestTwoAgentsOnOneCluster(t *testing.T) {
 		pass(time.Minute)
 		if app := one.get(here, "shop"); at(app, "metadata", "uid") != uid || at(app, "spec", "source", "path") != "one" {
 			t.Errorf("edge-1's copy is %v", app)
+		}
+	})
+}
+
+// TestAutonomousBesideManaged: a managed and an autonomous agent of one hub run on one Kubernetes
+// cluster, and both may have Applications in one namespace. What is a copy of the hub's is not
+// shown to the hub as if it were the spoke's own, and the hub of the one does not command it in
+// the other's name; what somebody makes there is shown.
+func TestAutonomousBesideManaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spoke := memory.New(memory.Config{})
+		rigs := map[stream.Mode]*rig{}
+		for mode, name := range map[stream.Mode]string{stream.Managed: "edge-1", stream.Autonomous: "edge-2"} {
+			rigs[mode] = newRig(t, options{
+				mode:   mode,
+				stores: [2]*memory.Store{opened(t, memory.New(memory.Config{}), "default"), spoke},
+				configure: func(side stream.Side, cfg *mirror.Config) {
+					cfg.Rules.Agent = agentName(t, name)
+					if side == stream.Hub {
+						cfg.Rules.Pairs = []mirror.NamespacePair{{Spoke: "team-a", Hub: "edge-1"}}
+						cfg.Rules.ClusterServer = "https://proxy/agents/" + name
+					} else {
+						cfg.Rules.Namespace, cfg.Rules.Namespaces = "argocd-"+name, []string{"team-*"}
+					}
+				},
+			})
+		}
+		managed, autonomous := rigs[stream.Managed], rigs[stream.Autonomous]
+		managed.connect()
+		autonomous.connect()
+		here := end{store: spoke, namespace: "team-a"}
+		managed.create(managed.hub, "shop", nil, spec("one"))
+		autonomous.create(here, "own", nil, spec("two"))
+		pass(time.Minute)
+		if managed.get(here, "shop") == nil {
+			t.Fatal("the hub's Application has no copy")
+		}
+		shown := func() []string {
+			var names []string
+			for _, o := range autonomous.hub.store.List(stream.Application, "") {
+				names = append(names, o.Key.Name)
+			}
+			return names
+		}
+		if got := shown(); !slices.Equal(got, []string{"own"}) {
+			t.Errorf("the hub of the autonomous agent shows %v, want [own]", got)
+		}
+
+		managed.remove(managed.hub, "shop")
+		pass(time.Minute)
+		autonomous.create(here, "shop", nil, spec("three"))
+		pass(time.Minute)
+		if got := shown(); !slices.Equal(got, []string{"own", "shop"}) {
+			t.Errorf("the hub of the autonomous agent shows %v, want [own shop]", got)
 		}
 	})
 }

@@ -59,6 +59,12 @@ func (r Rules) othersCopy(o object) *stream.Refusal {
 	return of("agent " + rec.Agent)
 }
 
+// isOfNeighbour reports whether an object of the spoke is the copy of another agent there, of
+// this hub or another: its source is on that hub, and it is not an autonomous agent's to show.
+func (r Rules) isOfNeighbour(o object) bool {
+	return r.Side == stream.Spoke && o.annotation(principalUIDKey) != "" && hasRecord(o) && !r.isCopy(o)
+}
+
 // heldForFormerHub refuses what would remove a copy of a hub that the agent had before.
 func (r Rules) heldForFormerHub(current *object) *stream.Refusal {
 	if current == nil || !r.isCopy(*current) {

@@ -278,6 +278,8 @@ func (r Rules) sourceUID(o object) string {
 	switch {
 	case r.isChild(o) || !r.selects(o):
 		return ""
+	case r.Side == owner && r.isOfNeighbour(o):
+		return ""
 	case r.Side == owner:
 		return o.uid()
 	}
