@@ -81,15 +81,13 @@ func (c *acceptCommand) run(ctx context.Context, name string) error {
 	if _, err := fmt.Fprint(c.std.err, describeHeld(agent)); err != nil {
 		return err
 	}
-	if !c.yes {
-		ok, err := confirm(c.std, fmt.Sprintf("Let %s happen?", deletions(held.Total)), "--yes")
-		if err != nil {
-			return fmt.Errorf("%s: %w", doing, err)
-		}
-		if !ok {
-			_, err := fmt.Fprintln(c.std.err, "Cancelled, they stay held.")
-			return err
-		}
+	ok, err := consent(c.std, c.yes, fmt.Sprintf("Let %s happen?", deletions(held.Total)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if !ok {
+		_, err := fmt.Fprintln(c.std.err, "Cancelled, they stay held.")
+		return err
 	}
 	if err := h.accept(ctx, obj, held.ID); err != nil {
 		return h.explain(err, doing)

@@ -42,10 +42,11 @@ func newDeleteCommand(std streams, conn *connection) *cobra.Command {
 			"           there, and how to release it, is printed.\n" +
 			"  cascade  The spoke deletes the agent's Applications with their workloads; the agent\n" +
 			"           stays until it has confirmed that. For mode managed only.\n\n" +
+			"A cascade shows what goes and asks, and needs --yes where there is no terminal.\n\n" +
 			"A cascade whose spoke does not come back waits for ever. --force calls it off: the\n" +
 			"agent goes without its spoke, where everything is left as it is.",
 		Example: "  agentctl agent delete edge-1\n" +
-			"  agentctl agent delete edge-1 --cascade --timeout 10m\n" +
+			"  agentctl agent delete edge-1 --cascade --yes --timeout 10m\n" +
 			"  agentctl agent delete edge-1 --force",
 		Args:              names(false),
 		ValidArgsFunction: conn.completeNames,
@@ -57,7 +58,7 @@ func newDeleteCommand(std streams, conn *connection) *cobra.Command {
 	flags.BoolVar(&c.cascade, "cascade", false, "delete the Applications with their workloads on the spoke first")
 	flags.BoolVar(&c.force, "force", false, "do not wait for the spoke, also when a cascade was asked for before")
 	cmd.MarkFlagsMutuallyExclusive("orphan", "cascade", "force")
-	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask before a cascade")
+	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask before a cascade, which is needed where there is no terminal")
 	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "an agent that does not exist is no error")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the agent is gone")
 	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0 means without limit")
@@ -109,15 +110,8 @@ func (c *deleteCommand) delete(ctx context.Context, h *hub, name string) (*v1alp
 	if c.cascade && !fleet.Cascades(agent) {
 		return nil, fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
 	}
-	if fleet.Cascades(agent) && c.std.interactive && !c.yes {
-		ok, err := confirm(c.std, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", name), "--yes")
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", doing, err)
-		}
-		if !ok {
-			_, err := fmt.Fprintf(c.std.err, "Cancelled, agent %s stays.\n", name)
-			return nil, err
-		}
+	if ok, err := c.agreed(ctx, h, obj, agent); err != nil || !ok {
+		return nil, prefixed(doing, err)
 	}
 	if err := c.carryOut(ctx, h, obj, agent.Spec.DeletionPolicy); err != nil {
 		if c.ignoreNotFound && apierrors.IsNotFound(err) {
@@ -130,6 +124,55 @@ func (c *deleteCommand) delete(ctx context.Context, h *hub, name string) (*v1alp
 	}
 	_, err = fmt.Fprint(c.std.err, c.consequences(agent))
 	return agent, err
+}
+
+// agreed returns whether a person agrees to deleting agent, which is obj with the policy that
+// a flag gave it. Nobody is asked when no workloads go that do not go already.
+func (c *deleteCommand) agreed(ctx context.Context, h *hub, obj *unstructured.Unstructured, agent *v1alpha1.Agent) (bool, error) {
+	before, err := parseAgent(obj)
+	if err != nil {
+		return false, err
+	}
+	if !fleet.Cascades(agent) || agent.DeletionTimestamp != nil && fleet.Cascades(before) {
+		return true, nil
+	}
+	if !c.yes {
+		if _, err := fmt.Fprint(c.std.err, h.describeCascade(ctx, agent)); err != nil {
+			return false, err
+		}
+	}
+	ok, err := consent(c.std, c.yes, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", agent.Name))
+	if err == nil && !ok {
+		_, err = fmt.Fprintf(c.std.err, "Cancelled, agent %s stays.\n", agent.Name)
+	}
+	return ok, err
+}
+
+// describeCascade says what goes with a managed agent, as far as the hub shows it.
+func (h *hub) describeCascade(ctx context.Context, agent *v1alpha1.Agent) string {
+	out := fmt.Sprintf("With agent %s go %s that it has, with their workloads on the spoke.\n", agent.Name, applications(int(agent.Status.Counts.Applications)))
+	var its []*unstructured.Unstructured
+	err := eachOf(ctx, h.applications, func(app *unstructured.Unstructured) error {
+		if goesTo(app, agent.Name) {
+			its = append(its, app)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		out += "Which those are cannot be read: " + oneLine(err) + "\n"
+	case len(its) > 0:
+		out += "With its cluster as destination the hub has " + namesOf(its) + ".\n"
+	}
+	return out
+}
+
+// prefixed returns err with what it was met at; nil for none.
+func prefixed(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // policy is what a flag makes of the Agent's own policy; empty for no flag.

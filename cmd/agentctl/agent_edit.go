@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,12 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
 )
 
 type editCommand struct {
 	std    streams
 	conn   *connection
 	output *output
+	yes    bool
 }
 
 func newEditCommand(std streams, conn *connection) *cobra.Command {
@@ -30,13 +34,17 @@ func newEditCommand(std streams, conn *connection) *cobra.Command {
 		Use:   "edit NAME",
 		Short: "Change an agent in your editor",
 		Long: "Change an agent in the editor that KUBE_EDITOR or EDITOR names, vi when neither is\n" +
-			"set. What the hub refuses is shown in the editor again, with the reason.",
+			"set. What the hub refuses is shown in the editor again, with the reason.\n\n" +
+			"A change that may delete workloads is asked about, and needs --yes where there is no terminal:\n" +
+			"of deletionPolicy while the Agent is being deleted, of what is held, of the labels by which an\n" +
+			"ApplicationSet selects the cluster, or one that lets an agent in for which deletions wait.",
 		Example:           "  KUBE_EDITOR=\"code --wait\" agentctl agent edit edge-1",
 		Args:              names(true),
 		ValidArgsFunction: conn.completeName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	c.output.addFlag(cmd)
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask before a change that may delete workloads")
 	return cmd
 }
 
@@ -50,8 +58,7 @@ func (c *editCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return h.explain(err, doing)
 	}
-	before := editable(obj)
-	text, err := yaml.Marshal(before)
+	text, err := yaml.Marshal(editable(obj))
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -59,7 +66,7 @@ func (c *editCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	stored, err := c.untilAccepted(ctx, h, name, before, text, file)
+	stored, err := c.untilAccepted(ctx, h, obj, text, file)
 	switch {
 	case errors.Is(err, errNoChange):
 		file.remove()
@@ -79,37 +86,64 @@ var (
 
 // untilAccepted opens the editor until the hub takes what it left, or it left
 // the same text again.
-func (c *editCommand) untilAccepted(ctx context.Context, h *hub, name string, before map[string]any, text []byte, file editFile) (*unstructured.Unstructured, error) {
+func (c *editCommand) untilAccepted(ctx context.Context, h *hub, obj *unstructured.Unstructured, text []byte, file editFile) (*unstructured.Unstructured, error) {
+	before := editable(obj)
+	agent, err := parseAgent(obj)
+	if err != nil {
+		return nil, err
+	}
 	var refusal error
 	for {
-		edited, err := file.edit(ctx, c.std, editHeader(refusal), text)
+		left, err := file.edit(ctx, c.std, editHeader(refusal), text)
 		if err != nil {
 			return nil, err
 		}
-		if bytes.Equal(edited, text) {
+		if bytes.Equal(left, text) {
 			if refusal != nil {
 				return nil, refusal
 			}
 			return nil, errNoChange
 		}
-		text = edited
-		if len(bytes.TrimSpace(edited)) == 0 {
+		text = left
+		if len(bytes.TrimSpace(left)) == 0 {
 			return nil, errNoChange
 		}
 		var after map[string]any
-		if err := yaml.UnmarshalStrict(edited, &after); err != nil {
+		if err := yaml.UnmarshalStrict(left, &after); err != nil {
 			refusal = err
 			continue
 		}
 		if reflect.DeepEqual(before, after) {
 			return nil, errNoChange
 		}
-		stored, err := h.change(ctx, name, before, after)
+		edited, err := readEdited(after, agent)
+		if err != nil {
+			refusal = err
+			continue
+		}
+		if ok, err := h.agreesTo(ctx, c.std, c.yes, agentChange{before: agent, after: edited}); err != nil || !ok {
+			return nil, cmp.Or(err, errNoChange)
+		}
+		stored, err := h.change(ctx, obj.GetName(), before, after)
 		if err == nil || !isRefusal(err) {
 			return stored, err
 		}
 		refusal = err
 	}
+}
+
+// readEdited returns an edited Agent with what no edit changes, its status and its deletion.
+func readEdited(edited map[string]any, of *v1alpha1.Agent) (*v1alpha1.Agent, error) {
+	raw, err := json.Marshal(edited)
+	if err != nil {
+		return nil, err
+	}
+	agent := &v1alpha1.Agent{}
+	if err := json.Unmarshal(raw, agent); err != nil {
+		return nil, err
+	}
+	agent.Name, agent.DeletionTimestamp, agent.Status = of.Name, of.DeletionTimestamp, of.Status
+	return agent, nil
 }
 
 // change makes the Agent on the hub differ by what differs between before and

@@ -123,7 +123,7 @@ func (c *keepCommand) agreed(going []*unstructured.Unstructured, agent string) (
 			return false, err
 		}
 	}
-	ok, err := confirm(c.std, fmt.Sprintf("Let %s of agent %q go without workloads?", applications(len(going)), agent), "--yes")
+	ok, err := consent(c.std, c.yes, fmt.Sprintf("Let %s of agent %q go without workloads?", applications(len(going)), agent))
 	if err != nil {
 		return false, fmt.Errorf("keep workloads of agent %q: %w", agent, err)
 	}

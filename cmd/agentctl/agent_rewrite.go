@@ -130,7 +130,7 @@ func (c *rewriteCommand) agreed(found []*rewrite, agent string) (bool, error) {
 	if err := c.print(c.std.err, found, "to be rewritten"); err != nil {
 		return false, err
 	}
-	ok, err := confirm(c.std, fmt.Sprintf("Make the cluster of agent %q the destination of %s?", agent, applications(n)), "--yes")
+	ok, err := consent(c.std, c.yes, fmt.Sprintf("Make the cluster of agent %q the destination of %s?", agent, applications(n)))
 	if err != nil {
 		return false, fmt.Errorf("rewrite destinations of agent %q: %w", agent, err)
 	}

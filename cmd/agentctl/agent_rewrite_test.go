@@ -169,7 +169,7 @@ func TestRewriteDestinations(t *testing.T) {
 	}{
 		"a dry run":                          {"--dry-run", rows("would be rewritten", needsFlag), "", nil},
 		"a dry run, without a controller":    {"--dry-run --hub-has-no-controller", rows("would be rewritten", "would be rewritten"), "", nil},
-		"without a person to ask":            {"", "", "no answer on standard input: say --yes", nil},
+		"without a person to ask":            {"", "", "there is no terminal to ask on: say --yes", nil},
 		"the hub may have a controller":      {"--yes", rows("rewritten", needsFlag), `rewrite destinations of agent "edge-1": 4 Applications of 5 not written, for the reasons in the table`, []string{"query"}},
 		"the hub has none, without a header": {"-y --hub-has-no-controller --no-headers", strings.TrimPrefix(rows("rewritten", "rewritten"), header), "3 Applications of 5 not written", []string{"query", "own"}},
 	}

@@ -11,11 +11,27 @@ import (
 	"golang.org/x/term"
 )
 
-var errNoAnswer = errors.New("no answer on standard input")
+var (
+	errNoAnswer   = errors.New("no answer on standard input")
+	errNoTerminal = errors.New("there is no terminal to ask on")
+)
 
 // isTerminal reports whether a person may sit at f.
 func isTerminal(f *os.File) bool {
 	return term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
+}
+
+// consent returns whether a person agrees to what a command is about to do and cannot take
+// back. With yes nobody is asked. Off a terminal it is an error that names --yes, whatever
+// standard input says: a script that deletes has to say so.
+func consent(std streams, yes bool, question string) (bool, error) {
+	switch {
+	case yes:
+		return true, nil
+	case !std.interactive:
+		return false, fmt.Errorf("%w: say --yes", errNoTerminal)
+	}
+	return confirm(std, question, "--yes")
 }
 
 // confirm asks a question and returns whether the answer is yes. Whatever else is

@@ -56,9 +56,9 @@ type wantedSecret struct {
 }
 
 func wantSecret(agent identity.AgentName, labels map[string]v1alpha1.LabelValue, server string, config []byte) wantedSecret {
-	want := wantedSecret{
+	return wantedSecret{
 		agent:  agent,
-		labels: make(map[string]string, len(labels)+2),
+		labels: ClusterLabels(agent, labels),
 		annotations: map[string]string{
 			annotationSkip:    "true",
 			annotationManaged: managedByArgomesh,
@@ -69,12 +69,18 @@ func wantSecret(agent identity.AgentName, labels map[string]v1alpha1.LabelValue,
 			dataConfig: config,
 		},
 	}
+}
+
+// ClusterLabels returns the labels that the cluster Secret of an agent has from us, by which
+// the cluster generator of an ApplicationSet selects it: those of spec.labels among them.
+func ClusterLabels(agent identity.AgentName, labels map[string]v1alpha1.LabelValue) map[string]string {
+	out := make(map[string]string, len(labels)+2)
 	for key, value := range labels {
-		want.labels[key] = string(value)
+		out[key] = string(value)
 	}
-	want.labels[labelSecretType] = secretTypeCluster
-	want.labels[labelAgentName] = agent.String()
-	return want
+	out[labelSecretType] = secretTypeCluster
+	out[labelAgentName] = agent.String()
+	return out
 }
 
 // equal reports whether two wanted Secrets are the same.

@@ -54,7 +54,7 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 		return waits
 	})
 	c.run(call{
-		args: strings.Fields("agent delete end-1 --cascade"), wantOut: deleted("end-1"), says: &said,
+		args: strings.Fields("agent delete end-1 --cascade --yes"), wantOut: deleted("end-1"), says: &said,
 		wantNote: "end-1: the Agent is being deleted and waits for " + waits + "; the agent is not connected\n",
 	})
 	r.gone("end-1") // it waited
@@ -73,7 +73,14 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 	d = registered("end-3", cascade)
 	d.waitsFor(untilOrphan)
 	c.run(call{
-		args:    strings.Fields("agent delete end-3 --timeout 1s"),
+		args: strings.Fields("agent delete end-3"), wantErr: `delete agent "end-3": there is no terminal to ask on: say --yes`,
+		talks: true,
+	})
+	if a := r.agent("end-3"); a.DeletionTimestamp != nil {
+		t.Error("what nobody agreed to is done")
+	}
+	c.run(call{
+		args:    strings.Fields("agent delete end-3 --timeout 1s --yes"),
 		wantErr: `agent "end-3" is being deleted, but not gone after 1s: `, talks: true,
 		wantOut: deleted("end-3"),
 	})
@@ -140,7 +147,7 @@ func testAgentctlAccept(t *testing.T, r *registration, c agentctl) {
 	}
 
 	c.run(call{args: append(accept, "--id", "hold-0", "--yes"), wantErr: `held is hold-1, not hold-0: look at it with "agentctl agent get held-1"`})
-	c.run(call{args: accept, wantErr: "no answer on standard input: say --yes", talks: true})
+	c.run(call{args: accept, wantErr: "there is no terminal to ask on: say --yes", talks: true})
 	c.run(call{args: accept, stdin: terminal(t, "n"), wantNote: "Let 2 deletions happen? (y/N): Cancelled, they stay held.\n"})
 	if a := r.agent("held-1"); a.Annotations[v1alpha1.AcceptDeletionsAnnotation] != "" {
 		t.Errorf("annotations are %v before anything was accepted", a.Annotations)
