@@ -36,21 +36,33 @@ func noise(n int) string {
 	return string(b)
 }
 
+// repeated is a compressed text of which the middle comes n times. It is compressed once:
+// what is compressed apart is unpacked as one.
+func repeated(t testing.TB, first, middle string, n int, last string) []byte {
+	t.Helper()
+	value := bytes.Repeat(pack(t, []byte(middle)), n)
+	return append(append(pack(t, []byte(first)), value...), pack(t, []byte(last))...)
+}
+
+// compressedTree is a tree of n resources of which each is that, compressed.
+func compressedTree(t testing.TB, n int, node string) []byte {
+	t.Helper()
+	const at = 1000 // once
+	return repeated(t, `{"nodes":[`+strings.Repeat(node+",", n%at), strings.Repeat(node+",", at), n/at-1, strings.Repeat(node+",", at-1)+node+`]}`)
+}
+
 // tooMuch are values that are more than passes, by the limit that they exceed.
 func tooMuch(t testing.TB) map[string][]byte {
 	t.Helper()
-	var values strings.Builder
-	values.WriteString(`{"nodes":[{}`)
-	for letters := noise(64 * (valueLimits.Elements - 1)); letters != ""; letters = letters[64:] {
-		values.WriteString(`,{"info":["` + strings.Join(strings.Split(letters[:64], ""), `","`) + `"]}`)
+	var resources strings.Builder
+	for letters := noise(64 * 100); letters != ""; letters = letters[64:] {
+		resources.WriteString(`,{"info":["` + strings.Join(strings.Split(letters[:64], ""), `","`) + `"]}`)
 	}
-	values.WriteString(`]}`)
-	long := `"` + strings.Repeat(noise(1<<16), maxUnpacked>>16) + `"`
 	return map[string][]byte{
-		"bytes":    pack(t, []byte(long)),
-		"ratio":    pack(t, treeOf(1, `{"name":"`+strings.Repeat("x", 8<<20)+`"}`)),
-		"elements": pack(t, treeOf(valueLimits.Elements+1, `{"name":"shop"}`)),
-		"values":   pack(t, []byte(values.String())),
+		"bytes":    repeated(t, `"`, strings.Repeat(noise(1<<10), 64), maxUnpacked>>16, `"`),
+		"ratio":    repeated(t, `{"nodes":[{"name":"`, strings.Repeat("x", 1<<16), 64, `"}]}`),
+		"elements": compressedTree(t, valueLimits.Elements+1, `{"name":"shop"}`),
+		"values":   repeated(t, `{"nodes":[{}`, resources.String(), valueLimits.Elements/100-1, `]}`),
 		"depth":    pack(t, []byte(strings.Repeat(`{"nodes":[`, 40))),
 	}
 }
@@ -105,10 +117,10 @@ func TestMeasured(t *testing.T) {
 func TestHeapOfTrees(t *testing.T) {
 	values := tooMuch(t)
 	for _, element := range []string{`{}`, `[]`, `null`, `{"a":1}`, `""`} {
-		values["full of "+element] = pack(t, treeOf((maxMarkedBytes-20)/(len(element)+1), element))
-		values["as many "+element] = pack(t, treeOf(valueLimits.Elements, element))
+		values["full of "+element] = compressedTree(t, (maxMarkedBytes-20)/(len(element)+1), element)
+		values["as many "+element] = compressedTree(t, valueLimits.Elements, element)
 	}
-	values["the longest"] = pack(t, treeOf(1, `{"name":"`+noise(maxMarkedBytes-64)+`"}`))
+	values["the longest"] = repeated(t, `{"nodes":[{"name":"`, noise(1<<16), maxMarkedBytes>>16-1, `"}]}`)
 	for name, value := range values {
 		if took := heap.Of(func() { _ = measuredWhole(packedTree, value) }); took > 1<<20 {
 			t.Errorf("to measure %s, %d bytes: %d bytes of heap", name, len(value), took)

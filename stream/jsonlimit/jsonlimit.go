@@ -102,6 +102,11 @@ func rounding(n int64) int64 {
 func (s *Scanner) Write(p []byte) (int, error) {
 	for i := 0; i < len(p) && s.err == nil; i++ {
 		switch c := p[i]; {
+		case s.quoted && !s.escaped && c != '"' && c != '\\':
+			n := plain(p[i:])
+			s.count.Heap += int64(n)
+			s.length += int64(n)
+			i += n - 1
 		case s.quoted:
 			s.count.Heap++
 			s.length++
@@ -124,6 +129,17 @@ func (s *Scanner) Write(p []byte) (int, error) {
 		return 0, s.err
 	}
 	return len(p), nil
+}
+
+// plain is how many bytes at the beginning of p are a string's text: neither its end nor
+// an escape.
+func plain(p []byte) int {
+	for i, c := range p {
+		if c == '"' || c == '\\' {
+			return i
+		}
+	}
+	return len(p)
 }
 
 // take counts a character that is neither in a string nor white space.
