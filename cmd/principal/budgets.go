@@ -14,6 +14,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
@@ -31,8 +32,8 @@ type budgets struct {
 }
 
 // newBudgets returns full ones.
-func newBudgets(limits Limits, metrics prometheus.Registerer) (*budgets, error) {
-	b := &budgets{common: budget.NewCommon(limits.common(), time.Now()), peers: map[identity.AgentName]*budget.Peer{}}
+func newBudgets(limits principalconfig.Limits, metrics prometheus.Registerer) (*budgets, error) {
+	b := &budgets{common: budget.NewCommon(limits.Common(), time.Now()), peers: map[identity.AgentName]*budget.Peer{}}
 	if err := mirror.RegisterLevels(metrics, b.all); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -64,7 +65,7 @@ func TestBoundsOfAnAgent(t *testing.T) {
 
 // A link that begins anew has no new burst; an agent that is registered anew does.
 func TestBudgetOutlivesItsLink(t *testing.T) {
-	b, err := newBudgets(DefaultLimits(), prometheus.NewRegistry())
+	b, err := newBudgets(principalconfig.DefaultLimits(), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestLevelsSurviveInTheStatus(t *testing.T) {
 
 func TestLevelsAreMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
-	b, err := newBudgets(Limits{BytesPerSecond: 1024, BytesBurst: 1 << 20, EtcdQuota: 1 << 30}, r)
+	b, err := newBudgets(principalconfig.Limits{BytesPerSecond: 1024, BytesBurst: 1 << 20, EtcdQuota: 1 << 30}, r)
 	if err != nil {
 		t.Fatal(err)
 	}

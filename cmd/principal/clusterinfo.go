@@ -10,6 +10,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/fleet/controller"
@@ -20,7 +21,7 @@ import (
 // clusterInfoWriter returns what shows the agents as clusters in the hub's Redis
 // until its context is done. Without an address of Redis it says so, and does
 // nothing.
-func clusterInfoWriter(cfg Config, from clusterSessions, registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
+func clusterInfoWriter(cfg principalconfig.Config, from clusterSessions, registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
 	if cfg.Redis.Address == "" {
 		log.Info().Msg("redis.address is not set, so the hub's argo cd does not show whether agents are connected")
 		return func(context.Context) error { return nil }, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
@@ -25,7 +26,7 @@ import (
 // core is what the other parts of a principal stand on: who it is itself, which agents
 // there are, what the hub has for them, and the links and tunnels to them.
 type core struct {
-	cfg   Config
+	cfg   principalconfig.Config
 	build buildinfo.Info
 	base  *start.Base
 
@@ -41,11 +42,11 @@ type core struct {
 }
 
 // newCore starts nothing.
-func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) {
+func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base) (*core, error) {
 	log, registry := base.Log, base.Metrics
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
-		JWTBundles: cfg.Stream.needsTokens(),
+		JWTBundles: cfg.Stream.NeedsTokens(),
 		Metrics:    registry, Log: log,
 	})
 	if err != nil {
@@ -77,8 +78,8 @@ func newCore(cfg Config, build buildinfo.Info, base *start.Base) (*core, error) 
 	if err != nil {
 		return nil, err
 	}
-	agents := &fleet.Registry{Mapping: mappingOf(cfg)}
-	sessions := newSessions(cfg.replica())
+	agents := &fleet.Registry{Mapping: cfg.Owners()}
+	sessions := newSessions(replica())
 	hub := newHubState(cfg, base.Dynamic, log)
 	links := &links{
 		cfg: cfg, hub: hub, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, owners: newOwnership(agents, store), sessions: sessions,

@@ -19,42 +19,13 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/proxies/token"
 )
-
-// Credentials are what Argo CD calls the resource proxy with, and knows it by. Key:
-// resource_proxy.credentials.
-type Credentials struct {
-	Enabled   bool          `koanf:"enabled" help:"puts a token, and the authorities to trust, into the cluster Secrets"`
-	TokenLife time.Duration `koanf:"token_life" help:"life of a token; it is renewed at about half of that"`
-	KeyLife   time.Duration `koanf:"key_life" help:"how long a key signs tokens before another one does, no shorter than token_life"`
-	CAFile    string        `koanf:"ca_file" help:"PEM file of the authorities of the resource proxy's certificate; empty for the system's, or ca_bundle"`
-	CABundle  bool          `koanf:"ca_bundle" help:"take the bundle of our own trust domain from the Workload API instead of ca_file"`
-}
-
-// DefaultCredentials are off.
-func DefaultCredentials() Credentials {
-	return Credentials{TokenLife: token.DefaultLife, KeyLife: token.DefaultKeyLife}
-}
-
-// Validate reports every problem.
-func (c Credentials) Validate() error {
-	var problems []error
-	if c.TokenLife < token.MinLife || c.TokenLife > token.MaxLife || c.TokenLife%time.Second != 0 {
-		problems = append(problems, config.Invalid("token_life", "%v is out of range: use whole seconds from %v to %v", c.TokenLife, token.MinLife, token.MaxLife))
-	}
-	if c.KeyLife < c.TokenLife {
-		problems = append(problems, config.Invalid("key_life", "%v is shorter than token_life, %v: a key must outlive what it signs", c.KeyLife, c.TokenLife))
-	}
-	if c.CAFile != "" && c.CABundle {
-		problems = append(problems, config.Invalid("ca_bundle", "cannot be given beside ca_file: keep one of them"))
-	}
-	return errors.Join(problems...)
-}
 
 // liveCredentials are the credentials of the resource proxy as main wires them.
 type liveCredentials struct {
@@ -68,7 +39,7 @@ type liveCredentials struct {
 
 // newLiveCredentials starts nothing. Off, cluster Secrets are as they are without a
 // resource proxy. acknowledged is token.Config.Acknowledged.
-func newLiveCredentials(cfg Config, base *start.Base, source *workload.Source, state *hubState, acknowledged func(keyID string) bool) (liveCredentials, error) {
+func newLiveCredentials(cfg principalconfig.Config, base *start.Base, source *workload.Source, state *hubState, acknowledged func(keyID string) bool) (liveCredentials, error) {
 	settings := cfg.ResourceProxy.Credentials
 	if !settings.Enabled {
 		nothing := func(context.Context) error { return nil }

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
@@ -64,7 +65,7 @@ func TestFrontDoorFollows(t *testing.T) {
 			close(old)
 			synctest.Wait()
 		}
-		cfg := DefaultEnvoy()
+		cfg := principalconfig.DefaultEnvoy()
 		var ok error
 		if cfg.Stream, ok = mesh.ParseAddress("0.0.0.0:8443"); ok != nil {
 			t.Fatal(ok)
@@ -146,31 +147,5 @@ func TestPublicKeys(t *testing.T) {
 	keys, err := publicKeys(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &private.PublicKey, KeyID: "1"}}})
 	if err != nil || !cmp.Equal(keys, []mesh.Key{{ID: "1", Public: &private.PublicKey}}) {
 		t.Errorf("publicKeys() = %v, %v", keys, err)
-	}
-}
-
-func TestEnvoyValidate(t *testing.T) {
-	if err := DefaultEnvoy().Validate(); err != nil {
-		t.Error(err)
-	}
-	for want, change := range map[string]func(*Envoy){
-		"node_id":         func(e *Envoy) { e.NodeID = "" },
-		"listen":          func(e *Envoy) { e.Listen = "0.0.0.0:18000" },
-		"resource_proxy":  func(e *Envoy) { e.ResourceProxy = mesh.Address{} },
-		"stream_upstream": func(e *Envoy) { e.Stream, e.StreamUpstream = e.ResourceProxy, mesh.Address{} },
-		"max_requests":    func(e *Envoy) { e.MaxRequests = 0 },
-		"max_connections": func(e *Envoy) { e.MaxConnections = 0 },
-	} {
-		t.Run(want, func(t *testing.T) {
-			e := DefaultEnvoy()
-			e.Listen = "unix:///run/argomesh/xds.sock"
-			if err := e.Validate(); err != nil {
-				t.Fatal(err)
-			}
-			change(&e)
-			if err := e.Validate(); err == nil || !strings.Contains(err.Error(), want+" ") && !strings.Contains(err.Error(), want+":") {
-				t.Errorf("Validate() = %v, want an error of %s", err, want)
-			}
-		})
 	}
 }

@@ -33,7 +33,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		return nil, err
 	}
 	door := &frontDoor{
-		cfg: cfg.Envoy, gateways: cfg.Stream.trusts(cfg.Envoy.StreamUpstream), self: svidID(c.source), registry: c.agents, server: envoy, log: log,
+		cfg: cfg.Envoy, gateways: cfg.Stream.Trusts(cfg.Envoy.StreamUpstream), self: svidID(c.source), registry: c.agents, server: envoy, log: log,
 	}
 	f := &front{credentials: credentials, parts: []func(context.Context) error{door.Run, credentials.run}}
 	if keys := credentials.keys; keys != nil {
@@ -41,7 +41,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	}
 	if cfg.ResourceProxy.Listen != "" {
 		live, err := newLiveAccess(ctx, liveConfig{
-			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: cfg.replica(), build: c.build, base: c.base, agents: c.agents,
+			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: replica(), build: c.build, base: c.base, agents: c.agents,
 			tokens: bearers{credentials.keys}, dial: c.dials(stream.Kubernetes),
 		})
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet/hub"
 )
 
@@ -26,7 +27,7 @@ type hubState struct {
 	kept   hub.Hub
 }
 
-func newHubState(cfg Config, client dynamic.Interface, log zerolog.Logger) *hubState {
+func newHubState(cfg principalconfig.Config, client dynamic.Interface, log zerolog.Logger) *hubState {
 	return &hubState{
 		keeper: hub.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault},
 		log:    log, known: make(chan struct{}),

@@ -21,8 +21,8 @@ import (
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
-	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -36,7 +36,7 @@ const statsInterval = 10 * time.Second
 // links runs the hub's side of the link of each registered agent, connected or
 // not, and hands it the agent's connections.
 type links struct {
-	cfg      Config
+	cfg      principalconfig.Config
 	client   dynamic.Interface
 	store    *kube.Store
 	schemas  *kube.Definitions
@@ -225,38 +225,7 @@ func (l *links) tellNoted() {
 // rulesOf are the rules of the hub's side of an agent's link.
 func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
 	decided, _ := l.hub.now()
-	rules := mirror.Rules{
-		Side: stream.Hub, Mode: modeOf(a.Spec.Mode), Agent: name, Namespace: l.cfg.Namespace,
-		ClusterServer: controller.ClusterServer(l.cfg.ResourceProxy.URL, name), ClusterProject: a.Status.ClusterProject,
-		Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a),
-
-		ProjectRoles:   fleet.MirrorsProjectRoles(&a),
-		Longer:         l.registry.Longer(name),
-		Adopt:          adoptable(a),
-		SharesUnscoped: l.cfg.Repositories.ShareUnscoped,
-		DefaultProject: defaultProjects[decided.DefaultProject],
-		Selector:       l.cfg.Mapping.selector(),
-	}
-	if l.registry.Mapping.ByDestination && rules.Mode == stream.Managed {
-		rules.ByDestination, rules.Namespaces = true, l.cfg.Mapping.Namespaces
-	} else {
-		rules.Pairs, rules.Children = l.owners.pairsOf(name), fleet.ShowsChildren(&a)
-	}
-	return rules
-}
-
-// defaultProjects are what the rules know of what a hub may have decided.
-var defaultProjects = map[hub.DefaultProject]mirror.DefaultProject{
-	hub.NotShared: mirror.NotShared, hub.Shared: mirror.Shared, hub.NoLongerShared: mirror.NoLongerShared,
-}
-
-// adoptable names what mirrors of an agent may adopt on the hub.
-func adoptable(a v1alpha1.Agent) []string {
-	var patterns []string
-	for _, p := range a.Spec.Adopt {
-		patterns = append(patterns, string(p))
-	}
-	return patterns
+	return l.cfg.Rules(l.registry, decided.DefaultProject, name, a)
 }
 
 // tellAgent tells the link what its Agent says, if that is news.
@@ -284,7 +253,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	log := l.log.With().Stringer("agent", name).Logger()
 	r := &runningLink{rules: rules, budget: l.budgets.of(name, a), done: make(chan struct{})}
 	judge := &historian{
-		client: l.client, namespace: l.cfg.Namespace, agent: name, replica: l.cfg.replica(), life: l.life,
+		client: l.client, namespace: l.cfg.Namespace, agent: name, replica: replica(), life: l.life,
 		hub: func() string {
 			kept, _ := l.hub.now()
 			return kept.UID

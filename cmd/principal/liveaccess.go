@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/cmd/internal/telemetry"
 	"github.com/argomesh/argomesh/fleet"
@@ -28,61 +28,6 @@ import (
 	"github.com/argomesh/argomesh/proxies/resource"
 	"github.com/argomesh/argomesh/proxies/token"
 )
-
-// Audit is where the records of calls to spokes go. Key: resource_proxy.audit.
-type Audit struct {
-	File         string `koanf:"file" help:"file to which a line of JSON is appended for each call; - for standard output, empty for none"`
-	OTLPEndpoint string `koanf:"otlp_endpoint" help:"host:port of an OpenTelemetry collector (OTLP over gRPC) for the same records; empty exports none"`
-	Insecure     bool   `koanf:"insecure" help:"speak to the collector without TLS"`
-}
-
-// standardOutput is Audit.File's word for it.
-const standardOutput = "-"
-
-// DefaultResourceProxy takes no calls; once it does, it leaves records on standard
-// output.
-func DefaultResourceProxy() ResourceProxy {
-	return ResourceProxy{
-		URL:      "https://argomesh-principal:9090",
-		MaxCalls: 4096, MaxAgentCalls: 1024, LastKnownBytes: 128 << 20,
-		Credentials: DefaultCredentials(),
-		Audit:       Audit{File: standardOutput},
-	}
-}
-
-// Validate reports every problem.
-func (a Audit) Validate() error {
-	if a.OTLPEndpoint == "" {
-		return nil
-	}
-	if _, port, err := net.SplitHostPort(a.OTLPEndpoint); err != nil || port == "" || strings.Contains(a.OTLPEndpoint, "/") {
-		return config.Invalid("otlp_endpoint", "%q is not host:port: use the collector's gRPC address, such as localhost:4317", a.OTLPEndpoint)
-	}
-	return nil
-}
-
-// liveProblems are those of what serves calls.
-func (p ResourceProxy) liveProblems() (problems []error) {
-	if p.Listen != "" {
-		// Whoever can call there says where a call came from.
-		if _, _, err := listen.Parse(p.Listen); err != nil || !strings.HasPrefix(p.Listen, "unix://") {
-			problems = append(problems, config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock", p.Listen))
-		}
-	}
-	if p.Listen != "" && !p.Credentials.Enabled {
-		problems = append(problems, config.Invalid("listen", "is set, and nobody has a token to call with: set resource_proxy.credentials.enabled too"))
-	}
-	if p.MaxCalls < 1 {
-		problems = append(problems, config.Invalid("max_calls", "%d admits no call: use 1 or more", p.MaxCalls))
-	}
-	if p.MaxAgentCalls < 1 {
-		problems = append(problems, config.Invalid("max_agent_calls", "%d admits no call: use 1 or more", p.MaxAgentCalls))
-	}
-	if p.LastKnownBytes < 1<<20 {
-		problems = append(problems, config.Invalid("last_known_bytes", "%d is no room for one spoke: use 1048576 or more", p.LastKnownBytes))
-	}
-	return problems
-}
 
 // liveAccess is the hub's end of the live Kubernetes API of spokes, with its audit.
 type liveAccess struct {
@@ -95,7 +40,7 @@ type liveAccess struct {
 
 // liveConfig holds what live access is made of.
 type liveConfig struct {
-	cfg    ResourceProxy
+	cfg    principalconfig.ResourceProxy
 	redis  config.Redis // keeps last known replies; without an address memory alone does
 	name   string       // of this process
 	build  buildinfo.Info
@@ -165,7 +110,7 @@ func (l *liveAccess) open(path string) (io.Writer, error) {
 	switch path {
 	case "":
 		return nil, nil //nolint:nilnil // documented
-	case standardOutput:
+	case principalconfig.StandardOutput:
 		return os.Stdout, nil
 	}
 	file, err := audit.OpenFile(path)

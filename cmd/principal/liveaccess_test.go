@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
@@ -60,7 +61,7 @@ func TestLiveAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	cfg := DefaultResourceProxy()
+	cfg := principalconfig.DefaultResourceProxy()
 	cfg.Listen = "unix://" + filepath.Join(dir, "proxy.sock")
 	cfg.Audit.File = filepath.Join(dir, "audit.jsonl")
 	var agents fleet.Registry
@@ -148,28 +149,5 @@ func TestLiveAccess(t *testing.T) {
 	}
 	if len(lines) != 7 {
 		t.Errorf("%d records, want 7", len(lines))
-	}
-}
-
-func TestResourceProxyValidate(t *testing.T) {
-	if err := DefaultResourceProxy().Validate(); err != nil {
-		t.Errorf("the default: %v", err)
-	}
-	for what, change := range map[string]func(*ResourceProxy){
-		"a routable address": func(p *ResourceProxy) { p.Listen = ":9090" },
-		"a loopback address": func(p *ResourceProxy) { p.Listen = "127.0.0.1:9090" },
-		"a relative path":    func(p *ResourceProxy) { p.Listen = "unix://proxy.sock" },
-		"no calls":           func(p *ResourceProxy) { p.MaxCalls = 0 },
-		"no calls of one":    func(p *ResourceProxy) { p.MaxAgentCalls = 0 },
-		"no memory":          func(p *ResourceProxy) { p.LastKnownBytes = 0 },
-	} {
-		p := DefaultResourceProxy()
-		change(&p)
-		if err := p.Validate(); err == nil {
-			t.Errorf("%s is taken", what)
-		}
-	}
-	if err := (Audit{OTLPEndpoint: "http://collector"}).Validate(); err == nil {
-		t.Error("a URL is taken for host:port")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 )
@@ -34,7 +35,7 @@ func run(ctx context.Context, args []string) error {
 		Name:    "principal",
 		Summary: "Hub end of Argomesh: takes agents' connections and mirrors Applications.",
 		Version: build.String(),
-	}, args, Default())
+	}, args, principalconfig.Default())
 	if err != nil {
 		return err
 	}
@@ -73,14 +74,14 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	streamListeners, err := cfg.Stream.open(ctx, c.source, base.Log)
+	streamListeners, err := openListeners(ctx, cfg.Stream, c.source, base.Log)
 	if err != nil {
 		_ = adminListener.Close() // never served
 		return err
 	}
 	singly, err := lease.New(lease.Config{
 		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
-		Holder: cfg.replica() + "/" + streamListeners[0].Addr().String(), // the same again after a restart
+		Holder: replica() + "/" + streamListeners[0].Addr().String(), // the same again after a restart
 		Log:    base.Log, Restored: c.links.restores.written,
 	})
 	if err != nil {

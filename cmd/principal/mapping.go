@@ -1,70 +1,12 @@
 package main
 
 import (
-	"errors"
-
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/mirror"
-	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/fleet"
-	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
-
-// Values of Mapping.By.
-const (
-	byNamespace   = "namespace"
-	byDestination = "destination"
-)
-
-// Mapping says whose the hub's Applications are. Key: mapping.
-type Mapping struct {
-	By         string   `koanf:"by" help:"how a managed agent's Applications are told: namespace, by their namespace; destination, by the cluster that is their destination"`
-	Namespaces []string `koanf:"namespaces" help:"by destination: globs, or regular expressions between slashes, of the namespaces beside Argo CD's own in which such Applications may be"`
-	Selector   string   `koanf:"selector" help:"label selector of the Applications that managed agents may have; all others are left alone"`
-}
-
-// DefaultMapping is by namespace, without a selector.
-func DefaultMapping() Mapping { return Mapping{By: byNamespace} }
-
-// Validate reports every problem.
-func (m Mapping) Validate() error {
-	var problems []error
-	if m.By != byNamespace && m.By != byDestination {
-		problems = append(problems, config.Invalid("by", "%q is neither %s nor %s", m.By, byNamespace, byDestination))
-	}
-	if m.By == byNamespace && len(m.Namespaces) > 0 {
-		problems = append(problems, config.Invalid("namespaces", "is for the mapping by %s: by %s an agent has the namespaces of its Agent", byDestination, byNamespace))
-	}
-	if err := mirror.ValidateNamespaces(m.Namespaces); err != nil {
-		problems = append(problems, config.Invalid("namespaces", "%v", err))
-	}
-	if _, err := labels.Parse(m.Selector); err != nil {
-		problems = append(problems, config.Invalid("selector", "%q is not a label selector: %v", m.Selector, err))
-	}
-	return errors.Join(problems...)
-}
-
-// selector is nil when all are selected.
-func (m Mapping) selector() labels.Selector {
-	s, err := labels.Parse(m.Selector)
-	if err != nil || s.Empty() {
-		return nil // Validate has said what is wrong
-	}
-	return s
-}
-
-// mappingOf is what the registry needs of the configuration.
-func mappingOf(cfg Config) fleet.Mapping {
-	return fleet.Mapping{
-		Namespace: cfg.Namespace, ByDestination: cfg.Mapping.By == byDestination,
-		Admits: mirror.NamespaceMatcher(cfg.Mapping.Namespaces),
-		Server: func(name identity.AgentName) string { return controller.ClusterServer(cfg.ResourceProxy.URL, name) },
-	}
-}
 
 // ownership tells the links whose the hub's Applications are. What decides is
 // fleet.Registry.Owners.
@@ -169,13 +111,4 @@ func (o *ownership) list(r mirror.Rules) []backends.Object {
 		objects = append(objects, o.store.List(stream.Application, p.Hub)...)
 	}
 	return objects
-}
-
-// pairsOf are the namespaces that an agent has on the hub.
-func (o *ownership) pairsOf(name identity.AgentName) []mirror.NamespacePair {
-	pairs := []mirror.NamespacePair{}
-	for _, mapped := range o.registry.Mapped(name) {
-		pairs = append(pairs, mirror.NamespacePair{Spoke: mapped.Spoke, Hub: mapped.Hub})
-	}
-	return pairs
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,31 +10,11 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
-
-func TestMappingValidate(t *testing.T) {
-	for name, test := range map[string]struct {
-		mapping Mapping
-		want    string // of the problem; empty for none
-	}{
-		"the default":             {DefaultMapping(), ""},
-		"by destination":          {Mapping{By: "destination", Namespaces: []string{"team-*", "/^x$/"}, Selector: "a=b,!c"}, ""},
-		"by nothing":              {Mapping{}, `by: "" is neither`},
-		"by namespace, with some": {Mapping{By: "namespace", Namespaces: []string{"a"}}, "namespaces: is for the mapping by destination"},
-		"a bad pattern":           {Mapping{By: "destination", Namespaces: []string{"["}}, `namespaces: "[" is neither`},
-		"a bad selector":          {Mapping{By: "namespace", Selector: "a in"}, `selector: "a in" is not`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := test.mapping.Validate()
-			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Validate() = %v, want %q", err, test.want)
-			}
-		})
-	}
-}
 
 // What the registry says is what the links are told.
 func TestOwnership(t *testing.T) {
@@ -76,13 +55,13 @@ func TestOwnership(t *testing.T) {
 	}
 	own, mirrored := add("edge-1", "a", "edge-1"), add("auto-t", "b", "auto")
 	apart, elsewhere := add("argocd", "c", "edge-1"), add("argocd", "d", "in-cluster")
-	cfg := Default()
+	cfg := principalconfig.Default()
 	links := func(o *ownership) *links {
 		return &links{cfg: cfg, hub: newHubState(cfg, nil, zerolog.Nop()), registry: o.registry, owners: o}
 	}
 
 	t.Run("by namespace", func(t *testing.T) {
-		o := newOwnership(&fleet.Registry{Mapping: mappingOf(cfg)}, store)
+		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners()}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
 		o.assign()
 		for key, want := range map[stream.ResourceKey][]string{own: {"edge-1"}, mirrored: {"auto"}, apart: nil, elsewhere: nil} {
@@ -98,9 +77,9 @@ func TestOwnership(t *testing.T) {
 			t.Errorf("auto (-want +got):\n%s", diff)
 		}
 	})
-	cfg.Mapping = Mapping{By: "destination"}
+	cfg.Mapping = principalconfig.Mapping{By: "destination"}
 	t.Run("by destination", func(t *testing.T) {
-		o := newOwnership(&fleet.Registry{Mapping: mappingOf(cfg)}, store)
+		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners()}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
 		if moved := o.assign(); moved != nil {
 			t.Errorf("links that begin with a look at all they have are told of %v", moved)

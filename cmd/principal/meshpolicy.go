@@ -6,13 +6,14 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/meshpolicy"
 )
 
 // newMeshPolicy returns what looks after the objects of the hub's mesh: those that
 // mesh.live names, which may be none.
-func newMeshPolicy(cfg Config, client dynamic.Interface, agents *fleet.Registry, metrics prometheus.Registerer, log zerolog.Logger) (*meshpolicy.Controller, error) {
+func newMeshPolicy(cfg principalconfig.Config, client dynamic.Interface, agents *fleet.Registry, metrics prometheus.Registerer, log zerolog.Logger) (*meshpolicy.Controller, error) {
 	var parts []meshpolicy.Part
 	for _, part := range cfg.Mesh.Parts(cfg.Namespace) {
 		if part.Live == "" {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 
-	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -50,12 +50,5 @@ func (a admission) Admit(peer identity.Peer) (server.Agent, error) {
 	if err != nil {
 		return server.Agent{}, err
 	}
-	return server.Agent{Name: agent.Name, Mode: modeOf(agent.Mode), Children: agent.Children}, nil
-}
-
-func modeOf(m v1alpha1.AgentMode) stream.Mode {
-	if m == v1alpha1.ModeAutonomous {
-		return stream.Autonomous
-	}
-	return stream.Managed
+	return server.Agent{Name: agent.Name, Mode: principalconfig.ModeOf(agent.Mode), Children: agent.Children}, nil
 }

@@ -8,71 +8,39 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
-// SPIRE is the SPIRE server to which bundles of other trust domains are pushed. Key:
-// spire. The principal's identity must be an administrator of that server, so this is
-// off unless somebody asks for it.
-type SPIRE struct {
-	Server  string        `koanf:"server" help:"API of the SPIRE server of our trust domain, unix:///path or host:port, to which bundles of other trust domains are pushed; our SVID must be one of its administrators; empty for none"`
-	Bundles string        `koanf:"bundles" help:"folder of the bundles to push: SPIFFE bundle documents, <trust domain>.json"`
-	Every   time.Duration `koanf:"every" help:"how often to look whether a bundle has to be pushed"`
-}
-
 const (
 	bundleSuffix = ".json"
-	// maxPushed bounds the files of SPIRE.Bundles.
+	// maxPushed bounds the files of spire.bundles.
 	maxPushed = 1000
-	// minPushEvery is the shortest SPIRE.Every.
-	minPushEvery = time.Second
 )
 
-// DefaultSPIRE pushes nothing.
-func DefaultSPIRE() SPIRE { return SPIRE{Every: time.Minute} }
-
-// Validate reports every problem.
-func (s SPIRE) Validate() error {
-	var problems []error
-	if s.Server != "" {
-		if _, _, err := spire.ParseAddress(s.Server); err != nil {
-			problems = append(problems, config.Invalid("server", "%v", err))
-		}
-	}
-	if (s.Server == "") != (s.Bundles == "") {
-		problems = append(problems, config.Invalid("server", "and spire.bundles go together: set both, or neither"))
-	}
-	if s.Every < minPushEvery {
-		problems = append(problems, config.Invalid("every", "%v is too often: use %v or more", s.Every, minPushEvery))
-	}
-	return errors.Join(problems...)
-}
-
 // newBundlePusher starts nothing; nil when there is nothing to push.
-func newBundlePusher(cfg SPIRE, source *workload.Source, metrics prometheus.Registerer, log zerolog.Logger) (*spire.Pusher, error) {
+func newBundlePusher(cfg principalconfig.SPIRE, source *workload.Source, metrics prometheus.Registerer, log zerolog.Logger) (*spire.Pusher, error) {
 	if cfg.Server == "" {
 		return nil, nil //nolint:nilnil // documented
 	}
 	return spire.NewPusher(spire.PusherConfig{
-		Connect: func(ctx context.Context) (*spire.Client, error) { return cfg.connect(ctx, source) },
+		Connect: func(ctx context.Context) (*spire.Client, error) { return connectSPIRE(ctx, cfg, source) },
 		Desired: func() ([]*spiffebundle.Bundle, error) { return readBundles(cfg.Bundles) },
 		Every:   cfg.Every, Metrics: metrics, Log: log,
 	})
 }
 
-// connect waits for our identity, whose trust domain is that of the server.
-func (s SPIRE) connect(ctx context.Context, source *workload.Source) (*spire.Client, error) {
-	c := spire.ClientConfig{Address: s.Server}
-	if _, local, err := spire.ParseAddress(s.Server); err != nil {
+// connectSPIRE waits for our identity, whose trust domain is that of the server.
+func connectSPIRE(ctx context.Context, cfg principalconfig.SPIRE, source *workload.Source) (*spire.Client, error) {
+	c := spire.ClientConfig{Address: cfg.Server}
+	if _, local, err := spire.ParseAddress(cfg.Server); err != nil {
 		return nil, err
 	} else if !local {
 		self, err := svidID(source)(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
@@ -67,22 +68,22 @@ func TestBundlesOfAFolder(t *testing.T) {
 }
 
 func TestSettingsOfSPIREThatAreWrong(t *testing.T) {
-	for name, change := range map[string]func(*SPIRE){
-		"server, and no bundles": func(s *SPIRE) { s.Server = "unix:///run/s" },
-		"bundles, and no server": func(s *SPIRE) { s.Bundles = "/etc/bundles" },
-		"no address":             func(s *SPIRE) { s.Server, s.Bundles = "nowhere", "/etc/bundles" },
-		"too often":              func(s *SPIRE) { s.Every = time.Millisecond },
+	for name, change := range map[string]func(*principalconfig.SPIRE){
+		"server, and no bundles": func(s *principalconfig.SPIRE) { s.Server = "unix:///run/s" },
+		"bundles, and no server": func(s *principalconfig.SPIRE) { s.Bundles = "/etc/bundles" },
+		"no address":             func(s *principalconfig.SPIRE) { s.Server, s.Bundles = "nowhere", "/etc/bundles" },
+		"too often":              func(s *principalconfig.SPIRE) { s.Every = time.Millisecond },
 	} {
-		s := DefaultSPIRE()
+		s := principalconfig.DefaultSPIRE()
 		change(&s)
 		if s.Validate() == nil {
 			t.Errorf("%s: Validate() = nil", name)
 		}
 	}
-	if err := DefaultSPIRE().Validate(); err != nil {
+	if err := principalconfig.DefaultSPIRE().Validate(); err != nil {
 		t.Error(err)
 	}
-	if p, err := newBundlePusher(DefaultSPIRE(), nil, prometheus.NewRegistry(), zerolog.Nop()); p != nil || err != nil {
+	if p, err := newBundlePusher(principalconfig.DefaultSPIRE(), nil, prometheus.NewRegistry(), zerolog.Nop()); p != nil || err != nil {
 		t.Errorf("newBundlePusher() = %v, %v although there is nothing to push", p, err)
 	}
 }
@@ -96,7 +97,7 @@ func TestBundlesArePushed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := SPIRE{Server: "unix://" + socket, Bundles: folder, Every: 5 * time.Millisecond}
+	cfg := principalconfig.SPIRE{Server: "unix://" + socket, Bundles: folder, Every: 5 * time.Millisecond}
 	pusher, err := newBundlePusher(cfg, nil, prometheus.NewRegistry(), zerolog.New(zerolog.NewTestWriter(t)))
 	if err != nil {
 		t.Fatal(err)

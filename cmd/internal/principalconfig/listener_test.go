@@ -1,4 +1,4 @@
-package main
+package principalconfig
 
 import (
 	"os"
@@ -33,20 +33,20 @@ func TestListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, keys := cfg.Stream.all()
+	all, keys := cfg.Stream.All()
 	if len(all) != 5 || all[0].Listen != ":8443" || all[0].Method != identity.MethodX509 || keys[0] != "listen" || keys[4] != "listeners[3]" {
-		t.Errorf("all() = %+v, %v", all, keys)
+		t.Errorf("All() = %+v, %v", all, keys)
 	}
 	if proxies := all[1].Header.TrustedProxies; len(proxies) != 1 || proxies[0].String() != "spiffe://hub.test/gateway" {
 		t.Errorf("header.trusted_proxies = %v", proxies)
 	}
-	if !cfg.Stream.needsTokens() || (Stream{Listeners: all[:2]}).needsTokens() {
-		t.Error("needsTokens() is wrong")
+	if !cfg.Stream.NeedsTokens() || (Stream{Listeners: all[:2]}).NeedsTokens() {
+		t.Error("NeedsTokens() is wrong")
 	}
 	if cfg, err := load(t, "  listen: ''\n  listeners: [{listen: ':1', method: spiffe-jwt}]\n"); err != nil {
 		t.Error(err)
-	} else if all, _ := cfg.Stream.all(); len(all) != 1 {
-		t.Errorf("all() = %+v", all)
+	} else if all, _ := cfg.Stream.All(); len(all) != 1 {
+		t.Errorf("All() = %+v", all)
 	}
 }
 
@@ -64,11 +64,11 @@ func TestListenerTrustsGateways(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cfg.Stream.trusts(address); got != want {
-			t.Errorf("trusts(%s) = %v, want %v", at, got, want)
+		if got := cfg.Stream.Trusts(address); got != want {
+			t.Errorf("Trusts(%s) = %v, want %v", at, got, want)
 		}
 	}
-	if cfg.Stream.trusts(mesh.Address{}) {
+	if cfg.Stream.Trusts(mesh.Address{}) {
 		t.Error("no address is trusted")
 	}
 }
@@ -81,15 +81,15 @@ func TestHeaderListensOnASocketByDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cfg.Stream.Listeners[0].address(); got != socket {
+	if got := cfg.Stream.Listeners[0].Address(); got != socket {
 		t.Errorf("it listens on %q, want %q", got, socket)
 	}
 	at, err := mesh.ParseAddress(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cfg.Stream.trusts(at) || cfg.Envoy.StreamUpstream != at {
-		t.Errorf("envoy brings agents to %s, of which trusts() = %v", cfg.Envoy.StreamUpstream, cfg.Stream.trusts(at))
+	if !cfg.Stream.Trusts(at) || cfg.Envoy.StreamUpstream != at {
+		t.Errorf("envoy brings agents to %s, of which Trusts() = %v", cfg.Envoy.StreamUpstream, cfg.Stream.Trusts(at))
 	}
 }
 

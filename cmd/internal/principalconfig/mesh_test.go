@@ -1,4 +1,4 @@
-package main
+package principalconfig
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 // What agentctl renders a mesh from is a configuration of the principal, and what
 // cannot be kept stops it at the start.
 func TestMeshConfig(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "agentctl", "testdata", "mesh", "gateway.in.yaml"))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "agentctl", "testdata", "mesh", "gateway.in.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

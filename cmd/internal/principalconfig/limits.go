@@ -1,4 +1,4 @@
-package main
+package principalconfig
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func (l Limits) Validate() error {
 	return errors.Join(problems...)
 }
 
-// common is the budget of all agents together.
-func (l Limits) common() budget.Limit {
+// Common is the budget of all agents together.
+func (l Limits) Common() budget.Limit {
 	return budget.Limit{Rate: l.BytesPerSecond, Burst: l.BytesBurst}
 }

@@ -1,10 +1,6 @@
-package main
+package principalconfig
 
 import (
-	"errors"
-	"fmt"
-	"net/url"
-	"os"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -51,52 +47,6 @@ type Projects struct {
 	ShareDefault *bool `koanf:"share_default" help:"sends the AppProject default too, which admits every agent as Argo CD makes it; a spoke takes it where policy.adopt of its agent names appproject/default. Without a value a new hub does not, and one that did before there was this setting goes on"`
 }
 
-// Stream is where agents connect.
-type Stream struct {
-	Listen         string     `koanf:"listen" help:"address on which agents connect by method spiffe-x509, mutual TLS; empty for none"`
-	MaxConnections int        `koanf:"max_connections" help:"open connections of agents at a time on each listener; more wait to be accepted"`
-	Listeners      []Listener `koanf:"listeners" help:"further listeners, each with listen, method (spiffe-x509, spiffe-jwt, header), plaintext, header.trusted_proxies, header.max_age"`
-}
-
-// Validate reports every problem.
-func (s Stream) Validate() error {
-	var problems []error
-	if s.Listen != "" {
-		problems = append(problems, config.Address("listen", s.Listen))
-	} else if len(s.Listeners) == 0 {
-		problems = append(problems, config.Invalid("listen", "is empty, and there are no further listeners: give the address on which agents connect, such as :8443"))
-	}
-	for i, l := range s.Listeners {
-		problems = append(problems, l.validate(fmt.Sprintf("listeners[%d]", i)))
-	}
-	if s.MaxConnections < 1 {
-		problems = append(problems, config.Invalid("max_connections", "%d admits no agent: use 1 or more", s.MaxConnections))
-	}
-	return errors.Join(problems...)
-}
-
-// ResourceProxy is the front door for live access to spokes.
-type ResourceProxy struct {
-	URL string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
-
-	Listen         string      `koanf:"listen" help:"unix socket on which calls to spokes come from Envoy, such as unix:///run/argomesh/resource-proxy.sock; empty for no live access"`
-	MaxCalls       int         `koanf:"max_calls" help:"calls to spokes under way at a time, watches and sessions included, beyond the first 4 to each; more are answered 429"`
-	MaxAgentCalls  int         `koanf:"max_agent_calls" help:"the same of one agent"`
-	LastKnownBytes int         `koanf:"last_known_bytes" help:"memory for the last known versions and kinds of spokes, packed"`
-	Audit          Audit       `koanf:"audit"`
-	Credentials    Credentials `koanf:"credentials"`
-}
-
-// Validate reports every problem.
-func (p ResourceProxy) Validate() error {
-	u, err := url.Parse(p.URL)
-	problems := p.liveProblems()
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		problems = append(problems, config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL))
-	}
-	return errors.Join(problems...)
-}
-
 // Default is the configuration without file, environment and flags.
 func Default() Config {
 	return Config{
@@ -132,7 +82,7 @@ func (c Config) meshProblem() error {
 	if m.Exposure == "" {
 		return nil
 	}
-	listeners, _ := c.Stream.all()
+	listeners, _ := c.Stream.All()
 	listeners = slices.DeleteFunc(listeners, func(l Listener) bool { return l.Method != m.Method })
 	if len(listeners) == 0 {
 		return config.Invalid("mesh.method", "no listener has method %s: add one to stream.listeners, where the mesh brings agents", m.Method)
@@ -140,7 +90,7 @@ func (c Config) meshProblem() error {
 	if m.Method != identity.MethodHeader {
 		return nil
 	}
-	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.address() == m.Upstream().String() })
+	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.Address() == m.Upstream().String() })
 	if at < 0 {
 		return config.Invalid("mesh.stream_upstream", "%q is no listener of method %s: give the listen of one in stream.listeners", m.Upstream(), m.Method)
 	}
@@ -148,13 +98,4 @@ func (c Config) meshProblem() error {
 		return config.Invalid("mesh.gateway.spiffe_id", "%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there", m.Gateway.SPIFFEID, m.Upstream())
 	}
 	return nil
-}
-
-// replica names this process among the replicas of the principal.
-func (c Config) replica() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return "principal"
-	}
-	return name
 }

@@ -1,0 +1,77 @@
+package principalconfig
+
+import (
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Owners is what the registry of agents needs of the configuration.
+func (c Config) Owners() fleet.Mapping {
+	return fleet.Mapping{
+		Namespace: c.Namespace, ByDestination: c.Mapping.By == byDestination,
+		Admits: mirror.NamespaceMatcher(c.Mapping.Namespaces),
+		Server: func(name identity.AgentName) string { return controller.ClusterServer(c.ResourceProxy.URL, name) },
+	}
+}
+
+// Rules are the rules of the hub's side of the link of agent a, which the registry has
+// under name, by what the hub has decided of its AppProject default.
+func (c Config) Rules(registry *fleet.Registry, decided hub.DefaultProject, name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
+	rules := mirror.Rules{
+		Side: stream.Hub, Mode: ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace,
+		ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), ClusterProject: a.Status.ClusterProject,
+		Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a),
+
+		ProjectRoles:   fleet.MirrorsProjectRoles(&a),
+		Longer:         registry.Longer(name),
+		Adopt:          adoptable(a),
+		SharesUnscoped: c.Repositories.ShareUnscoped,
+		DefaultProject: defaultProject(decided),
+		Selector:       c.Mapping.selector(),
+	}
+	if registry.Mapping.ByDestination && rules.Mode == stream.Managed {
+		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces
+	} else {
+		rules.Pairs, rules.Children = pairsOf(registry, name), fleet.ShowsChildren(&a)
+	}
+	return rules
+}
+
+// ModeOf is the mode of a link to an agent of mode m.
+func ModeOf(m v1alpha1.AgentMode) stream.Mode {
+	if m == v1alpha1.ModeAutonomous {
+		return stream.Autonomous
+	}
+	return stream.Managed
+}
+
+// defaultProject is what the rules know of what a hub has decided; the zero value before
+// it has.
+func defaultProject(decided hub.DefaultProject) mirror.DefaultProject {
+	return map[hub.DefaultProject]mirror.DefaultProject{
+		hub.NotShared: mirror.NotShared, hub.Shared: mirror.Shared, hub.NoLongerShared: mirror.NoLongerShared,
+	}[decided]
+}
+
+// adoptable names what mirrors of an agent may adopt on the hub.
+func adoptable(a v1alpha1.Agent) []string {
+	var patterns []string
+	for _, p := range a.Spec.Adopt {
+		patterns = append(patterns, string(p))
+	}
+	return patterns
+}
+
+// pairsOf are the namespaces that an agent has on the hub.
+func pairsOf(registry *fleet.Registry, name identity.AgentName) []mirror.NamespacePair {
+	pairs := []mirror.NamespacePair{}
+	for _, mapped := range registry.Mapped(name) {
+		pairs = append(pairs, mirror.NamespacePair{Spoke: mapped.Spoke, Hub: mapped.Hub})
+	}
+	return pairs
+}
