@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -20,12 +22,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
 // proxyValues are values of the principal's chart for a principal with the default URL of
 // its resource proxy, as the harness starts it.
 const proxyValues = "config: {resource_proxy: {url: 'https://argomesh-principal:9090'}}\n"
+
+// roleValues are those of TestPrincipalRole; what is to follow is of admission.
+const roleValues = proxyValues + "admission:\n  clusters: [prod]\n"
 
 // principalAccount is a client with the rights of the principal's service account.
 func principalAccount(t *testing.T, h *harness.Harness, at *harness.ControlPlane) dynamic.Interface {
@@ -139,6 +145,12 @@ func (w *roleWorld) escalate(t *testing.T) {
 			"metadata": map[string]any{"labels": labels, "annotations": annotations},
 		})
 	}
+	withConfig := func(o *unstructured.Unstructured, config string) *unstructured.Unstructured {
+		if err := unstructured.SetNestedField(o.Object, encoded(config), "data", "config"); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
 	cluster, ours := map[string]any{"argocd.argoproj.io/secret-type": "cluster"}, map[string]any{"managed-by": "argomesh"}
 	app := func(namespace, name string, destination, annotations map[string]any) *unstructured.Unstructured {
 		destination["namespace"] = "web"
@@ -156,10 +168,24 @@ func (w *roleWorld) escalate(t *testing.T) {
 			"spec":     map[string]any{"sourceRepos": []any{"*"}, "destinations": []any{destination}},
 		})
 	}
+	found := func(labels map[string]any) *unstructured.Unstructured {
+		return object("v1", "Secret", here, "argomesh-found-1", map[string]any{
+			"type": "argomesh.io/found", "data": map[string]any{"url": encoded("https://git.example.org/x")}, "metadata": map[string]any{"labels": labels},
+		})
+	}
+	credentials, err := json.Marshal(controller.Credentials{BearerToken: strings.Repeat("e30.", 400), CA: bytes.Repeat([]byte("authorities "), 4000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := func(config string) *unstructured.Unstructured {
+		return withConfig(secret(here, "cluster-new", proxy+"new", cluster, ours), config)
+	}
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 
 	for name, o := range map[string]*unstructured.Unstructured{
 		"a cluster Secret":                secret(here, "cluster-new", proxy+"new", cluster, ours),
+		"a cluster Secret with a token":   withConfig(secret(here, "cluster-new", proxy+"new", cluster, ours), string(credentials)),
+		"what was found":                  found(map[string]any{"app.kubernetes.io/part-of": "argomesh"}),
 		"the keys of tokens":              object("v1", "Secret", here, "argomesh-token-keys", map[string]any{"type": "argomesh.io/token-keys"}),
 		"a mirror":                        app(managed, "mirror", to(managed), mark),
 		"a mirror by the agent's server":  app(managed, "mirror", at(proxy+managed), mark),
@@ -185,6 +211,15 @@ func (w *roleWorld) escalate(t *testing.T) {
 		"a Secret of another namespace":   secret(there, "cluster-new", proxy+"new", cluster, ours),
 		"a Secret of another name":        secret(here, "argocd-secret-2", proxy+"new", cluster, ours),
 		"a Secret of a repository":        secret(here, "cluster-new", proxy+"new", map[string]any{"argocd.argoproj.io/secret-type": "repository"}, ours),
+		"a repository as what was found":  found(map[string]any{"argocd.argoproj.io/secret-type": "repository"}),
+		"a cluster as what was found":     found(cluster),
+		"a command for a cluster":         command(`{"execProviderConfig":{"command":"sh"}}`),
+		"a command, one further":          command(` {"execProviderConfig":{"command":"sh"}}`),
+		"a command, two further":          command(`  {"execProviderConfig":{"command":"sh"}}`),
+		"a command in other letters":      command(`{"EXECproviderCONFIG":{"command":"sh"}}`),
+		"a command that is escaped":       command(`{"\u0065xecProviderConfig":{"command":"sh"}}`),
+		"a command of AWS":                command(`{"awsAuthConfig":{"clusterName":"prod"}}`),
+		"a command of AWS, a long s":      command(`{"awſAuthConfig":{"clusterName":"prod"}}`),
 		"a Secret without label":          secret(here, "cluster-new", proxy+"new", nil, ours),
 		"a Secret that is not marked":     secret(here, "cluster-new", proxy+"new", cluster, nil),
 		"a cluster that is elsewhere":     secret(here, "cluster-new", "https://evil.example/agents/new", cluster, ours),
@@ -197,12 +232,14 @@ func (w *roleWorld) escalate(t *testing.T) {
 
 		"an Application for the hub":            app(managed, "evil", to("in-cluster"), mark),
 		"an Application for the hub's server":   app(managed, "evil", at("https://kubernetes.default.svc"), mark),
+		"an Application for another cluster":    app(managed, "evil", to("prod"), mark),
 		"an Application for a foreign server":   app(managed, "evil", at("https://prod.example"), mark),
 		"an Application by a name and a server": app(managed, "evil", map[string]any{"name": managed, "server": "https://kubernetes.default.svc"}, mark),
 		"an Application for nowhere":            app(managed, "evil", map[string]any{}, mark),
 		"an Application without mark":           app(managed, "evil", to(managed), nil),
 
 		"a project of the hub":         project("evil", to("in-cluster"), mark),
+		"a project of another cluster": project("evil", to("prod"), mark),
 		"a project of all clusters":    project("evil", to("*"), mark),
 		"a project of a server":        project("evil", at("https://kubernetes.default.svc"), mark),
 		"a project of a name and more": project("evil", map[string]any{"name": managed, "server": "*"}, mark),
@@ -219,10 +256,15 @@ func (w *roleWorld) escalate(t *testing.T) {
 	// What is there already, of people.
 	begun := app(managed, "operated", to("in-cluster"), nil)
 	begun.Object["operation"] = map[string]any{"sync": map[string]any{"revision": "one"}}
+	sent := app(managed, "sent", to(managed), map[string]any{"argocd.argoproj.io/refresh": "normal"})
+	sent.Object["operation"] = map[string]any{"sync": map[string]any{"revision": "one"}}
+	for _, o := range []*unstructured.Unstructured{begun, sent} {
+		o.SetFinalizers([]string{"example.org/theirs"})
+	}
 	for _, o := range []*unstructured.Unstructured{
 		secret(here, "argocd-secret", "x", nil, nil), secret(here, "cluster-people", "https://prod.example", cluster, nil),
 		object("v1", "ConfigMap", here, "argocd-rbac-cm", nil),
-		app(managed, "people", to(managed), nil), app(managed, "hub", to("in-cluster"), nil), begun,
+		app(managed, "people", to(managed), nil), app(managed, "hub", to("in-cluster"), nil), begun, sent,
 		app(managed, "mirrored", to(managed), mark), project("people", to("in-cluster"), nil),
 		object(v1alpha1.AgentResource.GroupVersion().String(), "Agent", here, "edge-8", map[string]any{"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{idOf("edge-8")}}}}),
 	} {
@@ -252,6 +294,17 @@ func (w *roleWorld) escalate(t *testing.T) {
 		o.SetAnnotations(map[string]string{"argomesh.io/source": "{}"})
 	}
 	operation := set(map[string]any{"sync": map[string]any{"revision": "evil"}}, "operation")
+	goesOn := set(map[string]any{"operationState": map[string]any{
+		"phase": "Running", "startedAt": "2026-01-02T03:04:05Z", "operation": map[string]any{"sync": map[string]any{"revision": "evil"}},
+	}}, "status")
+	owned := func(o *unstructured.Unstructured) {
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "gone"}})
+	}
+	cascades := func(o *unstructured.Unstructured) { o.SetFinalizers(append(o.GetFinalizers(), cascade)) }
+	subscribed := func(o *unstructured.Unstructured) {
+		o.SetAnnotations(map[string]string{"argocd-image-updater.argoproj.io/image-list": "evil.example/x"})
+	}
+	labelled := func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{"of": "evil"}) }
 	update := func(client dynamic.Interface, c change) error {
 		where := client.Resource(kinds[c.kind]).Namespace(c.namespace)
 		o, err := where.Get(ctx, c.name, metav1.GetOptions{})
@@ -272,6 +325,17 @@ func (w *roleWorld) escalate(t *testing.T) {
 		"what runs on the hub":                  {"Application", managed, "hub", set("evil", "spec", "source", "path")},
 		"what is in sync on the hub":            {"Application", managed, "hub", operation},
 		"an operation under way":                {"Application", managed, "operated", operation},
+		"with what an operation goes on":        {"Application", managed, "operated", goesOn},
+		"that an operation is to run":           {"Application", managed, "operated", func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "operation") }},
+		"finalizers of what runs on the hub":    {"Application", managed, "operated", func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }},
+		"with what people's Application goes":   {"Application", managed, "people", owned},
+		"with what their project goes":          {"AppProject", here, "people", owned},
+		"with what an Agent goes":               {"Agent", here, "edge-8", owned},
+		"what goes with people's Application":   {"Application", managed, "people", cascades},
+		"what goes with one of the hub":         {"Application", managed, "hub", cascades},
+		"what other controllers do for people":  {"Application", managed, "people", subscribed},
+		"what they do for a project":            {"AppProject", here, "people", subscribed},
+		"by what people choose Applications":    {"Application", managed, "people", labelled},
 		"where a mirror runs":                   {"Application", managed, "mirrored", set("in-cluster", "spec", "destination", "name")},
 		"a project of people":                   {"AppProject", here, "people", set("evil", "spec", "description")},
 		"a project of people, under a mark":     {"AppProject", here, "people", both(marked, set([]any{map[string]any{"name": managed, "namespace": "*"}}, "spec", "destinations"))},
@@ -286,8 +350,10 @@ func (w *roleWorld) escalate(t *testing.T) {
 	for name, c := range map[string]change{
 		"the status of what people deploy": {"Application", managed, "people", set(map[string]any{"sync": map[string]any{"status": "Synced"}}, "status")},
 		"what says that it is not sent":    {"Application", managed, "hub", set([]any{map[string]any{"type": "ArgomeshError", "message": "m"}}, "status", "conditions")},
-		"an operation that was sent":       {"Application", managed, "operated", func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "operation") }},
-		"finalizers":                       {"Application", managed, "people", func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }},
+		"what says where an operation is":  {"Application", managed, "sent", both(goesOn, set([]any{map[string]any{"name": "argomesh.io/command", "value": "1"}}, "operation", "info"))},
+		"what was looked at again":         {"Application", managed, "sent", func(o *unstructured.Unstructured) { o.SetAnnotations(nil) }},
+		"an operation that was sent":       {"Application", managed, "sent", func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "operation") }},
+		"finalizers":                       {"Application", managed, "sent", func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }},
 		"a mirror":                         {"Application", managed, "mirrored", set("other", "spec", "source", "path")},
 		"an Agent's finalizers":            {"Agent", here, "edge-8", func(o *unstructured.Unstructured) { o.SetFinalizers([]string{"argomesh.io/cleanup"}) }},
 	} {
@@ -315,6 +381,20 @@ func (w *roleWorld) escalate(t *testing.T) {
 			}
 		})
 	}
+	t.Run("takes an agent's Applications along where that is allowed", func(t *testing.T) {
+		admit(t, w.h, w.hub, roleValues+"  cascades: true\n")
+		eventually(t, "the other policy in force", func() error { return update(account, change{"Application", managed, "people", cascades}) })
+		where := account.Resource(kinds["Application"]).Namespace(managed)
+		if err := where.Delete(ctx, "people", metav1.DeleteOptions{DryRun: dry.DryRun}); err != nil {
+			t.Error(err)
+		}
+		if err := byPolicy(where.Delete(ctx, "hub", metav1.DeleteOptions{DryRun: dry.DryRun})); err != nil {
+			t.Error(err)
+		}
+		if err := byPolicy(update(account, change{"Application", managed, "hub", cascades})); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("reads as before, so SECURITY.md says so", func(t *testing.T) {
 		secrets, err := account.Resource(kinds["Secret"]).Namespace(here).List(ctx, metav1.ListOptions{})
 		if err != nil || !slices.ContainsFunc(secrets.Items, func(o unstructured.Unstructured) bool { return o.GetName() == "argocd-secret" }) {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -319,7 +320,7 @@ func (w *roleWorld) start(t *testing.T) {
 		}
 	}
 	install(t, w.hub, principalChart, harness.ArgoCDNamespace, proxyValues)
-	admit(t, w.h, w.hub, proxyValues)
+	admit(t, w.h, w.hub, roleValues)
 	if w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{
 		ControlPlane: w.hub, WorkloadAPI: svids["principal"],
 		Settings: harness.Settings{
@@ -389,6 +390,16 @@ func (w *roleWorld) work(t *testing.T) {
 	patch(t, onSpoke, "shop", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
 	eventually(t, "its status on the hub", func() error { return field(ctx, onHub, "shop", "Synced", "status", "sync", "status") })
 
+	// What is asked of it on the hub runs there, and what was begun there is shown.
+	runs(t, onHub, onSpoke, "shop")
+	patch(t, onSpoke, "shop", map[string]any{"operation": map[string]any{"sync": map[string]any{}}})
+	eventually(t, "the operation that was begun on the spoke", func() error {
+		_, err := child(ctx, onHub, "shop", "operation")
+		return err
+	})
+	patch(t, onSpoke, "shop", map[string]any{"operation": nil})
+	eventually(t, "its end on the hub", func() error { return without(ctx, onHub, "shop", "operation") })
+
 	// It is deleted with its workloads; no Argo CD is there, so the test is its controller.
 	patch(t, onHub, "shop", map[string]any{"metadata": map[string]any{"finalizers": []string{cascade}}})
 	if err := onHub.Delete(ctx, "shop", metav1.DeleteOptions{}); err != nil {
@@ -425,6 +436,7 @@ func (w *roleWorld) work(t *testing.T) {
 		_, err := ourProjects.Get(ctx, mirrored, metav1.GetOptions{})
 		return err
 	})
+	runs(t, ourApps, theirApps, "own")
 	patch(t, theirProjects, "default", map[string]any{"spec": map[string]any{"description": "changed"}})
 	eventually(t, "the changed project", func() error {
 		return field(ctx, ourProjects, mirrored, "changed", "spec", "description")
@@ -449,6 +461,49 @@ func (w *roleWorld) work(t *testing.T) {
 			return gone(ctx, w.hub.Resource(corev1.SchemeGroupVersion.WithResource("secrets"), harness.ArgoCDNamespace), "cluster-"+name)
 		})
 	}
+}
+
+// runs asks for a sync of an Application on the hub, and takes the place of the spoke's Argo CD, which runs it.
+func runs(t *testing.T, onHub, onSpoke dynamic.ResourceInterface, name string) {
+	t.Helper()
+	ctx := t.Context()
+	patch(t, onHub, name, map[string]any{"operation": map[string]any{"sync": map[string]any{}}})
+	var operation map[string]any
+	eventually(t, "the operation on the spoke", func() (err error) {
+		operation, err = child(ctx, onSpoke, name, "operation")
+		return err
+	})
+	patch(t, onSpoke, name, map[string]any{"operation": nil, "status": map[string]any{"operationState": map[string]any{
+		"operation": operation, "phase": "Succeeded", "startedAt": "2026-01-02T03:04:05Z", "finishedAt": "2026-01-02T03:04:06Z",
+	}}})
+	eventually(t, "its end on the hub", func() error {
+		return errors.Join(without(ctx, onHub, name, "operation"), field(ctx, onHub, name, "Succeeded", "status", "operationState", "phase"))
+	})
+}
+
+// child is a field of an object that has fields itself.
+func child(ctx context.Context, at dynamic.ResourceInterface, name string, path ...string) (map[string]any, error) {
+	o, err := at.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	m, found, err := unstructured.NestedMap(o.Object, path...)
+	if err != nil || !found {
+		return nil, errors.Join(fmt.Errorf("%s has no %s", name, strings.Join(path, ".")), err)
+	}
+	return m, nil
+}
+
+// without is an error while an object has a field.
+func without(ctx context.Context, at dynamic.ResourceInterface, name string, path ...string) error {
+	o, err := at.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if _, found, err := unstructured.NestedFieldNoCopy(o.Object, path...); found || err != nil {
+		return errors.Join(fmt.Errorf("%s has %s", name, strings.Join(path, ".")), err)
+	}
+	return nil
 }
 
 // judge holds what the principal asked for against what it may.
