@@ -14,7 +14,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Aliases: []string{"agents"},
-		Short:   "Create, list, get, edit and delete agents, let held deletions happen, mend destinations, and print an agent's role",
+		Short:   "Create, list, get, change, suspend and delete agents, print the values of their charts, let held deletions happen, mend destinations, and print an agent's role",
 		Long: "An agent is registered by an Agent object in the namespace of the hub's Argo CD.\n" +
 			"These commands write and read that object; kubectl and GitOps do as well.",
 		Args: noCommand,
@@ -25,6 +25,10 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 		newListCommand(std, conn),
 		newGetCommand(std, conn),
 		newEditCommand(std, conn),
+		newSetCommand(std, conn),
+		newSuspendCommand(std, conn),
+		newResumeCommand(std, conn),
+		newValuesCommand(std, conn),
 		newDeleteCommand(std, conn),
 		newAcceptCommand(std, conn),
 		newKeepCommand(std, conn),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,11 +38,12 @@ type createCommand struct {
 
 // registration is what a person asks for on the command line.
 type registration struct {
-	name        string
-	mode        string
-	spiffeIDs   []string
-	trustDomain string
-	labels      []string
+	name     string
+	mode     string
+	settings settings
+	// principal and principalID are where the spoke reaches the hub, and whom it expects there.
+	principal   string
+	principalID string
 }
 
 func newCreateCommand(std streams, conn *connection) *cobra.Command {
@@ -56,8 +58,10 @@ func newCreateCommand(std streams, conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME --mode MODE (--spiffe-id ID... | --trust-domain NAME)",
 		Short: "Register an agent",
-		Long: "Register an agent with the hub. Doing it again with the same settings changes\n" +
-			"nothing; with other settings it is refused, and \"agentctl agent edit\" is the way.\n\n" +
+		Long: "Register an agent with the hub, and say what comes next: the values of the agent's chart, and\n" +
+			"which ApplicationSets select the new cluster.\n\n" +
+			"Doing it again changes nothing: what no flag names stays as it is. What a flag names and the\n" +
+			"Agent has otherwise is refused, and \"agentctl agent set\" is the way.\n\n" +
 			"With --register its SPIFFE ID is registered with SPIRE as well, as \"agentctl identity\n" +
 			"register\" does: the flags from --serviceaccount on say for which workload, and where.",
 		Example: "  # An agent whose Applications are written on the hub\n" +
@@ -73,7 +77,7 @@ func newCreateCommand(std streams, conn *connection) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.ask.name, c.ask.mode = args[0], c.mode.value
-			if err := c.checkRegister(cmd); err != nil {
+			if err := cmp.Or(c.checkRegister(cmd), checkPrincipal(c.ask.principal, c.ask.principalID)); err != nil {
 				return err
 			}
 			return c.run(cmd.Context())
@@ -83,14 +87,11 @@ func newCreateCommand(std streams, conn *connection) *cobra.Command {
 	addEnumFlag(cmd, c.mode, "mode", "", "which side owns the Applications: managed (the hub) or autonomous (the spoke)")
 	addEnumFlag(cmd, c.dryRun, "dry-run", "", "client: only print what would be sent; server: let the hub check it and store nothing")
 	flags := cmd.Flags()
-	flags.StringArrayVar(&c.ask.spiffeIDs, "spiffe-id", nil, "SPIFFE ID the agent may present; may be repeated")
-	flags.StringVar(&c.ask.trustDomain, "trust-domain", "", "trust domain of the agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
-	flags.StringArrayVar(&c.ask.labels, "label", nil, "label key=value of the cluster Secret, for ApplicationSets; may be repeated")
+	c.ask.settings.addFlags(cmd)
+	addPrincipalFlags(cmd, &c.ask.principal, &c.ask.principalID)
 	flags.BoolVar(&c.wait, "wait", false, "wait until the principal has made the cluster Secret")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long --wait waits")
-	for _, name := range []string{"spiffe-id", "trust-domain", "label", "timeout"} {
-		register(cmd, name, cobra.NoFileCompletions)
-	}
+	register(cmd, "timeout", cobra.NoFileCompletions)
 	c.addRegisterFlags(cmd)
 	return cmd
 }
@@ -138,7 +139,10 @@ func (c *createCommand) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.output.done(c.std.out, stored, what)
+	if err := c.output.done(c.std.out, stored, what); err != nil {
+		return err
+	}
+	return c.next(ctx, h, stored)
 }
 
 // store creates the Agent, or finds that it is there with the same spec.
@@ -161,14 +165,15 @@ func (c *createCommand) store(ctx context.Context, h *hub, agent *v1alpha1.Agent
 	if err != nil {
 		return nil, "", h.explain(err, doing)
 	}
-	if err := sameRegistration(there, agent); err != nil {
+	if err := c.ask.sameAs(there, agent); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", doing, err)
 	}
 	return there, "unchanged", nil
 }
 
-// sameRegistration returns nil when there, on the hub, says what want does.
-func sameRegistration(there *unstructured.Unstructured, want *v1alpha1.Agent) error {
+// sameAs returns nil when there, on the hub, says what the flags do. What they do not name
+// may be anything.
+func (r registration) sameAs(there *unstructured.Unstructured, want *v1alpha1.Agent) error {
 	have, err := parseAgent(there)
 	if err != nil {
 		return err
@@ -176,15 +181,23 @@ func sameRegistration(there *unstructured.Unstructured, want *v1alpha1.Agent) er
 	if have.DeletionTimestamp != nil {
 		return errors.New("it exists and is being deleted: try again when it is gone")
 	}
-	want.Spec.TokenGeneration = have.Spec.TokenGeneration // no registration asks for one
-	differences, err := diffSpecs(have.Spec, want.Spec)
+	name, err := identity.ParseAgentName(want.Name)
+	if err != nil {
+		return err
+	}
+	asked := have.DeepCopy()
+	asked.Spec.Mode = want.Spec.Mode
+	if err := r.settings.apply(name, &asked.Spec); err != nil {
+		return err
+	}
+	differences, err := diffSpecs(have.Spec, asked.Spec)
 	if err != nil {
 		return err
 	}
 	if len(differences) == 0 {
 		return nil
 	}
-	cure := fmt.Sprintf("change that with \"agentctl agent edit %s\"", want.Name)
+	cure := fmt.Sprintf("change that with %q", strings.Join(append([]string{"agentctl agent set", want.Name}, r.settings.given()...), " "))
 	if have.Spec.Mode != want.Spec.Mode {
 		cure = fmt.Sprintf("a mode cannot be changed, so \"agentctl agent delete %s\" comes first", want.Name)
 	}
@@ -197,45 +210,43 @@ func (r registration) agent() (*v1alpha1.Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the name of the agent: %w", err)
 	}
-	ids, err := r.ids(name)
-	if err != nil {
-		return nil, err
-	}
-	if r.mode == "" {
-		return nil, errors.New("--mode is missing: managed when Applications are written on the hub, autonomous when on the spoke")
-	}
-	labels, err := parseLabels("--label", r.labels)
+	ids, err := spiffeIDsOf(name, r.settings.spiffeIDs, r.settings.trustDomain)
 	if err != nil {
 		return nil, err
 	}
 	agent := &v1alpha1.Agent{
 		ObjectMeta: metav1.ObjectMeta{Name: name.String()},
 		Spec: v1alpha1.AgentSpec{
-			Mode:           v1alpha1.AgentMode(r.mode),
-			Identity:       v1alpha1.AgentIdentity{SPIFFEIDs: ids},
-			DeletionPolicy: v1alpha1.DeletionOrphan,
-			Labels:         labels,
+			Mode: v1alpha1.AgentMode(r.mode), Identity: v1alpha1.AgentIdentity{SPIFFEIDs: ids}, DeletionPolicy: v1alpha1.DeletionOrphan,
 		},
+	}
+	if err := r.settings.apply(name, &agent.Spec); err != nil {
+		return nil, err
+	}
+	if r.mode == "" {
+		return nil, errors.New("--mode is missing: managed when Applications are written on the hub, autonomous when on the spoke")
 	}
 	agent.SetGroupVersionKind(v1alpha1.AgentGroupVersionKind)
 	return agent, nil
 }
 
-func (r registration) ids(name identity.AgentName) ([]string, error) {
-	switch {
-	case len(r.spiffeIDs) > 0 && r.trustDomain != "":
+// spiffeIDsOf returns the SPIFFE IDs of an agent: those given, or that of its trust domain.
+func spiffeIDsOf(name identity.AgentName, given []string, trustDomain string) ([]string, error) {
+	if len(given) > 0 && trustDomain != "" {
 		return nil, errors.New("--spiffe-id and --trust-domain: give one of them")
-	case r.trustDomain != "":
-		td, err := spiffeid.TrustDomainFromString(r.trustDomain)
+	}
+	if trustDomain != "" {
+		td, err := spiffeid.TrustDomainFromString(trustDomain)
 		if err != nil {
-			return nil, fmt.Errorf("--trust-domain %q: %w", r.trustDomain, err)
+			return nil, fmt.Errorf("--trust-domain %q: %w", trustDomain, err)
 		}
 		return []string{identity.AgentID(td, name).String()}, nil
-	case len(r.spiffeIDs) == 0:
+	}
+	if len(given) == 0 {
 		return nil, errors.New("--spiffe-id is missing: the SPIFFE ID the agent presents; or give its --trust-domain")
 	}
-	ids := make([]string, len(r.spiffeIDs))
-	for i, text := range r.spiffeIDs {
+	ids := make([]string, len(given))
+	for i, text := range given {
 		id, err := identity.ParseID(text)
 		if err != nil {
 			return nil, fmt.Errorf("--spiffe-id: %w", err)

@@ -23,6 +23,7 @@ func newGetCommand(std streams, conn *connection) *cobra.Command {
 	c := &getCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name")}
 	cmd := &cobra.Command{
 		Use:               "get NAME...",
+		Aliases:           []string{"describe", "inspect", "show"},
 		Short:             "Show agents by name",
 		Example:           "  agentctl agent get edge-1 -o yaml",
 		Args:              names(false),

@@ -93,7 +93,7 @@ func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expec
 	if err != nil {
 		return d.because("correct the flags", "%s", oneLine(err))
 	}
-	conn, err := grpc.NewClient(l.principal, grpc.WithNoProxy(), grpc.WithTransportCredentials(trusted))
+	conn, err := grpc.NewClient(l.principal, call.DialOptions(trusted)...) // as the agent, and so by the proxy of the environment
 	if err != nil {
 		return d.because("correct --principal", "%s", oneLine(err))
 	}
@@ -136,7 +136,7 @@ func (d dialled) judge(err error, by way) dialled {
 		d.Registered = true
 		return d
 	case codes.PermissionDenied:
-		return d.because("on the hub: agentctl agent create with this SPIFFE ID, or resume the Agent if it is suspended", "does not let our SPIFFE ID in: %s", text)
+		return d.because("on the hub: agentctl agent create with this SPIFFE ID, or agentctl agent resume if it is suspended", "does not let our SPIFFE ID in: %s", text)
 	case codes.Unauthenticated:
 		return d.because(by.unauthenticatedCure(), "does not take our proof of method %s: %s", by.method, text)
 	case codes.Unimplemented:

@@ -73,7 +73,7 @@ func (c *registerCommand) run(ctx context.Context, text string) error {
 	if err != nil {
 		return fmt.Errorf("the name of the registration: %w", err)
 	}
-	ids, err := registration{spiffeIDs: c.spiffeIDs, trustDomain: c.trustDomain}.ids(name)
+	ids, err := spiffeIDsOf(name, c.spiffeIDs, c.trustDomain)
 	if err != nil {
 		return err
 	}

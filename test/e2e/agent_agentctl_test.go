@@ -70,7 +70,7 @@ func (c agentctl) testCreate(t *testing.T) {
 	c.t = t
 	edge := strings.Fields("agent create ctl-1 --mode managed --trust-domain example.org --label env=prod")
 	c.run(call{args: append(edge, "--dry-run=server"), wantOut: "agent.argomesh.io/ctl-1 created (server dry run)\n"})
-	c.run(call{args: append(edge, "--wait"), wantOut: "agent.argomesh.io/ctl-1 created\n"})
+	c.run(call{args: append(edge, "--wait"), wantOut: "agent.argomesh.io/ctl-1 created\n", wantNote: "Next, on the spoke, with these values in ctl-1.yaml:\n"})
 	out, _ := c.run(call{args: strings.Fields("agent get ctl-1 -o json"), wantOut: anything})
 	var agent v1alpha1.Agent
 	if err := json.Unmarshal([]byte(out), &agent); err != nil {
@@ -92,11 +92,11 @@ func (c agentctl) testCreate(t *testing.T) {
 		t.Error("create --wait came back before the principal had looked at the Agent")
 	}
 
-	c.run(call{args: edge, wantOut: "agent.argomesh.io/ctl-1 unchanged\n"})
+	c.run(call{args: edge, wantOut: "agent.argomesh.io/ctl-1 unchanged\n", wantNote: anything})
 	c.run(call{
 		args: strings.Fields("agent create ctl-1 --mode managed --trust-domain example.org --label env=test"),
 		wantErr: `create agent "ctl-1": it exists with other settings: spec.labels.env is "prod", not "test"; ` +
-			`change that with "agentctl agent edit ctl-1"`,
+			`change that with "agentctl agent set ctl-1 --trust-domain example.org --label env=test"`,
 	})
 	c.run(call{
 		args:    strings.Fields("agent create ctl-1 --mode autonomous --trust-domain example.org --label env=prod"),
@@ -105,10 +105,10 @@ func (c agentctl) testCreate(t *testing.T) {
 
 	// The order of a set does not matter.
 	two := strings.Fields("agent create ctl-2 --mode autonomous --spiffe-id spiffe://a.example/x --spiffe-id spiffe://b.example/y")
-	c.run(call{args: two, wantOut: "agent.argomesh.io/ctl-2 created\n"})
+	c.run(call{args: two, wantOut: "agent.argomesh.io/ctl-2 created\n", wantNote: anything})
 	c.run(call{
 		args:    strings.Fields("agent create ctl-2 --mode autonomous --spiffe-id spiffe://b.example/y --spiffe-id spiffe://a.example/x"),
-		wantOut: "agent.argomesh.io/ctl-2 unchanged\n",
+		wantOut: "agent.argomesh.io/ctl-2 unchanged\n", wantNote: anything,
 	})
 
 	// What a dry run prints, the API server takes as it is.
@@ -116,7 +116,16 @@ func (c agentctl) testCreate(t *testing.T) {
 	if err := c.hub.ApplyYAML(t.Context(), []byte(out)); err != nil {
 		t.Errorf("apply what --dry-run=client printed: %v", err)
 	}
-	c.run(call{args: strings.Fields("agent create ctl-3 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/ctl-3 unchanged\n"})
+	c.run(call{args: strings.Fields("agent create ctl-3 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/ctl-3 unchanged\n", wantNote: anything})
+
+	// What no flag names may be anything; suspend, resume and set change one setting each.
+	c.run(call{args: strings.Fields("agent set ctl-3 --access read,exec --child-applications mirror"), wantOut: "agent.argomesh.io/ctl-3 set\n"})
+	c.run(call{args: strings.Fields("agent set ctl-3 --access exec"), wantOut: "agent.argomesh.io/ctl-3 unchanged\n"})
+	c.run(call{args: strings.Fields("agent create ctl-3 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/ctl-3 unchanged\n", wantNote: "exec: true"})
+	c.run(call{args: strings.Fields("agent suspend ctl-3"), wantOut: "agent.argomesh.io/ctl-3 suspended\n"})
+	c.run(call{args: strings.Fields("agent resume ctl-3"), wantOut: "agent.argomesh.io/ctl-3 resumed\n"})
+	c.run(call{args: strings.Fields("agent set ctl-3 --project-roles mirror"), wantErr: "projectRoles mirror is for mode autonomous"})
+	c.run(call{args: strings.Fields("agent set ctl-3 --child-applications ignore --access off"), wantOut: "agent.argomesh.io/ctl-3 set\n"})
 
 	// An identity that is taken is no success of --wait.
 	c.run(call{
@@ -269,8 +278,8 @@ func (c agentctl) testRefusals(t *testing.T) {
 
 func (c agentctl) testCompletion(t *testing.T) {
 	c.t = t
-	c.run(call{args: strings.Fields("agent create tab-1 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/tab-1 created\n"})
-	c.run(call{args: strings.Fields("agent create tab-2 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/tab-2 created\n"})
+	c.run(call{args: strings.Fields("agent create tab-1 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/tab-1 created\n", wantNote: anything})
+	c.run(call{args: strings.Fields("agent create tab-2 --mode managed --trust-domain example.org"), wantOut: "agent.argomesh.io/tab-2 created\n", wantNote: anything})
 	for args, want := range map[string]string{
 		"agent get |":             "tab-1\ntab-2\n",
 		"agent get tab-1 |":       "tab-2\n",

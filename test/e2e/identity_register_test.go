@@ -191,8 +191,8 @@ func (r registrations) testCreate(t *testing.T) {
 	if !strings.HasPrefix(out, "+ "+edgeObject+"\n") || !strings.HasSuffix(out, "agent.argomesh.io/edge-1 created (server dry run)\n") {
 		t.Errorf("--dry-run=server:\n%s", out)
 	}
-	r.say(t, create, edgeObject+" created\nagent.argomesh.io/edge-1 created\n")
-	r.say(t, create, edgeObject+" unchanged\nagent.argomesh.io/edge-1 unchanged\n")
+	r.run(call{args: strings.Fields(create), wantOut: edgeObject + " created\nagent.argomesh.io/edge-1 created\n", wantNote: anything})
+	r.run(call{args: strings.Fields(create), wantOut: edgeObject + " unchanged\nagent.argomesh.io/edge-1 unchanged\n", wantNote: anything})
 	// The same at a SPIRE server, beside the Agent.
 	server := spiretest.New(spiffeid.RequireTrustDomainFromString("edge.test"))
 	socket := r.harness.Path("spire.sock")
@@ -210,7 +210,7 @@ func (r registrations) testCreate(t *testing.T) {
 		}
 	}()
 	direct := "agent create edge-6 --mode managed --trust-domain edge.test --register --selector unix:uid:7 --parent-id spiffe://edge.test/n --spire-server unix://" + socket
-	out, _ = r.run(call{args: strings.Fields(direct), wantOut: anything})
+	out, _ = r.run(call{args: strings.Fields(direct), wantOut: anything, wantNote: anything})
 	if !strings.HasPrefix(out, "entry/argomesh.edge-6.") || !strings.HasSuffix(out, " created\nagent.argomesh.io/edge-6 created\n") || len(server.Entries()) != 1 {
 		t.Errorf("with --spire-server:\n%s%v", out, server.Entries())
 	}
@@ -254,7 +254,7 @@ func (r registrations) testShow(t *testing.T) {
 		t.Errorf("show --hub:\n%s", out)
 	}
 	r.say(t, "identity doctor --hub --socket "+api.Socket, "3 things are as they should be.\n")
-	r.run(call{args: strings.Fields("agent create far --mode managed --trust-domain far.test"), wantOut: anything})
+	r.run(call{args: strings.Fields("agent create far --mode managed --trust-domain far.test"), wantOut: anything, wantNote: anything})
 	out, _ = r.run(call{args: []string{"identity", "doctor", "--hub", "--socket", api.Socket}, wantOut: anything})
 	if !strings.Contains(out, "warning: agent far is of trust domain far.test, whose bundle is not here") {
 		t.Errorf("doctor --hub:\n%s", out)

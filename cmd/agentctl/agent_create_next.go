@@ -1,0 +1,82 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// next says which ApplicationSets select the cluster, and what a person does next. It is said
+// beside the output proper; for a program, that asks for a format, the former alone.
+func (c *createCommand) next(ctx context.Context, h *hub, stored *unstructured.Unstructured) error {
+	agent, err := parseAgent(stored)
+	if err != nil {
+		return err
+	}
+	text, err := h.describeSets(ctx, agent)
+	if err != nil {
+		return err
+	}
+	if c.output.value == "" && c.dryRun.value == dryRunNone {
+		steps, err := c.ask.steps(agent)
+		if err != nil {
+			return err
+		}
+		text += steps
+	}
+	_, err = fmt.Fprint(c.std.err, text)
+	return err
+}
+
+// describeSets names the ApplicationSets of the hub that select the cluster of an agent.
+func (h *hub) describeSets(ctx context.Context, agent *v1alpha1.Agent) (string, error) {
+	name, err := identity.ParseAgentName(agent.Name)
+	if err != nil {
+		return "", err
+	}
+	sets, err := h.applicationSets(ctx)
+	if err != nil {
+		return fmt.Sprintf("Which ApplicationSets select the cluster cannot be read: %s.\n", oneLine(err)), nil //nolint:nilerr // the agent is registered
+	}
+	labels := controller.ClusterLabels(name, agent.Spec.Labels)
+	var out strings.Builder
+	for _, set := range sets {
+		switch chooses(set, labels) {
+		case selected:
+			fmt.Fprintf(&out, "ApplicationSet %s/%s selects the cluster %s by its labels.\n", set.GetNamespace(), set.GetName(), agent.Name)
+		case maybeSelected:
+			fmt.Fprintf(&out, "ApplicationSet %s/%s may select the cluster %s: that depends on what its other generators give.\n", set.GetNamespace(), set.GetName(), agent.Name)
+		case notSelected:
+		}
+	}
+	return out.String(), nil
+}
+
+// steps says what comes after a registration.
+func (r registration) steps(agent *v1alpha1.Agent) (string, error) {
+	values, err := spokeValues(agent, cmp.Or(r.principal, noPrincipal), cmp.Or(r.principalID, noPrincipalID))
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "Next, on the spoke, with these values in %s.yaml:\n\n", agent.Name)
+	for _, line := range strings.Split(strings.TrimSuffix(values, "\n"), "\n") {
+		fmt.Fprintf(&out, "  %s\n", line)
+	}
+	fmt.Fprintf(&out, "\n  helm install argomesh-agent %s --namespace argocd --values %s.yaml\n\n", agentChart, agent.Name)
+	if r.principal == "" || r.principalID == "" {
+		fmt.Fprintf(&out, "--principal and --principal-id fill in where the principal is, and who. The file alone prints\n  agentctl agent values %s --principal HOST:PORT --principal-id ID\n\n", agent.Name)
+	}
+	if agent.Spec.Access == nil || !agent.Spec.Access.Enabled {
+		fmt.Fprintf(&out, "The hub has no live access to this spoke, which logs, trees and new Applications need:\n  agentctl agent set %s --access read\n\n", agent.Name)
+	}
+	fmt.Fprintf(&out, "Then, on the hub:\n  kubectl --namespace %s wait agent/%s --for=condition=Connected\n", agent.Namespace, agent.Name)
+	return out.String(), nil
+}
