@@ -49,7 +49,7 @@ func newCrowdOf(w *world, ca authority, all []string, hub string, store func() b
 		if err != nil {
 			return nil, err
 		}
-		a, err := newSimulated(name, w.principal.Address, hub, store(), creds, metrics, func() {
+		a, err := newSimulated(name, w.principal.Address, hub, store(), nil, creds, metrics, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.connected.add(name)

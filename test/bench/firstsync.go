@@ -70,13 +70,15 @@ type fleetWorld struct {
 func growFleet(ctx context.Context, b *bench, s *Scenario, by string) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d small Applications of about 1 KiB for each of %s agents, which are the real stream "+
 		"client and mirror over stores in memory that only keep bytes, with an SVID and a TLS connection each, in one process with the load. Before each first sync the principal "+
-		"is killed and started, and the agents have empty stores. Statuses are left out: what limits those is the hub's API server, see T2. "+
+		"is killed and started, and the agents have empty stores. The principal has the limits of a large hub. Statuses are left out: what limits those is the hub's API server, see T2. "+
 		"At the end of each size both sides are compared, Application by Application.", fleetApps, spelled(b.fleet))
 	// With 2 GiB an API server is at its limit with 20,000 Applications, and collects ever
 	// more from there on, on the cores of the principal.
 	b.serverMemory = "6GiB"
 	w, err := startWorldWith(ctx, b, false, func(ctx context.Context, w *world) error {
-		return startPrincipalWith(ctx, w, harness.Settings{"mapping.by": by})
+		settings := largeHub()
+		settings["mapping.by"] = by
+		return startPrincipalWith(ctx, w, settings)
 	})
 	if err != nil {
 		return err

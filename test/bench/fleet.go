@@ -24,6 +24,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
@@ -77,8 +78,9 @@ type simulated struct {
 }
 
 // newSimulated makes an agent that dials target, and says that it continues the history
-// of a hub, if it is not empty. connected is told of each connection.
-func newSimulated(name, target, hub string, store backends.Store, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
+// of a hub, if it is not empty. What the hub may have it write is bound by may; by the
+// defaults, if that is nil. connected is told of each connection.
+func newSimulated(name, target, hub string, store backends.Store, may *budget.Peer, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
 	a := &simulated{store: store}
 	var err error
 	if a.name, err = identity.ParseAgentName(name); err != nil {
@@ -86,7 +88,7 @@ func newSimulated(name, target, hub string, store backends.Store, creds credenti
 	}
 	if a.mirror, err = mirror.New(mirror.Config{
 		Rules: mirror.Rules{Side: stream.Spoke, Mode: stream.Managed, Agent: a.name, Namespace: harness.ArgoCDNamespace},
-		Store: a.store, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
+		Store: a.store, Budget: may, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}); err != nil {
 		return nil, err
 	}

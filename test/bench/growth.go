@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/harness"
 )
 
 // quietTime is how long a connection must carry nothing to count as settled; less
@@ -16,12 +19,16 @@ const quietTime = time.Second
 // runGrowth measures how latency, an unchanged reconnect, memory and CPU grow with
 // the number of Applications.
 func runGrowth(ctx context.Context, b *bench, s *Scenario) (err error) {
-	s.Setup = realSetup + " Each Application has a status of 5 KiB."
+	s.Setup = realSetup + " Each Application has a status of 5 KiB. The Agent has the limits of a large hub."
 	w, err := startWorld(ctx, b, true)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(ctx, err != nil)) }()
+	agents := w.hub.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace)
+	if err := merge(ctx, agents, edge, map[string]any{"spec": map[string]any{"limits": largeAgent()}}); err != nil {
+		return err
+	}
 	l, err := newLoad(ctx, w)
 	if err != nil {
 		return err

@@ -25,9 +25,9 @@ import (
 // runT1 measures how many changes pass through one agent, and through one principal.
 func runT1(ctx context.Context, b *bench, s *Scenario) error {
 	s.Setup = "Real mirrors, stream server and clients with mutual TLS over loopback, stores in memory that only keep bytes; hub, agents and load share one process and its cores. " +
-		"In a wave every Application is changed once, and the next begins when the last change of the one before has arrived: nothing is coalesced. Agents that keep nothing are real stream clients and links without a store: what is left is the principal and the load."
+		"In a wave every Application is changed once, and the next begins when the last change of the one before has arrived: nothing is coalesced. The agents have the limits of a large hub, and no Application is changed more often in the waves than one object may be written at once. Agents that keep nothing are real stream clients and links without a store: what is left is the principal and the load."
 	for _, run := range []flood{
-		{what: "one agent", agents: 1, apps: 1000, waves: 20, burst: 20, goal: 1000},
+		{what: "one agent", agents: 1, apps: 2000, waves: 10, burst: 20, goal: 1000},
 		{what: "principal with 100 agents that keep nothing", agents: 100, apps: 100, waves: 10, burst: 5, goal: 10000, thin: true},
 		{what: "both ends of 100 agents", agents: 100, apps: 100, waves: 5},
 	} {
@@ -185,7 +185,7 @@ func startFleet(ctx context.Context, dir string, r flood) (f *fleetInMemory, sto
 			}
 			parts = append(parts, thin.Run)
 		} else {
-			a, err := newSimulated(name, hub.address, "", newByteStore(), creds, metrics, up)
+			a, err := newSimulated(name, hub.address, "", newByteStore(), largeBudget(name), creds, metrics, up)
 			if err != nil {
 				return nil, nil, err
 			}
