@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/internal/reasons"
 )
 
 type getCommand struct {
@@ -110,7 +112,7 @@ func (c *getCommand) printDetails(ctx context.Context, h *hub, agents []string) 
 }
 
 func (c *getCommand) details(agent *v1alpha1.Agent) string {
-	out := ""
+	out := describeConditions(agent)
 	if history := agent.Status.History; history != nil && c.output.value == "wide" {
 		out += fmt.Sprintf("\nAgent %s has history %s with Kubernetes cluster %s, tokens %s.\n",
 			agent.Name, history.ID, history.ClusterUID, strings.Join(history.Tokens, ", "))
@@ -119,12 +121,37 @@ func (c *getCommand) details(agent *v1alpha1.Agent) string {
 		out += describeParked(agent)
 	}
 	if agent.Status.DeletionsHeld != nil {
-		out += "\n" + describeHeld(agent) + fmt.Sprintf("Let them happen with: agentctl agent accept-deletions %s\n", agent.Name)
+		reason := string(agent.Status.DeletionsHeld.Reason)
+		out += "\n" + describeHeld(agent)
+		if see := reasons.See(reason); see != "" {
+			out += reason + ": " + see + "\n"
+		}
+		out += fmt.Sprintf("Let them happen with: agentctl agent accept-deletions %s\n", agent.Name)
 		if agent.Status.DeletionsHeld.WithWorkloads > 0 {
 			out += fmt.Sprintf("Keep the workloads with: agentctl agent keep-workloads %s\n", agent.Name)
 		}
 	}
 	return out
+}
+
+// describeConditions says what is not as it should be, one line for each condition; empty for
+// nothing. What is held has lines of its own.
+func describeConditions(agent *v1alpha1.Agent) string {
+	var b strings.Builder
+	for _, c := range agent.Status.Conditions {
+		if c.Reason == "AsExpected" || c.Reason == v1alpha1.ConditionConnected || c.Type == v1alpha1.ConditionDeletionsHeld && agent.Status.DeletionsHeld != nil {
+			continue
+		}
+		fmt.Fprintf(&b, "%s is %s since %s: %s", c.Type, c.Status, c.LastTransitionTime.UTC().Format(time.RFC3339), c.Reason)
+		if c.Message != "" {
+			fmt.Fprintf(&b, ": %s", c.Message)
+		}
+		b.WriteString(seeReason(c.Reason) + "\n")
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\nOf agent %s:\n", agent.Name) + b.String()
 }
 
 // describeParked names the parked objects, each with what is wrong; empty for none.
@@ -148,6 +175,13 @@ func describeParked(agent *v1alpha1.Agent) string {
 	}
 	if more := agent.Status.Counts.Parked - int64(len(parked)); more > 0 {
 		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	said := map[string]bool{}
+	for _, o := range parked {
+		if see := reasons.See(o.Reason); see != "" && !said[o.Reason] {
+			said[o.Reason] = true
+			fmt.Fprintf(&b, "%s: %s\n", o.Reason, see)
+		}
 	}
 	return b.String()
 }

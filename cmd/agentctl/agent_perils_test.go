@@ -36,6 +36,7 @@ var deleting = map[string]string{
 	"mesh diff":                  "",
 	"mesh render":                "",
 	"mesh verify":                "",
+	"explain":                    "",
 	"version":                    "",
 }
 

@@ -19,6 +19,8 @@ type fakeHub struct {
 	lists map[string][]map[string]any // by the end of the path
 	// denied are ends of paths that are forbidden.
 	denied []string
+	// table says that the Agent is served as a table, to who asks for one.
+	table bool
 
 	mu     sync.Mutex // guards what follows
 	agent  map[string]any
@@ -77,6 +79,10 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if r.Method == http.MethodPatch {
 			h.patch(body)
+		}
+		if h.table && strings.Contains(r.Header.Get("Accept"), "as=Table") {
+			reply(http.StatusOK, map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "Table", "columnDefinitions": []any{}, "rows": []any{}})
+			return
 		}
 		reply(http.StatusOK, h.agent)
 	case strings.HasSuffix(r.URL.Path, "/namespaces/argocd/agents") && r.Method == http.MethodPost:

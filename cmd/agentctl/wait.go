@@ -54,7 +54,7 @@ func registered(agent *v1alpha1.Agent) (bool, error) {
 	}
 	for _, bad := range []string{v1alpha1.ConditionConflict, v1alpha1.ConditionClusterSecretConflict} {
 		if c := meta.FindStatusCondition(agent.Status.Conditions, bad); c != nil && c.Status == metav1.ConditionTrue {
-			return false, errors.New(c.Message)
+			return false, errors.New(c.Message + seeReason(c.Reason))
 		}
 	}
 	return meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionClusterSecretReady), nil

@@ -1,0 +1,49 @@
+package reasons
+
+// conditions explains the reasons of conditions and of Events.
+func conditions() []Entry {
+	on := func(word, where, meaning, cause, cure string) Entry {
+		return Entry{Word: word, Kind: Condition, Where: where, Meaning: meaning, Cause: cause, Cure: cure}
+	}
+	return []Entry{
+		on("AsExpected", "every condition of an Agent", "It is as it should be.", "None.", ""),
+		on("Connected", "condition Connected of an Agent", "The agent has a live stream to the principal.", "None.", ""),
+		on("NotConnected", "condition Connected of an Agent", "The agent has no live stream to the principal. Its spoke goes on with what it has.",
+			"The spoke is away, the agent does not run, does not reach the principal, or is refused.",
+			"On the spoke look at the agent's log, and run `agentctl identity doctor --principal HOST:PORT --principal-id ID --agent NAME` as the agent: it says whether the principal would accept it."),
+		on("Suspended", "condition Ready of an Agent", "The principal refuses the agent's connections.", "Somebody set `spec.suspended`.", "`agentctl agent resume NAME`."),
+		on("Deleting", "condition Ready of an Agent", "The Agent is being deleted, and waits for what the message names.",
+			"Somebody deleted it. With a cascade it stays until the spoke has confirmed that its Applications are gone.",
+			"Bring the spoke back. If it does not come back, `agentctl agent delete NAME --force` lets the Agent go without it."),
+		on("SPIFFEIDConflict", "conditions Ready and Conflict of an Agent", "A SPIFFE ID of this Agent belongs to an older one, which the message names.",
+			"Two Agents have the same ID in `spec.identity.spiffeIDs`.", "Give this Agent another: `agentctl agent set NAME --spiffe-id ID`; or delete the older one."),
+		on("NamespaceConflict", "conditions Ready and Conflict of an Agent", "A namespace that this Agent names belongs to an older one, or to the hub's Argo CD.",
+			"Two Agents have the same namespace in `spec.mapping.namespaces`, or one has the name of the other's namespace.", "Give this Agent another: `agentctl agent set NAME --mapping SPOKE=HUB`."),
+		on("ClusterSecretConflict", "conditions Ready, ClusterSecretReady and ClusterSecretConflict of an Agent", "A Secret that is not ours has the name, the cluster name or the server of this agent. Nothing new is sent to it meanwhile.",
+			"Somebody registered the cluster with Argo CD by hand, or another product did.", "Delete or rename the Secret that the message names."),
+		on("ClusterSecretNotReady", "conditions Ready and ClusterSecretReady of an Agent", "The cluster Secret of the agent is not yet as it should be.",
+			"The principal cannot read or write it; the message has the error.", "Mend what the message says: most often the principal's role, an admission policy or a quota."),
+		on("OtherFormat", "condition CacheMismatch of an Agent", "The hub cannot show trees of this agent.",
+			"The spoke's Argo CD keeps its cache in another version, or compressed in another way, than the hub's asks for.",
+			"Bring both to one release and one `--redis-compress`, and set `redis.cache_version` and `redis.compression` of the agent to what its Argo CD uses."),
+		on("Writes", "condition OverBudget of an Agent", "What the agent changes waits: it may have no more writes on the hub just now.", "The spoke changes more objects a second than its budget admits.",
+			"Find on the spoke what changes so often; or raise `spec.limits.writesPerSecond` and `writesBurst` of the Agent."),
+		on("Bytes", "condition OverBudget of an Agent", "What the agent changes waits: it may write no more bytes to the hub just now.", "The spoke changes large objects more often than its budget admits.",
+			"Find on the spoke what changes so often; or raise `spec.limits.bytesPerSecond` and `bytesBurst` of the Agent."),
+		on("CommonBytes", "condition OverBudget of an Agent", "What the agent changes waits: all agents together may write no more bytes to the hub just now.", "Many spokes change much at once.",
+			"Wait; or raise `limits.bytes_per_second` and `limits.bytes_burst` of the principal, if the hub's etcd has room."),
+		on("Objects", "condition OverBudget of an Agent", "Some objects of the spoke are not shown on the hub: `status.parked` names them.", "They are larger, or more, than a limit admits.",
+			"Make them smaller or fewer, or raise the limit that `status.parked` names."),
+		on("SharedPrefix", "condition ProjectNames of an Agent", "Some AppProjects of an autonomous spoke are not shown on the hub.", "The name of another autonomous Agent begins with this one's and a dash, so that their mirrors would have the same names.",
+			"Rename the projects that the message names, or register one of the agents under another name."),
+		on("HistoryBroken", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "Hub or spoke is not the one that the other knew: restored from a backup, made anew or replaced.",
+			"Look at them with `agentctl agent get NAME`. If they are right, `agentctl agent accept-deletions NAME`; if not, bring the objects back on the hub."),
+		on("TooMany", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "More than 10 objects, and more than 20 % of them, would go at once.",
+			"Look at them with `agentctl agent get NAME`. If they are right, `agentctl agent accept-deletions NAME`; if not, bring the objects back on the hub."),
+		on("CascadeHeld", "condition DeletionsHeld of an Agent", "Deletions of Applications with their workloads wait for a person.", "Too many would go at once, or with their namespace or their definition.",
+			"`agentctl agent accept-deletions NAME` deletes the workloads, `agentctl agent keep-workloads NAME` lets the Applications go without them."),
+		on("Refused", "condition MeshPolicy of an Agent", "The hub's mesh cannot admit this agent.", "Its registration cannot be said in the mesh's terms; the message says why.", "Change the SPIFFE IDs of the Agent as the message says."),
+		on("Failed", "condition MeshPolicy of an Agent", "The principal cannot read or write objects of the mesh.", "Its role, or the mesh's admission, does not let it; the message has the error.", "Mend what the message says, and see `agentctl mesh verify`."),
+		on("Differs", "condition MeshPolicy of an Agent", "Objects of the mesh are not as the registration needs them.", "Somebody changed them, or put others beside them.", "`agentctl mesh diff` shows the differences, `agentctl mesh apply` mends our own objects."),
+	}
+}

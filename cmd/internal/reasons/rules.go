@@ -1,0 +1,32 @@
+package reasons
+
+// rules explains the rules of live access that are not in a configuration.
+func rules() []Entry {
+	of := func(word, meaning, cause, cure string) Entry {
+		return Entry{Word: word, Kind: Rule, Where: "refusals of live access, and `rule` in the audit", Meaning: meaning, Cause: cause, Cure: cure}
+	}
+	off := func(word, what, flag, key string) Entry {
+		return of(word, what+" by the hub is refused.", "The switch is off on the side that the message names. Both sides have to allow a call.",
+			"On the hub `agentctl agent set NAME --access "+flag+"`; on the spoke `access."+key+"` of the agent's configuration.")
+	}
+	return []Entry{
+		of("enabled", "Live access to the spoke is off.", "`spec.access.enabled` of the Agent, or `access.enabled` of the agent's configuration, is not true; the message says which.",
+			"On the hub `agentctl agent set NAME --access read`; on the spoke `access.enabled: true`, with the chart's role."),
+		of("discovery", "The call asks for versions, discovery, OpenAPI or health, which are allowed with live access.", "None.", ""),
+		of("non-resource-paths", "The path is no object, and not one of version, discovery, OpenAPI and health.", "A client asks for metrics, logs of the node or the like.", "Ask the spoke's API server itself."),
+		of("impersonation", "The call asks to be somebody else.", "The user is not listed, or UID, groups or extra fields are asked for too.", "Add the exact user to `spec.access.impersonate` of the Agent and to `access.impersonate` of the agent, or call without impersonation."),
+		off("secrets", "Access to Secrets", "read,secrets", "secrets"),
+		off("tokens", "Access to what hands out or tests credentials", "read,tokens", "tokens"),
+		off("proxy", "Access through a proxy of pods, services and nodes", "read,proxy", "proxy"),
+		off("exec", "Exec, attach, port-forward or another upgraded connection", "read,exec", "exec"),
+		off("ephemeral-containers", "Adding containers to a running pod", "read,ephemeral-containers", "ephemeral_containers"),
+		off("nodes", "Access to nodes", "read,nodes", "nodes"),
+		off("writes", "Writing", "read,writes", "writes"),
+		of("hub-controller", "An application controller of the hub writes to a spoke.", "The hub's Argo CD has an application controller that does not skip the cluster: the spoke's own controller is the one that writes.",
+			"Let Argo CD of the hub be of a release that knows `argocd.argoproj.io/skip-reconcile`, and leave that annotation on the cluster Secret."),
+		of("tracked-only", "The call is about an object that no Application tracks.", "`trackedOnly` of the Agent, or `tracked_only` of the agent, is on.", "Name an object that an Application tracks, or switch it off on both sides."),
+		of("deny-by-default", "No rule covers the call.", "Its kind, namespace or name is in none of the rules; without rules the common kinds alone are.", "Add a rule to `spec.access.rules` of the Agent and to `access.rules` of the agent."),
+		of("registry", "The agent is not known.", "It is not registered, suspended or being deleted; or the principal has not read the Agents yet.", "`agentctl agent get NAME`; `agentctl agent resume NAME` if it is suspended."),
+		of("token", "The call has no token that counts for this agent.", "The token is missing, expired, revoked or for another agent; or the principal does not know its keys yet.", "Read the cluster Secret anew: the principal keeps a valid token there."),
+	}
+}
