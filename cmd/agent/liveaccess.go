@@ -26,11 +26,8 @@ func (l LiveAccess) Validate() error {
 }
 
 // newLiveAccess returns what serves connections of the hub to this spoke's Kubernetes
-// API; nil when live access is off, and the hub learns that this spoke has none.
+// API. While live access is off that tells the version and Kubernetes' own kinds.
 func newLiveAccess(cfg Config, base *start.Base) (serve tunnel.Handler, err error) {
-	if !cfg.Access.Enabled {
-		return nil, nil //nolint:nilnil // documented
-	}
 	policy, err := access.New(access.Spoke, cfg.Access)
 	if err != nil {
 		return nil, err

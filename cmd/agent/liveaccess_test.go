@@ -16,13 +16,12 @@ func TestNewLiveAccess(t *testing.T) {
 	base := &start.Base{
 		Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(), Tracer: noop.NewTracerProvider().Tracer(""), REST: &rest.Config{Host: "http://127.0.0.1:1"},
 	}
-	cfg := Default()
-	if serve, err := newLiveAccess(cfg, base); serve != nil || err != nil {
-		t.Errorf("live access is there though it is off, %v", err)
-	}
-	cfg.Access = access.Config{Enabled: true}
-	if serve, err := newLiveAccess(cfg, base); serve == nil || err != nil {
-		t.Errorf("newLiveAccess() = %v", err)
+	for _, config := range []access.Config{{}, {Enabled: true}} { // off, it tells what the spoke is
+		cfg := Default()
+		cfg.Access, base.Metrics = config, prometheus.NewRegistry()
+		if serve, err := newLiveAccess(cfg, base); serve == nil || err != nil {
+			t.Errorf("newLiveAccess() with %+v = %v", config, err)
+		}
 	}
 	if err := (LiveAccess{}).Validate(); err == nil {
 		t.Error("no call at all is taken for a limit")

@@ -40,11 +40,8 @@ func (t Tunnel) Validate() error {
 	return errors.Join(problems...)
 }
 
-// newTunnel makes the spoke's end of the tunnel; nil when the hub may reach nothing.
+// newTunnel makes the spoke's end of the tunnel.
 func newTunnel(cfg Config, source *workload.Source, by authentication, services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer, log zerolog.Logger) (*tunnel.Acceptor, error) {
-	if len(services) == 0 {
-		return nil, nil //nolint:nilnil // documented
-	}
 	a, err := tunnel.NewAcceptor(tunnel.AcceptorConfig{
 		Target:      cfg.Principal.Address,
 		Credentials: by.credentials,

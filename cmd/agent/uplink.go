@@ -47,7 +47,7 @@ type uplink struct {
 
 	// Of Run, before the first term, as is mirror.Fence.
 	client *client.Client
-	tunnel *tunnel.Acceptor // nil: the hub may reach nothing
+	tunnel *tunnel.Acceptor
 
 	mu   sync.Mutex        // guards what follows
 	link *mirror.Mirror    // of this term; the client's runs begin after it is set
@@ -172,9 +172,7 @@ func (u *uplink) term(ctx context.Context) error {
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error { return u.client.Run(ctx) })
 	g.Go(func() error { return left.Run(ctx) })
-	if u.tunnel != nil {
-		g.Go(func() error { return u.tunnel.Run(ctx) })
-	}
+	g.Go(func() error { return u.tunnel.Run(ctx) })
 	return g.Wait()
 }
 

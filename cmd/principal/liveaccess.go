@@ -189,6 +189,7 @@ func (r *reachable) Target(name identity.AgentName) (resource.Target, error) {
 	}
 	return resource.Target{
 		UID: string(agent.UID), Created: agent.CreationTimestamp.Time, TokenGeneration: agent.Spec.TokenGeneration, Policy: known.policy,
+		Kubernetes: agent.Status.Versions.Kubernetes,
 	}, nil
 }
 

@@ -18,7 +18,7 @@ const (
 )
 
 // Config says what live access may do, on either side. Its zero value allows
-// nothing. The tags are the keys of the agent's configuration; see [OfAgent] for the
+// nothing but to learn the version and the kinds. The tags are the keys of the agent's configuration; see [OfAgent] for the
 // hub.
 //
 // A call is allowed when its kind of use is switched on and a rule covers it. Enabled
@@ -26,7 +26,7 @@ const (
 // docs/access.md) in every namespace.
 type Config struct {
 	// Enabled switches live access on.
-	Enabled bool `koanf:"enabled" help:"switches live access by the hub on: discovery and reading of common kinds"`
+	Enabled bool `koanf:"enabled" help:"switches live access by the hub on: discovery of all kinds and reading of common ones; the version and Kubernetes' own kinds are told without"`
 	// Writes lets through what changes something: create, update, patch, delete,
 	// deletecollection, evictions. Secrets and Nodes need their own switch as well.
 	Writes bool `koanf:"writes" help:"allows create, update, patch, delete, evictions and scale"`

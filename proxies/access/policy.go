@@ -29,7 +29,7 @@ func (s Side) String() string {
 // rule of the Config.
 const (
 	RuleEnabled       = "enabled"
-	RuleDiscovery     = "discovery" // allows versions, discovery, OpenAPI and health
+	RuleDiscovery     = "discovery" // allows versions, discovery, OpenAPI and health, the first two whatever a Config says
 	RuleNonResource   = "non-resource-paths"
 	RuleImpersonation = "impersonation"
 	RuleSecrets       = "secrets"
@@ -66,6 +66,9 @@ type Decision struct {
 	// CD Application, which a Tracker finds out on the spoke; a hub passes it on in
 	// TrackedOnlyHeader.
 	Tracked bool
+	// OwnKinds says that the answer names Kubernetes' own kinds alone ([IsOwnGroup]):
+	// the spoke's owner shows no others.
+	OwnKinds bool
 
 	request Request
 }
@@ -98,7 +101,7 @@ func New(side Side, config Config) (*Policy, error) {
 // Decide says whether a call that Parse returned may be made.
 func (p *Policy) Decide(r Request) Decision {
 	if !p.config.Enabled {
-		return p.refuse(r, RuleEnabled, "live access is off; "+p.key("enabled", "enabled")+" switches it on")
+		return p.off(r)
 	}
 	if d, refused := p.impersonation(r); refused {
 		return d
@@ -165,7 +168,7 @@ func (p *Policy) impersonation(r Request) (d Decision, refused bool) {
 // nonResource decides about paths that are no objects.
 func (p *Policy) nonResource(r Request) Decision {
 	switch {
-	case r.Verb != "get" && r.Verb != "head":
+	case !isRead(r):
 		return p.refuse(r, RuleNonResource, "only GET and HEAD are for paths that are no objects")
 	case r.Upgrade:
 		return p.refuse(r, RuleNonResource, "no path that is no object has an upgrade")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/argomesh/argomesh/proxies/access"
 )
@@ -83,7 +84,18 @@ func TestDecide(t *testing.T) {
 		header []string
 		want   want
 	}{
-		"nothing without being enabled":        {access.Config{}, "GET /version", nil, no(access.RuleEnabled)},
+		"no object without being enabled":      {access.Config{}, "GET " + web + "/pods", nil, no(access.RuleEnabled)},
+		"nor health":                           {access.Config{}, "GET /readyz", nil, no(access.RuleEnabled)},
+		"nor OpenAPI":                          {access.Config{}, "GET /openapi/v3/api/v1", nil, no(access.RuleEnabled)},
+		"nor what I may":                       {access.Config{}, "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil, no(access.RuleEnabled)},
+		"but the version":                      {access.Config{}, "GET /version", nil, yes(access.RuleDiscovery)},
+		"and the groups":                       {access.Config{}, "GET /apis?timeout=32s", nil, yes(access.RuleDiscovery)},
+		"and the core":                         {access.Config{}, "HEAD /api/v1/", nil, yes(access.RuleDiscovery)},
+		"and a group of Kubernetes":            {access.Config{}, "GET /apis/apps/v1", nil, yes(access.RuleDiscovery)},
+		"not as somebody else":                 {access.Config{Impersonate: []string{"a"}}, "GET /apis", []string{"Impersonate-User: a"}, no(access.RuleEnabled)},
+		"nor with a post":                      {access.Config{}, "POST /apis", nil, no(access.RuleEnabled)},
+		"nor with an upgrade":                  {access.Config{}, "GET /apis", upgrade, no(access.RuleEnabled)},
+		"nor what only begins like discovery":  {access.Config{}, "GET /versions", nil, no(access.RuleEnabled)},
 		"a switch alone enables nothing":       {access.Config{Writes: true, Exec: true}, "GET " + web + "/pods", nil, no(access.RuleEnabled)},
 		"version":                              {on(nil), "GET /version", nil, yes(access.RuleDiscovery)},
 		"the groups":                           {on(nil), "GET /apis", nil, yes(access.RuleDiscovery)},
@@ -197,6 +209,49 @@ func TestDecide(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// While live access is off a spoke names Kubernetes' own kinds, and a hub passes on
+// what the spoke shows.
+func TestOwnKinds(t *testing.T) {
+	off, on := access.Config{}, access.Config{Enabled: true}
+	for name, tt := range map[string]struct {
+		side         access.Side
+		config       access.Config
+		call         string
+		allowed, own bool
+	}{
+		"the groups, of a spoke":         {access.Spoke, off, "GET /apis", true, true},
+		"the core, of a spoke":           {access.Spoke, off, "GET /api/v1", true, true},
+		"a group of Kubernetes":          {access.Spoke, off, "GET /apis/storage.k8s.io/v1", true, true},
+		"a group of an extension":        {access.Spoke, off, "GET /apis/metrics.k8s.io/v1beta1", false, false},
+		"a custom group":                 {access.Spoke, off, "GET /apis/kafka.strimzi.io", false, false},
+		"a custom group, of a hub":       {access.Hub, off, "GET /apis/kafka.strimzi.io/v1", true, false},
+		"a spoke that shows all":         {access.Spoke, on, "GET /apis", true, false},
+		"a custom group that it shows":   {access.Spoke, on, "GET /apis/kafka.strimzi.io/v1", true, false},
+		"the groups, with another slash": {access.Spoke, off, "GET /apis/", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := policy(t, tt.side, tt.config).Decide(call(t, tt.call)); d.Allowed != tt.allowed || d.OwnKinds != tt.own {
+				t.Errorf("it is decided %+v", d)
+			}
+		})
+	}
+}
+
+// Kubernetes' own groups are those that its own clients know, and two that its server
+// brings along.
+func TestOwnGroups(t *testing.T) {
+	for _, version := range scheme.Scheme.PrioritizedVersionsAllGroups() {
+		if own := access.IsOwnGroup(version.Group); own == (version.Group == "imagepolicy.k8s.io") { // a webhook's, which no server has
+			t.Errorf("group %q is Kubernetes' own: %v", version.Group, own)
+		}
+	}
+	for group, own := range map[string]bool{"apiextensions.k8s.io": true, "apiregistration.k8s.io": true, "metrics.k8s.io": false, "argoproj.io": false, "gateway.networking.k8s.io": false} {
+		if access.IsOwnGroup(group) != own {
+			t.Errorf("group %q is Kubernetes' own: %v", group, !own)
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func isLong(request access.Request, target *url.URL, upgrade string) bool {
 func (c *call) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
 	c.refused = true
 	c.record.Rule, c.record.HubRule, c.record.AnsweredBy = rule, rule, audit.ByHub
-	writeStatus(&meter{ResponseWriter: w, exchange: &c.exchange}, status)
+	writeStatus(&meter{ResponseWriter: w, exchange: &c.exchange}, c.path, status)
 }
 
 // withdraw ends a call under way, so that what came of it does not look complete.
@@ -76,6 +76,8 @@ type passing struct {
 	target  *url.URL
 	uid     string
 	tracked bool
+	// kubernetes is the version that the agent reported.
+	kubernetes string
 }
 
 // pass passes the call on to the agent, and its answer back.
@@ -96,13 +98,14 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	}
 	e.answer = func(res *http.Response) error {
 		c.judge(res)
+		own := res.Header.Get(headerOwnKinds) != ""
 		stripAnswer(res.Header)
 		if err := redirect(res, p.name); err != nil {
 			return err
 		}
 		switch {
 		case kept && c.record.AnsweredBy == audit.ByAPIServer:
-			h.cfg.Replies.observe(key, res, time.Now())
+			h.cfg.Replies.observe(key, own, res, time.Now())
 		case kept && c.record.DecidedBy == audit.Spoke:
 			h.cfg.Replies.forget(key)
 		}
@@ -119,8 +122,12 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 			c.record.AnsweredBy = audit.ByLastKnown
 			return
 		}
+		if kept && why != isRedirect && key.path == versionPath && writeVersion(w, p.name, p.kubernetes, why) {
+			c.record.AnsweredBy = audit.ByLastKnown
+			return
+		}
 		c.record.AnsweredBy = audit.ByHub
-		writeStatus(w, why.status(p.name))
+		writeStatus(w, p.target.Path, why.status(p.name))
 	}
 	e.run(w, r)
 }
@@ -145,7 +152,7 @@ type unanswered string
 
 const (
 	isRedirect unanswered = "answered with a redirect to elsewhere"
-	isClosed   unanswered = "does not serve its Kubernetes API" // its owner says no
+	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
 	isBusy     unanswered = "has no connection to spare"
 	isAway     unanswered = "is not connected"
 	isLost     unanswered = "was lost before it answered"

@@ -86,7 +86,7 @@ func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
 			if due := e.bodyDue.Load(); due != 0 && time.Now().UnixNano() >= due {
 				e.callerLost.Store(true)
 				w.Header().Set("Connection", "close")
-				writeStatus(&meter{ResponseWriter: w, exchange: e}, slowCaller())
+				writeStatus(&meter{ResponseWriter: w, exchange: e}, e.target.Path, slowCaller())
 				return
 			}
 			if r.Context().Err() != nil {

@@ -63,7 +63,7 @@ func TestHeapOfReplies(t *testing.T) {
 		of := key(t, "edge-1", "/openapi/v2")
 		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {tt.coding}}, Body: io.NopCloser(tt.body), ContentLength: -1}
 		took := heap.Of(func() {
-			r.observe(of, res, time.Now())
+			r.observe(of, false, res, time.Now())
 			if _, err := io.Copy(io.Discard, res.Body); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -67,6 +67,9 @@ type Target struct {
 	TokenGeneration int64
 	// Policy is what the hub allows there.
 	Policy Policy
+	// Kubernetes is the version of the spoke's API server, as the agent reported it;
+	// empty when it has not.
+	Kubernetes string
 }
 
 // Registry says which agents there are.
@@ -226,6 +229,7 @@ func (h *Hub) settle(ctx context.Context) error {
 type call struct {
 	hub      *Hub
 	start    time.Time
+	path     string // at the agent's API server, as it was sent; empty when there is none
 	token    string
 	record   audit.Record
 	long     bool
@@ -277,6 +281,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, "path", badRequest(err))
 		return
 	}
+	c.path = path
 	target, ok := c.admit(w, r, name)
 	if !ok {
 		return
@@ -309,7 +314,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	if c.long {
 		c.open(r)
 	}
-	c.pass(w, r, passing{name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked})
+	c.pass(w, r, passing{name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked, kubernetes: target.Kubernetes})
 }
 
 // admit returns the agent of a call whose token is for it.
@@ -341,7 +346,7 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 			c.refuse(w, ruleRegistry, access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, ruleRegistry, forbidden("agent "+name.String()+" is not registered, or suspended"))
+		c.refuse(w, ruleRegistry, forbidden("agent "+name.String()+" is not registered, or suspended: see the Agent "+name.String()))
 		return Target{}, false
 	}
 	if !c.hub.cfg.Tokens.Bound(token, target) {

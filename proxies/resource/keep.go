@@ -135,6 +135,7 @@ type replyHeader struct {
 	At     time.Time          `json:"at"`
 	Kind   string             `json:"kind"`
 	ETag   string             `json:"etag"`
+	Own    bool               `json:"own,omitempty"`
 	Length int                `json:"length"`
 }
 
@@ -144,7 +145,7 @@ const maxReplyHeader = 8 << 10
 func (r *reply) encode() ([]byte, error) {
 	line, err := json.Marshal(replyHeader{
 		Agent: r.key.agent, UID: r.key.uid, Path: r.key.path, Accept: r.key.accept,
-		At: r.at, Kind: r.kind, ETag: r.etag, Length: r.length,
+		At: r.at, Kind: r.kind, ETag: r.etag, Own: r.own, Length: r.length,
 	})
 	if err != nil {
 		return nil, err
@@ -167,6 +168,6 @@ func decodeReply(value []byte) (*reply, error) {
 	}
 	return &reply{
 		key: replyKey{agent: h.Agent, uid: h.UID, path: h.Path, accept: h.Accept},
-		at:  h.At, kind: h.Kind, etag: h.ETag, length: h.Length, packed: packed,
+		at:  h.At, kind: h.Kind, etag: h.ETag, own: h.Own, length: h.Length, packed: packed,
 	}, nil
 }

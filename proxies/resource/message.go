@@ -100,6 +100,8 @@ const (
 	headerRefusedBy = "Argomesh-Refused-By"
 	// headerFailed says that the agent answered in place of its API server.
 	headerFailed = "Argomesh-Failed"
+	// headerOwnKinds says that the spoke's owner shows Kubernetes' own kinds alone.
+	headerOwnKinds = "Argomesh-Own-Kinds"
 )
 
 // stripped are headers that do not pass: credentials, whom a proxy takes the caller

@@ -91,7 +91,11 @@ type Replies struct {
 	recording  int // of all agents
 }
 
-type agentReplies struct{ count, bytes int }
+type agentReplies struct {
+	count, bytes int
+	// own says that all are of a spoke whose owner shows Kubernetes' own kinds alone.
+	own bool
+}
 
 // replyKey names one reply. The UID is that of the Agent, so that another spoke that
 // is registered under the same name later starts without any.
@@ -108,6 +112,7 @@ type reply struct {
 	at     time.Time
 	kind   string // Content-Type
 	etag   string
+	own    bool   // of a spoke that shows Kubernetes' own kinds alone
 	length int    // unpacked
 	packed []byte // zstd
 }
@@ -173,8 +178,12 @@ func describes(path string) bool {
 }
 
 // observe looks at an answer of the spoke's API server to a call with that key. Of
-// one that is to be kept it takes the body down as it passes.
-func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
+// one that is to be kept it takes the body down as it passes. When its owner shows
+// Kubernetes' own kinds alone, what is known of others is forgotten.
+func (r *Replies) observe(key replyKey, own bool, res *http.Response, now time.Time) {
+	if own && !r.knowsOwnAlone(key.agent) {
+		r.forgetAgent(key.agent, key.uid)
+	}
 	switch {
 	case res.StatusCode == http.StatusNotModified:
 		return
@@ -199,10 +208,19 @@ func (r *Replies) observe(key replyKey, res *http.Response, now time.Time) {
 	}
 	recording := &recording{
 		replies: r, gzip: coding == "gzip",
-		reply: reply{key: key, at: now, kind: res.Header.Get("Content-Type"), etag: etag},
+		reply: reply{key: key, at: now, kind: res.Header.Get("Content-Type"), etag: etag, own: own},
 	}
 	recording.begin()
 	res.Body = &recordedBody{ReadCloser: res.Body, recording: recording}
+}
+
+// knowsOwnAlone reports whether all that is known of an agent is of a spoke that shows
+// Kubernetes' own kinds alone. What only the Keep has may be of another.
+func (r *Replies) knowsOwnAlone(agent identity.AgentName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.agents[agent]
+	return of != nil && of.own
 }
 
 // mayRecord counts a recording in, when there is room for one. recorded must be
@@ -257,6 +275,7 @@ func (r *Replies) store(next *reply) {
 		of = &agentReplies{}
 		r.agents[next.key.agent] = of
 	}
+	of.own = next.own && (of.own || of.count == 0)
 	of.count++
 	of.bytes += next.size()
 	r.bytes += next.size()

@@ -153,7 +153,7 @@ func TestRecordingsThatStandStill(t *testing.T) {
 				observe := func(agent string, n int) (body io.ReadCloser, recorded bool) {
 					t.Helper()
 					res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {coding}}, Body: io.NopCloser(strings.NewReader("a reply"))}
-					r.observe(key(t, agent, fmt.Sprintf("/apis/%d", n)), res, time.Now())
+					r.observe(key(t, agent, fmt.Sprintf("/apis/%d", n)), false, res, time.Now())
 					_, recorded = res.Body.(*recordedBody)
 					return res.Body, recorded
 				}

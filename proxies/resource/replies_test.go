@@ -88,7 +88,7 @@ func TestLastKnownReplies(t *testing.T) {
 	}
 	other := w.request(t.Context(), http.MethodGet, "/version", nil)
 	other.Header.Set("Accept", "application/yaml")
-	if res, _ := w.do(other); res.Code != 503 {
+	if res, _ := w.do(other); res.Code != 502 {
 		t.Errorf("for another Accept: %d", res.Code)
 	}
 	served := 0
@@ -122,7 +122,7 @@ func TestLastKnownRepliesAreForWhoMayAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	edge2.Header.Set("Authorization", "Bearer "+token("edge-2"))
-	if res, body := w.do(edge2); res.Code != 503 {
+	if res, body := w.do(edge2); res.Code != 502 {
 		t.Errorf("another agent got %d %s", res.Code, body)
 	}
 }
@@ -137,7 +137,7 @@ func TestLastKnownRepliesOfImpersonation(t *testing.T) {
 	w.setAway(true)
 	r := w.request(t.Context(), http.MethodGet, "/version", nil)
 	r.Header.Set("Impersonate-User", "jane")
-	if res, _ := w.do(r); res.Code != 503 {
+	if res, _ := w.do(r); res.Code != 502 {
 		t.Errorf("answer %d", res.Code)
 	}
 }
@@ -174,7 +174,7 @@ func TestRepliesThatAreNotKept(t *testing.T) {
 				_ = res.Body.Close()
 			}
 			w.setAway(true)
-			if res, body := w.get("/version"); res.Code != 503 {
+			if res, body := w.get("/version"); res.Code != 502 {
 				t.Errorf("answer %d %.100s", res.Code, body)
 			}
 		})
@@ -200,7 +200,7 @@ func TestRepliesAreForgotten(t *testing.T) {
 	}
 	keep.wait(t, isEmpty)
 	w.setAway(true)
-	if res, _ := w.get("/version"); res.Code != 503 {
+	if res, _ := w.get("/version"); res.Code != 502 {
 		t.Errorf("answer %d", res.Code)
 	}
 }
@@ -236,7 +236,7 @@ func TestRepliesThatTheAgentRefusesAreForgotten(t *testing.T) {
 	}
 	keep.wait(t, isEmpty)
 	w.setAway(true)
-	if res, _ := w.get("/version"); res.Code != 503 {
+	if res, _ := w.get("/version"); res.Code != 502 {
 		t.Errorf("answer %d", res.Code)
 	}
 }
@@ -281,7 +281,7 @@ func TestRepliesOfASpokeThatRefuses(t *testing.T) {
 	w.cut()
 	for range 2 {
 		res, body := w.get("/version")
-		if s := status(t, body); res.Code != 503 || res.Header.Get("Warning") != "" || !strings.Contains(s.Message, "does not serve its Kubernetes API") {
+		if said := sentence(t, res, body); res.Code != 502 || res.Header.Get("Warning") != "" || !strings.Contains(said, "does not serve its Kubernetes API") {
 			t.Errorf("answer %d %s", res.Code, body)
 		}
 	}
@@ -289,7 +289,7 @@ func TestRepliesOfASpokeThatRefuses(t *testing.T) {
 	dial.Store(nil)
 	w.setAway(true)
 	for _, path := range []string{"/version", "/api"} {
-		if res, body := w.get(path); res.Code != 503 {
+		if res, body := w.get(path); res.Code != 502 {
 			t.Errorf("%s of a spoke that has refused and is away: %d %s", path, res.Code, body)
 		}
 	}
@@ -309,7 +309,7 @@ func TestRepliesOfASpokeThatIsBusy(t *testing.T) {
 		t.Errorf("answer %d %q, warning %q", res.Code, body, warning)
 	}
 	res, body = w.get("/api/v1/pods")
-	if s := status(t, body); res.Code != 503 || !strings.Contains(s.Message, "has no connection to spare") {
+	if said := sentence(t, res, body); res.Code != 503 || !strings.Contains(said, "has no connection to spare") {
 		t.Errorf("answer %d %s", res.Code, body)
 	}
 	for _, record := range w.records.wait(t, audit.End, 3) {
@@ -405,7 +405,7 @@ func TestRepliesOutliveTheHub(t *testing.T) {
 	keep.mu.Unlock()
 	broken := start(t, discovery, settings{keep: keep})
 	broken.setAway(true)
-	if res, _ := broken.get("/version"); res.Code != 503 {
+	if res, _ := broken.get("/version"); res.Code != 502 {
 		t.Errorf("of a broken value: %d", res.Code)
 	}
 	keep.mu.Lock()
@@ -452,10 +452,17 @@ func TestRepliesOfAClockThatWasAhead(t *testing.T) {
 
 // What the hub does not allow is not answered from memory either.
 func TestLastKnownRepliesWithLiveAccessOff(t *testing.T) {
-	off := access.Config{}
-	w := start(t, discovery, settings{hubAccess: &off})
+	on, off := access.Config{Enabled: true}, access.Config{}
+	target := registry{"edge-1": {UID: "uid-1", Policy: policy(t, access.Hub, on)}}
+	w := start(t, discovery, settings{hub: func(c *resource.HubConfig) { c.Agents = target }})
+	const path = "/openapi/v2"
+	w.get(path)
 	w.setAway(true)
-	if res, _ := w.get("/version"); res.Code != 403 {
+	if res, _ := w.get(path); res.Code != 200 {
+		t.Fatalf("answer %d while it is allowed", res.Code)
+	}
+	target["edge-1"] = resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, off)}
+	if res, _ := w.get(path); res.Code != 403 {
 		t.Errorf("answer %d", res.Code)
 	}
 }

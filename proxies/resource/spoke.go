@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,6 +59,7 @@ type SpokeConfig struct {
 type Spoke struct {
 	cfg     SpokeConfig
 	gate    *gate
+	reading chan struct{} // holds one for each answer about groups that is in memory
 	metrics *metrics
 	base    *url.URL
 	server  http.RoundTripper
@@ -80,7 +82,7 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	config.DisableCompression = true                         // bodies pass as they are
 	config.TLSClientConfig.NextProtos = []string{"http/1.1"} // each call has its connection, and upgrades are bytes
 	config.Timeout = 0                                       // a watch is as long as it is
-	s := &Spoke{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCalls)}
+	s := &Spoke{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCalls), reading: make(chan struct{}, maxReadGroups)}
 	var err error
 	if s.server, err = serverTransport(config); err != nil {
 		return nil, fmt.Errorf("live access: transport to the API server: %w", err)
@@ -190,6 +192,7 @@ func (c *servedConn) CloseWrite() error { return closeWrite(c.Conn) }
 type visit struct {
 	spoke    *Spoke
 	start    time.Time
+	path     string // as it was sent
 	verb     string
 	long     bool
 	exchange exchange
@@ -201,7 +204,7 @@ var nobody identity.AgentName
 
 // ServeHTTP serves one call of the hub.
 func (s *Spoke) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{spoke: s, start: time.Now(), verb: verbNone}
+	v := &visit{spoke: s, start: time.Now(), path: r.RequestURI, verb: verbNone}
 	ctx, span := startSpan(r, s.cfg.Tracer, "resource.forward", trace.SpanKindServer)
 	r = r.WithContext(ctx)
 	defer func() {
@@ -251,7 +254,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.entered = true
-	v.pass(w, r, target, request)
+	v.pass(w, r, target, decision.OwnKinds, request)
 }
 
 // errCredentials is an answer of the API server that does not know the agent. To the
@@ -279,9 +282,11 @@ func objectStatus(err error) *metav1.Status {
 	return access.BadGateway("argomesh spoke: the object of the call cannot be looked at")
 }
 
-// pass passes the call on to the API server, and its answer back.
-func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, request access.Request) {
+// pass passes the call on to the API server, and its answer back: of one for the groups
+// only Kubernetes' own, where own says so.
+func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, own bool, request access.Request) {
 	e := &v.exchange
+	groups := own && strings.TrimSuffix(target.Path, "/") == "/apis"
 	e.out = v.spoke.server
 	e.base = v.spoke.base
 	e.target = target
@@ -289,10 +294,27 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, re
 	e.log = v.spoke.cfg.Log
 	e.outgoing = func(header http.Header) {
 		propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(header))
+		if groups {
+			askForGroups(header)
+		}
 	}
 	e.answer = func(res *http.Response) error {
 		stripAnswer(res.Header)
 		unbase(res, e.base)
+		if own {
+			res.Header.Set(headerOwnKinds, "true")
+		}
+		if groups {
+			select {
+			case v.spoke.reading <- struct{}{}:
+				defer func() { <-v.spoke.reading }()
+			case <-r.Context().Done():
+				return r.Context().Err()
+			}
+			if err := keepOwnGroups(res); err != nil {
+				return err
+			}
+		}
 		if res.StatusCode == http.StatusUnauthorized && !request.IsProxy() { // behind a proxy it may be a service's
 			return errCredentials
 		}
@@ -301,12 +323,15 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, re
 	e.failed = func(w http.ResponseWriter, err error) {
 		e.log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
 		status := badCredentials()
-		if !errors.Is(err, errCredentials) {
+		switch {
+		case errors.Is(err, errGroups):
+			status = access.BadGateway("argomesh spoke: what its API server says of its groups cannot be read")
+		case !errors.Is(err, errCredentials):
 			e.peerLost.Store(true)
 			status = access.BadGateway("argomesh spoke: its API server does not answer")
 		}
 		w.Header().Set(headerFailed, "true")
-		writeStatus(w, status)
+		writeStatus(w, target.Path, status)
 	}
 	e.run(w, r)
 }
@@ -315,11 +340,11 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, re
 // which rule.
 func (v *visit) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
 	w.Header().Set(headerRefusedBy, rule)
-	writeStatus(&meter{ResponseWriter: w, exchange: &v.exchange}, status)
+	writeStatus(&meter{ResponseWriter: w, exchange: &v.exchange}, v.path, status)
 }
 
 // fail answers a call in place of the API server.
 func (v *visit) fail(w http.ResponseWriter, status *metav1.Status) {
 	w.Header().Set(headerFailed, "true")
-	writeStatus(&meter{ResponseWriter: w, exchange: &v.exchange}, status)
+	writeStatus(&meter{ResponseWriter: w, exchange: &v.exchange}, v.path, status)
 }

@@ -444,3 +444,21 @@ func status(t *testing.T, body string) metav1.Status {
 	}
 	return s
 }
+
+// sentence returns what a refused caller is told: the message of a Status, or a line of
+// plain text where the call is for no object.
+func sentence(t *testing.T, res answer, body string) string {
+	t.Helper()
+	if res.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		s := status(t, body)
+		if int(s.Code) != res.Code {
+			t.Errorf("the Status of an answer %d has code %d", res.Code, s.Code)
+		}
+		return s.Message
+	}
+	line, found := strings.CutSuffix(body, "\n")
+	if !found || line == "" || strings.Contains(line, "\n") {
+		t.Errorf("%q is no line", body)
+	}
+	return line
+}

@@ -255,6 +255,18 @@ func TestLiveArgoCD(t *testing.T) {
 			t.Errorf("it made %d calls, such as %v: %v", len(found), found[:min(1, len(found))], err)
 		}
 	})
+	t.Run("with live access off", func(t *testing.T) {
+		if err := w.agents[managed].allow(ctx, map[string]any{"enabled": false}); err != nil {
+			t.Fatal(err)
+		}
+		// argocd-server asks for version and kinds before it takes it.
+		cli("create", managed+"/made", "--repo", w.argo.repository.URL, "--path", harness.GuestbookPath, "--revision", harness.Branch,
+			"--dest-name", managed, "--dest-namespace", "made", "--project", w.project)
+		const says = `live access is off; spec.access.enabled of the Agent switches it on`
+		if out, err := w.argo.hubArgo.CLI(ctx, "app", "get-resource", app, "--kind", "Deployment", "--resource-name", "guestbook"); err == nil || !strings.Contains(out+err.Error(), says) {
+			t.Errorf("get-resource says %s, %v", out, err)
+		}
+	})
 }
 
 // node is a resource of an Application's tree.
