@@ -57,5 +57,8 @@ func (c *listCommand) run(ctx context.Context) error {
 		_, err := fmt.Fprintf(c.std.err, "No agents in namespace %s.\n", h.namespace)
 		return err
 	}
-	return c.output.printTable(c.std.out, table)
+	if err := c.output.printTable(c.std.out, table); err != nil || c.output.noHeaders {
+		return err
+	}
+	return h.printUntaken(ctx, c.std.out)
 }

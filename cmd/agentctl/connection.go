@@ -105,6 +105,7 @@ func (c *connection) hub() (*hub, error) {
 		rest:         client,
 		agents:       dynamic.New(client).Resource(v1alpha1.AgentResource).Namespace(c.namespace),
 		applications: dynamic.New(client).Resource(applicationResource),
+		configMaps:   dynamic.New(client).Resource(configMapResource).Namespace(c.namespace),
 		namespace:    c.namespace,
 		host:         config.Host,
 	}, nil
@@ -118,6 +119,7 @@ type hub struct {
 	rest         rest.Interface
 	agents       dynamic.ResourceInterface
 	applications dynamic.NamespaceableResourceInterface
+	configMaps   dynamic.ResourceInterface
 	namespace    string
 	host         string
 }
