@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -70,7 +71,36 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	return func(ctx context.Context) error { return errors.Join(proxy.Run(ctx, l), closeAll()) }, nil
+	return func(ctx context.Context) error {
+		c.owners.await(ctx, ownersTime)
+		return errors.Join(proxy.Run(ctx, l), closeAll())
+	}, nil
+}
+
+// ownersTime is how long connections of a principal that has just started wait to be
+// accepted until it knows whose each Application is. A page that is open would end by an
+// error, while it outlives a connection that takes its time. After that they are told.
+const ownersTime = 10 * time.Second
+
+// await waits until it is known whose each Application is, at most limit.
+func (o *owners) await(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		changed := o.registry.Changed()
+		if o.registry.Ready() == nil {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-o.store.Synced():
+	case <-ctx.Done():
+	}
 }
 
 // owners is redis.Owners: an Application is the agent's that its link has it for.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -127,6 +128,43 @@ func TestOwners(t *testing.T) {
 }
 
 // Whoever asked who owns an Application is told when to ask again.
+// syncedLater is a store that knows all once its channel is closed.
+type syncedLater struct {
+	*memory.Store
+	synced chan struct{}
+}
+
+func (s syncedLater) Synced() <-chan struct{} { return s.synced }
+
+// A principal that has just started serves callers of Redis once it knows whose each
+// Application is, and if it cannot know, after a while.
+func TestOwnersAwait(t *testing.T) {
+	const limit = 10 * time.Second
+	for name, c := range map[string]struct{ agents, applications, want time.Duration }{
+		"both are known soon":            {agents: time.Second, applications: 2 * time.Second, want: 2 * time.Second},
+		"the Applications are first":     {agents: 2 * time.Second, applications: time.Second, want: 2 * time.Second},
+		"no Agents":                      {agents: time.Hour, applications: time.Second, want: limit},
+		"no Applications":                {agents: time.Second, applications: time.Hour, want: limit},
+		"the API server does not answer": {agents: time.Hour, applications: time.Hour, want: limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry, synced := &fleet.Registry{}, make(chan struct{})
+				o := &owners{registry: registry, store: syncedLater{memory.New(memory.Config{}), synced}}
+				agents := time.AfterFunc(c.agents, func() { registry.Set(nil) })
+				applications := time.AfterFunc(c.applications, func() { close(synced) })
+				defer agents.Stop()
+				defer applications.Stop()
+				began := time.Now()
+				o.await(t.Context(), limit)
+				if got := time.Since(began); got != c.want {
+					t.Errorf("it waited for %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestOwnersWatch(t *testing.T) {
 	registry, store := &fleet.Registry{}, memory.New(memory.Config{})
 	o := &owners{registry: registry, store: store, namespace: "argocd", rules: func(identity.AgentName, v1alpha1.Agent) mirror.Rules { return mirror.Rules{} }}

@@ -200,8 +200,39 @@ func (c *argoCommands) applications() {
 		})
 	}
 	greets("good morning")
-	c.run([]string{"Succeeded"}, "app", "rollback", app, "0", "--timeout", "300")
+	if c.agent == autonomous {
+		c.refusesRollback(name)
+		greets("good morning")
+		history, _, err := unstructured.NestedSlice(get(t, c.onOwner(), name).Object, "status", "history")
+		if err != nil || len(history) < 2 {
+			t.Fatalf("the history is %v, %v", history, err)
+		}
+		first := history[0].(map[string]any)["revision"]
+		patch(t, c.onOwner(), name, map[string]any{"operation": map[string]any{"sync": map[string]any{"revision": first}}}) // its owner may
+	} else {
+		c.run([]string{"Succeeded"}, "app", "rollback", app, "0", "--timeout", "300")
+	}
 	greets("hello")
+}
+
+// refusesRollback shows that an autonomous agent deploys what its owner's Application says
+// and nothing that was before, and says so. The command waits for what does not come.
+func (c *argoCommands) refusesRollback(name string) {
+	c.t.Helper()
+	if out, err := c.argo.hubArgo.CLI(c.t.Context(), "app", "rollback", c.app(name), "0", "--timeout", "20"); err == nil {
+		c.t.Errorf("argocd app rollback of an autonomous agent's Application succeeds: %s", out)
+	}
+	want := "not run by agent " + c.agent + ": an autonomous agent syncs only what the Application on the spoke says"
+	eventually(c.t, "the hub says that the rollback was not run", func() error {
+		o, err := c.onHub().Get(c.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got, _, _ := unstructured.NestedString(o.Object, "status", "operationState", "message"); !strings.HasPrefix(got, want) {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
 }
 
 // ui is what only the UI shows, by the API that it uses.
