@@ -367,6 +367,9 @@ func (w *writer) carryOut(ctx context.Context, writes []Write) error {
 		case Update:
 			o, err = store.Update(ctx, *w.current, write.Raw, write.options()...)
 		case Delete:
+			if w.current == nil {
+				continue // it was being deleted already, and the Update before took the last finalizer
+			}
 			err = store.Delete(ctx, w.task.key, backends.Preconditions{
 				UID: w.current.UID, ResourceVersion: w.current.ResourceVersion,
 			})
