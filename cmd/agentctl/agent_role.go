@@ -64,11 +64,12 @@ func (c *roleCommand) run() error {
 	if problems := validation.IsDNS1123Subdomain(c.account); len(problems) > 0 {
 		return fmt.Errorf("--service-account %q: %s", c.account, problems[0])
 	}
-	cfg, err := config.Load(config.Program{
-		Name: "agent", Environ: func() []string { return nil }, Partial: true,
-	}, []string{"--config", c.config}, roleSettings{
-		Namespace: "argocd", Policy: mirror.DefaultPolicy(),
+	cfg, err := config.Read(config.File{Program: "agent", Flag: "config", Path: c.config, Partial: true}, roleSettings{
+		Namespace: defaultNamespace, Policy: mirror.DefaultPolicy(),
 	})
+	if err == nil {
+		err = config.Validate(&cfg)
+	}
 	if err != nil {
 		return err
 	}

@@ -9,32 +9,22 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/stream"
 )
 
 var projectResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
 
-// policySettings are the keys of an agent's configuration by which its policy is judged.
-type policySettings struct {
-	Name      identity.AgentName `koanf:"name"`
-	Namespace string             `koanf:"namespace"`
-	Mode      stream.Mode        `koanf:"mode"`
-	Policy    mirror.Policy      `koanf:"policy"`
-}
-
 // reviewPolicy finds what the policy of an agent's configuration refuses of what the hub
 // has put on the spoke already.
 func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect.Finding, error) {
-	cfg, err := config.Load(config.Program{
-		Name: "agent", Environ: func() []string { return nil }, Partial: true,
-	}, []string{"--config", file}, policySettings{Namespace: defaultNamespace, Policy: mirror.DefaultPolicy()})
+	cfg, found, err := readPlanned(config.File{Program: "agent", Flag: "agent-config", Path: file},
+		agentconfig.Default(), "name", "mode", "namespace", "policy")
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	var found []inspect.Finding
 	if cfg.Mode == stream.Managed && mirror.LacksOverride(cfg.Policy.Operations) {
 		found = append(found, inspect.Finding{
 			Level: inspect.Warning, About: "policy.operations",
@@ -42,19 +32,21 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 			Cure: "name override in it, or leave it as it is to refuse them",
 		})
 	}
-	config, err := conn.config()
+	rest, err := conn.config()
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	client, err := dynamic.NewForConfig(config)
+	client, err := dynamic.NewForConfig(rest)
 	if err != nil {
-		return nil, explainKubeconfig(err, conn.rules)
+		return found, explainKubeconfig(err, conn.rules)
 	}
+	admitted := true
 	rules := mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy}
 	projects := map[string]map[string]any{}
 	named := func(name string) map[string]any { return projects[name] }
 	review := func(o *unstructured.Unstructured) {
 		if says := rules.Review(o.Object, named); says != "" {
+			admitted = false
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName()), Says: says,
 				Cure: "allow it in the agent's policy, or change the object on the hub",
@@ -74,7 +66,7 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 	}); err != nil {
 		return found, fmt.Errorf("list the spoke's Applications: %w", err)
 	}
-	if len(found) == 0 {
+	if admitted {
 		found = append(found, inspect.Finding{Level: inspect.Fine, About: "policy", Says: "admits all that the hub has on this spoke"})
 	}
 	return found, nil

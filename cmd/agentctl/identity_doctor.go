@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,8 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 			"on the spoke, whose Kubernetes API the kubeconfig is then for: before an upgrade of the\n" +
 			"agent, or a change of its policy, is in force. With --principal-config it lists what the\n" +
 			"AppProjects of the hub do not admit of the Applications of managed agents: before an upgrade\n" +
-			"of the principal stops sending it.",
+			"of the principal stops sending it. Both also tell which of its keys and values the program\n" +
+			"would refuse. With one of them and no --socket no identity is looked at.",
 		Example: "  # On a spoke\n" +
 			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal --agent edge-1\n\n" +
 			"  # On the hub\n" +
@@ -56,11 +58,23 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 	return cmd
 }
 
+// looks reports whether the local identity is looked at. Who only has a configuration
+// judged may be where there is none.
+func (c *doctorCommand) looks() bool {
+	l := c.local
+	return c.config == "" && c.principalConfig == "" || l.socket != "" || os.Getenv(socketEnv) != "" || l.hub || l.principal != ""
+}
+
 var errUnwell = errors.New("there are problems: see above")
 
 func (c *doctorCommand) run(ctx context.Context) error {
-	s, err := c.local.look(ctx, c.conn)
+	var s sight
+	var err error
+	if c.looks() {
+		s, err = c.local.look(ctx, c.conn)
+	}
 	found := s.findings
+	var failures []error // of what was to be reviewed
 	for _, review := range []struct {
 		file string
 		of   func(context.Context, *connection, string) ([]inspect.Finding, error)
@@ -69,17 +83,16 @@ func (c *doctorCommand) run(ctx context.Context) error {
 			continue
 		}
 		reviewed, reviewErr := review.of(ctx, c.conn, review.file)
-		if found = append(found, reviewed...); reviewErr != nil {
-			return reviewErr
-		}
+		found, failures = append(found, reviewed...), append(failures, reviewErr)
 	}
 	if cure := inspect.Cure(err); cure != "" {
 		found, err = append(found, inspect.Finding{Level: inspect.Problem, About: "workload api", Says: oneLine(err), Cure: cure}), nil
 	}
+	err = errors.Join(append(failures, err)...)
 	if len(found) == 0 {
-		return err // of a flag
+		return err // of a flag, or a file
 	}
-	// What was found before the hub failed to answer is told in any case.
+	// What was found is told in any case.
 	if printErr := c.print(found); printErr != nil {
 		return printErr
 	}

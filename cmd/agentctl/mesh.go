@@ -47,9 +47,11 @@ func loadMesh(file string) (meshSettings, error) {
 	if file == "" {
 		return meshSettings{}, errors.New("--config is missing: name the YAML file the principal runs with")
 	}
-	cfg, err := config.Load(config.Program{
-		Name: "principal", Environ: func() []string { return nil }, Partial: true,
-	}, []string{"--config", file}, meshSettings{Namespace: defaultNamespace, Mesh: meshconfig.Default()})
+	cfg, err := config.Read(config.File{Program: "principal", Flag: "config", Path: file, Partial: true},
+		meshSettings{Namespace: defaultNamespace, Mesh: meshconfig.Default()})
+	if err == nil {
+		err = config.Validate(&cfg)
+	}
 	if err == nil && cfg.Mesh.Exposure == "" {
 		err = fmt.Errorf("--config %s: mesh.exposure is not set, so there is no mesh to render for: use direct, passthrough or gateway", file)
 	}

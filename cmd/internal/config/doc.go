@@ -24,6 +24,8 @@
 //
 //	cfg, err := config.Load(config.Program{Name: "principal"}, args, Default())
 //
+// A tool that goes by the file of another program reads it with [Read].
+//
 // The package also holds the blocks of settings that several binaries share
 // ([Log], [Admin], [Tracing], [Kubernetes], [Identity]).
 package config

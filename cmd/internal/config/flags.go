@@ -60,7 +60,7 @@ func (l *loader) parse(flags *pflag.FlagSet, args []string) error {
 		var candidates []string
 		flags.VisitAll(func(f *pflag.Flag) { candidates = append(candidates, "--"+f.Name) })
 		given := "--" + unknown.GetSpecifiedName()
-		return fmt.Errorf("unknown flag %s%s", given, suggestion(given, candidates))
+		return fmt.Errorf("unknown flag %s%s", given, l.suggestion(given, candidates))
 	case err != nil:
 		return fmt.Errorf("%w: --help lists all flags", err)
 	case flags.NArg() > 0:

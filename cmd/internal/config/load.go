@@ -34,9 +34,6 @@ type Program struct {
 	Version string
 	// Environ returns the environment as "name=value". Nil means os.Environ.
 	Environ func() []string
-	// Partial says that the file has settings of others beside T's: unknown keys at
-	// its top level are passed over. Inside a section of T they stop the start as ever.
-	Partial bool
 }
 
 // Load returns defaults overlaid with the file, the environment and args, and
@@ -62,7 +59,8 @@ func Load[T any](program Program, args []string, defaults T) (T, error) {
 type loader struct {
 	schema  *schema
 	prefix  string // of environment variables, "PRINCIPAL__"
-	partial bool   // as Program.Partial
+	partial bool   // as File.Partial
+	helpBy  string // the command that lists all keys
 	values  *koanf.Koanf
 	sources map[string]string // key to where it was set last, in words
 	// problems are the faults found so far, in the order of discovery.
@@ -77,7 +75,7 @@ func load(program Program, args []string, into reflect.Value) error {
 	l := &loader{
 		schema:  schema,
 		prefix:  envPrefix(program.Name),
-		partial: program.Partial,
+		helpBy:  "--help",
 		values:  koanf.New(delimiter),
 		sources: make(map[string]string),
 	}
@@ -107,7 +105,12 @@ func load(program Program, args []string, into reflect.Value) error {
 			return err
 		}
 	}
-	for _, f := range schema.fields {
+	return l.decodeAll()
+}
+
+// decodeAll sets what the layers gave, and returns all problems.
+func (l *loader) decodeAll() error {
+	for _, f := range l.schema.fields {
 		if l.values.Exists(f.key) {
 			l.problems = append(l.problems, l.decode(f)...)
 		}
@@ -153,10 +156,15 @@ func (l *loader) loadFile(flags *pflag.FlagSet, environ func() []string) error {
 	if path == "" {
 		return nil
 	}
-	err := l.merge(file.Provider(path), &fileParser{path: path, loader: l})
+	return l.mergeFile(keyConfig, path, source)
+}
+
+// mergeFile lays a YAML file over the earlier layers. name and source say who named it.
+func (l *loader) mergeFile(name, path, source string) error {
+	err := l.merge(file.Provider(path), &fileParser{name: name, path: path, loader: l})
 	var unreadable *os.PathError
 	if errors.As(err, &unreadable) {
-		return fmt.Errorf("%s: read %s: %w: name a readable YAML file (%s)", keyConfig, path, unreadable.Err, source)
+		return fmt.Errorf("%s: read %s: %w: name a readable YAML file (%s)", name, path, unreadable.Err, source)
 	}
 	return err
 }
@@ -213,6 +221,7 @@ func (l *loader) merge(provider koanf.Provider, parser koanf.Parser) error {
 
 // fileParser is koanf's YAML parser, with an eye on keys and lines.
 type fileParser struct {
+	name   string // of the setting that names the file
 	path   string
 	loader *loader
 }
@@ -229,7 +238,7 @@ func (p *fileParser) Unmarshal(b []byte) (map[string]any, error) {
 		return nil, p.broken(err)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("config: %s holds more than one YAML document: keep one", p.path)
+		return nil, fmt.Errorf("%s: %s holds more than one YAML document: keep one", p.name, p.path)
 	}
 	values, err := koanfyaml.Parser().Unmarshal(b)
 	if err != nil {
@@ -293,7 +302,7 @@ func (p *fileParser) checkMerged(value *yaml.Node, section string, values map[st
 }
 
 func (p *fileParser) broken(err error) error {
-	return fmt.Errorf("config: %s is not YAML we can read: %s", p.path, oneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
+	return fmt.Errorf("%s: %s is not YAML we can read: %s", p.name, p.path, oneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
 }
 
 // resolve follows an alias to what it stands for.

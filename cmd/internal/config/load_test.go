@@ -466,25 +466,3 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
-
-func TestLoadPartOfAFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	load := func() (settings, error) {
-		return config.Load(config.Program{Name: "principal", Environ: func() []string { return nil }, Partial: true}, []string{"--config", path}, defaults())
-	}
-	write("stream: {window: 7}\nothers: {listen: a}\nmore: 1\n")
-	got, err := load()
-	if err != nil || got.Stream.Window != 7 {
-		t.Errorf("window %d, %v: the sections of others are in the way", got.Stream.Window, err)
-	}
-	write("stream: {windw: 7}\n")
-	if _, err := load(); err == nil || !strings.Contains(err.Error(), "did you mean stream.window?") {
-		t.Errorf("a misspelt key of our own section: %v", err)
-	}
-}

@@ -81,7 +81,7 @@ func (l *loader) unknownInFile(key, name, source string) error {
 	for _, f := range l.schema.fields {
 		candidates = append(candidates, f.key)
 	}
-	return &KeyError{Key: key, Problem: fmt.Sprintf("unknown key%s (%s)", suggestion(key, candidates), source)}
+	return &KeyError{Key: key, Problem: fmt.Sprintf("unknown key%s (%s)", l.suggestion(key, candidates), source)}
 }
 
 // unknownVariable is the error for a variable with our prefix that is no setting.
@@ -92,12 +92,12 @@ func (l *loader) unknownVariable(name string) error {
 			candidates = append(candidates, envName(l.prefix, f.key))
 		}
 	}
-	return fmt.Errorf("environment variable %s: sets no known key%s", oneLine(name), suggestion(name, candidates))
+	return fmt.Errorf("environment variable %s: sets no known key%s", oneLine(name), l.suggestion(name, candidates))
 }
 
 // suggestion names the candidate most like given, or where all are listed when
 // none is.
-func suggestion(given string, candidates []string) string {
+func (l *loader) suggestion(given string, candidates []string) string {
 	slices.Sort(candidates) // the first of equals
 	best, bestDistance := "", len(given)/3+1
 	for _, candidate := range candidates {
@@ -106,7 +106,7 @@ func suggestion(given string, candidates []string) string {
 		}
 	}
 	if best == "" {
-		return ", --help lists all"
+		return ", " + l.helpBy + " lists all"
 	}
 	return fmt.Sprintf(", did you mean %s?", best)
 }
@@ -131,4 +131,20 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// Problems returns the problems that an error of [Load], [Read] or [Validate] joins.
+func Problems(err error) []error {
+	joined, several := err.(interface{ Unwrap() []error })
+	if !several {
+		if err == nil {
+			return nil
+		}
+		return []error{err}
+	}
+	var all []error
+	for _, one := range joined.Unwrap() {
+		all = append(all, Problems(one)...)
+	}
+	return all
 }

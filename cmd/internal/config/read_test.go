@@ -1,0 +1,47 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/argomesh/argomesh/cmd/internal/config"
+)
+
+func TestReadPartOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	for what, test := range map[string]struct {
+		text    string
+		partial bool
+		window  uint16
+		problem string // empty for none
+	}{
+		"the sections of others":                        {"stream: {window: 7}\nothers: {listen: a}\nmore: 1\n", true, 7, ""},
+		"a misspelt key of our own section":             {"stream: {windw: 7}\n", true, 0, "did you mean stream.window?"},
+		"a misspelt section, where no others are":       {"strem: {window: 7}\n", false, 0, "strem: unknown key, did you mean stream?"},
+		"an unknown section, where no others are":       {"entirely-unknown: {}\n", false, 0, "principal --help lists all"},
+		"a value that is none":                          {"stream: {window: many}\n", false, 0, "stream.window"},
+		"two documents":                                 {"stream: {window: 7}\n---\nstream: {}\n", false, 0, "principal-config: " + path + " holds more than one"},
+		"a required setting that the environment gives": {"{}", false, defaults().Stream.Window, ""},
+	} {
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := config.Read(config.File{Program: "principal", Flag: "principal-config", Path: path, Partial: test.partial}, defaults())
+		switch {
+		case test.problem == "" && (err != nil || got.Stream.Window != test.window):
+			t.Errorf("%s: window %d, %v, want %d", what, got.Stream.Window, err, test.window)
+		case test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)):
+			t.Errorf("%s: %v, want %q", what, err, test.problem)
+		}
+	}
+}
+
+// Who reads a file that is not there learns which flag named it.
+func TestReadNamesTheFlag(t *testing.T) {
+	_, err := config.Read(config.File{Program: "agent", Flag: "agent-config", Path: "/does/not/exist"}, defaults())
+	if want := "agent-config: read /does/not/exist: no such file or directory: name a readable YAML file (flag --agent-config)"; err == nil || err.Error() != want {
+		t.Errorf("Read() = %v, want %s", err, want)
+	}
+}
