@@ -26,7 +26,7 @@ func (s *schemas) prune(kind stream.Kind, content map[string]any, strict bool) e
 		return nil
 	}
 	if dropped := known.Prune(content); strict && len(dropped) > 0 {
-		return refuse("strict decoding error: unknown field %q", dropped[0].Path)
+		return refuse("strict decoding error: unknown field %q", dropped[0].Path())
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -30,23 +29,32 @@ func (r Rules) fit(kind stream.Kind, spec map[string]any) ([]string, *stream.Ref
 	if known == nil {
 		return nil, nil
 	}
-	paths := map[string]bool{}
+	var paths []string
 	for _, d := range known.Prune(map[string]any{"spec": spec}) {
 		if restrains(kind, d) {
-			return nil, invalid("the API server of the " + r.Side.String() + " does not know " + d.Path +
+			return nil, invalid("the API server of the " + r.Side.String() + " does not know " + d.Path() +
 				", and without it the rest would allow more; its Argo CD is too old for this " + string(kind))
 		}
-		paths[d.Path] = true
+		paths = withFirst(paths, d.Path())
 	}
-	sorted := slices.Sorted(maps.Keys(paths))
-	return sorted[:min(len(sorted), stream.MaxDropped)], nil
+	return paths, nil
+}
+
+// withFirst adds a path to those that come first, of which it keeps as many as are told.
+func withFirst(paths []string, path string) []string {
+	i, there := slices.BinarySearch(paths, path)
+	if there || i == stream.MaxDropped {
+		return paths
+	}
+	paths = slices.Insert(paths, i, path)
+	return paths[:min(len(paths), stream.MaxDropped)]
 }
 
 func restrains(kind stream.Kind, d schema.Dropped) bool {
 	if kind == stream.AppProject {
 		return isSet(d.Value)
 	}
-	return within(d.Path, automatedPath) || within(automatedPath, d.Path)
+	return within(d.Path(), automatedPath) || within(automatedPath, d.Path())
 }
 
 // within reports whether a path is another one, or leads through it.
@@ -63,7 +71,7 @@ func (r Rules) fitOperation(operation map[string]any) *stream.Refusal {
 	}
 	for _, d := range known.Prune(map[string]any{"operation": operation}) {
 		if isSet(d.Value) {
-			return invalid("the API server of the spoke does not know " + d.Path + "; its Argo CD is too old for this operation")
+			return invalid("the API server of the spoke does not know " + d.Path() + "; its Argo CD is too old for this operation")
 		}
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // Schema says which fields the objects of one version of a custom resource have. It
@@ -35,9 +37,44 @@ type field struct {
 
 // Dropped is a field that is not kept.
 type Dropped struct {
-	// Path leads to it from the object, as in spec.sources[].helm.
-	Path  string
 	Value any
+	in    *place
+	name  string
+}
+
+// maxPath is the longest path that is written, in bytes: names are of any length.
+const maxPath = 256
+
+// Path leads to it from the object, as in spec.sources[].helm. A long one is cut.
+func (d Dropped) Path() string {
+	places := []*place{{name: d.name}}
+	for at := d.in; at != nil; at = at.in {
+		places = append(places, at)
+	}
+	var path strings.Builder
+	for _, at := range slices.Backward(places) {
+		switch {
+		case at.item:
+			path.WriteString("[]")
+			continue
+		case path.Len() > 0:
+			path.WriteByte('.')
+		}
+		if room := max(maxPath-path.Len(), 0); len(at.name) > room {
+			return path.String() + strings.ToValidUTF8(at.name[:room], "") + "…"
+		}
+		path.WriteString(at.name)
+	}
+	return path.String()
+}
+
+// place is what holds a value: a property of another place, or the items of a list in
+// it. Paths are written only for what is told: that of each member of an object with a
+// long name would be as long as the name.
+type place struct {
+	in   *place // nil: the whole object
+	name string
+	item bool
 }
 
 // definition is what counts here of a CustomResourceDefinition.
@@ -129,28 +166,29 @@ func (s *Schema) ID() string { return s.id }
 // order. A branch that is not kept is one field.
 func (s *Schema) Prune(object map[string]any) []Dropped {
 	p := pruner{}
-	p.value("", object, s.root)
+	p.value(nil, object, s.root)
 	return p.dropped
 }
 
 type pruner struct{ dropped []Dropped }
 
-// value prunes what is at path, which is kept itself.
-func (p *pruner) value(path string, v any, f *field) {
+// value prunes what is in an object or a list, which is kept itself.
+func (p *pruner) value(at *place, v any, f *field) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, child := range v {
-			p.property(path, v, name, child, f)
+			p.property(at, v, name, child, f)
 		}
 	case []any:
+		items := &place{in: at, item: true}
 		for _, item := range v {
 			switch {
 			case f == nil:
-				p.value(path+"[]", item, nil)
+				p.value(items, item, nil)
 			case f.preserve:
-				p.preserved(path+"[]", item, f.items)
+				p.preserved(items, item, f.items)
 			default:
-				p.value(path+"[]", item, f.items)
+				p.value(items, item, f.items)
 			}
 		}
 	}
@@ -158,21 +196,17 @@ func (p *pruner) value(path string, v any, f *field) {
 
 // preserved prunes an item of a list of which unknown fields are kept: what a schema
 // names in it is kept as that says, all else as it is.
-func (p *pruner) preserved(path string, v any, f *field) {
+func (p *pruner) preserved(at *place, v any, f *field) {
 	if f == nil {
 		return
 	}
 	open := *f
 	open.preserve = true
-	p.value(path, v, &open)
+	p.value(at, v, &open)
 }
 
 // property prunes one property of an object.
-func (p *pruner) property(path string, in map[string]any, name string, v any, f *field) {
-	at := name
-	if path != "" {
-		at = path + "." + name
-	}
+func (p *pruner) property(at *place, of map[string]any, name string, v any, f *field) {
 	var child *field
 	named := false
 	if f != nil {
@@ -181,13 +215,21 @@ func (p *pruner) property(path string, in map[string]any, name string, v any, f 
 	switch {
 	case f != nil && f.resource && isMeta(name):
 	case named:
-		p.value(at, v, child)
+		p.inner(at, name, v, child)
 	case f != nil && f.open:
-		p.value(at, v, f.others)
+		p.inner(at, name, v, f.others)
 	case f != nil && f.preserve:
 	default:
-		p.dropped = append(p.dropped, Dropped{Path: at, Value: v})
-		delete(in, name)
+		p.dropped = append(slices.Grow(p.dropped, len(of)), Dropped{Value: v, in: at, name: name})
+		delete(of, name)
+	}
+}
+
+// inner prunes a property that is kept. Most have nothing in them.
+func (p *pruner) inner(in *place, name string, v any, f *field) {
+	switch v.(type) {
+	case map[string]any, []any:
+		p.value(&place{in: in, name: name}, v, f)
 	}
 }
 

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 
 	"github.com/argomesh/argomesh/backends/schema"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // m is a JSON object.
@@ -68,46 +70,86 @@ func TestPrune(t *testing.T) {
 	})})
 	for title, tt := range map[string]struct {
 		object, want m
-		dropped      []schema.Dropped
+		dropped      []dropped
 	}{
 		"what is known": {m{"spec": m{"name": "a", "list": []any{m{"name": "b"}}}}, m{"spec": m{"name": "a", "list": []any{m{"name": "b"}}}}, nil},
 		"type and metadata": {
 			m{"apiVersion": "v1", "kind": "K", "metadata": m{"new": "x"}, "status": m{}},
 			m{"apiVersion": "v1", "kind": "K", "metadata": m{"new": "x"}},
-			[]schema.Dropped{{Path: "status", Value: m{}}},
+			[]dropped{{Path: "status", Value: m{}}},
 		},
 		"false, nothing and null": {
 			m{"spec": m{"a": false, "b": "", "c": nil}}, m{"spec": m{}},
-			[]schema.Dropped{{Path: "spec.a", Value: false}, {Path: "spec.b", Value: ""}, {Path: "spec.c", Value: nil}},
+			[]dropped{{Path: "spec.a", Value: false}, {Path: "spec.b", Value: ""}, {Path: "spec.c", Value: nil}},
 		},
-		"a branch is one path": {m{"spec": m{"new": m{"x": "1", "y": []any{"2"}}}}, m{"spec": m{}}, []schema.Dropped{{Path: "spec.new", Value: m{"x": "1", "y": []any{"2"}}}}},
-		"in a list":            {m{"spec": m{"list": []any{m{"name": "a"}, m{"new": "b"}}}}, m{"spec": m{"list": []any{m{"name": "a"}, m{}}}}, []schema.Dropped{{Path: "spec.list[].new", Value: "b"}}},
-		"under any name":       {m{"spec": m{"named": m{"x": m{"name": "a", "new": "b"}}}}, m{"spec": m{"named": m{"x": m{"name": "a"}}}}, []schema.Dropped{{Path: "spec.named.x.new", Value: "b"}}},
+		"a branch is one path": {m{"spec": m{"new": m{"x": "1", "y": []any{"2"}}}}, m{"spec": m{}}, []dropped{{Path: "spec.new", Value: m{"x": "1", "y": []any{"2"}}}}},
+		"in a list":            {m{"spec": m{"list": []any{m{"name": "a"}, m{"new": "b"}}}}, m{"spec": m{"list": []any{m{"name": "a"}, m{}}}}, []dropped{{Path: "spec.list[].new", Value: "b"}}},
+		"under any name":       {m{"spec": m{"named": m{"x": m{"name": "a", "new": "b"}}}}, m{"spec": m{"named": m{"x": m{"name": "a"}}}}, []dropped{{Path: "spec.named.x.new", Value: "b"}}},
 		"what is preserved":    {m{"spec": m{"any": m{"x": m{"y": "z"}}}}, m{"spec": m{"any": m{"x": m{"y": "z"}}}}, nil},
 		"named in what is preserved": {
 			m{"spec": m{"any": m{"known": m{"name": "a", "new": "b"}}}}, m{"spec": m{"any": m{"known": m{"name": "a"}}}},
-			[]schema.Dropped{{Path: "spec.any.known.new", Value: "b"}},
+			[]dropped{{Path: "spec.any.known.new", Value: "b"}},
 		},
 		"items of a list that is preserved": {
 			m{"spec": m{"all": []any{m{"x": "y", "known": m{"new": "b"}}}}}, m{"spec": m{"all": []any{m{"x": "y", "known": m{}}}}},
-			[]schema.Dropped{{Path: "spec.all[].known.new", Value: "b"}},
+			[]dropped{{Path: "spec.all[].known.new", Value: "b"}},
 		},
 		"an object in an object": {
 			m{"spec": m{"whole": m{"kind": "K", "metadata": m{"x": "y"}, "new": "b"}}}, m{"spec": m{"whole": m{"kind": "K", "metadata": m{"x": "y"}}}},
-			[]schema.Dropped{{Path: "spec.whole.new", Value: "b"}},
+			[]dropped{{Path: "spec.whole.new", Value: "b"}},
 		},
 		"of another form than the schema says": {
 			m{"spec": m{"name": m{"new": "b"}, "list": m{"new": "c"}}}, m{"spec": m{"name": m{}, "list": m{}}},
-			[]schema.Dropped{{Path: "spec.list.new", Value: "c"}, {Path: "spec.name.new", Value: "b"}},
+			[]dropped{{Path: "spec.list.new", Value: "c"}, {Path: "spec.name.new", Value: "b"}},
 		},
 	} {
-		got := parse(t, spec).Prune(tt.object)
-		slices.SortFunc(got, func(a, b schema.Dropped) int { return strings.Compare(a.Path, b.Path) })
+		var got []dropped
+		for _, d := range parse(t, spec).Prune(tt.object) {
+			got = append(got, dropped{d.Path(), d.Value})
+		}
+		slices.SortFunc(got, func(a, b dropped) int { return strings.Compare(a.Path, b.Path) })
 		if diff := cmp.Diff(tt.dropped, got); diff != "" {
 			t.Errorf("%s: Prune() (-want +got):\n%s", title, diff)
 		}
 		if diff := cmp.Diff(tt.want, tt.object); diff != "" {
 			t.Errorf("%s: what is left (-want +got):\n%s", title, diff)
+		}
+	}
+}
+
+// dropped is a field that is not kept, with its path.
+type dropped struct {
+	Path  string
+	Value any
+}
+
+// A long name is in the path of everything under it, of which there may be as many: they
+// take no more than their bytes together, and what is told of each is short.
+func TestManyFieldsUnderALongName(t *testing.T) {
+	members := func() m {
+		all := m{}
+		for i := range 50000 {
+			all[fmt.Sprint(i)] = json.Number("0")
+		}
+		return all
+	}
+	known := parse(t, m{"type": "object", "properties": m{"open": m{"type": "object", "additionalProperties": m{"type": "object"}}}})
+	for title, under := range map[string]any{
+		"members": members(),
+		"objects": []any{members()},
+		"items":   slices.Repeat([]any{m{}}, 200000),
+		"lists":   slices.Repeat([]any{[]any{}}, 200000),
+	} {
+		object := m{"open": m{strings.Repeat("é", 200<<10): under}}
+		var lost []schema.Dropped
+		heap.Bound(t, len(marshal(t, object)), func() { lost = known.Prune(object) })
+		if want := title == "members" || title == "objects"; (len(lost) > 0) != want {
+			t.Errorf("%s: %d fields are dropped", title, len(lost))
+		}
+		for _, d := range lost {
+			if path := d.Path(); len(path) > 300 || !strings.HasPrefix(path, "open.éé") {
+				t.Fatalf("%s: the path of a field has %d bytes: %.20s", title, len(path), path)
+			}
 		}
 	}
 }
@@ -162,8 +204,11 @@ func FuzzPrune(f *testing.F) {
 		}
 		theirs, want := unmarshal(t, marshal(t, object)), unmarshal(t, marshal(t, object))
 		var paths []string
-		for _, d := range parse(t, root).Prune(want) {
-			paths = append(paths, d.Path)
+		known := parse(t, root)
+		var lost []schema.Dropped
+		heap.Bound(t, len(marshal(t, object)), func() { lost = known.Prune(want) })
+		for _, d := range lost {
+			paths = append(paths, d.Path())
 		}
 		unknown := pruning.PruneWithOptions(theirs, structuralOf(t, root), true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 		for i, path := range unknown {

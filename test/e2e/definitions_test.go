@@ -121,7 +121,7 @@ func TestDefinitionsOfReleases(t *testing.T) {
 			kept := (&unstructured.Unstructured{Object: object}).DeepCopy()
 			var dropped []string
 			for _, d := range schemaOf(t, files, kind).Prune(kept.Object) {
-				dropped = append(dropped, d.Path)
+				dropped = append(dropped, d.Path())
 			}
 			slices.Sort(dropped)
 			if diff := cmp.Diff(release.dropped[kind], dropped); diff != "" {

@@ -627,8 +627,8 @@ func (c *checker) forgive(v *view, now time.Duration, owner, other map[string]ma
 			continue
 		}
 		hub := c.places[hubPlace][v.key(stream.Hub, name)]
-		if !v.names.drops(name) || hub != nil && !strings.Contains(conditionsOf(hub), dropped[0].Path) {
-			c.breaks("I8", v, "%s is applied without %s, and nobody says so", name, dropped[0].Path)
+		if !v.names.drops(name) || hub != nil && !strings.Contains(conditionsOf(hub), dropped[0].Path()) {
+			c.breaks("I8", v, "%s is applied without %s, and nobody says so", name, dropped[0].Path())
 		}
 	}
 }
