@@ -3,17 +3,30 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/gobwas/glob"
+	"github.com/gobwas/glob/syntax"
 )
 
-// maxGlob is the longest pattern that is read, in bytes. Braces within braces take stack,
-// of which a pattern of the size of an object would take all.
-const maxGlob = 64 << 10
+const (
+	// maxGlob is the longest pattern that is read, in bytes. Braces within braces take
+	// stack, of which a pattern of the size of an object would take all.
+	maxGlob = 8 << 10
+	// maxWild is how many stars and the like a pattern has about which Argo CD's library
+	// is asked, and maxPlain how long a text is, in bytes: it takes a time that grows with
+	// the length of a text by the power of their number, for days where there are forty.
+	// What is beyond that is matched by the regular expression of the same meaning, in a
+	// time that is linear. What the library gets wrong, such as that "?" matches nothing
+	// at all, is then not repeated.
+	maxWild  = 4
+	maxPlain = 512
+)
 
-// compileGlob reads a pattern of Argo CD's, in which a star stands for no separator. Whoever may write an AppProject may write any,
-// and glob panics with some, such as "a{", when it reads or when it matches.
+// compileGlob reads a pattern of Argo CD's, in which a star stands for no separator.
+// Whoever may write an AppProject may write any, and glob panics with some, such as "a{",
+// when it reads or when it matches.
 func compileGlob(pattern string, separators ...rune) (matches func(s string) bool, err error) {
 	if len(pattern) > maxGlob {
 		return nil, errors.New("the pattern is too long")
@@ -23,11 +36,25 @@ func compileGlob(pattern string, separators ...rune) (matches func(s string) boo
 			err = fmt.Errorf("the pattern cannot be read: %v", problem)
 		}
 	}()
+	tree, err := syntax.Parse(pattern)
+	if err != nil {
+		return nil, err
+	}
+	re, err := regexp.Compile(`(?s)\A` + expressionOf(tree, separators) + `\z`)
+	if err != nil {
+		return nil, err
+	}
+	if wild(pattern) > maxWild {
+		return re.MatchString, nil
+	}
 	compiled, err := glob.Compile(pattern, separators...)
 	if err != nil {
 		return nil, err
 	}
 	return func(s string) (matched bool) {
+		if len(s) > maxPlain {
+			return re.MatchString(s)
+		}
 		defer func() {
 			if problem := recover(); problem != nil {
 				matched = false
@@ -35,6 +62,16 @@ func compileGlob(pattern string, separators ...rune) (matches func(s string) boo
 		}()
 		return compiled.Match(s)
 	}, nil
+}
+
+// wild is how many characters of a pattern may stand for others.
+func wild(pattern string) (n int) {
+	for _, c := range pattern {
+		if strings.ContainsRune("*?[{", c) {
+			n++
+		}
+	}
+	return n
 }
 
 // globMatches treats a pattern that cannot be read as one that matches nothing.

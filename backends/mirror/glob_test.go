@@ -3,6 +3,8 @@ package mirror
 import (
 	"strings"
 	"testing"
+
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestGlobThatPanics(t *testing.T) {
@@ -13,13 +15,98 @@ func TestGlobThatPanics(t *testing.T) {
 	}
 }
 
+// A pattern that Argo CD's library would read or match for longer than anybody waits has
+// its meaning all the same.
+func TestGlobOfManyStars(t *testing.T) {
+	for _, tt := range []struct {
+		part, text string
+		want       bool
+	}{
+		{"[a-z]*", "a", true}, {"[a-z]*", "A", false}, {"*a?", "ab", true}, {"*a?", "b", false},
+		{"a?", "ab", true}, {"a?", "ba", false}, {"{a,b}*", "b", true}, {"{a,b}*", "c", false}, {"{,}", "", true}, {"?*", "ab", true}, {"{a*,b}{c,d}", "axc", true},
+	} {
+		for _, n := range []int{40, 100, 700} {
+			text := strings.Repeat(tt.text, n)
+			if got := globMatches(strings.Repeat(tt.part, n), text); got != tt.want {
+				t.Errorf("%s %d times matches %s as often: %t", tt.part, n, tt.text, got)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		pattern, text string
+		want          bool
+	}{
+		{"*a*", strings.Repeat("b", 1<<16) + "a", true}, {"*a*b", strings.Repeat("a", 1<<16), false}, {"{" + strings.Repeat("a,", 2000) + "b}", "b", true},
+	} {
+		if got := globMatches(tt.pattern, tt.text); got != tt.want {
+			t.Errorf("%.20s matches %d bytes: %t", tt.pattern, len(tt.text), got)
+		}
+	}
+}
+
+// Each part of a pattern means in a long one what it means in a short one.
+func TestPartsOfGlobs(t *testing.T) {
+	const many = "{?,?}{?,?}{?,?}" // too many for the library
+	for _, tt := range []struct {
+		part      string
+		yes, no   []string
+		separator bool
+	}{
+		{"a.b", []string{"a.b"}, []string{"axb", "a.bb", ""}, false},
+		{`\*`, []string{"*"}, []string{"a", ""}, false},
+		{"*x", []string{"x", "a/x"}, []string{"xa"}, false},
+		{"*x", []string{"x", "ax"}, []string{"a/x"}, true},
+		{"**x", []string{"x", "a/x"}, []string{"a/xa"}, true},
+		{"?x", []string{"ax", "/x"}, []string{"x"}, false},
+		{"?x", []string{"ax"}, []string{"/x", "x"}, true},
+		{"[a-c]", []string{"a", "c"}, []string{"d", "-"}, false},
+		{"[!a-c]", []string{"d"}, []string{"a"}, false},
+		{"[^]", []string{"^"}, []string{"a", ""}, false},
+		{"[!ab]", []string{"c"}, []string{"a"}, false},
+		{"{a,{b,c}*}", []string{"a", "b", "cd"}, []string{"ad", ""}, false},
+		{"(a|b)$", []string{"(a|b)$"}, []string{"a", "b"}, false},
+		{"é", []string{"é"}, []string{"e"}, false},
+	} {
+		var separators []rune
+		if tt.separator {
+			separators = []rune{'/'}
+		}
+		for _, before := range []string{"", many} {
+			text := strings.Repeat("z", len(before)/5)
+			matches, err := compileGlob(before+tt.part, separators...)
+			if err != nil {
+				t.Errorf("%s%s: %v", before, tt.part, err)
+				continue
+			}
+			for _, yes := range tt.yes {
+				if !matches(text + yes) {
+					t.Errorf("%s%s does not match %s%s", before, tt.part, text, yes)
+				}
+			}
+			for _, no := range tt.no {
+				if matches(text + no) {
+					t.Errorf("%s%s matches %s%s", before, tt.part, text, no)
+				}
+			}
+		}
+	}
+}
+
+// FuzzGlob matches what anybody may write.
 func FuzzGlob(f *testing.F) {
-	for _, pattern := range []string{"{a,b}", "[!a-z]", "*{,}?", `\`, "{{a},[b-c]*}", "**", "[]a]", "{a,{b,c}}*?[x]", "edge-1{"} {
+	for _, pattern := range []string{"{a,b}", "[!a-z]", "*{,}?", `\`, "{{a},[b-c]*}", "**", "[]a]", "{a,{b,c}}*?[x]", "edge-1{", "[a-z]*[a-z]*[a-z]*", `[\^-]`, "a.b|c(d)*"} {
 		f.Add(pattern, "edge-1")
 	}
-	f.Fuzz(func(_ *testing.T, pattern, s string) {
-		globMatches(pattern, s)
-		MatchesNamespace([]string{pattern}, s)
-		_ = ValidateNamespaces([]string{pattern})
+	f.Fuzz(func(t *testing.T, pattern, s string) {
+		const most = 8 << 20
+		if took := heap.Of(func() { globMatches(pattern, s) }); took > most {
+			t.Errorf("%d bytes take %d of heap", len(pattern), took)
+		}
+		if took := heap.Of(func() {
+			MatchesNamespace([]string{pattern}, s)
+			_ = ValidateNamespaces([]string{pattern})
+		}); took > 2*most {
+			t.Errorf("%d bytes of a namespace take %d of heap", len(pattern), took)
+		}
 	})
 }
