@@ -266,10 +266,9 @@ func (r Rules) shape(rec *record, e stream.Event) {
 	}
 }
 
-// misshapen reports whether the mirror of a project was written under other rules than
-// these.
+// misshapen reports whether a mirror was written under other rules than these.
 func (r Rules) misshapen(c stream.Collection, rec record) bool {
-	return c == stream.AppProjects && rec.Shaping != r.shaping()
+	return c == stream.AppProjects && rec.Shaping != r.shaping() || r.borrows(rec)
 }
 
 // lacking is what people are told of the roles that the mirror of a project lacks; nil
