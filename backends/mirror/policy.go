@@ -145,11 +145,31 @@ func (p *Policy) project(name string) *stream.Refusal {
 	return denied("projects", "project %q", name)
 }
 
-func (p *Policy) repository(secretType, project string) *stream.Refusal {
-	if refusal := p.kind(secretType); refusal != nil || project == "" {
+// repository is about the Secret of a repository, or of a template for several.
+func (p *Policy) repository(secretType string, data map[string]any) *stream.Refusal {
+	project := secretField(data, "project")
+	if refusal := p.kind(secretType); refusal != nil {
 		return refusal
 	}
-	return p.project(project)
+	if project != "" {
+		if refusal := p.project(project); refusal != nil {
+			return refusal
+		}
+	}
+	if p == nil || secretField(data, "proxy") == "" {
+		return nil
+	}
+	// A proxy can answer for the repository, for all Applications that Argo CD has it for:
+	// those of the project, or all.
+	const what = "a proxy for a repository, which decides what is deployed from it"
+	ofProject := project != "" && (secretType == typeRepository || secretType == typeWriteRepository)
+	switch {
+	case !slices.Contains(p.SourceRepos, "*"):
+		return denied("source_repos", what)
+	case !p.everywhere() && !ofProject:
+		return denied("destination_namespaces", what+", also for Applications of the owner's own")
+	}
+	return nil
 }
 
 func (p *Policy) trust(configMap string) *stream.Refusal {

@@ -75,7 +75,7 @@ func (r Rules) planRepository(e stream.Event, key stream.ResourceKey, current *o
 	case !isCredential(stringAt(labels, secretTypeKey)):
 		return nil, invalid("it is not the Secret of a repository")
 	}
-	if refusal := r.Policy.repository(stringAt(labels, secretTypeKey), secretField(data, "project")); refusal != nil {
+	if refusal := r.Policy.repository(stringAt(labels, secretTypeKey), data); refusal != nil {
 		return nil, refusal
 	}
 	if refusal := r.outdated(e, current); refusal != nil {
