@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ const (
 	// connectionInterval is how far apart any two writes of the status are, so that
 	// an agent whose connection flaps does not keep the API server busy.
 	connectionInterval = time.Second
+	// largeStatus is how many bytes a status may have that is written so often. One that
+	// names many objects is written at detailInterval: each write is a revision of the whole
+	// Agent in etcd, and all that a peer chooses in it is in it again.
+	largeStatus = 16 << 10
 	// maxMessageBytes is the longest message of a parked object and of a hold.
 	maxMessageBytes = 1024
 )
@@ -284,7 +289,9 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 	gap := time.Duration(-1)
 	switch {
 	case !sameConnection(have, want):
-		gap = connectionInterval
+		if gap = connectionInterval; isLarge(want) {
+			gap = detailInterval
+		}
 	case !equality.Semantic.DeepEqual(ours(have), ours(want)):
 		gap = detailInterval
 		if !have.ObservedAt.Equal(want.ObservedAt) {
@@ -306,6 +313,12 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 		}
 	}
 	return d
+}
+
+// isLarge reports whether a status has more than largeStatus bytes.
+func isLarge(status v1alpha1.AgentStatus) bool {
+	content, err := json.Marshal(status)
+	return err != nil || len(content) > largeStatus
 }
 
 // sameConnection reports whether two statuses say the same about the connection

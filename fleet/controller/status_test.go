@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/stream"
 )
 
 // noon is the time of these tests.
@@ -369,6 +372,51 @@ func TestStatusWritesAreFew(t *testing.T) {
 				t.Errorf("the last count written is %d, want %d or more", apps, tt.lastApps)
 			}
 		})
+	}
+}
+
+// A status is an object of the hub's etcd, which keeps each of them for a while. An agent
+// whose connection flaps, with as much to tell as there may be, has it grow by no more than
+// 32 KiB a second.
+func TestALargeStatusIsWrittenSeldom(t *testing.T) {
+	const span, flap = 10 * time.Minute, 500 * time.Millisecond
+	long := strings.Repeat("x", 253)
+	full := func(at time.Time) Session {
+		s := connected(func(s *Session) { s.Since, s.ObservedAt = at, at })
+		for i := range v1alpha1.MaxParked {
+			s.Parked = append(s.Parked, v1alpha1.ParkedObject{
+				Kind: "Application", Namespace: long[:63], Name: long, Reason: "Invalid", Message: strings.Repeat("m", maxMessageBytes), Since: metav1.NewTime(noon.Add(time.Duration(i))),
+			})
+			s.Shortened = append(s.Shortened, v1alpha1.ShortenedObject{
+				Kind: "Application", Namespace: long[:63], Name: long, Paths: slices.Repeat([]string{long}, stream.MaxDropped),
+			})
+		}
+		return s
+	}
+	agent := &v1alpha1.Agent{}
+	var lastWrite time.Time
+	written, last := 0, 0
+	for elapsed := time.Duration(0); elapsed < span; elapsed += flap {
+		now := noon.Add(elapsed)
+		session := full(now)
+		if elapsed/flap%2 == 1 {
+			session = Session{Since: now}
+		}
+		want := wantStatus(agent, findings{secret: secretPlan{ready: true}, session: session}, now)
+		if !decide(agent.Status, want, session.Connected, now, lastWrite).write {
+			continue
+		}
+		content, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = len(content)
+		written += last
+		lastWrite, agent.Status = now, want
+	}
+	t.Logf("a status has %d bytes, %d in all", last, written)
+	if most := int(span/time.Second) * 32 << 10; written > most || last < 256<<10 {
+		t.Errorf("%d bytes in %s, more than %d, of statuses with %d", written, span, most, last)
 	}
 }
 
