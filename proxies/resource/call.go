@@ -103,6 +103,9 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 		if err := redirect(res, p.name); err != nil {
 			return err
 		}
+		if err := boundAnswer(res, answerLimit(p.request, c.long), h.metrics.cut.Inc); err != nil {
+			return err
+		}
 		switch {
 		case kept && c.record.AnsweredBy == audit.ByAPIServer:
 			h.cfg.Replies.observe(key, own, res, time.Now())
@@ -118,7 +121,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 		switch {
 		case why == isClosed:
 			h.cfg.Replies.forgetAgent(p.name, p.uid)
-		case why != isRedirect && kept && h.cfg.Replies.serve(w, r, key, why):
+		case why != isRedirect && why != isTooMuch && kept && h.cfg.Replies.serve(w, r, key, why):
 			c.record.AnsweredBy = audit.ByLastKnown
 			return
 		}
@@ -152,6 +155,7 @@ type unanswered string
 
 const (
 	isRedirect unanswered = "answered with a redirect to elsewhere"
+	isTooMuch  unanswered = "answered with more than is passed on"
 	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
 	isBusy     unanswered = "has no connection to spare"
 	isAway     unanswered = "is not connected"
@@ -163,6 +167,8 @@ func unansweredBy(err error) unanswered {
 	switch {
 	case errors.Is(err, errRedirect):
 		return isRedirect
+	case errors.Is(err, errLongAnswer):
+		return isTooMuch
 	case errors.Is(err, stream.ErrNotConnected):
 		return isAway
 	case errors.As(err, &dial) && errors.Is(err, stream.ErrRefused):
@@ -185,7 +191,7 @@ func (u unanswered) warning() string {
 // status is the answer to the call.
 func (u unanswered) status(name identity.AgentName) *metav1.Status {
 	message := "argomesh hub: agent " + name.String() + " " + string(u)
-	if u == isRedirect || u == isLost {
+	if u == isRedirect || u == isTooMuch || u == isLost {
 		return access.BadGateway(message)
 	}
 	return access.Unavailable(message, 0)

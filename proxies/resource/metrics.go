@@ -23,6 +23,7 @@ type metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 	bytes   *prometheus.CounterVec
+	cut     prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (*metrics, error) {
@@ -44,10 +45,14 @@ func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (
 			ConstLabels: labels,
 		}, []string{"direction"}),
 	}
+	m.cut = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "argomesh_resource_answers_cut_total", Help: "Answers of spokes that did not come to their end, since they were longer than any, 16 MiB about one object and 128 MiB else, or could not be unpacked.",
+		ConstLabels: labels,
+	})
 	calls := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_calls_in_flight", Help: "Calls under way that were let through.", ConstLabels: labels,
 	}, underWay)
-	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, calls} {
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.cut, calls} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,129 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/argomesh/argomesh/proxies/access"
+)
+
+// Argo CD reads an answer as a whole before it decodes it, and unpacks it too, so a spoke
+// that answers without end, or some megabytes of gzip, would take the memory of the hub's
+// argocd-server from everybody. An answer is counted as it passes, unpacked, and one that is
+// longer never comes to its end.
+const (
+	// maxObjectAnswer bounds an answer about one object: several times what an API server
+	// stores of one.
+	maxObjectAnswer = 16 << 20
+	// maxListAnswer bounds every other: lists, kinds, OpenAPI.
+	maxListAnswer = 128 << 20
+)
+
+// errLongAnswer is an answer that is longer than that.
+var errLongAnswer = errors.New("the spoke's answer is longer than any")
+
+// answerLimit is how long the answer to a call may be, in bytes; zero for one that is read
+// as it comes: a watch, a log, what is behind a proxy or an upgrade.
+func answerLimit(r access.Request, long bool) int64 {
+	switch {
+	case long, r.IsProxy(), r.Subresource == "log":
+		return 0
+	case !r.IsResource(), r.Verb == "list", r.Verb == "deletecollection":
+		return maxListAnswer
+	}
+	return maxObjectAnswer
+}
+
+// boundAnswer has the body of an answer end with errLongAnswer beyond the limit, and refuses
+// one that says before that it is longer. cut is told of either, once.
+func boundAnswer(res *http.Response, limit int64, cut func()) error {
+	if limit == 0 || res.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	if res.ContentLength > limit {
+		cut()
+		return fmt.Errorf("%w: %d bytes", errLongAnswer, res.ContentLength)
+	}
+	b := &boundedBody{ReadCloser: res.Body, left: limit, cut: sync.OnceFunc(cut)}
+	if strings.EqualFold(strings.TrimSpace(res.Header.Get("Content-Encoding")), "gzip") {
+		reader, writer := io.Pipe()
+		b.unpacking, b.unpacked = writer, make(chan error, 1)
+		go func() {
+			err := countGzip(reader, limit)
+			_ = reader.CloseWithError(err) // what is written from then on fails with it
+			b.unpacked <- err
+		}()
+	}
+	res.Body = b
+	return nil
+}
+
+// countGzip reads what gzip packed, and fails where it is longer than limit.
+func countGzip(from io.Reader, limit int64) error {
+	unpacked, err := gzip.NewReader(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unpacked.Close() }() // it has nothing to say that a read has not
+	n, err := io.Copy(io.Discard, io.LimitReader(unpacked, limit+1))
+	switch {
+	case err != nil:
+		return err
+	case n > limit:
+		return errLongAnswer
+	}
+	return nil
+}
+
+// boundedBody is the body of an answer that may have so much.
+type boundedBody struct {
+	io.ReadCloser
+	left      int64
+	cut       func()
+	unpacking *io.PipeWriter // to where what is unpacked is counted; nil for what is not packed
+	unpacked  chan error     // what came of that, once unpacking was closed
+	begun     bool           // something came
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		b.cut()
+		return 0, errLongAnswer
+	}
+	if b.unpacking == nil {
+		return n, err
+	}
+	if n > 0 {
+		b.begun = true
+		if _, err := b.unpacking.Write(p[:n]); err != nil {
+			b.cut()
+			return 0, err
+		}
+	}
+	if !errors.Is(err, io.EOF) || !b.begun { // the answer to a HEAD has no body
+		return n, err
+	}
+	_ = b.unpacking.Close() // it never fails
+	if err := <-b.unpacked; err != nil {
+		b.unpacked <- err
+		b.cut()
+		return 0, err
+	}
+	b.unpacked <- nil
+	return n, err
+}
+
+// Close ends it, and the counting.
+func (b *boundedBody) Close() error {
+	if b.unpacking != nil {
+		_ = b.unpacking.Close() // it never fails
+	}
+	return b.ReadCloser.Close()
+}
