@@ -93,6 +93,9 @@ const (
 	// RefusalContested says that somebody on the sink's side changes back what is applied.
 	// The source finds that; it does not travel.
 	RefusalContested RefusalKind = "contested"
+	// RefusalKept says that the sink keeps what the source has no longer. The source finds
+	// that; it does not travel.
+	RefusalKept RefusalKind = "kept"
 	// RefusalNotCascaded says that the copy of an Application which was to go together with
 	// its workloads is gone, and that they may not be.
 	RefusalNotCascaded RefusalKind = "not-cascaded"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
@@ -43,13 +44,40 @@ func (r Rules) hubProject(name string, project *object) *stream.Refusal {
 	return denied("projects", "project %q by its very name, and the one on the spoke is not the hub's%s", name, switches)
 }
 
+// notThereYet begins the answer of onItsWay.
+const notThereYet = "AppProject %q of the hub is not on the spoke yet"
+
 // onItsWay is the answer while the hub's AppProject of that name may still come.
 func onItsWay(name string) *stream.Refusal {
-	message := fmt.Sprintf("AppProject %q of the hub is not on the spoke yet", name)
+	message := fmt.Sprintf(notThereYet, name)
 	if name == defaultProject {
 		message += "; the hub sends it with projects.share_default"
 	}
 	return &stream.Refusal{Kind: stream.RefusalUnavailable, Message: message}
+}
+
+// neverSent is the answer of a spoke to an Application that waits for an AppProject, when
+// the hub has that and does not send it, so that waiting alone is of no use; the answer as
+// it came otherwise.
+func (r Rules) neverSent(refusal stream.Refusal, name string, project *object) stream.Refusal {
+	if refusal.Kind != stream.RefusalUnavailable || !strings.HasPrefix(refusal.Message, fmt.Sprintf(notThereYet, name)) || project == nil {
+		return refusal
+	}
+	if _, sent := r.Content(stream.AppProjects, *project, Requests{}); sent {
+		return refusal
+	}
+	why := "it is not for this agent"
+	switch {
+	case project.label(ignoreSyncKey) == "true":
+		why = "it has label " + ignoreSyncKey
+	case !r.shares(name):
+		why = "projects.share_default of the principal is off"
+	case r.uidIn(stream.AppProjects, *project) == "":
+		why = "it is a mirror of an agent's AppProject"
+	}
+	return stream.Refusal{
+		Kind: stream.RefusalDenied, Message: fmt.Sprintf("AppProject %q of the hub is not on the spoke, and the hub does not send it: %s", name, why),
+	}
 }
 
 // mayName is hubProject for an Application with that spec.
@@ -124,6 +152,12 @@ func (l *loop) await(entry stream.EntryKey, project string) {
 		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: project}
 		l.arrived(key, l.current(key)) // it may have come meanwhile
 	}
+}
+
+// unsent is the answer of the spoke to an Application, by neverSent.
+func (l *loop) unsent(refusal stream.Refusal, app object) stream.Refusal {
+	name := projectOf(app.child("spec"))
+	return l.rules.neverSent(refusal, name, l.current(stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: name}))
 }
 
 // arrived has the peer try again what waits for an AppProject that is the hub's now.

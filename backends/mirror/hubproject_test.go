@@ -176,6 +176,54 @@ func TestAnApplicationWaitsForItsProject(t *testing.T) {
 	})
 }
 
+// TestAnApplicationOfAProjectThatIsNotSent: the hub's project admits the Application, and
+// never leaves the hub. The Application says so, and comes once the project does.
+func TestAnApplicationOfAProjectThatIsNotSent(t *testing.T) {
+	label := func(value any) func(m) {
+		return func(o m) { o["metadata"].(m)["labels"] = m{ignoreSync: value} }
+	}
+	for name, c := range map[string]struct {
+		project, says string
+		keep, send    func(*rig)
+	}{
+		"by its label": {
+			"web", `did not apply it: AppProject "web" of the hub is not on the spoke, and the hub does not send it: it has label ` + ignoreSync,
+			func(r *rig) {
+				r.updateKey(r.hub.store, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}, label("true"))
+			},
+			func(r *rig) {
+				r.updateKey(r.hub.store, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}, label("false"))
+			},
+		},
+		"default": {
+			"default", `AppProject "default" of the hub is not on the spoke, and the hub does not send it: projects.share_default of the principal is off`,
+			func(*rig) {}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := bySettings(t, options{}, func(p *mirror.Policy) { p.Adopt = []string{"appproject/default"} })
+				r.restricted(c.project, "*", "*", "web")
+				c.keep(r)
+				r.create(r.hub, "a", nil, of(c.project))
+				r.connect()
+				pass(time.Minute)
+				if r.get(r.spoke, "a") != nil || !r.says("a", c.says) {
+					t.Fatalf("the hub says %v, the spoke has %v", at(r.get(r.hub, "a"), "status", "conditions"), r.get(r.spoke, "a"))
+				}
+				if c.send == nil {
+					return
+				}
+				c.send(r)
+				pass(time.Minute)
+				if r.get(r.spoke, "a") == nil || !r.says("a", "") {
+					t.Errorf("the hub says %v, the spoke has %v", at(r.get(r.hub, "a"), "status", "conditions"), r.get(r.spoke, "a"))
+				}
+			})
+		})
+	}
+}
+
 // TestAnApplicationOfARefusedProject tells why the project is not there, and lets the
 // Application come when the project fits.
 func TestAnApplicationOfARefusedProject(t *testing.T) {

@@ -257,6 +257,7 @@ func (l *loop) situation(key stream.ResourceKey, current object) Situation {
 	s.Refusal = l.contested(entry)
 	s.Dropped, s.DroppedKnown = l.droppedOf(entry, current)
 	if refusal, ok := l.refusals[entry]; ok && !l.link.Satisfied(entry) { // else it came to be there all the same
+		refusal = l.unsent(refusal, current)
 		s.Refusal = &refusal
 	}
 	s.Released = l.kept[key] != "" && l.link.Lacks(entry)

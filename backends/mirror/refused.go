@@ -65,6 +65,12 @@ func (r refusals) standing(now time.Time) map[stream.EntryKey]stream.Refusal {
 // those of which a part was left out.
 func (l *loop) parked() map[stream.EntryKey]stream.Refusal {
 	parked := l.link.Parked()
+	for entry, refusal := range parked {
+		if entry.Collection == stream.AppProjects && refusal.Kind == stream.RefusalUnavailable && l.link.Desired(entry).Absent() {
+			refusal.Kind = stream.RefusalKept // the spoke has it, and says for what
+			parked[entry] = refusal
+		}
+	}
 	maps.Copy(parked, l.lacking)
 	for entry := range l.contests {
 		if refusal := l.contests.refusal(entry, l.rules.Side); refusal != nil {

@@ -152,7 +152,7 @@ func TestProjectThatAnOlderCopyNames(t *testing.T) {
 						t.Errorf("the project on the spoke (-want +got)\n%s", diff)
 					}
 					parked := r.stats(r.hub).Parked[stream.EntryKey{Collection: stream.AppProjects, Name: "web"}]
-					if !strings.Contains(parked.Message, "it permits nothing there") {
+					if parked.Kind != stream.RefusalKept || !strings.Contains(parked.Message, "it permits nothing there") {
 						t.Errorf("the hub says %+v", parked)
 					}
 					end(r)

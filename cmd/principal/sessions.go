@@ -371,6 +371,8 @@ func reasonOf(k stream.RefusalKind) string {
 		return "Denied"
 	case stream.RefusalContested:
 		return "Contested"
+	case stream.RefusalKept:
+		return "Kept"
 	case stream.RefusalOverLimit:
 		return "OverLimit"
 	case stream.RefusalNotCascaded:
