@@ -19,6 +19,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
@@ -37,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 		Name:    "agent",
 		Summary: "Spoke end of Argomesh: dials its principal and mirrors Applications.",
 		Version: build.String(),
-	}, args, Default())
+	}, args, agentconfig.Default())
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
-		JWTBundles: cfg.Principal.needsProof(),
+		JWTBundles: cfg.Principal.NeedsProof(),
 		Metrics:    registry, Log: log,
 	})
 	if err != nil {

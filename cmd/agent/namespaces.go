@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -21,7 +22,7 @@ type namespaceMaker struct {
 }
 
 // makesNamespaces returns store as the configuration wants it.
-func makesNamespaces(cfg Config, store backends.Store, client dynamic.Interface) backends.Store {
+func makesNamespaces(cfg agentconfig.Config, store backends.Store, client dynamic.Interface) backends.Store {
 	if !cfg.Mapping.CreateNamespaces {
 		return store
 	}

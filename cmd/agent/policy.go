@@ -3,13 +3,14 @@ package main
 import (
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // watched are the kinds that the agent's store holds in its namespace, and, where it
 // is not all of a kind, which of it: what the mode and the policy leave to the hub,
 // and nothing else. Of Secrets that is those of repositories.
-func watched(cfg Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selector) {
+func watched(cfg agentconfig.Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selector) {
 	here := []string{cfg.Namespace}
 	watch := map[stream.Kind][]string{stream.Application: cfg.Mapping.Watched(cfg.Namespace), stream.AppProject: here}
 	only := map[stream.Kind][]kube.Selector{}
@@ -31,7 +32,7 @@ func watched(cfg Config) (map[stream.Kind][]string, map[stream.Kind][]kube.Selec
 }
 
 // capabilities are those that the agent offers to the hub, some by its policy.
-func capabilities(cfg Config) stream.Capabilities {
+func capabilities(cfg agentconfig.Config) stream.Capabilities {
 	offered := []stream.Capability{stream.GiveUp, stream.SeenDeletes}
 	if cfg.Mode == stream.Managed && cfg.Policy.WriteCredentials() {
 		offered = append(offered, stream.WriteCredentials)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -42,7 +43,7 @@ func TestWatched(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg := Config{Mode: test.mode, Namespace: "argocd", Policy: mirror.Policy{Kinds: test.kinds}}
+			cfg := agentconfig.Config{Mode: test.mode, Namespace: "argocd", Policy: mirror.Policy{Kinds: test.kinds}}
 			watch, only := watched(cfg)
 			if diff := cmp.Diff(test.watch, watch); diff != "" {
 				t.Errorf("watched (-want +got):\n%s", diff)

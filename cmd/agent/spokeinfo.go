@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
@@ -28,7 +29,7 @@ const (
 // context is done. The Applications are those that count returns, once synced is
 // closed; what Argo CD's cluster cache holds is in its Redis, and unknown without
 // an address of that, which the log says.
-func spokeInfo(cfg Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo), registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
+func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo), registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
 	t := teller{synced: synced, count: count, tell: tell, cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
 	if cfg.Redis.Address == "" {
 		log.Info().Msg("redis.address is not set, so the hub is not told what argo cd's cluster cache holds")

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -98,7 +99,7 @@ func TestSpokeInfoWithoutRedis(t *testing.T) {
 	close(synced)
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan stream.SpokeInfo)
-	run, err := spokeInfo(Default(), synced, func() int { return 2 }, func(info stream.SpokeInfo) {
+	run, err := spokeInfo(agentconfig.Default(), synced, func() int { return 2 }, func(info stream.SpokeInfo) {
 		told <- info
 		cancel()
 	}, prometheus.NewRegistry(), zerolog.Nop())

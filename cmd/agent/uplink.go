@@ -14,6 +14,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/start"
@@ -32,7 +33,7 @@ const withdrawalGrace = 30 * time.Second
 // connection to the principal and mirrors over it, and lets the hub reach services
 // of the spoke.
 type uplink struct {
-	cfg      Config
+	cfg      agentconfig.Config
 	build    buildinfo.Info
 	base     *start.Base
 	source   *workload.Source
@@ -55,7 +56,7 @@ type uplink struct {
 }
 
 // newUplink starts nothing.
-func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workload.Source, store *kube.Store) (*uplink, error) {
+func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, source *workload.Source, store *kube.Store) (*uplink, error) {
 	metrics, err := mirror.NewMetrics(base.Metrics)
 	if err != nil {
 		return nil, err
@@ -87,13 +88,13 @@ func newUplink(cfg Config, build buildinfo.Info, base *start.Base, source *workl
 				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
 				Namespaces: cfg.Mapping.Namespaces,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Bounds: cfg.Limits.bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }
 
 // newServices returns what the hub may reach of this spoke.
-func newServices(cfg Config, base *start.Base) (map[stream.Service]tunnel.Handler, error) {
+func newServices(cfg agentconfig.Config, base *start.Base) (map[stream.Service]tunnel.Handler, error) {
 	live, liveErr := newLiveAccess(cfg, base)
 	kept, keptErr := newRedisProxy(cfg, base)
 	if err := errors.Join(liveErr, keptErr); err != nil {
@@ -112,7 +113,7 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 	if !known || !identified || !await(ctx, u.store.Synced()) {
 		return nil // ctx is done
 	}
-	by, err := u.cfg.Principal.authentication(u.source)
+	by, err := authenticate(u.cfg.Principal, u.source)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,10 @@ var mayImport = map[string][]string{
 	// A block of settings in the terms of package mesh, for two programs.
 	"cmd/internal/meshconfig": {"cmd/internal/...", "identity", "mesh", "mesh/istio", "mesh/objects", "mesh/spire", "stream/streampb"},
 
-	// The configuration of the principal, for itself and for agentctl.
+	// The configuration of an agent, and of the principal, for themselves and for agentctl.
+	"cmd/internal/agentconfig": {
+		"cmd/internal/...", "backends/budget", "backends/mirror", "fleet/clusterinfo", "identity", "proxies/access", "stream",
+	},
 	"cmd/internal/principalconfig": {
 		"cmd/internal/...", "api/v1alpha1", "backends/budget", "backends/mirror", "fleet", "fleet/clusterinfo", "fleet/controller", "fleet/hub",
 		"identity", "mesh", "mesh/spire", "mesh/xds", "proxies/token", "stream",

@@ -1,10 +1,8 @@
-package main
+package agentconfig
 
 import (
 	"errors"
-	"net"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -35,32 +33,6 @@ type Config struct {
 	Admin      config.Admin       `koanf:"admin"`
 	Log        config.Log         `koanf:"log"`
 	Tracing    config.Tracing     `koanf:"tracing"`
-}
-
-// Principal is whom the agent dials.
-type Principal struct {
-	Address   string        `koanf:"address" help:"host:port of the principal, or of what is before it; unix:///path with gateway.plaintext"`
-	SPIFFEIDs []spiffeid.ID `koanf:"spiffe_ids" help:"the exact SPIFFE IDs of which the principal must present one; several for a planned move"`
-	Method    string        `koanf:"method" help:"how this agent proves who it is: spiffe-x509 by mutual TLS with the principal, spiffe-jwt by a JWT-SVID, header by mutual TLS with a gateway"`
-	Gateway   Gateway       `koanf:"gateway"`
-}
-
-// Validate reports every problem.
-func (p Principal) Validate() error {
-	var problems []error
-	if host, port, err := net.SplitHostPort(p.Address); !p.local() && (err != nil || host == "" || port == "") {
-		problems = append(problems, config.Invalid("address", "%q is not host:port: give the address of the principal, such as principal.example.org:443", p.Address))
-	}
-	if len(p.SPIFFEIDs) == 0 {
-		problems = append(problems, config.Invalid("spiffe_ids", "is empty: give the SPIFFE ID of the principal; without it nobody would be accepted"))
-	}
-	for _, id := range p.SPIFFEIDs {
-		if err := identity.CheckID(id); err != nil {
-			problems = append(problems, config.Invalid("spiffe_ids", "%v", err))
-		}
-	}
-	problems = append(problems, p.validateMethod())
-	return errors.Join(problems...)
 }
 
 // Default is the configuration without file, environment and flags.

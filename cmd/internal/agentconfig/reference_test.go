@@ -1,4 +1,4 @@
-package main
+package agentconfig
 
 import (
 	"testing"
@@ -15,11 +15,11 @@ func TestReferenceGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.Compare(t, "../../docs/reference/agent.md", text)
+	golden.Compare(t, "../../../docs/reference/agent.md", text)
 
 	schema, err := config.JSONSchema(Default(), "namespace", "identity.socket") // the chart sets them
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.CompareProperty(t, "../../charts/argomesh-agent/values.schema.json", "config", schema)
+	golden.CompareProperty(t, "../../../charts/argomesh-agent/values.schema.json", "config", schema)
 }
