@@ -6,6 +6,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestParseService(t *testing.T) {
@@ -42,7 +43,9 @@ func FuzzParseService(f *testing.F) {
 	f.Add("redis")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := stream.ParseService(text)
+		var s stream.Service
+		var err error
+		heap.Bound(t, len(text), func() { s, err = stream.ParseService(text) })
 		if (err == nil) != (s != 0) {
 			t.Fatalf("ParseService(%q) = %v, %v", text, s, err)
 		}

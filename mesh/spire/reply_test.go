@@ -211,7 +211,9 @@ func FuzzEntryReply(f *testing.F) {
 		}
 		var seen []spire.Entry
 		for _, one := range m.GetEntries() {
-			read, err := spire.ReadEntry(one)
+			var read spire.Entry
+			var err error
+			heap.Bound(t, proto.Size(one), func() { read, err = spire.ReadEntry(one) })
 			if err != nil {
 				if !errors.Is(err, spire.ErrReply) {
 					t.Fatalf("error %v", err)
@@ -244,7 +246,11 @@ func FuzzBundleReply(f *testing.F) {
 		if proto.Unmarshal(raw, &m) != nil {
 			return
 		}
-		if _, err := spire.ReadFederation(&m); err != nil && !errors.Is(err, spire.ErrReply) {
+		var err error
+		if took := heap.Of(func() { _, err = spire.ReadFederation(&m) }); took > mostHeap(len(raw)) {
+			t.Errorf("%d bytes of heap for %d", took, len(raw))
+		}
+		if err != nil && !errors.Is(err, spire.ErrReply) {
 			t.Fatalf("error %v", err)
 		}
 	})

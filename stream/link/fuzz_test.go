@@ -7,7 +7,12 @@ import (
 
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
+	"github.com/argomesh/argomesh/test/heap"
 )
+
+// mostStep is what a byte of a program may take of the heap: it may be a message that is
+// answered with the sums of all buckets.
+const mostStep = 64 << 10
 
 // FuzzStep runs a program of what may happen to one end of a link, above all of
 // messages that no peer of ours would send. The end never panics, never has more
@@ -29,9 +34,14 @@ func FuzzStep(f *testing.F) {
 		if len(program) == 0 {
 			return
 		}
-		p := newProgram(t, program)
-		for p.left() {
-			p.act()
+		took := heap.Of(func() {
+			p := newProgram(t, program)
+			for p.left() {
+				p.act()
+			}
+		})
+		if most := uint64(mostStep * (len(program) + 1)); took > most {
+			t.Errorf("%d bytes of a program take %d of heap, want %d at most", len(program), took, most)
 		}
 	})
 }
