@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -37,28 +34,7 @@ func TestARestartGivesNoNewBurst(t *testing.T) {
 	patch(t, registry, loud.name, map[string]any{"spec": map[string]any{"limits": map[string]any{"bytesBurst": burst, "bytesPerSecond": rate}}})
 
 	begin, before := time.Now(), inUse(t, w.hub)
-	rewriting, stop := context.WithCancel(ctx)
-	defer stop()
-	var g errgroup.Group
-	for i := range objects {
-		name := fmt.Sprint("app-", i)
-		app := loud.application(name)
-		path := func(version int) map[string]any {
-			return map[string]any{"spec": map[string]any{"source": map[string]any{"path": fmt.Sprint(version, "-", strings.Repeat("a", size))}}}
-		}
-		if err := unstructured.SetNestedField(app.Object, "0", "spec", "source", "path"); err != nil {
-			t.Fatal(err)
-		}
-		create(t, loud.spoke, app)
-		g.Go(func() error {
-			for version := 1; rewriting.Err() == nil; version++ {
-				if err := mergePatch(ctx, loud.spoke, name, path(version)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+	load := loud.rewrite(t, objects, size)
 	eventually(t, "the Agent keeps that its bytes are used up", func() error {
 		o, err := registry.Get(ctx, loud.name, metav1.GetOptions{})
 		if err != nil {
@@ -92,10 +68,7 @@ func TestARestartGivesNoNewBurst(t *testing.T) {
 		return err
 	})
 	grown, took := inUse(t, w.hub)-before, time.Since(begin)
-	stop()
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	load.end(t)
 	// What was used in the last minute before it was killed is not known any more.
 	admitted := int64(burst) + int64(rate*(took+time.Minute).Seconds()) + size
 	t.Logf("the hub's etcd grew by %d KiB in %s and a restart, %d KiB are admitted", grown>>10, took.Round(time.Second), admitted>>10)

@@ -47,28 +47,7 @@ func TestRewritingSpokeIsBound(t *testing.T) {
 	})
 	begin, before := time.Now(), inUse(t, w.hub)
 
-	var last [objects]atomic.Int64 // version that the spoke has
-	path := func(version int64) string { return fmt.Sprint(version, "-", strings.Repeat("a", size)) }
-	rewriting, stop := context.WithCancel(ctx)
-	defer stop()
-	var g errgroup.Group
-	for i := range objects {
-		name := fmt.Sprint("app-", i)
-		app := loud.application(name)
-		if err := unstructured.SetNestedField(app.Object, path(0), "spec", "source", "path"); err != nil {
-			t.Fatal(err)
-		}
-		create(t, loud.spoke, app)
-		g.Go(func() error {
-			for version := int64(1); rewriting.Err() == nil; version++ {
-				if err := mergePatch(ctx, loud.spoke, name, map[string]any{"spec": map[string]any{"source": map[string]any{"path": path(version)}}}); err != nil {
-					return err
-				}
-				last[i].Store(version)
-			}
-			return nil
-		})
-	}
+	load := loud.rewrite(t, objects, size)
 	eventually(t, "the Agent says that it is over its budget", func() error {
 		return condition(ctx, registry, loud.name, "OverBudget", "Bytes", "spec.limits.bytesPerSecond")
 	})
@@ -85,16 +64,10 @@ func TestRewritingSpokeIsBound(t *testing.T) {
 		t.Errorf("the honest agent is told of what it has no part in: %v", c["message"])
 	}
 	grown := inUse(t, w.hub) - before
-	stop()
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	load.end(t)
 	// A fifth more for etcd itself, and room for what everybody else writes.
 	admitted := int64(burst) + int64(rate*time.Since(begin).Seconds()) + size
-	wrote := int64(0)
-	for i := range last {
-		wrote += last[i].Load() * size
-	}
+	wrote := load.wrote()
 	t.Logf("the spoke wrote %d MiB, the hub's etcd grew by %d KiB, %d KiB are admitted", wrote>>20, grown>>10, admitted>>10)
 	if most := admitted*6/5 + 1<<20; grown > most {
 		t.Errorf("the hub's etcd grew by %d bytes, want %d at most", grown, most)
@@ -106,8 +79,70 @@ func TestRewritingSpokeIsBound(t *testing.T) {
 	patch(t, registry, loud.name, map[string]any{"spec": map[string]any{"limits": nil}})
 	for i := range objects {
 		eventually(t, "the hub shows what is newest", func() error {
-			return field(ctx, loud.hub, fmt.Sprint("app-", i), any(path(last[i].Load())), "spec", "source", "path")
+			return field(ctx, loud.hub, load.name(i), any(load.newest(i)), "spec", "source", "path")
 		})
+	}
+}
+
+// rewriting is a spoke that rewrites some Applications without a pause.
+type rewriting struct {
+	size int
+	last []atomic.Int64 // version of each that the spoke has
+	stop context.CancelFunc
+	g    errgroup.Group
+}
+
+// rewrite makes Applications on the spoke, and rewrites each as fast as the spoke's API
+// server takes it, at that size, until the end.
+func (r *remote) rewrite(t *testing.T, objects, size int) *rewriting {
+	t.Helper()
+	w := &rewriting{size: size, last: make([]atomic.Int64, objects)}
+	ctx, stop := context.WithCancel(t.Context())
+	w.stop = stop
+	t.Cleanup(stop)
+	for i := range objects {
+		app := r.application(w.name(i))
+		if err := unstructured.SetNestedField(app.Object, w.newest(i), "spec", "source", "path"); err != nil {
+			t.Fatal(err)
+		}
+		create(t, r.spoke, app)
+		w.g.Go(func() error {
+			for version := int64(1); ctx.Err() == nil; version++ {
+				path := map[string]any{"spec": map[string]any{"source": map[string]any{"path": w.path(version)}}}
+				if err := mergePatch(t.Context(), r.spoke, w.name(i), path); err != nil {
+					return err
+				}
+				w.last[i].Store(version)
+			}
+			return nil
+		})
+	}
+	return w
+}
+
+func (w *rewriting) name(i int) string { return fmt.Sprint("app-", i) }
+
+func (w *rewriting) path(version int64) string {
+	return fmt.Sprint(version, "-", strings.Repeat("a", w.size))
+}
+
+// newest is the path that an Application has on the spoke.
+func (w *rewriting) newest(i int) string { return w.path(w.last[i].Load()) }
+
+// wrote is how many bytes the spoke has written.
+func (w *rewriting) wrote() int64 {
+	n := int64(0)
+	for i := range w.last {
+		n += w.last[i].Load() * int64(w.size)
+	}
+	return n
+}
+
+func (w *rewriting) end(t *testing.T) {
+	t.Helper()
+	w.stop()
+	if err := w.g.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
