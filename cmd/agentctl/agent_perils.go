@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -77,6 +78,7 @@ func (h *hub) perilsOf(ctx context.Context, c agentChange) []string {
 	if c.letsIn() && c.after.Spec.Mode == v1alpha1.ModeManaged {
 		going, err := h.going(ctx, c.after.Name, "")
 		switch {
+		case apierrors.IsNotFound(err): // a hub without Argo CD
 		case err != nil:
 			out = append(out, "whether Applications wait to be deleted with their workloads cannot be read: "+oneLine(err))
 		case len(going) > 0:

@@ -130,6 +130,7 @@ func TestEditNeedsYesWhereWorkloadsMayGo(t *testing.T) {
 		edit               string
 		sets, apps         []map[string]any
 		denied             string
+		without            bool   // the hub has no Applications
 		peril              string // empty when nobody is asked
 	}{
 		"cascade of a leaving Agent":  {spec: map[string]any{"deletionPolicy": "orphan"}, meta: leaving, edit: "s/: orphan/: cascade/", peril: "the Agent is being deleted: with deletionPolicy cascade"},
@@ -142,6 +143,7 @@ func TestEditNeedsYesWhereWorkloadsMayGo(t *testing.T) {
 		"an acceptance":               {meta: map[string]any{"annotations": map[string]any{"argomesh.io/accept-deletions": "no"}}, status: held, edit: "s/accept-deletions: .*$/accept-deletions: hold-1/", peril: "lets 12 deletions happen"},
 		"let in, deletions wait":      {spec: map[string]any{"suspended": true}, apps: []map[string]any{application("shop", along), application("stays")}, edit: "s/suspended: true/suspended: false/", peril: "what waits for that: edge-1/shop"},
 		"let in, none wait":           {spec: map[string]any{"suspended": true}, apps: []map[string]any{application("stays")}, edit: "s/suspended: true/suspended: false/"},
+		"let in, without Argo CD":     {spec: map[string]any{"suspended": true}, without: true, edit: "s/suspended: true/suspended: false/"},
 		"let in, nobody knows":        {spec: map[string]any{"suspended": true}, denied: "/applications", edit: "s/suspended: true/suspended: false/", peril: "whether Applications wait to be deleted with their workloads cannot be read"},
 		"another identity":            {apps: []map[string]any{application("shop", along)}, edit: "s#spiffe://a/b#spiffe://a/c#", peril: "what waits for that: edge-1/shop"},
 		"kept out":                    {spec: env, apps: []map[string]any{application("shop", along)}, edit: "s/suspended: false/suspended: true/"},
@@ -158,7 +160,9 @@ func TestEditNeedsYesWhereWorkloadsMayGo(t *testing.T) {
 			t.Setenv("KUBE_EDITOR", "sed -i '"+test.edit+"'")
 			for _, yes := range []bool{false, true} {
 				hub, url := newFakeHub(t, test.spec, test.meta, test.status)
-				hub.lists["/applications"] = test.apps
+				if !test.without {
+					hub.lists["/applications"] = test.apps
+				}
 				if test.sets != nil {
 					hub.lists["/applicationsets"] = test.sets
 				}
