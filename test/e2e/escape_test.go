@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,7 +46,7 @@ func TestTenantStaysInItsProject(t *testing.T) {
 	}
 	w.narrow(t, project, map[string]any{"sourceNamespaces": []any{autonomous}})
 	w.narrow(t, "default", map[string]any{"sourceNamespaces": []any{harness.ArgoCDNamespace}})
-	w.ownProjectsUnnamed(t)
+	w.ownersPolicy(t, map[string]any{"projects": []string{"*"}}) // which names no project of the spoke's own
 	repository, err := w.h.NewRepository(ctx, "escape", map[string]string{"escape/binding.yaml": binding("owned-by-source")})
 	if err != nil {
 		t.Fatal(err)
@@ -199,30 +198,4 @@ func (w *world) narrow(t *testing.T, name string, spec map[string]any) {
 			t.Error(err)
 		}
 	})
-}
-
-// ownProjectsUnnamed runs the agent of the managed spoke with the default policy, which
-// names no project of the spoke's own, for as long as the test runs.
-func (w *world) ownProjectsUnnamed(t *testing.T) {
-	t.Helper()
-	agent, ctx := w.agents[managed], context.WithoutCancel(t.Context())
-	before, err := os.ReadFile(agent.ConfigFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const named = "  - default\n"
-	if strings.Count(string(before), named) != 1 {
-		t.Fatalf("the configuration does not name default once:\n%s", before)
-	}
-	restart := func(content []byte) error {
-		return errors.Join(agent.Stop(ctx), os.WriteFile(agent.ConfigFile, content, 0o600), agent.Start(ctx))
-	}
-	t.Cleanup(func() {
-		if err := restart(before); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := restart([]byte(strings.Replace(string(before), named, "", 1))); err != nil {
-		t.Fatal(err)
-	}
 }

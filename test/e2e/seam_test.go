@@ -21,6 +21,15 @@ import (
 // ends with the test.
 func (w *world) teamProject(t *testing.T, name string, more map[string]any) {
 	t.Helper()
+	w.hubProject(t, name, more)
+	eventually(t, "the spoke has project "+name, func() error {
+		return there(t.Context(), w.edge1.Resource(harness.AppProjects, harness.ArgoCDNamespace), name)
+	})
+}
+
+// hubProject is such a project on the hub, whatever the spoke says to it.
+func (w *world) hubProject(t *testing.T, name string, more map[string]any) {
+	t.Helper()
 	ctx, hub := t.Context(), w.hub.Resource(harness.AppProjects, harness.ArgoCDNamespace)
 	spec := map[string]any{
 		"sourceRepos": []any{"*"}, "sourceNamespaces": []any{managed},
@@ -32,9 +41,6 @@ func (w *world) teamProject(t *testing.T, name string, more map[string]any) {
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": map[string]any{"name": name}, "spec": spec,
 	}})
 	t.Cleanup(func() { _ = hub.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) }) // it may have gone
-	eventually(t, "the spoke has project "+name, func() error {
-		return there(ctx, w.edge1.Resource(harness.AppProjects, harness.ArgoCDNamespace), name)
-	})
 }
 
 // inProject is a guestbook of edge-1, synced automatically, in a project.
