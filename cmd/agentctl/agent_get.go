@@ -22,7 +22,7 @@ type getCommand struct {
 }
 
 func newGetCommand(std streams, conn *connection) *cobra.Command {
-	c := &getCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name")}
+	c := &getCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name", jsonPathFormat)}
 	cmd := &cobra.Command{
 		Use:               "get NAME...",
 		Aliases:           []string{"describe", "inspect", "show"},

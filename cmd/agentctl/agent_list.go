@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -17,18 +18,20 @@ type listCommand struct {
 }
 
 func newListCommand(std streams, conn *connection) *cobra.Command {
-	c := &listCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name")}
+	c := &listCommand{std: std, conn: conn, output: newOutput("wide", "json", "yaml", "name", jsonPathFormat)}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the agents of the hub",
-		Example: "  agentctl agent list -o wide\n  agentctl agent list -l env=prod -o name",
-		Args:    none,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+		Example: "  agentctl agent list -o wide\n  agentctl agent list -l env=prod -o name\n" +
+			"  agentctl agent list -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.versions.agent}{\"\\n\"}{end}'",
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.output.addFlag(cmd)
 	cmd.Flags().StringVarP(&c.selector, "selector", "l", "", "only Agents with these labels, such as env=prod,tier!=test")
 	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
+	cmd.Flags().BoolVarP(&c.output.allNamespaces, "all-namespaces", "A", false, "list those of every namespace")
 	register(cmd, "selector", cobra.NoFileCompletions)
 	return cmd
 }
@@ -40,6 +43,11 @@ func (c *listCommand) run(ctx context.Context) error {
 	h, err := c.conn.hub()
 	if err != nil {
 		return err
+	}
+	if c.output.allNamespaces {
+		if h, err = c.conn.hubIn(metav1.NamespaceAll); err != nil {
+			return err
+		}
 	}
 	opts := metav1.ListOptions{LabelSelector: c.selector}
 	if !c.output.isTable() {
@@ -54,11 +62,25 @@ func (c *listCommand) run(ctx context.Context) error {
 		return h.explain(err, "list agents")
 	}
 	if len(table.Rows) == 0 {
-		_, err := fmt.Fprintf(c.std.err, "No agents in namespace %s.\n", h.namespace)
-		return err
+		return c.none(ctx, h)
 	}
 	if err := c.output.printTable(c.std.out, table); err != nil || c.output.noHeaders {
 		return err
 	}
 	return h.printUntaken(ctx, c.std.out)
+}
+
+// none says that there is no agent. A namespace that does not exist is an error; one of which
+// we may not know is as good as one that does.
+func (c *listCommand) none(ctx context.Context, h *hub) error {
+	if h.namespace == metav1.NamespaceAll {
+		_, err := fmt.Fprintln(c.std.err, "No agents in any namespace.")
+		return err
+	}
+	err := h.rest.Get().AbsPath("/api/v1/namespaces", h.namespace).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("list agents: namespace %s does not exist on the hub: name the one of Argo CD with --namespace, or list all with --all-namespaces", h.namespace)
+	}
+	_, err = fmt.Fprintf(c.std.err, "No agents in namespace %s.\n", h.namespace)
+	return err
 }

@@ -89,7 +89,10 @@ func (c *connection) config() (*rest.Config, error) {
 }
 
 // hub opens the connection. Nothing is contacted yet.
-func (c *connection) hub() (*hub, error) {
+func (c *connection) hub() (*hub, error) { return c.hubIn(c.namespace) }
+
+// hubIn is hub for a namespace; for all of them when it is empty.
+func (c *connection) hubIn(namespace string) (*hub, error) {
 	config, err := c.config()
 	if err != nil {
 		return nil, err
@@ -103,10 +106,10 @@ func (c *connection) hub() (*hub, error) {
 	}
 	return &hub{
 		rest:         client,
-		agents:       dynamic.New(client).Resource(v1alpha1.AgentResource).Namespace(c.namespace),
+		agents:       dynamic.New(client).Resource(v1alpha1.AgentResource).Namespace(namespace),
 		applications: dynamic.New(client).Resource(applicationResource),
-		configMaps:   dynamic.New(client).Resource(configMapResource).Namespace(c.namespace),
-		namespace:    c.namespace,
+		configMaps:   dynamic.New(client).Resource(configMapResource).Namespace(namespace),
+		namespace:    namespace,
 		host:         config.Host,
 	}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,27 @@ import (
 type output struct {
 	oneOf
 	noHeaders bool
+	// allNamespaces says that tables name the namespace.
+	allNamespaces bool
+}
+
+// jsonPath begins a format that prints what a template of JSONPath picks, as with kubectl.
+const jsonPath = "jsonpath="
+
+// jsonPathFormat is how the help has it.
+const jsonPathFormat = jsonPath + "TEMPLATE"
+
+// Set implements pflag.Value.
+func (o *output) Set(s string) error {
+	template, is := strings.CutPrefix(s, jsonPath)
+	if !is || !slices.Contains(o.allowed, jsonPathFormat) {
+		return o.oneOf.Set(s)
+	}
+	if _, err := printers.NewJSONPathPrinter(template); err != nil {
+		return fmt.Errorf("the template of JSONPath: %s", oneLine(err))
+	}
+	o.value = s
+	return nil
 }
 
 func newOutput(formats ...string) *output {
@@ -29,7 +52,8 @@ func newOutput(formats ...string) *output {
 }
 
 func (o *output) addFlag(cmd *cobra.Command) {
-	addEnumFlag(cmd, &o.oneOf, "output", "o", "print as "+joinOr(o.allowed))
+	cmd.Flags().VarP(o, "output", "o", "print as "+joinOr(o.allowed))
+	register(cmd, "output", o.complete)
 }
 
 // isTable reports whether the server's columns are printed.
@@ -46,12 +70,20 @@ func (o *output) done(w io.Writer, obj *unstructured.Unstructured, what string) 
 // object prints an object or a list in a form that is no table.
 func (o *output) object(w io.Writer, obj runtime.Object) error {
 	var p printers.ResourcePrinter
-	switch o.value {
-	case "json":
+	template, isTemplate := strings.CutPrefix(o.value, jsonPath)
+	switch {
+	case isTemplate:
+		picks, err := printers.NewJSONPathPrinter(template)
+		if err != nil {
+			return err
+		}
+		picks.AllowMissingKeys(true)
+		p = picks
+	case o.value == "json":
 		p = &printers.JSONPrinter{}
-	case "yaml":
+	case o.value == "yaml":
 		p = yamlPrinter{}
-	case "name":
+	case o.value == "name":
 		p = &printers.NamePrinter{ShortOutput: true}
 	default:
 		return fmt.Errorf("output %q prints no objects", o.value) // unreachable: the flag knows what is allowed
@@ -84,7 +116,7 @@ const tableOf = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 // table asks the server for Agents as a table: all that match opts, or one when
 // name is not empty.
 func (h *hub) table(ctx context.Context, name string, opts metav1.ListOptions) (*metav1.Table, error) {
-	req := h.rest.Get().NamespaceIfScoped(h.namespace, true).Resource(v1alpha1.AgentResource.Resource).
+	req := h.rest.Get().NamespaceIfScoped(h.namespace, h.namespace != metav1.NamespaceAll).Resource(v1alpha1.AgentResource.Resource).
 		SetHeader("Accept", tableOf).
 		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 	if name != "" {
@@ -111,7 +143,16 @@ func (h *hub) table(ctx context.Context, name string, opts metav1.ListOptions) (
 // printTable prints table, wide or not.
 func (o *output) printTable(w io.Writer, table *metav1.Table) error {
 	tabs := printers.GetNewTabWriter(w)
-	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: o.value == "wide"})
+	if o.allNamespaces { // which the printer takes of the objects
+		for i := range table.Rows {
+			obj := &metav1.PartialObjectMetadata{}
+			if err := json.Unmarshal(table.Rows[i].Object.Raw, obj); err != nil {
+				return fmt.Errorf("read the answer: %w", err)
+			}
+			table.Rows[i].Object.Object = obj
+		}
+	}
+	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: o.value == "wide", WithNamespace: o.allNamespaces})
 	if err := p.PrintObj(table, tabs); err != nil {
 		return err
 	}

@@ -253,24 +253,24 @@ func revoked(err error) bool {
 func (c *Client) report(err error, was bool, delay time.Duration) {
 	switch {
 	case errors.Is(err, call.ErrImpostor):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
 			Msg("what answers is not known to be the principal, so it was told nothing more; see principal.address and principal.spiffe_ids")
 	case was && revoked(err):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg(revokedMessage)
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg(revokedMessage)
 	case errors.Is(err, stream.ErrProtocol):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
 			Msg("the principal and this agent do not understand each other; see that their releases are at most one minor release apart")
 	case was:
-		c.cfg.Log.Info().Err(err).Dur("retry_in", delay).Msg("connection to the principal ended")
+		c.cfg.Log.Info().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("connection to the principal ended")
 	case errors.Is(err, identity.ErrDenied):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
 			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or edit on the hub")
 	case errors.Is(err, stream.ErrIncompatible):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal speaks another protocol; upgrade the older of both")
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal speaks another protocol; upgrade the older of both")
 	case errors.Is(err, call.ErrMismatch):
-		c.cfg.Log.Error().Err(err).Dur("retry_in", delay).Msg("the principal has this agent registered otherwise than it is configured")
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal has this agent registered otherwise than it is configured")
 	default:
-		c.cfg.Log.Warn().Err(err).Dur("retry_in", delay).Msg("cannot connect to the principal")
+		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("cannot connect to the principal")
 	}
 }
 

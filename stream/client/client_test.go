@@ -251,8 +251,9 @@ func TestRefusals(t *testing.T) {
 			tt.change(&cfg)
 			a := run(t, cfg)
 			line := a.log.wait(t, tt.message, tt.error)
-			if _, ok := line["retry_in"]; !ok {
-				t.Errorf("log line %v does not say when it is tried again", line)
+			in, _ := line["retry_in"].(string)
+			if _, err := time.ParseDuration(in); err != nil {
+				t.Errorf("log line %v does not say when it is tried again, with its unit: %v", line, err)
 			}
 			a.stop()
 			if a.metric(t, "argomesh_stream_connects_total", tt.result) == 0 {

@@ -158,7 +158,8 @@ func TestSkewOfProtocols(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := run(t, plain(t, listening(t, tt.service)))
 			line := a.log.wait(t, "the principal speaks another protocol", tt.error)
-			if retry, _ := line["retry_in"].(float64); time.Duration(retry)*time.Millisecond < 20*time.Minute {
+			in, _ := line["retry_in"].(string)
+			if retry, err := time.ParseDuration(in); err != nil || retry < 20*time.Minute {
 				t.Errorf("log line %v: want a third of the longest pause at least", line)
 			}
 		})

@@ -323,7 +323,7 @@ func (t *term) rest(err error, failed bool) {
 	delay := t.cfg.BackOff.Pause(t.failures, err)
 	t.resting = true
 	t.pause.Reset(delay)
-	switch log := t.cfg.Log.With().AnErr("error", err).Dur("retry_in", delay).Logger(); {
+	switch log := t.cfg.Log.With().AnErr("error", err).Stringer("retry_in", delay.Round(time.Millisecond)).Logger(); {
 	case errors.Is(err, call.ErrImpostor):
 		log.Error().Msg("what answers is not known to be the principal, so it reaches nothing of this spoke; see principal.address and principal.spiffe_ids")
 	case errors.Is(err, stream.ErrIncompatible):

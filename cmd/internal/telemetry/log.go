@@ -35,8 +35,8 @@ func NewLogger(cfg config.Log, w io.Writer) zerolog.Logger {
 // AdoptLibraryLogs sends what client-go (klog), gRPC, go-redis and users of
 // log/slog log to log, with field "library". Their loggers are global, so a
 // process calls it once, before it starts anything. Messages of gRPC and go-redis
-// are about single connections, which we report ourselves, so those of gRPC come
-// one level lower, and those of go-redis, which has no levels, at debug.
+// are about single connections, which we report ourselves, so errors of gRPC come
+// as warnings and the rest at debug, and those of go-redis, which has no levels, at debug.
 func AdoptLibraryLogs(log zerolog.Logger) {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(newSlogHandler(log, "client-go")), klog.ContextualLogger(true))
 	slog.SetDefault(slog.New(newSlogHandler(log, "slog")))
@@ -91,7 +91,8 @@ func renameError(a slog.Attr) slog.Attr {
 	return a
 }
 
-// grpcLogger is gRPC's logger, one level lower than gRPC meant it.
+// grpcLogger is gRPC's logger. A dial that fails is a warning of gRPC's, and is told by who
+// dials: so it comes at debug.
 type grpcLogger struct{ log zerolog.Logger }
 
 var _ grpclog.LoggerV2 = grpcLogger{}
@@ -101,10 +102,10 @@ func (g grpcLogger) Infoln(args ...any) { g.write(zerolog.DebugLevel, fmt.Sprint
 func (g grpcLogger) Infof(format string, args ...any) {
 	g.write(zerolog.DebugLevel, fmt.Sprintf(format, args...))
 }
-func (g grpcLogger) Warning(args ...any)   { g.write(zerolog.InfoLevel, fmt.Sprint(args...)) }
-func (g grpcLogger) Warningln(args ...any) { g.write(zerolog.InfoLevel, fmt.Sprintln(args...)) }
+func (g grpcLogger) Warning(args ...any)   { g.write(zerolog.DebugLevel, fmt.Sprint(args...)) }
+func (g grpcLogger) Warningln(args ...any) { g.write(zerolog.DebugLevel, fmt.Sprintln(args...)) }
 func (g grpcLogger) Warningf(format string, args ...any) {
-	g.write(zerolog.InfoLevel, fmt.Sprintf(format, args...))
+	g.write(zerolog.DebugLevel, fmt.Sprintf(format, args...))
 }
 func (g grpcLogger) Error(args ...any)   { g.write(zerolog.WarnLevel, fmt.Sprint(args...)) }
 func (g grpcLogger) Errorln(args ...any) { g.write(zerolog.WarnLevel, fmt.Sprintln(args...)) }

@@ -81,6 +81,10 @@ func TestAdoptLibraryLogs(t *testing.T) {
 			func() { grpclog.Component("core").Infof("channel %d", 1) },
 			map[string]any{"level": "debug", "library": "grpc", "text": "[core] channel 1", "message": "grpc message"},
 		},
+		"gRPC warning": {
+			func() { grpclog.Warning("failed to connect ", 1) },
+			map[string]any{"level": "debug", "library": "grpc", "text": "failed to connect 1", "message": "grpc message"},
+		},
 		"gRPC error": {
 			func() { grpclog.Error("broken ", 1) },
 			map[string]any{"level": "warn", "library": "grpc", "text": "broken 1", "message": "grpc message"},
