@@ -43,7 +43,7 @@ func (h *hub) describeSets(ctx context.Context, agent *v1alpha1.Agent) (string, 
 	}
 	sets, err := h.applicationSets(ctx)
 	if err != nil {
-		return fmt.Sprintf("Which ApplicationSets select the cluster cannot be read: %s.\n", oneLine(err)), nil //nolint:nilerr // the agent is registered
+		return fmt.Sprintf("Which ApplicationSets select the cluster cannot be read: %s.\n", oneLine(err)), nil
 	}
 	labels := controller.ClusterLabels(name, agent.Spec.Labels)
 	var out strings.Builder

@@ -82,6 +82,23 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 // error, while it outlives a connection that takes its time. After that they are told.
 const ownersTime = 10 * time.Second
 
+// owners is redis.Owners: an Application is the agent's that its link has it for.
+type owners struct {
+	registry *fleet.Registry
+	store    interface {
+		Subscribe(changed func(stream.ResourceKey)) (cancel func())
+		Synced() <-chan struct{}
+		Get(stream.ResourceKey) (backends.Object, bool)
+	}
+	// namespace is that of the hub's Argo CD.
+	namespace string
+	// rules are those of the hub's side of an agent's link.
+	rules func(identity.AgentName, v1alpha1.Agent) mirror.Rules
+
+	mu   sync.Mutex // guards seen
+	seen map[stream.ResourceKey]seenApplication
+}
+
 // await waits until it is known whose each Application is, at most limit.
 func (o *owners) await(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -101,23 +118,6 @@ func (o *owners) await(ctx context.Context, limit time.Duration) {
 	case <-o.store.Synced():
 	case <-ctx.Done():
 	}
-}
-
-// owners is redis.Owners: an Application is the agent's that its link has it for.
-type owners struct {
-	registry *fleet.Registry
-	store    interface {
-		Subscribe(changed func(stream.ResourceKey)) (cancel func())
-		Synced() <-chan struct{}
-		Get(stream.ResourceKey) (backends.Object, bool)
-	}
-	// namespace is that of the hub's Argo CD.
-	namespace string
-	// rules are those of the hub's side of an agent's link.
-	rules func(identity.AgentName, v1alpha1.Agent) mirror.Rules
-
-	mu   sync.Mutex // guards seen
-	seen map[stream.ResourceKey]seenApplication
 }
 
 // seenApplication is what was read of an Application last.
