@@ -171,9 +171,8 @@ func TestUntakenIsTold(t *testing.T) {
 		}
 
 		n.taken["web"] = true
-		again := n.again
+		close(n.again)
 		n.again = make(chan struct{})
-		close(again) // last: whoever waits for it looks at the others then
 		pass(10 * time.Second)
 		if got := n.said(synced); got != "" {
 			t.Errorf("web is taken, and says %q", got)
