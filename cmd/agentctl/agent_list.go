@@ -64,10 +64,7 @@ func (c *listCommand) run(ctx context.Context) error {
 	if len(table.Rows) == 0 {
 		return c.none(ctx, h)
 	}
-	if err := c.output.printTable(c.std.out, table); err != nil || c.output.noHeaders {
-		return err
-	}
-	return h.printUntaken(ctx, c.std.out)
+	return c.output.printTable(c.std.out, table)
 }
 
 // none says that there is no agent. A namespace that does not exist is an error; one of which

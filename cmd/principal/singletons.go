@@ -40,11 +40,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 		}
 		return c.links.budgets.keep(ctx, c.hub.keeper, log)
 	}
-	silent, err := newUntaken(c)
-	if err != nil {
-		return nil, err
-	}
-	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, silent.Run}}
+	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err
