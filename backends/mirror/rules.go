@@ -343,13 +343,15 @@ func contentField(k stream.Kind) string {
 // memory: without it an object that the API server changed is written once more.
 type Reply struct {
 	Version stream.Version
+	// UID is that of the object: of another one by the same name it says nothing.
+	UID string
 	// Local is the hash of the part the source owns, as the API server returned it.
 	Local stream.Hash
 }
 
 // replyOf is the Reply for a write of version v that resulted in o.
 func (r Rules) replyOf(c stream.Collection, v stream.Version, o object) Reply {
-	return Reply{Version: v, Local: r.local(c, o)}
+	return Reply{Version: v, UID: o.uid(), Local: r.local(c, o)}
 }
 
 // local hashes what the source of c owns of o.
@@ -379,7 +381,7 @@ func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
 	if c != stream.Statuses && r.regains(o, rec) {
 		return stream.Version{SourceUID: uid, Hash: local} // there may be room for more now
 	}
-	if last != nil && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
+	if last != nil && last.UID == o.uid() && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
 		return last.Version
 	}
 	if c != stream.Statuses && rec.Wrote == local.String() {

@@ -482,7 +482,7 @@ func TestRulesHeld(t *testing.T) {
 		"a finalizer of Argo CD's hooks":               {func(o *object) { o.setFinalizers([]string{postDeleteFinalizer}) }, nil, same},
 		"fields pruned by the API server, remembered":  {prune, sameReply, same},
 		"fields pruned by the API server, forgotten":   {prune, nil, other},
-		"a change after the write that was remembered": {func(o *object) { o.ensure("spec")["extra"] = true }, func(object) *Reply { return &Reply{Version: e.Version} }, other},
+		"a change after the write that was remembered": {func(o *object) { o.ensure("spec")["extra"] = true }, func(o object) *Reply { return &Reply{Version: e.Version, UID: o.uid()} }, other},
 		"the reply for another original of that name": {nil, func(o object) *Reply {
 			r := spoke.replyOf(stream.Applications, stream.Version{SourceUID: "older", Hash: e.Version.Hash}, o)
 			return &r
@@ -559,10 +559,18 @@ func TestRulesHeld(t *testing.T) {
 	})
 	t.Run("a status the spoke no longer sends stays to be seen", func(t *testing.T) {
 		hub := ruleSet(t, stream.Hub, stream.Managed)
-		o := makeObject(t, appKey(hub), nil, m{"status": m{"health": m{"status": "Healthy"}}})
-		reply := Reply{Local: hub.local(stream.Statuses, o)}
+		o := makeObject(t, appKey(hub), nil, m{"spec": m{"destination": m{"name": "edge-1"}}, "status": m{"health": m{"status": "Healthy"}}})
+		if got := hub.Held(stream.Statuses, o, nil); got.Absent() {
+			t.Fatalf("Held() = %v before, want what it shows", got)
+		}
+		reply := hub.replyOf(stream.Statuses, stream.Version{}, o)
 		if got := hub.Held(stream.Statuses, o, &reply); !got.Absent() {
 			t.Errorf("Held() = %v, want nothing", got)
+		}
+		again := o.clone()
+		again.ensure("metadata")["uid"] = "uid-2"
+		if got := hub.Held(stream.Statuses, again, &reply); got.SourceUID != "uid-2" {
+			t.Errorf("Held() = %v of the next object of that name, want what it shows", got)
 		}
 	})
 	t.Run("a project whose agent's prefix begins with ours is another agent's", func(t *testing.T) {

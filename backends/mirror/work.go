@@ -209,7 +209,8 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 			}
 			if r.refusal == nil && e.Verb == stream.Delete && c == stream.Statuses {
 				// The last status stays to be seen, but it is no longer the spoke's.
-				r.reply = &Reply{Local: rules.local(c, o)}
+				reply := rules.replyOf(c, stream.Version{}, o)
+				r.reply = &reply
 			}
 			if wrote && r.refusal == nil {
 				r.undone = rules.undone(e, before, o)
