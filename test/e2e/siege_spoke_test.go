@@ -18,9 +18,9 @@ import (
 )
 
 // TestHostilePrincipalAtFullSpeed has whoever holds the principal's identity do everything
-// that the wire allows to an agent of each mode, beside what people do on that spoke.
+// that the wire allows to an agent of each mode, beside what people do on that spoke. No
+// other test runs at that time.
 func TestHostilePrincipalAtFullSpeed(t *testing.T) {
-	t.Parallel()
 	hostilePrincipalAt(t, shortSiege)
 }
 

@@ -33,12 +33,12 @@ type siege struct {
 	judge bool
 }
 
-var shortSiege = siege{calm: 30 * time.Second, attack: time.Minute}
+var shortSiege = siege{calm: 20 * time.Second, attack: time.Minute}
 
 // TestHostileAgentAtFullSpeed has a stolen spoke of each mode do everything that the wire
-// allows, as fast as it can, beside twenty honest agents.
+// allows, as fast as it can, beside twenty honest agents. No other test runs at that time:
+// among many, an attack gets too little of the processors to be one.
 func TestHostileAgentAtFullSpeed(t *testing.T) {
-	t.Parallel()
 	hostileAgents(t, shortSiege)
 }
 
