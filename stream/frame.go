@@ -277,7 +277,9 @@ func resultOf(r Result) *streampb.Result {
 		pb.Held = versionOf(r.Held)
 	}
 	if r.Refusal != nil {
-		pb.Refusal = &streampb.Refusal{Kind: string(r.Refusal.Kind), Message: clip(r.Refusal.Message)}
+		pb.Refusal = &streampb.Refusal{
+			Kind: string(r.Refusal.Kind), Message: clip(r.Refusal.Message), Awaits: clipTo(r.Refusal.Awaits, maxNameBytes),
+		}
 	}
 	for _, path := range r.Dropped[:min(len(r.Dropped), MaxDropped)] {
 		pb.Dropped = append(pb.Dropped, clipTo(path, maxPathBytes))
@@ -337,7 +339,7 @@ func parseDropped(paths []string) ([]string, error) {
 }
 
 func parseRefusal(pb *streampb.Refusal) *Refusal {
-	return &Refusal{Kind: ParseRefusalKind(pb.GetKind()), Message: clip(pb.GetMessage())}
+	return &Refusal{Kind: ParseRefusalKind(pb.GetKind()), Message: clip(pb.GetMessage()), Awaits: clipTo(pb.GetAwaits(), maxNameBytes)}
 }
 
 // clip makes s one printable line of at most maxMessageBytes of UTF-8.

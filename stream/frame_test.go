@@ -103,6 +103,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			{Key: key(stream.Statuses, "a"), Event: "c1.3", Refusal: &stream.Refusal{Kind: stream.RefusalInvalid, Message: "spec.source: Required value – sorry"}},
 			{Key: key(stream.Statuses, "b"), Refusal: &stream.Refusal{Kind: stream.RefusalNotOwned}},
 			{Key: key(stream.Statuses, "c"), Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable}},
+			{Key: key(stream.Applications, "c"), Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable, Awaits: longName}},
 			{Key: key(stream.Statuses, "d"), Refusal: &stream.Refusal{Kind: stream.RefusalUnknown}},
 			{Key: key(stream.Applications, "e"), Event: "c1.4", Held: version("u"), Dropped: []string{"spec.a", "spec.sources[].tagPrefix"}},
 			{Key: key(stream.AppProjects, "f"), Retry: true},
@@ -166,7 +167,11 @@ func TestFramesAreMadeGood(t *testing.T) {
 		"a message that is no UTF-8":        {refusal("invalid", "a\xffb"), refusal("invalid", "a?b")},
 		"a message that is too long":        {refusal("invalid", strings.Repeat("x", 5000)), refusal("invalid", strings.Repeat("x", 1024))},
 		"a message cut within a character":  {refusal("invalid", strings.Repeat("x", 1023)+"é"), refusal("invalid", strings.Repeat("x", 1023))},
-		"a goodbye of a newer release":      {stream.Goodbye{Reason: "lunch"}, stream.Goodbye{Reason: stream.GoodbyeDrain}},
+		"a project that is too long": {
+			stream.Applied{Results: []stream.Result{{Key: key(stream.Applications, "a"), Refusal: &stream.Refusal{Kind: "invalid", Awaits: "a\n" + longName}}}},
+			stream.Applied{Results: []stream.Result{{Key: key(stream.Applications, "a"), Refusal: &stream.Refusal{Kind: "invalid", Awaits: "a " + longName[:251]}}}},
+		},
+		"a goodbye of a newer release": {stream.Goodbye{Reason: "lunch"}, stream.Goodbye{Reason: stream.GoodbyeDrain}},
 		"a trace context that is too long": {
 			stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.TraceParent += "-" })}},
 			stream.Batch{Events: []stream.Event{event(func(e *stream.Event) { e.TraceParent = "" })}},

@@ -109,6 +109,9 @@ const MaxDropped = 16
 type Refusal struct {
 	Kind    RefusalKind
 	Message string // for a person; names no address, path or secret
+	// Awaits is the AppProject of the hub for whose copy the sink waits before it takes
+	// the Application; empty for none.
+	Awaits string
 }
 
 // Heartbeat shows that the peer lives, and what it holds. Absences has each

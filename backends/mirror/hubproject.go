@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
@@ -44,23 +43,20 @@ func (r Rules) hubProject(name string, project *object) *stream.Refusal {
 	return denied("projects", "project %q by its very name, and the one on the spoke is not the hub's%s", name, switches)
 }
 
-// notThereYet begins the answer of onItsWay.
-const notThereYet = "AppProject %q of the hub is not on the spoke yet"
-
 // onItsWay is the answer while the hub's AppProject of that name may still come.
 func onItsWay(name string) *stream.Refusal {
-	message := fmt.Sprintf(notThereYet, name)
+	message := fmt.Sprintf("AppProject %q of the hub is not on the spoke yet", name)
 	if name == defaultProject {
 		message += "; the hub sends it with projects.share_default"
 	}
-	return &stream.Refusal{Kind: stream.RefusalUnavailable, Message: message}
+	return &stream.Refusal{Kind: stream.RefusalUnavailable, Message: message, Awaits: name}
 }
 
 // neverSent is the answer of a spoke to an Application that waits for an AppProject, when
 // the hub has that and does not send it, so that waiting alone is of no use; the answer as
 // it came otherwise.
 func (r Rules) neverSent(refusal stream.Refusal, name string, project *object) stream.Refusal {
-	if refusal.Kind != stream.RefusalUnavailable || !strings.HasPrefix(refusal.Message, fmt.Sprintf(notThereYet, name)) || project == nil {
+	if refusal.Kind != stream.RefusalUnavailable || refusal.Awaits != name || project == nil {
 		return refusal
 	}
 	if _, sent := r.Content(stream.AppProjects, *project, Requests{}); sent {

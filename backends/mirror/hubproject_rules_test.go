@@ -43,3 +43,32 @@ func TestAwaitingHasALimit(t *testing.T) {
 		t.Errorf("%d are remembered of what waits no more", n)
 	}
 }
+
+// TestNeverSentGoesByWhatWasAsked: whether an Application waits for a project that is never
+// sent follows from the field that says so; a spoke words its message as it likes.
+func TestNeverSentGoesByWhatWasAsked(t *testing.T) {
+	rules := ruleSet(t, stream.Hub, stream.Managed)
+	project := object{fields: map[string]any{"metadata": map[string]any{"labels": map[string]any{ignoreSyncKey: "true"}}}}
+	refusal := func(kind stream.RefusalKind, awaits, message string) stream.Refusal {
+		return stream.Refusal{Kind: kind, Awaits: awaits, Message: message}
+	}
+	text := onItsWay("web").Message
+	for name, c := range map[string]struct {
+		refusal stream.Refusal
+		never   bool
+	}{
+		"that project":             {*onItsWay("web"), true},
+		"in other words":           {refusal(stream.RefusalUnavailable, "web", "wait"), true},
+		"the words alone":          {refusal(stream.RefusalUnavailable, "", text), false},
+		"another project":          {refusal(stream.RefusalUnavailable, "shop", text), false},
+		"a refusal that ends it":   {refusal(stream.RefusalDenied, "web", text), false},
+		"an API server that fails": {refusal(stream.RefusalUnavailable, "", "the API server does not answer"), false},
+	} {
+		if got := rules.neverSent(c.refusal, "web", &project); (got.Kind == stream.RefusalDenied && got != c.refusal) != c.never {
+			t.Errorf("%s: neverSent(%+v) = %+v", name, c.refusal, got)
+		}
+	}
+	if got := rules.neverSent(*onItsWay("web"), "web", nil); got != *onItsWay("web") {
+		t.Errorf("without the project: %+v", got)
+	}
+}

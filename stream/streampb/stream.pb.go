@@ -1383,6 +1383,7 @@ type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`       // one of the closed set of stream.RefusalKind
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"` // for a person; at most 1024 bytes
+	Awaits        string                 `protobuf:"bytes,3,opt,name=awaits,proto3" json:"awaits,omitempty"`   // AppProject without whose copy the sink takes no Application; empty for none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,6 +1428,13 @@ func (x *Refusal) GetKind() string {
 func (x *Refusal) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Refusal) GetAwaits() string {
+	if x != nil {
+		return x.Awaits
 	}
 	return ""
 }
@@ -1642,10 +1650,11 @@ const file_stream_proto_rawDesc = "" +
 	"\arefusal\x18\x06 \x01(\v2\x1b.argomesh.stream.v1.RefusalR\arefusal\x12\x18\n" +
 	"\adropped\x18\a \x03(\tR\adropped\x12\x14\n" +
 	"\x05retry\x18\b \x01(\bR\x05retry\x12\x16\n" +
-	"\x06undone\x18\t \x01(\tR\x06undone\"7\n" +
+	"\x06undone\x18\t \x01(\tR\x06undone\"O\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"z\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
+	"\x06awaits\x18\x03 \x01(\tR\x06awaits\"z\n" +
 	"\tHeartbeat\x124\n" +
 	"\adigests\x18\x01 \x03(\v2\x1a.argomesh.stream.v1.DigestR\adigests\x127\n" +
 	"\babsences\x18\x02 \x03(\v2\x1b.argomesh.stream.v1.AbsenceR\babsences\"!\n" +
