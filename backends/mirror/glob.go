@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/gobwas/glob"
 	"github.com/gobwas/glob/syntax"
@@ -36,32 +37,39 @@ func compileGlob(pattern string, separators ...rune) (matches func(s string) boo
 			err = fmt.Errorf("the pattern cannot be read: %v", problem)
 		}
 	}()
-	tree, err := syntax.Parse(pattern)
-	if err != nil {
-		return nil, err
-	}
-	re, err := regexp.Compile(`(?s)\A` + expressionOf(tree, separators) + `\z`)
-	if err != nil {
-		return nil, err
-	}
 	if wild(pattern) > maxWild {
+		re, err := expressionFor(pattern, separators)
+		if err != nil {
+			return nil, err
+		}
 		return re.MatchString, nil
 	}
 	compiled, err := glob.Compile(pattern, separators...)
 	if err != nil {
 		return nil, err
 	}
+	long := sync.OnceValues(func() (*regexp.Regexp, error) { return expressionFor(pattern, separators) })
 	return func(s string) (matched bool) {
-		if len(s) > maxPlain {
-			return re.MatchString(s)
-		}
 		defer func() {
 			if problem := recover(); problem != nil {
 				matched = false
 			}
 		}()
+		if len(s) > maxPlain {
+			re, err := long()
+			return err == nil && re.MatchString(s)
+		}
 		return compiled.Match(s)
 	}, nil
+}
+
+// expressionFor reads a pattern as the regular expression of the same meaning.
+func expressionFor(pattern string, separators []rune) (*regexp.Regexp, error) {
+	tree, err := syntax.Parse(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return regexp.Compile(`(?s)\A` + expressionOf(tree, separators) + `\z`)
 }
 
 // wild is how many characters of a pattern may stand for others.

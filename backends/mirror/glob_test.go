@@ -1,8 +1,11 @@
 package mirror
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/gobwas/glob"
 
 	"github.com/argomesh/argomesh/test/heap"
 )
@@ -41,6 +44,33 @@ func TestGlobOfManyStars(t *testing.T) {
 		if got := globMatches(tt.pattern, tt.text); got != tt.want {
 			t.Errorf("%.20s matches %d bytes: %t", tt.pattern, len(tt.text), got)
 		}
+	}
+}
+
+// A pattern is read as Argo CD's library reads it, and the regular expression of the same
+// meaning, which takes several times as much, is made for those that need it only.
+func TestGlobIsReadOnce(t *testing.T) {
+	for _, pattern := range []string{"team-*", "https://git.example.com/{shop,web}/*", "[a-z]?*", "no-pattern"} {
+		library := testing.AllocsPerRun(100, func() { glob.MustCompile(pattern, '/') })
+		if got := testing.AllocsPerRun(100, func() {
+			if matches, err := compileGlob(pattern, '/'); err != nil || matches("TEAM") {
+				t.Errorf("%s: %v", pattern, err)
+			}
+		}); got > library+5 {
+			t.Errorf("%s is read with %v allocations, the library needs %v", pattern, got, library)
+		}
+	}
+}
+
+// BenchmarkGlob reads and matches patterns as projects have them.
+func BenchmarkGlob(b *testing.B) {
+	for _, pattern := range []string{"team-*", "https://git.example.com/{shop,web}/*", strings.Repeat("[a-z]*", 20)} {
+		b.Run(fmt.Sprintf("%.10s", pattern), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				globMatches(pattern, "https://git.example.com/web/app.git")
+			}
+		})
 	}
 }
 
