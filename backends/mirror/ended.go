@@ -123,7 +123,7 @@ type ends struct {
 }
 
 // maxEnds bounds what is remembered. There are more only if somebody takes the finalizers
-// of a great many copies away.
+// of a great many copies away. Of one beyond nothing is told to the hub, and it is counted.
 const maxEnds = 1 << 14
 
 // seeEnd takes what a watch said of the end of an object. It does not block.
@@ -140,11 +140,21 @@ func (m *Mirror) seeEnd(d backends.Deletion) {
 		return
 	}
 	m.log.Warn().Stringer("resource", last.key).Str("reason", end.Message).Msg("application is gone and its workloads may not be")
-	m.ends.mu.Lock()
-	defer m.ends.mu.Unlock()
-	if len(m.ends.known) < maxEnds {
-		m.ends.known[last.annotation(sourceUIDKey)] = *end
+	if !m.ends.note(last.annotation(sourceUIDKey), *end) {
+		m.cfg.Metrics.lostEnd()
 	}
+}
+
+// note remembers how the copy of a source's object ended. It reports whether there was
+// room.
+func (e *ends) note(uid string, end stream.Refusal) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, known := e.known[uid]; !known && len(e.known) == maxEnds {
+		return false
+	}
+	e.known[uid] = end
+	return true
 }
 
 // projectNamed is the AppProject of that name; nil when there is none.

@@ -1,10 +1,16 @@
 package mirror
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -133,5 +139,40 @@ func TestTendOfWhatDidNotCascade(t *testing.T) {
 	o.setFinalizers([]string{postDeleteFinalizer})
 	if !tend(Situation{}) || len(o.finalizers()) != 0 {
 		t.Errorf("a person let it go, and it has finalizers %v", o.finalizers())
+	}
+}
+
+// TestEndsHaveALimit: who takes the finalizers of a great many copies away fills no memory.
+// What is beyond the limit is counted, and what is remembered stays.
+func TestEndsHaveALimit(t *testing.T) {
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := ruleSet(t, stream.Spoke, stream.Managed)
+	mirror := &Mirror{cfg: Config{Rules: rules, Metrics: metrics, Store: memory.New(memory.Config{})}, ends: ends{known: map[string]stream.Refusal{}}}
+	leaving := makeEvent(stream.Applications, "hub-app", 15, m{"leaving": []any{cascadeFinalizer}, "spec": m{"project": "web"}})
+	last := copyOf(t, rules, makeEvent(stream.Applications, "hub-app", 9, m{"spec": m{"project": "web"}}), nil)
+	last = stored(t, last.key, begun(t, rules, leaving, last), func(o object) {
+		o.ensure("metadata")["deletionTimestamp"] = now
+		o.setFinalizers([]string{cascadeFinalizer, postDeleteFinalizer})
+	})
+	end := func(i int) {
+		last.setAnnotation(sourceUIDKey, fmt.Sprint("hub-app-", i))
+		mirror.seeEnd(backends.Deletion{Last: backends.Object{Key: last.key, Raw: encode(last.fields)}})
+	}
+	ended := func(i int) bool {
+		return mirror.ended(last.key, stream.Event{Version: stream.Version{SourceUID: fmt.Sprint("hub-app-", i)}}) != nil
+	}
+	for i := range maxEnds {
+		end(i)
+	}
+	end(0) // it is remembered already
+	if got := testutil.ToFloat64(metrics.lostEnds); got != 0 || len(mirror.ends.known) != maxEnds || !ended(maxEnds-1) {
+		t.Errorf("at the limit %v are counted, %d remembered", got, len(mirror.ends.known))
+	}
+	end(maxEnds)
+	if got := testutil.ToFloat64(metrics.lostEnds); got != 1 || len(mirror.ends.known) != maxEnds || ended(maxEnds) || !ended(0) {
+		t.Errorf("beyond it %v are counted, %d remembered", got, len(mirror.ends.known))
 	}
 }

@@ -23,6 +23,8 @@ type Metrics struct {
 	returned prometheus.Counter
 	// forgotten counts entries that wait for their AppProject and were too many.
 	forgotten prometheus.Counter
+	// lostEnds counts ends of copies that were too many to be remembered.
+	lostEnds prometheus.Counter
 }
 
 // NewMetrics registers the metrics of package mirror.
@@ -64,7 +66,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_unawaited_total",
 		Help: "Entries that were refused until their AppProject comes, and that are not asked for when it does, since 65536 wait already: they come when the hub tries again.",
 	})
-	for _, c := range []prometheus.Collector{m.forgotten, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
+	m.lostEnds = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "argomesh_mirror_unremembered_ends_total",
+		Help: "Copies of Applications that were gone on this spoke while their workloads may run still, and of which the hub is not told, since 16384 are remembered already: its Applications go without the condition.",
+	})
+	for _, c := range []prometheus.Collector{m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -91,5 +97,7 @@ func (m *Metrics) applied(c stream.Collection, d time.Duration) {
 func (m *Metrics) waited(budget string) { m.waits.WithLabelValues(budget).Inc() }
 
 func (m *Metrics) unremembered() { m.forgotten.Inc() }
+
+func (m *Metrics) lostEnd() { m.lostEnds.Inc() }
 
 func (m *Metrics) givenBack(entries int) { m.returned.Add(float64(entries)) }
