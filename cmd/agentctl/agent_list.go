@@ -64,7 +64,10 @@ func (c *listCommand) run(ctx context.Context) error {
 	if len(table.Rows) == 0 {
 		return c.none(ctx, h)
 	}
-	return c.output.printTable(c.std.out, table)
+	if err := c.output.printTable(c.std.out, table); err != nil || c.output.noHeaders {
+		return err
+	}
+	return h.printUntaken(ctx, c.std.out)
 }
 
 // none says that there is no agent. A namespace that does not exist is an error; one of which

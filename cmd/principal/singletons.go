@@ -40,7 +40,11 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 		}
 		return c.links.budgets.keep(ctx, c.hub.keeper, log)
 	}
-	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon}}
+	silent, err := newUntaken(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, silent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

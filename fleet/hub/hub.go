@@ -31,6 +31,8 @@ const (
 	defaultProjectKey = "default-project"
 	budgetKey         = "budget-bytes"
 	budgetAtKey       = "budget-at"
+	// UntakenKey is how many Applications of the hub no agent takes.
+	UntakenKey = "untaken-applications"
 )
 
 // DefaultProject says whether managed agents get the hub's AppProject default.
@@ -108,17 +110,33 @@ func (k Keeper) Keep(ctx context.Context) (Hub, error) {
 // KeepCommon has the ConfigMap, which is there once Keep has returned, say what is left of
 // the budget of all agents. An error passes.
 func (k Keeper) KeepCommon(ctx context.Context, c Common) error {
+	return k.keep(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)})
+}
+
+// KeepUntaken has the ConfigMap say how many Applications no agent takes. An error passes.
+func (k Keeper) KeepUntaken(ctx context.Context, n int) error {
+	return k.keep(ctx, map[string]string{UntakenKey: strconv.Itoa(n)})
+}
+
+// keep writes these keys, unless the ConfigMap has them so.
+func (k Keeper) keep(ctx context.Context, data map[string]string) error {
 	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
 	}
-	for key, value := range map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)} {
+	same := true
+	for key, value := range data {
+		kept, _, _ := unstructured.NestedString(there.Object, "data", key)
+		same = same && kept == value
 		if err := unstructured.SetNestedField(there.Object, value, "data", key); err != nil {
 			return fmt.Errorf("ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
 		}
 	}
+	if same {
+		return nil
+	}
 	if _, err := k.maps().Update(ctx, there, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("write key %s of ConfigMap %s/%s: %w", budgetKey, k.Namespace, ConfigMap, err)
+		return fmt.Errorf("write ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (t *topology) startHub(ctx context.Context) error {
 		ControlPlane: hub,
 		WorkloadAPI:  t.hub.workloadAPI,
 		Redis:        t.hub.argocd.Redis,
-		Settings:     harness.Settings{"projects.share_default": true},
+		Settings:     harness.Settings{"projects.share_default": true, "hub.application_controller": false},
 	}); err != nil {
 		return err
 	}

@@ -400,6 +400,25 @@ func (w *roleWorld) work(t *testing.T) {
 	patch(t, onSpoke, "shop", map[string]any{"operation": nil})
 	eventually(t, "its end on the hub", func() error { return without(ctx, onHub, "shop", "operation") })
 
+	// One that no agent takes says so, with an Event, and its sync ends.
+	inArgoCD := w.hub.Resource(harness.Applications, harness.ArgoCDNamespace)
+	astray := here.idle("astray", harness.ArgoCDNamespace, managed)
+	astray.Object["operation"] = map[string]any{"sync": map[string]any{}}
+	create(t, inArgoCD, astray)
+	eventually(t, "that no agent takes it", func() error {
+		return errors.Join(conditionSays(ctx, inArgoCD, "astray", "ArgomeshError", "no agent takes it"), without(ctx, inArgoCD, "astray", "operation"))
+	})
+	eventually(t, "an Event of it", func() error {
+		list, err := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("events"), harness.ArgoCDNamespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=NotTaken"})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+	if err := inArgoCD.Delete(ctx, "astray", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
 	// It is deleted with its workloads; no Argo CD is there, so the test is its controller.
 	patch(t, onHub, "shop", map[string]any{"metadata": map[string]any{"finalizers": []string{cascade}}})
 	if err := onHub.Delete(ctx, "shop", metav1.DeleteOptions{}); err != nil {

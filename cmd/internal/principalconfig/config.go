@@ -22,6 +22,7 @@ type Config struct {
 	ResourceProxy ResourceProxy     `koanf:"resource_proxy"`
 	RedisProxy    RedisProxy        `koanf:"redis_proxy"`
 	Envoy         Envoy             `koanf:"envoy"`
+	Hub           Hub               `koanf:"hub"`
 	Mapping       Mapping           `koanf:"mapping"`
 	Repositories  Repositories      `koanf:"repositories"`
 	Projects      Projects          `koanf:"projects"`
@@ -33,6 +34,11 @@ type Config struct {
 	Admin         config.Admin      `koanf:"admin"`
 	Log           config.Log        `koanf:"log"`
 	Tracing       config.Tracing    `koanf:"tracing"`
+}
+
+// Hub says what else there is on the hub.
+type Hub struct {
+	ApplicationController bool `koanf:"application_controller" help:"whether the hub's Argo CD has an application controller, which deploys what is for no agent. Where it has none, set false: then an Application whose destination is no cluster says so, and its sync ends"`
 }
 
 // Repositories says which Secrets of repositories managed agents get beside those of
@@ -58,6 +64,7 @@ func Default() Config {
 		ResourceProxy: DefaultResourceProxy(),
 		RedisProxy:    DefaultRedisProxy(),
 		Envoy:         DefaultEnvoy(),
+		Hub:           Hub{ApplicationController: true},
 		Mesh:          meshconfig.Default(),
 		Redis:         config.DefaultRedis(clusterinfo.Version),
 		SPIRE:         DefaultSPIRE(),

@@ -43,8 +43,8 @@ func (m Mapping) Validate() error {
 	return errors.Join(problems...)
 }
 
-// selector is nil when all are selected.
-func (m Mapping) selector() labels.Selector {
+// LabelSelector is nil when all are selected.
+func (m Mapping) LabelSelector() labels.Selector {
 	s, err := labels.Parse(m.Selector)
 	if err != nil || s.Empty() {
 		return nil // Validate has said what is wrong

@@ -32,7 +32,7 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.DefaultProject, name
 		Adopt:          adoptable(a),
 		SharesUnscoped: c.Repositories.ShareUnscoped,
 		DefaultProject: defaultProject(decided),
-		Selector:       c.Mapping.selector(),
+		Selector:       c.Mapping.LabelSelector(),
 	}
 	if registry.Mapping.ByDestination && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces

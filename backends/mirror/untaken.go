@@ -1,0 +1,278 @@
+package mirror
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Untaken says of the Applications of a hub which no agent takes why that is, where nobody
+// else would: in a condition and an Event, and as the result of a sync that somebody asked
+// for, which nobody would run. It concerns the hub as a whole and no link, and is for one
+// principal at a time.
+type Untaken struct {
+	Store backends.Store
+	// Selector narrows the Applications that agents may have; nil for all. What it leaves
+	// out is not ours.
+	Selector labels.Selector
+	// Says returns what says of an Application with that name why no agent takes it, empty
+	// for nothing, and whether that ends its sync; false while that is not known. What it
+	// returns holds for one pass.
+	Says func() (says func(name string, p Placement) (message string, endsSync bool), known bool)
+	// Changed returns a channel that is closed when Says may say something else of many.
+	Changed func() <-chan struct{}
+	// Event makes an Event of an Application. Its error is logged, and no more.
+	Event func(ctx context.Context, about backends.Object, message string) error
+	// Count is told how many there are, when that has changed, and again after an error,
+	// which is logged.
+	Count func(ctx context.Context, n int) error
+	Log   zerolog.Logger
+}
+
+// An Application is looked at untakenPause after it changed, since of an agent and its
+// Application one is a moment younger. Writes are untakenWrites a
+// second, Events included, which wait for the conditions.
+const (
+	untakenPause  = 2 * time.Second
+	untakenWrites = 50
+	// maxUntakenEvents bounds the Events that wait; more are not made.
+	maxUntakenEvents = 10_000
+)
+
+// untakenPrefixes begin what Says returns, so that it is found again.
+var untakenPrefixes = []string{"no agent takes it: ", "nothing deploys it: "}
+
+// untakenLook is what of an Application says whether it is looked at.
+type untakenLook struct {
+	Metadata struct {
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Destination struct {
+			Name   string `json:"name"`
+			Server string `json:"server"`
+		} `json:"destination"`
+	} `json:"spec"`
+	Operation json.RawMessage `json:"operation"`
+	Status    struct {
+		Conditions []struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+// Run keeps at it until ctx is done.
+func (u *Untaken) Run(ctx context.Context) error {
+	changed := newKeySet()
+	cancel := u.Store.Subscribe(func(key stream.ResourceKey) {
+		if key.Kind == stream.Application {
+			changed.add(key)
+		}
+	})
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-u.Store.Synced():
+	}
+	pass := untakenPass{Untaken: u, writes: rate.NewLimiter(untakenWrites, 1), untaken: map[stream.ResourceKey]bool{}, counted: -1}
+	tick := time.NewTicker(untakenPause)
+	defer tick.Stop()
+	again := u.Changed()
+	all := true
+	rested := map[stream.ResourceKey]bool{} // changed before the last tick
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+			again, all = u.Changed(), true
+		case <-tick.C:
+			says, known := u.Says()
+			if !known {
+				continue
+			}
+			if all {
+				for _, o := range u.Store.List(stream.Application, "") {
+					rested[o.Key] = true
+				}
+				all = false
+			}
+			young := changed.take()
+			rested = pass.run(ctx, rested, says)
+			for _, key := range young {
+				rested[key] = true
+			}
+		}
+	}
+}
+
+// untakenPass is what is kept from one pass to the next.
+type untakenPass struct {
+	*Untaken
+	writes  *rate.Limiter
+	untaken map[stream.ResourceKey]bool
+	counted int
+	events  []untakenEvent
+}
+
+type untakenEvent struct {
+	about   backends.Object
+	message string
+}
+
+// run looks at these, and returns those that it has to look at again. It ends after
+// untakenPause, so that what changes meanwhile has its turn.
+func (p *untakenPass) run(ctx context.Context, keys map[stream.ResourceKey]bool, says func(string, Placement) (string, bool)) map[stream.ResourceKey]bool {
+	end, cancel := context.WithTimeout(ctx, untakenPause)
+	defer cancel()
+	left := map[stream.ResourceKey]bool{}
+	spent := false // what may be written in this pass is
+	for key := range keys {
+		if spent {
+			left[key] = true
+			continue
+		}
+		next, o, message := p.judge(key, says)
+		if next == nil {
+			continue
+		}
+		if p.writes.Wait(end) != nil {
+			left[key], spent = true, true
+			continue
+		}
+		switch _, err := p.Store.Update(ctx, o, next); {
+		case errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound): // the cache will tell
+		case err != nil:
+			left[key] = true
+			if ctx.Err() == nil {
+				p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot say of an application that no agent takes it, trying again")
+			}
+		case message != "" && len(p.events) < maxUntakenEvents:
+			p.events = append(p.events, untakenEvent{o, message})
+		}
+	}
+	if len(p.untaken) != p.counted {
+		if err := p.Count(ctx, len(p.untaken)); err == nil {
+			p.counted = len(p.untaken)
+		} else if ctx.Err() == nil {
+			p.Log.Warn().Err(err).Msg("cannot write how many applications no agent takes, trying again")
+		}
+	}
+	for len(p.events) > 0 && p.writes.Wait(end) == nil {
+		e := p.events[0]
+		p.events = p.events[1:]
+		if err := p.Event(ctx, e.about, e.message); err != nil && ctx.Err() == nil {
+			p.Log.Warn().Err(err).Stringer("resource", e.about.Key).Msg("cannot make an Event of an application that no agent takes")
+		}
+	}
+	return left
+}
+
+// judge returns what an Application is to become, nil for nothing, with the object that was
+// looked at, and what its condition comes to say.
+func (p *untakenPass) judge(key stream.ResourceKey, says func(string, Placement) (string, bool)) (next []byte, o backends.Object, told string) {
+	delete(p.untaken, key)
+	o, there := p.Store.Get(key)
+	if !there {
+		return nil, o, ""
+	}
+	message, endsSync, err := p.verdict(o, says)
+	if err != nil {
+		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
+		return nil, o, ""
+	}
+	if message != "" {
+		p.untaken[key] = true
+	}
+	next, told, err = tellUntaken(o, message, endsSync, time.Now())
+	if err != nil {
+		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
+		return nil, o, ""
+	}
+	return next, o, told
+}
+
+// verdict is what Says says of an Application that is ours to speak of.
+func (p *untakenPass) verdict(o backends.Object, says func(string, Placement) (string, bool)) (message string, endsSync bool, err error) {
+	var seen untakenLook
+	if err := json.Unmarshal(o.Raw, &seen); err != nil {
+		return "", false, fmt.Errorf("decode %s: %w", o.Key, err)
+	}
+	switch {
+	case seen.Metadata.Labels[ignoreSyncKey] == "true", seen.Metadata.Annotations[skipReconcileKey] == "true":
+		return "", false, nil
+	case p.Selector != nil && !p.Selector.Matches(labels.Set(seen.Metadata.Labels)):
+		return "", false, nil
+	case seen.Metadata.Annotations[recordKey] != "", seen.Metadata.Annotations[principalUIDKey] != "":
+		return "", false, nil // a mirror, or a copy
+	}
+	message, endsSync = says(o.Key.Name, Placement{Namespace: o.Key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})
+	return message, endsSync, nil
+}
+
+// tellUntaken returns an Application that says that no agent takes it, or does not say so
+// any more when the message is empty; nil when it is as it should be. told is the message
+// if the condition is new.
+func tellUntaken(o backends.Object, message string, endsSync bool, now time.Time) (next []byte, told string, err error) {
+	current, err := parseObject(o)
+	if err != nil {
+		return nil, "", err
+	}
+	shown := errorShown(conditions(current.child("status")))
+	changed := false
+	if message != "" || saysUntaken(shown) {
+		changed = setCondition(current, errorCondition, message, now)
+		if changed {
+			told = message
+		}
+	}
+	if operation := current.child("operation"); message != "" && endsSync && operation != nil {
+		endUntaken(current, operation, message, now)
+		changed = true
+	}
+	if !changed {
+		return nil, "", nil
+	}
+	return encode(current.fields), told, nil
+}
+
+// endUntaken ends an operation that nobody would run.
+func endUntaken(o object, operation map[string]any, message string, now time.Time) {
+	at := now.UTC().Format(time.RFC3339)
+	status := o.ensure("status")
+	state := o.child("status", "operationState")
+	started := stringAt(state, "startedAt")
+	if started == "" || stringAt(state, "finishedAt") != "" {
+		started = at
+	}
+	status["operationState"] = map[string]any{
+		"operation": operation, "phase": "Error", "message": message, "startedAt": started, "finishedAt": at,
+	}
+	// argocd app sync waits until the Application was reconciled after that. There is
+	// nobody to do it, so what it waits for is over now.
+	status["reconciledAt"] = at
+	delete(o.fields, "operation")
+}
+
+// saysUntaken reports whether a message is one of ours.
+func saysUntaken(message string) bool {
+	for _, prefix := range untakenPrefixes {
+		if strings.HasPrefix(message, prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// untaken says of the Applications that no agent takes that this is so, once it is known
+// what the hub has decided.
+type untaken struct {
+	core     *core
+	clusters *hubClusters
+	number   prometheus.Gauge
+}
+
+// newUntaken starts nothing.
+func newUntaken(c *core) (*untaken, error) {
+	u := &untaken{
+		core:     c,
+		clusters: newHubClusters(c.base.Dynamic, c.cfg.Namespace, c.base.Log),
+		number: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_untaken_applications",
+			Help: "Applications of the hub that no agent takes and that say so in condition ArgomeshError, counted by the principal that holds the Lease.",
+		}),
+	}
+	return u, c.base.Metrics.Register(u.number)
+}
+
+// Run is for the principal that holds the Lease.
+func (u *untaken) Run(ctx context.Context) error {
+	if _, known := u.core.hub.wait(ctx); !known {
+		return nil
+	}
+	defer u.number.Set(0)
+	teller := &mirror.Untaken{
+		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Says: u.says, Changed: u.changed(ctx),
+		Event: func(ctx context.Context, about backends.Object, message string) error {
+			return warn(ctx, u.core.base.Dynamic, about, reasonNotTaken, message)
+		},
+		Count: func(ctx context.Context, n int) error {
+			u.number.Set(float64(n))
+			return u.core.hub.keeper.KeepUntaken(ctx, n)
+		},
+		Log: u.core.base.Log,
+	}
+	return together(ctx, u.clusters.Run, teller.Run)
+}
+
+// says is mirror.Untaken.Says.
+func (u *untaken) says() (func(string, mirror.Placement) (string, bool), bool) {
+	names, servers, known := u.clusters.known()
+	if !known || u.core.agents.Ready() != nil {
+		return nil, false
+	}
+	judge := u.core.agents.Untaken(fleet.Deployer{Controller: u.core.cfg.Hub.ApplicationController, Names: names, Servers: servers})
+	return func(name string, p mirror.Placement) (string, bool) {
+		v := judge(name, fleet.Placement(p))
+		return v.Message, v.EndsSync
+	}, true
+}
+
+// changed is mirror.Untaken.Changed: whose an Application is has changed, or which clusters
+// there are. The Agents' own status, which changes all the time, is no such change.
+func (u *untaken) changed(ctx context.Context) func() <-chan struct{} {
+	return func() <-chan struct{} {
+		out := make(chan struct{})
+		agents, clusters, divisions := u.core.agents.Changed(), u.clusters.changed(), u.core.agents.Divisions()
+		go func() {
+			defer close(out)
+			for {
+				select {
+				case <-agents:
+					agents = u.core.agents.Changed()
+					if u.core.agents.Divisions() == divisions {
+						continue
+					}
+				case <-clusters:
+				case <-ctx.Done():
+				}
+				return
+			}
+		}()
+		return out
+	}
+}
+
+// reasonNotTaken is the reason of those Events.
+const reasonNotTaken = "NotTaken"
+
+var events = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+
+// warn makes an Event of an Application, in its namespace.
+func warn(ctx context.Context, client dynamic.Interface, about backends.Object, reason, message string) error {
+	if about.Key.Kind != stream.Application {
+		return fmt.Errorf("an Event of %s is not made", about.Key)
+	}
+	now := time.Now().UTC().Format(time.RFC3339)
+	_, err := client.Resource(events).Namespace(about.Key.Namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Event",
+		"metadata": map[string]any{"generateName": "argomesh-", "namespace": about.Key.Namespace},
+		"involvedObject": map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "namespace": about.Key.Namespace, "name": about.Key.Name,
+			"uid": about.UID, "resourceVersion": about.ResourceVersion,
+		},
+		"type": "Warning", "reason": reason, "message": message, "count": int64(1), "firstTimestamp": now, "lastTimestamp": now,
+		"source": map[string]any{"component": "argomesh-principal"}, "reportingComponent": "argomesh-principal",
+	}}, metav1.CreateOptions{FieldManager: "argomesh-principal"})
+	if err != nil {
+		return fmt.Errorf("make an Event of %s: %w", about.Key, err)
+	}
+	return nil
+}

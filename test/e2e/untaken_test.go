@@ -1,0 +1,62 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// TestUntakenApplication is the commonest mistake: argocd app create makes an Application in
+// Argo CD's own namespace, and the hub maps by namespace. It says so, with an Event, its sync
+// ends with that sentence, and what the sentence says cures it.
+func TestUntakenApplication(t *testing.T) {
+	t.Parallel()
+	w, ctx := theWorld(t), t.Context()
+	const name = "astray"
+	apps := w.hub.Resource(harness.Applications, harness.ArgoCDNamespace)
+	create(t, apps, w.guestbook(name, harness.ArgoCDNamespace, managed))
+	out, err := w.hubArgo.CLI(ctx, "app", "sync", name)
+	const says = "no agent takes it: its destination is agent edge-1, whose Applications are in namespace edge-1"
+	if err == nil || !strings.Contains(out, says) {
+		t.Errorf("argocd app sync: %v, %s", err, out)
+	}
+	eventually(t, "the Application says that no agent takes it", func() error { return conditionSays(ctx, apps, name, "ArgomeshError", says) })
+	eventually(t, "there is an Event of it", func() error {
+		list, err := w.hub.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}, harness.ArgoCDNamespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+		if err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if message, _, _ := unstructured.NestedString(e.Object, "message"); strings.HasPrefix(message, says) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d Events", len(list.Items))
+	})
+	eventually(t, "agentctl counts it", func() error {
+		out, err := w.h.Agentctl(ctx, w.hub, "agent", "list")
+		if err == nil && !strings.Contains(out, "no agent takes") {
+			err = errors.New(out)
+		}
+		return err
+	})
+
+	// The cure, to the letter.
+	if err := apps.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	theirs := w.hub.Resource(harness.Applications, managed)
+	create(t, theirs, w.guestbook(name, managed, managed))
+	if out, err := w.hubArgo.CLI(ctx, "app", "sync", managed+"/"+name); err != nil {
+		t.Errorf("after the cure: %v, %s", err, out)
+	}
+}
