@@ -171,8 +171,9 @@ func TestUntakenIsTold(t *testing.T) {
 		}
 
 		n.taken["web"] = true
-		close(n.again)
+		again := n.again
 		n.again = make(chan struct{})
+		close(again) // last: whoever waits for it looks at the others then
 		pass(10 * time.Second)
 		if got := n.said(synced); got != "" {
 			t.Errorf("web is taken, and says %q", got)
