@@ -239,14 +239,30 @@ func tellUntaken(o backends.Object, message string, endsSync bool, now time.Time
 			told = message
 		}
 	}
-	if operation := current.child("operation"); message != "" && endsSync && operation != nil {
-		endUntaken(current, operation, message, now)
-		changed = true
+	if message != "" && endsSync {
+		changed = answerUntaken(current, message, now) || changed
 	}
 	if !changed {
 		return nil, "", nil
 	}
 	return encode(current.fields), told, nil
+}
+
+// answerUntaken ends what somebody asked for and nobody would do, and reports whether there
+// was something: argocd and the UI wait for a refresh as for a sync, without an end.
+func answerUntaken(o object, message string, now time.Time) bool {
+	asked := false
+	if operation := o.child("operation"); operation != nil {
+		endUntaken(o, operation, message, now)
+		asked = true
+	}
+	for _, key := range []string{refreshKey, hydrateKey} {
+		if o.annotation(key) != "" {
+			delete(o.child("metadata", "annotations"), key)
+			asked = true
+		}
+	}
+	return asked
 }
 
 // endUntaken ends an operation that nobody would run.

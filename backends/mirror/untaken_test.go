@@ -92,6 +92,9 @@ func (n *nobodys) run(selector string) (stop func()) {
 
 // application is what a test looks at.
 type application struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
 	Operation map[string]any `json:"operation"`
 	Status    struct {
 		ReconciledAt   string           `json:"reconciledAt"`
@@ -125,7 +128,9 @@ func (n *nobodys) said(key stream.ResourceKey) string {
 const (
 	forNobody = `,"spec":{"destination":{"name":"nobody"}}`
 	forTold   = `,"spec":{"destination":{"name":"told"}}`
-	syncNow   = `,"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"main"}}`
+	// refreshNow is as argocd app sync leaves it.
+	refreshNow = `,"annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal","note":"x"}`
+	syncNow    = `,"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"main"}}`
 )
 
 // TestUntakenIsTold: within ten seconds an Application that no agent takes says so, once in
@@ -133,8 +138,8 @@ const (
 func TestUntakenIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNobodys(t)
-		synced := n.create("web", "", forNobody+syncNow)
-		other := n.create("other", "", forTold+syncNow)
+		synced := n.create("web", refreshNow, forNobody+syncNow)
+		other := n.create("other", refreshNow, forTold+syncNow)
 		fine := n.create("fine", "", `,"spec":{"destination":{"name":"edge-1"}}`+syncNow)
 		stop := n.run("")
 		defer stop()
@@ -151,6 +156,12 @@ func TestUntakenIsTold(t *testing.T) {
 		}
 		if state["finishedAt"] == nil || web.Status.ReconciledAt != state["finishedAt"] {
 			t.Errorf("argocd app sync would wait: finished at %v, reconciled at %q", state["finishedAt"], web.Status.ReconciledAt)
+		}
+		if diff := cmp.Diff(map[string]string{"note": "x"}, web.Metadata.Annotations); diff != "" {
+			t.Errorf("argocd app sync would wait for a refresh: (-want +got)\n%s", diff)
+		}
+		if a := n.get(other); len(a.Metadata.Annotations) != 3 {
+			t.Errorf("other has %v: only what is ours is answered", a.Metadata.Annotations)
 		}
 		if a := n.get(other); n.said(other) == "" || a.Operation == nil || a.Status.OperationState != nil {
 			t.Errorf("other says %q, its operation is %v: only what is ours is ended", n.said(other), a.Operation)

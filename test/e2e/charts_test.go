@@ -402,7 +402,7 @@ func (w *roleWorld) work(t *testing.T) {
 
 	// One that no agent takes says so, with an Event, and its sync ends.
 	inArgoCD := w.hub.Resource(harness.Applications, harness.ArgoCDNamespace)
-	astray := here.idle("astray", harness.ArgoCDNamespace, managed)
+	astray := here.plain("astray", harness.ArgoCDNamespace, managed)
 	astray.Object["operation"] = map[string]any{"sync": map[string]any{}}
 	create(t, inArgoCD, astray)
 	eventually(t, "that no agent takes it", func() error {

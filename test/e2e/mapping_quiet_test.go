@@ -135,10 +135,16 @@ func TestMappingByDestination(t *testing.T) {
 		untouched[namespace+"/"+app.GetName()] = create(t, hub(namespace), app)
 	}
 	leave(mappedNamespace, application("left-pushed", "in-cluster"))
-	leave("mapped-out", application("left-outside", "map-1"))
 	labelled := application("left-unlabelled", "map-1")
 	labelled.SetLabels(map[string]string{"by-hub": ""})
 	leave("mapped-team-1", labelled)
+	// And where no agent's may be: it says so, which is all that is written.
+	const outside = "left-outside"
+	create(t, hub("mapped-out"), application(outside, "map-1"))
+	eventually(t, "that no agent takes it", func() error {
+		return conditionSays(ctx, hub("mapped-out"), outside, "ArgomeshError",
+			"no agent takes it: its destination is agent map-1, and namespace mapped-out is none where Applications of agents may be")
+	})
 
 	// The spoke's own, which has no source on a hub.
 	local := create(t, spoke("map-1"), application("left-local", "in-cluster"))
@@ -224,6 +230,11 @@ func TestMappingByDestination(t *testing.T) {
 	}
 	if err := gone(ctx, hub(mappedNamespace), "left-local"); err != nil {
 		t.Error(err)
+	}
+	for _, on := range []string{"map-1", "map-2", "mapped-out"} {
+		if err := gone(ctx, spoke(on), outside); err != nil {
+			t.Error(err)
+		}
 	}
 	for name, app := range untouched {
 		namespace, name, _ := strings.Cut(name, "/")
