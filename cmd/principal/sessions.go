@@ -201,10 +201,16 @@ func heldOf(local func(stream.EntryKey) (stream.ResourceKey, bool), w link.Withh
 	case w.Cascades != "":
 		held.Reason, held.Message = v1alpha1.HoldCascade, w.Cascades
 	}
+	ending := make(map[stream.EntryKey]struct{}, len(w.Ending))
+	for _, entry := range w.Ending {
+		ending[entry] = struct{}{}
+	}
+	held.Objects = slices.Grow(held.Objects, len(w.Keys))
 	for _, entry := range w.Keys {
+		_, withWorkloads := ending[entry]
 		held.Objects = append(held.Objects, v1alpha1.HeldObject{
 			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name,
-			WithWorkloads: slices.Contains(w.Ending, entry),
+			WithWorkloads: withWorkloads,
 		})
 	}
 	return held
