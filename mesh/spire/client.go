@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+	"github.com/argomesh/argomesh/stream/protolimit"
 )
 
 const (
@@ -35,6 +36,13 @@ const (
 	maxBatchBytes = 1 << 20
 	// maxMessageBytes bounds one answer: a page of entries with many selectors.
 	maxMessageBytes = 16 << 20
+	// maxReplyHeap bounds what an answer takes once it is decoded. It is counted before.
+	maxReplyHeap = 32 << 20
+	// maxReplyKeyBytes bounds the certificates and keys of one answer together, since
+	// crypto/x509 makes up to eighty times its bytes of one. maxBundlePage is how many
+	// bundles are asked for at once, so that each has room for some fifteen roots.
+	maxReplyKeyBytes = 768 << 10
+	maxBundlePage    = 50
 	// maxListed bounds a list that never ends.
 	maxListed = 1 << 20
 	// maxServerText bounds what of a server's words an error repeats, in bytes.
@@ -127,7 +135,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		grpc.WithTransportCredentials(cfg.Credentials),
 		grpc.WithNoProxy(),              // an HTTP proxy for the Web is not meant for this
 		grpc.WithDisableServiceConfig(), // nor does DNS say how to call
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.ForceCodecV2(protolimit.Codec{Heap: maxReplyHeap})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("spire server %s: %w", cfg.Address, err)

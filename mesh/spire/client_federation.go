@@ -23,7 +23,7 @@ func (c *Client) Bundle(ctx context.Context) (*spiffebundle.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bundleFromWire(answer)
+	return bundleFromWire(answer, newKeyRoom())
 }
 
 // FederatedBundle returns the bundle that the server has of another trust domain. The
@@ -34,7 +34,7 @@ func (c *Client) FederatedBundle(ctx context.Context, td spiffeid.TrustDomain) (
 	if err != nil {
 		return nil, err
 	}
-	bundle, err := bundleFromWire(answer)
+	bundle, err := bundleFromWire(answer, newKeyRoom())
 	if err == nil && bundle.TrustDomain() != td {
 		return nil, fmt.Errorf("%s: the answer is that of %s: %w", doing, bundle.TrustDomain(), ErrReply)
 	}
@@ -47,13 +47,14 @@ func (c *Client) FederatedBundles(ctx context.Context) ([]*spiffebundle.Bundle, 
 	var out []*spiffebundle.Bundle
 	err := pages(doing, func(token string) (string, int, error) {
 		answer, err := call(ctx, c, doing, c.bundles.ListFederatedBundles, &spirepb.ListFederatedBundlesRequest{
-			OutputMask: knownKeys(), PageSize: c.pageSize, PageToken: token,
+			OutputMask: knownKeys(), PageSize: min(c.pageSize, maxBundlePage), PageToken: token,
 		})
 		if err != nil {
 			return "", 0, err
 		}
+		room := newKeyRoom()
 		for _, m := range answer.GetBundles() {
-			b, err := bundleFromWire(m)
+			b, err := bundleFromWire(m, room)
 			if err != nil {
 				return "", 0, fmt.Errorf("%s: %w", doing, err)
 			}
@@ -117,8 +118,9 @@ func (c *Client) Federations(ctx context.Context) ([]Federation, error) {
 		if err != nil {
 			return "", 0, err
 		}
+		room := newKeyRoom()
 		for _, m := range answer.GetFederationRelationships() {
-			f, err := federationFromWire(m)
+			f, err := federationFromWire(m, room)
 			if err != nil {
 				return "", 0, fmt.Errorf("%s: %w", doing, err)
 			}
@@ -196,7 +198,7 @@ func (c *Client) federation(ctx context.Context, td spiffeid.TrustDomain) (Feder
 	if err != nil {
 		return Federation{}, err
 	}
-	return federationFromWire(answer)
+	return federationFromWire(answer, newKeyRoom())
 }
 
 func (c *Client) updateFederation(ctx context.Context, name string, message *spirepb.FederationRelationship) error {

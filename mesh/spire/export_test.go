@@ -1,8 +1,22 @@
 package spire
 
-// What the fuzz targets need of the wire.
+import "github.com/argomesh/argomesh/mesh/spire/spirepb"
+
+// What the tests of the wire need of it.
 var (
-	ReadEntry      = entryFromWire
-	WriteEntry     = entryToWire
-	ReadFederation = federationFromWire
+	ReadEntry   = entryFromWire
+	WriteEntry  = entryToWire
+	WriteBundle = bundleToWire
 )
+
+// The limits of an answer.
+const (
+	MaxMessageBytes  = maxMessageBytes
+	MaxReplyHeap     = maxReplyHeap
+	MaxReplyKeyBytes = maxReplyKeyBytes
+)
+
+// ReadFederation reads a relationship that is alone in an answer.
+func ReadFederation(m *spirepb.FederationRelationship) (Federation, error) {
+	return federationFromWire(m, newKeyRoom())
+}

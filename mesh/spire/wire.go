@@ -136,8 +136,24 @@ func bundleToWire(b *spiffebundle.Bundle) (*spirepb.Bundle, error) {
 	return m, nil
 }
 
-// bundleFromWire returns the bundle of a server's answer. The error wraps ErrReply.
-func bundleFromWire(m *spirepb.Bundle) (*spiffebundle.Bundle, error) {
+// keyRoom is how many bytes of certificates and keys of one answer may yet be read.
+type keyRoom int
+
+func newKeyRoom() *keyRoom {
+	room := keyRoom(maxReplyKeyBytes)
+	return &room
+}
+
+func (r *keyRoom) take(n int) error {
+	if *r -= keyRoom(n); *r < 0 {
+		return fmt.Errorf("the answer has more than %d KiB of certificates and keys", maxReplyKeyBytes>>10)
+	}
+	return nil
+}
+
+// bundleFromWire returns the bundle of a server's answer, in which there is that room. The
+// error wraps ErrReply.
+func bundleFromWire(m *spirepb.Bundle, room *keyRoom) (*spiffebundle.Bundle, error) {
 	bad := func(err error) (*spiffebundle.Bundle, error) {
 		return nil, fmt.Errorf("bundle of %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
 	}
@@ -153,6 +169,9 @@ func bundleFromWire(m *spirepb.Bundle) (*spiffebundle.Bundle, error) {
 		b.SetSequenceNumber(n)
 	}
 	for _, root := range m.GetX509Authorities() {
+		if err := room.take(len(root.GetAsn1())); err != nil {
+			return bad(err)
+		}
 		certs, err := x509.ParseCertificates(root.GetAsn1())
 		if err != nil {
 			return bad(err)
@@ -162,6 +181,9 @@ func bundleFromWire(m *spirepb.Bundle) (*spiffebundle.Bundle, error) {
 		}
 	}
 	for _, key := range m.GetJwtAuthorities() {
+		if err := room.take(len(key.GetPublicKey())); err != nil {
+			return bad(err)
+		}
 		public, err := x509.ParsePKIXPublicKey(key.GetPublicKey())
 		if err != nil {
 			return bad(err)
@@ -190,9 +212,9 @@ func federationToWire(f Federation) (*spirepb.FederationRelationship, error) {
 	return m, err
 }
 
-// federationFromWire returns the relationship of a server's answer. The error wraps
-// ErrReply.
-func federationFromWire(m *spirepb.FederationRelationship) (Federation, error) {
+// federationFromWire returns the relationship of a server's answer, in which there is that
+// room. The error wraps ErrReply.
+func federationFromWire(m *spirepb.FederationRelationship, room *keyRoom) (Federation, error) {
 	bad := func(err error) (Federation, error) {
 		return Federation{}, fmt.Errorf("federation with %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
 	}
@@ -209,7 +231,7 @@ func federationFromWire(m *spirepb.FederationRelationship) (Federation, error) {
 	if m.GetTrustDomainBundle() == nil {
 		return f, nil
 	}
-	if f.Bundle, err = bundleFromWire(m.GetTrustDomainBundle()); err != nil {
+	if f.Bundle, err = bundleFromWire(m.GetTrustDomainBundle(), room); err != nil {
 		return bad(err)
 	}
 	return f, nil

@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"stream/link":          {"stream"},
 	"stream/zstd":          {"stream"}, // the limit of a frame
 	"stream/jsonlimit":     nil,
+	"stream/protolimit":    nil,
 	"stream/quota":         {"identity"},
 	"stream/wire":          {"identity", "stream", "stream/quota"},                // what comes, before it is anything
 	"stream/call":          {"identity", "stream", "stream/quota", "stream/wire"}, // what the services have in common
@@ -75,7 +76,7 @@ var mayImport = map[string][]string{
 	"mesh":                 {"identity"},
 	"mesh/objects":         nil,
 	"mesh/istio":           {"identity", "mesh", "mesh/objects"},
-	"mesh/spire":           {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit"}, // the wire mapping is spire's
+	"mesh/spire":           {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit", "stream/protolimit"}, // the wire mapping is spire's
 	"mesh/spire/spirepb":   nil,
 	"mesh/spire/spiretest": {"mesh/spire/spirepb"},
 	"mesh/xds":             {"identity", "mesh"},
