@@ -162,9 +162,18 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	case leaving(&a):
 		return Agent{}, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)
 	case a.Spec.Suspended:
-		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrDenied)
+		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrSuspended)
 	}
 	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a) && !r.Mapping.ByDestination}, nil
+}
+
+// Owns reports whether a SPIFFE ID belongs to an Agent, which may be suspended or on its
+// way out.
+func (r *Registry) Owns(id spiffeid.ID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	_, found := r.owners[id]
+	return found
 }
 
 // Agent returns one of Agents.

@@ -14,7 +14,10 @@
 //	err = authorize(peer.ID) // nil, or wraps ErrDenied or ErrUnauthenticated
 package identity
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The kinds of error of this package. Test for them with errors.Is.
 var (
@@ -26,4 +29,7 @@ var (
 	// ErrDenied says that a peer proved who it is and is not welcome. Trying
 	// again does not help until the accepted identities change.
 	ErrDenied = errors.New("identity not accepted")
+	// ErrSuspended says the same of one that will be welcome again when a person on the
+	// other side says so. It wraps ErrDenied.
+	ErrSuspended = fmt.Errorf("%w while it is suspended", ErrDenied)
 )

@@ -40,12 +40,13 @@ const MaxHistoryTokens = 3
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=agt,categories=argomesh
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
-// +kubebuilder:printcolumn:name="Connected",type=boolean,JSONPath=`.status.connected`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.summary`
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.since`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Apps",type=integer,JSONPath=`.status.counts.applications`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Connected",type=boolean,priority=1,JSONPath=`.status.connected`
 // +kubebuilder:printcolumn:name="Suspended",type=boolean,priority=1,JSONPath=`.spec.suspended`
 // +kubebuilder:printcolumn:name="Parked",type=integer,priority=1,JSONPath=`.status.counts.parked`
 // +kubebuilder:printcolumn:name="Held",type=integer,priority=1,JSONPath=`.status.deletionsHeld.total`
@@ -298,6 +299,13 @@ type AgentStatus struct {
 	// about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Summary is the state of the agent in a word or two, for people: Connected, Away,
+	// Refused: mode (or name, version, protocol), Never connected, Suspended, Deleting, or
+	// what waits for a person, such as 5 deletions held.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Summary string `json:"summary,omitempty"`
 
 	// Connected says whether the agent has a live sync stream.
 	Connected bool `json:"connected"`
@@ -591,10 +599,11 @@ type GoneApplications struct {
 const (
 	// ConditionReady is true when the registration is in force: the cluster Secret
 	// is kept, no SPIFFE ID and no namespace is in conflict, the Agent is neither suspended nor
-	// being deleted. It says nothing about the connection, since a spoke may be
-	// away for weeks.
+	// being deleted, and an agent has connected by it. It says nothing about the connection
+	// of this moment, since a spoke may be away for weeks.
 	ConditionReady = "Ready"
-	// ConditionConnected is AgentStatus.Connected, for kubectl wait.
+	// ConditionConnected is AgentStatus.Connected, for kubectl wait. Its message says since
+	// when, and of an agent that is refused why, with a cure.
 	ConditionConnected = "Connected"
 	// ConditionClusterSecretReady is true when the cluster Secret exists as this
 	// Agent needs it.

@@ -84,6 +84,10 @@ func run(ctx context.Context, args []string) error {
 			{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
 			{Name: "store", Ready: func() error { return synced(store) }},
 			{Name: "spoke", Ready: u.described.ready},
+			{
+				Name: "principal", Ready: func() error { return u.standing().ready() },
+				Degraded: func() error { return u.standing().degraded() },
+			},
 		},
 		Metrics: registry, Log: log,
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,8 +48,11 @@ type uplink struct {
 	described description
 
 	// Of Run, before the first term, as is mirror.Fence.
+	begun  atomic.Bool // client and tunnel are there
 	client *client.Client
 	tunnel *tunnel.Acceptor
+	lease  *lease.Lease
+	works  atomic.Bool // a term is under way
 
 	mu   sync.Mutex        // guards what follows
 	link *mirror.Mirror    // of this term; the client's runs begin after it is set
@@ -140,7 +144,20 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 		return err
 	}
 	u.mirror.Fence = only.Confirm
+	u.lease = only
+	u.begun.Store(true)
 	return only.Run(ctx, u.term)
+}
+
+// standing is how this process stands to its principal now.
+func (u *uplink) standing() standing {
+	s := standing{begun: u.begun.Load()}
+	if !s.begun {
+		return s
+	}
+	s.active, s.standby = u.works.Load(), u.lease.Waiting()
+	s.failure = u.client.Failure()
+	return s
 }
 
 // term works until ctx is done. It is called again in a later term, and begins
@@ -169,6 +186,8 @@ func (u *uplink) term(ctx context.Context) error {
 	u.mu.Unlock()
 	u.active.Set(1)
 	defer u.active.Set(0)
+	u.works.Store(true)
+	defer u.works.Store(false)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error { return u.client.Run(ctx) })

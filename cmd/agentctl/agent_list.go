@@ -15,6 +15,7 @@ type listCommand struct {
 	conn     *connection
 	output   *output
 	selector string
+	unknown  bool
 }
 
 func newListCommand(std streams, conn *connection) *cobra.Command {
@@ -29,6 +30,7 @@ func newListCommand(std streams, conn *connection) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.output.addFlag(cmd)
+	cmd.Flags().BoolVar(&c.unknown, "unknown", false, "the SPIFFE IDs that were refused since no Agent has them, the newest first")
 	cmd.Flags().StringVarP(&c.selector, "selector", "l", "", "only Agents with these labels, such as env=prod,tier!=test")
 	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
 	cmd.Flags().BoolVarP(&c.output.allNamespaces, "all-namespaces", "A", false, "list those of every namespace")
@@ -48,6 +50,9 @@ func (c *listCommand) run(ctx context.Context) error {
 		if h, err = c.conn.hubIn(metav1.NamespaceAll); err != nil {
 			return err
 		}
+	}
+	if c.unknown {
+		return c.strangers(ctx, h)
 	}
 	opts := metav1.ListOptions{LabelSelector: c.selector}
 	if !c.output.isTable() {

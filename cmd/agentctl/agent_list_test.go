@@ -15,7 +15,7 @@ func listHub(t *testing.T) string {
 	for namespace, release := range map[string]string{"argocd": "v1.2.0", "other": "v1.1.0"} {
 		agents = append(agents, map[string]any{
 			"apiVersion": "argomesh.io/v1alpha1", "kind": "Agent", "metadata": map[string]any{"name": "in-" + namespace, "namespace": namespace},
-			"spec": map[string]any{"mode": "managed"}, "status": map[string]any{"connected": true, "versions": map[string]any{"agent": release}},
+			"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{"spiffe://a/in-" + namespace}}}, "status": map[string]any{"connected": true, "versions": map[string]any{"agent": release}},
 		})
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,6 +33,10 @@ func listHub(t *testing.T) string {
 			reply = map[string]any{"gitVersion": "v1.34.1"}
 		case r.URL.Path == "/api/v1/namespaces/empty":
 			reply = map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "empty"}}
+		case r.URL.Path == "/api/v1/namespaces/argocd/configmaps/argomesh-unknown-ids":
+			reply = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"ids.json": `[
+				{"id": "spiffe://a/mistyped", "times": 7, "first": "2026-11-23T10:00:00Z", "last": "2026-11-23T10:05:00Z"},
+				{"id": "spiffe://a/in-argocd", "times": 2, "first": "2026-11-23T09:00:00Z", "last": "2026-11-23T09:00:01Z"}]`}}
 		case strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/"):
 			code, reason := http.StatusNotFound, "NotFound"
 			if strings.HasSuffix(r.URL.Path, "/closed") {
@@ -77,6 +81,18 @@ func TestList(t *testing.T) {
 		"of a namespace without":           {args: []string{"agent", "list", "-n", "empty"}, note: "No agents in namespace empty.\n"},
 		"of one that may not be seen":      {args: []string{"agent", "list", "-n", "closed"}, note: "No agents in namespace closed.\n"},
 		"of one that does not exist":       {args: []string{"agent", "list", "-n", "nons"}, err: "list agents: namespace nons does not exist on the hub: name the one of Argo CD with --namespace"},
+		"unknown IDs": {
+			args: []string{"agent", "list", "--unknown"},
+			out:  []string{"SPIFFE ID             TIMES   FIRST                  LAST\nspiffe://a/mistyped   7       2026-11-23T10:00:00Z   2026-11-23T10:05:00Z\n"},
+			note: "Register one that is yours with: agentctl agent create NAME --mode managed --spiffe-id ID, or agentctl agent edit NAME.\n",
+		},
+		"unknown IDs, for a program": {
+			args: []string{"agent", "list", "--unknown", "-o", "json"}, out: []string{"[\n  {\n    \"id\": \"spiffe://a/mistyped\",\n    \"times\": 7,"},
+		},
+		"unknown IDs where nobody knocked": {args: []string{"agent", "list", "--unknown", "-n", "other"}, note: "No SPIFFE ID was refused that belongs to no Agent.\n"},
+		"unknown IDs of all namespaces":    {args: []string{"agent", "list", "--unknown", "-A"}, err: "each keeps its own"},
+		"unknown IDs by label":             {args: []string{"agent", "list", "--unknown", "-l", "env=prod"}, err: "has no labels"},
+		"unknown IDs as what they are not": {args: []string{"agent", "list", "--unknown", "-o", "name"}, err: "as a table, or with -o json"},
 		"versions":                         {args: []string{"version", "--hub", "-n", "other"}, out: []string{"agentctl ", "\nhub      Kubernetes v1.34.1\nagents   v1.1.0 (1)\n"}},
 		"versions, for a program":          {args: []string{"version", "--hub", "-o", "json"}, out: []string{`"kubernetes": "v1.34.1"`, `"v1.2.0": 1`}},
 	} {

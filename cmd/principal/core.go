@@ -16,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/strangers"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
@@ -39,6 +40,7 @@ type core struct {
 	links    *links
 	tunnels  *tunnel.Dialer
 	quota    *quota.Quota
+	unknown  *strangers.Keeper
 }
 
 // newCore starts nothing.
@@ -80,6 +82,10 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	}
 	agents := &fleet.Registry{Mapping: cfg.Owners()}
 	sessions := newSessions(replica())
+	unknown, err := strangers.New(strangers.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Known: agents.Owns, Metrics: registry, Log: log})
+	if err != nil {
+		return nil, err
+	}
 	hub := newHubState(cfg, base.Dynamic, log)
 	links := &links{
 		cfg: cfg, hub: hub, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
@@ -90,7 +96,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	return &core{
 		cfg: cfg, build: build, base: base, hub: hub,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
-		links: links, quota: room,
+		links: links, quota: room, unknown: unknown,
 		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log},
 	}, nil
 }
@@ -98,7 +104,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 // Run keeps the core up to date until ctx is done.
 func (c *core) Run(ctx context.Context, singly *lease.Lease) error {
 	c.links.lease = singly
-	return together(ctx, c.hub.Run, c.source.Run, c.store.Run, c.links.witness.Run, c.links.schemas.Run, c.watch.Run, c.links.Run)
+	return together(ctx, c.hub.Run, c.source.Run, c.store.Run, c.links.witness.Run, c.links.schemas.Run, c.watch.Run, c.unknown.Run, c.links.Run)
 }
 
 func (c *core) checks() []admin.Check {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
@@ -28,6 +29,7 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 		Serve:    c.links.serve,
 		Opened:   c.sessions.open,
 		Renewed:  c.sessions.renewed,
+		Refused:  c.refused,
 		Register: c.tunnels.Register,
 		HubUID:   hub.UID, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes),
 		MaxConnections: c.cfg.Stream.MaxConnections,
@@ -40,6 +42,18 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 		return err
 	}
 	return srv.Run(ctx, listeners...)
+}
+
+// refused is server.Config.Refused.
+func (c *core) refused(r server.Refusal) {
+	switch {
+	case !r.Agent.IsZero():
+		if agent, known := c.agents.Agent(r.Agent); known {
+			c.sessions.refuse(agent.UID, r)
+		}
+	case !c.agents.Owns(r.Peer.ID): // else its Agent says that it is suspended, or deleted
+		c.unknown.Note(r.Peer.ID, time.Now())
+	}
 }
 
 // admission is the registry as the stream server asks it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -73,6 +74,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 	if a.open == 1 {
 		a.info.Connected, a.info.Since = true, now
 	}
+	a.info.Refused = nil
 	a.info.Replica = s.replica
 	a.info.AgentVersion, a.info.KubernetesVersion = session.Hello.Version, session.Hello.Kubernetes
 	a.info.SVIDExpiry = session.Peer.NotAfter
@@ -95,6 +97,32 @@ func (s *sessions) open(session server.Session) (closed func()) {
 		}
 		s.touch(name)
 	}
+}
+
+// refuse records that a connection was refused to the agent of the Agent with that uid. One
+// that is connected all the same has another process that is not as it should be, of which
+// its log tells.
+func (s *sessions) refuse(uid types.UID, r server.Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[r.Agent]
+	if a == nil {
+		a = &agentSession{parkedSince: map[stream.EntryKey]time.Time{}}
+		s.agents[r.Agent] = a
+	}
+	a.forgotten = false
+	now := controller.Refused{UID: uid, ID: r.Peer.ID, What: string(r.Reason), Message: r.Message, Since: time.Now()}
+	if before := a.info.Refused; before != nil {
+		same := now
+		if same.Since = before.Since; same == *before {
+			return
+		}
+	}
+	if a.open > 0 {
+		return
+	}
+	a.info.Refused = &now
+	s.touch(r.Agent)
 }
 
 // renewed records that the agent of a connection has proven itself anew.

@@ -14,7 +14,7 @@ import (
 func TestStatusNamesSharedPrefixes(t *testing.T) {
 	agent := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", Generation: 3}}
 	agent.Spec.Mode = v1alpha1.ModeAutonomous
-	found := findings{secret: secretPlan{ready: true}, projects: namedProjects{shorter: []string{"edge"}, longer: []string{"edge-1-b"}}}
+	found := findings{secret: secretPlan{ready: true}, session: connected(nil), projects: namedProjects{shorter: []string{"edge"}, longer: []string{"edge-1-b"}}}
 	agent.Status = wantStatus(agent, found, noon)
 	c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionProjectNames)
 	if c == nil || !strings.Contains(c.Message, "called b-…") || !strings.Contains(c.Message, "Agent edge-1-b") ||

@@ -3,6 +3,9 @@ package controller
 import (
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -11,7 +14,7 @@ import (
 // called from several goroutines at once.
 type Sessions interface {
 	// Session returns what is known of an agent now: the zero value of one that neither
-	// is nor was connected. The caller does not change what it points to.
+	// is nor was connected, nor was refused. The caller does not change what it points to.
 	Session(identity.AgentName) Session
 	// Subscribe has changed called with the name of each agent whose Session from now on
 	// differs in more than its ObservedAt, until the returned function is called. It
@@ -33,6 +36,9 @@ type Session struct {
 	// AgentVersion and KubernetesVersion are what the agent said in its hello.
 	AgentVersion      string
 	KubernetesVersion string
+	// Refused is why the last attempt to connect was refused, nil when none was, or when
+	// the agent connected since.
+	Refused *Refused
 	// SVIDExpiry is when the newest SVID the agent proved expires.
 	SVIDExpiry time.Time
 	// Counts are the numbers of objects of a connected agent. Parked and Shortened in it
@@ -77,6 +83,20 @@ type Session struct {
 	// Budget is what is left of the agent's limits, nil when nothing is missing. It counts
 	// with BudgetKnown.
 	Budget *v1alpha1.AgentBudget
+}
+
+// Refused says why an agent gets no connection until a person changes something.
+type Refused struct {
+	// UID is that of the Agent, and ID the SPIFFE ID that was proven: of another Agent of the
+	// name, and of one that has given the ID away since, it says nothing.
+	UID types.UID
+	ID  spiffeid.ID
+	// What is a word for what is wrong: name, mode, version or protocol.
+	What string
+	// Message says the same for people, with a cure.
+	Message string
+	// Since is when it was first refused for that.
+	Since time.Time
 }
 
 // OverBudget says which limit an agent exceeds.

@@ -50,6 +50,11 @@ const (
 	reasonAsExpected       = "AsExpected"
 	reasonConnected        = "Connected"
 	reasonNotConnected     = "NotConnected"
+	reasonNeverConnected   = "NeverConnected"
+	reasonRefusedName      = "RefusedName"
+	reasonRefusedMode      = "RefusedMode"
+	reasonRefusedVersion   = "RefusedVersion"
+	reasonRefusedProtocol  = "RefusedProtocol"
 	reasonSuspended        = "Suspended"
 	reasonDeleting         = "Deleting"
 	reasonSPIFFEIDConflict = "SPIFFEIDConflict"
@@ -75,6 +80,7 @@ type findings struct {
 func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.AgentStatus {
 	want := *agent.Status.DeepCopy()
 	want.ObservedGeneration = agent.Generation
+	found.session.Refused = refusalOf(agent, found.session)
 	want.ClusterProject = found.secret.project
 	setConnection(&want, found.session, now)
 	setDetails(&want, found.session)
@@ -85,7 +91,8 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 	want.Conditions = slices.DeleteFunc(want.Conditions, func(c metav1.Condition) bool {
 		return !slices.Contains(ourConditions, c.Type)
 	})
-	for _, c := range append(wantConditions(agent, found), heldCondition(agent.Name, want.DeletionsHeld)) {
+	want.Summary = summary(agent, want, found.session)
+	for _, c := range append(wantConditions(agent, want, found), heldCondition(agent.Name, want.DeletionsHeld)) {
 		c.ObservedGeneration = agent.Generation
 		c.LastTransitionTime = seconds(now)
 		meta.SetStatusCondition(&want.Conditions, c)
@@ -191,11 +198,11 @@ func cut(s string) string {
 	return s[:n]
 }
 
-func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
+func wantConditions(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found findings) []metav1.Condition {
 	conflict, reason := describeConflicts(found)
 	conditions := []metav1.Condition{
-		readyCondition(agent, found, conflict, reason),
-		connectedCondition(found.session),
+		readyCondition(agent, want, found, conflict, reason),
+		connectedCondition(agent, want, found.session),
 		secretCondition(found.secret),
 		problemCondition(v1alpha1.ConditionClusterSecretConflict, reasonSecretConflict, found.secret.conflict),
 		problemCondition(v1alpha1.ConditionConflict, reason, conflict),
@@ -216,7 +223,7 @@ func wantConditions(agent *v1alpha1.Agent, found findings) []metav1.Condition {
 
 // readyCondition says whether the registration is in force, and if not, the
 // weightiest reason.
-func readyCondition(agent *v1alpha1.Agent, found findings, conflict, reason string) metav1.Condition {
+func readyCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found findings, conflict, reason string) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
@@ -231,15 +238,10 @@ func readyCondition(agent *v1alpha1.Agent, found findings, conflict, reason stri
 		return no(reasonSecretConflict, found.secret.conflict)
 	case !found.secret.ready:
 		return no(reasonSecretNotReady, found.secret.problem)
+	case neverConnected(want):
+		return no(reasonNeverConnected, neverText(agent))
 	}
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reasonAsExpected}
-}
-
-func connectedCondition(session Session) metav1.Condition {
-	if session.Connected {
-		return metav1.Condition{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionTrue, Reason: reasonConnected}
-	}
-	return metav1.Condition{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: reasonNotConnected}
 }
 
 func secretCondition(secret secretPlan) metav1.Condition {

@@ -43,7 +43,7 @@ func TestStatusFollowsTheSession(t *testing.T) {
 	ready.session = connected(nil)
 	first := wantStatus(agent, ready, noon)
 	want := v1alpha1.AgentStatus{
-		ObservedGeneration: 3, ClusterProject: "web",
+		ObservedGeneration: 3, ClusterProject: "web", Summary: "Connected",
 		Connected: true, Replica: "principal-0", Since: at(0), ObservedAt: at(0),
 		Versions:   v1alpha1.AgentVersions{Agent: "v0.1.0", Kubernetes: "v1.36.3"},
 		SVIDExpiry: at(time.Hour),
@@ -59,7 +59,7 @@ func TestStatusFollowsTheSession(t *testing.T) {
 	agent.Status = first
 	ready.session = Session{}
 	gone := wantStatus(agent, ready, noon.Add(90*time.Second))
-	want.Connected, want.Replica, want.Since = false, "", at(90*time.Second)
+	want.Summary, want.Connected, want.Replica, want.Since = "Away", false, "", at(90*time.Second)
 	got = gone
 	got.Conditions = nil
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -123,6 +123,12 @@ func TestStatusNamesTheOldestParked(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
+	const never = "no agent has connected yet: run one with name edge-1, mode managed and SPIFFE ID spiffe://a/1 or spiffe://a/2; one that has another ID is shown by agentctl agent list --unknown"
+	registered := func(a *v1alpha1.Agent) {
+		a.Name, a.Spec.Mode, a.Spec.Identity.SPIFFEIDs = "edge-1", v1alpha1.ModeManaged, []string{"spiffe://a/1", "spiffe://a/2"}
+	}
+	wasThere := func(a *v1alpha1.Agent) { a.Status.Versions.Agent = "v0.1.0" }
+	refused := &Refused{ID: spiffeid.RequireFromString("spiffe://a/2"), What: "mode", Message: "set it", Since: noon.Add(-time.Minute)}
 	conflict := fleet.Conflict{ID: spiffeid.RequireFromString("spiffe://example.org/a"), Owner: agentName(t, "older")}
 	tests := map[string]struct {
 		agent func(*v1alpha1.Agent)
@@ -133,8 +139,29 @@ func TestConditions(t *testing.T) {
 			found: findings{secret: secretPlan{ready: true}, session: connected(nil)},
 		},
 		"away is in order": {
+			agent: wasThere,
 			found: findings{secret: secretPlan{ready: true}},
-			want:  map[string]string{"Connected": "False NotConnected "},
+			want:  map[string]string{"Connected": "False NotConnected away since 2026-11-21T12:00:00Z"},
+		},
+		"one that was never there": {
+			agent: registered,
+			found: findings{secret: secretPlan{ready: true}},
+			want:  map[string]string{"Ready": "False NeverConnected " + never, "Connected": "False NeverConnected " + never},
+		},
+		"one that is refused and was never there": {
+			agent: registered,
+			found: findings{secret: secretPlan{ready: true}, session: Session{Refused: refused}},
+			want:  map[string]string{"Ready": "False NeverConnected " + never, "Connected": "False RefusedMode refused since 2026-11-21T11:59:00Z: set it"},
+		},
+		"one that is refused now": {
+			agent: func(a *v1alpha1.Agent) { registered(a); wasThere(a) },
+			found: findings{secret: secretPlan{ready: true}, session: Session{Refused: refused}},
+			want:  map[string]string{"Connected": "False RefusedMode refused since 2026-11-21T11:59:00Z: set it"},
+		},
+		"suspended and away": {
+			agent: func(a *v1alpha1.Agent) { registered(a); wasThere(a); a.Spec.Suspended = true },
+			found: findings{secret: secretPlan{ready: true}, session: Session{Refused: refused}},
+			want:  map[string]string{"Ready": "False Suspended spec.suspended is true", "Connected": "False Suspended spec.suspended is true"},
 		},
 		"suspended": {
 			agent: func(a *v1alpha1.Agent) { a.Spec.Suspended = true },
@@ -190,11 +217,12 @@ func TestConditions(t *testing.T) {
 		"one deletion held before a disconnect": {
 			agent: func(a *v1alpha1.Agent) {
 				a.Name = "edge-1"
+				wasThere(a)
 				a.Status.DeletionsHeld = &v1alpha1.DeletionsHeld{ID: "x", Reason: v1alpha1.HoldHistoryBroken, Total: 1}
 			},
 			found: findings{secret: secretPlan{ready: true}},
 			want: map[string]string{
-				"Connected": "False NotConnected ",
+				"Connected": "False NotConnected away since 2026-11-21T12:00:00Z",
 				"DeletionsHeld": "True HistoryBroken 1 deletion is held; " +
 					"look at them and let them happen with: agentctl agent accept-deletions edge-1",
 			},
@@ -254,7 +282,7 @@ func TestConditions(t *testing.T) {
 			agent.Status.Conditions = append(agent.Status.Conditions, metav1.Condition{Type: "SomebodyElses", Status: metav1.ConditionTrue})
 			want := map[string]string{
 				"Ready":                 "True AsExpected ",
-				"Connected":             "True Connected ",
+				"Connected":             "True Connected connected since 2026-11-21T12:00:00Z",
 				"ClusterSecretReady":    "True AsExpected ",
 				"ClusterSecretConflict": "False AsExpected ",
 				"Conflict":              "False AsExpected ",

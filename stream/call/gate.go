@@ -129,7 +129,8 @@ type Caller struct {
 }
 
 // Admit says who calls in ctx, the context of a gRPC call. An error is what the
-// caller may know of it, and needs no more than to be returned.
+// caller may know of it, and needs no more than to be returned. With one of a caller
+// that has proven who it is, and is not registered, the Caller has its Peer.
 func (g *Gate) Admit(ctx context.Context) (Caller, error) {
 	log := g.cfg.Log.With().Str("method", g.cfg.Method(ctx)).Logger()
 	peer, err := g.cfg.Authenticate(ctx)
@@ -142,7 +143,7 @@ func (g *Gate) Admit(ctx context.Context) (Caller, error) {
 	}
 	agent, err := g.cfg.Registry.Admit(peer)
 	if err != nil {
-		return Caller{}, g.Refuse(log, "not-registered", err)
+		return Caller{Peer: peer, Log: log}, g.Refuse(log, "not-registered", err)
 	}
 	return Caller{
 		Agent: agent, Peer: peer, Log: log.With().Stringer("agent", agent.Name).Logger(),

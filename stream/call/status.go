@@ -29,6 +29,10 @@ var (
 	ErrBusy = errors.New("the principal takes no more of these calls now")
 )
 
+// suspendedText tells an agent of identity.ErrSuspended; one of an older release takes
+// it for a sentence.
+const suspendedText = "this agent is suspended on the hub"
+
 // StatusOf is the one place where kinds of errors become gRPC codes. The cause of
 // ctx goes before err. The text names no address, path or secret, and to a stranger
 // not even what is wrong.
@@ -46,6 +50,8 @@ func StatusOf(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, identity.ErrUnauthenticated):
 		return status.Error(codes.Unauthenticated, "authentication failed")
+	case errors.Is(err, identity.ErrSuspended): // no stranger
+		return status.Error(codes.PermissionDenied, suspendedText)
 	case errors.Is(err, identity.ErrDenied):
 		return status.Error(codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub")
 	case errors.Is(err, ErrMismatch):
@@ -70,6 +76,12 @@ func KindOf(err error) error {
 	case codes.Unauthenticated:
 		return kindOf(identity.ErrUnauthenticated, said)
 	case codes.PermissionDenied:
+		switch said {
+		case suspendedText:
+			return identity.ErrSuspended
+		case stream.ErrRevoked.Error():
+			return fmt.Errorf("%w: %w", identity.ErrDenied, stream.ErrRevoked)
+		}
 		return kindOf(identity.ErrDenied, said)
 	case codes.FailedPrecondition:
 		return kindOf(ErrMismatch, said)

@@ -26,6 +26,7 @@ func TestStatusOf(t *testing.T) {
 		"an ordered end":          {nil, nil, codes.OK, ""},
 		"not authenticated":       {nil, fmt.Errorf("%w: %w", identity.ErrUnauthenticated, secret), codes.Unauthenticated, "authentication failed"},
 		"not registered":          {nil, fmt.Errorf("%w: %w", identity.ErrDenied, secret), codes.PermissionDenied, "this SPIFFE ID is not registered for an agent of this hub"},
+		"suspended":               {nil, fmt.Errorf("%w: %w", identity.ErrSuspended, secret), codes.PermissionDenied, "this agent is suspended on the hub"},
 		"configured otherwise":    {nil, fmt.Errorf("%w: registered as managed", call.ErrMismatch), codes.FailedPrecondition, "configuration mismatch: registered as managed"},
 		"another protocol":        {nil, fmt.Errorf("%w: the agent speaks protocol 2", stream.ErrIncompatible), codes.OutOfRange, "incompatible protocol: the agent speaks protocol 2"},
 		"too many":                {nil, fmt.Errorf("%w: %w", call.ErrBusy, secret), codes.Aborted, call.ErrBusy.Error()},
@@ -52,6 +53,17 @@ func TestStatusOf(t *testing.T) {
 		}
 		if got := status.Convert(err).Message(); err != nil && got != tt.message {
 			t.Errorf("%s: message %q, want %q", name, got, tt.message)
+		}
+	}
+}
+
+// Of one that is suspended, or was a moment ago, the agent knows that it waits for nobody
+// on its side.
+func TestKindOfWhatWillBeGranted(t *testing.T) {
+	for _, kind := range []error{identity.ErrSuspended, stream.ErrRevoked} {
+		got := call.KindOf(call.StatusOf(context.Background(), kind))
+		if !errors.Is(got, kind) || !errors.Is(got, identity.ErrDenied) {
+			t.Errorf("%v comes as %v", kind, got)
 		}
 	}
 }

@@ -70,7 +70,8 @@ type Config struct {
 type Client struct {
 	cfg       Config
 	connected atomic.Bool
-	turns     atomic.Uint64 // connections opened
+	failure   atomic.Pointer[error] // of the last attempt; nil before the first one ended
+	turns     atomic.Uint64         // connections opened
 	up        prometheus.Gauge
 	attempts  *prometheus.CounterVec
 	// violations and unsupported are the principal's.
@@ -132,6 +133,39 @@ func New(cfg Config) (*Client, error) {
 // Connected reports whether a connection is up.
 func (c *Client) Connected() bool { return c.connected.Load() }
 
+// Failure returns why there is no connection: the error of the last one, or of the last
+// attempt. It is ErrNotTried before the first attempt has ended, and nil while a
+// connection is up.
+func (c *Client) Failure() error {
+	if c.Connected() {
+		return nil
+	}
+	if err := c.failure.Load(); err != nil {
+		return *err
+	}
+	return ErrNotTried
+}
+
+// ErrNotTried says that no attempt to connect has ended yet.
+var ErrNotTried = errors.New("the first connection to the principal is under way")
+
+// Refused reports whether err, of Failure, stands until a person changes something: the
+// principal does not take this agent as it is. It is false of a suspended agent, and of one
+// that did not find its principal, which has refused nothing.
+func Refused(err error) bool {
+	for _, other := range []error{identity.ErrSuspended, stream.ErrRevoked, call.ErrImpostor} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	for _, refusal := range []error{identity.ErrDenied, identity.ErrUnauthenticated, call.ErrMismatch, stream.ErrIncompatible, stream.ErrProtocol} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
 // progress is what a connection's goroutine reports to Run.
 type progress struct {
 	connection int
@@ -161,6 +195,7 @@ func (c *Client) Run(ctx context.Context) error {
 	again.Stop()
 	defer again.Stop()
 	anyUp := func() bool { return slices.Contains(slices.Collect(maps.Values(running)), true) }
+	c.failure.Store(nil) // that of an earlier run may be long over
 	defer c.show(false)
 	for {
 		updated := c.cfg.Updated()
@@ -209,6 +244,7 @@ func (c *Client) Run(ctx context.Context) error {
 				continue
 			}
 			was, lasted := running[p.connection], time.Since(since[p.connection])
+			c.failure.Store(&p.err) // what Failure says once none is up
 			delete(running, p.connection)
 			delete(since, p.connection)
 			// Behind a proxy the end of the older may overtake the welcome of the newer.
@@ -262,6 +298,8 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 			Msg("the principal and this agent do not understand each other; see that their releases are at most one minor release apart")
 	case was:
 		c.cfg.Log.Info().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("connection to the principal ended")
+	case errors.Is(err, identity.ErrSuspended):
+		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the hub has suspended this agent; the spoke goes on by itself")
 	case errors.Is(err, identity.ErrDenied):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
 			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or edit on the hub")

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -220,29 +221,33 @@ func TestRefusals(t *testing.T) {
 	hub, edge1 := sources(t, time.Hour)
 	p := newPrincipal(t, hub)
 	p.start()
-	nobody, autonomous := []v1alpha1.Agent(nil), edge1Agent()
-	autonomous.Spec.Mode = v1alpha1.ModeAutonomous
+	nobody, autonomous, suspended := []v1alpha1.Agent(nil), edge1Agent(), edge1Agent()
+	autonomous.Spec.Mode, suspended.Spec.Suspended = v1alpha1.ModeAutonomous, true
 	for name, tt := range map[string]struct {
 		agents         []v1alpha1.Agent
 		change         func(*client.Config)
 		message, error string
 		result         string
+		refused        bool // by the principal
 	}{
 		"not registered": {
-			nobody, func(*client.Config) {}, "register its SPIFFE ID", "not registered", "PermissionDenied",
+			nobody, func(*client.Config) {}, "register its SPIFFE ID", "not registered", "PermissionDenied", true,
 		},
 		"registered in another mode": {
 			[]v1alpha1.Agent{autonomous}, func(*client.Config) {},
-			"registered otherwise", "configured as managed, but registered as autonomous", "FailedPrecondition",
+			"registered otherwise", "configured as managed, but registered as autonomous", "FailedPrecondition", true,
+		},
+		"suspended": {
+			[]v1alpha1.Agent{suspended}, func(*client.Config) {}, "has suspended this agent", "suspended", "PermissionDenied", false,
 		},
 		"an impostor": {
 			[]v1alpha1.Agent{edge1Agent()}, func(cfg *client.Config) {
 				cfg.Credentials = edge1.ClientCredentials(identity.AllowIDs(spiffeid.RequireFromString("spiffe://hub.test/real-principal")))
-			}, "cannot connect", "identity not accepted", "Unavailable",
+			}, "cannot connect", "identity not accepted", "Unavailable", false,
 		},
 		"no TLS": {
 			[]v1alpha1.Agent{edge1Agent()}, func(cfg *client.Config) { cfg.Credentials = insecure.NewCredentials() },
-			"cannot connect", "", "Unavailable",
+			"cannot connect", "", "Unavailable", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +259,9 @@ func TestRefusals(t *testing.T) {
 			in, _ := line["retry_in"].(string)
 			if _, err := time.ParseDuration(in); err != nil {
 				t.Errorf("log line %v does not say when it is tried again, with its unit: %v", line, err)
+			}
+			if err := a.Failure(); err == nil || errors.Is(err, client.ErrNotTried) || client.Refused(err) != tt.refused {
+				t.Errorf("Failure() = %v, taken for a refusal: %t", err, client.Refused(err))
 			}
 			a.stop()
 			if a.metric(t, "argomesh_stream_connects_total", tt.result) == 0 {
@@ -270,9 +278,30 @@ func TestRefusals(t *testing.T) {
 	a.log.wait(t, "register its SPIFFE ID", "")
 	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
 	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	eventually(t, "no failure", func() bool { return a.Failure() == nil })
 	// And is told when it no longer is.
 	p.registry.Set(nobody)
 	a.log.wait(t, "connection to the principal ended", "no longer admits")
+	eventually(t, "the refusal that follows", func() bool { return client.Refused(a.Failure()) })
+}
+
+// An agent that begins anew, as with each term of a Lease, says nothing of what was before.
+func TestFailureIsOfThisRun(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	p.registry.Set(nil)
+	a := run(t, config(t, p, edge1))
+	a.log.wait(t, "register its SPIFFE ID", "")
+	a.stop()
+	p.stop()
+	silent, err := net.Listen("tcp", p.address) // the kernel accepts, nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	background(t, a.Run)
+	eventually(t, "that the first connection is under way", func() bool { return errors.Is(a.Failure(), client.ErrNotTried) })
 }
 
 // Who accepts and then says nothing does not hold us up.

@@ -303,6 +303,9 @@ func TestOnlyThePrincipalIsBelieved(t *testing.T) {
 				return
 			}
 			a.log.wait(t, "not known to be the principal", tt.why)
+			if err := a.Failure(); !errors.Is(err, call.ErrImpostor) || client.Refused(err) {
+				t.Errorf("Failure() = %v, which is no refusal of the principal's", err)
+			}
 			if err := <-i.after; err == nil || errors.Is(err, io.EOF) || status.Code(err) != codes.Canceled {
 				t.Errorf("after the welcome came %v, want the end and no frame", err)
 			}

@@ -62,6 +62,9 @@ type Config struct {
 	// Opened is told of an admitted connection before its agent is, and what it
 	// returns is called when the connection has ended. Nil means that nobody asks.
 	Opened func(Session) (closed func())
+	// Refused is told of each connection that is refused to somebody who has proven who he
+	// is, for longer than a moment. It does not block. Nil means that nobody asks.
+	Refused func(Refusal)
 	// Renewed is told when the peer of a connection has proven itself anew. Nil means
 	// that nobody asks.
 	Renewed func(Session)
@@ -118,6 +121,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Opened == nil {
 		cfg.Opened = func(Session) func() { return func() {} }
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(Refusal) {}
 	}
 	if cfg.Renewed == nil {
 		cfg.Renewed = func(Session) {}
@@ -217,12 +223,16 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) error {
 	caller, err := s.gate.Admit(g.Context())
 	if err != nil {
+		s.notAdmitted(caller, err)
 		return err
 	}
 	log, peer, agent := caller.Log, caller.Peer, caller.Agent
 	hello, err := s.hello(g)
 	if errors.Is(err, call.ErrDraining) {
 		return call.StatusOf(g.Context(), err) // nothing is wrong with the caller
+	}
+	if err != nil {
+		s.refused(caller, err)
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
 		return s.gate.Refuse(log, "incompatible", err)
@@ -236,6 +246,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		return s.gate.Refuse(log, "protocol", err)
 	}
 	if err := check(hello, agent); err != nil {
+		s.refused(caller, err)
 		return s.gate.Refuse(log, "mismatch", err)
 	}
 	release, err := s.gate.Hold(caller)
@@ -299,16 +310,6 @@ func (s *Server) hello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 		return stream.Hello{}, err
 	}
 	return stream.ParseHello(frame)
-}
-
-func check(h stream.Hello, a Agent) error {
-	switch {
-	case h.Agent != a.Name:
-		return fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, h.Agent)
-	case h.Mode != a.Mode:
-		return fmt.Errorf("%w: the agent is configured as %s, but registered as %s", call.ErrMismatch, h.Mode, a.Mode)
-	}
-	return nil
 }
 
 func reason(ctx context.Context, err error) error {

@@ -91,7 +91,10 @@ const handshakeTime = 3 * time.Second
 // Who is not who they should be is refused, with the reason in our log and in
 // general terms to them, and nobody else notices.
 func TestRefusedCallers(t *testing.T) {
-	h := newHub(t, func(cfg *server.Config) { cfg.HandshakeTimeout = handshakeTime })
+	refusals := make(chan server.Refusal, 8)
+	h := newHub(t, func(cfg *server.Config) {
+		cfg.HandshakeTimeout, cfg.Refused = handshakeTime, func(r server.Refusal) { refusals <- r }
+	})
 	witness := h.as(edge2ID).connect("edge-2")
 	foreign := newTrust(t, otherDomain)
 	edge1 := h.trust.source(edge1ID).ClientCredentials(identity.AllowIDs(principalID))
@@ -106,53 +109,54 @@ func TestRefusedCallers(t *testing.T) {
 		says  string // to the caller
 		kind  string // in metric and log
 		logs  string
+		told  server.RefusalReason // to the hub; empty for nothing
 	}{
 		"a SPIFFE ID that no Agent has": {
 			creds: h.trust.leaf(devworkload.Leaf{URIs: []string{strangerID.String()}}), first: ordinary,
 			code: codes.PermissionDenied, says: "this SPIFFE ID is not registered for an agent of this hub",
-			kind: "not-registered", logs: strangerID.String(),
+			kind: "not-registered", logs: strangerID.String(), told: server.RefusedID,
 		},
 		"a SPIFFE ID that only begins as one of an Agent": {
 			creds: h.trust.leaf(devworkload.Leaf{URIs: []string{edge1ID.String() + "/more"}}), first: ordinary,
 			code: codes.PermissionDenied, says: "this SPIFFE ID is not registered for an agent of this hub",
-			kind: "not-registered", logs: edge1ID.String() + "/more",
+			kind: "not-registered", logs: edge1ID.String() + "/more", told: server.RefusedID,
 		},
 		"the name of another agent": {
 			creds: edge1, first: func(t *testing.T) *streampb.Frame { return helloFrame(t, "edge-2") },
-			code: codes.FailedPrecondition, says: `configured as "edge-2"`, kind: "mismatch", logs: `configured as "edge-2"`,
+			code: codes.FailedPrecondition, says: `configured as "edge-2"`, kind: "mismatch", logs: `configured as "edge-2"`, told: server.RefusedName,
 		},
 		"another mode": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Mode = "autonomous" }),
 			code: codes.FailedPrecondition, says: "configured as autonomous, but registered as managed",
-			kind: "mismatch", logs: "configured as autonomous",
+			kind: "mismatch", logs: "configured as autonomous", told: server.RefusedMode,
 		},
 		"another protocol": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Protocol = stream.Protocol + 1 }),
-			code: codes.OutOfRange, says: "the agent speaks protocol 2, the principal 1: upgrade the older one", kind: "incompatible", logs: "upgrade",
+			code: codes.OutOfRange, says: "the agent speaks protocol 2, the principal 1: upgrade the older one", kind: "incompatible", logs: "upgrade", told: server.RefusedVersion,
 		},
 		"no protocol": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Protocol = 0 }),
-			code: codes.OutOfRange, says: "upgrade the older one", kind: "incompatible", logs: "the agent speaks protocol 0",
+			code: codes.OutOfRange, says: "upgrade the older one", kind: "incompatible", logs: "the agent speaks protocol 0", told: server.RefusedVersion,
 		},
 		"another protocol whose hello says what we do not know": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Protocol, h.Mode, h.Agent = 2, "hybrid", "" }),
-			code: codes.OutOfRange, says: "upgrade the older one", kind: "incompatible", logs: "the agent speaks protocol 2",
+			code: codes.OutOfRange, says: "upgrade the older one", kind: "incompatible", logs: "the agent speaks protocol 2", told: server.RefusedVersion,
 		},
 		"a mode that there is not": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Mode = "anarchic" }),
-			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "anarchic",
+			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "anarchic", told: server.RefusedProtocol,
 		},
 		"a name that is none": {
 			creds: edge1, first: rawHello(func(h *streampb.Hello) { h.Agent = "../edge-1" }),
-			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "../edge-1",
+			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "../edge-1", told: server.RefusedProtocol,
 		},
 		"a first frame that is not hello": {
 			creds: edge1, first: func(*testing.T) *streampb.Frame { return stream.FrameOf(stream.Heartbeat{}) },
-			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "first frame is not hello",
+			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "first frame is not hello", told: server.RefusedProtocol,
 		},
 		"a frame that is empty": {
 			creds: edge1, first: func(*testing.T) *streampb.Frame { return &streampb.Frame{} },
-			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "first frame is not hello",
+			code: codes.InvalidArgument, says: "protocol violation", kind: "protocol", logs: "first frame is not hello", told: server.RefusedProtocol,
 		},
 		"no hello in time": {
 			creds: edge1, first: nothing,
@@ -205,6 +209,19 @@ func TestRefusedCallers(t *testing.T) {
 				if got := h.metric("argomesh_stream_refused_total", tt.kind); got != refused+1 {
 					t.Errorf("argomesh_stream_refused_total{kind=%q} = %v, want %v", tt.kind, got, refused+1)
 				}
+			}
+			// It was told before the caller.
+			var told server.Refusal
+			select {
+			case told = <-refusals:
+			default:
+			}
+			of := map[bool]string{true: "edge-1"}[tt.told != "" && tt.told != server.RefusedID]
+			if told.Reason != tt.told || told.Agent.String() != of || (told.Message != "") != (of != "") || strings.ContainsAny(told.Message, "\n\r") || len(told.Message) > 512 {
+				t.Errorf("the hub is told %+v, want %q of %q", told, tt.told, of)
+			}
+			if tt.told != "" && told.Peer.ID.IsZero() {
+				t.Error("the hub is not told whose SPIFFE ID it is")
 			}
 			witness.alive(t)
 		})

@@ -191,6 +191,7 @@ func (w *roleWorld) escalate(t *testing.T) {
 		"a mirror by the agent's server":  app(managed, "mirror", at(proxy+managed), mark),
 		"a mirror of a project":           project(managed+"-web", to(managed), mark),
 		"a namespace for an agent":        object("v1", "Namespace", "", "edge-9", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"}}}),
+		"who is not registered":           object("v1", "ConfigMap", here, "argomesh-unknown-ids", nil),
 		"what the hub has decided for it": object("v1", "ConfigMap", here, "argomesh-hub", nil),
 	} {
 		t.Run("may make "+name, func(t *testing.T) {

@@ -145,10 +145,10 @@ func (c agentctl) testShow(t *testing.T) {
 
 	out, _ := c.run(call{args: strings.Fields("agent list"), wantOut: anything})
 	lines := strings.Split(out, "\n")
-	if got, want := strings.Fields(lines[0]), strings.Fields("NAME MODE CONNECTED SINCE READY APPS AGE"); !cmp.Equal(got, want) {
+	if got, want := strings.Fields(lines[0]), strings.Fields("NAME MODE STATUS SINCE READY APPS AGE"); !cmp.Equal(got, want) {
 		t.Errorf("columns (-want +got):\n%s", cmp.Diff(want, got))
 	}
-	if got := strings.Fields(lines[1]); len(got) < 5 || !cmp.Equal(got[:3], []string{"ctl-1", "managed", "false"}) || got[4] != "True" {
+	if got := strings.Fields(lines[1]); len(got) < 6 || !cmp.Equal(got[:4], []string{"ctl-1", "managed", "Never", "connected"}) || got[5] != "False" {
 		t.Errorf("first line of the table is %q", lines[1])
 	}
 	if len(lines) != 5 { // header, three agents, the end

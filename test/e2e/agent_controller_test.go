@@ -162,7 +162,7 @@ func (r *registration) testSecret(t *testing.T) {
 		a.Spec.Labels = map[string]v1alpha1.LabelValue{"env": "prod", "old": "1"}
 	})
 	r.condition("edge-1", v1alpha1.ConditionClusterSecretReady, metav1.ConditionTrue, "")
-	r.condition("edge-1", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("edge-1")
 
 	got := r.secret("cluster-edge-1")
 	labels := map[string]string{labelType: "cluster", labelAgent: "edge-1", "env": "prod", "old": "1"}
@@ -243,7 +243,7 @@ func (r *registration) testSecretConflict(t *testing.T) {
 	}
 	r.deleteSecret("beside")
 	r.condition("second", v1alpha1.ConditionClusterSecretConflict, metav1.ConditionFalse, "")
-	r.condition("second", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("second")
 
 	// One that comes after ours is shown, and ours stays.
 	ours := r.secret("cluster-second")
@@ -254,7 +254,7 @@ func (r *registration) testSecretConflict(t *testing.T) {
 		t.Errorf("our Secret was written:\n%s", cmp.Diff(ours, now))
 	}
 	r.deleteSecret("late")
-	r.condition("second", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("second")
 
 	// Deleting the Agent leaves the Secret of somebody else.
 	r.delete("taken")
@@ -269,7 +269,7 @@ func (r *registration) testIDConflict(t *testing.T) {
 	const shared = "spiffe://example.org/shared"
 	share := func(a *v1alpha1.Agent) { a.Spec.Identity.SPIFFEIDs = append(a.Spec.Identity.SPIFFEIDs, shared) }
 	r.create("z-older", share)
-	r.condition("z-older", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("z-older")
 	older := r.agent("z-older")
 	// Creation times have whole seconds, and the older one by name would be the
 	// other.
@@ -287,13 +287,13 @@ func (r *registration) testIDConflict(t *testing.T) {
 
 	r.patchAgent("z-older", `{"spec":{"identity":{"spiffeIDs":["spiffe://example.org/z-older"]}}}`)
 	r.condition("a-newer", v1alpha1.ConditionConflict, metav1.ConditionFalse, "")
-	r.condition("a-newer", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("a-newer")
 }
 
 func (r *registration) testConnection(t *testing.T) {
 	r = r.in(t)
 	r.create("live", nil)
-	r.condition("live", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("live")
 	r.condition("live", v1alpha1.ConditionConnected, metav1.ConditionFalse, "")
 	secret := r.secret("cluster-live")
 
@@ -311,7 +311,7 @@ func (r *registration) testConnection(t *testing.T) {
 	r.condition("live", v1alpha1.ConditionConnected, metav1.ConditionTrue, "")
 	at := metav1.NewTime(start)
 	want := v1alpha1.AgentStatus{
-		ObservedGeneration: 1, Connected: true, Replica: "principal-0", Since: &at, ObservedAt: &at,
+		ObservedGeneration: 1, Summary: "Connected", Connected: true, Replica: "principal-0", Since: &at, ObservedAt: &at,
 		Versions:   v1alpha1.AgentVersions{Agent: "v0.1.0", Kubernetes: "v1.36.3"},
 		SVIDExpiry: new(metav1.NewTime(start.Add(time.Hour))),
 		Counts:     v1alpha1.AgentCounts{Applications: 3, AppProjects: 1, Parked: 1},
@@ -354,13 +354,13 @@ func (r *registration) testConnection(t *testing.T) {
 	if s.Connected || s.Replica != "" || s.Counts.Applications != 4 || s.Versions != want.Versions || !s.ObservedAt.Equal(&at) {
 		t.Errorf("status without a session is %+v, want what was last known of the spoke", s)
 	}
-	r.condition("live", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("live")
 }
 
 func (r *registration) testDeletion(t *testing.T) {
 	r = r.in(t)
 	r.create("leaving", nil)
-	r.condition("leaving", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("leaving")
 	now := time.Now()
 	r.sessions.set(t, "leaving", controller.Session{Connected: true, Replica: "principal-0", Since: now, ObservedAt: now})
 	r.condition("leaving", v1alpha1.ConditionConnected, metav1.ConditionTrue, "")
@@ -378,7 +378,7 @@ func (r *registration) testDeletion(t *testing.T) {
 
 	// A Secret without its Agent is only absence, and left alone.
 	r.create("forced", nil)
-	r.condition("forced", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("forced")
 	r.sessions.set(t, "forced", controller.Session{Connected: true, Since: now, ObservedAt: now}) // else the controller is faster
 	r.condition("forced", v1alpha1.ConditionConnected, metav1.ConditionTrue, "")
 	r.delete("forced")
@@ -387,7 +387,7 @@ func (r *registration) testDeletion(t *testing.T) {
 	r.sessions.remove(t, "forced")
 	uid := r.secret("cluster-forced").UID
 	r.create("forced", nil)
-	r.condition("forced", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("forced")
 	if now := r.secret("cluster-forced").UID; now != uid {
 		t.Error("the Secret was made anew for an Agent that came back")
 	}
@@ -396,7 +396,7 @@ func (r *registration) testDeletion(t *testing.T) {
 func (r *registration) testOutage(t *testing.T) {
 	r = r.in(t)
 	r.create("patient", nil)
-	r.condition("patient", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("patient")
 	if err := r.hub.Server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func (r *registration) testOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.create("after", nil)
-	r.condition("after", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("after")
 	// A pass that failed is repeated with a pause of its own.
 	r.condition("patient", v1alpha1.ConditionConnected, metav1.ConditionTrue, "")
 	if got := r.unreadable(); got != said {
@@ -515,6 +515,27 @@ func (r *registration) condition(name, kind string, status metav1.ConditionStatu
 		c := meta.FindStatusCondition(a.Status.Conditions, kind)
 		if c == nil || c.Status != status || !strings.Contains(c.Message, message) || c.ObservedGeneration != a.Generation {
 			return fmt.Errorf("generation %d, status %+v", a.Generation, a.Status)
+		}
+		return nil
+	})
+}
+
+// inForce waits until the registration is in force: the Agent is ready, or waits for
+// nothing but the first agent.
+func (r *registration) inForce(name string) {
+	r.t.Helper()
+	r.eventually("the registration of "+name+" is in force", func() error {
+		a, err := r.getAgent(name)
+		if err != nil {
+			return err
+		}
+		want := "True AsExpected"
+		if a.Status.Versions.Agent == "" && a.Status.ObservedAt == nil && !a.Status.Connected {
+			want = "False NeverConnected"
+		}
+		c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
+		if c == nil || string(c.Status)+" "+c.Reason != want || c.ObservedGeneration != a.Generation {
+			return fmt.Errorf("generation %d, status %+v, want Ready %s", a.Generation, a.Status, want)
 		}
 		return nil
 	})

@@ -32,7 +32,7 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 	registered := func(name string, change func(*v1alpha1.Agent)) *departure {
 		t.Helper()
 		r.create(name, change)
-		r.condition(name, v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+		r.inForce(name)
 		return r.departures.script(name)
 	}
 	cascade := func(a *v1alpha1.Agent) { a.Spec.DeletionPolicy = v1alpha1.DeletionCascade }

@@ -251,7 +251,7 @@ func (r *registration) testOrphan(t *testing.T) {
 	r = r.in(t)
 	for name, mode := range map[string]v1alpha1.AgentMode{"orphaned": v1alpha1.ModeManaged, "independent": v1alpha1.ModeAutonomous} {
 		r.create(name, func(a *v1alpha1.Agent) { a.Spec.Mode = mode })
-		r.condition(name, v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+		r.inForce(name)
 		r.connect(name, nil)
 		answer := r.departures.script(name)
 		answer.waits("the hub's mirrors to go")
@@ -284,7 +284,7 @@ func (r *registration) testCascade(t *testing.T) {
 	r = r.in(t)
 	cascade := func(a *v1alpha1.Agent) { a.Spec.DeletionPolicy = v1alpha1.DeletionCascade }
 	r.create("cascading", cascade)
-	r.condition("cascading", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("cascading")
 	session := r.connect("cascading", func(s *controller.Session) { s.History.Begin = true })
 	history := r.status("cascading", "a history", func(s v1alpha1.AgentStatus) bool { return s.History != nil }).History
 	answer := r.departures.script("cascading")
@@ -331,7 +331,7 @@ func (r *registration) testCascade(t *testing.T) {
 func (r *registration) testForce(t *testing.T) {
 	r = r.in(t)
 	r.create("lost", func(a *v1alpha1.Agent) { a.Spec.DeletionPolicy = v1alpha1.DeletionCascade })
-	r.condition("lost", v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	r.inForce("lost")
 	r.connect("lost", nil)
 	answer := r.departures.script("lost")
 	answer.waitsFor(func(a v1alpha1.Agent) string {

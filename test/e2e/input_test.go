@@ -161,9 +161,10 @@ func (w *world) startEarly(t *testing.T, program string, args []string) *harness
 	}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is ready by itself", func() error {
-		code, body, err := fetch(ctx, "http://"+admin+"/readyz")
-		if err == nil && code != http.StatusOK {
+	want := map[string]string{"principal": "\nready\n", "agent": "[-] principal: refused by the hub"}[program]
+	eventually(t, "it goes on by itself", func() error {
+		_, body, err := fetch(ctx, "http://"+admin+"/readyz")
+		if err == nil && (!strings.Contains(body, want) || !strings.Contains(body, "[+] identity: ok\n")) {
 			err = errors.New(body)
 		}
 		return err

@@ -47,7 +47,7 @@ func TestProjectNames(t *testing.T) {
 	create(t, sea.projects(), described("web", "of sea"))
 	eventually(t, "the mirror is of the only agent that there is", shows(sea, "of sea"))
 
-	lion := w.register(t, "sea-lion", "autonomous") // its Agent is ready: nobody kept it from that
+	lion := w.register(t, "sea-lion", "autonomous") // nothing keeps it from being registered
 	create(t, lion.projects(), described("web", "of sea-lion"))
 	eventually(t, "the other's mirror leaves before the agent has connected", func() error { return gone(ctx, hub, mirror) })
 	lion.start(t)

@@ -47,7 +47,7 @@ func TestSuspendedAgent(t *testing.T) {
 		for _, line := range lines(t, agent.Process, from) {
 			message, reason := fmt.Sprint(line["message"]), fmt.Sprint(line["error"])
 			told = told || strings.Contains(message, "ended by revocation") && strings.Contains(reason, "no longer admits") && line["level"] == "error"
-			refused = refused || strings.Contains(message, "does not know this agent")
+			refused = refused || strings.Contains(message, "the hub has suspended this agent")
 		}
 		if !told || !refused {
 			return fmt.Errorf("told %t, refused %t", told, refused)

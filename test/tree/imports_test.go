@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"identity/inspect":     {"identity"},
 	"fleet":                {"api/v1alpha1", "identity"},
 	"fleet/hub":            {"api/v1alpha1"},
+	"fleet/strangers":      nil,
 	"fleet/controller":     {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
 	"fleet/meshpolicy":     {"api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
 	"fleet/clusterinfo":    {"identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD

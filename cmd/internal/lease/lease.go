@@ -57,6 +57,7 @@ type Lease struct {
 	log  zerolog.Logger
 	// present is the term in which this process holds the Lease; nil while it does not.
 	present atomic.Pointer[tenure]
+	waiting atomic.Bool // another process was seen to hold it
 }
 
 // New checks cfg and starts nothing.
@@ -94,6 +95,10 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 	return nil
 }
 
+// Waiting reports whether another process was the last one seen to hold the Lease, which
+// this one waits for.
+func (l *Lease) Waiting() bool { return l.waiting.Load() }
+
 // Confirm returns nil when a consistent read of the Lease, which began after the call,
 // shows that no other process has had it since f of Run began: nobody had by then taken
 // the place of this process. Else f ends. An error may also mean that nobody knows; it is
@@ -126,6 +131,7 @@ func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended 
 			OnStartedLeading: func(term context.Context) { gained <- term },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(holder string) {
+				l.waiting.Store(holder != l.cfg.Holder)
 				if holder != l.cfg.Holder {
 					l.log.Info().Str("held_by", holder).Msg("lease is held by another process, waiting for it")
 				}

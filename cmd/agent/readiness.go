@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/client"
+)
+
+// standing is how this process stands to its principal.
+type standing struct {
+	// begun says that what the principal is told is known, and the Lease was asked for.
+	begun bool
+	// active says that this process has the Lease, so that it is who connects.
+	active bool
+	// standby says that another process was seen to have it.
+	standby bool
+	// failure is client.Client.Failure of an active one.
+	failure error
+}
+
+// ready returns why this process cannot do its work, nil when it can. A spoke works without
+// its hub, so one that is away is no reason, nor one that has suspended the agent; a hub
+// that does not take this agent is, since nothing but a change mends it.
+func (s standing) ready() error {
+	switch {
+	case !s.begun:
+		return errors.New("starting")
+	case !s.active && !s.standby:
+		return errors.New("starting: waits for the Lease of the agent")
+	case s.active && errors.Is(s.failure, client.ErrNotTried):
+		return s.failure
+	case s.active && client.Refused(s.failure):
+		return fmt.Errorf("refused by the hub: %w: %s", s.failure, cureOf(s.failure))
+	}
+	return nil
+}
+
+// degraded returns what is wrong with one that is ready.
+func (s standing) degraded() error {
+	switch {
+	case !s.active:
+		return errors.New("another agent of this spoke works, and this one stands by")
+	case errors.Is(s.failure, stream.ErrRevoked):
+		return errors.New("the hub has ended the connection, since it suspended, changed or deleted the Agent")
+	case errors.Is(s.failure, identity.ErrSuspended):
+		return errors.New("the hub has suspended this agent; the spoke goes on by itself")
+	case errors.Is(s.failure, call.ErrImpostor):
+		return fmt.Errorf("what answers is not known to be the hub's principal, and the spoke goes on by itself: %w; see principal.address and principal.spiffe_ids", s.failure)
+	case s.failure != nil:
+		return fmt.Errorf("the hub is away, and the spoke goes on by itself: %w", s.failure)
+	}
+	return nil
+}
+
+// cureOf says what to do about a refusal.
+func cureOf(err error) string {
+	switch {
+	case errors.Is(err, identity.ErrDenied):
+		return "give the SPIFFE ID of this agent to its Agent with agentctl agent create or edit on the hub"
+	case errors.Is(err, identity.ErrUnauthenticated):
+		return "see agentctl identity doctor"
+	}
+	return "the Agent on the hub says what to set"
+}

@@ -1,0 +1,164 @@
+package strangers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// Name is that of the ConfigMap.
+const Name = "argomesh-unknown-ids"
+
+// Resource is that of ConfigMaps.
+var Resource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+const (
+	// interval is how far apart two writes are, whoever knocks.
+	interval = time.Minute
+	// callTime bounds one write.
+	callTime = 20 * time.Second
+)
+
+// Config holds what a Keeper needs. All but Log are required.
+type Config struct {
+	Client    dynamic.Interface
+	Namespace string
+	// Known reports whether an ID belongs to an Agent by now. It does not block.
+	Known   func(spiffeid.ID) bool
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
+}
+
+// Keeper writes who knocked, the first time at once and then at most once a minute.
+// Several may write the same ConfigMap. Its methods may be called concurrently.
+type Keeper struct {
+	cfg     Config
+	dropped prometheus.Counter
+	noted   chan struct{} // holds one when pending has something
+
+	mu      sync.Mutex // guards pending
+	pending List       // since the last write
+}
+
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Keeper, error) {
+	if cfg.Client == nil || cfg.Namespace == "" || cfg.Known == nil || cfg.Metrics == nil {
+		return nil, errors.New("unknown ids: client, namespace, known and metrics are required")
+	}
+	dropped := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "argomesh_unknown_ids_dropped_total", Help: "SPIFFE IDs of no Agent that are no longer kept, since as many newer ones came as are kept.",
+	})
+	return &Keeper{cfg: cfg, dropped: dropped, noted: make(chan struct{}, 1)}, cfg.Metrics.Register(dropped)
+}
+
+// Note counts a refusal of an ID that was proven. It does not block.
+func (k *Keeper) Note(id spiffeid.ID, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at = at.UTC().Truncate(time.Second)
+	k.add(List{{ID: id, Times: 1, First: at, Last: at}})
+}
+
+// add is called with mu locked.
+func (k *Keeper) add(more List) {
+	pending, dropped := k.pending.merge(more).newest()
+	k.pending = pending
+	k.dropped.Add(float64(dropped))
+	select {
+	case k.noted <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes until ctx is done. What could not be written is written with the next.
+func (k *Keeper) Run(ctx context.Context) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.noted:
+		}
+		if err := k.write(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn().Err(err).Msg("who knocked and is not registered cannot be written, trying again in a minute")
+		}
+		pause.Reset(interval)
+	}
+}
+
+// write adds what is pending to the ConfigMap, tested on its resourceVersion.
+func (k *Keeper) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	k.mu.Lock()
+	added := k.pending
+	k.pending = nil
+	k.mu.Unlock()
+	err := k.store(ctx, added)
+	if err != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.add(added)
+	}
+	return err
+}
+
+func (k *Keeper) store(ctx context.Context, added List) error {
+	client := k.cfg.Client.Resource(Resource).Namespace(k.cfg.Namespace)
+	have, err := client.Get(ctx, Name, metav1.GetOptions{})
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return fmt.Errorf("read ConfigMap %s: %w", Name, err)
+	}
+	var kept List
+	if !absent {
+		stored, _, err := unstructured.NestedStringMap(have.Object, "data")
+		if err == nil {
+			kept, err = Parse(stored)
+		}
+		if err != nil {
+			k.cfg.Log.Warn().Err(err).Msg("who knocked before cannot be read, beginning anew")
+		}
+	}
+	kept, dropped := kept.merge(added).Without(k.cfg.Known).newest()
+	data, err := kept.data()
+	if err != nil {
+		return fmt.Errorf("encode ConfigMap %s: %w", Name, err)
+	}
+	next := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": Name, "namespace": k.cfg.Namespace},
+	}}
+	if !absent {
+		next = have.DeepCopy()
+	}
+	if err := unstructured.SetNestedStringMap(next.Object, data, "data"); err != nil {
+		return fmt.Errorf("encode ConfigMap %s: %w", Name, err)
+	}
+	if absent {
+		_, err = client.Create(ctx, next, metav1.CreateOptions{})
+	} else {
+		_, err = client.Update(ctx, next, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s: %w", Name, err)
+	}
+	k.dropped.Add(float64(dropped))
+	return nil
+}

@@ -1,0 +1,142 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+// An agent that the hub refuses looks refused, on both sides, with a cure that works when
+// it is followed to the letter.
+func TestRefusedAgents(t *testing.T) {
+	t.Parallel()
+	w := theLiveWorld(t)
+	ctx := t.Context()
+	agentctl := func(t *testing.T, args ...string) string {
+		t.Helper()
+		out, err := w.h.Agentctl(ctx, w.hub, append([]string{"agent"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	register := func(t *testing.T, name, mode, id string) {
+		t.Helper()
+		agentctl(t, "create", name, "--mode", mode, "--spiffe-id", id, "--wait")
+		t.Cleanup(func() {
+			if err := w.hub.Resource(agents, harness.ArgoCDNamespace).Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	start := func(t *testing.T, name string) *harness.Agent {
+		t.Helper()
+		spoke := w.spokes[managed]
+		if err := spoke.EnsureNamespace(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		api, err := w.identify(ctx, idOf(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := w.h.StartAgent(ctx, harness.AgentConfig{
+			Name: name, Mode: "autonomous", ControlPlane: spoke, WorkloadAPI: api, PrincipalAddress: w.door.Address, PrincipalIDs: []string{principalID},
+			Settings: harness.Settings{"namespace": name},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := a.Stop(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		})
+		return a
+	}
+	// shows waits until the line of an agent in its table has all texts.
+	shows := func(t *testing.T, name string, texts ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("the line of %s has %q", name, texts), func() error {
+			line := agentctl(t, "get", name, "--no-headers")
+			for _, text := range texts {
+				if !strings.Contains(line, text) {
+					return fmt.Errorf("it is %s", line)
+				}
+			}
+			return nil
+		})
+	}
+	readyz := func(t *testing.T, a *harness.Agent, code int, texts ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("/readyz of the agent says %q", texts), func() error {
+			got, body, err := fetch(ctx, "http://"+a.AdminAddress+"/readyz")
+			if err != nil {
+				return err
+			}
+			if got != code {
+				return fmt.Errorf("it answers %d %s", got, body)
+			}
+			for _, text := range texts {
+				if !strings.Contains(body, text) {
+					return fmt.Errorf("it says %s", body)
+				}
+			}
+			return nil
+		})
+	}
+
+	t.Run("another mode", func(t *testing.T) {
+		const name = "refused-mode"
+		register(t, name, "managed", idOf(name))
+		shows(t, name, "Never connected", "False")
+		a := start(t, name)
+		shows(t, name, "Refused: mode", "False")
+		eventually(t, "condition Connected says why, and what to do", func() error {
+			o, err := w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			c := conditionIn(o, "Connected")
+			if c["reason"] != "RefusedMode" || !strings.Contains(fmt.Sprint(c["message"]), "refused since 20") ||
+				!strings.Contains(fmt.Sprint(c["message"]), "set mode to managed in the agent's configuration, or create this Agent anew as autonomous") {
+				return fmt.Errorf("it is %v", c)
+			}
+			return nil
+		})
+		readyz(t, a, 503, "[-] principal: refused by the hub", "configured as autonomous, but registered as managed")
+		// As told.
+		agentctl(t, "delete", name, "--yes")
+		agentctl(t, "create", name, "--mode", "autonomous", "--spiffe-id", idOf(name), "--wait")
+		shows(t, name, "Connected", "True")
+		readyz(t, a, 200, "[+] principal: ok\n")
+
+		patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), name, map[string]any{"spec": map[string]any{"suspended": true}})
+		shows(t, name, "Suspended", "False")
+		readyz(t, a, 200, "[+] principal: ok, but the hub has suspended this agent")
+	})
+	t.Run("a SPIFFE ID that no Agent has", func(t *testing.T) {
+		const name = "refused-id"
+		register(t, name, "autonomous", idOf("somebody-else"))
+		a := start(t, name)
+		readyz(t, a, 503, "[-] principal: refused by the hub", "agentctl agent create or edit on the hub")
+		shows(t, name, "Never connected", "False")
+		eventually(t, "the hub shows who knocked", func() error {
+			if out := agentctl(t, "list", "--unknown"); !strings.Contains(out, idOf(name)+" ") {
+				return fmt.Errorf("it shows %s", out)
+			}
+			return nil
+		})
+		patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), name, map[string]any{"spec": map[string]any{"identity": map[string]any{"spiffeIDs": []any{idOf(name)}}}})
+		shows(t, name, "Connected", "True")
+		if out := agentctl(t, "list", "--unknown"); strings.Contains(out, idOf(name)+" ") {
+			t.Errorf("the hub still shows %s", out)
+		}
+	})
+}
