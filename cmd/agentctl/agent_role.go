@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/stream"
@@ -26,7 +27,8 @@ type roleCommand struct {
 	allGroups bool
 }
 
-// roleSettings are the keys of an agent's configuration that its role depends on.
+// roleSettings are the keys of an agent's configuration that its role depends on, and
+// that are validated. The others have to be keys of an agent.
 type roleSettings struct {
 	Namespace string         `koanf:"namespace"`
 	Mode      stream.Mode    `koanf:"mode"`
@@ -50,7 +52,7 @@ func newRoleCommand(std streams) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return c.run() },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.config, "config", "", "the agent's YAML file; of it namespace, mode, access, policy and mapping are read")
+	flags.StringVar(&c.config, "config", "", "the agent's YAML file; its namespace, mode, access, policy and mapping count")
 	flags.StringVar(&c.account, "service-account", "argomesh-agent", "name of the agent's service account, in the agent's namespace; the roles are called the same")
 	flags.BoolVar(&c.allGroups, "all-groups", false, `write rules with group "*" as they are, although RBAC then also grants what is switched off; the agent goes on refusing that`)
 	register(cmd, "service-account", cobra.NoFileCompletions)
@@ -64,9 +66,8 @@ func (c *roleCommand) run() error {
 	if problems := validation.IsDNS1123Subdomain(c.account); len(problems) > 0 {
 		return fmt.Errorf("--service-account %q: %s", c.account, problems[0])
 	}
-	cfg, err := config.Read(config.File{Program: "agent", Flag: "config", Path: c.config, Partial: true}, roleSettings{
-		Namespace: defaultNamespace, Policy: mirror.DefaultPolicy(),
-	})
+	all, err := config.Read(config.File{Program: "agent", Flag: "config", Path: c.config}, agentconfig.Default())
+	cfg := roleSettings{Namespace: all.Namespace, Mode: all.Mode, Access: all.Access, Policy: all.Policy, Mapping: all.Mapping}
 	if err == nil {
 		err = config.Validate(&cfg)
 	}

@@ -37,10 +37,13 @@ func TestRoleRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no configuration":        {nil, "--config is missing"},
-		"an absent configuration": {[]string{"--config", "/absent"}, "read /absent"},
-		"a misspelt switch":       {[]string{"--config", file("access: {exce: true}")}, "did you mean access.exec?"},
-		"a rule without a name":   {[]string{"--config", file("access: {enabled: true, rules: [{verbs: [get]}]}")}, "access: rules[0]: name"},
+		"no configuration":         {nil, "--config is missing"},
+		"an absent configuration":  {[]string{"--config", "/absent"}, "read /absent"},
+		"a misspelt switch":        {[]string{"--config", file("access: {exce: true}")}, "did you mean access.exec?"},
+		"a misspelt section":       {[]string{"--config", file("polcy: {kinds: []}")}, "polcy: unknown key, did you mean policy?"},
+		"a section of another":     {[]string{"--config", file("stream: {listen: \":8443\"}")}, "stream: unknown key"},
+		"a key of another section": {[]string{"--config", file("redis_proxy: {max_conections: 1}")}, "did you mean redis_proxy.max_connections?"},
+		"a rule without a name":    {[]string{"--config", file("access: {enabled: true, rules: [{verbs: [get]}]}")}, "access: rules[0]: name"},
 		"all groups": {
 			[]string{"--config", file(`access: {enabled: true, rules: [{name: all, groups: ["*"], resources: ["*"]}]}`)},
 			`rule "all": all groups cannot be granted without what is switched off: name its groups, or accept that with --all-groups`,

@@ -18,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
@@ -36,7 +37,8 @@ func newMeshCommand(std streams, conn *connection) *cobra.Command {
 	return cmd
 }
 
-// meshSettings are the keys of a principal's configuration that its mesh depends on.
+// meshSettings are the keys of a principal's configuration that its mesh depends on, and
+// that are validated. The others have to be keys of a principal.
 type meshSettings struct {
 	Namespace string          `koanf:"namespace"`
 	Mesh      meshconfig.Mesh `koanf:"mesh"`
@@ -47,8 +49,8 @@ func loadMesh(file string) (meshSettings, error) {
 	if file == "" {
 		return meshSettings{}, errors.New("--config is missing: name the YAML file the principal runs with")
 	}
-	cfg, err := config.Read(config.File{Program: "principal", Flag: "config", Path: file, Partial: true},
-		meshSettings{Namespace: defaultNamespace, Mesh: meshconfig.Default()})
+	all, err := config.Read(config.File{Program: "principal", Flag: "config", Path: file}, principalconfig.Default())
+	cfg := meshSettings{Namespace: all.Namespace, Mesh: all.Mesh}
 	if err == nil {
 		err = config.Validate(&cfg)
 	}

@@ -60,6 +60,8 @@ func TestMeshRenderRefuses(t *testing.T) {
 		"no mesh":                       {"  exposure: gateway\n", "", "mesh.exposure is not set"},
 		"an alias":                      {"  exposure:", "  trust_domain_aliases: [partner.test]\n  exposure:", "admit its namesakes too"},
 		"an unknown key":                {"  exposure:", "  exposures: x\n  exposure:", "exposures"},
+		"a misspelt section":            {"mesh:\n", "strem: {}\nmesh:\n", "strem: unknown key, did you mean stream?"},
+		"a key of another section":      {"mesh:\n", "limits: {byte_per_second: 1}\nmesh:\n", "did you mean limits.bytes_per_second?"},
 		"no address of the hub":         {"  hub: argomesh.hub.test:443\n", "", "is not host:port"},
 	} {
 		t.Run(title, func(t *testing.T) {

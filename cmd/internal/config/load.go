@@ -59,7 +59,6 @@ func Load[T any](program Program, args []string, defaults T) (T, error) {
 type loader struct {
 	schema  *schema
 	prefix  string // of environment variables, "PRINCIPAL__"
-	partial bool   // as File.Partial
 	helpBy  string // the command that lists all keys
 	values  *koanf.Koanf
 	sources map[string]string // key to where it was set last, in words
@@ -270,9 +269,7 @@ func (p *fileParser) check(mapping *yaml.Node, section string, values map[string
 			continue
 		}
 		if !p.loader.schema.sections[key] || !nested {
-			if !p.loader.partial || section != "" {
-				p.loader.problems = append(p.loader.problems, p.loader.unknownInFile(key, name.Value, source))
-			}
+			p.loader.problems = append(p.loader.problems, p.loader.unknownInFile(key, name.Value, source))
 			delete(values, name.Value)
 			continue
 		}

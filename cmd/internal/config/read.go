@@ -14,9 +14,6 @@ type File struct {
 	// Flag is the tool's flag that names it, without dashes.
 	Flag string
 	Path string
-	// Partial says that the file has settings of others beside T's: unknown keys at
-	// its top level are passed over. Inside a section of T they are problems as ever.
-	Partial bool
 }
 
 // Read returns defaults overlaid with one file, without environment and flags. The error
@@ -39,7 +36,7 @@ func read(file File, into reflect.Value) error {
 		return fmt.Errorf("describe the settings of %s: %w", file.Program, err)
 	}
 	l := &loader{
-		schema: schema, partial: file.Partial, helpBy: file.Program + " --help",
+		schema: schema, helpBy: file.Program + " --help",
 		values: koanf.New(delimiter), sources: make(map[string]string),
 	}
 	if err := l.mergeFile(file.Flag, file.Path, "flag --"+file.Flag); err != nil {

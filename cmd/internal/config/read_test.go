@@ -9,26 +9,26 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/config"
 )
 
-func TestReadPartOfAFile(t *testing.T) {
+func TestReadAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.yaml")
 	for what, test := range map[string]struct {
 		text    string
-		partial bool
 		window  uint16
 		problem string // empty for none
 	}{
-		"the sections of others":                        {"stream: {window: 7}\nothers: {listen: a}\nmore: 1\n", true, 7, ""},
-		"a misspelt key of our own section":             {"stream: {windw: 7}\n", true, 0, "did you mean stream.window?"},
-		"a misspelt section, where no others are":       {"strem: {window: 7}\n", false, 0, "strem: unknown key, did you mean stream?"},
-		"an unknown section, where no others are":       {"entirely-unknown: {}\n", false, 0, "principal --help lists all"},
-		"a value that is none":                          {"stream: {window: many}\n", false, 0, "stream.window"},
-		"two documents":                                 {"stream: {window: 7}\n---\nstream: {}\n", false, 0, "principal-config: " + path + " holds more than one"},
-		"a required setting that the environment gives": {"{}", false, defaults().Stream.Window, ""},
+		"a value":                        {"stream: {window: 7}\n", 7, ""},
+		"the section of another program": {"stream: {window: 7}\nothers: {listen: a}\n", 0, "others: unknown key"},
+		"a misspelt key":                 {"stream: {windw: 7}\n", 0, "did you mean stream.window?"},
+		"a misspelt section":             {"strem: {window: 7}\n", 0, "strem: unknown key, did you mean stream?"},
+		"an unknown section":             {"entirely-unknown: {}\n", 0, "principal --help lists all"},
+		"a value that is none":           {"stream: {window: many}\n", 0, "stream.window"},
+		"two documents":                  {"stream: {window: 7}\n---\nstream: {}\n", 0, "principal-config: " + path + " holds more than one"},
+		"a required setting that the environment gives": {"{}", defaults().Stream.Window, ""},
 	} {
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := config.Read(config.File{Program: "principal", Flag: "principal-config", Path: path, Partial: test.partial}, defaults())
+		got, err := config.Read(config.File{Program: "principal", Flag: "principal-config", Path: path}, defaults())
 		switch {
 		case test.problem == "" && (err != nil || got.Stream.Window != test.window):
 			t.Errorf("%s: window %d, %v, want %d", what, got.Stream.Window, err, test.window)
