@@ -34,10 +34,6 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 	if err != nil {
 		return found, err
 	}
-	agents, err := listAgents(ctx, conn)
-	if err != nil {
-		return found, err
-	}
 	rest, err := conn.config()
 	if err != nil {
 		return found, err
@@ -45,6 +41,15 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 	client, err := dynamic.NewForConfig(rest)
 	if err != nil {
 		return found, explainKubeconfig(err, conn.rules)
+	}
+	doubts, err := reviewPlace(ctx, rest, client, cfg.Namespace, hubSide(), spokeSide())
+	if err != nil {
+		return found, err
+	}
+	found = append(found, doubts...)
+	agents, err := listAgents(ctx, conn, cfg.Namespace)
+	if err != nil {
+		return found, err
 	}
 	projects, err := readHubProjects(ctx, client, cfg.Namespace)
 	if err != nil {

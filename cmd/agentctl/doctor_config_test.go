@@ -31,6 +31,10 @@ func planHub(t *testing.T) string {
 			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
 			return
 		}
+		if last == "argomesh-hub" || last == "argomesh-agent" {
+			_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"argocd","name":"` + last + `"}}`))
+			return
+		}
 		_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[` + lists[last] + `]}`))
 	}))
 	t.Cleanup(api.Close)

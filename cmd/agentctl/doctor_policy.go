@@ -40,6 +40,11 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 	if err != nil {
 		return found, explainKubeconfig(err, conn.rules)
 	}
+	doubts, err := reviewPlace(ctx, rest, client, cfg.Namespace, spokeSide(), hubSide())
+	if err != nil {
+		return found, err
+	}
+	found = append(found, doubts...)
 	admitted := true
 	rules := mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy}
 	projects := map[string]map[string]any{}

@@ -39,7 +39,9 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 			"agent, or a change of its policy, is in force. With --principal-config it lists what the\n" +
 			"AppProjects of the hub do not admit of the Applications of managed agents: before an upgrade\n" +
 			"of the principal stops sending it. Both also tell which of its keys and values the program\n" +
-			"would refuse. With one of them and no --socket no identity is looked at.",
+			"would refuse, and that the cluster of the kubeconfig is another than the file is for: the hub\n" +
+			"instead of a spoke, a spoke, or one without Argo CD. With one of them and no --socket no\n" +
+			"identity is looked at.",
 		Example: "  # On a spoke\n" +
 			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal --agent edge-1\n\n" +
 			"  # On the hub\n" +

@@ -88,7 +88,7 @@ func (l *localIdentity) look(ctx context.Context, conn *connection) (sight, erro
 	}
 	s := sight{Offer: offer, findings: inspect.Diagnose(offer, expect)}
 	if l.hub {
-		agents, err := listAgents(ctx, conn)
+		agents, err := listAgents(ctx, conn, conn.namespace)
 		if err != nil {
 			return s, err
 		}
@@ -165,8 +165,8 @@ func parseIDs(flag string, texts []string) ([]spiffeid.ID, error) {
 	return ids, nil
 }
 
-func listAgents(ctx context.Context, conn *connection) ([]v1alpha1.Agent, error) {
-	h, err := conn.hub()
+func listAgents(ctx context.Context, conn *connection, namespace string) ([]v1alpha1.Agent, error) {
+	h, err := conn.hubIn(namespace)
 	if err != nil {
 		return nil, err
 	}
