@@ -251,7 +251,7 @@ func TestHostileAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			own := func(o unstructured.Unstructured) bool {
-				return o.GetName() == "argomesh-hub" /* what is left of the budget of all */ || o.GetNamespace() == tt.name || o.GetName() == tt.name || o.GetName() == "cluster-"+tt.name ||
+				return o.GetName() == "argomesh-hub" /* what is left of the budget of all */ || o.GetName() == "argomesh-unknown-ids" /* who knocks once it is revoked */ || o.GetNamespace() == tt.name || o.GetName() == tt.name || o.GetName() == "cluster-"+tt.name ||
 					strings.Contains(o.GetAnnotations()["argomesh.io/source"], `"agent":"`+tt.name+`"`)
 			}
 			before := states(t, w.hub, own)
