@@ -87,7 +87,9 @@ func (u *Untaken) Run(ctx context.Context) error {
 		return nil
 	case <-u.Store.Synced():
 	}
-	pass := untakenPass{Untaken: u, writes: rate.NewLimiter(untakenWrites, 1), untaken: map[stream.ResourceKey]bool{}, counted: -1}
+	pass := untakenPass{Untaken: u, writes: rate.NewLimiter(untakenWrites, 1), counted: -1,
+		untaken: map[stream.ResourceKey]bool{}, told: map[stream.ResourceKey]string{}, yielded: map[stream.ResourceKey]bool{},
+	}
 	tick := time.NewTicker(untakenPause)
 	defer tick.Stop()
 	again := u.Changed()
@@ -124,6 +126,12 @@ type untakenPass struct {
 	*Untaken
 	writes  *rate.Limiter
 	untaken map[stream.ResourceKey]bool
+	// told is what the conditions say that this process wrote, or would write.
+	told map[stream.ResourceKey]string
+	// yielded are Applications where this process has changed a condition that was not its
+	// own. It may have been that of an earlier process, which happens once; what comes back
+	// is another hub's, in the same cluster, and stays.
+	yielded map[stream.ResourceKey]bool
 	counted int
 	events  []untakenEvent
 }
@@ -145,23 +153,23 @@ func (p *untakenPass) run(ctx context.Context, keys map[stream.ResourceKey]bool,
 			left[key] = true
 			continue
 		}
-		next, o, message := p.judge(key, says)
-		if next == nil {
+		w := p.judge(key, says)
+		if w == nil {
 			continue
 		}
 		if p.writes.Wait(end) != nil {
 			left[key], spent = true, true
 			continue
 		}
-		switch _, err := p.Store.Update(ctx, o, next); {
+		switch _, err := p.Store.Update(ctx, w.over, w.next); {
 		case errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound): // the cache will tell
 		case err != nil:
 			left[key] = true
 			if ctx.Err() == nil {
 				p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot say of an application that no agent takes it, trying again")
 			}
-		case message != "" && len(p.events) < maxUntakenEvents:
-			p.events = append(p.events, untakenEvent{o, message})
+		default:
+			p.wrote(w)
 		}
 	}
 	if len(p.untaken) != p.counted {
@@ -181,28 +189,69 @@ func (p *untakenPass) run(ctx context.Context, keys map[stream.ResourceKey]bool,
 	return left
 }
 
-// judge returns what an Application is to become, nil for nothing, with the object that was
-// looked at, and what its condition comes to say.
-func (p *untakenPass) judge(key stream.ResourceKey, says func(string, Placement) (string, bool)) (next []byte, o backends.Object, told string) {
+// untakenWrite is a write of an Application.
+type untakenWrite struct {
+	over    backends.Object // what was looked at
+	next    []byte
+	message string // what is to be said of it, empty for nothing
+	news    bool   // its condition has not said that
+	foreign bool   // its condition said what this process has not written
+}
+
+// judge returns what to write of an Application, nil for nothing.
+func (p *untakenPass) judge(key stream.ResourceKey, says func(string, Placement) (string, bool)) *untakenWrite {
 	delete(p.untaken, key)
 	o, there := p.Store.Get(key)
 	if !there {
-		return nil, o, ""
+		delete(p.told, key)
+		delete(p.yielded, key)
+		return nil
 	}
 	message, endsSync, err := p.verdict(o, says)
+	var current object
+	if err == nil {
+		current, err = parseObject(o)
+	}
 	if err != nil {
 		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
-		return nil, o, ""
+		return nil
 	}
 	if message != "" {
 		p.untaken[key] = true
 	}
-	next, told, err = tellUntaken(o, message, endsSync, time.Now())
-	if err != nil {
-		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
-		return nil, o, ""
+	w := &untakenWrite{over: o, message: message}
+	shown := errorShown(conditions(current.child("status")))
+	if shown == message {
+		p.keep(key, message)
 	}
-	return next, o, told
+	w.foreign = saysUntaken(shown) && shown != p.told[key]
+	if w.foreign && p.yielded[key] {
+		return nil
+	}
+	if w.next, w.news = tellUntaken(current, shown, message, endsSync, time.Now()); w.next == nil {
+		return nil
+	}
+	return w
+}
+
+// wrote keeps what was written.
+func (p *untakenPass) wrote(w *untakenWrite) {
+	p.keep(w.over.Key, w.message)
+	if w.foreign {
+		p.yielded[w.over.Key] = true
+	}
+	if w.news && len(p.events) < maxUntakenEvents {
+		p.events = append(p.events, untakenEvent{w.over, w.message})
+	}
+}
+
+// keep notes that a condition says what this process says.
+func (p *untakenPass) keep(key stream.ResourceKey, message string) {
+	if message == "" {
+		delete(p.told, key)
+		return
+	}
+	p.told[key] = message
 }
 
 // verdict is what Says says of an Application that is ours to speak of.
@@ -223,29 +272,22 @@ func (p *untakenPass) verdict(o backends.Object, says func(string, Placement) (s
 	return message, endsSync, nil
 }
 
-// tellUntaken returns an Application that says that no agent takes it, or does not say so
-// any more when the message is empty; nil when it is as it should be. told is the message
-// if the condition is new.
-func tellUntaken(o backends.Object, message string, endsSync bool, now time.Time) (next []byte, told string, err error) {
-	current, err := parseObject(o)
-	if err != nil {
-		return nil, "", err
-	}
-	shown := errorShown(conditions(current.child("status")))
+// tellUntaken returns an Application, of which shown is said, that says that no agent takes
+// it, or does not say so any more when the message is empty; nil when it is as it should be.
+// news says that the message is new.
+func tellUntaken(current object, shown, message string, endsSync bool, now time.Time) (next []byte, news bool) {
 	changed := false
 	if message != "" || saysUntaken(shown) {
 		changed = setCondition(current, errorCondition, message, now)
-		if changed {
-			told = message
-		}
+		news = changed && message != ""
 	}
 	if message != "" && endsSync {
 		changed = answerUntaken(current, message, now) || changed
 	}
 	if !changed {
-		return nil, "", nil
+		return nil, false
 	}
-	return encode(current.fields), told, nil
+	return encode(current.fields), news
 }
 
 // answerUntaken ends what somebody asked for and nobody would do, and reports whether there

@@ -29,6 +29,7 @@ type nobodys struct {
 	written []time.Time // times of all writes, Events included
 	again   chan struct{}
 	taken   map[string]bool // by name
+	by      string          // in what it says
 }
 
 func newNobodys(t *testing.T) *nobodys {
@@ -66,7 +67,7 @@ func (n *nobodys) run(selector string) (stop func()) {
 				if n.taken[name] || p.Name != "nobody" && p.Name != "told" {
 					return "", false
 				}
-				return "no agent takes it: " + name + " is for " + p.Name, p.Name == "nobody"
+				return "no agent takes it: " + n.by + name + " is for " + p.Name, p.Name == "nobody"
 			}, true
 		},
 		Event: func(_ context.Context, about backends.Object, message string) error {
@@ -289,5 +290,55 @@ func TestManyUntaken(t *testing.T) {
 				t.Fatalf("51 writes within %s", n.written[i].Sub(n.written[i-50]))
 			}
 		}
+	})
+}
+
+// Two hubs may share a cluster, and each sees the Applications of the other. What one says of
+// an Application is not taken back by the other without an end, nor said otherwise.
+func TestTwoHubsDoNotContradictEachOther(t *testing.T) {
+	for name, taken := range map[string]bool{"one says nothing": true, "both say something": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNobodys(t)
+				other := &nobodys{t: t, store: n.store, again: make(chan struct{}), taken: map[string]bool{"a": taken}, by: "the other's: "}
+				stop, stopOther := n.run(""), other.run("")
+				key := n.create("a", "", forTold)
+				time.Sleep(10 * time.Second) //nolint:forbidigo // the clock of the bubble
+				synctest.Wait()
+				writes, events := len(n.written)-len(n.events), len(n.events)+len(other.events)
+				if said := n.said(key); !strings.Contains(said, "no agent takes it: ") {
+					t.Errorf("it says %q", said)
+				}
+				time.Sleep(time.Hour) //nolint:forbidigo // the clock of the bubble
+				synctest.Wait()
+				if w, e := len(n.written)-len(n.events), len(n.events)+len(other.events); w > writes+1 || w > 5 || e > events+1 {
+					t.Errorf("%d writes and %d Events, after ten seconds %d and %d", w, e, writes, events)
+				}
+				stop()
+				stopOther()
+			})
+		})
+	}
+}
+
+// What was said by a principal that has ended is taken back by the next one.
+func TestUntakenIsTakenBackAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNobodys(t)
+		stop := n.run("")
+		key := n.create("a", "", forTold)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // the clock of the bubble
+		stop()
+		if said := n.said(key); !strings.Contains(said, "no agent takes it: ") {
+			t.Errorf("it says %q", said)
+		}
+		n.taken["a"] = true
+		stop = n.run("")
+		time.Sleep(10 * time.Second) //nolint:forbidigo // the clock of the bubble
+		synctest.Wait()
+		if said := n.said(key); said != "" {
+			t.Errorf("it says %q", said)
+		}
+		stop()
 	})
 }
