@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/stream/protolimit"
 )
 
 const (
@@ -30,6 +32,9 @@ const (
 	// silence is how long an open stream may send nothing before we report it.
 	// We go on waiting: attestation of a pod can take half a minute.
 	silence = 10 * time.Second
+	// maxReplyHeap bounds what an answer takes once it is decoded, of the 4 MiB that gRPC
+	// takes of it. It is counted before.
+	maxReplyHeap = 16 << 20
 )
 
 // Run keeps the SVID and the bundles fresh until ctx is done, and then returns
@@ -51,6 +56,7 @@ func (s *Source) Run(ctx context.Context) error {
 		workloadapi.WithBackoffStrategy(retry{}),
 		workloadapi.WithDialOptions(
 			grpc.WithContextDialer(dial),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protolimit.Codec{Heap: maxReplyHeap})),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: greeting}),
 		))
 	if err != nil {

@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"backends/kube/reflector": nil,
 
 	"identity":             nil,
-	"identity/workload":    {"identity"},
+	"identity/workload":    {"identity", "stream/protolimit"},
 	"identity/header":      {"identity"},
 	"identity/devworkload": {"identity"},
 	"identity/inspect":     {"identity"},
