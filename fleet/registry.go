@@ -31,11 +31,10 @@ type Agent struct {
 // Registry knows the agents of one hub. The zero value knows none and admits
 // nobody. Its methods may be called concurrently.
 type Registry struct {
-	// Mapping says whose an Application of the hub is. It is set before the Registry is
-	// used, and not changed.
-	Mapping Mapping
-
-	mu         sync.RWMutex // guards what follows
+	mu sync.RWMutex // guards what follows
+	// Mapping says whose an Application of the hub is. It is set when the Registry is made,
+	// or by Map, before Set.
+	Mapping    Mapping
 	known      bool
 	agents     map[identity.AgentName]v1alpha1.Agent
 	owners     map[spiffeid.ID]identity.AgentName
@@ -43,6 +42,22 @@ type Registry struct {
 	longer     map[identity.AgentName][]identity.AgentName
 	divisions  uint64        // see Divisions
 	changed    chan struct{} // closed when the rest changes; nil while nobody waits
+}
+
+// Map says whose an Application of the hub is. It is called once, before Set: until then
+// nothing is anybody's.
+func (r *Registry) Map(m Mapping) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Mapping = m
+}
+
+// ByDestination reports by what a hub's Applications are told that managed agents have. It
+// is known when the registry is Ready.
+func (r *Registry) ByDestination() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.Mapping.ByDestination
 }
 
 // Set replaces all that the registry knows.
@@ -54,9 +69,9 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 		}
 	}
 	owners, _ := Owners(agents)
-	namespaces, _ := Namespaces(agents, r.Mapping.Namespace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	namespaces, _ := Namespaces(agents, r.Mapping.Namespace)
 	if !maps.Equal(namespaces, r.namespaces) || !maps.EqualFunc(byName, r.agents, sameMode) {
 		r.divisions++
 	}

@@ -389,7 +389,8 @@ type AgentStatus struct {
 	// Conditions are Ready, Connected, ClusterSecretReady, ClusterSecretConflict,
 	// Conflict, DeletionsHeld, OverBudget once the agent was connected and, where there is a
 	// Redis proxy, CacheMismatch; ProjectNames
-	// while the names of Agents share those of projects; MeshPolicy where the principal
+	// while the names of Agents share those of projects; MappingIgnored while something of the
+	// mapping is not read; MeshPolicy where the principal
 	// looks after a mesh.
 	// +listType=map
 	// +listMapKey=type
@@ -627,6 +628,10 @@ const (
 	// begins with this one's and a dash, or the other way round: the mirror of a project
 	// whose name fits both is that of the longer name.
 	ConditionProjectNames = "ProjectNames"
+	// ConditionMappingIgnored is there, and true, while somebody has written of the mapping
+	// what nobody reads: mapping.by of the principal is not the mapping of the hub, or the
+	// Agent has spec.mapping.namespaces where those of a managed agent do not count.
+	ConditionMappingIgnored = "MappingIgnored"
 	// ConditionCacheMismatch is true when the spoke's Argo CD keeps its cache in
 	// another version, or compressed in another way, than the hub's asks for, so that
 	// the hub cannot show trees. The message names both. It is as of the last tree

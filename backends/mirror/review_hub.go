@@ -55,10 +55,7 @@ func (p HubProjects) admission(name string) admission {
 // admit it, so that nothing of it is sent to the managed agent of these rules. It is empty
 // for one that is sent, and for what is not the agent's.
 func (r Rules) ReviewHub(app map[string]any, by HubProjects) string {
-	metadata, _ := app["metadata"].(map[string]any)
-	o := object{key: stream.ResourceKey{
-		Kind: stream.Application, Namespace: stringAt(metadata, "namespace"), Name: stringAt(metadata, "name"),
-	}, fields: app}
+	o := objectOfHub(app)
 	if !r.gated() || len(r.Keys(o.key)) == 0 || r.sourceUID(o) == "" || r.unsendable(o) != "" || o.label(ignoreSyncKey) == "true" || o.deleting() {
 		return ""
 	}

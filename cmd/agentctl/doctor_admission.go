@@ -15,6 +15,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
 
@@ -55,7 +56,11 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 	if err != nil {
 		return found, err
 	}
-	registry := &fleet.Registry{Mapping: cfg.Owners()}
+	kept, err := hubKeeper(client, cfg).Expect(ctx)
+	if err != nil {
+		return found, err
+	}
+	registry := &fleet.Registry{Mapping: cfg.Owners(kept.Mapping)}
 	registry.Set(agents)
 	owner, registered := registry.Owners(), registry.Agents()
 	admitted := true
@@ -85,6 +90,11 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 		found = append(found, inspect.Finding{Level: inspect.Fine, About: "projects", Says: "admit all Applications of managed agents"})
 	}
 	return found, nil
+}
+
+// hubKeeper is the keeper of a principal with that configuration.
+func hubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Keeper {
+	return hubstate.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hubstate.Mapping(cfg.Mapping.By)}
 }
 
 // readHubProjects reads what decides which Applications leave the hub.

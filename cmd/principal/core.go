@@ -16,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/fleet/strangers"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -80,21 +81,25 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	agents := &fleet.Registry{Mapping: cfg.Owners()}
+	agents := &fleet.Registry{}
 	sessions := newSessions(replica())
 	unknown, err := strangers.New(strangers.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Known: agents.Owns, Metrics: registry, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	hub := newHubState(cfg, base.Dynamic, log)
 	links := &links{
-		cfg: cfg, hub: hub, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, owners: newOwnership(agents, store), sessions: sessions,
+		cfg: cfg, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, sessions: sessions,
 		cascades: sessions.cascades, budgets: budgets, quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 		noted: newMarks(), judged: newMarks(), restores: went,
 	}
+	// Nothing is mapped before it is known by what.
+	links.hub = newHubState(cfg, base.Dynamic, func(kept hub.Hub) {
+		agents.Map(cfg.Owners(kept.Mapping))
+		links.owners = newOwnership(agents, store)
+	}, log)
 	return &core{
-		cfg: cfg, build: build, base: base, hub: hub,
+		cfg: cfg, build: build, base: base, hub: links.hub,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
 		links: links, quota: room, unknown: unknown,
 		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log},
@@ -104,7 +109,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 // Run keeps the core up to date until ctx is done.
 func (c *core) Run(ctx context.Context, singly *lease.Lease) error {
 	c.links.lease = singly
-	return together(ctx, c.hub.Run, c.source.Run, c.store.Run, c.links.witness.Run, c.links.schemas.Run, c.watch.Run, c.unknown.Run, c.links.Run)
+	return together(ctx, c.hub.Run, c.source.Run, c.store.Run, c.links.witness.Run, c.links.schemas.Run, c.hub.then(c.watch.Run), c.unknown.Run, c.links.Run)
 }
 
 func (c *core) checks() []admin.Check {

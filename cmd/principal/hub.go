@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
+	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/fleet/hub"
 )
 
@@ -23,18 +24,22 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 type hubState struct {
 	keeper hub.Keeper
 	log    zerolog.Logger
-	known  chan struct{} // closed once kept is set
-	kept   hub.Hub
+	// decided is called once kept is set, before anybody is told.
+	decided func(hub.Hub)
+	known   chan struct{} // closed once kept is set
+	kept    hub.Hub
 }
 
-func newHubState(cfg principalconfig.Config, client dynamic.Interface, log zerolog.Logger) *hubState {
+func newHubState(cfg principalconfig.Config, client dynamic.Interface, decided func(hub.Hub), log zerolog.Logger) *hubState {
 	return &hubState{
-		keeper: hub.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault},
-		log:    log, known: make(chan struct{}),
+		keeper:  hub.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hub.Mapping(cfg.Mapping.By)},
+		decided: decided, log: log, known: make(chan struct{}),
 	}
 }
 
-// Run asks until the API server answers, or ctx is done.
+// Run asks until the API server answers, and then whether the mapping is still the one that
+// this process goes by, until ctx is done. Once it is not, the error wraps
+// process.ErrAgain: whose everything is has changed, and is looked at as after a start.
 func (h *hubState) Run(ctx context.Context) error {
 	err := retry(ctx, h.log, "cannot read what the hub has decided", func() (err error) {
 		h.kept, err = h.keeper.Keep(ctx)
@@ -43,9 +48,37 @@ func (h *hubState) Run(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
-	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Msg("the identity of the hub is known")
+	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Str("mapping", string(h.kept.Mapping)).Msg("the identity of the hub is known")
+	if asked := h.keeper.Mapping; asked != "" && asked != h.kept.Mapping {
+		h.log.Warn().Str("mapping.by", string(asked)).Str("mapping", string(h.kept.Mapping)).
+			Msg("mapping.by is not the mapping of this hub, which stays in force: see docs/mapping.md")
+	}
+	h.decided(h.kept)
 	close(h.known)
-	return nil
+	return h.follow(ctx)
+}
+
+// followInterval is how often the mapping in force is looked at.
+const followInterval = 5 * time.Second
+
+// follow returns when another mapping is in force. What cannot be read changes nothing.
+func (h *hubState) follow(ctx context.Context) error {
+	again := time.NewTicker(followInterval)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now, err := h.keeper.Read(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			h.log.Debug().Err(err).Msg("cannot read which mapping is in force")
+		case err == nil && now.Mapping != "" && now.Mapping != h.kept.Mapping:
+			return fmt.Errorf("the hub maps by %s now, and did by %s: %w", now.Mapping, h.kept.Mapping, process.ErrAgain)
+		}
+	}
 }
 
 // wait returns what is known once it is; false when ctx was done first.
@@ -55,6 +88,16 @@ func (h *hubState) wait(ctx context.Context) (hub.Hub, bool) {
 		return h.kept, true
 	case <-ctx.Done():
 		return hub.Hub{}, false
+	}
+}
+
+// then runs a part from when it is known.
+func (h *hubState) then(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if _, known := h.wait(ctx); !known {
+			return nil
+		}
+		return run(ctx)
 	}
 }
 

@@ -43,7 +43,7 @@ type links struct {
 	census   *kube.Census
 	witness  *kube.Witness
 	registry *fleet.Registry
-	owners   *ownership
+	owners   *ownership // once it is known what the hub has decided
 	sessions *sessions
 	hub      *hubState
 	restores *restores

@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -57,11 +58,11 @@ func TestOwnership(t *testing.T) {
 	apart, elsewhere := add("argocd", "c", "edge-1"), add("argocd", "d", "in-cluster")
 	cfg := principalconfig.Default()
 	links := func(o *ownership) *links {
-		return &links{cfg: cfg, hub: newHubState(cfg, nil, zerolog.Nop()), registry: o.registry, owners: o}
+		return &links{cfg: cfg, hub: newHubState(cfg, nil, nil, zerolog.Nop()), registry: o.registry, owners: o}
 	}
 
 	t.Run("by namespace", func(t *testing.T) {
-		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners()}, store)
+		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
 		o.assign()
 		for key, want := range map[stream.ResourceKey][]string{own: {"edge-1"}, mirrored: {"auto"}, apart: nil, elsewhere: nil} {
@@ -79,7 +80,7 @@ func TestOwnership(t *testing.T) {
 	})
 	cfg.Mapping = principalconfig.Mapping{By: "destination"}
 	t.Run("by destination", func(t *testing.T) {
-		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners()}, store)
+		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
 		if moved := o.assign(); moved != nil {
 			t.Errorf("links that begin with a look at all they have are told of %v", moved)

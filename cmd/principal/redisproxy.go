@@ -174,11 +174,11 @@ func (o *owners) Watch(ctx context.Context, changed func(redis.Instance)) {
 // Owner implements redis.Owners.
 func (o *owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
 	key := stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.namespace), Name: i.Name}
-	if i.Namespace == "" && !o.registry.Mapping.ByDestination {
-		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
-	}
 	if err := o.registry.Ready(); err != nil {
 		return redis.Target{}, true, err
+	}
+	if i.Namespace == "" && !o.registry.ByDestination() {
+		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
 	}
 	var where mirror.Whereabouts
 	place := fleet.Placement{Namespace: key.Namespace}
@@ -191,7 +191,7 @@ func (o *owners) Owner(i redis.Instance) (target redis.Target, owned bool, err e
 	select {
 	case <-o.store.Synced():
 	default:
-		if !known && (owned || o.registry.Mapping.ByDestination) {
+		if !known && (owned || o.registry.ByDestination()) {
 			return redis.Target{}, true, errors.New("the Applications of the hub are not known yet")
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 // singletons are what one replica of a hub does for all of them, under the Lease.
 type singletons struct {
+	hub    *hubState
 	parts  []func(context.Context) error
 	checks []admin.Check
 }
@@ -20,6 +21,10 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	agents, err := controller.New(controller.Config{
 		Client: c.base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
 		ClusterConfig: f.credentials.config, ConfigChanged: f.credentials.changed,
+		Mapping: func() controller.Mapping {
+			kept, _ := c.hub.now()
+			return controller.Mapping{InForce: string(kept.Mapping), Asked: cfg.Mapping.By}
+		},
 		Sessions: c.sessions, Depart: c.links.depart, Metrics: registry, Log: log,
 	})
 	if err != nil {
@@ -34,17 +39,12 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 		return nil, err
 	}
 	projects := &mirror.Projects{Store: c.store, Namespace: cfg.Namespace, Log: log}
-	keepCommon := func(ctx context.Context) error {
-		if _, known := c.hub.wait(ctx); !known {
-			return nil
-		}
-		return c.links.budgets.keep(ctx, c.hub.keeper, log)
-	}
+	keepCommon := func(ctx context.Context) error { return c.links.budgets.keep(ctx, c.hub.keeper, log) }
 	silent, err := newUntaken(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &singletons{parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, silent.Run}}
+	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, silent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err
@@ -56,5 +56,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	return s, nil
 }
 
-// Run works until ctx is done.
-func (s *singletons) Run(ctx context.Context) error { return together(ctx, s.parts...) }
+// Run works until ctx is done, from when it is known what the hub has decided.
+func (s *singletons) Run(ctx context.Context) error {
+	return s.hub.then(func(ctx context.Context) error { return together(ctx, s.parts...) })(ctx)
+}

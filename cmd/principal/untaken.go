@@ -17,8 +17,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// untaken says of the Applications that no agent takes that this is so, once it is known
-// what the hub has decided.
+// untaken says of the Applications that no agent takes that this is so.
 type untaken struct {
 	core     *core
 	clusters *hubClusters
@@ -40,9 +39,6 @@ func newUntaken(c *core) (*untaken, error) {
 
 // Run is for the principal that holds the Lease.
 func (u *untaken) Run(ctx context.Context) error {
-	if _, known := u.core.hub.wait(ctx); !known {
-		return nil
-	}
 	defer u.number.Set(0)
 	teller := &mirror.Untaken{
 		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Says: u.says, Changed: u.changed(ctx),

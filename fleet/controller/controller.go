@@ -38,6 +38,8 @@ type Config struct {
 	// something else than before, for any agent. Nil means never.
 	ConfigChanged func() <-chan struct{}
 	Sessions      Sessions
+	// Mapping is by what the hub maps while Run does. Nil means that it does not say.
+	Mapping func() Mapping
 	// Depart carries out on the hub's objects what the deletion of an Agent asks
 	// for, by its mode and policy; see fleet.Cascades. It gets the Agent as a quorum
 	// read just showed it: of an orphaning one once its streams have ended, of a
@@ -100,6 +102,9 @@ func New(cfg Config) (*Controller, error) {
 	}
 	if cfg.ConfigChanged == nil {
 		cfg.ConfigChanged = func() <-chan struct{} { return nil }
+	}
+	if cfg.Mapping == nil {
+		cfg.Mapping = func() Mapping { return Mapping{} }
 	}
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {

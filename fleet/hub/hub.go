@@ -1,13 +1,14 @@
 // Package hub keeps what a hub has decided once and each of its principals follows: its
-// identity, and whether managed agents get its AppProject default; and what is left of the
-// budget of all agents. All are in ConfigMap argomesh-hub, which outlives principals and is
-// part of a backup.
+// identity, by what it tells whose an Application is, and whether managed agents get its
+// AppProject default; and what is left of the budget of all agents. All are in ConfigMap
+// argomesh-hub, which outlives principals and is part of a backup.
 //
 //	kept, err := hub.Keeper{Client: client, Namespace: "argocd"}.Keep(ctx)
 package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -29,6 +30,7 @@ const ConfigMap = "argomesh-hub"
 const (
 	uidKey            = "uid"
 	defaultProjectKey = "default-project"
+	mappingKey        = "mapping"
 	budgetKey         = "budget-bytes"
 	budgetAtKey       = "budget-at"
 	// UntakenKey is how many Applications of the hub no agent takes.
@@ -50,11 +52,26 @@ const (
 	NoLongerShared DefaultProject = "no-longer-shared"
 )
 
+// Mapping is by what a hub tells whose an Application of a managed agent is. The zero value
+// says nothing.
+type Mapping string
+
+// The values of [Mapping].
+const (
+	// ByNamespace is the mapping of every hub before there was a choice, and of one that
+	// was never asked before mappings were kept.
+	ByNamespace Mapping = "namespace"
+	// ByDestination is that of a new hub.
+	ByDestination Mapping = "destination"
+)
+
 // Hub is what the ConfigMap says.
 type Hub struct {
 	// UID identifies the hub. A spoke tells the copies of this hub from another's by it.
 	UID            string
 	DefaultProject DefaultProject
+	// Mapping is the one in force.
+	Mapping Mapping
 	// Common is what was left of the budget of all agents.
 	Common Common
 }
@@ -73,38 +90,122 @@ type Keeper struct {
 	Namespace string
 	// ShareDefault is what a person has set of the AppProject default; nil for nothing.
 	ShareDefault *bool
+	// Mapping is what a person has set; empty for nothing. It decides once: where the
+	// ConfigMap has a mapping, that stays in force.
+	Mapping Mapping
 }
 
-// Keep returns what the ConfigMap says once it says all, and as ShareDefault wants it.
-// Writes are tested, so that of several principals one decides and all read the same. It
-// may be called concurrently. An error passes when the API server answers, unless its
-// text says what a person has to do.
+// writesOfKeep is how often Keep writes before it gives up: it makes the ConfigMap, or adds
+// what is missing, and reads what is there then.
+const writesOfKeep = 2
+
+// Keep returns what the ConfigMap says once it says all, and as ShareDefault wants it. What
+// it returns was read, never only written. Writes are tested, so that of several principals
+// one decides and all read the same. It may be called concurrently. An error passes when the
+// API server answers, unless its text says what a person has to do.
 func (k Keeper) Keep(ctx context.Context) (Hub, error) {
-	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return k.create(ctx)
+	for range writesOfKeep {
+		there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			if err := k.create(ctx); err != nil {
+				return Hub{}, err
+			}
+			continue
+		}
+		if err != nil {
+			return Hub{}, fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+		}
+		kept, err := k.parse(there)
+		if err != nil {
+			return Hub{}, err
+		}
+		next := k.decide(kept, true) // what the ConfigMap does not say is as earlier releases had it
+		if next == kept {
+			return kept, nil
+		}
+		if err := k.write(ctx, there, map[string]string{defaultProjectKey: string(next.DefaultProject), mappingKey: string(next.Mapping)}); err != nil {
+			return Hub{}, err
+		}
 	}
+	return Hub{}, fmt.Errorf("ConfigMap %s/%s was changed by somebody else while it was written", k.Namespace, ConfigMap)
+}
+
+// decide is what the ConfigMap is to say. earlier reports whether the hub was there before
+// there was a choice.
+func (k Keeper) decide(kept Hub, earlier bool) Hub {
+	kept.DefaultProject = decide(kept.DefaultProject, earlier, k.ShareDefault)
+	kept.Mapping = decideMapping(kept.Mapping, earlier, k.Mapping)
+	return kept
+}
+
+// decideMapping is the mapping that the ConfigMap is to say. kept is what it says, empty for
+// nothing; earlier reports whether the hub was there before there was a choice; asked is
+// what a person has set, empty for nothing.
+func decideMapping(kept Mapping, earlier bool, asked Mapping) Mapping {
+	switch {
+	case kept != "":
+		return kept
+	case asked != "":
+		return asked
+	case earlier:
+		return ByNamespace
+	}
+	return ByDestination
+}
+
+// Expect returns what Keep would return, and writes nothing. Where the ConfigMap is not there
+// yet, the UID is empty.
+func (k Keeper) Expect(ctx context.Context) (Hub, error) {
+	kept, err := k.Read(ctx)
+	if !apierrors.IsNotFound(err) {
+		return k.decide(kept, true), err
+	}
+	earlier, err := k.served(ctx)
+	return k.decide(Hub{}, earlier), err
+}
+
+// Read returns what the ConfigMap says, which Keep has completed. An error passes, unless
+// its text says what a person has to do.
+func (k Keeper) Read(ctx context.Context) (Hub, error) {
+	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return Hub{}, fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
 	}
+	return k.parse(there)
+}
+
+// write is tested on the resourceVersion of what was read.
+func (k Keeper) write(ctx context.Context, there *unstructured.Unstructured, data map[string]string) error {
+	for key, value := range data {
+		if err := unstructured.SetNestedField(there.Object, value, "data", key); err != nil {
+			return fmt.Errorf("ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+		}
+	}
+	if _, err := k.maps().Update(ctx, there, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+	}
+	return nil
+}
+
+// ErrMapping is wrapped by what SetMapping returns when another mapping is in force than the
+// caller knows.
+var ErrMapping = errors.New("the mapping of the hub has changed")
+
+// SetMapping puts a mapping in force where another one is, as the caller has seen. Every
+// principal follows it. It loses to whoever writes at the same time; such an error passes.
+func (k Keeper) SetMapping(ctx context.Context, from, to Mapping) error {
+	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+	}
 	kept, err := k.parse(there)
 	if err != nil {
-		return Hub{}, err
+		return err
 	}
-	// A ConfigMap that says nothing of it is from a release that always shared.
-	next := kept
-	next.DefaultProject = decide(kept.DefaultProject, true, k.ShareDefault)
-	if next == kept {
-		return kept, nil
+	if kept.Mapping != from {
+		return fmt.Errorf("%w: it is %q, and was %q", ErrMapping, kept.Mapping, from)
 	}
-	if err := unstructured.SetNestedField(there.Object, string(next.DefaultProject), "data", defaultProjectKey); err != nil {
-		return Hub{}, fmt.Errorf("ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
-	}
-	// The resourceVersion of what was read tests the write.
-	if _, err := k.maps().Update(ctx, there, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return Hub{}, fmt.Errorf("write key %s of ConfigMap %s/%s: %w", defaultProjectKey, k.Namespace, ConfigMap, err)
-	}
-	return next, nil
+	return k.write(ctx, there, map[string]string{mappingKey: string(to)})
 }
 
 // KeepCommon has the ConfigMap, which is there once Keep has returned, say what is left of
@@ -128,17 +229,11 @@ func (k Keeper) keep(ctx context.Context, data map[string]string) error {
 	for key, value := range data {
 		kept, _, _ := unstructured.NestedString(there.Object, "data", key)
 		same = same && kept == value
-		if err := unstructured.SetNestedField(there.Object, value, "data", key); err != nil {
-			return fmt.Errorf("ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
-		}
 	}
 	if same {
 		return nil
 	}
-	if _, err := k.maps().Update(ctx, there, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
-	}
-	return nil
+	return k.write(ctx, there, data)
 }
 
 // commonOf is what the ConfigMap says of the budget. What nobody can read says nothing: no
@@ -160,24 +255,24 @@ func commonOf(o *unstructured.Unstructured) Common {
 const fieldManager = "argomesh-principal"
 
 // create makes the ConfigMap with all that it has to say.
-func (k Keeper) create(ctx context.Context) (Hub, error) {
+func (k Keeper) create(ctx context.Context) error {
 	earlier, err := k.served(ctx)
 	if err != nil {
-		return Hub{}, err
+		return err
 	}
-	made := Hub{UID: uuid.NewString(), DefaultProject: decide("", earlier, k.ShareDefault)}
+	made := k.decide(Hub{UID: uuid.NewString()}, earlier)
 	_, err = k.maps().Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{
 			"name": ConfigMap, "namespace": k.Namespace,
 			"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
 		},
-		"data": map[string]any{uidKey: made.UID, defaultProjectKey: string(made.DefaultProject)},
+		"data": map[string]any{uidKey: made.UID, defaultProjectKey: string(made.DefaultProject), mappingKey: string(made.Mapping)},
 	}}, metav1.CreateOptions{FieldManager: fieldManager})
-	if err != nil { // another principal may have been faster: the next call reads its
-		return Hub{}, fmt.Errorf("make ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
+	if err != nil && !apierrors.IsAlreadyExists(err) { // else another principal was faster: its is read
+		return fmt.Errorf("make ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
 	}
-	return made, nil
+	return nil
 }
 
 // served reports whether an agent was ever connected to this hub.
@@ -203,13 +298,21 @@ func (k Keeper) parse(o *unstructured.Unstructured) (Hub, error) {
 	if uid == "" {
 		return Hub{}, fmt.Errorf("ConfigMap %s/%s has no data.%s: delete it to give the hub a new identity", k.Namespace, ConfigMap, uidKey)
 	}
-	text, _, _ := unstructured.NestedString(o.Object, "data", defaultProjectKey)
-	switch d := DefaultProject(text); d {
+	kept := Hub{UID: uid, Common: commonOf(o)}
+	text := func(key string) string { s, _, _ := unstructured.NestedString(o.Object, "data", key); return s }
+	switch kept.DefaultProject = DefaultProject(text(defaultProjectKey)); kept.DefaultProject {
 	case "", NotShared, Shared, NoLongerShared:
-		return Hub{UID: uid, DefaultProject: d, Common: commonOf(o)}, nil
+	default:
+		return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s, %s or %s",
+			k.Namespace, ConfigMap, defaultProjectKey, kept.DefaultProject, NotShared, Shared, NoLongerShared)
 	}
-	return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s, %s or %s",
-		k.Namespace, ConfigMap, defaultProjectKey, text, NotShared, Shared, NoLongerShared)
+	switch kept.Mapping = Mapping(text(mappingKey)); kept.Mapping {
+	case "", ByNamespace, ByDestination:
+	default:
+		return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s or %s",
+			k.Namespace, ConfigMap, mappingKey, kept.Mapping, ByNamespace, ByDestination)
+	}
+	return kept, nil
 }
 
 // decide is what the ConfigMap is to say. kept is what it says, empty for nothing;

@@ -122,6 +122,7 @@ func TestKeepRefusesADamagedConfigMap(t *testing.T) {
 		"no identity":       {map[string]any{}, "delete it to give the hub a new identity"},
 		"another decision":  {map[string]any{"uid": "u", "default-project": "maybe"}, `data.default-project is "maybe"`},
 		"not text at all":   {map[string]any{"uid": map[string]any{}}, "has no data.uid"},
+		"another mapping":   {map[string]any{"uid": "u", "mapping": "label"}, `data.mapping is "label"`},
 		"nothing but space": {map[string]any{"uid": "u", "default-project": " "}, "may be not-shared, shared or no-longer-shared"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -312,6 +312,7 @@ func (w *world) installPrincipal(t *testing.T) {
 			"bootstrapImage": map[string]any{"tag": imageTag},
 		},
 		"service": map[string]any{"type": "NodePort"},
+		"config":  map[string]any{"mapping": map[string]any{"by": "namespace"}},
 	})
 }
 

@@ -24,7 +24,7 @@ func TestUntakenApplication(t *testing.T) {
 	const name = "astray"
 	apps := w.hub.Resource(harness.Applications, harness.ArgoCDNamespace)
 	create(t, apps, w.guestbook(name, harness.ArgoCDNamespace, managed))
-	out, err := w.hubArgo.CLI(ctx, "app", "sync", name)
+	out, err := w.hubArgo.CLI(ctx, "app", "sync", name, "--timeout", "120")
 	const says = "no agent takes it: its destination is agent edge-1, whose Applications are in namespace edge-1"
 	if err == nil || !strings.Contains(out, says) {
 		t.Errorf("argocd app sync: %v, %s", err, out)
@@ -56,7 +56,7 @@ func TestUntakenApplication(t *testing.T) {
 	}
 	theirs := w.hub.Resource(harness.Applications, managed)
 	create(t, theirs, w.guestbook(name, managed, managed))
-	if out, err := w.hubArgo.CLI(ctx, "app", "sync", managed+"/"+name); err != nil {
+	if out, err := w.hubArgo.CLI(ctx, "app", "sync", managed+"/"+name, "--timeout", "120"); err != nil {
 		t.Errorf("after the cure: %v, %s", err, out)
 	}
 }

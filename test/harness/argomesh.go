@@ -151,6 +151,7 @@ func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Pri
 		"kubernetes.kubeconfig": cfg.ControlPlane.Kubeconfig,
 		"identity.socket":       cfg.WorkloadAPI.Socket,
 		"stream.listen":         p.Address,
+		"mapping.by":            "namespace", // as tests have it that say nothing; empty for the default of a hub
 	}
 	if cfg.Redis != nil {
 		settings["redis.address"] = cfg.Redis.Address

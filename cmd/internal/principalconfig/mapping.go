@@ -7,28 +7,29 @@ import (
 
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/fleet/hub"
 )
 
-// Values of Mapping.By.
+// Values of Mapping.By, which are those of hub.Mapping.
 const (
-	byNamespace   = "namespace"
-	byDestination = "destination"
+	byNamespace   = string(hub.ByNamespace)
+	byDestination = string(hub.ByDestination)
 )
 
 // Mapping says whose the hub's Applications are. Key: mapping.
 type Mapping struct {
-	By         string   `koanf:"by" help:"how a managed agent's Applications are told: namespace, by their namespace; destination, by the cluster that is their destination"`
+	By         string   `koanf:"by" help:"how a managed agent's Applications are told on a new hub: namespace, by their namespace; destination, by the cluster that is their destination. Without a value destination, and namespace on a hub that was there before mappings were kept. ConfigMap argomesh-hub keeps the mapping in force, which this setting does not change"`
 	Namespaces []string `koanf:"namespaces" help:"by destination: globs, or regular expressions between slashes, of the namespaces beside Argo CD's own in which such Applications may be"`
 	Selector   string   `koanf:"selector" help:"label selector of the Applications that managed agents may have; all others are left alone"`
 }
 
-// DefaultMapping is by namespace, without a selector.
-func DefaultMapping() Mapping { return Mapping{By: byNamespace} }
+// DefaultMapping leaves the mapping to what the hub is, without a selector.
+func DefaultMapping() Mapping { return Mapping{} }
 
 // Validate reports every problem.
 func (m Mapping) Validate() error {
 	var problems []error
-	if m.By != byNamespace && m.By != byDestination {
+	if m.By != "" && m.By != byNamespace && m.By != byDestination {
 		problems = append(problems, config.Invalid("by", "%q is neither %s nor %s", m.By, byNamespace, byDestination))
 	}
 	if m.By == byNamespace && len(m.Namespaces) > 0 {

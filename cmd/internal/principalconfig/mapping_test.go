@@ -12,7 +12,8 @@ func TestMappingValidate(t *testing.T) {
 	}{
 		"the default":             {DefaultMapping(), ""},
 		"by destination":          {Mapping{By: "destination", Namespaces: []string{"team-*", "/^x$/"}, Selector: "a=b,!c"}, ""},
-		"by nothing":              {Mapping{}, `by: "" is neither`},
+		"by nothing":              {Mapping{Namespaces: []string{"a"}, Selector: "b"}, ""},
+		"by something else":       {Mapping{By: "label"}, `by: "label" is neither`},
 		"by namespace, with some": {Mapping{By: "namespace", Namespaces: []string{"a"}}, "namespaces: is for the mapping by destination"},
 		"a bad pattern":           {Mapping{By: "destination", Namespaces: []string{"["}}, `namespaces: "[" is neither`},
 		"a bad selector":          {Mapping{By: "namespace", Selector: "a in"}, `selector: "a in" is not`},

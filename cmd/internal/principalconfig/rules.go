@@ -10,10 +10,11 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Owners is what the registry of agents needs of the configuration.
-func (c Config) Owners() fleet.Mapping {
+// Owners is what the registry of agents needs of the configuration, where a mapping is in
+// force.
+func (c Config) Owners(inForce hub.Mapping) fleet.Mapping {
 	return fleet.Mapping{
-		Namespace: c.Namespace, ByDestination: c.Mapping.By == byDestination,
+		Namespace: c.Namespace, ByDestination: inForce == hub.ByDestination,
 		Admits: mirror.NamespaceMatcher(c.Mapping.Namespaces),
 		Server: func(name identity.AgentName) string { return controller.ClusterServer(c.ResourceProxy.URL, name) },
 	}
@@ -34,7 +35,7 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.DefaultProject, name
 		DefaultProject: defaultProject(decided),
 		Selector:       c.Mapping.LabelSelector(),
 	}
-	if registry.Mapping.ByDestination && rules.Mode == stream.Managed {
+	if registry.ByDestination() && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces
 	} else {
 		rules.Pairs, rules.Children = pairsOf(registry, name), fleet.ShowsChildren(&a)

@@ -28,12 +28,34 @@ type Answer struct{ Text string } //nolint:errname // as the comment says
 // Error returns the text.
 func (a *Answer) Error() string { return a.Text }
 
+// ErrAgain is wrapped by what a Func returns that has come to an ordered stop and is to
+// begin again, as after a restart.
+var ErrAgain = errors.New("the process begins again")
+
+// codeAgain is what execute returns for ErrAgain; no exit code.
+const codeAgain = -1
+
 // Main calls run with a context that SIGINT or SIGTERM ends, prints what it
 // returns and exits the process: 0 after nil, 0 after an [*Answer], which it prints on
-// standard output, and 1 after an error. A second signal ends the process at once,
+// standard output, and 1 after an error. After ErrAgain it replaces the process by the same
+// program, which keeps its number, arguments and environment. A second signal ends the process at once,
 // with 128 and the signal's number, as a shell says of a killed one.
 func Main(name string, run Func) {
-	os.Exit(execute(name, run, os.Args[1:], os.Stdout, os.Stderr))
+	code := execute(name, run, os.Args[1:], os.Stdout, os.Stderr)
+	if code == codeAgain {
+		report(os.Stderr, name, again())
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// again returns why the process could not be replaced.
+func again() error {
+	path, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(path, os.Args, os.Environ()) //nolint:gosec // what runs already
+	}
+	return fmt.Errorf("begin again: %w", err)
 }
 
 func execute(name string, run Func, args []string, stdout, stderr io.Writer) (code int) {
@@ -70,6 +92,12 @@ func execute(name string, run Func, args []string, stdout, stderr io.Writer) (co
 			return 1 // nobody reads
 		}
 		return 0
+	case errors.Is(err, ErrAgain):
+		report(stderr, name, err)
+		if ctx.Err() != nil {
+			return 0 // somebody wants it to end
+		}
+		return codeAgain
 	default:
 		report(stderr, name, err)
 		return 1

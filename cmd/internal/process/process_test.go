@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -21,6 +22,7 @@ func TestExecute(t *testing.T) {
 		"an ordered stop is silent":     {nil, 0, "", ""},
 		"an error is one line":          {errors.New("admin.listen: in use"), 1, "", "principal: admin.listen: in use\n"},
 		"several errors, several lines": {errors.Join(errors.New("a: 1"), errors.New("b: 2")), 1, "", "principal: a: 1\nprincipal: b: 2\n"},
+		"what begins again says why":    {fmt.Errorf("another mapping: %w", ErrAgain), codeAgain, "", "principal: another mapping: the process begins again\n"},
 		"an answer goes to stdout":      {fmt.Errorf("load: %w", &Answer{Text: "usage\n"}), 0, "usage\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +54,14 @@ func TestMain(m *testing.M) {
 			<-ctx.Done()
 			return nil
 		})
+	case "again":
+		Main("child", func(context.Context, []string) error {
+			fmt.Println("up", os.Getpid())
+			if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+				return nil
+			}
+			return ErrAgain
+		})
 	case "stuck":
 		Main("child", func(ctx context.Context, _ []string) error {
 			fmt.Println("up")
@@ -59,6 +69,21 @@ func TestMain(m *testing.M) {
 			fmt.Println("stopping")
 			select {}
 		})
+	}
+}
+
+// TestMainBeginsAgain: the same process runs the same program once more.
+func TestMainBeginsAgain(t *testing.T) {
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childMode+"=again")
+	child.Stdin = strings.NewReader("x") // for one more life
+	out, err := child.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := strings.Fields(string(out))
+	if len(lives) != 4 || lives[1] != lives[3] {
+		t.Errorf("it said %q, want two lives of one process", out)
 	}
 }
 
