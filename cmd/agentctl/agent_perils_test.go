@@ -16,6 +16,7 @@ var deleting = map[string]string{
 	"agent edit":                 "by what an Agent may say",
 	"agent keep-workloads":       "the Applications go, whose workloads stay",
 	"agent rewrite-destinations": "Applications go to another cluster",
+	"hub set-mapping":            "what is released goes without its workloads; what an agent newly gets is deployed, and may prune",
 	"agent set":                  "by what an Agent may say",
 	"agent resume":               "what waited for the agent is done",
 	"agent suspend":              "",

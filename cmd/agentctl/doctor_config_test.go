@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,7 +12,8 @@ import (
 
 // planHub is a Kubernetes API with one managed agent, and an Application in its namespace
 // and one with its cluster as the destination. Both name an AppProject that is not there.
-func planHub(t *testing.T) string {
+// mapping is what the hub keeps; empty for a hub that no principal has started on.
+func planHub(t *testing.T, mapping string) string {
 	t.Helper()
 	const app = `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"%ns","name":"%name","uid":"u-%name"},
 		"spec":{"project":"nobodys","source":{"repoURL":"https://git.test/r"},"destination":{"name":"%to","namespace":"web"}}}`
@@ -26,12 +28,16 @@ func planHub(t *testing.T) string {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		last := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-		if last == "argocd-cm" {
+		if last == "argomesh-hub" && mapping != "" {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"argomesh-hub"},"data":{"uid":"u","mapping":%q}}`, mapping)
+			return
+		}
+		if last == "argocd-cm" || last == "argomesh-hub" {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
 			return
 		}
-		if last == "argomesh-hub" || last == "argomesh-agent" {
+		if last == "argomesh-agent" {
 			_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"argocd","name":"` + last + `"}}`))
 			return
 		}
@@ -50,16 +56,17 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 	)
 	for what, test := range map[string]struct {
 		flag, file string
+		mapping    string // in force on the hub; empty where no principal has started
 		text       string // instead of a file of testdata
 		says, not  []string
 		fails      string
 	}{
 		"a principal by namespace": {
-			flag: "principal-config", file: "principal.yaml",
+			flag: "principal-config", file: "principal.yaml", mapping: "namespace",
 			says: []string{namespaced, `AppProject "nobodys" does not exist on the hub; cure: `}, not: []string{destined, "start"},
 		},
 		"a principal by destination": {
-			flag: "principal-config", file: "principal-destination.yaml",
+			flag: "principal-config", file: "principal-destination.yaml", mapping: "destination",
 			says: []string{destined}, not: []string{namespaced, "start"},
 		},
 		"an agent": {flag: "agent-config", file: "agent.yaml", says: []string{"One thing is as it should be."}, not: []string{"start"}},
@@ -75,7 +82,7 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 		"an agent without a mode":    {flag: "agent-config", text: "name: edge-1\n", fails: "mode: is not set"},
 		"an agent without a name":    {flag: "agent-config", text: "mode: managed\n", fails: "name: is not set"},
 		"what the environment may give": {
-			flag: "principal-config", text: "{}\n",
+			flag: "principal-config", text: "{}\n", mapping: "namespace",
 			says: []string{"alone does not start the principal: identity.socket: is not set", "unless the environment or the flags of the principal set it", namespaced},
 		},
 		"no principal's file": {flag: "principal-config", file: "absent.yaml", fails: "no such file or directory: name a readable YAML file (flag --principal-config)"},
@@ -89,7 +96,7 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out, _, err := agentctl(t, "identity", "doctor", "--"+test.flag, file, "--server", planHub(t))
+			out, _, err := agentctl(t, "identity", "doctor", "--"+test.flag, file, "--server", planHub(t, test.mapping))
 			switch {
 			case test.fails == "" && err != nil:
 				t.Errorf("%v", err)

@@ -42,7 +42,7 @@ func (c cluster) start(t *testing.T) string {
 		case ofConfigMap && c.forbidden:
 			answers(w, http.StatusForbidden, "Forbidden")
 		case ofConfigMap && strings.Contains(" "+strings.Join(c.configMaps, " ")+" ", " "+name+" "):
-			_, _ = w.Write([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"argo","name":"` + name + `"}}`))
+			_, _ = w.Write([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"argo","name":"` + name + `"},"data":{"uid":"u","mapping":"namespace"}}`))
 		case ofConfigMap:
 			answers(w, http.StatusNotFound, "NotFound")
 		default:

@@ -28,7 +28,7 @@ func newRootCommand(std streams) *cobra.Command {
 		return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 	})
 	conn.addFlags(root)
-	root.AddCommand(newAgentCommand(std, conn), newIdentityCommand(std, conn), newEnvoyCommand(std), newMeshCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
+	root.AddCommand(newAgentCommand(std, conn), newHubCommand(std, conn), newIdentityCommand(std, conn), newEnvoyCommand(std), newMeshCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
 	return root
 }
 

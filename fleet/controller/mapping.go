@@ -31,7 +31,7 @@ func setMapping(conditions *[]metav1.Condition, agent *v1alpha1.Agent, m Mapping
 	if m.Asked != "" && m.Asked != m.InForce {
 		reason = reasonSettingDiffers
 		says = append(says, fmt.Sprintf("mapping.by of the principal is %s, and this hub maps by %s, which stays in force: "+
-			"leave the setting out, or make it %s", m.Asked, m.InForce, m.InForce))
+			"leave the setting out, or make it %s; agentctl hub set-mapping changes the mapping of the hub", m.Asked, m.InForce, m.InForce))
 	}
 	if m.InForce == "destination" && agent.Spec.Mode == v1alpha1.ModeManaged && agent.Spec.Mapping != nil && len(agent.Spec.Mapping.Namespaces) > 0 {
 		reason = reasonNamespacesUnread

@@ -32,6 +32,7 @@ func TestStatusTellsWhatOfTheMappingIsIgnored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			agent := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", Generation: 3}}
 			agent.Spec.Mode, agent.Spec.Mapping = c.mode, c.spec
+			agent.Status.Versions.Agent = "1.0" // it has connected before
 			agent.Status = wantStatus(agent, findings{secret: secretPlan{ready: true}, mapping: c.mapping}, noon)
 			got := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionMappingIgnored)
 			if (got == nil) != (c.reason == "") || got != nil && (got.Reason != c.reason || !strings.Contains(got.Message, c.says)) {

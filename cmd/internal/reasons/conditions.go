@@ -12,7 +12,7 @@ func conditions() []Entry {
 			"The spoke is away, the agent does not run, does not reach the principal, or cannot prove who it is.",
 			"On the spoke look at the agent's log, and run `agentctl identity doctor --principal HOST:PORT --principal-id ID --agent NAME` as the agent: it says whether the principal would accept it."),
 		on("SettingDiffers", "condition MappingIgnored of an Agent", "The setting `mapping.by` of the principal is not the mapping of the hub, and changes nothing.",
-			"ConfigMap `argomesh-hub` keeps the mapping in force from the first start on.", "Leave the setting out, or make it what is in force; docs/mapping.md says how the mapping is changed."),
+			"ConfigMap `argomesh-hub` keeps the mapping in force from the first start on.", "Leave the setting out, or make it what is in force; `agentctl hub set-mapping` changes it."),
 		on("NamespacesUnread", "condition MappingIgnored of an Agent", "`spec.mapping.namespaces` of the Agent counts for nothing.",
 			"The hub maps by destination, and the agent is managed.", "Remove it from the Agent; `mapping.namespaces` of the principal says where such Applications may be."),
 		on("NotTaken", "an Event of an Application on the hub", "No agent takes the Application, and nothing else deploys it.",
