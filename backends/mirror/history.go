@@ -40,6 +40,8 @@ type past struct {
 	// confirm is closed when it has said something of all; nil while nobody waits.
 	tokens, echoes int
 	confirm        chan struct{}
+	// unkept are on the spoke what the hub told and is not kept yet, the oldest first.
+	unkept []stream.History
 }
 
 // judge finds out whether the history of the hub continues, and tells the link.
@@ -322,25 +324,44 @@ func (l *loop) heard(h stream.History) {
 		return
 	}
 	l.rules.HistoryID = h.ID
-	s := l.session
-	if h.Token == "" || l.m.cfg.Remember == nil {
+	switch {
+	case h.Token == "" || l.m.cfg.Remember == nil:
+		return
+	case len(l.past.unkept) == maxUnkept:
+		l.breach(stream.ViolationLimit)
 		return
 	}
-	hub := l.rules.HubUID
+	l.past.unkept = append(l.past.unkept, h)
+	if len(l.past.unkept) == 1 {
+		l.remember()
+	}
+}
+
+// maxUnkept is how many tokens a hub may have told that the spoke does not keep yet. It
+// tells one, and another when it has waited for confirmTime: this is half an hour without
+// the spoke's API server.
+const maxUnkept = 64
+
+// remember keeps the oldest token that is not kept, and then the others, one at a time:
+// each asks the API server, however many the hub tells.
+func (l *loop) remember() {
+	s, hub, h := l.session, l.rules.HubUID, l.past.unkept[0]
 	l.background(s, func(ctx context.Context) func() {
-		switch err := l.m.cfg.Remember(ctx, hub, h); {
-		case errors.Is(err, ErrForgotten):
-			return func() {
+		err := l.m.cfg.Remember(ctx, hub, h)
+		return func() {
+			if errors.Is(err, ErrForgotten) {
 				l.end()
 				s.end("", err)
+				return
 			}
-		case err != nil:
-			return nil // the connection ended first; the next one is told again
-		}
-		return func() {
-			// A token comes once a break is accepted, or when nothing had to be.
-			l.rules.Inherits = true
-			l.queue = append(l.queue, stream.History{Token: h.Token})
+			if err == nil {
+				// A token comes once a break is accepted, or when nothing had to be.
+				l.rules.Inherits = true
+				l.queue = append(l.queue, stream.History{Token: h.Token})
+			}
+			if l.past.unkept = l.past.unkept[1:]; len(l.past.unkept) > 0 {
+				l.remember()
+			}
 		}
 	})
 }

@@ -99,6 +99,69 @@ func creation(id, name string) stream.Event {
 	}
 }
 
+// However many tokens a hub tells, the spoke's API server is asked for one at a time, and a
+// hub that tells without end is left.
+func TestTokensAreKeptOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		var mu sync.Mutex // guards asked
+		kept := make(chan struct{})
+		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+			if side == stream.Hub {
+				return
+			}
+			cfg.Remember = func(ctx context.Context, _ string, h stream.History) error {
+				mu.Lock()
+				asked = append(asked, h.Token)
+				mu.Unlock()
+				select {
+				case <-kept:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}})
+		a := r.attack(r.spoke)
+		for i := range 3 {
+			a.say(stream.History{ID: "h", Token: fmt.Sprint("t", i), Revision: 1})
+		}
+		for i := range 3 {
+			mu.Lock()
+			if len(asked) != i+1 {
+				t.Errorf("%v are being kept, want %d", asked, i+1)
+			}
+			mu.Unlock()
+			kept <- struct{}{}
+			synctest.Wait()
+		}
+		var echoes []string
+		a.mu.Lock()
+		for _, m := range a.heard {
+			if h, ok := m.(stream.History); ok {
+				echoes = append(echoes, h.Token)
+			}
+		}
+		a.mu.Unlock()
+		if got := strings.Join(echoes, " "); got != "t0 t1 t2" {
+			t.Errorf("the hub is told of %q", got)
+		}
+		for i := range 64 {
+			a.say(stream.History{ID: "h", Token: fmt.Sprint("u", i), Revision: 1})
+		}
+		if bye := a.goodbye(); bye != "" {
+			t.Errorf("the spoke left because of %q", bye)
+		}
+		a.say(stream.History{ID: "h", Token: "one more", Revision: 1})
+		if bye := a.goodbye(); bye != stream.GoodbyeProtocol {
+			t.Errorf("the spoke said goodbye because of %q", bye)
+		}
+		if len(asked) != 4 {
+			t.Errorf("%d tokens were kept, or begun with", len(asked))
+		}
+	})
+}
+
 // Events that we do not know are answered and logged once in a connection, and the
 // link goes on.
 func TestUnsupportedEventsAreAnswered(t *testing.T) {
