@@ -26,9 +26,11 @@ const (
 	idleDialTime = 30 * time.Second
 )
 
-// serverTransport returns what reaches the API server of a REST config, with the
-// bounds above in place of client-go's.
-func serverTransport(config *rest.Config) (http.RoundTripper, error) {
+// serverTransport returns what reaches the API server of a REST config, with the bounds
+// above, and that of calls, in place of client-go's. A connection that is made for a call
+// that was given up counts as well, so that who calls and gives up does not have ever more
+// of them made.
+func serverTransport(config *rest.Config, secure bool, calls int) (http.RoundTripper, error) {
 	if config.Transport != nil {
 		return rest.TransportFor(config) // it has bounds of its own
 	}
@@ -36,6 +38,9 @@ func serverTransport(config *rest.Config) (http.RoundTripper, error) {
 		// client-go gives one transport to all who dial in the same way, and this one is
 		// not like theirs. It has the same two times.
 		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	if secure { // else nothing is said before the answer, which may take its time
+		config.Dial = bounded(config.Dial, maxDials)
 	}
 	server, err := rest.TransportFor(config)
 	if err != nil {
@@ -45,6 +50,7 @@ func serverTransport(config *rest.Config) (http.RoundTripper, error) {
 		switch t := inner.(type) {
 		case *http.Transport:
 			t.MaxIdleConnsPerHost, t.MaxIdleConns, t.IdleConnTimeout = idleDials, idleDials, idleDialTime
+			t.MaxConnsPerHost = calls
 			return server, nil
 		case utilnet.RoundTripperWrapper:
 			inner = t.WrappedRoundTripper()

@@ -84,11 +84,11 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	config.Timeout = 0                                       // a watch is as long as it is
 	s := &Spoke{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCalls), reading: make(chan struct{}, maxReadGroups)}
 	var err error
-	if s.server, err = serverTransport(config); err != nil {
-		return nil, fmt.Errorf("live access: transport to the API server: %w", err)
-	}
 	if s.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("live access: address of the API server: %w", err)
+	}
+	if s.server, err = serverTransport(config, s.base.Scheme == "https", cfg.MaxCalls); err != nil {
+		return nil, fmt.Errorf("live access: transport to the API server: %w", err)
 	}
 	objects, err := newObjects(cfg.REST)
 	if err != nil {

@@ -1,0 +1,53 @@
+package resource
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// maxDials is how many connections to the API server are made at a time. A TLS handshake
+// costs it more than most calls do, before it knows whom to put off, and one that was begun
+// goes on when its call is given up.
+const maxDials = 32
+
+// dialFunc makes a connection.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// bounded makes at most n connections at a time; others wait. One is made once the other
+// side has said something, which in TLS is its answer to our hello.
+func bounded(dial dialFunc, n int) dialFunc {
+	room := make(chan struct{}, n)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		made := sync.OnceFunc(func() { <-room })
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			made()
+			return nil, err
+		}
+		return &newConn{Conn: conn, made: made}, nil
+	}
+}
+
+// newConn is a connection that counts until it is made.
+type newConn struct {
+	net.Conn
+	made func()
+}
+
+func (c *newConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.made()
+	return n, err
+}
+
+// Close ends the connection.
+func (c *newConn) Close() error {
+	defer c.made()
+	return c.Conn.Close()
+}
