@@ -147,18 +147,11 @@ func (c *spokeSession) read(name string, keys []string) error {
 			return nil
 		}
 	}
-	err := c.fromRedis.ask(c.redis, append([]string{name}, keys...)...)
-	var refused refusal
-	switch {
-	case errors.As(err, &refused):
-		c.count(resultFailed)
-		c.spoke.cfg.Log.Warn().Err(err).Msg("redis of the spoke refuses a read")
-		c.writeLocked(encodeError(spokeAway))
-		return nil
-	case err != nil:
-		c.count(resultFailed)
-		c.writeLocked(encodeError(spokeAway))
-		return errors.Join(fmt.Errorf("redis of the spoke: %w", err), c.flush())
+	if name == "MGET" {
+		return c.readEach(keys)
+	}
+	if answers, err := c.ask(append([]string{name}, keys...)...); !answers {
+		return err
 	}
 	if name == "GET" {
 		if null, err := c.fromRedis.Peek(3); err != nil {
@@ -169,4 +162,43 @@ func (c *spokeSession) read(name string, keys []string) error {
 	}
 	c.count(resultOK)
 	return c.fromRedis.copyValues(c.out, 1, false)
+}
+
+// readEach answers MGET, one value after the other: Redis would have all of them in its
+// memory, once for each time that the hub names a key, until the hub has read them.
+func (c *spokeSession) readEach(keys []string) error {
+	if answers, err := c.ask("GET", keys[0]); !answers {
+		return err
+	}
+	c.writeLocked(appendHeader(nil, '*', len(keys)))
+	for i, key := range keys {
+		if i > 0 {
+			if err := c.fromRedis.ask(c.redis, "GET", key); err != nil {
+				return fmt.Errorf("redis of the spoke: %w", err) // what was begun has no other end
+			}
+		}
+		if err := c.fromRedis.copyValues(c.out, 1, false); err != nil {
+			return err
+		}
+	}
+	c.count(resultOK)
+	return nil
+}
+
+// ask asks Redis, and reports whether it answers. If not, the hub has been told.
+func (c *spokeSession) ask(args ...string) (answers bool, err error) {
+	err = c.fromRedis.ask(c.redis, args...)
+	var refused refusal
+	switch {
+	case errors.As(err, &refused):
+		c.count(resultFailed)
+		c.spoke.cfg.Log.Warn().Err(err).Msg("redis of the spoke refuses a read")
+		c.writeLocked(encodeError(spokeAway))
+		return false, nil
+	case err != nil:
+		c.count(resultFailed)
+		c.writeLocked(encodeError(spokeAway))
+		return false, errors.Join(fmt.Errorf("redis of the spoke: %w", err), c.flush())
+	}
+	return true, nil
 }

@@ -3,7 +3,11 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +51,45 @@ func TestSpokeAllows(t *testing.T) {
 	must(t, err)
 	if n, err := conn.Read(make([]byte, 10)); err == nil {
 		t.Errorf("%d bytes of a read after a subscription", n)
+	}
+}
+
+// However many values a hub asks for at once, and however slowly it reads them, the spoke's
+// Redis has one of them waiting.
+func TestSpokeReadsOneValueAtATime(t *testing.T) {
+	const values, length = 64, 4 << 20
+	w := newWorld(t, nil)
+	e := w.add("a", nil)
+	client := e.redis.client(t, 3)
+	must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", length), 0).Err())
+	conn, err := w.dialSpoke(t.Context(), agentName(t, "a"))
+	must(t, err)
+	defer func() { _ = conn.Close() }() // the test is over
+	must(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = conn.Write(encode(append([]string{"MGET"}, repeat(tree("", "shop"), values)...)...))
+	must(t, err)
+	if got := readLine(t, conn); got != fmt.Sprint("*", values) {
+		t.Fatalf("the answer begins with %q", got)
+	}
+	waiting := 0
+	clients, err := client.ClientList(t.Context()).Result()
+	must(t, err)
+	for _, found := range regexp.MustCompile(`omem=(\d+)`).FindAllStringSubmatch(clients, -1) {
+		n, err := strconv.Atoi(found[1])
+		must(t, err)
+		waiting += n
+	}
+	if waiting > 2*length {
+		t.Errorf("%d bytes wait in the spoke's Redis, want those of one value of %d", waiting, length)
+	}
+	for range values {
+		if got := readLine(t, conn); got != fmt.Sprint("$", length) {
+			t.Fatalf("a value begins with %q", got)
+		}
+		n, err := io.CopyN(io.Discard, conn, length+2)
+		if err != nil {
+			t.Fatalf("a value ends after %d bytes: %v", n, err)
+		}
 	}
 }
 
