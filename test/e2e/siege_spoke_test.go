@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,10 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	large := strings.Repeat("a", 32<<20) // of which the agent holds nothing
+	if err := redisClient(t, redis.Address, 3).Set(ctx, "app|resources-tree|large|1.8.3.gz", large, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
 	var attacked []*harness.Agent
 	for _, mode := range []string{"managed", "autonomous"} {
 		name := "edge-" + mode
@@ -64,7 +69,7 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 		a, err := h.StartAgent(ctx, harness.AgentConfig{
 			Name: name, Mode: mode, ControlPlane: w.spoke, WorkloadAPI: identity, PrincipalAddress: address,
 			PrincipalIDs: []string{principalID}, Redis: redis,
-			Settings: harness.Settings{"namespace": name, "access.enabled": true, "redis_proxy.enabled": true},
+			Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -67,8 +67,12 @@ func (a *agent) run(ctx context.Context) (err error) {
 	a.orders, a.process, a.bombsOfWire = newOrders(), word(), wireBombs(a.packer.pack)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.takeTurns(ctx) })
+	g.Go(func() error { return a.answerAll(ctx) })
 	g.Go(func() error {
 		besides := slices.DeleteFunc(a.besides(), func(b beside) bool { return !a.wanted(b.name) })
+		for _, b := range besides {
+			a.done.expect(b.name)
+		}
 		for i := 0; ctx.Err() == nil && len(besides) > 0; i++ {
 			b := besides[i%len(besides)]
 			round, cancel := context.WithTimeout(ctx, hold)
@@ -95,6 +99,9 @@ func (a *agent) takeTurns(ctx context.Context) error {
 	if len(attacks) == 0 {
 		<-ctx.Done()
 		return nil
+	}
+	for _, attack := range attacks {
+		a.done.expect(attack.name)
 	}
 	cc, err := a.dial(a.opts.principal, a.source)
 	if err != nil {
@@ -142,9 +149,10 @@ func anonymous() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, InsecureSkipVerify: true} //nolint:gosec // it is the attacker
 }
 
-func (a *agent) hello() *streampb.Frame {
+// hello says which cluster it is by a UID.
+func (a *agent) hello(uid string) *streampb.Frame {
 	return stream.HelloFrame(stream.Hello{
-		Protocol: stream.Protocol, Agent: a.name, Mode: a.mode, ClusterUID: "none", Process: a.process, Turn: a.turns.Add(1),
+		Protocol: stream.Protocol, Agent: a.name, Mode: a.mode, ClusterUID: uid, Process: a.process, Turn: a.turns.Add(1),
 	})
 }
 
@@ -155,7 +163,7 @@ func (a *agent) connect(ctx context.Context, cc *grpc.ClientConn, attack string)
 		return nil, err
 	}
 	l := &line{ctx: ctx, stream: s, attack: attack, done: a.done, pack: a.packer.pack, orders: a.orders}
-	if err := l.send(a.hello()); err != nil {
+	if err := l.send(a.hello("none")); err != nil {
 		_, err = l.hear() // says why
 		return nil, err
 	}

@@ -40,6 +40,7 @@ func (a *agent) besides() []beside {
 		{"bombs", a.bombs},
 		{"half messages", a.halfMessages},
 		{"resets", a.resets},
+		{"hellos that a terminal obeys", a.hellos},
 		{"silent connections", a.silence},
 		{"tunnels that are never read", a.tunnels},
 		{"tunnels out of order", a.tunnelNoise},
@@ -174,6 +175,26 @@ func (a *agent) resets(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// hellos says what a person would see who asks which cluster it is.
+func (a *agent) hellos(ctx context.Context) error {
+	cc, err := a.dial(a.opts.principal, a.source)
+	if err != nil {
+		return err
+	}
+	defer cc.Close() //nolint:errcheck // the attack is over
+	for ctx.Err() == nil {
+		s, err := call(ctx, cc, connectMethod, true)
+		if err != nil {
+			continue // refused as well
+		}
+		l := a.line(ctx, s, "hellos that a terminal obeys")
+		if err := l.send(a.hello("\x1b[2K\rALL IS WELL\x1b]0;pwned\a")); err == nil {
+			_, _ = l.hear() // it is refused
+		}
+	}
+	return ctx.Err()
+}
+
 // silence opens connections: some say nothing, some end in the middle of TLS, and some say
 // nothing once they have proven who they are.
 func (a *agent) silence(ctx context.Context) error {
@@ -209,6 +230,11 @@ func (a *agent) silence(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// tunnelHello is what a stream for live access begins with.
+func (a *agent) tunnelHello(nonce []byte) *streampb.Chunk {
+	return &streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{Protocol: 1, Agent: a.name.String(), Nonce: nonce}}}
+}
+
 // tunnels opens as many streams for live access as it gets, says nothing more than it must,
 // and reads nothing of any.
 func (a *agent) tunnels(ctx context.Context) error {
@@ -218,7 +244,7 @@ func (a *agent) tunnels(ctx context.Context) error {
 		return err
 	}
 	defer cc.Close() //nolint:errcheck // the attack is over
-	hello, err := bytesOf(&streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{Protocol: 1, Agent: a.name.String()}}})
+	hello, err := bytesOf(a.tunnelHello(nil))
 	if err != nil {
 		return err
 	}
@@ -243,7 +269,7 @@ func (a *agent) tunnelNoise(ctx context.Context) error {
 		return err
 	}
 	defer cc.Close() //nolint:errcheck // the attack is over
-	hello := &streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{Protocol: 1, Agent: a.name.String()}}}
+	hello := a.tunnelHello(nil)
 	for _, noise := range []*streampb.Chunk{
 		hello,
 		{Body: &streampb.Chunk_Opened{Opened: &streampb.TunnelOpened{}}},
@@ -304,7 +330,7 @@ func (a *agent) proofs(ctx context.Context) error {
 				break
 			}
 			nonce := []byte(word() + word())
-			b, err := bytesOf(&streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{Protocol: 1, Agent: a.name.String(), Nonce: nonce}}})
+			b, err := bytesOf(a.tunnelHello(nonce))
 			if err != nil {
 				return err
 			}

@@ -39,6 +39,18 @@ func (l *line) send(m proto.Message) error {
 	return l.sendBytes(b)
 }
 
+// prepare says a message without which there is no attack, and which is none.
+func (l *line) prepare(m proto.Message) error {
+	b, err := bytesOf(m)
+	if err != nil {
+		return err
+	}
+	if l.pack != nil {
+		b = l.pack(b)
+	}
+	return l.stream.SendMsg(b)
+}
+
 // sendBytes says what may be no message.
 func (l *line) sendBytes(b []byte) error {
 	if l.pack != nil {

@@ -3,24 +3,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/streampb"
 )
 
 // principal has the identity of the agents' principal, and attacks whoever connects.
@@ -30,10 +28,46 @@ type principal struct {
 	done   *tally
 	packer packer
 
-	connections atomic.Int64 // of the sync service
-	tunnels     atomic.Int64
+	attacks     map[stream.Mode]*round
+	tunnels     *round
 	bombs       atomic.Int64
 	bombsOfWire [][]byte
+}
+
+// round is attacks that take turns. It may be used concurrently.
+type round struct {
+	all []toAgent
+
+	mu   sync.Mutex // guards next
+	next int
+}
+
+// take returns the next one; false where there is none, or it is to begin a connection and
+// this one is not fresh.
+func (r *round) take(fresh bool) (toAgent, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == 0 {
+		return toAgent{}, false
+	}
+	next := r.all[r.next%len(r.all)]
+	if next.opening && !fresh {
+		return toAgent{}, false
+	}
+	r.next++
+	return next, true
+}
+
+// wanted is a round of those that are asked for, which are expected from then on.
+func (p *principal) wanted(all []toAgent) *round {
+	r := &round{}
+	for _, a := range all {
+		if len(p.opts.only) == 0 || slices.Contains(p.opts.only, a.name) {
+			r.all = append(r.all, a)
+			p.done.expect(a.name)
+		}
+	}
+	return r
 }
 
 // run attacks until ctx is done.
@@ -42,6 +76,11 @@ func (p *principal) run(ctx context.Context) (err error) {
 		return err
 	}
 	p.bombsOfWire = wireBombs(p.packer.pack)
+	p.tunnels = p.wanted(p.tunnelAttacks())
+	p.attacks = map[stream.Mode]*round{}
+	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
+		p.attacks[mode] = p.wanted(slices.DeleteFunc(p.onStream(), func(a toAgent) bool { return a.mode != 0 && a.mode != mode }))
+	}
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(p.source, p.source, tlsconfig.AuthorizeAny()))),
 		grpc.ForceServerCodec(raw{}), grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(256<<20),
@@ -70,8 +109,8 @@ type toAgent struct {
 	run     func(*line) error
 }
 
-// connection attacks an agent with what is next for all of them. Then it tells the agent to
-// connect anew.
+// connection attacks an agent with what is next for those of its mode, until that ends the
+// connection, or the next attack needs a new one: then it tells the agent to connect anew.
 func (p *principal) connection(s grpc.ServerStream) error {
 	var first []byte
 	if err := s.RecvMsg(&first); err != nil {
@@ -89,33 +128,52 @@ func (p *principal) connection(s grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	attacks := slices.DeleteFunc(p.attacks(), func(a toAgent) bool {
-		return a.mode != 0 && a.mode != mode || len(p.opts.only) > 0 && !slices.Contains(p.opts.only, a.name)
-	})
-	if len(attacks) == 0 {
+	of := p.attacks[mode]
+	if len(of.all) == 0 {
 		<-s.Context().Done()
 		return nil
 	}
-	attack := attacks[int(p.connections.Add(1)-1)%len(attacks)]
-	ctx, cancel := context.WithTimeout(s.Context(), turn)
-	defer cancel()
-	l := p.line(ctx, s, attack.name)
-	ended := p.done.begun(attack.name)
-	if !attack.opening {
-		if err = l.send(stream.WelcomeFrame(stream.Welcome{
-			Protocol: stream.Protocol, Agent: name, HubUID: "hostile", Connection: word(), Children: true,
-		})); err == nil {
-			err = l.send(stream.FrameOf(emptyHanded(mode)))
+	all, l := newRelay(s.Context(), s), p.line(s.Context(), s, "")
+	l.stream = all.during(s.Context())
+	welcomed := false
+	for attack, is := of.take(true); is; attack, is = of.take(false) {
+		if !attack.opening && !welcomed {
+			if err := p.welcome(l, name, mode); err != nil {
+				return err
+			}
+			welcomed = true
+		}
+		if !p.attack(attack, all, *l) {
+			return nil
+		}
+		if attack.opening {
+			break
 		}
 	}
-	if err == nil {
-		err = attack.run(l)
-	}
-	ended(err)
-	if ctx.Err() != nil && s.Context().Err() == nil {
-		_ = l.send(stream.FrameOf(stream.Goodbye{Reason: stream.GoodbyeDrain})) // else it comes later
-	}
+	_ = l.prepare(stream.FrameOf(stream.Goodbye{Reason: stream.GoodbyeDrain})) // else it comes later
 	return nil
+}
+
+// welcome admits an agent, and has it tell all that it has.
+func (p *principal) welcome(l *line, name identity.AgentName, mode stream.Mode) error {
+	if err := l.prepare(stream.WelcomeFrame(stream.Welcome{
+		Protocol: stream.Protocol, Agent: name, HubUID: "hostile", Connection: word(), Children: true,
+	})); err != nil {
+		return err
+	}
+	return l.prepare(stream.FrameOf(emptyHanded(mode)))
+}
+
+// attack gives an attack its turn on an agent's stream, and reports whether that goes on.
+func (p *principal) attack(attack toAgent, all *relay, l line) bool {
+	agent := l.ctx
+	ctx, cancel := context.WithTimeout(agent, turn)
+	defer cancel()
+	l.ctx, l.stream, l.attack = ctx, all.during(ctx), attack.name
+	ended := p.done.begun(attack.name)
+	err := attack.run(&l)
+	ended(err)
+	return ctx.Err() != nil && agent.Err() == nil
 }
 
 // line is the stream of a caller. What is said is compressed if the caller can read that.
@@ -127,8 +185,8 @@ func (p *principal) line(ctx context.Context, s grpc.ServerStream, attack string
 	return l
 }
 
-// attacks are those on an agent's stream of the sync service.
-func (p *principal) attacks() []toAgent {
+// onStream are attacks on an agent's stream of the sync service.
+func (p *principal) onStream() []toAgent {
 	rewrites := func(prefix string, c stream.Collection, n, size int) func(*line) error {
 		return func(l *line) error {
 			if err := l.batch(apply("open", stream.AppProjects, "open", "p", projectBody(0, 0))); err != nil {
@@ -216,8 +274,14 @@ func (p *principal) attacks() []toAgent {
 			}
 			return l.ctx.Err()
 		}},
-		{"no welcome", 0, true, func(l *line) error { return l.both(nil, nil) }},
-		{"connections", 0, false, func(*line) error { return nil }},
+		{"no welcome", 0, true, func(l *line) error {
+			l.done.sent(l.attack, 0) // by saying nothing
+			return l.both(nil, nil)
+		}},
+		{"connections", 0, false, func(l *line) error {
+			l.done.sent(l.attack, 0) // by ending it
+			return nil
+		}},
 		{"bombs", 0, true, func(l *line) error {
 			if l.pack == nil {
 				return errors.New("the agent takes nothing compressed")
@@ -244,108 +308,4 @@ func emptyHanded(mode stream.Mode) stream.Digests {
 
 func towardsAgent(i int) stream.Digests {
 	return stream.Digests{Digests: []stream.Digest{{Collection: stream.Statuses, Root: stream.Sum{byte(i), byte(i >> 8)}, Entries: uint64(i)}}} //nolint:gosec // positive
-}
-
-// tunnel takes the streams for live access as soon as an agent offers them, and uses them
-// in one of many ways.
-func (p *principal) tunnel(s grpc.ServerStream) error {
-	var first []byte
-	if err := s.RecvMsg(&first); err != nil {
-		return err
-	}
-	c := &streampb.Chunk{}
-	if err := proto.Unmarshal(first, c); err != nil {
-		return err
-	}
-	ways := p.tunnelAttacks()
-	way := ways[int(p.tunnels.Add(1)-1)%len(ways)]
-	if len(p.opts.only) > 0 && !slices.Contains(p.opts.only, way.name) {
-		<-s.Context().Done()
-		return nil
-	}
-	ended := p.done.begun(way.name)
-	ctx, cancel := context.WithTimeout(s.Context(), turn)
-	defer cancel()
-	l := p.line(ctx, s, way.name)
-	err := l.send(&streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{Protocol: 1, Agent: c.GetHello().GetAgent(), Connection: word()}}})
-	if err == nil {
-		err = way.run(l)
-	}
-	ended(err)
-	return nil
-}
-
-func (p *principal) tunnelAttacks() []toAgent {
-	open := func(l *line, service string) error {
-		return l.send(&streampb.Chunk{Body: &streampb.Chunk_Open{Open: &streampb.TunnelOpen{Service: service, Waiting: 1 << 31}}})
-	}
-	data := func(b []byte) *streampb.Chunk { return &streampb.Chunk{Body: &streampb.Chunk_Data{Data: b}} }
-	flood := func(service string, b []byte) func(*line) error {
-		return func(l *line) error {
-			if err := open(l, service); err != nil {
-				return err
-			}
-			return l.read(func() error { return l.send(data(b)) })
-		}
-	}
-	// Within its window, and without reading what comes.
-	deaf := func(service string, request string) func(*line) error {
-		return func(l *line) error {
-			if err := open(l, service); err != nil {
-				return err
-			}
-			for _, b := range slices.Collect(slices.Chunk(bytes.Repeat([]byte(request), max(200<<10/len(request), 1)), 32<<10)) {
-				if err := l.send(data(b)); err != nil {
-					return err
-				}
-			}
-			<-l.ctx.Done()
-			return l.ctx.Err()
-		}
-	}
-	list := "GET /api/v1/pods HTTP/1.1\r\nHost: x\r\n\r\n"
-	return []toAgent{
-		{name: "tunnel: opened and left", run: func(l *line) error {
-			if err := open(l, "kubernetes"); err != nil {
-				return err
-			}
-			<-l.ctx.Done()
-			return l.ctx.Err()
-		}},
-		{name: "tunnel: requests that nobody reads", run: deaf("kubernetes", list)},
-		{name: "tunnel: commands that nobody reads", run: deaf("redis", "*2\r\n$3\r\nGET\r\n$40\r\napp|resources-tree|argocd_shop-0|1.8.3.gz\r\n")},
-		{name: "tunnel: more than its window", run: flood("kubernetes", make([]byte, 32<<10))},
-		{name: "tunnel: endless headers", run: flood("kubernetes", []byte("GET / HTTP/1.1\r\n"+strings.Repeat("X-A: b\r\n", 3000)))},
-		{name: "tunnel: endless command", run: flood("redis", bytes.Repeat([]byte("*1000000\r\n"), 3000))},
-		{name: "tunnel: a service that there is not", run: func(l *line) error { return open(l, strings.Repeat("s", 4<<10)) }},
-		{name: "tunnel: chunks out of order", run: func(l *line) error {
-			return l.read(func() error {
-				return errors.Join(l.send(&streampb.Chunk{Body: &streampb.Chunk_Credit{Credit: 1<<32 - 1}}), l.send(data(nil)))
-			})
-		}},
-		{name: "tunnel: bombs", run: func(l *line) error {
-			for _, b := range p.bombsOfWire {
-				if err := l.sendPacked(b); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
-	}
-}
-
-// read calls say until the stream or the turn ends, and reads all that comes.
-func (l *line) read(say func() error) error {
-	go func() {
-		var b []byte
-		for l.stream.RecvMsg(&b) == nil {
-			l.done.answered(l.attack)
-		}
-	}()
-	for l.ctx.Err() == nil {
-		if err := say(); err != nil {
-			return err
-		}
-	}
-	return l.ctx.Err()
 }

@@ -30,6 +30,9 @@ type tally struct {
 
 func newTally() *tally { return &tally{deeds: map[string]*deed{}} }
 
+// expect tells of an attack that is to begin.
+func (t *tally) expect(attack string) { t.change(attack, func(*deed) {}) }
+
 // begun adds a beginning, and returns what its end adds.
 func (t *tally) begun(attack string) (ended func(err error)) {
 	start := time.Now()
