@@ -19,6 +19,7 @@ type getCommand struct {
 	std    streams
 	conn   *connection
 	output *output
+	watch  bool
 }
 
 func newGetCommand(std streams, conn *connection) *cobra.Command {
@@ -27,12 +28,13 @@ func newGetCommand(std streams, conn *connection) *cobra.Command {
 		Use:               "get NAME...",
 		Aliases:           []string{"describe", "inspect", "show"},
 		Short:             "Show agents by name",
-		Example:           "  agentctl agent get edge-1 -o yaml",
+		Example:           "  agentctl agent get edge-1 -o yaml\n  agentctl agent get edge-1 --watch",
 		Args:              names(false),
 		ValidArgsFunction: conn.completeNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	c.output.addFlag(cmd)
+	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, watchUsage)
 	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
 	return cmd
 }
@@ -41,6 +43,12 @@ func (c *getCommand) run(ctx context.Context, agents []string) error {
 	h, err := c.conn.hub()
 	if err != nil {
 		return err
+	}
+	if c.watch {
+		if err := c.output.watchable(); err != nil {
+			return err
+		}
+		return watchNames(ctx, c.std, h, c.output, agents)
 	}
 	if c.output.isTable() {
 		return c.printTable(ctx, h, agents)

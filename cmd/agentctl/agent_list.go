@@ -16,6 +16,7 @@ type listCommand struct {
 	output   *output
 	selector string
 	unknown  bool
+	watch    bool
 }
 
 func newListCommand(std streams, conn *connection) *cobra.Command {
@@ -31,6 +32,7 @@ func newListCommand(std streams, conn *connection) *cobra.Command {
 	}
 	c.output.addFlag(cmd)
 	cmd.Flags().BoolVar(&c.unknown, "unknown", false, "the SPIFFE IDs that were refused since no Agent has them, the newest first")
+	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, watchUsage)
 	cmd.Flags().StringVarP(&c.selector, "selector", "l", "", "only Agents with these labels, such as env=prod,tier!=test")
 	cmd.Flags().BoolVar(&c.output.noHeaders, "no-headers", false, "print a table without its first line")
 	cmd.Flags().BoolVarP(&c.output.allNamespaces, "all-namespaces", "A", false, "list those of every namespace")
@@ -55,6 +57,12 @@ func (c *listCommand) run(ctx context.Context) error {
 		return c.strangers(ctx, h)
 	}
 	opts := metav1.ListOptions{LabelSelector: c.selector}
+	if c.watch {
+		if err := c.output.watchable(); err != nil {
+			return err
+		}
+		return h.explain(newAgentWatch(c.std, h, c.output, opts).Run(ctx), "list agents")
+	}
 	if !c.output.isTable() {
 		list, err := h.agents.List(ctx, opts)
 		if err != nil {

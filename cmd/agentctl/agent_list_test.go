@@ -37,6 +37,8 @@ func listHub(t *testing.T) string {
 			reply = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"ids.json": `[
 				{"id": "spiffe://a/mistyped", "times": 7, "first": "2026-11-23T10:00:00Z", "last": "2026-11-23T10:05:00Z"},
 				{"id": "spiffe://a/in-argocd", "times": 2, "first": "2026-11-23T09:00:00Z", "last": "2026-11-23T09:00:01Z"}]`}}
+		case r.URL.Path == "/api/v1/namespaces/other/configmaps/argomesh-hub":
+			reply = map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"principal-version": "v1.3.0"}}
 		case strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/"):
 			code, reason := http.StatusNotFound, "NotFound"
 			if strings.HasSuffix(r.URL.Path, "/closed") {
@@ -93,7 +95,7 @@ func TestList(t *testing.T) {
 		"unknown IDs of all namespaces":    {args: []string{"agent", "list", "--unknown", "-A"}, err: "each keeps its own"},
 		"unknown IDs by label":             {args: []string{"agent", "list", "--unknown", "-l", "env=prod"}, err: "has no labels"},
 		"unknown IDs as what they are not": {args: []string{"agent", "list", "--unknown", "-o", "name"}, err: "as a table, or with -o json"},
-		"versions":                         {args: []string{"version", "--hub", "-n", "other"}, out: []string{"agentctl ", "\nhub      Kubernetes v1.34.1\nagents   v1.1.0 (1)\n"}},
+		"versions":                         {args: []string{"version", "--hub", "-n", "other"}, out: []string{"agentctl ", "\nhub       Kubernetes v1.34.1\nprincipal v1.3.0\nagents    v1.1.0 (1)\n"}},
 		"versions, for a program":          {args: []string{"version", "--hub", "-o", "json"}, out: []string{`"kubernetes": "v1.34.1"`, `"v1.2.0": 1`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,6 +22,9 @@ func (c *listCommand) strangers(ctx context.Context, h *hub) error {
 	if c.selector != "" {
 		return errors.New("--unknown and --selector: a SPIFFE ID that belongs to no Agent has no labels")
 	}
+	if c.watch {
+		return errors.New("--unknown and --watch: it is written once a minute; ask again")
+	}
 	if c.output.allNamespaces {
 		return errors.New("--unknown and --all-namespaces: name the hub with --namespace, since each keeps its own")
 	}

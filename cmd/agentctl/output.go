@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -116,9 +117,7 @@ const tableOf = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 // table asks the server for Agents as a table: all that match opts, or one when
 // name is not empty.
 func (h *hub) table(ctx context.Context, name string, opts metav1.ListOptions) (*metav1.Table, error) {
-	req := h.rest.Get().NamespaceIfScoped(h.namespace, h.namespace != metav1.NamespaceAll).Resource(v1alpha1.AgentResource.Resource).
-		SetHeader("Accept", tableOf).
-		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion)
+	req := h.tableRequest(opts)
 	if name != "" {
 		req = req.Name(name)
 	}
@@ -130,6 +129,17 @@ func (h *hub) table(ctx context.Context, name string, opts metav1.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
+	return parseTable(raw)
+}
+
+// tableRequest asks for Agents as a table.
+func (h *hub) tableRequest(opts metav1.ListOptions) *rest.Request {
+	return h.rest.Get().NamespaceIfScoped(h.namespace, h.namespace != metav1.NamespaceAll).Resource(v1alpha1.AgentResource.Resource).
+		SetHeader("Accept", tableOf).
+		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion)
+}
+
+func parseTable(raw []byte) (*metav1.Table, error) {
 	var table metav1.Table
 	if err := json.Unmarshal(raw, &table); err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
@@ -141,9 +151,27 @@ func (h *hub) table(ctx context.Context, name string, opts metav1.ListOptions) (
 }
 
 // printTable prints table, wide or not.
-func (o *output) printTable(w io.Writer, table *metav1.Table) error {
-	tabs := printers.GetNewTabWriter(w)
-	if o.allNamespaces { // which the printer takes of the objects
+func (o *output) printTable(w io.Writer, table *metav1.Table) error { return o.tables(w).print(table) }
+
+// tablePrinter prints tables, and the first line and the widths of the columns once.
+type tablePrinter struct {
+	output *output
+	tabs   interface {
+		io.Writer
+		Flush() error
+	}
+	p printers.ResourcePrinter
+}
+
+func (o *output) tables(w io.Writer) *tablePrinter {
+	return &tablePrinter{
+		output: o, tabs: printers.GetNewTabWriter(w),
+		p: printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: o.value == "wide", WithNamespace: o.allNamespaces}),
+	}
+}
+
+func (t *tablePrinter) print(table *metav1.Table) error {
+	if t.output.allNamespaces { // which the printer takes of the objects
 		for i := range table.Rows {
 			obj := &metav1.PartialObjectMetadata{}
 			if err := json.Unmarshal(table.Rows[i].Object.Raw, obj); err != nil {
@@ -152,9 +180,8 @@ func (o *output) printTable(w io.Writer, table *metav1.Table) error {
 			table.Rows[i].Object.Object = obj
 		}
 	}
-	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders, Wide: o.value == "wide", WithNamespace: o.allNamespaces})
-	if err := p.PrintObj(table, tabs); err != nil {
+	if err := t.p.PrintObj(table, t.tabs); err != nil {
 		return err
 	}
-	return tabs.Flush()
+	return t.tabs.Flush()
 }

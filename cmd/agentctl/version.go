@@ -8,10 +8,12 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
 
 func newVersionCommand(std streams, conn *connection) *cobra.Command {
@@ -34,7 +36,7 @@ func newVersionCommand(std streams, conn *connection) *cobra.Command {
 			return v.print(std, output.value)
 		},
 	}
-	cmd.Flags().BoolVar(&withHub, "hub", false, "also that of the hub's Kubernetes, and those that the agents reported")
+	cmd.Flags().BoolVar(&withHub, "hub", false, "also those of the hub's Kubernetes and principal, and those that the agents reported")
 	addEnumFlag(cmd, output, "output", "o", "print as json or yaml")
 	return cmd
 }
@@ -50,6 +52,8 @@ type versions struct {
 // hubVersions are those of a hub.
 type hubVersions struct {
 	Kubernetes string `json:"kubernetes"`
+	// Principal is empty where no principal has said it, or who asks may not read it.
+	Principal string `json:"principal,omitempty"`
 	// Agents says how many agents reported each version; an agent that was never there none.
 	Agents map[string]int `json:"agents"`
 }
@@ -70,6 +74,9 @@ func (h *hub) versions(ctx context.Context) (*hubVersions, error) {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	out := &hubVersions{Kubernetes: server.GitVersion, Agents: map[string]int{}}
+	if said, err := h.configMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{}); err == nil {
+		out.Principal, _, _ = unstructured.NestedString(said.Object, "data", hubstate.VersionKey)
+	}
 	return out, eachOf(ctx, h.agents, func(obj *unstructured.Unstructured) error {
 		agent, err := parseAgent(obj)
 		if err == nil && agent.Status.Versions.Agent != "" {
@@ -85,9 +92,15 @@ func (v versions) print(std streams, format string) error {
 	}
 	lines := fmt.Sprintf("agentctl %s\n", buildinfo.Read())
 	if v.Hub != nil {
-		lines += fmt.Sprintf("hub      Kubernetes %s\n", v.Hub.Kubernetes)
+		lines = ""
+		line := func(of, text string) { lines += fmt.Sprintf("%-9s %s\n", of, text) }
+		line("agentctl", buildinfo.Read().String())
+		line("hub", "Kubernetes "+v.Hub.Kubernetes)
+		if v.Hub.Principal != "" {
+			line("principal", v.Hub.Principal)
+		}
 		for _, of := range slices.Sorted(maps.Keys(v.Hub.Agents)) {
-			lines += fmt.Sprintf("agents   %s (%d)\n", of, v.Hub.Agents[of])
+			line("agents", fmt.Sprintf("%s (%d)", of, v.Hub.Agents[of]))
 		}
 	}
 	_, err := fmt.Fprint(std.out, lines)

@@ -81,6 +81,12 @@ func (h *hubState) follow(ctx context.Context) error {
 	}
 }
 
+// keepVersion has the hub say of which release this principal is.
+func (h *hubState) keepVersion(ctx context.Context, version string) error {
+	_ = retry(ctx, h.log, "cannot write the principal's version", func() error { return h.keeper.KeepVersion(ctx, version) }) // else ctx is done
+	return nil
+}
+
 // wait returns what is known once it is; false when ctx was done first.
 func (h *hubState) wait(ctx context.Context) (hub.Hub, bool) {
 	select {

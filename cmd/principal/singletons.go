@@ -40,11 +40,12 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	}
 	projects := &mirror.Projects{Store: c.store, Namespace: cfg.Namespace, Log: log}
 	keepCommon := func(ctx context.Context) error { return c.links.budgets.keep(ctx, c.hub.keeper, log) }
+	keepVersion := func(ctx context.Context) error { return c.hub.keepVersion(ctx, c.build.Version) }
 	silent, err := newUntaken(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, silent.Run}}
+	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,8 @@
 // Package hub keeps what a hub has decided once and each of its principals follows: its
 // identity, by what it tells whose an Application is, and whether managed agents get its
-// AppProject default; and what is left of the budget of all agents. All are in ConfigMap
-// argomesh-hub, which outlives principals and is part of a backup.
+// AppProject default; what is left of the budget of all agents; and what a person may ask: of
+// which release the principal is, and how many Applications no agent takes. All are in
+// ConfigMap argomesh-hub, which outlives principals and is part of a backup.
 //
 //	kept, err := hub.Keeper{Client: client, Namespace: "argocd"}.Keep(ctx)
 package hub
@@ -35,6 +36,8 @@ const (
 	budgetAtKey       = "budget-at"
 	// UntakenKey is how many Applications of the hub no agent takes.
 	UntakenKey = "untaken-applications"
+	// VersionKey is the release of the principal that has the Lease, or had it last.
+	VersionKey = "principal-version"
 )
 
 // DefaultProject says whether managed agents get the hub's AppProject default.
@@ -217,6 +220,11 @@ func (k Keeper) KeepCommon(ctx context.Context, c Common) error {
 // KeepUntaken has the ConfigMap say how many Applications no agent takes. An error passes.
 func (k Keeper) KeepUntaken(ctx context.Context, n int) error {
 	return k.keep(ctx, map[string]string{UntakenKey: strconv.Itoa(n)})
+}
+
+// KeepVersion has the ConfigMap say of which release the principal is. An error passes.
+func (k Keeper) KeepVersion(ctx context.Context, version string) error {
+	return k.keep(ctx, map[string]string{VersionKey: version})
 }
 
 // keep writes these keys, unless the ConfigMap has them so.

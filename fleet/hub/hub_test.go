@@ -63,6 +63,40 @@ func TestKeepCommon(t *testing.T) {
 	}
 }
 
+// TestKeepVersion: the release is told beside what was decided, and written when it is another.
+func TestKeepVersion(t *testing.T) {
+	c := client()
+	k := hub.Keeper{Client: c, Namespace: "argocd"}
+	first, err := k.Keep(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v1.2.0", "v1.2.0", "v1.3.0"} {
+		if err := k.KeepVersion(t.Context(), version); err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.Resource(configMaps).Namespace("argocd").Get(t.Context(), hub.ConfigMap, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedString(o.Object, "data", hub.VersionKey); got != version {
+			t.Errorf("it says %q, want %q", got, version)
+		}
+	}
+	updates := 0
+	for _, a := range c.Actions() {
+		if a.GetVerb() == "update" {
+			updates++
+		}
+	}
+	if updates != 2 {
+		t.Errorf("%d updates, want 2", updates)
+	}
+	if again, err := k.Keep(t.Context()); err != nil || again != first {
+		t.Errorf("Keep() = %+v, %v, want %+v", again, err, first)
+	}
+}
+
 func TestKeep(t *testing.T) {
 	yes, no := true, false
 	met := map[string]any{"history": map[string]any{"id": "h"}}

@@ -96,6 +96,12 @@ func TestRefusedAgents(t *testing.T) {
 		const name = "refused-mode"
 		register(t, name, "managed", idOf(name))
 		shows(t, name, "Never connected", "False")
+		watching, stop := context.WithCancel(ctx)
+		seen := make(chan string, 1)
+		go func() {
+			out, _ := w.h.Agentctl(watching, w.hub, "agent", "get", name, "--watch") // it ends by being interrupted
+			seen <- out
+		}()
 		a := start(t, name)
 		shows(t, name, "Refused: mode", "False")
 		eventually(t, "condition Connected says why, and what to do", func() error {
@@ -120,6 +126,22 @@ func TestRefusedAgents(t *testing.T) {
 		patch(t, w.hub.Resource(agents, harness.ArgoCDNamespace), name, map[string]any{"spec": map[string]any{"suspended": true}})
 		shows(t, name, "Suspended", "False")
 		readyz(t, a, 200, "[+] principal: ok, but the hub has suspended this agent")
+		stop()
+		out := <-seen
+		rest := out
+		for _, text := range []string{"NAME", "Refused: mode", "Connected", "Suspended"} {
+			_, after, found := strings.Cut(rest, text)
+			if !found {
+				t.Errorf("agentctl agent get --watch printed no %q in turn:\n%s", text, out)
+			}
+			rest = after
+		}
+	})
+	t.Run("versions", func(t *testing.T) {
+		out, err := w.h.Agentctl(ctx, w.hub, "version", "--hub")
+		if err != nil || !strings.Contains(out, "\nprincipal ") || !strings.Contains(out, "\nagents    ") {
+			t.Errorf("agentctl version --hub: %v\n%s", err, out)
+		}
 	})
 	t.Run("a SPIFFE ID that no Agent has", func(t *testing.T) {
 		const name = "refused-id"
