@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +31,7 @@ func (a *agent) own() stream.Collection {
 // onStream are the attacks of an agent on its stream, in order. Whatever they are told of
 // what is beyond a bound, they go on.
 func (a *agent) onStream() []onStream {
+	contents := slices.Collect(maps.Values(bombs())) // they take longer than a turn
 	return []onStream{
 		{"rewrites of large objects", 0, func(l *line) error {
 			return l.mannered(8, func(i, v int) stream.Event {
@@ -93,10 +96,10 @@ func (a *agent) onStream() []onStream {
 			return l.ctx.Err()
 		}},
 		{"contents that are bombs", 0, func(l *line) error {
-			return l.mannered(2, bomb(a.own()))
+			return l.mannered(2, bomb(a.own(), contents))
 		}},
 		{"statuses that are bombs", 0, func(l *line) error {
-			return l.mannered(2, bomb(stream.Statuses))
+			return l.mannered(2, bomb(stream.Statuses, contents))
 		}},
 		{"digests", 0, func(l *line) error {
 			i := 0
@@ -167,12 +170,8 @@ func (a *agent) statuses(l *line, content func(version int) []byte) error {
 	})
 }
 
-// bomb returns one content after the other.
-func bomb(c stream.Collection) func(i, version int) stream.Event {
-	var all [][]byte
-	for _, content := range bombs() {
-		all = append(all, content)
-	}
+// bomb returns one of all contents after the other.
+func bomb(c stream.Collection, all [][]byte) func(i, version int) stream.Event {
 	return func(_, v int) stream.Event {
 		return apply(fmt.Sprint("b.", v), c, fmt.Sprint("small-", v%8), "u", all[v%len(all)])
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -78,8 +79,9 @@ func (p *principal) run(ctx context.Context) (err error) {
 	p.bombsOfWire = wireBombs(p.packer.pack)
 	p.tunnels = p.wanted(p.tunnelAttacks())
 	p.attacks = map[stream.Mode]*round{}
+	onStream := p.onStream()
 	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
-		p.attacks[mode] = p.wanted(slices.DeleteFunc(p.onStream(), func(a toAgent) bool { return a.mode != 0 && a.mode != mode }))
+		p.attacks[mode] = p.wanted(slices.DeleteFunc(slices.Clone(onStream), func(a toAgent) bool { return a.mode != 0 && a.mode != mode }))
 	}
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(p.source, p.source, tlsconfig.AuthorizeAny()))),
@@ -218,6 +220,7 @@ func (p *principal) onStream() []toAgent {
 			return l.both(func() error { i++; return l.send(stream.FrameOf(m(i))) }, nil)
 		}
 	}
+	contents := slices.Collect(maps.Values(bombs())) // they take longer than a turn
 	all := []toAgent{
 		{"rewrites of large objects", stream.Managed, false, rewrites("large-", stream.Applications, 8, large)},
 		{"rewrites of small objects", stream.Managed, false, rewrites("small-", stream.Applications, 512, small)},
@@ -263,8 +266,8 @@ func (p *principal) onStream() []toAgent {
 		{"results", 0, false, again(func(i int) stream.Message { return stream.Applied{Results: strangeResults(stream.Statuses, i)} })},
 		{"inventories", 0, false, func(l *line) error { return inventories(l, towardsAgent(1)) }},
 		{"buckets", stream.Managed, false, func(l *line) error { return buckets(l, stream.Applications) }},
-		{"contents that are bombs", stream.Managed, false, func(l *line) error { return l.mannered(2, bomb(stream.Applications)) }},
-		{"commands that are bombs", 0, false, func(l *line) error { return l.mannered(2, bomb(stream.Commands)) }},
+		{"contents that are bombs", stream.Managed, false, func(l *line) error { return l.mannered(2, bomb(stream.Applications, contents)) }},
+		{"commands that are bombs", 0, false, func(l *line) error { return l.mannered(2, bomb(stream.Commands, contents)) }},
 		{"frames that nobody knows", 0, false, func(l *line) error { return l.both(func() error { return l.sendBytes(unknownFrame) }, nil) }},
 		{"events without reading", stream.Managed, false, func(l *line) error {
 			for v := 0; l.ctx.Err() == nil; v++ {
