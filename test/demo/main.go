@@ -13,13 +13,13 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -72,8 +72,13 @@ func run(args []string) error {
 	}
 }
 
-// defaultDir is the same for every checkout of a user, so that `make demo-down` finds
-// the demo, and short, since the path of a unix socket may have 107 bytes.
+// defaultDir is that of the checkout, so that `make demo-down` finds its demo and no
+// other's, and short, since the path of a unix socket may have 107 bytes.
 func defaultDir() string {
-	return filepath.Join(os.TempDir(), "argomesh-demo-"+strconv.Itoa(os.Getuid()))
+	checkout, err := os.Getwd()
+	if err != nil {
+		checkout = "" // then all such share one
+	}
+	sum := sha256.Sum256([]byte(checkout))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("argomesh-demo-%d-%x", os.Getuid(), sum[:3]))
 }

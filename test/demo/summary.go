@@ -17,7 +17,7 @@ func (t *topology) summary() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	writeIndented(&b, "argocd app get "+managed+"/"+application+", on the hub:", t.shown)
+	writeIndented(&b, "argocd "+strings.Join(shownBy, " ")+", on the hub:", t.shown)
 	if err := t.writeProcesses(&b); err != nil {
 		return "", err
 	}
@@ -79,7 +79,7 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 		for _, agent := range []string{managed, autonomous} {
 			row("  "+agent+" through the hub", t.throughHub(agent))
 		}
-		row("Argo CD of the hub", fmt.Sprintf("http://%s  user admin, password %s", argocd.ServerAddress, argocd.AdminPassword))
+		row("Argo CD of the hub", fmt.Sprintf("%s  user admin, password %s; its API alone: this argocd-server has no UI", argocd.ServerAddress, argocd.AdminPassword))
 		row("  logged in already", fmt.Sprintf("%s/argocd --config %s", bin, argocd.CLIConfig()))
 		row("principal", fmt.Sprintf("%s for agents, http://%s/metrics", t.door.Address, t.door.AdminAddress))
 		row("Envoy for live access", fmt.Sprintf("%s, http://%s/stats/prometheus, audit in %s", t.door.URL, t.door.Envoy.StatsAddress, t.door.AuditFile))
@@ -105,7 +105,11 @@ func (t *topology) writeNext(b *strings.Builder, bin string) {
 		},
 		{
 			"a sync asked for on the hub, done on " + managed,
-			fmt.Sprintf("%s/argocd --config %s app sync %s/%s", bin, t.hub.argocd.CLIConfig(), managed, application),
+			fmt.Sprintf("%s/argocd --config %s app sync %s", bin, t.hub.argocd.CLIConfig(), application),
+		},
+		{
+			"the log of a pod on " + managed + ", by Argo CD of the hub",
+			fmt.Sprintf("%s/argocd --config %s app logs %s --kind Deployment", bin, t.hub.argocd.CLIConfig(), application),
 		},
 		{
 			"what runs on " + managed,
@@ -114,6 +118,10 @@ func (t *topology) writeNext(b *strings.Builder, bin string) {
 		{
 			"the same through the hub, over Envoy, the principal and the connection that the agent opened",
 			kubectl(t.throughHub(managed)) + " --namespace " + application + " get pods --watch",
+		},
+		{
+			"a command in a pod on " + autonomous + ", through the hub; kwok plays the pods, so it runs on this machine",
+			kubectl(t.throughHub(autonomous)) + " --namespace " + application + " exec deployment/guestbook -- echo hello from a pod",
 		},
 	} {
 		_, _ = fmt.Fprintf(b, "  # %s\n  %s\n", step.why, step.command)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +36,11 @@ const (
 	serverMemory = "400MiB"
 )
 
+// shownBy shows the Application of the managed agent, whose tree is on the spoke.
+var shownBy = []string{"app", "resources", application, "--output", "tree=detailed"}
+
+var configMapResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
 // agentResource is that of the registered agents.
 var agentResource = schema.GroupVersionResource{Group: "argomesh.io", Version: "v1alpha1", Resource: "agents"}
 
@@ -56,6 +62,7 @@ type topology struct {
 
 	repository *harness.Repository
 	etcd       *harness.Etcd
+	pods       string // what kwok plays for them
 	hub        site
 	spokes     map[string]*site   // by agent name
 	door       *harness.FrontDoor // the principal with its Envoy
@@ -84,6 +91,9 @@ func (t *topology) start(ctx context.Context) error {
 		return err
 	}
 	if t.etcd, err = t.h.StartEtcd(ctx, "etcd"); err != nil {
+		return err
+	}
+	if t.pods, err = t.writePods(); err != nil {
 		return err
 	}
 	g, gctx := errgroup.WithContext(ctx)
@@ -137,9 +147,14 @@ func (t *topology) startHub(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	redis, err := t.h.Address()
+	if err != nil {
+		return err
+	}
 	err = t.startSite(ctx, &t.hub, principalID+",dns=localhost", harness.ControlPlaneConfig{Manifests: crds, ServerMemory: serverMemory}, harness.ArgoCDConfig{
 		Server:                true,
 		ApplicationNamespaces: []string{"*"},
+		ServerRedis:           redis, // of the principal's Envoy: each spoke's trees, beside the hub's own
 	})
 	if err != nil {
 		return err
@@ -148,11 +163,19 @@ func (t *topology) startHub(ctx context.Context) error {
 	if err := hub.ApplyYAML(ctx, []byte(hubObjects)); err != nil {
 		return err
 	}
+	// Argo CD's terminal is off unless somebody switches it on.
+	if _, err := hub.Resource(configMapResource, harness.ArgoCDNamespace).Patch(ctx, "argocd-cm", types.MergePatchType,
+		[]byte(`{"data":{"exec.enabled":"true"}}`), metav1.PatchOptions{}); err != nil {
+		return err
+	}
 	if t.door, err = t.h.StartFrontDoor(ctx, harness.PrincipalConfig{
 		ControlPlane: hub,
 		WorkloadAPI:  t.hub.workloadAPI,
 		Redis:        t.hub.argocd.Redis,
-		Settings:     harness.Settings{"projects.share_default": true, "hub.application_controller": false},
+		Settings: harness.Settings{
+			"projects.share_default": true, "hub.application_controller": false, "envoy.redis": redis,
+			"mapping.by": "", // as a new hub has it: by destination
+		},
 	}); err != nil {
 		return err
 	}
@@ -167,7 +190,7 @@ func (t *topology) startHub(ctx context.Context) error {
 		// Argo CD of the hub sees and changes what is on a spoke, as far as the agent's own
 		// configuration lets it.
 		if _, err := hub.Resource(agentResource, harness.ArgoCDNamespace).Patch(ctx, agent[0], types.MergePatchType,
-			[]byte(`{"spec":{"access":{"enabled":true,"writes":true}}}`), metav1.PatchOptions{}); err != nil {
+			[]byte(`{"spec":{"access":{"enabled":true,"writes":true,"exec":true}}}`), metav1.PatchOptions{}); err != nil {
 			return err
 		}
 		t.narrator.say("agent %s is registered", agent[0])
@@ -175,17 +198,8 @@ func (t *topology) startHub(ctx context.Context) error {
 	return nil
 }
 
-// hubObjects let the hub's Applications be deployed to every spoke, by the namespace
-// of their agent.
+// hubObjects let the hub's Applications be deployed to every spoke.
 const hubObjects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: ` + managed + `}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: ` + autonomous + `}
----
 apiVersion: argoproj.io/v1alpha1
 kind: AppProject
 metadata: {name: default, namespace: argocd}
@@ -197,7 +211,7 @@ spec:
 `
 
 func (t *topology) startSpoke(ctx context.Context, spoke *site) error {
-	return t.startSite(ctx, spoke, agentID(spoke.name), harness.ControlPlaneConfig{Workloads: true, ServerMemory: serverMemory}, harness.ArgoCDConfig{
+	return t.startSite(ctx, spoke, agentID(spoke.name), harness.ControlPlaneConfig{Workloads: true, Kubelet: t.pods, ServerMemory: serverMemory}, harness.ArgoCDConfig{
 		Controller: true,
 		// A managed spoke gets its projects from the hub.
 		DefaultProject: spoke.name == autonomous,
@@ -242,7 +256,10 @@ func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*h
 		PrincipalIDs:     []string{principalID},
 		Redis:            spoke.argocd.Redis,
 		// The hub's project default is the spokes' as well: both sides say so.
-		Settings: harness.Settings{"access.enabled": true, "access.writes": true, "policy.adopt": []string{"appproject/default"}},
+		Settings: harness.Settings{
+			"access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true,
+			"policy.adopt": []string{"appproject/default"},
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -254,10 +271,10 @@ func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*h
 // syncManaged creates an Application on the hub and follows it to the spoke and back.
 func (t *topology) syncManaged(ctx context.Context) error {
 	hub, spoke := t.hub.controlPlane, t.spokes[managed].controlPlane
-	if err := hub.Apply(ctx, t.applicationObject(managed, map[string]any{"name": managed})); err != nil {
+	if err := hub.Apply(ctx, t.applicationObject(harness.ArgoCDNamespace, map[string]any{"name": managed})); err != nil {
 		return err
 	}
-	t.narrator.say("Application %s/%s is created on the hub", managed, application)
+	t.narrator.say("Application %s is created on the hub, for %s", application, managed)
 	if err := t.hub.argocd.Login(ctx); err != nil {
 		return err
 	}
@@ -265,12 +282,11 @@ func (t *topology) syncManaged(ctx context.Context) error {
 		return fmt.Errorf("on %s: %w", managed, err)
 	}
 	t.narrator.say("Application %s is Synced and Healthy on %s", application, managed)
-	if err := waitSynced(ctx, hub, managed); err != nil {
+	if err := waitSynced(ctx, hub, harness.ArgoCDNamespace); err != nil {
 		return fmt.Errorf("on the hub: %w", err)
 	}
-	name := managed + "/" + application
-	if err := harness.Eventually(ctx, "argocd-server to show "+name, func() error {
-		printed, err := t.hub.argocd.CLI(ctx, "app", "get", name, "--output", "json")
+	if err := harness.Eventually(ctx, "argocd-server to show "+application, func() error {
+		printed, err := t.hub.argocd.CLI(ctx, "app", "get", application, "--output", "json")
 		if err != nil {
 			return err
 		}
@@ -280,9 +296,14 @@ func (t *topology) syncManaged(ctx context.Context) error {
 	}
 	t.firstSync = time.Since(t.narrator.begin)
 	t.narrator.say("argocd-server of the hub shows it: first synced Application after %.1fs", t.firstSync.Seconds())
-	var err error
-	t.shown, err = t.hub.argocd.CLI(ctx, "app", "get", name)
-	return err
+	// The tree comes from the spoke's Redis, a moment after its controller has written it.
+	return harness.Eventually(ctx, "argocd-server to show the pods of "+application, func() (err error) {
+		t.shown, err = t.hub.argocd.CLI(ctx, shownBy...)
+		if err == nil && !strings.Contains(t.shown, " Pod ") {
+			err = fmt.Errorf("argocd %s shows none: %s", strings.Join(shownBy, " "), t.shown)
+		}
+		return err
+	})
 }
 
 // syncAutonomous creates an Application on the spoke and waits for its mirror.

@@ -5,12 +5,12 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -44,9 +44,14 @@ func TestDemo(t *testing.T) {
 	started()
 	d.prints(up, "stops it.")
 	summary := d.summary(d.log(up))
+	for _, resource := range []string{" Deployment ", " ReplicaSet ", " Pod ", " Healthy "} {
+		if shown, _, _ := strings.Cut(summary, "PROCESS"); !strings.Contains(shown, resource) {
+			t.Errorf("the demo shows no %s first:\n%s", resource, shown)
+		}
+	}
 	t.Log(strings.TrimSpace(summary[strings.LastIndex(summary, "First synced"):]))
 
-	get := exec.CommandContext(t.Context(), "sh", "-c", d.where(summary, "logged in already")+" app get edge-1/guestbook --output json")
+	get := exec.CommandContext(t.Context(), "sh", "-c", d.where(summary, "logged in already")+" app get guestbook --output json")
 	shown, err := get.Output()
 	if err != nil {
 		t.Fatalf("%s: %v", get, err)
@@ -100,10 +105,11 @@ func newDemo(t *testing.T) *demo {
 	harnesstest.SkipMissing(t, "argocd", "envoy", "etcd", "git", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok", "redis-server")
 	h := harnesstest.New(t)
 	d := &demo{t: t, h: h, program: h.Path("demo"), temporary: h.Path("tmp")}
-	d.folder = filepath.Join(d.temporary, "argomesh-demo-"+strconv.Itoa(os.Getuid()))
 	if err := os.Mkdir(d.temporary, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	checkout := sha256.Sum256([]byte(h.Tools().Checkout()))
+	d.folder = filepath.Join(d.temporary, fmt.Sprintf("argomesh-demo-%d-%x", os.Getuid(), checkout[:3]))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "./test/demo")
 	build.Dir = h.Tools().Checkout()
 	if out, err := build.CombinedOutput(); err != nil {
@@ -217,7 +223,7 @@ func (d *demo) followProposals(summary string) {
 			commands = append(commands, strings.TrimSpace(command))
 		}
 	}
-	shows := []string{"edge-2", "Succeeded", "deployment.apps/guestbook", "guestbook-"}
+	shows := []string{"edge-2", "Succeeded", "listens on port 80", "deployment.apps/guestbook", "guestbook-", "hello from a pod"}
 	if len(commands) != len(shows) {
 		d.t.Fatalf("the demo proposes %q, and there are %d texts that they show", commands, len(shows))
 	}

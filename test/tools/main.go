@@ -68,6 +68,9 @@ func run(args []string) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills
 	progress := &progress{start: time.Now(), out: os.Stdout}
+	if missing := missingOf(set, tools); len(missing) > 0 {
+		fmt.Printf(firstRun, strings.Join(missing, ", "), set.Cache())
+	}
 	if err := installPrerequisites(ctx, progress, tools); err != nil {
 		return err
 	}
@@ -80,8 +83,25 @@ func run(args []string) error {
 			return err
 		}
 	}
-	printPlaces(set, tools)
 	return nil
+}
+
+// firstRun says what a build costs before it begins. The time is that of all servers and
+// developer tools with empty caches.
+const firstRun = `These are missing and are built first: %s.
+All of them together take 8 minutes on two cores, once, and 1 GB in %s; Go's own build cache grows, too.
+It may be interrupted, and goes on where it was.
+`
+
+// missingOf are the names of the tools that have to be built.
+func missingOf(set *toolset.Set, tools []toolset.Tool) []string {
+	var missing []string
+	for _, tool := range tools {
+		if len(set.Missing(tool)) > 0 {
+			missing = append(missing, tool.Name)
+		}
+	}
+	return missing
 }
 
 // choose returns the tools named by args, which may be groups, in build order.
