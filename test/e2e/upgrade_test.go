@@ -75,10 +75,10 @@ func (s upgradeSpoke) describes(t *testing.T, when, text string, copied bool) {
 
 // TestUpgradeTakesNothingAway upgrades a principal and its agents from before adoption
 // needed a permission: one agent that is there all the time, one that is away meanwhile
-// and one that stays as it is.
+// and one that stays as it is. Nobody has said by what the hub maps.
 func TestUpgradeTakesNothingAway(t *testing.T) {
 	t.Parallel()
-	testUpgrade(t, beforeAdoption(t, nil), func(*upgradeSpoke) {})
+	testUpgrade(t, beforeAdoption(t, harness.Settings{"mapping.by": ""}), "namespace", func(*upgradeSpoke) {})
 }
 
 // TestUpgradeByDestination is TestUpgradeTakesNothingAway of a hub where all agents have
@@ -86,13 +86,14 @@ func TestUpgradeTakesNothingAway(t *testing.T) {
 func TestUpgradeByDestination(t *testing.T) {
 	t.Parallel()
 	w := beforeAdoption(t, harness.Settings{"mapping.by": "destination"})
-	testUpgrade(t, w, func(s *upgradeSpoke) {
+	testUpgrade(t, w, "destination", func(s *upgradeSpoke) {
 		s.hub, s.prefix = w.hub.Resource(harness.Applications, harness.ArgoCDNamespace), s.name+"-"
 	})
 }
 
-// testUpgrade is told by place where the hub has the Applications of an agent.
-func testUpgrade(t *testing.T, w *quietWorld, place func(*upgradeSpoke)) {
+// testUpgrade is told by what the hub maps, and by place where it has the Applications of an
+// agent.
+func testUpgrade(t *testing.T, w *quietWorld, mapping string, place func(*upgradeSpoke)) {
 	t.Helper()
 	ctx := t.Context()
 	hubSecrets, hubMaps := w.hub.Resource(secrets, harness.ArgoCDNamespace), w.hub.Resource(configMaps, harness.ArgoCDNamespace)
@@ -172,8 +173,12 @@ func testUpgrade(t *testing.T, w *quietWorld, place func(*upgradeSpoke)) {
 	patch(t, away.hub, away.prefix+"made", specOf("targetRevision", "2"))
 	replace(away.agent.Process, "agent")
 
-	if got := get(t, hubMaps, "argomesh-hub").Object["data"].(map[string]any)["default-project"]; got != "shared" {
+	decided := get(t, hubMaps, "argomesh-hub").Object["data"].(map[string]any)
+	if got := decided["default-project"]; got != "shared" {
 		t.Errorf("the hub has decided %v of its project default, want shared", got)
+	}
+	if got := decided["mapping"]; got != mapping {
+		t.Errorf("the hub maps by %v, want %s", got, mapping)
 	}
 	patch(t, w.hubProjects(), "default", map[string]any{"spec": map[string]any{"description": "second"}})
 	patch(t, w.hubProjects(), "team", map[string]any{"spec": map[string]any{"description": "second"}})

@@ -157,6 +157,9 @@ func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Pri
 		settings["redis.address"] = cfg.Redis.Address
 	}
 	maps.Copy(settings, cfg.Settings)
+	if settings["mapping.by"] == "" {
+		delete(settings, "mapping.by") // earlier releases refuse an empty one
+	}
 	p.Process, p.AdminAddress, p.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "principal"), cfg.Name, settings)
 	return p, err
 }
