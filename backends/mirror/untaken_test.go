@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ type nobodys struct {
 	store   *memory.Store
 	counts  []int
 	events  []string
+	mu      sync.Mutex  // guards written, while two hubs write
 	written []time.Time // times of all writes, Events included
 	again   chan struct{}
 	taken   map[string]bool // by name
@@ -36,11 +38,17 @@ func newNobodys(t *testing.T) *nobodys {
 	n := &nobodys{t: t, again: make(chan struct{}), taken: map[string]bool{}}
 	n.store = memory.New(memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 		if op == memory.OpUpdate {
-			n.written = append(n.written, time.Now())
+			n.wrote()
 		}
 		return nil
 	}})
 	return n
+}
+
+func (n *nobodys) wrote() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.written = append(n.written, time.Now())
 }
 
 func (n *nobodys) create(name, metadata, rest string) stream.ResourceKey {
@@ -71,7 +79,7 @@ func (n *nobodys) run(selector string) (stop func()) {
 			}, true
 		},
 		Event: func(_ context.Context, about backends.Object, message string) error {
-			n.written = append(n.written, time.Now())
+			n.wrote()
 			n.events = append(n.events, about.Key.Name+": "+message)
 			return nil
 		},

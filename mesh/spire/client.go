@@ -37,7 +37,7 @@ const (
 	// maxMessageBytes bounds one answer: a page of entries with many selectors.
 	maxMessageBytes = 16 << 20
 	// maxReplyHeap bounds what an answer takes once it is decoded. It is counted before.
-	maxReplyHeap = 32 << 20
+	maxReplyHeap = 24 << 20
 	// maxReplyKeyBytes bounds the certificates and keys of one answer together, since
 	// crypto/x509 makes up to eighty times its bytes of one. maxBundlePage is how many
 	// bundles are asked for at once, so that each has room for some fifteen roots.

@@ -181,9 +181,15 @@ func FuzzParse(f *testing.F) {
 type script struct {
 	chunks []*streampb.Chunk
 	end    chan struct{}
+	stuck  chan struct{} // until it is closed nothing is sent; nil: all is, at once
 }
 
-func (s *script) Send(*streampb.Chunk) error { return nil }
+func (s *script) Send(*streampb.Chunk) error {
+	if s.stuck != nil {
+		<-s.stuck
+	}
+	return nil
+}
 
 func (s *script) Recv() (*streampb.Chunk, error) {
 	if len(s.chunks) == 0 {

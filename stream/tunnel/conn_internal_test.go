@@ -215,7 +215,9 @@ func TestViolations(t *testing.T) {
 		"data of a principal without opening": {stream.Spoke, false, []chunk{data}, stream.ViolationOrder},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := &script{end: make(chan struct{})}
+			// Our own close is not sent meanwhile: with both, the stream would be over.
+			s := &script{end: make(chan struct{}), stuck: make(chan struct{})}
+			defer close(s.stuck)
 			close(s.end)
 			for _, c := range tt.chunks {
 				s.chunks = append(s.chunks, c.wire())

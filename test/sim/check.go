@@ -120,6 +120,9 @@ type object struct {
 	// told is the line of the log at which it came to show the operationState that
 	// it has, or on a spoke the run of it; -1 while it has none.
 	told int
+	// returned says that it was moved to an agent that is leaving, after its Agent was
+	// deleted.
+	returned bool
 }
 
 // intent is what the owner wants of an Application: that it is on the other side,
@@ -269,6 +272,7 @@ func (c *checker) take(i int, e Entry) {
 	if v != nil {
 		c.behaves(v, e, before, after)
 	}
+	after.returned = e.Place == hubPlace && before != nil && c.returns(before, after)
 	switch {
 	case after.state() == nil:
 		after.told = -1

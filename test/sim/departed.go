@@ -17,6 +17,18 @@ func (v *view) goes(o *object) bool {
 	return v.leaving != nil && v.leaving.cascade && o.meta("creationTimestamp") <= v.leaving.deleted && v.destined(o) && !o.ignored() && v.selects(o)
 }
 
+// returns reports whether an Application that was there before was moved to an agent that is
+// leaving. The last look at what is to go may have been before, as for one that is made then:
+// it may go or stay.
+func (c *checker) returns(before, after *object) bool {
+	for _, v := range c.agents {
+		if v.leaving != nil && v.destined(after) {
+			return before.returned || !v.destined(before)
+		}
+	}
+	return false
+}
+
 // departs follows the notes about an Agent that is deleted.
 func (c *checker) departs(v *view, e Entry) {
 	if e.Note == Departs {
@@ -31,7 +43,7 @@ func (c *checker) departs(v *view, e Entry) {
 			c.breaks("I8", v, "its Agent is gone, and %s is left on the hub", key)
 		case v.Mode == stream.Managed && v.destined(o) && !o.ignored() && v.selects(o) && o.deleting() && o.cascades():
 			c.breaks("I8", v, "its Agent is gone, and the deletion of %s waits for it", key)
-		case v.Mode == stream.Managed && v.goes(o):
+		case v.Mode == stream.Managed && v.goes(o) && !o.returned:
 			c.breaks("I8", v, "its Agent is gone, and %s was to go with it", key)
 		}
 	}

@@ -13,6 +13,8 @@ func TestCheckDepartures(t *testing.T) {
 	copied := thing{uid: "s", source: "h", spec: "1", revision: 1}
 	going := original
 	going.cascade, going.deleting = true, true
+	away := original
+	away.elsewhere = true
 	free := original
 	free.deleting = true
 	mirrored := thing{uid: "m", source: "o", spec: "1", revision: 1}
@@ -44,6 +46,11 @@ func TestCheckDepartures(t *testing.T) {
 		"the Agent stays": {start().note(departs("far", false)).note(settled), []string{"I8"}},
 		"a cascade takes both": {log: start().note(departs("far", true)).put(hubPlace, "far", Principal, going).put("far", "far", AgentSide, gone).
 			drop("far", "far", Controller, copied).drop(hubPlace, "far", Principal, free).note(departed("far")).note(settled)},
+		"a cascade leaves what went elsewhere and came back": {log: start().note(departs("far", true)).put(hubPlace, "far", People, away).
+			put(hubPlace, "far", People, original).note(departed("far"))},
+		"a cascade leaves what came back before": {
+			start().put(hubPlace, "far", People, away).put(hubPlace, "far", People, original).note(departs("far", true)).note(departed("far")), []string{"I8"},
+		},
 		"a cascade leaves the hub's": {start().note(departs("far", true)).note(departed("far")), []string{"I8"}},
 		"a cascade ends before the spoke is done": {start().note(departs("far", true)).put(hubPlace, "far", Principal, going).
 			drop(hubPlace, "far", Principal, free).note(departed("far")), []string{"I4"}},
