@@ -95,11 +95,22 @@ func (c *checker) excused(v *view, now time.Duration, collection stream.Collecti
 	case !onHub:
 		hub = spoke
 	}
+	if collection == stream.Applications && !c.hasSource(v, name) {
+		return false // who refused it remembers that for a while, and nothing disagrees
+	}
 	warranted := c.warranted(v, now, collection, name, hub)
 	if warranted && (!onHub || !onSpoke) && bothName(hub.Kind) {
 		c.breaks("I8", v, "%s %s is named on one side alone: %s", collection, name, hub.Message)
 	}
 	return warranted
+}
+
+// hasSource reports whether there is an Application where those of an agent come from.
+func (c *checker) hasSource(v *view, name string) bool {
+	if v.other() == stream.Hub {
+		return c.places[v.place()][v.key(stream.Spoke, name)] != nil
+	}
+	return c.places[hubPlace][v.key(stream.Hub, name)] != nil
 }
 
 // bothName reports whether what is refused for that is named on both sides.
