@@ -393,6 +393,7 @@ func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
 		}
 		return actions, false
 	}
+	before := len(s.refused)
 	for _, key := range s.waitingKeys() {
 		w := s.waiting[key]
 		if !w.asked {
@@ -401,7 +402,26 @@ func (l *Link) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
 		s.refused[key] = true
 		actions = append(actions, l.answerWaiting(s, key, heldBack)...)
 	}
+	if before == 0 {
+		s.firstNamed = now
+	}
+	if len(s.refused) > before {
+		s.lastNamed = now
+	}
+	s.naming = now.Sub(s.lastNamed) < judgeAgain && now.Sub(s.firstNamed) < absenceMemory
 	return actions, len(s.refused) > 0
+}
+
+// withholds reports whether the sink holds back deletions that someone can accept. A peer
+// asks for one after the other, and who accepts the first of them alone would have to
+// accept again and again; so it is no set before the peer has asked for as many as it
+// said that it lacks, or has asked for no other for a while.
+func (s *sink) withholds() bool {
+	if len(s.refused) == 0 {
+		return false
+	}
+	named := s.told && uint64(len(s.refused)+len(s.passed)) >= s.absences
+	return named || !s.naming
 }
 
 // heldBack is the answer to a deletion that someone has to accept.
@@ -546,6 +566,9 @@ func (l *Link) accept(id string) {
 		s.many, s.peaks = false, nil
 	}
 	for _, s := range l.sinks {
+		if len(s.refused) > 0 && !s.withholds() {
+			continue // it was not shown
+		}
 		for key := range s.refused {
 			s.accepted[key] = true
 		}
@@ -596,7 +619,7 @@ func (l *Link) Withheld() Withheld {
 	slices.SortFunc(w.Ending, byName)
 	w.Total = len(w.Keys)
 	for _, s := range l.sinks {
-		if !guarded(s.collection) || len(s.refused) == 0 {
+		if !guarded(s.collection) || !s.withholds() {
 			continue
 		}
 		var keys []stream.EntryKey

@@ -32,7 +32,11 @@ type sink struct {
 	accepted    map[stream.EntryKey]bool
 	acceptedFor string
 	passed      map[stream.EntryKey]bool
-	peaks       peaks
+	// naming says that the peer may still ask for more of what it lacks: it did so of late.
+	// firstNamed and lastNamed are when the first and the last of refused were held back.
+	naming                bool
+	firstNamed, lastNamed time.Time
+	peaks                 peaks
 }
 
 func newSink(c stream.Collection) *sink {

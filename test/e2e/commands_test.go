@@ -119,8 +119,13 @@ func (c *commander) do(method, path string, query url.Values, body, into any) {
 	}
 }
 
+// sync asks for a sync as a person does who sees the Application: argocd-server has it and
+// its project from caches, which lag after an API server was away.
 func (c *commander) sync(agent, name string, options map[string]any) {
 	c.t.Helper()
+	eventually(c.t, "argocd-server shows "+name, func() error {
+		return c.call(http.MethodGet, "/api/v1/applications/"+name, url.Values{"appNamespace": {agent}}, nil, nil)
+	})
 	body := map[string]any{"name": name, "appNamespace": agent}
 	for key, value := range options {
 		body[key] = value

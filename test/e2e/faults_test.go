@@ -5,6 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +153,21 @@ func killAndStart(ctx context.Context, p *harness.Process) error {
 	return p.Start(ctx)
 }
 
+// seesAgain waits until argocd-server, which waits longer and longer for an API server that
+// is away, sees what is made now, lest it be blind to what the next test makes.
+func (w *world) seesAgain(t *testing.T) {
+	t.Helper()
+	c := newCommander(t, w)
+	w.hubProject(t, "made-since", nil)
+	app := w.idle("made-since", managed, managed)
+	app.Object["spec"].(map[string]any)["project"] = "made-since"
+	create(t, w.onHub(managed), app)
+	c.remove(managed, "made-since")
+	eventually(t, "argocd-server sees what was made since", func() error {
+		return c.call(http.MethodGet, "/api/v1/applications/made-since", url.Values{"appNamespace": {managed}}, nil, nil)
+	})
+}
+
 // outage is how long an API server is away.
 const outage = 20 * time.Second
 
@@ -203,6 +220,9 @@ func TestAPIServerAway(t *testing.T) {
 			eventually(t, "the change reaches the spoke", func() error {
 				return field(ctx, spoke, "away-"+what, revision, "spec", "source", "targetRevision")
 			})
+			if what == "hub" {
+				w.seesAgain(t)
+			}
 			if pids["principal"] != w.principal.PID() || pids["agent"] != w.agents[managed].PID() {
 				t.Error("one of our processes did not survive")
 			}
