@@ -161,6 +161,7 @@ func TestCascadesAreCounted(t *testing.T) {
 		for i := range 11 {
 			r.remove(r.hub, fmt.Sprint("app-", i))
 		}
+		synctest.Wait() // of those that it has not heard of ten may be sent
 		r.connect()
 		pass(9 * time.Second)
 		r.wantLeft("before it is clear that no more come", [3]int{100, 100, 100})
@@ -313,6 +314,7 @@ func TestKeepWorkloads(t *testing.T) {
 				for i := range 15 {
 					r.remove(r.hub, fmt.Sprint("app-", i))
 				}
+				synctest.Wait() // of those that it has not heard of ten may be sent
 				cut, _ = r.connect()
 				pass(time.Minute)
 				if w := r.stats(r.hub).Withheld; len(w.Ending) != 15 {
