@@ -117,8 +117,7 @@ func (r Rules) leaveHub(o object) ([]Write, *stream.Refusal) {
 
 // sendable reports whether a hub Application is one that a managed agent gets.
 func (r Rules) sendable(o object) bool {
-	ignored := stringAt(o.child("metadata", "labels"), ignoreSyncKey) == "true"
-	return r.sourceUID(o) != "" && !ignored && r.unsendable(o) == ""
+	return r.sourceUID(o) != "" && o.label(ignoreSyncKey) != "true" && r.unsendable(o) == ""
 }
 
 // departs reports whether a hub Application goes with its agent.

@@ -15,7 +15,7 @@ type Place struct {
 func (r Rules) PlaceOnSpoke(app map[string]any) (Place, bool) {
 	o := objectOfHub(app)
 	keys := r.Keys(o.key)
-	if len(keys) == 0 || r.sourceUID(o) == "" || r.unsendable(o) != "" || o.label(ignoreSyncKey) == "true" {
+	if len(keys) == 0 || !r.sendable(o) {
 		return Place{}, false
 	}
 	at := Place{Namespace: keys[0].Namespace}

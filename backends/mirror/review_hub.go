@@ -56,7 +56,7 @@ func (p HubProjects) admission(name string) admission {
 // for one that is sent, and for what is not the agent's.
 func (r Rules) ReviewHub(app map[string]any, by HubProjects) string {
 	o := objectOfHub(app)
-	if !r.gated() || len(r.Keys(o.key)) == 0 || r.sourceUID(o) == "" || r.unsendable(o) != "" || o.label(ignoreSyncKey) == "true" || o.deleting() {
+	if !r.gated() || len(r.Keys(o.key)) == 0 || !r.sendable(o) || o.deleting() {
 		return ""
 	}
 	return r.bars(by.admission(projectOf(o.child("spec"))), o)
