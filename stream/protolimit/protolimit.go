@@ -2,7 +2,7 @@
 // it is: two bytes of an empty message in a list become some hundred. It is for answers of
 // services that are not ours, of which we cannot say how often each field may occur.
 //
-//	grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protolimit.Codec{Heap: 32 << 20}))
+//	grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protolimit.Codec{Heap: 16 << 20}))
 package protolimit
 
 import (
@@ -19,8 +19,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// ErrTooLarge is wrapped by the error for a message that would take more than its limit.
-var ErrTooLarge = errors.New("takes too much memory")
+var (
+	// ErrTooLarge is wrapped by the error for a message that would take more than its limit.
+	ErrTooLarge = errors.New("takes too much memory")
+	// ErrTooDeep is wrapped by the error for messages in messages beyond the depth that
+	// protobuf's decoder takes (protowire.DefaultRecursionLimit).
+	ErrTooDeep = errors.New("is nested too deep")
+)
 
 const (
 	pointerBytes, stringBytes, sliceBytes = 8, 16, 24
@@ -38,13 +43,17 @@ const (
 // taken.
 func Check(d protoreflect.MessageDescriptor, b []byte, heap int) error {
 	left := heap
-	if err := spend(d, b, &left); err != nil {
+	if err := spend(d, b, &left, protowire.DefaultRecursionLimit); err != nil {
 		return fmt.Errorf("%s of %d bytes: %w", d.FullName(), len(b), err)
 	}
 	return nil
 }
 
-func spend(d protoreflect.MessageDescriptor, b []byte, left *int) error {
+// spend takes what a message costs, and those in it, so many levels deep, from left.
+func spend(d protoreflect.MessageDescriptor, b []byte, left *int, levels int) error {
+	if levels == 0 {
+		return ErrTooDeep
+	}
 	fields := d.Fields()
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -72,7 +81,7 @@ func spend(d protoreflect.MessageDescriptor, b []byte, left *int) error {
 			return fmt.Errorf("%s: %w", f.FullName(), ErrTooLarge)
 		}
 		if f.Kind() == protoreflect.MessageKind {
-			if err := spend(f.Message(), value, left); err != nil {
+			if err := spend(f.Message(), value, left, levels-1); err != nil {
 				return err
 			}
 		}

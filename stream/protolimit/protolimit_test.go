@@ -1,8 +1,10 @@
 package protolimit_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/stream/protolimit"
@@ -93,5 +96,37 @@ func TestCodec(t *testing.T) {
 	}
 	if err := (protolimit.Codec{Heap: 1}).Unmarshal(nil, "text"); err == nil {
 		t.Error("a string is filled")
+	}
+}
+
+// A message may hold itself: what is nested deeper than the decoder goes is refused before
+// the stack grows for it.
+func TestCheckRefusesDepth(t *testing.T) {
+	nested := func(levels int) []byte { // each is a Value and the ListValue in it
+		var parts [][]byte
+		length := 0
+		for range levels / 2 {
+			head := protowire.AppendTag(nil, 1, protowire.BytesType)
+			head = protowire.AppendVarint(head, uint64(length)) //nolint:gosec // a length
+			length += len(head)
+			list := protowire.AppendTag(nil, 6, protowire.BytesType)
+			list = protowire.AppendVarint(list, uint64(length)) //nolint:gosec // a length
+			length += len(list)
+			parts = append(parts, head, list)
+		}
+		slices.Reverse(parts)
+		return bytes.Join(parts, nil)
+	}
+	for _, c := range []struct {
+		levels int
+		want   error
+	}{{protowire.DefaultRecursionLimit - 2, nil}, {protowire.DefaultRecursionLimit + 2, protolimit.ErrTooDeep}, {1 << 20, protolimit.ErrTooDeep}} {
+		b := nested(c.levels)
+		if err := protolimit.Check((&structpb.Value{}).ProtoReflect().Descriptor(), b, 1<<30); !errors.Is(err, c.want) {
+			t.Errorf("%d levels: %v, want %v", c.levels, err, c.want)
+		}
+		if err := proto.Unmarshal(b, &structpb.Value{}); (err == nil) != (c.want == nil) {
+			t.Errorf("%d levels: protobuf's own decoder says %v", c.levels, err)
+		}
 	}
 }
