@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string) error {
 
 // leaseName names the Lease under which one of a spoke's agents works; the others
 // stand by, ready and with synced caches.
-const leaseName = "argomesh-agent"
+const leaseName = agentconfig.Name
 
 // holder names this process among the agents of the spoke, by the same name again
 // after a restart.

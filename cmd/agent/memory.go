@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -26,7 +27,7 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 // memoryConfigMap keeps what the spoke saw last of its hub's history. A spoke that
 // is rebuilt has none, and one that is restored has an older one: so the hub can
 // tell what is missing from what was deleted.
-const memoryConfigMap = "argomesh-agent"
+const memoryConfigMap = agentconfig.Name
 
 // Keys of its data.
 const (
@@ -205,7 +206,7 @@ func (m *memory) write(ctx context.Context, k kept, version string) error {
 	}
 	cm := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}
 	_, err = m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
-		metav1.ApplyOptions{FieldManager: "argomesh-agent", Force: true})
+		metav1.ApplyOptions{FieldManager: agentconfig.Name, Force: true})
 	return err
 }
 

@@ -39,7 +39,7 @@ func (m namespaceMaker) Create(ctx context.Context, key stream.ResourceKey, raw 
 		"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": key.Namespace, "labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"}},
 	}}
-	_, err = m.client.Resource(namespaces).Create(ctx, ns, metav1.CreateOptions{FieldManager: "argomesh-agent"})
+	_, err = m.client.Resource(namespaces).Create(ctx, ns, metav1.CreateOptions{FieldManager: agentconfig.Name})
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return m.Store.Create(ctx, key, raw, opts...)

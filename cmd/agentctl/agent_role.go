@@ -143,11 +143,11 @@ func namespaceRule() rbacv1.PolicyRule {
 // ownRules are what an agent itself needs in its namespace.
 func ownRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "create", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{agentconfig.Name}, Verbs: []string{"get", "create", "patch"}},
 		applicationRule(),
 		{APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"get", "list", "watch"}}, // an owner's own too
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},            // has no name yet
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"argomesh-agent"}, Verbs: []string{"get", "watch", "update"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{agentconfig.Name}, Verbs: []string{"get", "watch", "update"}},
 	}
 }
 

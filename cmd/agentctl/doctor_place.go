@@ -9,7 +9,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	fleethub "github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
 
@@ -23,11 +24,11 @@ type side struct {
 }
 
 func hubSide() side {
-	return side{name: "hub", program: "the principal", configMap: fleethub.ConfigMap}
+	return side{name: "hub", program: "the principal", configMap: hubstate.ConfigMap}
 }
 
 // spokeSide has the ConfigMap in which an agent keeps what it saw of its hub's history.
-func spokeSide() side { return side{name: "spoke", program: "the agent", configMap: "argomesh-agent"} }
+func spokeSide() side { return side{name: "spoke", program: "the agent", configMap: agentconfig.Name} }
 
 // place is a cluster, as far as it may be seen.
 type place struct {

@@ -13,6 +13,11 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
+// Name is that of the ConfigMap in which an agent keeps what it saw of its hub, and of the
+// Lease under which one of a spoke's agents works, both in the namespace of the spoke's
+// Argo CD. It is the field manager of what the agent applies there, too.
+const Name = "argomesh-agent"
+
 // Config is the configuration of an agent. Its keys are the reference manual;
 // docs and charts follow them.
 type Config struct {
