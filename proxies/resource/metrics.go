@@ -26,6 +26,13 @@ type metrics struct {
 	cut     prometheus.Counter
 }
 
+// showDials registers how many connections to the API server of a spoke are being made.
+func showDials(r prometheus.Registerer, room dials) error {
+	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argomesh_resource_dials", Help: "Connections to the spoke's API server that are being made, at most 32. More wait.",
+	}, func() float64 { return float64(len(room)) }))
+}
+
 func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (*metrics, error) {
 	if r == nil {
 		return nil, errors.New("metrics are required")

@@ -30,7 +30,7 @@ const (
 // above, and that of calls, in place of client-go's. A connection that is made for a call
 // that was given up counts as well, so that who calls and gives up does not have ever more
 // of them made.
-func serverTransport(config *rest.Config, secure bool, calls int) (http.RoundTripper, error) {
+func serverTransport(config *rest.Config, secure bool, calls int, room dials) (http.RoundTripper, error) {
 	if config.Transport != nil {
 		return rest.TransportFor(config) // it has bounds of its own
 	}
@@ -40,7 +40,7 @@ func serverTransport(config *rest.Config, secure bool, calls int) (http.RoundTri
 		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	if secure { // else nothing is said before the answer, which may take its time
-		config.Dial = bounded(config.Dial, maxDials)
+		config.Dial = room.bounded(config.Dial)
 	}
 	server, err := rest.TransportFor(config)
 	if err != nil {

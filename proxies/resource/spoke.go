@@ -87,7 +87,8 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	if s.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("live access: address of the API server: %w", err)
 	}
-	if s.server, err = serverTransport(config, s.base.Scheme == "https", cfg.MaxCalls); err != nil {
+	room := make(dials, maxDials)
+	if s.server, err = serverTransport(config, s.base.Scheme == "https", cfg.MaxCalls, room); err != nil {
 		return nil, fmt.Errorf("live access: transport to the API server: %w", err)
 	}
 	objects, err := newObjects(cfg.REST)
@@ -96,6 +97,9 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	}
 	s.tracker = &access.Tracker{Objects: objects, Label: cfg.TrackingLabel}
 	if s.metrics, err = newMetrics(cfg.Metrics, "spoke", func() float64 { return float64(s.gate.count()) }); err != nil {
+		return nil, fmt.Errorf("live access: metrics: %w", err)
+	}
+	if err := showDials(cfg.Metrics, room); err != nil {
 		return nil, fmt.Errorf("live access: metrics: %w", err)
 	}
 	s.http = &http.Server{

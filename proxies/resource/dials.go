@@ -14,10 +14,12 @@ const maxDials = 32
 // dialFunc makes a connection.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// bounded makes at most n connections at a time; others wait. One is made once the other
-// side has said something, which in TLS is its answer to our hello.
-func bounded(dial dialFunc, n int) dialFunc {
-	room := make(chan struct{}, n)
+// dials has a value for each connection that is being made, up to its capacity.
+type dials chan struct{}
+
+// bounded makes at most as many connections at a time as there is room; others wait. One is
+// made once the other side has said something, which in TLS is its answer to our hello.
+func (room dials) bounded(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		select {
 		case room <- struct{}{}:
