@@ -87,7 +87,7 @@ func (w *agentWatch) Update(obj any) error {
 	switch {
 	case !known || registersAnew(before, a):
 		w.publish()
-	case w.due == nil && saidBy(before) != saidBy(a): // else it is said with the rest
+	case w.due == nil && (saidBy(before) != saidBy(a) || shownBy(before) != shownBy(a)): // else it is said with the rest
 		w.registry.Note(a)
 		if name, err := identity.ParseAgentName(a.Name); err == nil {
 			w.note(name)
@@ -207,6 +207,27 @@ func saidBy(a v1alpha1.Agent) agentSays {
 		accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
 		link:     linkStateOf(a.Status), limits: limitsOf(a.Spec.Limits), bounds: boundsOf(a.Spec.Limits), left: levelsOf(a.Status.Budget),
 	}
+}
+
+// agentShows is what of an Agent's status is shown elsewhere: as the state of its cluster,
+// and by its Applications.
+type agentShows struct {
+	connected bool
+	since     time.Time
+	held      int64
+	reason    v1alpha1.HoldReason
+	parked    int64
+}
+
+func shownBy(a v1alpha1.Agent) agentShows {
+	shows := agentShows{connected: a.Status.Connected, parked: a.Status.Counts.Parked}
+	if since := a.Status.Since; since != nil {
+		shows.since = since.UTC()
+	}
+	if held := a.Status.DeletionsHeld; held != nil {
+		shows.held, shows.reason = held.Total, held.Reason
+	}
+	return shows
 }
 
 // linkStateOf is what a status says of the agent's link, whichever principal has it.

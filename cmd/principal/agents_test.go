@@ -37,6 +37,8 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 		}, noted: true},
 		"accepted deletions": {change: func(a *v1alpha1.Agent) { a.Annotations = map[string]string{v1alpha1.AcceptDeletionsAnnotation: "x"} }, noted: true},
 		"a count":            {change: func(a *v1alpha1.Agent) { a.Status.Counts.Applications = 7 }},
+		"its connection":     {change: func(a *v1alpha1.Agent) { a.Status.Since = new(metav1.Now()) }, noted: true},
+		"its parked objects": {change: func(a *v1alpha1.Agent) { a.Status.Counts.Parked = 1 }, noted: true},
 		"its spec":           {change: func(a *v1alpha1.Agent) { a.Generation, a.Spec.Suspended = 2, true }, published: true},
 		"its deletion":       {change: func(a *v1alpha1.Agent) { a.DeletionTimestamp = new(metav1.Now()) }, published: true},
 		"another Agent":      {change: func(a *v1alpha1.Agent) { a.UID = "2" }, published: true},
@@ -70,7 +72,7 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 				return
 			}
 			want, _ := w.agent(after)
-			if got, _ := w.registry.Agent(noted[0]); saidBy(got) != saidBy(want) {
+			if got, _ := w.registry.Agent(noted[0]); saidBy(got) != saidBy(want) || shownBy(got) != shownBy(want) {
 				t.Errorf("the registry has %+v when the link is told, want %+v", saidBy(got), saidBy(want))
 			}
 		})

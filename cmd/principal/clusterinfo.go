@@ -62,6 +62,9 @@ func (c clusterSessions) Snapshot() map[identity.AgentName]clusterinfo.Session {
 		if !ok {
 			s = lastKnown(agent.Status)
 		}
+		// As the Agent says it, which keeps what is held while the agent is away.
+		shows := shownBy(agent)
+		s.Held, s.HeldReason, s.Parked = shows.held, string(shows.reason), shows.parked
 		out[name] = s
 	}
 	return out

@@ -80,6 +80,11 @@ type Session struct {
 	Kubernetes string
 	// Spoke is what the agent last told of its Argo CD.
 	Spoke stream.SpokeInfo
+	// Held is how many deletions wait until a person accepts them, and HeldReason why.
+	Held       int64
+	HeldReason string
+	// Parked is how many objects one side's API server refuses.
+	Parked int64
 }
 
 // Encode returns the value that shows an agent as a cluster. Equal sessions give
@@ -140,7 +145,24 @@ func viewOf(agent identity.AgentName, s Session) view {
 	default:
 		state.Message = fmt.Sprintf("agent %s has never connected", agent)
 	}
+	state.Message += waiting(agent, s)
 	return v
+}
+
+// waiting says what of an agent's waits for a person, and what shows it.
+func waiting(agent identity.AgentName, s Session) string {
+	text := ""
+	if s.Held > 0 {
+		deletions := "deletions"
+		if s.Held == 1 {
+			deletions = "deletion"
+		}
+		text = fmt.Sprintf("; %d %s held (%s): agentctl agent accept-deletions %s", s.Held, deletions, s.HeldReason, agent)
+	}
+	if s.Parked > 0 {
+		text += fmt.Sprintf("; %d parked: agentctl agent get %s", s.Parked, agent)
+	}
+	return text
 }
 
 // serverVersion is a Kubernetes version in the form Argo CD and Helm want:

@@ -58,6 +58,16 @@ func TestEncode(t *testing.T) {
 			clusterinfo.Session{Connected: true, Since: noon, Kubernetes: "v1.36.3", Spoke: spoke},
 			`{"connectionState":{"status":"Successful","message":"agent edge-1 is connected since 2026-11-21T12:00:00Z","attemptedAt":"2026-11-21T12:00:00Z"},` + rest,
 		},
+		"deletions are held and objects are parked": {
+			clusterinfo.Session{Connected: true, Since: noon, Held: 201, HeldReason: "TooMany", Parked: 3},
+			`{"connectionState":{"status":"Successful","message":"agent edge-1 is connected since 2026-11-21T12:00:00Z; ` +
+				`201 deletions held (TooMany): agentctl agent accept-deletions edge-1; 3 parked: agentctl agent get edge-1","attemptedAt":"2026-11-21T12:00:00Z"},"cacheInfo":{},"applicationsCount":0}`,
+		},
+		"a deletion is held while the agent is away": {
+			clusterinfo.Session{Since: noon, Held: 1, HeldReason: "HistoryBroken"},
+			`{"connectionState":{"status":"Failed","message":"agent edge-1 is not connected since 2026-11-21T12:00:00Z; ` +
+				`1 deletion held (HistoryBroken): agentctl agent accept-deletions edge-1","attemptedAt":"2026-11-21T12:00:00Z"},"cacheInfo":{},"applicationsCount":0}`,
+		},
 		"what is known stays while the agent is away": {
 			clusterinfo.Session{Since: noon, LastSeen: noon, Kubernetes: "v1.36.3+k3s1", Spoke: spoke},
 			`{"connectionState":{"status":"Failed","message":"agent edge-1 is not connected since 2026-11-21T12:00:00Z","attemptedAt":"2026-11-21T12:00:00Z"},` + rest,
