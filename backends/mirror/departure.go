@@ -90,7 +90,7 @@ func (d *Departure) Cascade(ctx context.Context, deleted time.Time) (waiting str
 // orphan is what becomes of a hub object when its agent is no more, and whether that is
 // still to be waited for. What was adopted is given back.
 func (r Rules) orphan(o object) (writes []Write, waits bool) {
-	leaves := r.isChild(o) || r.Mode == stream.Autonomous && r.isCopy(o)
+	leaves := r.isOwnMirror(o)
 	if leaves && !o.deleting() {
 		writes, refusal := r.leaveHub(o)
 		return writes, refusal != nil || len(writes) > 0

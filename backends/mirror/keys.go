@@ -28,6 +28,8 @@ const (
 	ownPrefix = "argomesh.io/"
 	// recordKey holds a record: what was written, from what.
 	recordKey = ownPrefix + "source"
+	// hubKey names the hub of a mirror: two may share a cluster.
+	hubKey = ownPrefix + "hub"
 	// commandsKey holds the ids of the last commands taken, newest last.
 	commandsKey = ownPrefix + "commands"
 	// refreshedKey and hydratedKey hold the id of the last such request taken.

@@ -120,7 +120,7 @@ func (o object) setAnnotation(key, value string) {
 
 // unmark takes away what makes an object a copy.
 func (o object) unmark() {
-	for _, key := range []string{sourceUIDKey, principalUIDKey, recordKey} {
+	for _, key := range []string{sourceUIDKey, principalUIDKey, recordKey, hubKey} {
 		delete(o.child("metadata", "annotations"), key)
 	}
 }

@@ -224,6 +224,8 @@ func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotat
 	o.setAnnotation(sourceUIDKey, e.Version.SourceUID)
 	if r.Side == stream.Spoke {
 		o.setAnnotation(principalUIDKey, r.HubUID)
+	} else if r.Hub != "" {
+		o.setAnnotation(hubKey, r.Hub)
 	}
 	rec := record{
 		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: history,

@@ -48,6 +48,9 @@ type Rules struct {
 	ClusterProject string
 	// HubUID identifies the hub whose copies a spoke holds. Used on the spoke.
 	HubUID string
+	// Hub identifies this hub, which its mirrors name. Empty where that is not known. Used on
+	// the hub.
+	Hub string
 	// FormerHubs are the hubs that the agent had before HubUID. Its copies of theirs are
 	// told to the hub as what the spoke holds. Used on the spoke.
 	FormerHubs []string
@@ -377,6 +380,9 @@ func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
 	rec, _ := recordOf(o)
 	if c != stream.Statuses && (rec.Releasing || rec.Leaving != o.deleting() || r.misshapen(c, rec)) {
 		return stream.Version{SourceUID: uid, Hash: local} // begun but not yet done, or done by others or by other rules
+	}
+	if c != stream.Statuses && r.marksOther(o) {
+		return stream.Version{SourceUID: uid, Hash: local} // to be written once more, with this hub's mark
 	}
 	if c != stream.Statuses && r.regains(o, rec) {
 		return stream.Version{SourceUID: uid, Hash: local} // there may be room for more now

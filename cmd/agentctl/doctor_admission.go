@@ -73,7 +73,7 @@ func reviewAdmission(ctx context.Context, conn *connection, file string) ([]insp
 		if !owned || !known || agent.Spec.Mode != v1alpha1.ModeManaged {
 			return nil
 		}
-		if says := cfg.Rules(registry, "", name, agent).ReviewHub(o.Object, projects); says != "" {
+		if says := cfg.Rules(registry, hubstate.Hub{}, name, agent).ReviewHub(o.Object, projects); says != "" {
 			admitted = false
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("Application %s/%s", o.GetNamespace(), o.GetName()),

@@ -66,7 +66,7 @@ func (m mapped) see(app *unstructured.Unstructured, projects mirror.HubProjects)
 	if !owned || !known || agent.Spec.Mode != v1alpha1.ModeManaged {
 		return seen{}
 	}
-	rules := m.cfg.Rules(m.registry, "", name, agent)
+	rules := m.cfg.Rules(m.registry, hubstate.Hub{}, name, agent)
 	place, sent := rules.PlaceOnSpoke(app.Object)
 	if !sent {
 		return seen{}

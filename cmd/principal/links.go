@@ -225,7 +225,7 @@ func (l *links) tellNoted() {
 // rulesOf are the rules of the hub's side of an agent's link.
 func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
 	decided, _ := l.hub.now()
-	return l.cfg.Rules(l.registry, decided.DefaultProject, name, a)
+	return l.cfg.Rules(l.registry, decided, name, a)
 }
 
 // tellAgent tells the link what its Agent says, if that is news.

@@ -250,6 +250,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		cfg.Store, cfg.Subscribe = p.shares.Of(name), func(changed func(stream.ResourceKey)) func() { return p.subscribe(a.Name, changed) }
 	}
 	if p.site.side == stream.Hub {
+		cfg.Rules.Hub = hubUID
 		h := &historian{process: p, agent: a}
 		cfg.Cascades = p.cascades
 		cfg.History, cfg.Confirm = h.judge, client{Store: p.client, process: p}.Confirm

@@ -21,8 +21,8 @@ func (c Config) Owners(inForce hub.Mapping) fleet.Mapping {
 }
 
 // Rules are the rules of the hub's side of the link of agent a, which the registry has
-// under name, by what the hub has decided of its AppProject default.
-func (c Config) Rules(registry *fleet.Registry, decided hub.DefaultProject, name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
+// under name, by what the hub has decided; the zero Hub where that is not known.
+func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
 	rules := mirror.Rules{
 		Side: stream.Hub, Mode: ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace,
 		ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), ClusterProject: a.Status.ClusterProject,
@@ -32,8 +32,8 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.DefaultProject, name
 		Longer:         registry.Longer(name),
 		Adopt:          adoptable(a),
 		SharesUnscoped: c.Repositories.ShareUnscoped,
-		DefaultProject: defaultProject(decided),
-		Selector:       c.Mapping.LabelSelector(),
+		DefaultProject: defaultProject(decided.DefaultProject), Hub: decided.UID,
+		Selector: c.Mapping.LabelSelector(),
 	}
 	if registry.ByDestination() && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces
