@@ -211,6 +211,9 @@ func (r Rules) history(o object, old record) string {
 // write puts what the source owns into o, and only that.
 func (r Rules) write(o object, old record, e stream.Event, spec, labels, annotations map[string]any) object {
 	created, history := r.created(o, old, e.Revision), r.history(o, old)
+	if r.Side == stream.Hub && o.key.Kind == stream.Application {
+		typedForm(spec)
+	}
 	annotations = r.admittedAnnotations(annotations)
 	replaceKeys(o, "labels", old.Labels, labels)
 	replaceKeys(o, "annotations", old.Annotations, annotations)

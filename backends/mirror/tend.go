@@ -57,12 +57,15 @@ const awayTime = 30 * time.Second
 // Tend returns the upkeep that an Application on the hub needs besides what
 // events bring: ids and visible states of commands, the end of finalizers, and
 // the condition that says why the spoke did not take a spec; and the mark of the
-// hub on a mirror of an earlier release. It returns false when it needs none.
+// hub on a mirror of an earlier release, and the form of its spec. It returns false when it needs none.
 func (r Rules) Tend(current object, s Situation) ([]byte, bool) {
 	if r.unmarked(current) {
 		next := current.clone()
 		next.setAnnotation(hubKey, r.Hub)
 		return encode(next.fields), true
+	}
+	if raw, needed := r.reform(current); needed {
+		return raw, true
 	}
 	if r.isChild(current) {
 		return r.tendChild(current, s)

@@ -114,6 +114,9 @@ func TestFieldsOfMirrors(t *testing.T) {
 	decided := decisions(t, stream.Application)
 	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}
 	for _, f := range fieldsOf(specs[stream.Application]) {
+		if f.typ.Kind() == reflect.Struct {
+			continue // it says nothing but by what is in it
+		}
 		values := f.values()
 		spec := f.alone(values[len(values)-1])
 		got, is := at(plannedSpec(t, rules, appKey(agentName), spec), f.names), at(spec, f.names)
