@@ -71,6 +71,7 @@ var mayImport = map[string][]string{
 	"backends/mirror":      {"backends", "identity", "stream", "stream/link", "stream/quota", "stream/jsonlimit", "backends/budget", "backends/schema"}, // it runs one link
 	"proxies/access":       {"api/v1alpha1"},                                                                                                            // spec.access is its rules on the hub
 	"proxies/audit":        {"identity"},
+	"proxies/masking":      {"stream/jsonlimit"},
 	"proxies/resource":     {"identity", "proxies/access", "proxies/audit", "stream"},
 	"proxies/token":        {"identity"},
 	"proxies/redis":        {"identity", "stream", "stream/jsonlimit", "stream/quota"},
