@@ -365,7 +365,13 @@ func (l *Link) weighSource(now time.Time, s *source) (held bool) {
 	}
 	s.many = tooMany(s.peaks.highest(now, size), size-going)
 	free(facts) // there are none after a break
-	if l.judgement.broken != "" || s.many {
+	if l.judgement.broken != "" {
+		for _, e := range s.missing {
+			e.free = false // it was of the history that is broken now
+		}
+		return going > 0
+	}
+	if s.many {
 		return going > 0
 	}
 	free(due)

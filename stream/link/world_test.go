@@ -148,7 +148,9 @@ func (w *world) step(e *end, in link.Input) {
 // judge answers the guard.
 func (w *world) judge() {
 	w.asked = false
-	w.judged = w.verdict == link.Judged{}
+	if !w.verdict.Unknown { // what was judged before stays so
+		w.judged = w.verdict == link.Judged{}
+	}
 	doomed := map[string]string{}
 	for _, place := range w.hub.link.Places() {
 		if why := w.doomed[place]; why != "" {

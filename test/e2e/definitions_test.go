@@ -24,7 +24,6 @@ import (
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/link"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -256,17 +255,11 @@ func TestOlderSpoke(t *testing.T) {
 			field(ctx, spokeProjects, "older-named", named.Object["spec"].(map[string]any)["clusterResourceWhitelist"], "spec", "clusterResourceWhitelist"),
 		)
 	})
-	// What looked like a fight, while the API server took the new definitions, is told for
-	// five minutes.
-	over, cancel := context.WithTimeout(ctx, link.ContestMemory+patience)
-	defer cancel()
-	if err := harness.Eventually(over, "and the hub has nothing to say any more", func() error {
+	eventually(t, "and the hub has nothing to say any more", func() error {
 		o, err := r.hub.Get(ctx, "web", metav1.GetOptions{})
 		if err == nil && strings.Contains(fmt.Sprint(o.Object["status"]), "Argomesh") {
 			err = fmt.Errorf("it says %v", o.Object["status"])
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 }
