@@ -98,7 +98,9 @@ type Result struct {
 	// Dropped are the paths of what is held that the sink's API server does not keep,
 	// sorted, at most MaxDropped. A peer that does not say keeps all, or does not know.
 	Dropped []string
-	// Retry says in an unasked report that what was refused may be taken now.
+	// Retry says in an unasked report that what was refused may be taken now. With a Held
+	// that is not what was sent it says that nobody has changed that: the sink is to have
+	// the entry again, since its own definitions or policy are others now.
 	Retry bool
 }
 

@@ -96,6 +96,9 @@ func (r Rules) undone(e stream.Event, before *object, after object) string {
 	}
 	was, _ := recordOf(*before)
 	is, _ := recordOf(after)
+	if r.wants(e.Key.Collection, *before) {
+		return "" // it was given what it lacked
+	}
 	if was.Hash != e.Version.Hash.String() || is.Hash != was.Hash || before.annotation(sourceUIDKey) != e.Version.SourceUID || was.Leaving || was.Releasing {
 		return "" // another version than the one that was there
 	}

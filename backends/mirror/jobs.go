@@ -104,10 +104,15 @@ func (l *loop) finish(o outcome) {
 		}
 		l.m.cfg.Metrics.received(entry.Collection, result)
 		l.refused.note(r.event, r.refusal, time.Now())
+		if l.settling() {
+			r.undone = ""
+		}
 		if r.undone != "" {
 			l.putBack(entry, r.undone)
 		}
-		l.step(link.Held{Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal, Undone: r.undone, Dropped: r.dropped})
+		l.step(link.Held{
+			Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal, Undone: r.undone, Dropped: r.dropped, Retry: r.wanted || l.settling(),
+		})
 		l.await(entry, r.awaits)
 		if r.refusal != nil && r.refusal.Kind == stream.RefusalInvalid && !maps.Equal(o.schemas, l.rules.Schemas) {
 			l.step(link.Retry{Key: entry}) // it was planned by what is no longer known

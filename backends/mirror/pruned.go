@@ -121,6 +121,13 @@ func (r Rules) regains(o object, rec record) bool {
 	return len(rec.Dropped) > 0 && rec.Schema != "" && known != nil && known.ID() != rec.Schema
 }
 
+// wants reports whether a copy is to be sent again for a reason of this side: what was left
+// out of it may fit by now, or it does not name this hub.
+func (r Rules) wants(c stream.Collection, o object) bool {
+	rec, _ := recordOf(o)
+	return c != stream.Statuses && r.uidIn(c, o) != "" && (r.regains(o, rec) || r.marksOther(o))
+}
+
 // strictly are writes that fail where the API server would drop something.
 func strictly(writes []Write) []Write {
 	for i := range writes {

@@ -381,11 +381,8 @@ func (r Rules) Held(c stream.Collection, o object, last *Reply) stream.Version {
 	if c != stream.Statuses && (rec.Releasing || rec.Leaving != o.deleting() || r.misshapen(c, rec)) {
 		return stream.Version{SourceUID: uid, Hash: local} // begun but not yet done, or done by others or by other rules
 	}
-	if c != stream.Statuses && r.marksOther(o) {
-		return stream.Version{SourceUID: uid, Hash: local} // to be written once more, with this hub's mark
-	}
-	if c != stream.Statuses && r.regains(o, rec) {
-		return stream.Version{SourceUID: uid, Hash: local} // there may be room for more now
+	if r.wants(c, o) {
+		return stream.Version{SourceUID: uid, Hash: local}
 	}
 	if last != nil && last.UID == o.uid() && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
 		return last.Version

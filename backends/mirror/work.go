@@ -81,6 +81,7 @@ type result struct {
 	undone  string // stream.Result's
 	// dropped are the paths that the API server does not keep of what is held.
 	dropped []string
+	wanted  bool // Rules.wants of what is held
 }
 
 // attempts bounds how often a worker reads and plans again after a conflict
@@ -215,7 +216,7 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 			if wrote && r.refusal == nil {
 				r.undone = rules.undone(e, before, o)
 			}
-			r.held, r.dropped = rules.Held(c, o, nil), rules.dropped(c, o)
+			r.held, r.dropped, r.wanted = rules.Held(c, o, nil), rules.dropped(c, o), rules.wants(c, o)
 			if r.implied = r.reply != nil && !r.held.Absent() && r.reply.Version == r.held; r.implied {
 				r.reply = nil
 			} else if r.reply != nil {

@@ -14,6 +14,9 @@ import (
 const (
 	contestFree  = 3
 	contestPause = time.Minute
+	// retryFree is how often a sink may ask for an entry again, within ContestMemory, before
+	// that counts as changed back: whatever it says there must be no endless loop.
+	retryFree = 12
 	// ContestMemory is how long it is remembered that something was changed back.
 	ContestMemory = 5 * time.Minute
 )
@@ -121,6 +124,18 @@ func (s *source) undone(now time.Time, key stream.EntryKey, e *entry, held strea
 	}
 }
 
+// retried reports whether a sink that does not hold what it was sent says that nobody has
+// changed that, and it does not say so again and again.
+func (s *source) retried(now time.Time, r stream.Result, e *entry) bool {
+	if !r.Retry {
+		return false
+	}
+	p := e.pend()
+	p.retries.Note(now)
+	s.calmAt(now.Add(ContestMemory), r.Key)
+	return p.retries.count <= retryFree
+}
+
 // putBack notes what the sink says that it put back.
 func (s *source) putBack(key stream.EntryKey, e *entry, paths string) {
 	p := e.pend()
@@ -136,7 +151,8 @@ func (s *source) calmAt(at time.Time, key stream.EntryKey) {
 	if len(s.calming) >= s.crowd() {
 		s.calming.keep(func(d due) bool {
 			e := s.entries.get(d.key)
-			return e != nil && e.pending != nil && e.pending.undoings.last.Add(ContestMemory).Equal(d.at)
+			return e != nil && e.pending != nil &&
+				(e.pending.undoings.last.Add(ContestMemory).Equal(d.at) || e.pending.retries.last.Add(ContestMemory).Equal(d.at))
 		})
 	}
 	heap.Push(&s.calming, due{at: at, key: key})
@@ -147,7 +163,13 @@ func (s *source) calm(now time.Time) {
 	for len(s.calming) > 0 && !s.calming[0].at.After(now) {
 		d, _ := heap.Pop(&s.calming).(due)
 		e := s.entries.get(d.key)
-		if e == nil || e.pending == nil || !e.pending.undoings.Over(now) {
+		if e == nil || e.pending == nil {
+			continue
+		}
+		if e.pending.retries.Over(now) {
+			e.pending.retries = Undoings{}
+		}
+		if !e.pending.undoings.Over(now) {
 			continue
 		}
 		if p := e.pending; p.contested {

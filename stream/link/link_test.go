@@ -84,9 +84,9 @@ func (h *history) act() {
 		h.set(key, link.Content{})
 		h.tell(key)
 	case 6, 7:
-		h.holdCommand(key, h.label(), false)
+		h.holdCommand(key, h.label(), false, h.chance.IntN(3) == 0)
 	case 8:
-		h.holdCommand(key, "nothing", false)
+		h.holdCommand(key, "nothing", false, false)
 	case 9:
 		h.cut()
 		h.up = false

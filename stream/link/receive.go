@@ -151,7 +151,7 @@ func (l *Link) hold(s *sink, in Held) []Action {
 		}
 		l.results = append(l.results, stream.Result{
 			Key: in.Key, Event: in.Event, Held: in.Version, Refusal: in.Refusal,
-			Undone: in.Undone, Dropped: in.Dropped,
+			Undone: in.Undone, Dropped: in.Dropped, Retry: in.Retry,
 		})
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 //	remove KEY [accepted]                         the source's store shows nothing
 //	delete KEY [uid=u] | COLLECTION FIRST LAST    the same, and the deletion was seen; of the entries of fill so many
 //	lose COLLECTION FIRST LAST                    remove entries of fill
-//	hold KEY VERSION|nothing [untold]             what a sink's store holds, by itself
+//	hold KEY VERSION|nothing [untold] [retry]     what a sink's store holds, by itself; retry: for a reason of its own
 //	fill COLLECTION source=N sink=N               that many entries, all alike
 //	sink KEY refuse=KIND|as=VERSION|accept        how a sink answers from now on; as: what it holds then
 //	slow END / answer END                         keep events unanswered / answer them
@@ -139,7 +139,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 	case "delete", "lose":
 		w.loseCommand(t, d)
 	case "hold":
-		w.holdCommand(parseKey(t, d, arg(0)), arg(1), d.HasArg("untold"))
+		w.holdCommand(parseKey(t, d, arg(0)), arg(1), d.HasArg("untold"), d.HasArg("retry"))
 	case "fill":
 		w.fill(t, d)
 	case "sink":
@@ -268,12 +268,12 @@ func (w *world) loseCommand(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-func (w *world) holdCommand(key stream.EntryKey, label string, untold bool) {
+func (w *world) holdCommand(key stream.EntryKey, label string, untold, retry bool) {
 	v := w.versionOf(label)
 	e := w.sink(key.Collection)
 	w.hold(e, key, v)
 	if !untold {
-		w.step(e, link.Held{Key: key, Version: v})
+		w.step(e, link.Held{Key: key, Version: v, Retry: retry})
 	}
 }
 
@@ -298,7 +298,7 @@ func (w *world) fill(t *testing.T, d *datadriven.TestData) {
 			w.tell(key)
 		}
 		if i < sink {
-			w.holdCommand(key, "v1", false)
+			w.holdCommand(key, "v1", false, false)
 		}
 	}
 }

@@ -106,6 +106,8 @@ type pending struct {
 	undoings  Undoings
 	undone    string
 	contested bool
+	// retries counts what the sink asked for again for a reason of its own.
+	retries Undoings
 }
 
 // pend returns what is pending of e, for a change.
@@ -491,7 +493,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	if event == "" || r.Event != event {
 		// Where nothing should be, nothing was applied that could be undone: the sink
 		// may only be the first to know of a new object.
-		if was && event == "" && !e.desired.Absent() && !e.satisfied() {
+		if was && event == "" && !e.desired.Absent() && !e.satisfied() && !s.retried(now, r, e) {
 			s.undone(now, r.Key, e, r.Held)
 		}
 		s.settle(r.Key, e)
@@ -514,7 +516,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 		}
 		if !e.satisfied() {
 			// Refused, or taken but not held, as when a second writer undoes it at once.
-			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) {
+			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) && !s.retried(now, r, e) {
 				s.undone(now, r.Key, e, r.Held)
 			}
 			if p.retry.IsZero() {

@@ -49,6 +49,9 @@ type Held struct {
 	Undone string
 	// Dropped are the paths that the store does not keep of Version, sorted.
 	Dropped []string
+	// Retry says that Version is not what was sent for a reason of the sink itself, and
+	// that nobody has changed it.
+	Retry bool
 }
 
 // Tick lets time pass.

@@ -262,4 +262,7 @@ func TestOlderSpoke(t *testing.T) {
 		}
 		return err
 	})
+	if n := r.said(t, "somebody changes back again and again what is applied; it is applied once a minute from now on, if that goes on"); n > 0 {
+		t.Errorf("the agent took %d times for a fight that the definitions had changed", n)
+	}
 }
