@@ -11,9 +11,13 @@ type AgentAccess struct {
 	// Writes allows create, update, patch, delete, evictions and scale.
 	// +optional
 	Writes bool `json:"writes,omitempty"`
-	// Secrets allows access to Secrets; changing them needs writes too.
+	// Secrets allows access to Secrets; changing them needs writes too. With masked they
+	// are read with their keys and the sizes of their values alone, and never changed.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Enum=true;false;masked
 	// +optional
-	Secrets bool `json:"secrets,omitempty"`
+	Secrets SecretAccess `json:"secrets,omitzero"`
 	// Tokens allows what hands out or tests credentials: tokens of service accounts,
 	// token reviews, certificate requests.
 	// +optional

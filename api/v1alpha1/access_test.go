@@ -38,9 +38,11 @@ func TestCRDAgreesWithAccess(t *testing.T) {
 		"nothing": {},
 		"enabled": {Enabled: true},
 		"every switch": {
-			Enabled: true, Writes: true, Secrets: true, Tokens: true, Proxy: true, Exec: true, EphemeralContainers: true, Nodes: true,
+			Enabled: true, Writes: true, Secrets: v1alpha1.SecretAccess{Shown: v1alpha1.SecretsOn}, Tokens: true, Proxy: true, Exec: true, EphemeralContainers: true, Nodes: true,
 			TrackedOnly: true, Impersonate: []string{"jane", "system:serviceaccount:web:deployer", "with space"},
 		},
+		"masked Secrets":          {Secrets: v1alpha1.SecretAccess{Shown: v1alpha1.SecretsMasked}},
+		"another word":            {Secrets: v1alpha1.SecretAccess{Shown: "keys"}},
 		"users at the limit":      {Impersonate: numbered(64)},
 		"a user too many":         {Impersonate: numbered(65)},
 		"everybody":               {Impersonate: []string{"*"}},

@@ -22,6 +22,7 @@ func TestSetChangesWhatFlagsName(t *testing.T) {
 		"labels as they are":       {"set edge-1 --label env=prod", "", "edge-1 unchanged"},
 		"access":                   {"set edge-1 --access read,exec", `{"access":{"exec":true,"writes":null}}`, "edge-1 set"},
 		"access, by more than one": {"set edge-1 --access exec --access tracked-only", `{"access":{"exec":true,"trackedOnly":true,"writes":null}}`, "edge-1 set"},
+		"masked Secrets":           {"set edge-1 --access writes,masked-secrets", `{"access":{"secrets":"masked"}}`, "edge-1 set"},
 		"access off":               {"set edge-1 --access off", `{"access":{"enabled":false}}`, "edge-1 set"},
 		"access as it is":          {"set edge-1 --access writes", "", "edge-1 unchanged"},
 		"namespaces":               {"set edge-1 --mapping =edge-1 --mapping team=edge-1-team", `{"mapping":{"namespaces":[{"hub":"edge-1","spoke":""},{"hub":"edge-1-team","spoke":"team"}]}}`, "edge-1 set"},

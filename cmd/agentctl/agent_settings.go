@@ -184,20 +184,42 @@ const (
 // accessSwitch is what a word of --access switches on.
 type accessSwitch struct {
 	name string
-	of   func(*v1alpha1.AgentAccess) *bool
+	on   func(*v1alpha1.AgentAccess) bool
+	set  func(*v1alpha1.AgentAccess, bool)
 }
 
+// accessMasked shows Secrets without their values.
+const accessMasked = "masked-secrets"
+
 func accessSwitches() []accessSwitch {
+	plain := func(name string, of func(*v1alpha1.AgentAccess) *bool) accessSwitch {
+		return accessSwitch{
+			name, func(a *v1alpha1.AgentAccess) bool { return *of(a) }, func(a *v1alpha1.AgentAccess, on bool) { *of(a) = on },
+		}
+	}
+	secrets := func(name string, shown v1alpha1.SecretsShown) accessSwitch {
+		return accessSwitch{
+			name, func(a *v1alpha1.AgentAccess) bool { return a.Secrets.Shown == shown }, func(a *v1alpha1.AgentAccess, on bool) {
+				switch {
+				case on:
+					a.Secrets.Shown = shown
+				case a.Secrets.Shown == shown:
+					a.Secrets.Shown = v1alpha1.SecretsOff
+				}
+			},
+		}
+	}
 	return []accessSwitch{
-		{accessRead, func(a *v1alpha1.AgentAccess) *bool { return &a.Enabled }},
-		{"writes", func(a *v1alpha1.AgentAccess) *bool { return &a.Writes }},
-		{"secrets", func(a *v1alpha1.AgentAccess) *bool { return &a.Secrets }},
-		{"tokens", func(a *v1alpha1.AgentAccess) *bool { return &a.Tokens }},
-		{"proxy", func(a *v1alpha1.AgentAccess) *bool { return &a.Proxy }},
-		{"exec", func(a *v1alpha1.AgentAccess) *bool { return &a.Exec }},
-		{"ephemeral-containers", func(a *v1alpha1.AgentAccess) *bool { return &a.EphemeralContainers }},
-		{"nodes", func(a *v1alpha1.AgentAccess) *bool { return &a.Nodes }},
-		{"tracked-only", func(a *v1alpha1.AgentAccess) *bool { return &a.TrackedOnly }},
+		plain(accessRead, func(a *v1alpha1.AgentAccess) *bool { return &a.Enabled }),
+		plain("writes", func(a *v1alpha1.AgentAccess) *bool { return &a.Writes }),
+		secrets("secrets", v1alpha1.SecretsOn),
+		secrets(accessMasked, v1alpha1.SecretsMasked),
+		plain("tokens", func(a *v1alpha1.AgentAccess) *bool { return &a.Tokens }),
+		plain("proxy", func(a *v1alpha1.AgentAccess) *bool { return &a.Proxy }),
+		plain("exec", func(a *v1alpha1.AgentAccess) *bool { return &a.Exec }),
+		plain("ephemeral-containers", func(a *v1alpha1.AgentAccess) *bool { return &a.EphemeralContainers }),
+		plain("nodes", func(a *v1alpha1.AgentAccess) *bool { return &a.Nodes }),
+		plain("tracked-only", func(a *v1alpha1.AgentAccess) *bool { return &a.TrackedOnly }),
 	}
 }
 
@@ -222,9 +244,11 @@ func changeAccess(access *v1alpha1.AgentAccess, words []string) (*v1alpha1.Agent
 		out.Enabled = false
 		return out, nil
 	}
-	known := accessSwitches()
-	for _, s := range known {
-		*s.of(out) = slices.Contains(words, s.name)
+	if slices.Contains(words, "secrets") && slices.Contains(words, accessMasked) {
+		return nil, fmt.Errorf("--access: give secrets, or %s, and not both", accessMasked)
+	}
+	for _, s := range accessSwitches() {
+		s.set(out, slices.Contains(words, s.name))
 	}
 	for _, word := range words {
 		if !slices.Contains(accessNames(), word) {

@@ -111,8 +111,9 @@ func spokeValues(agent *v1alpha1.Agent, principal, principalID string) (string, 
 	if access := agent.Spec.Access; access != nil && access.Enabled {
 		on := map[string]any{}
 		for _, s := range accessSwitches() {
-			if *s.of(access) {
-				on[valuesKey(s.name)] = true
+			if s.on(access) {
+				key, value := valuesOf(s.name)
+				on[key] = value
 			}
 		}
 		settings["access"] = on
@@ -132,10 +133,13 @@ func spokeValues(agent *v1alpha1.Agent, principal, principalID string) (string, 
 	return string(raw), err
 }
 
-// valuesKey is the key of a switch of live access in the agent's own configuration.
-func valuesKey(name string) string {
-	if name == accessRead {
-		return "enabled"
+// valuesOf is a switch of live access, on, in the agent's own configuration.
+func valuesOf(name string) (key string, value any) {
+	switch name {
+	case accessRead:
+		return "enabled", true
+	case accessMasked:
+		return "secrets", string(v1alpha1.SecretsMasked)
 	}
-	return strings.ReplaceAll(name, "-", "_")
+	return strings.ReplaceAll(name, "-", "_"), true
 }

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/test/golden"
@@ -54,11 +55,22 @@ func writeCommand(w io.Writer, cmd *cobra.Command) error {
 	return nil
 }
 
-// switchesOf are the switches of live access, by their keys.
-func switchesOf(c *access.Config) map[string]*bool {
-	return map[string]*bool{
-		"writes": &c.Writes, "secrets": &c.Secrets, "tokens": &c.Tokens, "proxy": &c.Proxy, "exec": &c.Exec,
-		"ephemeral_containers": &c.EphemeralContainers, "nodes": &c.Nodes,
+// switches set those of live access, by their keys.
+func switches() map[string]func(*access.Config, bool) {
+	plain := func(of func(*access.Config) *bool) func(*access.Config, bool) {
+		return func(c *access.Config, on bool) { *of(c) = on }
+	}
+	return map[string]func(*access.Config, bool){
+		"writes": plain(func(c *access.Config) *bool { return &c.Writes }), "tokens": plain(func(c *access.Config) *bool { return &c.Tokens }),
+		"proxy": plain(func(c *access.Config) *bool { return &c.Proxy }), "exec": plain(func(c *access.Config) *bool { return &c.Exec }),
+		"ephemeral_containers": plain(func(c *access.Config) *bool { return &c.EphemeralContainers }),
+		"nodes":                plain(func(c *access.Config) *bool { return &c.Nodes }),
+		"secrets": func(c *access.Config, on bool) {
+			c.Secrets = v1alpha1.SecretsOff
+			if on {
+				c.Secrets = v1alpha1.SecretsOn
+			}
+		},
 	}
 }
 
@@ -73,7 +85,9 @@ type chartRoles struct {
 	Cluster   []rbacv1.PolicyRule `json:"cluster"`
 	Namespace []rbacv1.PolicyRule `json:"namespace"`
 	Live      []switched          `json:"live"`
-	Mirrored  []kindGrant         `json:"mirrored"`
+	// Masked is what there is beside Live when access.secrets is masked.
+	Masked   rbacv1.PolicyRule `json:"masked"`
+	Mirrored []kindGrant       `json:"mirrored"`
 	// Adopted is for a policy that adopts, and that has no grant for Secrets of Mirrored.
 	Adopted rbacv1.PolicyRule `json:"adopted"`
 	// Autonomous is for agents of that mode.
@@ -128,16 +142,16 @@ func permissions(t *testing.T, rules []rbacv1.PolicyRule) map[permission]bool {
 func liveRoles(t *testing.T) []switched {
 	t.Helper()
 	on := access.Config{Enabled: true}
-	for _, s := range switchesOf(&on) {
-		*s = true
+	for _, set := range switches() {
+		set(&on, true)
 	}
 	needs := map[permission][]string{}
 	for p := range granted(t, on) {
 		needs[p] = nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(switchesOf(&on))) {
+	for _, name := range slices.Sorted(maps.Keys(switches())) {
 		off := on
-		*switchesOf(&off)[name] = false
+		switches()[name](&off, false)
 		left := granted(t, off)
 		for p := range needs {
 			if !left[p] {
@@ -201,7 +215,7 @@ func split(joined string) []string {
 func TestChartRolesGolden(t *testing.T) {
 	table := liveRoles(t)
 	content, err := yaml.Marshal(chartRoles{
-		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table,
+		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table, Masked: maskedRule(t),
 		Mirrored: mirroredGrants(), Adopted: adoptedRule(), Autonomous: autonomousRule(), Kinds: mirror.DefaultPolicy().Kinds,
 		Applications: applicationRule(), Namespaces: namespaceRule(),
 	})
@@ -212,18 +226,35 @@ func TestChartRolesGolden(t *testing.T) {
 		append([]byte("# What an agent needs on its spoke, made from the code by `make generate`.\n"), content...))
 }
 
+// maskedRule is what masked Secrets need, whatever else is on.
+func maskedRule(t *testing.T) rbacv1.PolicyRule {
+	t.Helper()
+	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}}
+	for _, c := range []access.Config{{Enabled: true}, {Enabled: true, Writes: true, Tokens: true, Exec: true}} {
+		without := granted(t, c)
+		c.Secrets = v1alpha1.SecretsMasked
+		more := granted(t, c)
+		maps.DeleteFunc(more, func(p permission, _ bool) bool { return without[p] })
+		if !maps.Equal(more, permissions(t, []rbacv1.PolicyRule{rule})) {
+			t.Fatalf("masked Secrets need %v", more)
+		}
+	}
+	return rule
+}
+
 // For every combination of switches the table says what the configuration grants.
 func TestChartRolesFollowEverySwitch(t *testing.T) {
 	table := liveRoles(t)
-	names := slices.Sorted(maps.Keys(switchesOf(&access.Config{})))
+	names := slices.Sorted(maps.Keys(switches()))
 	for combination := range 1 << len(names) {
-		c := access.Config{Enabled: true}
+		c, on := access.Config{Enabled: true}, map[string]bool{}
 		for i, name := range names {
-			*switchesOf(&c)[name] = combination&(1<<i) != 0
+			on[name] = combination&(1<<i) != 0
+			switches()[name](&c, on[name])
 		}
 		var rules []rbacv1.PolicyRule
 		for _, s := range table {
-			if !slices.ContainsFunc(s.Switches, func(name string) bool { return !*switchesOf(&c)[name] }) {
+			if !slices.ContainsFunc(s.Switches, func(name string) bool { return !on[name] }) {
 				rules = append(rules, s.Rule)
 			}
 		}

@@ -10,7 +10,7 @@ func OfAgent(spec v1alpha1.AgentSpec) Config {
 		return Config{}
 	}
 	out := Config{
-		Enabled: a.Enabled, Writes: a.Writes, Secrets: a.Secrets, Tokens: a.Tokens, Proxy: a.Proxy, Exec: a.Exec,
+		Enabled: a.Enabled, Writes: a.Writes, Secrets: a.Secrets.Shown, Tokens: a.Tokens, Proxy: a.Proxy, Exec: a.Exec,
 		EphemeralContainers: a.EphemeralContainers, Nodes: a.Nodes, Impersonate: a.Impersonate, TrackedOnly: a.TrackedOnly,
 	}
 	for _, r := range a.Rules {

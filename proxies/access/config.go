@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
 )
 
 // Limits of a Config. Those of spec.access are the same.
@@ -30,8 +32,9 @@ type Config struct {
 	// Writes lets through what changes something: create, update, patch, delete,
 	// deletecollection, evictions. Secrets and Nodes need their own switch as well.
 	Writes bool `koanf:"writes" help:"allows create, update, patch, delete, evictions and scale"`
-	// Secrets lets through whatever is about Secrets.
-	Secrets bool `koanf:"secrets" help:"allows access to Secrets; changing them needs writes too"`
+	// Secrets lets through whatever is about Secrets; masked, what reads them, of which
+	// the caller gets keys and sizes.
+	Secrets v1alpha1.SecretsShown `koanf:"secrets" help:"allows access to Secrets; changing them needs writes too. masked shows their keys and the sizes of their values alone, and changes nothing"`
 	// Tokens lets through what hands out or tests credentials: tokens of service
 	// accounts, token reviews, certificate requests.
 	Tokens bool `koanf:"tokens" help:"allows tokens of service accounts, token reviews and certificate requests"`
@@ -98,6 +101,9 @@ func (c Config) Validate() error {
 	var problems []error
 	if len(c.Rules) > MaxRules {
 		problems = append(problems, fmt.Errorf("%d rules are more than %d", len(c.Rules), MaxRules))
+	}
+	if !slices.Contains([]v1alpha1.SecretsShown{v1alpha1.SecretsOff, v1alpha1.SecretsMasked, v1alpha1.SecretsOn}, c.Secrets) {
+		problems = append(problems, fmt.Errorf("secrets: %q is none of true, false and masked", string(c.Secrets)))
 	}
 	problems = append(problems, few("impersonate", c.Impersonate))
 	for _, user := range c.Impersonate {

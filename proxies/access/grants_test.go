@@ -9,6 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/component-helpers/auth/rbac/validation"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/proxies/access"
 )
 
@@ -55,11 +56,11 @@ func allows(grants []access.Grant, r access.Request) bool {
 
 func grantedConfigs() map[string]access.Config {
 	configs := map[string]access.Config{
-		"off":     {Writes: true, Secrets: true},
+		"off":     {Writes: true, Secrets: v1alpha1.SecretsOn},
 		"default": {Enabled: true},
 		"writes":  {Enabled: true, Writes: true},
 		"all switches": {
-			Enabled: true, Writes: true, Secrets: true, Tokens: true, Proxy: true, Exec: true, EphemeralContainers: true, Nodes: true,
+			Enabled: true, Writes: true, Secrets: v1alpha1.SecretsOn, Tokens: true, Proxy: true, Exec: true, EphemeralContainers: true, Nodes: true,
 		},
 		"rules": {Enabled: true, Writes: true, Exec: true, Rules: []access.Rule{
 			{Name: "look", Verbs: []string{"get", "list", "watch"}},
@@ -75,13 +76,15 @@ func grantedConfigs() map[string]access.Config {
 			{Name: "sub", Groups: []string{""}, Resources: []string{"*/proxy", "*/status", "*/token"}, Namespaces: []string{"web"}},
 		}},
 	}
-	for _, name := range []string{"writes", "secrets", "tokens", "proxy", "exec", "ephemeral", "nodes"} {
+	for _, name := range []string{"writes", "secrets", "tokens", "proxy", "exec", "ephemeral", "nodes", "masked"} {
 		c := access.Config{Enabled: true, Rules: []access.Rule{{Name: "core", Groups: []string{"", "metrics.k8s.io"}, Resources: []string{"*"}}}}
 		switch name {
 		case "writes":
 			c.Writes = true
 		case "secrets":
-			c.Secrets = true
+			c.Secrets = v1alpha1.SecretsOn
+		case "masked":
+			c.Secrets, c.Writes = v1alpha1.SecretsMasked, true
 		case "tokens":
 			c.Tokens = true
 		case "proxy":

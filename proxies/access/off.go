@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// off decides while live access is off. What an API server is and has is told all the
+// whileOff decides while live access is off. What an API server is and has is told all the
 // same: argocd-server asks for it before it creates an Application, and a client that
 // has it gets its refusal with the first call for an object. A spoke names Kubernetes'
 // own kinds then, a hub passes on what the spoke shows. The zero Policy tells nothing.
-func (p *Policy) off(r Request) Decision {
+func (p *Policy) whileOff(r Request) Decision {
 	group, named := groupOfPath(r.Path)
 	switch {
 	case p.side == 0, r.IsResource(), !isRead(r), r.Upgrade, !r.Impersonate.IsZero(), !isDescription(r.Path),

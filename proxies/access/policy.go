@@ -2,8 +2,11 @@ package access
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
 )
 
 // Side is who decides.
@@ -66,6 +69,8 @@ type Decision struct {
 	// CD Application, which a Tracker finds out on the spoke; a hub passes it on in
 	// TrackedOnlyHeader.
 	Tracked bool
+	// Masked says that the answer tells keys and sizes of Secrets, and no values.
+	Masked bool
 	// OwnKinds says that the answer names Kubernetes' own kinds alone ([IsOwnGroup]):
 	// the spoke's owner shows no others.
 	OwnKinds bool
@@ -101,7 +106,7 @@ func New(side Side, config Config) (*Policy, error) {
 // Decide says whether a call that Parse returned may be made.
 func (p *Policy) Decide(r Request) Decision {
 	if !p.config.Enabled {
-		return p.off(r)
+		return p.whileOff(r)
 	}
 	if d, refused := p.impersonation(r); refused {
 		return d
@@ -111,7 +116,7 @@ func (p *Policy) Decide(r Request) Decision {
 	}
 	for _, u := range p.uses(r) {
 		if !u.on {
-			return p.refuse(r, u.rule, u.what+" is off; "+p.key(u.hubKey, u.spokeKey)+" switches it on")
+			return p.refuse(r, u.rule, p.off(u))
 		}
 	}
 	if r.Verb == verbProxy {
@@ -128,11 +133,20 @@ func (p *Policy) Decide(r Request) Decision {
 		}
 		return p.refuse(r, RuleDefault, fmt.Sprintf("no rule in %s covers %s %s", p.key("rules", "rules"), verb, where(r)))
 	}
-	d := Decision{Allowed: true, Side: p.side, Rule: rule, request: r}
+	d := Decision{Allowed: true, Side: p.side, Rule: rule, Masked: p.masks() && isSecrets(r), request: r}
 	if p.config.TrackedOnly {
 		return p.tracked(d)
 	}
 	return d
+}
+
+// off says why a use is not let through.
+func (p *Policy) off(u use) string {
+	setting := p.key(u.hubKey, u.spokeKey)
+	if u.rule == RuleSecrets && p.masks() {
+		return setting + " is masked: Secrets are read one by one or as a list, and neither watched nor changed"
+	}
+	return u.what + " is off; " + setting + " switches it on"
 }
 
 // refuse returns the refusal of r by a rule.
@@ -207,7 +221,7 @@ func (p *Policy) uses(r Request) []use {
 			out = append(out, u)
 		}
 	}
-	add(isSecrets(r), use{RuleSecrets, c.Secrets, "access to Secrets", "secrets", "secrets"})
+	add(isSecrets(r), use{RuleSecrets, c.Secrets == v1alpha1.SecretsOn || (p.masks() && ReadsSecrets(r)), "access to Secrets", "secrets", "secrets"})
 	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials", "tokens", "tokens"})
 	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
 	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward", "exec", "exec"})
@@ -219,6 +233,16 @@ func (p *Policy) uses(r Request) []use {
 }
 
 func isSecrets(r Request) bool { return r.Group == "" && r.Resource == "secrets" }
+
+// masks reports whether Secrets are shown without their values.
+func (p *Policy) masks() bool { return p.config.Secrets == v1alpha1.SecretsMasked }
+
+// ReadsSecrets reports whether r reads one Secret or a list of them and no more, which is
+// what can be answered without the values. A watch goes on, and every write may be
+// answered with the object.
+func ReadsSecrets(r Request) bool {
+	return isSecrets(r) && (r.Verb == "get" || r.Verb == "list") && r.Subresource == "" && !r.Upgrade && r.Method != http.MethodHead
+}
 
 func isTokens(r Request) bool {
 	switch r.Group {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/proxies/access"
 )
 
@@ -54,7 +55,7 @@ func TestDecide(t *testing.T) {
 	}
 	writes := on(func(c *access.Config) { c.Writes = true })
 	everything := on(func(c *access.Config) {
-		c.Writes, c.Secrets, c.Tokens, c.Proxy, c.Exec, c.EphemeralContainers, c.Nodes = true, true, true, true, true, true, true
+		c.Writes, c.Secrets, c.Tokens, c.Proxy, c.Exec, c.EphemeralContainers, c.Nodes = true, v1alpha1.SecretsOn, true, true, true, true, true
 		c.Rules = []access.Rule{{Name: "everything", Groups: []string{"*"}, Resources: []string{"*"}}}
 	})
 	everythingBut := func(change func(*access.Config)) access.Config {
@@ -64,7 +65,7 @@ func TestDecide(t *testing.T) {
 	}
 	upgrade := []string{"upgrade: websocket"}
 	shop := on(func(c *access.Config) {
-		c.Writes, c.Secrets = true, true
+		c.Writes, c.Secrets = true, v1alpha1.SecretsOn
 		c.Rules = []access.Rule{
 			{Name: "look", Verbs: []string{"get", "list", "watch"}, Namespaces: []string{"web"}},
 			{Name: "scale", Verbs: []string{"patch", "update"}, Groups: []string{"apps"}, Resources: []string{"*/scale"}, Namespaces: []string{"web", "api"}},
@@ -116,8 +117,8 @@ func TestDecide(t *testing.T) {
 		"all Secrets":                          {on(nil), "GET /api/v1/secrets", nil, no(access.RuleSecrets)},
 		"Secrets by the old watch":             {on(nil), "GET /api/v1/watch/secrets", nil, no(access.RuleSecrets)},
 		"a new Secret":                         {writes, "POST " + web + "/secrets", nil, no(access.RuleSecrets)},
-		"a Secret, switched on":                {on(func(c *access.Config) { c.Secrets = true }), "GET " + web + "/secrets/s", nil, yes(all)},
-		"a new Secret needs both":              {on(func(c *access.Config) { c.Secrets = true }), "POST " + web + "/secrets", nil, no(access.RuleWrites)},
+		"a Secret, switched on":                {on(func(c *access.Config) { c.Secrets = v1alpha1.SecretsOn }), "GET " + web + "/secrets/s", nil, yes(all)},
+		"a new Secret needs both":              {on(func(c *access.Config) { c.Secrets = v1alpha1.SecretsOn }), "POST " + web + "/secrets", nil, no(access.RuleWrites)},
 		"a token":                              {writes, "POST " + web + "/serviceaccounts/a/token", nil, no(access.RuleTokens)},
 		"a token, switched on":                 {on(func(c *access.Config) { c.Tokens = true }), "POST " + web + "/serviceaccounts/a/token", nil, yes(all)},
 		"a token review":                       {writes, "POST /apis/authentication.k8s.io/v1/tokenreviews", nil, no(access.RuleTokens)},
@@ -260,6 +261,52 @@ func TestZeroPolicyRefuses(t *testing.T) {
 	var p access.Policy
 	if d := p.Decide(call(t, "GET /version")); d.Allowed || d.Rule != access.RuleEnabled {
 		t.Errorf("it is decided %+v", d)
+	}
+}
+
+// Masked Secrets are read, one by one or as a list, and nothing else is done with them,
+// whatever else is on.
+func TestMaskedSecrets(t *testing.T) {
+	config := access.Config{
+		Enabled: true, Writes: true, Secrets: v1alpha1.SecretsMasked, Tokens: true, Proxy: true, Exec: true,
+		Rules: []access.Rule{{Name: "everything", Groups: []string{"*"}, Resources: []string{"*"}}},
+	}
+	const web = "/api/v1/namespaces/web"
+	for _, side := range []access.Side{access.Hub, access.Spoke} {
+		p := policy(t, side, config)
+		for line, masked := range map[string]bool{
+			"GET " + web + "/secrets/s":                                       true,
+			"GET " + web + "/secrets":                                         true,
+			"GET /api/v1/secrets?limit=5":                                     true,
+			"GET " + web + "/secrets?fieldSelector=metadata.name%3Ds":         true,
+			"GET " + web + "/secrets?watch=false":                             true,
+			"GET " + web + "/configmaps/c":                                    false,
+			"GET /apis/example.com/v1/namespaces/web/secrets/of-another-kind": false,
+		} {
+			if d := p.Decide(call(t, line)); !d.Allowed || d.Masked != masked {
+				t.Errorf("%s: %s is decided %+v", side, line, d)
+			}
+		}
+		for _, line := range []string{
+			"GET " + web + "/secrets?watch=true", "GET /api/v1/secrets?watch=1", "GET /api/v1/watch/secrets", "GET /api/v1/watch/namespaces/web/secrets/s",
+			"GET " + web + "/secrets?watch=true&fieldSelector=metadata.name%3Ds", "HEAD " + web + "/secrets/s", "GET " + web + "/secrets/s/status",
+			"GET " + web + "/secrets/s/proxy", "GET /api/v1/proxy/namespaces/web/secrets/s", "POST " + web + "/secrets", "POST " + web + "/secrets?dryRun=All",
+			"PUT " + web + "/secrets/s", "PATCH " + web + "/secrets/s", "PATCH " + web + "/secrets/s?dryRun=All", "DELETE " + web + "/secrets/s", "DELETE " + web + "/secrets",
+		} {
+			d := p.Decide(call(t, line))
+			if d.Allowed || (d.Rule != access.RuleSecrets && d.Rule != access.RuleProxy) {
+				t.Errorf("%s: %s is decided %+v", side, line, d)
+			}
+			if d.Rule == access.RuleSecrets && !strings.Contains(d.Message, "is masked: Secrets are read one by one or as a list, and neither watched nor changed") {
+				t.Errorf("%s: %s is refused with %q", side, line, d.Message)
+			}
+		}
+		if d := p.Decide(call(t, "GET "+web+"/secrets/s", "Connection: Upgrade", "Upgrade: websocket")); d.Allowed {
+			t.Errorf("%s: an upgrade is decided %+v", side, d)
+		}
+	}
+	if _, err := access.New(access.Hub, access.Config{Secrets: "keys"}); err == nil {
+		t.Error("another word is taken")
 	}
 }
 

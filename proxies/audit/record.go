@@ -124,6 +124,10 @@ type Record struct {
 	HubDecision Decision `json:"hub_decision"`
 	HubRule     string   `json:"hub_rule,omitempty"`
 
+	// Masked is the side that let no values of Secrets through; empty when none did. That
+	// it was the spoke is the spoke's word.
+	Masked Side `json:"masked,omitempty"`
+
 	// Status is the status that the caller got; 0 when it got none, and in Open.
 	Status int `json:"status"`
 	// AnsweredBy is empty in Open, and when there was no answer.
@@ -193,6 +197,7 @@ func (r *Record) attributes() []attribute.KeyValue {
 		{"argomesh.upgrade", r.Upgrade},
 		{"argomesh.audit.rule", r.Rule},
 		{"argomesh.audit.hub_rule", r.HubRule},
+		{"argomesh.audit.masked", string(r.Masked)},
 		{"argomesh.answered_by", string(r.AnsweredBy)},
 		{"argomesh.result", string(r.Result)},
 	} {

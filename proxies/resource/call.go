@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/proxies/masking"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -76,6 +77,7 @@ type passing struct {
 	target  *url.URL
 	uid     string
 	tracked bool
+	masked  *maskedRead // nil for an answer that passes as it is
 	// kubernetes is the version that the agent reported.
 	kubernetes string
 }
@@ -88,12 +90,18 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	e.out = h.agents
 	e.base = &url.URL{Scheme: "http", Host: p.name.String()}
 	e.target = p.target
+	if p.masked != nil {
+		e.target = p.masked.target(p.target)
+	}
 	e.bodyTimeout = h.cfg.BodyTimeout
 	e.log = h.cfg.Log.With().Stringer("agent", p.name).Logger()
 	e.outgoing = func(header http.Header) {
 		propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(header))
 		if p.tracked {
 			header.Set(access.TrackedOnlyHeader, "true")
+		}
+		if p.masked != nil {
+			p.masked.ask(header, masking.MediaType)
 		}
 	}
 	e.answer = func(res *http.Response) error {
@@ -102,6 +110,9 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 		stripAnswer(res.Header)
 		if err := redirect(res, p.name); err != nil {
 			return err
+		}
+		if p.masked != nil {
+			return h.masker.fromAgent(p.masked, res, c.record.AnsweredBy == audit.ByAgent)
 		}
 		if err := boundAnswer(res, answerLimit(p.request, c.long), h.metrics.cut.Inc); err != nil {
 			return err
@@ -116,6 +127,9 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	}
 	e.failed = func(w http.ResponseWriter, err error) {
 		e.log.Debug().Err(err).Msg("call not answered")
+		if p.masked != nil && c.failMasked(w, p, err) {
+			return
+		}
 		why := unansweredBy(err)
 		e.peerLost.Store(why == isAway || why == isLost)
 		switch {
@@ -135,10 +149,31 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	e.run(w, r)
 }
 
+// failMasked answers a call whose answer could not be masked; false when that is not why it
+// failed.
+func (c *call) failMasked(w http.ResponseWriter, p passing, err error) bool {
+	status := maskFailure(access.Hub, err)
+	if errors.Is(err, errNotMasked) {
+		c.record.Decision, c.record.HubDecision, c.record.DecidedBy = audit.Deny, audit.Deny, audit.Hub
+		c.record.Rule, c.record.HubRule = access.RuleSecrets, access.RuleSecrets
+		status = forbidden("refused by the hub, rule \"" + access.RuleSecrets + "\": spec.access.secrets of the Agent is masked, and agent " + p.name.String() +
+			" is of a release that does not mask Secrets: upgrade it")
+	}
+	if status == nil {
+		return false
+	}
+	c.record.AnsweredBy = audit.ByHub
+	writeStatus(w, p.target.Path, status)
+	return true
+}
+
 // judge notes who answered, by what the agent says, which nobody else can say. An answer
 // that is none of a refusal or a failure is neither, whatever is said of it.
 func (c *call) judge(res *http.Response) {
 	rules := res.Header[headerRefusedBy]
+	if res.Header.Get(headerMasked) != "" && c.record.Masked == "" {
+		c.record.Masked = audit.Spoke
+	}
 	switch code := res.StatusCode; {
 	case code >= http.StatusBadRequest && code < http.StatusInternalServerError && len(rules) == 1 && access.IsRule(rules[0]):
 		c.record.Decision, c.record.DecidedBy, c.record.Rule = audit.Deny, audit.Spoke, rules[0]

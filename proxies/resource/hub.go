@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
@@ -117,6 +118,7 @@ type Hub struct {
 	gate    *gate
 	grants  *grants
 	metrics *metrics
+	masker  *masker
 	agents  *http.Transport
 	http    *http.Server
 }
@@ -138,6 +140,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	if h.metrics, err = newMetrics(cfg.Metrics, "hub", func() float64 { return float64(h.gate.count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
 	}
+	h.masker = newMasker(h.metrics, maskBytesOfAgent)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	h.agents = &http.Transport{
@@ -303,18 +306,29 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, decision.Rule, decision.Status())
 		return
 	}
+	var masked *maskedRead
+	if decision.Masked {
+		var refusal *metav1.Status
+		if masked, refusal = maskedReadOf(request, there, r.Header); refusal != nil {
+			c.refuse(w, "message", refusal)
+			return
+		}
+		masked.agent, c.record.Masked = name, audit.Hub
+	}
 	if refusal := c.hub.gate.enter(name); refusal != "" {
 		c.refuse(w, "concurrency", tooMany("argomesh hub: "+refusal))
 		return
 	}
 	c.entered = true
 	c.record.Decision, c.record.HubDecision = audit.Allow, audit.Allow
-	ended := c.hub.grants.add(name, &granted{token: c.token, request: request, target: target, tracked: decision.Tracked, end: c.withdraw})
+	ended := c.hub.grants.add(name, &granted{token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked, end: c.withdraw})
 	defer ended()
 	if c.long {
 		c.open(r)
 	}
-	c.pass(w, r, passing{name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked, kubernetes: target.Kubernetes})
+	c.pass(w, r, passing{
+		name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked, masked: masked, kubernetes: target.Kubernetes,
+	})
 }
 
 // admit returns the agent of a call whose token is for it.

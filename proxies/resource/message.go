@@ -102,6 +102,8 @@ const (
 	headerFailed = "Argomesh-Failed"
 	// headerOwnKinds says that the spoke's owner shows Kubernetes' own kinds alone.
 	headerOwnKinds = "Argomesh-Own-Kinds"
+	// headerMasked says that the spoke's owner lets no values of Secrets through.
+	headerMasked = "Argomesh-Masked"
 )
 
 // stripped are headers that do not pass: credentials, whom a proxy takes the caller

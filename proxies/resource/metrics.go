@@ -24,6 +24,7 @@ type metrics struct {
 	seconds *prometheus.HistogramVec
 	bytes   *prometheus.CounterVec
 	cut     prometheus.Counter
+	masked  *prometheus.CounterVec
 }
 
 // showDials registers how many connections to the API server of a spoke are being made.
@@ -56,10 +57,17 @@ func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (
 		Name: "argomesh_resource_answers_cut_total", Help: "Answers of spokes that did not come to their end, since they were longer than any, 16 MiB about one object and 128 MiB else, or could not be unpacked.",
 		ConstLabels: labels,
 	})
+	m.masked = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_resource_masked_total", Help: "Answers about Secrets that were masked, by what became of them: told, too-much, no-room, not-masked when the agent is of a release that does not, or failed.",
+		ConstLabels: labels,
+	}, []string{"result"})
+	for _, result := range []string{maskTold, maskTooMuch, maskNoRoom, maskNotMasked, maskFailed} {
+		m.masked.WithLabelValues(result)
+	}
 	calls := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_calls_in_flight", Help: "Calls under way that were let through.", ConstLabels: labels,
 	}, underWay)
-	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.cut, calls} {
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.cut, m.masked, calls} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ type granted struct {
 	request access.Request
 	target  Target
 	tracked bool        // the agent was told to let only tracked objects through
+	masked  bool        // no values of Secrets are told
 	end     func(error) // the call, for a reason
 }
 
@@ -134,7 +135,7 @@ func (g *granted) withdrawn(now Target, denied bool) (rule string) {
 		return ""
 	}
 	decision := now.Policy.Decide(g.request)
-	if decision.Allowed && (g.tracked || !decision.Tracked) {
+	if decision.Allowed && (g.tracked || !decision.Tracked) && (g.masked || !decision.Masked) {
 		return ""
 	}
 	return decision.Rule

@@ -23,6 +23,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/masking"
 )
 
 const (
@@ -60,6 +61,7 @@ type Spoke struct {
 	cfg     SpokeConfig
 	gate    *gate
 	reading chan struct{} // holds one for each answer about groups that is in memory
+	masker  *masker
 	metrics *metrics
 	base    *url.URL
 	server  http.RoundTripper
@@ -102,6 +104,7 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	if err := showDials(cfg.Metrics, room); err != nil {
 		return nil, fmt.Errorf("live access: metrics: %w", err)
 	}
+	s.masker = newMasker(s.metrics, maskBytes)
 	s.http = &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: spokeHeaderTime,
@@ -253,12 +256,34 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
 		v.refuse(w, decision.Rule, decision.Status())
 		return
 	}
+	var masked *maskedRead
+	if access.ReadsSecrets(request) {
+		var refusal *metav1.Status
+		masked, refusal = maskedReadOf(request, target, r.Header)
+		switch asked := masked != nil && masked.form == masking.Outlined; { // by the hub
+		case !decision.Masked && !asked:
+			masked = nil
+		case refusal != nil:
+			v.refuse(w, "message", refusal)
+			return
+		}
+	}
 	if refusal := s.gate.enter(nobody); refusal != "" {
 		v.refuse(w, "concurrency", tooMany("argomesh spoke: "+refusal))
 		return
 	}
 	v.entered = true
-	v.pass(w, r, target, decision.OwnKinds, request)
+	v.pass(w, r, forwarding{target: target, request: request, own: decision.OwnKinds, masked: masked, maskedHere: decision.Masked})
+}
+
+// forwarding says what is passed on to the API server.
+type forwarding struct {
+	target  *url.URL
+	request access.Request
+	own     bool        // of an answer about the groups, only Kubernetes' own
+	masked  *maskedRead // nil for an answer that passes as it is
+	// maskedHere says that it is by the rules of the spoke's owner.
+	maskedHere bool
 }
 
 // errCredentials is an answer of the API server that does not know the agent. To the
@@ -286,14 +311,16 @@ func objectStatus(err error) *metav1.Status {
 	return access.BadGateway("argomesh spoke: the object of the call cannot be looked at")
 }
 
-// pass passes the call on to the API server, and its answer back: of one for the groups
-// only Kubernetes' own, where own says so.
-func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, own bool, request access.Request) {
+// pass passes the call on to the API server, and its answer back.
+func (v *visit) pass(w http.ResponseWriter, r *http.Request, f forwarding) {
 	e := &v.exchange
-	groups := own && strings.TrimSuffix(target.Path, "/") == "/apis"
+	groups := f.own && strings.TrimSuffix(f.target.Path, "/") == "/apis"
 	e.out = v.spoke.server
 	e.base = v.spoke.base
-	e.target = target
+	e.target = f.target
+	if f.masked != nil {
+		e.target = f.masked.target(f.target)
+	}
 	e.bodyTimeout = v.spoke.cfg.BodyTimeout
 	e.log = v.spoke.cfg.Log
 	e.outgoing = func(header http.Header) {
@@ -301,11 +328,14 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, ow
 		if groups {
 			askForGroups(header)
 		}
+		if f.masked != nil {
+			f.masked.ask(header, plain)
+		}
 	}
 	e.answer = func(res *http.Response) error {
 		stripAnswer(res.Header)
 		unbase(res, e.base)
-		if own {
+		if f.own {
 			res.Header.Set(headerOwnKinds, "true")
 		}
 		if groups {
@@ -319,15 +349,27 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, ow
 				return err
 			}
 		}
-		if res.StatusCode == http.StatusUnauthorized && !request.IsProxy() { // behind a proxy it may be a service's
+		if res.StatusCode == http.StatusUnauthorized && !f.request.IsProxy() { // behind a proxy it may be a service's
 			return errCredentials
+		}
+		if f.masked == nil {
+			return nil
+		}
+		if err := v.spoke.masker.fromServer(r.Context(), f.masked, res); err != nil {
+			return err
+		}
+		if f.maskedHere {
+			res.Header.Set(headerMasked, "true")
 		}
 		return nil
 	}
 	e.failed = func(w http.ResponseWriter, err error) {
 		e.log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
 		status := badCredentials()
+		notMasked := maskFailure(access.Spoke, err)
 		switch {
+		case f.masked != nil && notMasked != nil:
+			status = notMasked
 		case errors.Is(err, errGroups):
 			status = access.BadGateway("argomesh spoke: what its API server says of its groups cannot be read")
 		case !errors.Is(err, errCredentials):
@@ -335,7 +377,7 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, target *url.URL, ow
 			status = access.BadGateway("argomesh spoke: its API server does not answer")
 		}
 		w.Header().Set(headerFailed, "true")
-		writeStatus(w, target.Path, status)
+		writeStatus(w, f.target.Path, status)
 	}
 	e.run(w, r)
 }

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
@@ -35,7 +36,7 @@ import (
 // everything is a configuration that lets everything through.
 func everything() access.Config {
 	return access.Config{
-		Enabled: true, Writes: true, Secrets: true, Tokens: true, Proxy: true, Exec: true, EphemeralContainers: true, Nodes: true,
+		Enabled: true, Writes: true, Secrets: v1alpha1.SecretsOn, Tokens: true, Proxy: true, Exec: true, EphemeralContainers: true, Nodes: true,
 		Rules: []access.Rule{{Name: "everything", Groups: []string{"*"}, Resources: []string{"*"}}},
 	}
 }

@@ -573,7 +573,8 @@ func TestChartAgentRole(t *testing.T) {
 	}
 	access := map[string]string{
 		"off": "", "on": "  access: {enabled: true}",
-		"all": "  access: {enabled: true, writes: true, secrets: true, tokens: true, proxy: true, exec: true, ephemeral_containers: true, nodes: true}",
+		"all":    "  access: {enabled: true, writes: true, secrets: true, tokens: true, proxy: true, exec: true, ephemeral_containers: true, nodes: true}",
+		"masked": "  access: {enabled: true, secrets: masked}", "masked with writes": "  access: {enabled: true, secrets: masked, writes: true}",
 	}
 	for _, name := range []string{"writes", "secrets", "tokens", "proxy", "exec", "ephemeral_containers", "nodes"} {
 		access[name] = "  access: {enabled: true, " + name + ": true}"

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
@@ -121,7 +122,7 @@ func (*liveSpoke) Verify(token string) (identity.AgentName, error) {
 // openAccess lets everything through, with the rules of nobody.
 func openAccess() access.Config {
 	return access.Config{
-		Enabled: true, Writes: true, Secrets: true, Exec: true, Nodes: true, EphemeralContainers: true, Tokens: true, Proxy: true,
+		Enabled: true, Writes: true, Secrets: v1alpha1.SecretsOn, Exec: true, Nodes: true, EphemeralContainers: true, Tokens: true, Proxy: true,
 		Rules: []access.Rule{{Name: "everything", Groups: []string{"*"}, Resources: []string{"*"}}},
 	}
 }

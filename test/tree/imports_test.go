@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"proxies/access":       {"api/v1alpha1"},                                                                                                            // spec.access is its rules on the hub
 	"proxies/audit":        {"identity"},
 	"proxies/masking":      {"stream/jsonlimit"},
-	"proxies/resource":     {"identity", "proxies/access", "proxies/audit", "stream"},
+	"proxies/resource":     {"identity", "proxies/access", "proxies/audit", "proxies/masking", "stream", "stream/jsonlimit"},
 	"proxies/token":        {"identity"},
 	"proxies/redis":        {"identity", "stream", "stream/jsonlimit", "stream/quota"},
 	"mesh":                 {"identity"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,6 +82,9 @@ func splitComma(text string) []string {
 func refuseGuesses(from, to reflect.Type, data any) (any, error) {
 	number := from.Kind() == reflect.Int || from.Kind() == reflect.Uint64 || from.Kind() == reflect.Int64 || from.Kind() == reflect.Float64
 	integer := to.Kind() >= reflect.Int && to.Kind() <= reflect.Uint64
+	if slices.Contains(words(to), fmt.Sprint(data)) && from.Kind() == reflect.Bool {
+		return fmt.Sprint(data), nil
+	}
 	switch {
 	case to == durationType && (number || from.Kind() == reflect.Bool):
 		return nil, fmt.Errorf("%v has no unit: write a duration such as 10s or 1m30s", data)

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,5 +44,40 @@ func TestReadNamesTheFlag(t *testing.T) {
 	_, err := config.Read(config.File{Program: "agent", Flag: "agent-config", Path: "/does/not/exist"}, defaults())
 	if want := "agent-config: read /does/not/exist: no such file or directory: name a readable YAML file (flag --agent-config)"; err == nil || err.Error() != want {
 		t.Errorf("Read() = %v, want %s", err, want)
+	}
+}
+
+// switchOrWord is a setting that was a switch once, and has a word more.
+type switchOrWord string
+
+func (switchOrWord) Words() []string { return []string{"true", "false", "masked"} }
+
+func (s *switchOrWord) UnmarshalText(text []byte) error {
+	*s = switchOrWord(text)
+	return nil
+}
+
+// A setting of words that true and false are among takes them as YAML has them, and as text.
+func TestSwitchesWithWords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	type settings struct {
+		Shown switchOrWord `koanf:"shown" help:"what is shown"`
+	}
+	for text, want := range map[string]switchOrWord{"true": "true", "false": "false", "masked": "masked", `"true"`: "true"} {
+		if err := os.WriteFile(path, []byte("shown: "+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := config.Read(config.File{Program: "agent", Flag: "config", Path: path}, settings{})
+		if err != nil || got.Shown != want {
+			t.Errorf("%s is read as %q, %v", text, got.Shown, err)
+		}
+	}
+	schema, err := config.JSONSchema(settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := schema["properties"].(map[string]any)["shown"].(map[string]any)
+	if got := fmt.Sprint(shown["enum"]); got != "[true false masked]" || shown["type"] != nil {
+		t.Errorf("its schema is %v", shown)
 	}
 }

@@ -160,6 +160,8 @@ func valueSchema(t reflect.Type) (map[string]any, error) {
 	switch {
 	case t == durationType: // "0" may be written without a unit
 		return map[string]any{"type": []string{"string", "integer"}}, nil
+	case len(words(t)) > 0:
+		return map[string]any{"enum": wordSchema(words(t))}, nil
 	case isText(t):
 		return map[string]any{"type": "string"}, nil
 	}
@@ -173,4 +175,16 @@ func valueSchema(t reflect.Type) (map[string]any, error) {
 	default:
 		return map[string]any{"type": "integer"}, nil
 	}
+}
+
+// wordSchema is how YAML has the words.
+func wordSchema(words []string) []any {
+	out := make([]any, len(words))
+	for i, word := range words {
+		out[i] = word
+		if word == "true" || word == "false" {
+			out[i] = word == "true"
+		}
+	}
+	return out
 }

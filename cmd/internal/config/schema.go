@@ -117,6 +117,15 @@ var (
 // isText reports whether values of t parse themselves.
 func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUnmarshaler) }
 
+// words returns the values of t, where it lists them. Of those true and false may be
+// written as YAML has them.
+func words(t reflect.Type) []string {
+	if w, ok := reflect.Zero(t).Interface().(interface{ Words() []string }); ok && isText(t) {
+		return w.Words()
+	}
+	return nil
+}
+
 // isChoice reports whether a setting is true, false, or nil where nobody set it.
 func isChoice(t reflect.Type) bool { return t == reflect.TypeFor[*bool]() }
 
@@ -152,6 +161,8 @@ func typeName(t reflect.Type) string {
 	switch {
 	case t == durationType:
 		return "duration"
+	case len(words(t)) > 0:
+		return strings.Join(words(t), "|")
 	case isText(t):
 		return "text"
 	}

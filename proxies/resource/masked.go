@@ -1,0 +1,330 @@
+package resource
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/masking"
+	"github.com/argomesh/argomesh/stream/jsonlimit"
+)
+
+const (
+	// maskTime bounds the wait for an answer that is masked, once it has begun.
+	maskTime = 30 * time.Second
+	// maskReads is how many answers of an API server are masked at a time, of which each
+	// has one Secret in memory; others wait.
+	maskReads = 4
+	// maskBytes is what outlines under way may take at one end, and maskBytesOfAgent those
+	// of one agent at the hub. More are answered 429.
+	maskBytes        = 64 << 20
+	maskBytesOfAgent = 16 << 20
+	// maxMaskedStatus is the longest Status that is read, and maxMaskedWords the longest
+	// message of one, in bytes.
+	maxMaskedStatus = 64 << 10
+	maxMaskedWords  = 1 << 10
+)
+
+var (
+	// errNotMasked is an answer about Secrets of an agent that does not mask.
+	errNotMasked = errors.New("the agent does not mask Secrets")
+	// errMaskRoom is an answer for which there is no room.
+	errMaskRoom = errors.New("too many Secrets are being masked")
+)
+
+// maskedRead is a call for Secrets whose answer has no values.
+type maskedRead struct {
+	agent identity.AgentName // at the hub
+	scope masking.Scope
+	form  masking.Form
+	most  int64 // bytes of the answer
+}
+
+// maskedReadOf returns what a call that access.ReadsSecrets asks for, or why it is refused.
+func maskedReadOf(r access.Request, target *url.URL, header http.Header) (*maskedRead, *metav1.Status) {
+	m := &maskedRead{scope: masking.One, most: answerLimit(r, false)}
+	if r.Verb == "list" {
+		m.scope = masking.List
+	}
+	if m.form = masking.FormOf(header["Accept"], target.Query().Get("includeObject")); m.form == masking.NoForm {
+		return nil, access.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+			"argomesh: masked Secrets come as application/json, or as a Table or the metadata of meta.k8s.io/v1 in JSON")
+	}
+	if !selectsShown(r.FieldSelector) {
+		return nil, badRequest(errors.New("masked Secrets are selected by metadata.name, metadata.namespace and type alone"))
+	}
+	return m, nil
+}
+
+// selectsShown reports whether a field selector asks for fields that are shown.
+func selectsShown(text string) bool {
+	selector, err := fields.ParseSelector(text)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(selector.Requirements(), func(r fields.Requirement) bool {
+		return !slices.Contains([]string{"metadata.name", "metadata.namespace", "type"}, r.Field)
+	})
+}
+
+// maskedOptions are what is passed on of the options of a call.
+var maskedOptions = []string{
+	"fieldSelector", "labelSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeout", "timeoutSeconds",
+}
+
+// target is where the call goes: with the options that say which Secrets, and no others.
+func (m *maskedRead) target(target *url.URL) *url.URL {
+	out := *target
+	query := target.Query()
+	for name := range query {
+		if !slices.Contains(maskedOptions, name) {
+			query.Del(name)
+		}
+	}
+	out.RawQuery = query.Encode()
+	return &out
+}
+
+// ask has the answer come in one form, as a whole.
+func (m *maskedRead) ask(header http.Header, kind string) {
+	header.Set("Accept", kind)
+	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "If-Range", "Range"} {
+		header.Del(name)
+	}
+}
+
+// masker masks answers at one end.
+type masker struct {
+	metrics *metrics
+	reading chan struct{} // holds one for each answer of an API server that is read
+	mine    int           // what one agent may have of maskBytes
+
+	mu    sync.Mutex // guards what follows
+	taken int
+	of    map[identity.AgentName]int
+}
+
+func newMasker(m *metrics, ofAgent int) *masker {
+	return &masker{metrics: m, reading: make(chan struct{}, maskReads), mine: ofAgent, of: map[identity.AgentName]int{}}
+}
+
+// fromServer masks the answer of an API server.
+func (k *masker) fromServer(ctx context.Context, m *maskedRead, res *http.Response) error {
+	select {
+	case k.reading <- struct{}{}:
+		defer func() { <-k.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return k.counted(k.answer(m, res, false, func(body io.Reader) (*masking.Outlines, error) {
+		if !isPlainly(res, plain) {
+			return nil, masking.ErrNoSecrets
+		}
+		return masking.Read(body, m.scope)
+	}))
+}
+
+// fromAgent masks the answer of an agent, which it must have masked itself. Its own words
+// are told, of its API server's only some.
+func (k *masker) fromAgent(m *maskedRead, res *http.Response, itself bool) error {
+	if res.StatusCode == http.StatusNotAcceptable && !itself { // its API server does not know the form
+		return k.counted(errNotMasked)
+	}
+	return k.counted(k.answer(m, res, itself, func(body io.Reader) (*masking.Outlines, error) {
+		if !isPlainly(res, masking.MediaType) {
+			return nil, errNotMasked
+		}
+		text, err := io.ReadAll(io.LimitReader(body, int64(masking.Most(m.scope))+1))
+		if err != nil {
+			return nil, err
+		}
+		return masking.Parse(text, m.scope)
+	}))
+}
+
+// isPlainly reports whether an answer is of that kind, and not packed.
+func isPlainly(res *http.Response, kind string) bool {
+	got, params, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	coding := strings.ToLower(strings.TrimSpace(res.Header.Get("Content-Encoding")))
+	return err == nil && got == kind && params["as"] == "" && (coding == "" || coding == "identity")
+}
+
+// answer puts what is told of Secrets, or of a failure, in place of an answer.
+func (k *masker) answer(m *maskedRead, res *http.Response, itself bool, read func(io.Reader) (*masking.Outlines, error)) error {
+	body := res.Body
+	defer func() { _ = body.Close() }() // all of it was read, or it is of no use
+	late := time.AfterFunc(maskTime, func() { _ = body.Close() })
+	defer late.Stop()
+	switch {
+	case res.StatusCode >= http.StatusBadRequest:
+		return tellFailure(res, itself)
+	case res.StatusCode != http.StatusOK:
+		return masking.ErrNoSecrets
+	}
+	room := masking.Most(m.scope)
+	if !k.take(m.agent, room) {
+		return errMaskRoom
+	}
+	outlines, err := read(body)
+	if err != nil {
+		k.give(m.agent, room)
+		return err
+	}
+	k.give(m.agent, room-outlines.Size())
+	text, length, err := rendered(outlines, m)
+	if err != nil {
+		k.give(m.agent, outlines.Size())
+		return err
+	}
+	replaceAnswer(res, m.form.ContentType(), length, &maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.give(m.agent, outlines.Size()) })})
+	return nil
+}
+
+func rendered(outlines *masking.Outlines, m *maskedRead) (io.ReadCloser, int64, error) {
+	if m.form != masking.Outlined {
+		return outlines.Render(m.form, m.most, time.Now())
+	}
+	text, err := outlines.Bytes()
+	return io.NopCloser(bytes.NewReader(text)), int64(len(text)), err
+}
+
+// replaceAnswer leaves nothing of an answer but its status.
+func replaceAnswer(res *http.Response, kind string, length int64, body io.ReadCloser) {
+	res.Header = http.Header{}
+	res.Header.Set("Content-Type", kind)
+	res.Header.Set("Content-Length", strconv.FormatInt(length, 10))
+	res.Header.Set("Cache-Control", "no-cache, private")
+	res.Header.Set("X-Content-Type-Options", "nosniff")
+	res.Body, res.ContentLength, res.Trailer, res.TransferEncoding = body, length, nil, nil
+}
+
+// maskedBody gives its room back once it is closed.
+type maskedBody struct {
+	io.ReadCloser
+	done func()
+}
+
+// Close ends it.
+func (b *maskedBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// told are the statuses whose messages repeat what the caller asked, or say what the
+// agent's account may not. What fails within an API server may quote what it read.
+var told = []int{
+	http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests,
+}
+
+// tellFailure puts a Status with known fields in place of a failure. itself says that the
+// message is the agent's own.
+func tellFailure(res *http.Response, itself bool) error {
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxMaskedStatus+1))
+	if err != nil {
+		return err
+	}
+	var said metav1.Status
+	if _, err := jsonlimit.Check(text, jsonlimit.Limits{Depth: 32, Heap: 8 * maxMaskedStatus}); err != nil || len(text) > maxMaskedStatus ||
+		utiljson.Unmarshal(text, &said) != nil || said.Kind != "Status" {
+		said = metav1.Status{}
+	}
+	status := access.Failure(int32(res.StatusCode), metav1.StatusReasonUnknown, //nolint:gosec // three digits
+		"the API server of the spoke answered "+strconv.Itoa(res.StatusCode)+"; what else it says is not shown, since Secrets are masked")
+	if itself || slices.Contains(told, res.StatusCode) {
+		status.Reason = said.Reason
+		status.Message = said.Message[:min(len(said.Message), maxMaskedWords)]
+		status.Continue, status.ResourceVersion = said.Continue, said.ResourceVersion
+	}
+	if d := said.Details; d != nil && d.RetryAfterSeconds > 0 {
+		status.Details = &metav1.StatusDetails{RetryAfterSeconds: d.RetryAfterSeconds}
+	}
+	answer, err := json.Marshal(status)
+	if err != nil {
+		return err
+	}
+	replaceAnswer(res, plain, int64(len(answer)), io.NopCloser(bytes.NewReader(answer)))
+	if status.Details != nil {
+		res.Header.Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
+	}
+	return nil
+}
+
+// take takes room for an agent's outlines, if there is some.
+func (k *masker) take(of identity.AgentName, n int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.taken+n > maskBytes || k.of[of]+n > k.mine {
+		return false
+	}
+	k.taken += n
+	k.of[of] += n
+	return true
+}
+
+// give gives room back.
+func (k *masker) give(of identity.AgentName, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.taken -= n
+	if k.of[of] -= n; k.of[of] == 0 {
+		delete(k.of, of)
+	}
+}
+
+// The values of label result.
+const (
+	maskTold      = "told"
+	maskTooMuch   = "too-much"
+	maskNoRoom    = "no-room"
+	maskNotMasked = "not-masked"
+	maskFailed    = "failed"
+)
+
+// counted counts an answer.
+func (k *masker) counted(err error) error {
+	result := maskFailed
+	switch {
+	case err == nil:
+		result = maskTold
+	case errors.Is(err, masking.ErrTooMuch):
+		result = maskTooMuch
+	case errors.Is(err, errMaskRoom):
+		result = maskNoRoom
+	case errors.Is(err, errNotMasked):
+		result = maskNotMasked
+	}
+	k.metrics.masked.WithLabelValues(result).Inc()
+	return err
+}
+
+// maskFailure is the answer to a call whose answer was not masked; nil when that is not why
+// it failed. side is who says so.
+func maskFailure(side access.Side, err error) *metav1.Status {
+	who := "argomesh " + side.String() + ": "
+	switch {
+	case errors.Is(err, masking.ErrTooMuch):
+		return access.Failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+			who+"these Secrets are more than can be masked at a time; ask for one by its name, or for fewer with limit, as kubectl does with --chunk-size")
+	case errors.Is(err, errMaskRoom):
+		return tooMany(who + errMaskRoom.Error())
+	case errors.Is(err, masking.ErrNoSecrets):
+		return access.BadGateway(who + "the answer is not one about Secrets, which are masked")
+	}
+	return nil
+}

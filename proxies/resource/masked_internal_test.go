@@ -1,0 +1,71 @@
+package resource
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/masking"
+)
+
+// outlines of one agent have some room and those of all more; what is beyond is refused and
+// counted, and room comes back with the end of each answer.
+func TestMaskRoom(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry(), "hub", func() float64 { return 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := newMasker(m, maskBytesOfAgent)
+	name := func(text string) identity.AgentName {
+		n, err := identity.ParseAgentName(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	one, other := name("edge-1"), name("edge-2")
+	answer := func(of identity.AgentName) (*http.Response, error) {
+		body := "{}\n" + strings.Repeat(`{"name":"a"}`+"\n", 3)
+		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {masking.MediaType}}, Body: io.NopCloser(strings.NewReader(body))}
+		return res, k.fromAgent(&maskedRead{agent: of, scope: masking.List, form: masking.Plain, most: maxListAnswer}, res, false)
+	}
+	for k.take(one, masking.MaxOutlines) { //nolint:revive // until it has all
+	}
+	if _, err := answer(one); !errors.Is(err, errMaskRoom) {
+		t.Errorf("an agent without room: %v", err)
+	}
+	if n := testutil.ToFloat64(m.masked.WithLabelValues(maskNoRoom)); n != 1 {
+		t.Errorf("%v are counted", n)
+	}
+	res, err := answer(other)
+	if err != nil {
+		t.Fatalf("another agent: %v", err)
+	}
+	if k.of[other] == 0 || k.of[other] > 100 {
+		t.Errorf("an answer under way takes %d bytes", k.of[other])
+	}
+	for range 2 { // as some do
+		_ = res.Body.Close() // never fails
+	}
+	if k.of[other] != 0 || k.taken != k.of[one] {
+		t.Errorf("%d bytes are taken of %d", k.of[other], k.taken)
+	}
+	for i := range 10 {
+		k.take(name("more-"+string(rune('a'+i))), maskBytesOfAgent)
+	}
+	if k.taken > maskBytes {
+		t.Errorf("all together take %d bytes", k.taken)
+	}
+	if _, err := answer(other); !errors.Is(err, errMaskRoom) {
+		t.Errorf("a hub without room: %v", err)
+	}
+	if status := maskFailure(1, errMaskRoom); status == nil || status.Code != http.StatusTooManyRequests || status.Details.RetryAfterSeconds == 0 {
+		t.Errorf("the caller is told %+v", status)
+	}
+}
