@@ -1,0 +1,296 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// The chart's policy refuses edits and deletes of mirrors, by the API and by argocd-server, and
+// says where to make them. What argocd-server and others write beside passes, and so does the
+// spoke's own.
+func TestMirrorsRefuse(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm", "etcd", "kube-apiserver", "argocd", "redis-server")
+	h := harnesstest.New(t)
+	w := &roleWorld{h: h, audit: h.Path("audit.log")}
+	w.start(t)
+	t.Run("as the policy says", w.testMirrorPolicy)
+	t.Run("and argocd-server works", w.testMirrorsUnderArgoCD)
+	t.Run("as long as there is a hub", w.testMirrorsWithoutHub)
+}
+
+// refreshing is the annotation by which an Argo CD controller is asked to look again.
+const refreshing = "argocd.argoproj.io/refresh"
+
+// bySentence is nil if something was refused by the sentence that says whose a mirror is.
+func bySentence(err error, sentence string) error {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "denied request: "+sentence) {
+		return errors.Join(fmt.Errorf("not refused with %q", sentence), err)
+	}
+	return nil
+}
+
+// marked is a mirror, made by hand, of an agent that is not registered: no link keeps it.
+func (w *roleWorld) marked(t *testing.T, kind, namespace, name string, annotations map[string]any) *unstructured.Unstructured {
+	t.Helper()
+	hub, err := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"), harness.ArgoCDNamespace).Get(t.Context(), "argomesh-hub", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _, _ := unstructured.NestedString(hub.Object, "data", "uid")
+	all := map[string]any{
+		"argomesh.io/source": `{"hash":"h","revision":1,"created":1,"agent":"edge-9","wrote":"w"}`, "argomesh.io/hub": uid,
+		"argocd.argoproj.io/source-uid": "u",
+	}
+	maps.Copy(all, annotations)
+	maps.DeleteFunc(all, func(_ string, value any) bool { return value == nil })
+	spec := map[string]any{"sourceRepos": []any{"*"}}
+	if kind == "Application" {
+		spec = map[string]any{
+			"project": "edge-9-default", "destination": map[string]any{"name": "edge-9", "namespace": "web"},
+			"source": map[string]any{"repoURL": "https://git.example.org/x", "path": "a", "directory": map[string]any{"recurse": true}},
+		}
+	}
+	return object("argoproj.io/v1alpha1", kind, namespace, name, map[string]any{"metadata": map[string]any{"annotations": all}, "spec": spec})
+}
+
+// as is a client for the Applications of a namespace, by another user with all rights.
+func (w *roleWorld) as(t *testing.T, user, namespace string) dynamic.ResourceInterface {
+	t.Helper()
+	config := rest.CopyConfig(w.hub.REST())
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(harness.Applications).Namespace(namespace)
+}
+
+func (w *roleWorld) testMirrorPolicy(t *testing.T) {
+	const there = "theirs"
+	ctx, dry := t.Context(), []string{metav1.DryRunAll}
+	if err := w.hub.EnsureNamespace(ctx, there); err != nil {
+		t.Fatal(err)
+	}
+	apps, projects := w.hub.Resource(harness.Applications, there), w.hub.Resource(harness.AppProjects, harness.ArgoCDNamespace)
+	eventually(t, "the identity of the hub", func() error {
+		_, err := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"), harness.ArgoCDNamespace).Get(ctx, "argomesh-hub", metav1.GetOptions{})
+		return err
+	})
+	const sentence = "this Application belongs to the autonomous agent edge-9: change or delete it there"
+	create(t, apps, w.marked(t, "Application", there, "mirror", nil))
+	create(t, projects, w.marked(t, "AppProject", harness.ArgoCDNamespace, "edge-9-default", nil))
+	for name, annotations := range map[string]map[string]any{
+		"child":     {"argomesh.io/source": `{"hash":"h","revision":1,"created":1,"agent":"edge-8","child":true,"wrote":"w"}`},
+		"damaged":   {"argomesh.io/source": "{}"},
+		"another":   {"argomesh.io/hub": "another"},
+		"unmarked":  {"argomesh.io/hub": nil},
+		"of-people": {"argomesh.io/source": nil, "argocd.argoproj.io/source-uid": nil},
+		"copy":      {"argocd.argoproj.io/principal-uid": "another"},
+		"released":  {"argomesh.io/released": "true"},
+	} {
+		create(t, apps, w.marked(t, "Application", there, name, annotations))
+	}
+	remove := func(where dynamic.ResourceInterface, name string) error {
+		return where.Delete(ctx, name, metav1.DeleteOptions{DryRun: dry})
+	}
+	eventually(t, "the policy in force", func() error { return bySentence(remove(apps, "mirror"), sentence) })
+
+	for name, test := range map[string]struct {
+		where          dynamic.ResourceInterface
+		name, sentence string
+	}{
+		"a project":           {projects, "edge-9-default", "this AppProject belongs to the autonomous agent edge-9: change or delete it there"},
+		"a child application": {apps, "child", "this Application is a child application of agent edge-8, shown here: change or delete it there, by its parent"},
+		"a damaged record":    {apps, "damaged", "this Application belongs to the autonomous agent that it names: change or delete it there"},
+	} {
+		t.Run("refuses to delete "+name, func(t *testing.T) {
+			if err := bySentence(remove(test.where, test.name), test.sentence); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, name := range []string{"another", "unmarked", "of-people", "copy", "released"} {
+		t.Run("deletes "+name, func(t *testing.T) {
+			if err := remove(apps, name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, user := range []string{
+		"system:serviceaccount:" + harness.ArgoCDNamespace + ":" + principalChart, "system:kube-controller-manager",
+		"system:serviceaccount:kube-system:namespace-controller", "system:serviceaccount:kube-system:generic-garbage-collector",
+	} {
+		t.Run("deletes a mirror for "+user, func(t *testing.T) {
+			if err := remove(w.as(t, user, there), "mirror"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	set := func(value any, fields ...string) func(map[string]any) {
+		return func(o map[string]any) {
+			if err := unstructured.SetNestedField(o, value, fields...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	without := func(key string) func(map[string]any) {
+		return func(o map[string]any) { unstructured.RemoveNestedField(o, "metadata", "annotations", key) }
+	}
+	operation := set(map[string]any{"sync": map[string]any{"revision": "r"}}, "operation")
+	form := set(map[string]any{"recurse": true, "jsonnet": map[string]any{}}, "spec", "source", "directory")
+	to := set("web-2", "spec", "destination", "namespace")
+	update := func(changes ...func(map[string]any)) error {
+		o, err := apps.Get(ctx, "mirror", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, change := range changes {
+			change(o.Object)
+		}
+		_, err = apps.Update(ctx, o, metav1.UpdateOptions{DryRun: dry})
+		return err
+	}
+	type changes []func(map[string]any)
+	for name, change := range map[string]changes{
+		"of the spec":                     {to},
+		"of the spec and its operation":   {to, operation},
+		"of its sources":                  {form},
+		"that takes the record":           {without("argomesh.io/source")},
+		"that takes the mark":             {without("argomesh.io/hub")},
+		"that takes the source":           {without("argocd.argoproj.io/source-uid")},
+		"of the record":                   {set("{}", "metadata", "annotations", "argomesh.io/source")},
+		"that makes it a copy":            {set("another", "metadata", "annotations", "argocd.argoproj.io/principal-uid")},
+		"that takes all annotations":      {func(o map[string]any) { unstructured.RemoveNestedField(o, "metadata", "annotations") }},
+		"of the spec of what it releases": {to, set("true", "metadata", "annotations", "argomesh.io/released")},
+	} {
+		t.Run("refuses a change "+name, func(t *testing.T) {
+			if err := bySentence(update(change...), sentence); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for name, change := range map[string]changes{
+		"an operation":                          {operation},
+		"an operation, sources in another form": {operation, form},
+		"a refresh":                             {set("normal", "metadata", "annotations", "argocd.argoproj.io/refresh")},
+		"a label":                               {set("x", "metadata", "labels", "team")},
+		"a finalizer":                           {set([]any{cascade}, "metadata", "finalizers")},
+		"a status":                              {set(map[string]any{"sync": map[string]any{"status": "Synced"}}, "status")},
+		"that it is released":                   {set("true", "metadata", "annotations", "argomesh.io/released")},
+	} {
+		t.Run("lets pass "+name, func(t *testing.T) {
+			if err := update(change...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// testMirrorsUnderArgoCD has argocd-server try what people do in the UI, on what a spoke shows.
+func (w *roleWorld) testMirrorsUnderArgoCD(t *testing.T) {
+	ctx := t.Context()
+	repository, err := w.h.NewRepository(ctx, "repo", harness.GuestbookFiles())
+	if err != nil {
+		t.Fatal(err)
+	}
+	argocd, err := w.h.StartArgoCD(ctx, harness.ArgoCDConfig{ControlPlane: w.hub, Server: true, ApplicationNamespaces: []string{"*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := argocd.Login(ctx); err != nil {
+		t.Fatal(err)
+	}
+	here := &world{hub: w.hub, repository: repository}
+	theirs, ours := w.spoke.Resource(harness.Applications, "gitops"), w.hub.Resource(harness.Applications, autonomous)
+	create(t, w.spoke.Resource(harness.AppProjects, "gitops"), object("argoproj.io/v1alpha1", "AppProject", "gitops", "default", map[string]any{
+		"spec": map[string]any{"sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"server": "*", "namespace": "*"}}},
+	}))
+	app := here.plain("own", "gitops", "")
+	// As people write it, and as argocd-server's types do not.
+	app.Object["spec"].(map[string]any)["syncPolicy"] = map[string]any{"automated": map[string]any{"prune": false}, "syncOptions": []any{}}
+	create(t, theirs, app)
+	const sentence = "this Application belongs to the autonomous agent " + autonomous + ": change or delete it there"
+	eventually(t, "the mirror, which is guarded", func() error {
+		if _, err := w.hub.Resource(harness.AppProjects, harness.ArgoCDNamespace).Get(ctx, autonomous+"-default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		return bySentence(ours.Delete(ctx, "own", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
+	})
+	for _, args := range [][]string{
+		{"app", "set", autonomous + "/own", "--sync-policy", "none", "--validate=false"},
+		{"app", "set", autonomous + "/own", "--revision", "other", "--validate=false"},
+		{"app", "delete", autonomous + "/own", "--yes", "--cascade=false"},
+		{"proj", "set", autonomous + "-default", "--description", "mine"},
+	} {
+		out, err := argocd.CLI(ctx, args...)
+		want := sentence
+		if args[0] == "proj" {
+			want = strings.Replace(sentence, "Application", "AppProject", 1)
+		}
+		if text := fmt.Sprint(out, err); err == nil || !strings.Contains(text, want) {
+			t.Errorf("argocd %s: %s, want %q", strings.Join(args, " "), text, want)
+		}
+	}
+	if err := field(ctx, ours, "own", harness.Branch, "spec", "source", "targetRevision"); err != nil {
+		t.Error(err)
+	}
+	if out, err := argocd.CLI(ctx, "app", "sync", autonomous+"/own", "--async"); err != nil {
+		t.Fatalf("argocd app sync: %v\n%s", err, out)
+	}
+	// argocd-server resolves the revision on the hub, so the spoke's controller is asked whether it
+	// is the Application's. There is none, so the test is that.
+	sync, err := child(ctx, ours, "own", "operation", "sync")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the spoke's controller is asked", func() error { return field(ctx, theirs, "own", "normal", "metadata", "annotations", refreshing) })
+	at := get(t, theirs, "own").Object["spec"].(map[string]any)
+	patch(t, theirs, "own", map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{refreshing: nil}},
+		"status": map[string]any{"sync": map[string]any{
+			"status": "OutOfSync", "revision": sync["revision"], "comparedTo": map[string]any{"source": at["source"], "destination": at["destination"]},
+		}},
+	})
+	eventually(t, "the sync on the spoke", func() error {
+		_, err := child(ctx, theirs, "own", "operation")
+		return err
+	})
+	patch(t, theirs, "own", map[string]any{"spec": map[string]any{"source": map[string]any{"path": newPath}}})
+	eventually(t, "a change of the spoke", func() error { return field(ctx, ours, "own", newPath, "spec", "source", "path") })
+	if err := theirs.Delete(ctx, "own", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the mirror", func() error { return gone(ctx, ours, "own") })
+}
+
+// testMirrorsWithoutHub takes away what identifies the hub, as the end of its namespace does.
+func (w *roleWorld) testMirrorsWithoutHub(t *testing.T) {
+	ctx := t.Context()
+	if err := w.principal.Stop(context.WithoutCancel(ctx)); err != nil {
+		t.Error(err)
+	}
+	if err := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"), harness.ArgoCDNamespace).Delete(ctx, "argomesh-hub", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a mirror is anybody's to delete", func() error {
+		return w.hub.Resource(harness.Applications, "theirs").Delete(ctx, "mirror", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	})
+}
