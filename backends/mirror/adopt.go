@@ -24,6 +24,9 @@ const (
 
 // adoption says why an object that is no copy may not be adopted; nil when it may.
 func (r Rules) adoption(o object) *stream.Refusal {
+	if refusal := r.givenAway(o); refusal != nil {
+		return refusal
+	}
 	name := r.adoptableName(o)
 	refuse := func(format string, args ...any) *stream.Refusal {
 		return &stream.Refusal{

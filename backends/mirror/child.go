@@ -18,9 +18,8 @@ import (
 // shows the details of an Application only in a project that exists and admits its
 // namespace. It is no Application of the hub for a project that is being deleted.
 //
-// To make a child the hub's, replace its mirror as a whole (kubectl replace), so
-// that our annotations are gone: then it is the hub's Application of that name, and
-// the spoke's is adopted, if Policy.Adopt allows that.
+// To make a child the hub's, release its mirror (ReleasedKey): then it is the hub's
+// Application of that name, and the spoke's is adopted, if Policy.Adopt allows that.
 
 // childMessage is what becomes of an operation on a child application.
 const childMessage = "it is a child application of the spoke, shown read-only; sync its parent"

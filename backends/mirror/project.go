@@ -11,7 +11,7 @@ import (
 // when the project is not for the agent. The rules of matching and filtering are
 // those users of argocd-agent know. What becomes of each field is in projectFields.
 func (r Rules) projectFor(o object) (any, bool) {
-	if o.annotation(sourceUIDKey) != "" {
+	if isForeign(o) {
 		return nil, false // a mirror of an autonomous agent's project
 	}
 	spec := o.clone().child("spec")

@@ -252,11 +252,11 @@ type record struct {
 	Found []string `json:"found,omitempty"`
 }
 
-// hasRecord reports whether an object is a copy.
+// hasRecord reports whether an object is a copy, which what was released no longer is.
 func hasRecord(o object) bool {
 	// An annotation that cannot be a UID was not written by us, and as part of a
 	// version it would break the protocol.
-	return stream.ValidUID(o.annotation(sourceUIDKey)) && o.annotation(recordKey) != ""
+	return stream.ValidUID(o.annotation(sourceUIDKey)) && o.annotation(recordKey) != "" && !isReleased(o)
 }
 
 // recordOf returns the record of a copy; false for an object that is none.

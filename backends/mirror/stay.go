@@ -134,7 +134,7 @@ func (l *loop) stay(entry stream.EntryKey, current *object) (content link.Conten
 func (r Rules) closed(o object) link.Content {
 	content := link.Content{Revision: o.revision()}
 	if content.Version.SourceUID = r.uidIn(stream.AppProjects, o); content.Version.SourceUID == "" ||
-		o.label(ignoreSyncKey) == "true" || o.annotation(sourceUIDKey) != "" {
+		o.label(ignoreSyncKey) == "true" || isForeign(o) {
 		return link.Content{}
 	}
 	spec := map[string]any{"destinations": []any{}}

@@ -260,12 +260,13 @@ func (p *untakenPass) verdict(o backends.Object, says func(string, Placement) (s
 	if err := json.Unmarshal(o.Raw, &seen); err != nil {
 		return "", false, fmt.Errorf("decode %s: %w", o.Key, err)
 	}
+	_, released := seen.Metadata.Annotations[ReleasedKey]
 	switch {
 	case seen.Metadata.Labels[ignoreSyncKey] == "true", seen.Metadata.Annotations[skipReconcileKey] == "true":
 		return "", false, nil
 	case p.Selector != nil && !p.Selector.Matches(labels.Set(seen.Metadata.Labels)):
 		return "", false, nil
-	case seen.Metadata.Annotations[recordKey] != "", seen.Metadata.Annotations[principalUIDKey] != "":
+	case seen.Metadata.Annotations[recordKey] != "" && !released, seen.Metadata.Annotations[principalUIDKey] != "":
 		return "", false, nil // a mirror, or a copy
 	}
 	message, endsSync = says(o.Key.Name, Placement{Namespace: o.Key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})

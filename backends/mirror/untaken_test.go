@@ -217,18 +217,19 @@ func TestUntakenLeavesOthersAlone(t *testing.T) {
 			n.create("copy", `,"labels":{"agents":"yes"},"annotations":{"argocd.argoproj.io/principal-uid":"x"}`, forNobody+syncNow),
 		}
 		ours := n.create("ours", `,"labels":{"agents":"yes"}`, forNobody)
+		released := n.create("released", `,"labels":{"agents":"yes"},"annotations":{"argomesh.io/source":"{}","argomesh.io/released":"true"}`, forNobody)
 		stop := n.run("agents=yes")
 		defer stop()
 		pass(10 * time.Second)
-		if n.said(ours) == "" {
-			t.Error("ours says nothing")
+		if n.said(ours) == "" || n.said(released) == "" {
+			t.Errorf("ours says %q, what was released %q", n.said(ours), n.said(released))
 		}
 		for _, key := range keys {
 			if a := n.get(key); n.said(key) != "" || a.Operation == nil {
 				t.Errorf("%s says %q, its operation is %v", key.Name, n.said(key), a.Operation)
 			}
 		}
-		if len(n.written) != 2 { // the condition of ours, and its Event
+		if len(n.written) != 4 { // the conditions of those two, and their Events
 			t.Errorf("%d writes", len(n.written))
 		}
 	})

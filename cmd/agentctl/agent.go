@@ -32,6 +32,7 @@ func newAgentCommand(std streams, conn *connection) *cobra.Command {
 		newDeleteCommand(std, conn),
 		newAcceptCommand(std, conn),
 		newKeepCommand(std, conn),
+		newReleaseCommand(std, conn),
 		newRewriteCommand(std, conn),
 		newRevokeTokensCommand(std, conn),
 		newRoleCommand(std),

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -98,7 +95,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	if ok, err := c.agreed(going, name); err != nil || !ok {
 		return err
 	}
-	if err := h.keepWorkloads(ctx, going); err != nil {
+	if err := h.annotate(ctx, going, mirror.KeepWorkloadsKey); err != nil {
 		return explainAPI(err, doing, "hub", h.host)
 	}
 	if c.wait {
@@ -158,31 +155,6 @@ func goesTo(app *unstructured.Unstructured, agent string) bool {
 	name, _, _ := unstructured.NestedString(app.Object, "spec", "destination", "name")
 	server, _, _ := unstructured.NestedString(app.Object, "spec", "destination", "server")
 	return name == agent || name == "" && strings.HasSuffix(strings.TrimRight(server, "/"), "/agents/"+agent)
-}
-
-// keepWriters bounds concurrent patches.
-const keepWriters = 8
-
-// keepWorkloads annotates Applications, unless they are gone.
-func (h *hub) keepWorkloads(ctx context.Context, going []*unstructured.Unstructured) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(keepWriters)
-	for _, o := range going {
-		g.Go(func() error {
-			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-				"uid": o.GetUID(), "annotations": map[string]any{mirror.KeepWorkloadsKey: "true"},
-			}})
-			if err != nil {
-				return err
-			}
-			_, err = h.applications.Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
-			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // a conflict of its UID
-				return nil
-			}
-			return err
-		})
-	}
-	return g.Wait()
 }
 
 // waitLetGo waits until Applications are gone. A timeout of 0 means without limit.

@@ -15,6 +15,7 @@ var deleting = map[string]string{
 	"agent delete":               "with a cascade",
 	"agent edit":                 "by what an Agent may say",
 	"agent keep-workloads":       "the Applications go, whose workloads stay",
+	"agent release-mirrors":      "a child application may go to its agent, and with its workloads",
 	"agent rewrite-destinations": "Applications go to another cluster",
 	"hub set-mapping":            "what is released goes without its workloads; what an agent newly gets is deployed, and may prune",
 	"agent set":                  "by what an Agent may say",

@@ -108,6 +108,7 @@ func (c *connection) hubIn(namespace string) (*hub, error) {
 		rest:         client,
 		agents:       dynamic.New(client).Resource(v1alpha1.AgentResource).Namespace(namespace),
 		applications: dynamic.New(client).Resource(applicationResource),
+		projects:     dynamic.New(client).Resource(projectResource),
 		configMaps:   dynamic.New(client).Resource(configMapResource).Namespace(namespace),
 		namespace:    namespace,
 		host:         config.Host,
@@ -122,6 +123,7 @@ type hub struct {
 	rest         rest.Interface
 	agents       dynamic.ResourceInterface
 	applications dynamic.NamespaceableResourceInterface
+	projects     dynamic.NamespaceableResourceInterface
 	configMaps   dynamic.ResourceInterface
 	namespace    string
 	host         string

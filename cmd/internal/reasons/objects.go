@@ -7,7 +7,7 @@ func parked() []Entry {
 	}
 	return []Entry{
 		on("Invalid", "The other side cannot store the object.", "Its API server refuses it: a field that its definition does not allow, or an admission policy. The message has its words.", "Correct the object where it is written; it is tried again when it changes."),
-		on("NotOwned", "An object that Argomesh did not make is in the way.", "Somebody made one of the same kind and name where this one is to be.", "Rename or delete that object; or let it be adopted: `policy.adopt` of the agent, or `agentctl agent set NAME --adopt KIND/NAME` for mirrors of an autonomous agent."),
+		on("NotOwned", "An object that Argomesh did not make is in the way.", "Somebody made one of the same kind and name where this one is to be.", "Rename or delete that object; or let it be adopted: `policy.adopt` of the agent, or `agentctl agent set NAME --adopt KIND/NAME` for mirrors of an autonomous agent. Of a mirror that was released, remove its annotation `argomesh.io/released`."),
 		on("Unavailable", "The other side's API server did not answer as it should.", "It is overloaded, restarting or away, or does not let us write.", "It is tried again by itself. If it stays, look at the log of the agent, or of the principal."),
 		on("Held", "The deletion of the object waits for a person.", "Deletions are held: see condition DeletionsHeld of the Agent.", "`agentctl agent get NAME` shows what is held and what lets it go on."),
 		on("Outdated", "The other side has a later state of the object.", "The hub was restored, or a cache lags behind.", "It is tried again by itself. If it stays, see condition DeletionsHeld."),

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/backends/mirror"
+)
+
+type releaseCommand struct {
+	std  streams
+	conn *connection
+	yes  bool
+}
+
+func newReleaseCommand(std streams, conn *connection) *cobra.Command {
+	c := &releaseCommand{std: std, conn: conn}
+	cmd := &cobra.Command{
+		Use:   "release-mirrors NAME [APPLICATION]",
+		Short: "Give the hub what it shows of an agent",
+		Long: "Make mirrors the hub's own, after showing them: all Applications and AppProjects that the\n" +
+			"hub shows of the agent, or one Application, by its name or its namespace and name. The hub\n" +
+			"neither changes nor deletes them from then on, whether the Agent is still there or not, and\n" +
+			"people may. The spoke and what runs there stay as they are. A child application becomes one\n" +
+			"that the hub sends to its agent: the spoke takes it if policy.adopt of the agent names it,\n" +
+			"and then it is deleted, with its workloads if that is asked for, as any other. kubectl does\n" +
+			"the same with the annotation " + mirror.ReleasedKey + ", and undoes it by taking that away.",
+		Example: "  agentctl agent release-mirrors edge-2\n" +
+			"  agentctl agent release-mirrors edge-2 edge-2/shop --yes",
+		Args:              nameAndApplication,
+		ValidArgsFunction: conn.completeName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), args[0], strings.Join(args[1:], ""))
+		},
+	}
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (c *releaseCommand) run(ctx context.Context, agent, application string) error {
+	doing := fmt.Sprintf("release mirrors of agent %q", agent)
+	h, err := c.conn.hub()
+	if err != nil {
+		return err
+	}
+	mirrors, err := h.mirrors(ctx, agent, application)
+	if err != nil {
+		return explainAPI(err, doing, "hub", h.host)
+	}
+	switch {
+	case len(mirrors) == 0:
+		_, err := fmt.Fprintf(c.std.err, "The hub shows no such Application or AppProject of agent %s.\n", agent)
+		return err
+	case application != "" && len(mirrors) > 1:
+		return fmt.Errorf("%s: Applications of that name are in namespaces %s and %s: say NAMESPACE/%s", doing, mirrors[0].GetNamespace(), mirrors[1].GetNamespace(), application)
+	}
+	if !c.yes {
+		for _, o := range mirrors {
+			if _, err := fmt.Fprintf(c.std.err, "  %s %s/%s\n", o.GetKind(), o.GetNamespace(), o.GetName()); err != nil {
+				return err
+			}
+		}
+	}
+	ok, err := consent(c.std, c.yes, fmt.Sprintf("Give %d mirrors of agent %q to the hub, which then shows the agent's no more?", len(mirrors), agent))
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if !ok {
+		_, err = fmt.Fprintln(c.std.err, "Cancelled, they stay as they are.")
+		return err
+	}
+	if err := h.annotate(ctx, mirrors, mirror.ReleasedKey); err != nil {
+		return explainAPI(err, doing, "hub", h.host)
+	}
+	_, err = fmt.Fprintf(c.std.out, "%d released\n", len(mirrors))
+	return err
+}
+
+// mirrors returns what the hub shows of an agent, registered or not: its Applications and
+// AppProjects, or the Applications of that name, or of that namespace and name.
+func (h *hub) mirrors(ctx context.Context, agent, application string) ([]*unstructured.Unstructured, error) {
+	var mirrors []*unstructured.Unstructured
+	add := func(obj *unstructured.Unstructured) error {
+		named := application == "" || application == obj.GetName() || application == obj.GetNamespace()+"/"+obj.GetName()
+		if of, shown := mirror.ShownBy(obj.Object); named && shown && of.String() == agent {
+			mirrors = append(mirrors, obj)
+		}
+		return nil
+	}
+	if err := eachOf(ctx, h.applications, add); err != nil || application != "" {
+		return mirrors, err
+	}
+	err := eachOf(ctx, h.projects.Namespace(h.namespace), add)
+	return mirrors, err
+}
