@@ -129,8 +129,8 @@ func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Ow
 func (r *Registry) Owners() func(Placement) (identity.AgentName, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	// Set replaces the maps, and changes none.
-	agents, namespaces, m := r.agents, r.namespaces, r.Mapping
+	// Set replaces these maps, and nobody changes them.
+	agents, namespaces, m := r.registered, r.namespaces, r.Mapping
 	return func(app Placement) (identity.AgentName, bool) {
 		name, owned := namespaces[app.Namespace]
 		switch {

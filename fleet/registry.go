@@ -36,7 +36,8 @@ type Registry struct {
 	// or by Map, before Set.
 	Mapping    Mapping
 	known      bool
-	agents     map[identity.AgentName]v1alpha1.Agent
+	agents     map[identity.AgentName]v1alpha1.Agent // changed by Note
+	registered map[identity.AgentName]v1alpha1.Agent // as Set had them: replaced, and never changed
 	owners     map[spiffeid.ID]identity.AgentName
 	namespaces map[string]identity.AgentName // of the hub, by Namespaces
 	longer     map[identity.AgentName][]identity.AgentName
@@ -75,7 +76,8 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 	if !maps.Equal(namespaces, r.namespaces) || !maps.EqualFunc(byName, r.agents, sameMode) {
 		r.divisions++
 	}
-	r.known, r.agents, r.owners, r.namespaces, r.longer = true, byName, owners, namespaces, longerOf(byName)
+	r.known, r.agents, r.registered = true, byName, maps.Clone(byName)
+	r.owners, r.namespaces, r.longer = owners, namespaces, longerOf(byName)
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil

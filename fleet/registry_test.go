@@ -256,3 +256,25 @@ func TestNote(t *testing.T) {
 		t.Errorf("Admit() of one that was only noted = %v", err)
 	}
 }
+
+// Whose an Application is can be asked while the status of Agents is noted.
+func TestOwnersWhileNoted(t *testing.T) {
+	r := fleet.Registry{Mapping: fleet.Mapping{Namespace: "argocd"}}
+	one := agent("one", 0, "/one")
+	one.Spec.Mode = v1alpha1.ModeManaged
+	r.Set([]v1alpha1.Agent{one})
+	app := fleet.Placement{Namespace: "one"}
+	owner, untaken := r.Owners(), r.Untaken(fleet.Deployer{})
+	var noting sync.WaitGroup
+	defer noting.Wait()
+	noting.Go(func() {
+		for range 1000 {
+			r.Note(one)
+		}
+	})
+	for range 1000 {
+		if name, owned := owner(app); !owned || name.String() != "one" || untaken("app", app).Message != "" {
+			t.Fatalf("the Application is of %s, and untaken: %+v", name, untaken("app", app))
+		}
+	}
+}

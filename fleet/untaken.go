@@ -53,10 +53,11 @@ func (r *Registry) Untaken(hub Deployer) func(name string, app Placement) Untake
 	owner := r.Owners()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return untaken{hub: hub, mapping: r.Mapping, owner: owner, agents: r.agents, namespaces: r.namespaces}.judge
+	return untaken{hub: hub, mapping: r.Mapping, owner: owner, agents: r.registered, namespaces: r.namespaces}.judge
 }
 
-// untaken is a state of the registry, beside what else deploys. Set replaces the maps.
+// untaken is a state of the registry, beside what else deploys. Set replaces the maps, and
+// nobody changes them.
 type untaken struct {
 	hub        Deployer
 	mapping    Mapping
