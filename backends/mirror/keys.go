@@ -63,6 +63,9 @@ const (
 	// since the API server that it went to does not know it. By its end Argo CD shows it
 	// as a warning.
 	warningCondition = "ArgomeshWarning"
+	// staleCondition is the type of the one that says that the agent has been away for
+	// long, and so what the status of its Application is.
+	staleCondition = "ArgomeshStaleWarning"
 )
 
 // Finalizers by which Argo CD deletes workloads, and those of its hooks.

@@ -547,7 +547,7 @@ func isCondition(c any, kind string) bool {
 
 // isOwnCondition reports whether a condition is one that the hub adds.
 func isOwnCondition(c any) bool {
-	return isCondition(c, errorCondition) || isCondition(c, deletionCondition) || isCondition(c, warningCondition)
+	return isCondition(c, errorCondition) || isCondition(c, deletionCondition) || isCondition(c, warningCondition) || isCondition(c, staleCondition)
 }
 
 func hasCondition(o object, kind string) bool {

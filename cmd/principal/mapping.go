@@ -54,12 +54,7 @@ func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 	if now == o.assigned {
 		return nil
 	}
-	began := false
-	select {
-	case <-o.shares.Synced():
-		began = true
-	default:
-	}
+	began := o.settled()
 	o.assigned = now
 	owner := o.registry.Owners()
 	moved := o.shares.Assign(func(p mirror.Placement) identity.AgentName {
@@ -70,6 +65,20 @@ func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 		return nil
 	}
 	return moved
+}
+
+// settled reports whether it is known whose each Application is: by destination, from
+// when the links begin. Before, each is nobody's.
+func (o *ownership) settled() bool {
+	if o.shares == nil {
+		return true
+	}
+	select {
+	case <-o.shares.Synced():
+		return true
+	default:
+		return false
+	}
 }
 
 // changed returns the agents that are to look at an Application.

@@ -82,7 +82,10 @@ func TestOwnership(t *testing.T) {
 	t.Run("by destination", func(t *testing.T) {
 		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
-		if moved := o.assign(); moved != nil {
+		if o.settled() {
+			t.Error("it counts as known whose each Application is before anybody looked")
+		}
+		if moved := o.assign(); moved != nil || !o.settled() {
 			t.Errorf("links that begin with a look at all they have are told of %v", moved)
 		}
 		// All Applications are gone through only when that may change whose they are.

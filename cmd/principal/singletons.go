@@ -45,7 +45,11 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run}}
+	absent, err := newStale(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

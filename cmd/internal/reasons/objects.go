@@ -30,6 +30,7 @@ func applications() []Entry {
 		on("ArgomeshError", "The Application, as it is now, is not on its spoke.", "The message says which side did not take it, and why: destination, project, the spoke's policy, a conflict.", "Follow the message. It goes when the Application was applied."),
 		on("ArgomeshDeletionError", "The Application's copy is gone, and its workloads may not be.", "Somebody removed the copy, or its finalizer, on the spoke.", "Look on the spoke for what is left; then remove the finalizer on the hub."),
 		on("ArgomeshWarning", "The Application runs on its spoke without some of its fields.", "The Argo CD there does not know them, being of an older release.", "Upgrade the spoke's Argo CD, or leave the fields out."),
+		on("ArgomeshStaleWarning", "The status of the Application is what its spoke said last, and may be no longer so.", "Its agent has been away for a minute or longer, is suspended, or has never connected; the message says since when.", "`agentctl agent get NAME` says why it is away. The condition goes when the agent is back. What is changed or synced meanwhile happens then."),
 		on("ArgomeshStatusWarning", "The status is shown without its list of resources.", "It would be larger than the hub may store.", "Split the Application, or raise `spec.limits.applicationBytes` of the Agent."),
 		on("ArgomeshReturned", "An object that a mirror had taken over is its owner's again.", "The mirror went: its original, its Agent or `spec.adopt` did.", "Look at the object, and remove the condition with the annotation `argomesh.io/returned`."),
 	}
