@@ -1,0 +1,97 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/proxies/masking"
+)
+
+// maskedPassword is the value that nobody is told while Secrets are masked.
+const maskedPassword = "correct-horse-battery"
+
+// tells fails the test when text has the password in a form that kubectl or Argo CD may
+// show.
+func tells(t *testing.T, what, text string) {
+	t.Helper()
+	for _, form := range []string{maskedPassword, base64.StdEncoding.EncodeToString([]byte(maskedPassword))} {
+		if strings.Contains(text, form) {
+			t.Errorf("%s tells the password: %s", what, text)
+		}
+	}
+}
+
+// Secrets that either side masks show keys and sizes to kubectl, and no value in whatever
+// form it asks.
+func TestLiveMaskedSecrets(t *testing.T) {
+	t.Parallel()
+	w := theLiveWorld(t)
+	for name, access := range map[string][2]any{"masks-hub": {"masked", true}, "masks-spoke": {true, "masked"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			with := func(secrets any) map[string]any {
+				return map[string]any{"enabled": true, "writes": true, "secrets": secrets}
+			}
+			a := w.agent(t, name, with(access[0]), with(access[1]))
+			c := a.caller(t)
+			// Applied as people do it, so that its values are in an annotation and in managed fields too.
+			a.direct(t).run(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"db","annotations":{"note":"`+maskedPassword+`"}},"stringData":{"password":"`+maskedPassword+`","user":"shop"}}`,
+				"--namespace", name, "apply", "-f", "-")
+			in := func(args ...string) []string { return append([]string{"--namespace", name}, args...) }
+			for _, output := range []string{"", "wide", "yaml", "json", "name", "go-template={{.data.password}}"} {
+				args := in("get", "secret", "db", "--show-managed-fields")
+				if output != "" {
+					args = append(args, "-o", output)
+				}
+				tells(t, output, c.run("", args...))
+			}
+			var got corev1.Secret
+			if err := json.Unmarshal([]byte(c.run("", in("get", "secret", "db", "-o", "json", "--show-managed-fields")...)), &got); err != nil {
+				t.Fatal(err)
+			}
+			if string(got.Data["password"]) != strings.Repeat("*", len(maskedPassword)) || len(got.ManagedFields) > 0 || got.Annotations["note"] != "masked" ||
+				got.Annotations[masking.Annotation] != "password: 21 bytes, user: 4 bytes" || got.Annotations[corev1.LastAppliedConfigAnnotation] != "" {
+				t.Errorf("it is %+v", got)
+			}
+			if out := c.run("", in("get", "secrets")...); !strings.Contains(strings.Join(strings.Fields(out), " "), "NAME TYPE DATA AGE db Opaque 2 ") {
+				t.Errorf("kubectl get prints\n%s", out)
+			}
+			if out := c.run("", in("describe", "secret", "db")...); !strings.Contains(out, "password:  21 bytes") {
+				t.Errorf("kubectl describe prints\n%s", out)
+			} else {
+				tells(t, "describe", out)
+			}
+			tells(t, "sorted", c.run("", in("get", "secrets", "--sort-by", ".type", "--field-selector", "type=Opaque", "--chunk-size", "1", "-o", "yaml")...))
+			path := "/api/v1/namespaces/" + name + "/secrets"
+			for _, raw := range []string{path, path + "/db", path + "?includeObject=Object", path + "?resourceVersion=0", path + "?limit=1"} {
+				tells(t, raw, c.run("", "get", "--raw", raw))
+			}
+			c.refused("", []string{"is masked: Secrets are read one by one or as a list, and neither watched nor changed"}, in("get", "secrets", "--watch-only")...)
+			c.refused("", []string{"is masked"}, in("patch", "secret", "db", "--dry-run=server", "-p", `{"metadata":{"labels":{"a":"b"}}}`, "-o", "yaml")...)
+			c.refused("", []string{"is masked"}, in("delete", "secret", "db", "--dry-run=server")...)
+			c.refused("", []string{"BadRequest"}, "get", "--raw", path+"?fieldSelector=data.password%3Dcorrect")
+			c.refused("", []string{`secrets "none" not found`}, in("get", "secret", "none")...)
+			typed, err := c.clients().CoreV1().Secrets(name).Get(t.Context(), "db", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tells(t, "client-go", fmt.Sprintf("%+v %s", typed, typed.Data["password"]))
+			// What a hub that masks asks for: an agent of a release that does not mask passes it on, to this answer.
+			_, err = a.direct(t).clients().CoreV1().RESTClient().Get().Namespace(name).Resource("secrets").Name("db").SetHeader("Accept", masking.MediaType).DoRaw(t.Context())
+			if !apierrors.IsNotAcceptable(err) {
+				t.Errorf("an API server answers what is asked of an agent that masks: %v", err)
+			}
+			side := map[bool]string{true: "hub", false: "spoke"}[name == "masks-hub"]
+			w.recorded(t, a.name, map[string]any{"verb": "get", "resource": "secrets", "decision": "allow", "masked": side, "status": 200})
+		})
+	}
+}
