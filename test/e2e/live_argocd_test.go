@@ -247,6 +247,7 @@ func TestLiveArgoCD(t *testing.T) {
 		})
 		w.recorded(t, managed, map[string]any{"verb": "delete", "resource": "services", "decision": "allow"})
 	})
+	t.Run("masked Secrets", func(t *testing.T) { w.testMaskedSecret(t, name) })
 	t.Run("the hub's controller stays away", func(t *testing.T) {
 		found, err := w.audited(managed, func(r map[string]any) bool {
 			return strings.HasPrefix(fmt.Sprint(r["user_agent"]), "argocd-application-controller/")

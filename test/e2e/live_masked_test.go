@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/proxies/masking"
+	"github.com/argomesh/argomesh/test/harness"
 )
 
 // maskedPassword is the value that nobody is told while Secrets are masked.
@@ -94,4 +96,47 @@ func TestLiveMaskedSecrets(t *testing.T) {
 			w.recorded(t, a.name, map[string]any{"verb": "get", "resource": "secrets", "decision": "allow", "masked": side, "status": 200})
 		})
 	}
+}
+
+// testMaskedSecret shows a Secret of an Application in Argo CD, from the spoke's cache and
+// from the spoke itself.
+func (w *liveArgoWorld) testMaskedSecret(t *testing.T, name string) {
+	ctx := t.Context()
+	if err := w.agents[managed].allow(ctx, map[string]any{"secrets": "masked"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.argo.repository.Commit(ctx, "a Secret", map[string]string{
+		harness.GuestbookPath + "/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: db}\nstringData: {password: " + maskedPassword + "}\n",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := w.argo.hubArgo.CLI(ctx, "app", "get", w.namespace+"/"+name, "--refresh"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	w.tree(t, name, node{Kind: "Secret", Name: "db"})
+	var one struct{ Manifest string }
+	path := fmt.Sprintf("applications/%s/resource?appNamespace=%s&namespace=%s&resourceName=db&version=v1&kind=Secret", name, w.namespace, name)
+	eventually(t, "argocd-server shows the Secret", func() error { return w.session.call(ctx, http.MethodGet, path, nil, &one) })
+	tells(t, "the panel", one.Manifest)
+	for _, want := range []string{`"kind":"Secret"`, `"password":"++++++++"`, `"argomesh.io/masked":"password: 21 bytes"`} {
+		if !strings.Contains(one.Manifest, want) {
+			t.Errorf("the panel has no %s: %s", want, one.Manifest)
+		}
+	}
+	var managedResources struct {
+		Items []struct{ Kind, LiveState, TargetState string }
+	}
+	eventually(t, "argocd-server has the Secret's live state", func() error {
+		if err := w.session.call(ctx, http.MethodGet, "applications/"+name+"/managed-resources?appNamespace="+w.namespace, nil, &managedResources); err != nil {
+			return err
+		}
+		for _, item := range managedResources.Items {
+			if item.Kind == "Secret" && strings.Contains(item.LiveState, "++++++++") {
+				tells(t, "managed-resources", item.LiveState+item.TargetState)
+				return nil
+			}
+		}
+		return fmt.Errorf("it has %d", len(managedResources.Items))
+	})
+	w.recorded(t, managed, map[string]any{"verb": "get", "resource": "secrets", "name": "db", "masked": "hub", "status": 200})
 }
