@@ -43,7 +43,7 @@ func full(name string, values map[string][]byte) *corev1.Secret {
 		panic(err) // of a value that is always JSON
 	}
 	s.Annotations[corev1.LastAppliedConfigAnnotation] = string(applied)
-	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: applied}}}
+	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(string(applied))}}
 	return s
 }
 

@@ -158,7 +158,10 @@ func outlineOf(text []byte, scope Scope) (*outline, error) {
 	for key, n := range s.Data {
 		o.Sizes[key] = int(n)
 	}
-	return o, o.check()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // check refuses what no API server has.

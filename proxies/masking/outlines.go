@@ -138,7 +138,10 @@ func Read(r io.Reader, scope Scope) (*Outlines, error) {
 		if err != nil {
 			return nil, err
 		}
-		return out, out.add(text)
+		if err := out.add(text); err != nil {
+			return nil, err
+		}
+		return out, nil
 	}
 	err := out.readList(json.NewDecoder(in), in)
 	if in.failed != nil { // the decoder takes it for the end of the text, or wraps it
@@ -201,7 +204,7 @@ func (o *Outlines) readList(d *json.Decoder, in *budget) error {
 	if !delim(d, '}') || kind != "SecretList" || version != "v1" {
 		return ErrNoSecrets
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // as it is documented
+	if _, err := d.Token(); err != io.EOF {
 		return ErrNoSecrets
 	}
 	return nil
@@ -266,7 +269,7 @@ func (b *budget) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p[:min(len(p), most)])
 	b.left -= n
 	b.piece -= n
-	if err != nil && err != io.EOF { //nolint:errorlint // as io.Reader has it
+	if err != nil && err != io.EOF {
 		b.failed = err
 	}
 	return n, err

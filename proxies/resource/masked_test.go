@@ -45,7 +45,7 @@ func aSecret(name string) *corev1.Secret {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "web",
 			Annotations:   map[string]string{"note": hunter, corev1.LastAppliedConfigAnnotation: applied},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(applied)}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(applied)}},
 		},
 		Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"password": []byte(hunter)}, StringData: map[string]string{"password": hunter},
 	}
