@@ -120,6 +120,9 @@ type object struct {
 	// told is the line of the log at which it came to show the operationState that
 	// it has, or on a spoke the run of it; -1 while it has none.
 	told int
+	// late says of a copy that it came to be when the deletion of its original was over, by a
+	// call of a process that had ended, and that Argo CD could not act on it since.
+	late bool
 	// returned says that it was moved to an agent that is leaving, after its Agent was
 	// deleted.
 	returned bool
@@ -138,6 +141,7 @@ type intent struct {
 	// ending says that it was desired until then, and unsteady that it ceased to be in
 	// another way.
 	ending, unsteady bool
+	over             bool           // it is gone from the owner's side, after ending
 	kept             *time.Duration // when a person said that its workloads stay; nil for never
 }
 
@@ -380,6 +384,7 @@ func (v *view) intend(i int, e Entry, after *object) {
 	case in.went && in.wentAt == i && e.Writer == People:
 		v.removed[e.Key.Name] = true
 	}
+	in.over = in.over || e.Gone && in.ending
 	in.witnessed = in.witnessed || after.deleting() && after.cascades() && v.destined(after)
 	in.keep(e, after)
 }
@@ -455,6 +460,7 @@ func (c *checker) atSpoke(i int, v *view, e Entry, before, after *object) {
 	if c.restored == 0 && source != "" && v.cascaded[source] && !after.deleting() && c.comesBack(before, after) {
 		c.breaks("I4", v, "it came back after its cascade: %s", e)
 	}
+	after.late = v.late(before, after, source)
 	c.takes(v, e, before, after, source)
 	if e.Writer == Controller && before != nil && before.deleting() && before.cascades() && !after.cascades() {
 		c.cascade(v, e, before, source)

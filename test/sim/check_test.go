@@ -43,6 +43,7 @@ type thing struct {
 	elsewhere   bool
 	status      m
 	operation   m
+	automated   bool
 }
 
 func (o thing) application(place string, key stream.ResourceKey, agent string) application {
@@ -73,6 +74,9 @@ func (o thing) application(place string, key stream.ResourceKey, agent string) a
 	}
 	if o.operation != nil {
 		fields["operation"] = o.operation
+	}
+	if o.automated {
+		fields["spec"].(m)["syncPolicy"] = m{"automated": m{}}
 	}
 	return application{fields}
 }
@@ -131,6 +135,13 @@ func TestCheck(t *testing.T) {
 	plain := func(o *thing) { o.deleting = true }
 	start := func() *logbook {
 		return newLogbook().put(hubPlace, "far", People, hub).put("far", "far", AgentSide, copied)
+	}
+	// late is a copy that comes when the deletion of its original is over, and goes again.
+	late := func(change func(*thing)) *logbook {
+		next, made := with(hub, func(o *thing) { o.uid = "h2" }), with(copied, func(o *thing) { o.uid, o.source = "s2", "h2" })
+		return start().drop(hubPlace, "far", People, hub).drop("far", "far", AgentSide, copied).
+			put(hubPlace, "far", People, next).put(hubPlace, "far", People, with(next, leaving)).drop(hubPlace, "far", Principal, with(next, plain)).
+			put("far", "far", AgentSide, made).put("far", "far", People, with(made, change)).drop("far", "far", AgentSide, with(made, change))
 	}
 	for name, c := range map[string]struct {
 		log  Log
@@ -198,6 +209,17 @@ func TestCheck(t *testing.T) {
 			log: start().put(hubPlace, "far", People, with(hub, leaving)).
 				drop("far", "far", AgentSide, copied).
 				drop(hubPlace, "far", Principal, with(hub, plain)).end(),
+			want: []string{"I4"},
+		},
+		"a copy that a call of before makes when all is over": {
+			log: late(func(*thing) {}).end(),
+		},
+		"one on which Argo CD acts by itself": {
+			log:  late(func(o *thing) { o.automated = true }).end(),
+			want: []string{"I4"},
+		},
+		"one on which somebody has Argo CD act": {
+			log:  late(func(o *thing) { o.operation = m{"sync": m{}} }).end(),
 			want: []string{"I4"},
 		},
 		"a release of what was elsewhere before it went": {

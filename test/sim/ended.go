@@ -38,9 +38,17 @@ func (c *checker) ended(v *view, uid string) bool {
 	return v.Mode == stream.Managed && c.restored == 0 && in != nil && in.ending && !in.unsteady
 }
 
-// stays is I4 for a copy that the agent deletes and whose workloads stay.
+// late is object.late of a copy after a change.
+func (v *view) late(before, after *object, source string) bool {
+	in := v.intents[source]
+	began := before == nil && in != nil && in.over || before != nil && before.late
+	return began && !after.deploys() && after.operation() == nil && after.state() == nil
+}
+
+// stays is I4 for a copy that the agent deletes and whose workloads stay. One that came to be
+// when all was over, and on which Argo CD could not act, has none.
 func (c *checker) stays(v *view, e Entry, last *object, source string) {
-	if c.ended(v, source) && last.deletedBy == AgentSide && !v.cascaded[source] {
+	if c.ended(v, source) && last.deletedBy == AgentSide && !v.cascaded[source] && !last.late {
 		c.breaks("I4", v, "the workloads stay, which the hub was asked to remove: %s", e)
 	}
 }
