@@ -166,7 +166,7 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 .PHONY: e2e
 e2e: tools build ## end-to-end tests on real servers
 	@echo "==> end-to-end tests"
-	@go test -count=1 -timeout 30m -parallel 200 ./test/e2e/...
+	@go test -count=1 -timeout 50m -parallel 200 ./test/e2e/...
 
 .PHONY: soak
 soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more; live access for SOAK_DURATION (1h)

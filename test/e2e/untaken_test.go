@@ -55,7 +55,9 @@ func TestUntakenApplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := w.hub.Resource(harness.Applications, managed)
-	create(t, theirs, w.guestbook(name, managed, managed))
+	cured := w.guestbook(name, managed, managed)
+	unstructured.RemoveNestedField(cured.Object, "spec", "syncPolicy", "automated") // else Argo CD may be at it before the person is
+	create(t, theirs, cured)
 	if out, err := w.hubArgo.CLI(ctx, "app", "sync", managed+"/"+name, "--timeout", "120"); err != nil {
 		t.Errorf("after the cure: %v, %s", err, out)
 	}
