@@ -104,14 +104,11 @@ func (l *loop) finish(o outcome) {
 		}
 		l.m.cfg.Metrics.received(entry.Collection, result)
 		l.refused.note(r.event, r.refusal, time.Now())
-		if l.settling() {
-			r.undone = ""
-		}
 		if r.undone != "" {
 			l.putBack(entry, r.undone)
 		}
 		l.step(link.Held{
-			Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal, Undone: r.undone, Dropped: r.dropped, Retry: r.wanted || l.settling(),
+			Key: entry, Version: held, Event: r.event.ID, Refusal: r.refusal, Undone: r.undone, Dropped: r.dropped, Retry: r.wanted,
 		})
 		l.await(entry, r.awaits)
 		if r.refusal != nil && r.refusal.Kind == stream.RefusalInvalid && !maps.Equal(o.schemas, l.rules.Schemas) {

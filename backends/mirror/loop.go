@@ -81,7 +81,6 @@ type loop struct {
 	unfamiliar map[stream.ResourceKey]time.Time
 	look       time.Time // when ahead, later, born and quiet must be looked at; zero for never
 	ticked     time.Time // when time was last let pass
-	redefined  time.Time // when a definition that was known became another; zero for never
 	apart      time.Time // since when there is no session; zero while there is one
 	// pulses are what was last told of statuses, quiet the entries of which a newer
 	// one is held back, until quietEnd.

@@ -138,7 +138,7 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 			held := l.rules.Held(entry.Collection, *current, last)
 			l.refused.held(entry, held)
 			l.step(link.Held{
-				Key: entry, Version: held, Dropped: l.rules.dropped(entry.Collection, *current), Retry: l.settling() || l.rules.wants(entry.Collection, *current),
+				Key: entry, Version: held, Dropped: l.rules.dropped(entry.Collection, *current), Retry: l.rules.wants(entry.Collection, *current),
 			})
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
@@ -44,11 +43,6 @@ func (l *loop) learn() {
 	if maps.Equal(known, l.rules.Schemas) {
 		return
 	}
-	for kind, before := range l.rules.Schemas {
-		if now := known[kind]; now != nil && now.ID() != before.ID() {
-			l.redefined = time.Now()
-		}
-	}
 	l.rules.Schemas = known
 	l.observeStore()
 	var again []stream.EntryKey
@@ -61,16 +55,6 @@ func (l *loop) learn() {
 	for _, key := range again {
 		l.step(link.Retry{Key: key})
 	}
-}
-
-// redefinedFor is how long an API server may show and store objects by the definition of
-// before, beside the new one: it goes on serving what was asked of it before.
-const redefinedFor = time.Minute
-
-// settling reports whether what is not as it was written may be so since the definition of
-// its kind has become another, and not by anybody's doing.
-func (l *loop) settling() bool {
-	return !l.redefined.IsZero() && time.Since(l.redefined) < redefinedFor
 }
 
 // shortened looks again at what of an entry the spoke does not keep.
