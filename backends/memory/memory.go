@@ -102,7 +102,8 @@ type Store struct {
 	synced chan struct{}
 
 	// Guarded by server.mu.
-	cache       table // without Lag the server's own
+	cache       table   // without Lag the server's own
+	shows       schemas // by which the cache learns what the server has
 	subscribers []*subscriber
 	witnesses   []*witness
 	pending     []delivery
@@ -311,7 +312,8 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 		case c.gone:
 			s.cache.remove(key)
 		default:
-			s.cache.set(c.object)
+			shown, _ := s.shows.known(c.object)
+			s.cache.set(shown)
 		}
 	}
 	if d.list && !s.listed {

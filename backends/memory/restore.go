@@ -48,7 +48,7 @@ func (s *Store) Restore(to Snapshot, bump uint64) {
 	}
 	objects := to.objects.clone()
 	for _, then := range to.objects.all() {
-		if known, less := s.server.known(then); less {
+		if known, less := s.server.schemas.known(then); less {
 			objects.set(known)
 			then = known
 		}

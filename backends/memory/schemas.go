@@ -31,11 +31,13 @@ func (s *schemas) prune(kind stream.Kind, content map[string]any, strict bool) e
 	return nil
 }
 
-// known is an object as far as the server's schemas know it, and whether that is less.
-// It is called with mu locked.
-func (s *server) known(o backends.Object) (known backends.Object, less bool) {
+// known is an object as far as the schemas know it, and whether that is less.
+func (s *schemas) known(o backends.Object) (known backends.Object, less bool) {
+	if s.of[o.Key.Kind] == nil {
+		return o, false
+	}
 	content, _, err := decode(o.Key, o.Raw)
-	if err != nil || s.schemas.prune(o.Key.Kind, content, false) != nil {
+	if err != nil || s.prune(o.Key.Kind, content, false) != nil {
 		return o, false
 	}
 	raw, err := json.Marshal(content)
@@ -44,6 +46,15 @@ func (s *server) known(o backends.Object) (known backends.Object, less bool) {
 	}
 	o.Raw = raw
 	return o, true
+}
+
+// ShowBy has the cache learn objects of a kind by another schema than the server's, until it
+// is nil: watches that an API server opened before a definition changed go on for a while to
+// show by the one before. It needs Config.Lag.
+func (s *Store) ShowBy(kind stream.Kind, older *schema.Schema) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.shows = schemas{of: map[stream.Kind]*schema.Schema{kind: older}}
 }
 
 // Schema returns the schema of a kind; nil when the server keeps all of it.
@@ -85,7 +96,7 @@ func (s *Store) SetSchema(kind stream.Kind, next *schema.Schema) {
 	}
 	srv.schemas.of = of
 	for _, o := range srv.objects.all() {
-		if known, less := srv.known(o); o.Key.Kind == kind && less {
+		if known, less := srv.schemas.known(o); o.Key.Kind == kind && less {
 			srv.objects.set(known)
 			srv.record(Accepted{Op: OpSchema, Object: known})
 		}

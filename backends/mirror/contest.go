@@ -94,6 +94,9 @@ func (r Rules) undone(e stream.Event, before *object, after object) string {
 	if before == nil || e.Verb != stream.Apply || !link.Contestable(e.Key.Collection) || !r.isCopy(*before) {
 		return ""
 	}
+	if before.meta("resourceVersion") == after.meta("resourceVersion") {
+		return "" // nothing was changed: the cache showed it by another definition
+	}
 	was, _ := recordOf(*before)
 	is, _ := recordOf(after)
 	if r.wants(e.Key.Collection, *before) {

@@ -72,7 +72,7 @@ func (l *loop) finish(o outcome) {
 	j.running, j.newer = false, nil
 	l.pay(o, j.granted)
 	if o.known {
-		l.ahead[o.key] = ahead{object: o.object, uid: o.uid, since: time.Now()}
+		l.ahead[o.key] = ahead{object: o.object, uid: o.uid, since: time.Now(), schemas: o.schemas}
 		l.lookAt(time.Now().Add(settleTime))
 	}
 	if o.cause.IsValid() {

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
 )
@@ -122,11 +124,25 @@ type delayed struct {
 	delay time.Duration
 }
 
-// ahead is what a write returned, while the cache does not yet show it.
+// ahead is what a write returned, while the cache does not yet show it, or shows that
+// revision of it by an older definition.
 type ahead struct {
 	object *backends.Object // nil: gone
 	uid    string
 	since  time.Time
+	// schemas are those by which it was planned, and shown says that the cache has that
+	// revision.
+	schemas map[stream.Kind]*schema.Schema
+	shown   bool
+}
+
+// replaces reports whether the cache shows that revision by another definition than the one
+// by which it was written and answered: for a while after a definition has changed, an API
+// server's watches go on by the one before. That no other revision is there says that
+// nobody has changed it.
+func (a ahead) replaces(cached backends.Object, known map[stream.Kind]*schema.Schema) bool {
+	return a.object != nil && cached.UID == a.object.UID && cached.ResourceVersion == a.object.ResourceVersion &&
+		!bytes.Equal(cached.Raw, a.object.Raw) && maps.Equal(a.schemas, known)
 }
 
 // effect remembers which trace last changed an object.

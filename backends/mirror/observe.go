@@ -299,7 +299,11 @@ func (l *loop) newest(key stream.ResourceKey) (backends.Object, bool) {
 		return cached, ok
 	case a.object == nil && ok && cached.UID == a.uid:
 		return backends.Object{}, false // the cache has not seen it go
-	case a.object != nil && (!ok || revisionOf(cached.ResourceVersion) < revisionOf(a.object.ResourceVersion)):
+	case a.object != nil && !a.shown && (!ok || revisionOf(cached.ResourceVersion) < revisionOf(a.object.ResourceVersion)):
+		return *a.object, true
+	case ok && a.replaces(cached, l.rules.Schemas):
+		a.shown = true
+		l.ahead[key] = a
 		return *a.object, true
 	}
 	delete(l.ahead, key)
@@ -309,6 +313,9 @@ func (l *loop) newest(key stream.ResourceKey) (backends.Object, bool) {
 // verify asks the API server about writes that the cache did not show in time.
 func (l *loop) verify() {
 	for key, a := range l.ahead {
+		if a.shown {
+			continue
+		}
 		if time.Since(a.since) < settleTime {
 			l.lookAt(a.since.Add(settleTime))
 			continue
@@ -316,7 +323,7 @@ func (l *loop) verify() {
 		a.since = time.Now()
 		l.lookAt(a.since.Add(settleTime))
 		l.ahead[key] = a
-		if _, _ = l.newest(key); l.ahead[key] == (ahead{}) {
+		if _, _ = l.newest(key); l.ahead[key].since.IsZero() || l.ahead[key].shown {
 			continue // it has caught up
 		}
 		j := l.job(key)

@@ -443,3 +443,60 @@ func TestDefinitionsThatChangeAreNoFight(t *testing.T) {
 		}
 	})
 }
+
+// After an upgrade of the spoke's definitions its API server may go on for a while to show
+// what is written without what the definition of before does not know, at the very revision
+// that it answered to the write. Nobody changes that back.
+func TestWhatOlderWatchesShowIsNoFight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writes := 0
+		r := newRig(t, options{spoke: memory.Config{
+			Lag: true, Schemas: older(t).Schemas,
+			Journal: func(a memory.Accepted) {
+				if a.Op == memory.OpUpdate && a.Object.Key.Name == "a" {
+					writes++
+				}
+			},
+		}, before: func(_, spoke *memory.Store) { spoke.Deliver(-1) }})
+		goOn := func(d time.Duration) {
+			for range d / time.Second {
+				r.spoke.store.Deliver(-1)
+				pass(time.Second)
+			}
+		}
+		fought := func() string {
+			return messageOf(r.get(r.hub, "a"), "ArgomeshError") + messageOf(r.get(r.spoke, "a"), "ArgomeshError")
+		}
+		r.connect()
+		r.create(r.hub, "a", nil, tagged("one"))
+		goOn(5 * time.Second)
+		if got := at(r.get(r.spoke, "a"), "spec", "source", "tagPrefix"); got != nil {
+			t.Fatalf("the copy has tagPrefix %v", got)
+		}
+
+		r.spoke.store.ShowBy(stream.Application, knowing(t, oldApplication...))
+		writes = 0
+		upgrade(t, r.spoke.store)
+		goOn(20 * time.Second)
+		if got := fought(); got != "" || !r.stats(r.hub).Agreed || writes > 2 {
+			t.Errorf("after %d writes it is said: %q, %+v", writes, got, r.stats(r.hub))
+		}
+		r.update(r.spoke, "a", func(app m) { at(app, "metadata").(m)["labels"] = m{"own": "label"} })
+		goOn(20 * time.Second) // the whole copy is shown without what the definition of before does not know
+		if got := fought(); got != "" || !r.stats(r.hub).Agreed || writes > 4 {
+			t.Errorf("after %d writes and one of another it is said: %q, %+v", writes, got, r.stats(r.hub))
+		}
+		if got := at(r.get(r.spoke, "a"), "spec", "source", "tagPrefix"); got != "v" {
+			t.Errorf("the copy has tagPrefix %v", got)
+		}
+
+		r.spoke.store.ShowBy(stream.Application, nil)
+		for range 4 {
+			r.update(r.spoke, "a", func(app m) { delete(at(app, "spec", "source").(m), "tagPrefix") })
+			goOn(2 * time.Second)
+		}
+		if got, want := fought(), "somebody on the spoke changes it back: spec.source.tagPrefix"; !strings.Contains(got, want) {
+			t.Errorf("a fight is told as %q, want %q", got, want)
+		}
+	})
+}
