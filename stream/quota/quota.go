@@ -1,7 +1,10 @@
 // Package quota bounds the memory that is under way in a process on account of its
 // peers: of each by itself, and of all together. Who needs more than there is waits, and
 // with it the peer, which gRPC's flow control slows down; what waits holds nothing that
-// others wait for. It owns the numbers; what takes how much is its callers' affair.
+// others wait for. Peers take turns: the one goes next that holds least, and of those the
+// one whose last turn is longest ago. A few peers that hold all they may leave room for
+// those that hold little (ofThose). It owns the numbers; what takes how much is its callers'
+// affair.
 //
 //	release, err := q.Take(ctx, agent, quota.Decoding, bytes)
 //	if err != nil {
@@ -14,10 +17,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/argomesh/argomesh/identity"
 )
@@ -87,26 +88,33 @@ func (u Use) ofAll() int64 {
 	return [uses]int64{AllArriving, AllDecoding, AllOpen, AllWorking, AllPassing}[u]
 }
 
+// Parts of the room, but for Decoding, which waits for nobody and takes a peer's whole room
+// each time. Two thirds of the room of all are for everybody. Of the rest one half is for
+// peers that hold at most a quarter of what a peer may, with what they ask for, and the last
+// sixth for those that hold at most a sixteenth: so that there be room for 16 such peers of
+// Arriving, and 7 of Working, whatever others hold.
+const (
+	quarter, sixteenth = 4, 16
+)
+
+// ofThose returns the room of all peers together as far as a peer may use it that will
+// hold that many bytes.
+func (u Use) ofThose(held int64) int64 {
+	all := u.ofAll()
+	switch {
+	case u == Decoding || held <= u.ofPeer()/sixteenth:
+		return all
+	case held <= u.ofPeer()/quarter:
+		return all / 6 * 5
+	}
+	return all / 3 * 2
+}
+
 // Quota is the room of one process. It may be used by several goroutines at once.
 type Quota struct {
-	all     [uses]*semaphore.Weighted
+	rooms   [uses]*room
 	bytes   *prometheus.GaugeVec
 	waiting *prometheus.GaugeVec
-
-	mu    sync.Mutex // guards peers and what is in them
-	peers map[place]*room
-}
-
-// place is the room of a peer for one use.
-type place struct {
-	peer identity.AgentName
-	use  Use
-}
-
-// room is there while somebody takes of it, or waits to.
-type room struct {
-	*semaphore.Weighted
-	users int
 }
 
 // New returns a Quota. Its metrics are registered with r, unless that is nil.
@@ -118,10 +126,9 @@ func New(r prometheus.Registerer) (*Quota, error) {
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argomesh_memory_waiting", Help: "Messages and objects that wait for memory, by what they need it for.",
 		}, []string{"use"}),
-		peers: map[place]*room{},
 	}
 	for u := range uses {
-		q.all[u] = semaphore.NewWeighted(u.ofAll())
+		q.rooms[u] = &room{use: u, peers: map[identity.AgentName]*peer{}}
 		q.bytes.WithLabelValues(u.String())
 		q.waiting.WithLabelValues(u.String())
 	}
@@ -137,72 +144,49 @@ func New(r prometheus.Registerer) (*Quota, error) {
 // Take waits until the peer, and all together, have room for n bytes, and takes them
 // until release is called, once. The zero peer is one as any other. What is more than a
 // peer may ever have takes all of it. The error is that of ctx.
-func (q *Quota) Take(ctx context.Context, peer identity.AgentName, use Use, n int64) (release func(), err error) {
+func (q *Quota) Take(ctx context.Context, of identity.AgentName, use Use, n int64) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	n = min(n, use.ofPeer())
-	of := place{peer, use}
-	own := q.enter(of)
-	waiting := q.waiting.WithLabelValues(use.String())
-	waiting.Inc()
-	defer waiting.Dec()
-	// First its own: who waits for what is its own is in nobody's way.
-	if err := own.Acquire(ctx, n); err != nil {
-		q.leave(of)
-		return nil, err
+	r := q.rooms[use]
+	w := r.join(of, n)
+	if !w.granted() {
+		waiting := q.waiting.WithLabelValues(use.String())
+		waiting.Inc()
+		defer waiting.Dec()
+		select {
+		case <-w.turn:
+		case <-ctx.Done():
+			if r.giveUp(of, w) {
+				return nil, ctx.Err()
+			}
+			// Its turn has come meanwhile.
+		}
 	}
-	if err := q.all[use].Acquire(ctx, n); err != nil {
-		own.Release(n)
-		q.leave(of)
-		return nil, err
-	}
-	return q.taken(of, own, n), nil
+	return q.taken(of, use, n), nil
 }
 
-// Try takes n bytes if the peer, and all together, have room for them now.
-func (q *Quota) Try(peer identity.AgentName, use Use, n int64) (release func(), ok bool) {
-	of := place{peer, use}
-	own := q.enter(of)
-	if !own.TryAcquire(n) {
-		q.leave(of)
+// Try takes n bytes if the peer, and all together, have room for them now, and nobody
+// waits whose turn is before.
+func (q *Quota) Try(of identity.AgentName, use Use, n int64) (release func(), ok bool) {
+	if n > use.ofPeer() {
 		return nil, false
 	}
-	if !q.all[use].TryAcquire(n) {
-		own.Release(n)
-		q.leave(of)
+	r := q.rooms[use]
+	w := r.join(of, n)
+	if !w.granted() && r.giveUp(of, w) {
 		return nil, false
 	}
-	return q.taken(of, own, n), true
+	return q.taken(of, use, n), true
 }
 
 // taken counts what was taken, and returns what gives it back.
-func (q *Quota) taken(of place, own *room, n int64) (release func()) {
-	held := q.bytes.WithLabelValues(of.use.String())
+func (q *Quota) taken(of identity.AgentName, use Use, n int64) (release func()) {
+	held := q.bytes.WithLabelValues(use.String())
 	held.Add(float64(n))
 	return func() {
 		held.Sub(float64(n))
-		q.all[of.use].Release(n)
-		own.Release(n)
-		q.leave(of)
-	}
-}
-
-func (q *Quota) enter(of place) *room {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	r := q.peers[of]
-	if r == nil {
-		r = &room{Weighted: semaphore.NewWeighted(of.use.ofPeer())}
-		q.peers[of] = r
-	}
-	r.users++
-	return r
-}
-
-func (q *Quota) leave(of place) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if r := q.peers[of]; r.users == 1 {
-		delete(q.peers, of)
-	} else {
-		r.users--
+		q.rooms[use].release(of, n)
 	}
 }

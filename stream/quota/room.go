@@ -1,0 +1,144 @@
+package quota
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// room is that of all peers for one use.
+type room struct {
+	use Use
+
+	mu    sync.Mutex // guards what follows
+	held  int64
+	turns uint64 // that were given
+	// peers are those that hold something, or wait, and those that wait in the order in
+	// which they began to.
+	peers map[identity.AgentName]*peer
+	order []identity.AgentName
+}
+
+// peer is how one stands. Its line is first in, first out: who waits for what is its own is
+// in nobody else's way.
+type peer struct {
+	held int64
+	last uint64 // its turn, or the last one that was given before it came
+	line []*waiter
+}
+
+// waiter is one that wants bytes.
+type waiter struct {
+	n    int64
+	turn chan struct{} // closed when it has them
+}
+
+func (w *waiter) granted() bool {
+	select {
+	case <-w.turn:
+		return true
+	default:
+		return false
+	}
+}
+
+// join puts one into its peer's line, and gives the turns that there are.
+func (r *room) join(of identity.AgentName, n int64) *waiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[of]
+	if p == nil {
+		p = &peer{last: r.turns} // after those that wait
+		r.peers[of] = p
+	}
+	if len(p.line) == 0 {
+		r.order = append(r.order, of)
+	}
+	w := &waiter{n, make(chan struct{})}
+	p.line = append(p.line, w)
+	r.give()
+	return w
+}
+
+// giveUp takes one out of its line; false when its turn has come.
+func (r *room) giveUp(of identity.AgentName, w *waiter) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.granted() {
+		return false
+	}
+	p := r.peers[of]
+	p.line = slices.DeleteFunc(p.line, func(other *waiter) bool { return other == w })
+	r.tidy(of, p)
+	r.give()
+	return true
+}
+
+// release gives bytes back.
+func (r *room) release(of identity.AgentName, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[of]
+	r.held -= n
+	p.held -= n
+	r.tidy(of, p)
+	r.give()
+}
+
+// tidy forgets what is not needed of a peer.
+func (r *room) tidy(of identity.AgentName, p *peer) {
+	if len(p.line) > 0 {
+		return
+	}
+	r.order = slices.DeleteFunc(r.order, func(other identity.AgentName) bool { return other == of })
+	if p.held == 0 {
+		delete(r.peers, of)
+	}
+}
+
+// give gives the turns that there is room for.
+func (r *room) give() {
+	for {
+		of, found := r.next()
+		if !found {
+			return
+		}
+		p := r.peers[of]
+		w := p.line[0]
+		p.line = p.line[1:]
+		r.held += w.n
+		p.held += w.n
+		r.turns++
+		p.last = r.turns
+		r.tidy(of, p)
+		close(w.turn)
+	}
+}
+
+// next is whose turn it is. Who has no room yet keeps others of its part of the room, and
+// those that would use more of it, from going before; those that hold less go.
+func (r *room) next() (of identity.AgentName, found bool) {
+	line := slices.Clone(r.order)
+	slices.SortStableFunc(line, func(a, b identity.AgentName) int {
+		return cmp.Or(cmp.Compare(r.peers[a].held, r.peers[b].held), cmp.Compare(r.peers[a].last, r.peers[b].last))
+	})
+	blocked := int64(0) // the parts up to here are kept for who waits for them
+	for _, of := range line {
+		p := r.peers[of]
+		holds := p.held + p.line[0].n
+		if holds > r.use.ofPeer() {
+			continue // it waits for itself
+		}
+		part := r.use.ofThose(holds)
+		switch {
+		case part <= blocked:
+		case r.held+p.line[0].n > part:
+			blocked = max(blocked, part)
+		default:
+			return of, true
+		}
+	}
+	return identity.AgentName{}, false
+}
