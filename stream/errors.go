@@ -19,6 +19,8 @@ var (
 	ErrUnavailable = errors.New("unavailable")
 	// ErrNotConnected: the agent has no connection to this principal.
 	ErrNotConnected = errors.New("agent is not connected")
+	// ErrSilent: the agent has a connection, and does not answer on it.
+	ErrSilent = errors.New("agent does not answer")
 	// ErrRevoked: the registry no longer admits the agent.
 	ErrRevoked = errors.New("the registry no longer admits the agent")
 	// ErrIncompatible: the peer speaks another version of the protocol. Only an

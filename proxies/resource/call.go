@@ -193,6 +193,7 @@ const (
 	isTooMuch  unanswered = "answered with more than is passed on"
 	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
 	isBusy     unanswered = "has no connection to spare"
+	isSilent   unanswered = "does not answer"
 	isAway     unanswered = "is not connected"
 	isLost     unanswered = "was lost before it answered"
 )
@@ -208,6 +209,8 @@ func unansweredBy(err error) unanswered {
 		return isAway
 	case errors.As(err, &dial) && errors.Is(err, stream.ErrRefused):
 		return isClosed
+	case errors.As(err, &dial) && errors.Is(err, stream.ErrSilent):
+		return isSilent
 	case errors.As(err, &dial):
 		return isBusy
 	}
@@ -215,9 +218,9 @@ func unansweredBy(err error) unanswered {
 }
 
 // warning says the same of a last known reply, which is served for an agent that is
-// busy, too: it is no less true then.
+// busy or does not answer, too: it is no less true then.
 func (u unanswered) warning() string {
-	if u == isBusy {
+	if u == isBusy || u == isSilent {
 		return string(u)
 	}
 	return "is away"

@@ -319,6 +319,25 @@ func TestRepliesOfASpokeThatIsBusy(t *testing.T) {
 	}
 }
 
+// Nor is one that does not answer: that is what is said of it.
+func TestRepliesOfASpokeThatIsSilent(t *testing.T) {
+	var dial atomic.Pointer[error]
+	w := start(t, discovery, settings{hub: failing(&dial)})
+	w.get("/version")
+	silent := fmt.Errorf("%w: %w", stream.ErrSilent, stream.ErrUnavailable)
+	dial.Store(&silent)
+	w.cut()
+	res, body := w.get("/version")
+	if warning := res.Header.Get("Warning"); res.Code != 200 || body != "answer to /version" ||
+		!strings.HasPrefix(warning, `299 - "agent edge-1 does not answer: this is its last known reply, of 20`) {
+		t.Errorf("answer %d %q, warning %q", res.Code, body, warning)
+	}
+	res, body = w.get("/api/v1/pods")
+	if said := sentence(t, res, body); res.Code != 503 || !strings.Contains(said, "agent edge-1 does not answer") {
+		t.Errorf("answer %d %s", res.Code, body)
+	}
+}
+
 // keep is a Keep in memory.
 type keep struct {
 	mu      sync.Mutex // guards what follows

@@ -170,7 +170,7 @@ func (c *conn) listen() {
 		c.ear.Reset(left)
 		return
 	}
-	c.finish(fmt.Errorf("nothing came for %s: %w", c.pace.silence, ErrLost))
+	c.finish(fmt.Errorf("nothing came for %s: %w: %w", c.pace.silence, stream.ErrSilent, ErrLost))
 }
 
 // endReads sets what a read returns after what has come, unless that is set.

@@ -75,6 +75,8 @@ type pool struct {
 	spare   []*conn     // the newest last
 	waiting []*wait     // the oldest first
 	lapse   *time.Timer // nil, or running while none is open
+	// silent says that the last stream that was taken did not answer.
+	silent bool
 }
 
 // wait is a dial that waits for a stream.
@@ -143,6 +145,7 @@ func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream
 			return nil, err
 		}
 		err = d.answer(ctx, c)
+		d.note(to, err)
 		if err == nil {
 			return c, nil
 		}
@@ -186,7 +189,7 @@ func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stre
 		}
 		return c, nil
 	case <-patience.C:
-		err = fmt.Errorf("waited for %s: %w", d.cfg.SpareTimeout, ErrNoSpare)
+		err = fmt.Errorf("waited for %s: %w", d.cfg.SpareTimeout, d.withoutSpare(p))
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -199,6 +202,26 @@ func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stre
 		return c, nil // it came in the same moment
 	}
 	return nil, err
+}
+
+// withoutSpare is why an agent opened no stream in time: one that did not answer on the
+// last one has not all of them in use.
+func (d *Dialer) withoutSpare(p *pool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.silent {
+		return ErrNoAnswer
+	}
+	return ErrNoSpare
+}
+
+// note notes whether the agent has answered on a stream, by what became of the dial.
+func (d *Dialer) note(to identity.AgentName, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.agents[to]; p != nil {
+		p.silent = errors.Is(err, stream.ErrSilent) || errors.Is(err, context.DeadlineExceeded)
+	}
 }
 
 // takeSpare occupies the newest spare stream, which is the likeliest to be alive;

@@ -20,7 +20,7 @@ var (
 	// ErrBusy: as many dials wait already as may.
 	ErrBusy = fmt.Errorf("too many dials wait for spare streams: %w", stream.ErrUnavailable)
 	// ErrNoAnswer: the agent has not said in time whether it reached the service.
-	ErrNoAnswer = fmt.Errorf("the agent does not answer: %w", stream.ErrUnavailable)
+	ErrNoAnswer = fmt.Errorf("%w: %w", stream.ErrSilent, stream.ErrUnavailable)
 	// ErrLost: the stream ended, or fell silent, in the midst of the connection.
 	ErrLost = fmt.Errorf("the other end of the tunnel is lost: %w", stream.ErrUnavailable)
 )

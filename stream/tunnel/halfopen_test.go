@@ -38,6 +38,11 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 		_, err := c.Read(make([]byte, 1))
 		hubEnd <- err
 	}()
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+		dialed <- err
+	}()
 	late := time.After(foundWithin)
 	for end, errs := range map[string]chan error{"the hub's": hubEnd, "the spoke's": spokeEnd} {
 		select {
@@ -49,6 +54,9 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 		case <-late:
 			t.Fatalf("after %s %s end is still open", foundWithin, end)
 		}
+	}
+	if err := <-dialed; !errors.Is(err, stream.ErrSilent) {
+		t.Errorf("Dial() = %v, want an error of kind %q", err, stream.ErrSilent)
 	}
 	eventually(t, "the agent to be away", func() bool {
 		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
