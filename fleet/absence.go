@@ -37,14 +37,34 @@ func (r *Registry) Absences(now time.Time) (map[identity.AgentName]Absence, bool
 	return out, r.known
 }
 
+// AwaySince returns since when an agent is away, however short that is: the Since of its
+// Absence. False for one that is not, was never there, or is not known.
+func (r *Registry) AwaySince(name identity.AgentName) (time.Time, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	a, known := r.agents[name]
+	if !known || a.Status.ObservedAt == nil && a.Status.Versions.Agent == "" {
+		return time.Time{}, false
+	}
+	return awaySince(&a)
+}
+
+func awaySince(a *v1alpha1.Agent) (time.Time, bool) {
+	s := a.Status
+	if leaving(a) || s.Connected || s.Since == nil {
+		return time.Time{}, false
+	}
+	if s.ObservedAt != nil && s.Since.Sub(s.ObservedAt.Time) > observedSlack {
+		return s.ObservedAt.UTC(), true // the hub was away itself when the agent went
+	}
+	return s.Since.UTC(), true
+}
+
 func absenceOf(name identity.AgentName, a *v1alpha1.Agent, now time.Time) (Absence, bool) {
 	s := a.Status
-	if leaving(a) || s.Connected || s.Since == nil || now.Sub(s.Since.Time) < StaleAfter {
+	since, away := awaySince(a)
+	if !away || now.Sub(s.Since.Time) < StaleAfter {
 		return Absence{}, false
-	}
-	since := s.Since.UTC()
-	if s.ObservedAt != nil && since.Sub(s.ObservedAt.Time) > observedSlack {
-		since = s.ObservedAt.UTC() // the hub was away itself when the agent went
 	}
 	const stale = ": what is shown here is what its Argo CD said last; "
 	at := since.Format(time.RFC3339)

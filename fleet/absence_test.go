@@ -9,6 +9,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/identity"
 )
 
 // TestAbsences has a row for each state that the status of an Agent may say.
@@ -77,6 +78,17 @@ func TestAbsences(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Absences() (-want +got)\n%s", diff)
+			}
+			edge, err := identity.ParseAgentName("edge-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			since, away := r.AwaySince(edge)
+			if never := tt.status.Versions.Agent == ""; tt.want != "" && (away == never || away && !since.Equal(now.Add(-tt.since))) {
+				t.Errorf("AwaySince() = %s, %t", since, away)
+			}
+			if tt.want == "" && away != (name == "just gone" || name == "a clock that was ahead") {
+				t.Errorf("AwaySince() = %s, %t", since, away)
 			}
 		})
 	}

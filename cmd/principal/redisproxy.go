@@ -48,7 +48,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	}
 	hub := redis.HubConfig{
 		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
-		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Metrics: c.metrics, Log: c.log,
+		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Away: c.owners.registry.AwaySince, Metrics: c.metrics, Log: c.log,
 		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
 		MaxKeptBytes: c.cfg.LastKnownMax, Quota: c.quota,
 	}

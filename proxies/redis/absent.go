@@ -51,7 +51,8 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 		f.remote.warn("protocol", "what an agent answers cannot be read")
 	}
 	f.hub.metrics.reads.WithLabelValues(result).Inc()
-	if raw, ok := f.last(ctx); ok {
+	f.remote.lost()
+	if raw, ok := f.last(ctx, f.remote.absence(err)); ok {
 		return &reply{raw: raw}
 	}
 	why := "is not connected"
@@ -61,8 +62,8 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	return &reply{raw: encodeError(fmt.Sprintf("%s agent %s %s, and no last value is kept", codeAway, name, why))}
 }
 
-// last answers from what was kept.
-func (f *fetch) last(ctx context.Context) ([]byte, bool) {
+// last answers from what was kept, and says in it why nothing newer is shown.
+func (f *fetch) last(ctx context.Context, why string) ([]byte, bool) {
 	if f.hub.keeping == nil {
 		return nil, false
 	}
@@ -86,7 +87,7 @@ func (f *fetch) last(ctx context.Context) ([]byte, bool) {
 		case value == nil:
 			b = appendNull(b, false)
 		default:
-			b = appendBulk(b, string(f.hub.marked(ctx, k, value, time.Now().Add(-age))))
+			b = appendBulk(b, string(f.hub.marked(ctx, k, value, "as of "+clock(time.Now().Add(-age))+", "+why)))
 		}
 	}
 	if there == 0 {

@@ -30,9 +30,13 @@ var errUnmarked = errors.New("not a tree to be marked")
 // compressedFormat ends the formats in which values are compressed.
 const compressedFormat = ".gz"
 
-// marked returns a value with when it was true on the spoke: a tree says so at each of
-// its roots. What is no tree is returned as it is.
-func (h *Hub) marked(ctx context.Context, of owned, value []byte, at time.Time) []byte {
+// clock is a time as people read it. Argo CD shows marks in lower case, so it has no
+// letters that would look odd then.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC on 2006-01-02") }
+
+// marked returns a value with the age that it has: a tree says so at each of its roots.
+// What is no tree is returned as it is.
+func (h *Hub) marked(ctx context.Context, of owned, value []byte, age string) []byte {
 	if of.key.Family != resourcesTree {
 		return value
 	}
@@ -41,7 +45,7 @@ func (h *Hub) marked(ctx context.Context, of owned, value []byte, at time.Time) 
 		return value // nobody waits for it
 	}
 	defer release()
-	marked, err := markTree(value, strings.HasSuffix(of.key.Format, compressedFormat), at)
+	marked, err := markTree(value, strings.HasSuffix(of.key.Format, compressedFormat), age)
 	if err != nil {
 		h.cfg.Log.Debug().Err(err).Msg("a last value is shown without its age")
 		return value
@@ -51,7 +55,7 @@ func (h *Hub) marked(ctx context.Context, of owned, value []byte, at time.Time) 
 
 // markTree adds to each resource without a parent what Argo CD shows on it. The text is
 // copied with what is added; of its values none is decoded.
-func markTree(value []byte, compressed bool, at time.Time) ([]byte, error) {
+func markTree(value []byte, compressed bool, age string) ([]byte, error) {
 	text, err := expand(value, compressed)
 	if err != nil {
 		return nil, err
@@ -62,7 +66,7 @@ func markTree(value []byte, compressed bool, at time.Time) ([]byte, error) {
 	if !json.Valid(text) {
 		return nil, errUnmarked
 	}
-	mark, err := json.Marshal(item{markName, "as of " + at.UTC().Format(time.RFC3339)})
+	mark, err := json.Marshal(item{markName, age})
 	if err != nil {
 		return nil, err
 	}

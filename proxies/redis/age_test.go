@@ -36,12 +36,12 @@ func TestMarkTree(t *testing.T) {
 		tree = `{"nodes":[{"kind":"Deployment","name":"shop","info":[{"name":"Revision","value":"Rev:1"}]},
 			{"kind":"Pod","name":"shop-1","parentRefs":[{"kind":"ReplicaSet","name":"shop"}],"x":12345678901234567890},{"kind":"Service","name":"<shop>"},null],
 			"orphanedNodes":[{"kind":"Job"}],"shardsCount":3}`
-		mark = `{"name":"Last known","value":"as of 2026-11-21T12:00:00Z"}`
+		mark = `{"name":"Last known","value":"as of 12:00:00 UTC on 2026-11-21, agent edge-1 is away"}`
 		want = `{"nodes":[{"kind":"Deployment","name":"shop","info":[` + mark + `,{"name":"Revision","value":"Rev:1"}]},
 			{"kind":"Pod","name":"shop-1","parentRefs":[{"kind":"ReplicaSet","name":"shop"}],"x":12345678901234567890},{"kind":"Service","name":"<shop>","info":[` + mark + `]},null],
 			"orphanedNodes":[{"kind":"Job"}],"shardsCount":3}`
 	)
-	at := time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))
+	age := "as of " + clock(time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))) + ", agent edge-1 is away"
 	parsed := func(text []byte) (v any) {
 		t.Helper()
 		d := json.NewDecoder(bytes.NewReader(text))
@@ -56,7 +56,7 @@ func TestMarkTree(t *testing.T) {
 		if compressed {
 			value = pack(t, value)
 		}
-		got, err := markTree(value, compressed, at)
+		got, err := markTree(value, compressed, age)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestMarkTree(t *testing.T) {
 		"other resources":         {[]byte(`{"nodes":{}}`), false, errUnmarked},
 		"other information":       {[]byte(`{"nodes":[{"info":{}}]}`), false, errUnmarked},
 	} {
-		if _, err := markTree(tt.value, tt.compressed, at); !errors.Is(err, tt.want) {
+		if _, err := markTree(tt.value, tt.compressed, age); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
@@ -124,7 +124,7 @@ func TestMarked(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := h.marked(ctx, owned{key: Key{Family: tt.family, Format: "1"}}, []byte(tt.value), time.Now())
+		got := h.marked(ctx, owned{key: Key{Family: tt.family, Format: "1"}}, []byte(tt.value), "as of today")
 		release()
 		if changed := string(got) != tt.value; changed != tt.want {
 			t.Errorf("%s: %s", name, got)

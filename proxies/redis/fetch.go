@@ -95,6 +95,7 @@ func (f *fetch) run(ctx context.Context) *reply {
 	f.remote = f.hub.remote(f.keys[0].target.Agent)
 	r, err := f.ask(ctx)
 	if err == nil {
+		f.remote.hears()
 		f.hub.metrics.reads.WithLabelValues("answered").Inc()
 		f.hub.metrics.seconds.Observe(time.Since(began).Seconds())
 		return r

@@ -49,6 +49,9 @@ type Keeper interface {
 	// Last returns nil when nothing is kept, and how long ago it was.
 	Last(ctx context.Context, key string) (value []byte, age time.Duration, err error)
 	Forget(ctx context.Context, key string) error
+	// Touch says how long ago values were last seen to be what is kept, which makes those
+	// of them younger that are older. It returns the keys of which nothing is kept.
+	Touch(ctx context.Context, ages map[string]time.Duration) (missing []string, err error)
 }
 
 // HubConfig holds what a Hub needs. Fields without a stated default are required.
@@ -64,6 +67,9 @@ type HubConfig struct {
 	// Argo CD differs from what the hub's asks for; empty when it does not. It does not
 	// block. Nil means that nobody is.
 	Found func(agent identity.AgentName, mismatch string)
+	// Away returns since when an agent is away, false while it is not, or nobody knows
+	// since when. It does not block. Nil means that nobody ever does.
+	Away func(identity.AgentName) (since time.Time, away bool)
 	// Keep keeps last values for the time when their spoke is away. Nil keeps none.
 	Keep    Keeper
 	Metrics prometheus.Registerer

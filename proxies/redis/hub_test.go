@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -278,11 +279,12 @@ func TestSubscriptionsSurvive(t *testing.T) {
 		},
 	} {
 		fault()
-		for _, p := range pages {
+		for _, p := range pages { // of the loss, or of what was missed; those that wait are one
 			if m := next(t, p); m.Channel != channel("a", "shop") || m.Payload != "" {
 				t.Fatalf("a message %v", m)
 			}
 		}
+		place{spoke, channel("", "shop")}.subscribed(t, 1)
 		must(t, spoke.Publish(ctx, channel("", "shop"), "now").Err())
 		for _, p := range pages {
 			until(t, p, channel("a", "shop"), "now")
@@ -290,6 +292,61 @@ func TestSubscriptionsSurvive(t *testing.T) {
 	}
 	if n := spoke.PubSubNumSub(ctx, channel("", "shop")).Val()[channel("", "shop")]; n != 1 {
 		t.Errorf("%d connections are subscribed at the spoke, want one for all", n)
+	}
+}
+
+// Whoever is subscribed looks again when the agent goes, once more when it is known since
+// when it is away, and when it is back; what it sees then says so.
+func TestSubscribersAreToldOfALoss(t *testing.T) {
+	w, ctx := newWorld(t, nil), t.Context()
+	e := w.add("a", func(c *redis.SpokeConfig) { c.Plain = true })
+	spoke := e.redis.client(t, 3)
+	const text = `{"nodes":[{"kind":"Service"}]}`
+	key := strings.TrimSuffix(tree("a", "shop"), ".gz")
+	must(t, spoke.Set(ctx, strings.TrimSuffix(tree("", "shop"), ".gz"), text, 0).Err())
+	c := w.client(3)
+	page := subscribeTo(t, c, channel("a", "shop"))
+	place{spoke, channel("", "shop")}.subscribed(t, 1)
+	shows := func() string {
+		t.Helper()
+		got, err := c.Get(ctx, key).Result()
+		must(t, err)
+		return got
+	}
+	if got := shows(); got != text {
+		t.Fatalf("GET = %s", got)
+	}
+	eventually(t, "the value to be kept", func() error {
+		if w.keep.len() == 0 {
+			return errors.New("nothing is kept")
+		}
+		return nil
+	})
+	told := func() {
+		t.Helper()
+		if m := next(t, page); m.Channel != channel("a", "shop") || m.Payload != "" {
+			t.Fatalf("a message %v", m)
+		}
+	}
+	w.set(e, true, func(e *edge) { e.away = true })
+	told()
+	if got := shows(); !regexp.MustCompile(`"value":"as of \d\d:\d\d:\d\d UTC on \d{4}-\d\d-\d\d, agent a is away since \d\d:`).MatchString(got) {
+		t.Errorf("GET = %s", got)
+	}
+	w.set(e, false, func(e *edge) { e.since = time.Date(2026, 11, 25, 18, 57, 28, 0, time.UTC) })
+	told()
+	if got := shows(); !strings.Contains(got, ", agent a is away since 18:57:28 UTC on 2026-11-25") {
+		t.Errorf("GET = %s", got)
+	}
+	w.set(e, false, func(e *edge) { e.away, e.since = false, time.Time{} })
+	told()
+	place{spoke, channel("", "shop")}.subscribed(t, 1)
+	if got := shows(); got != text {
+		t.Errorf("GET when it is back = %s", got)
+	}
+	must(t, spoke.Publish(ctx, channel("", "shop"), "now").Err())
+	if n := until(t, page, channel("a", "shop"), "now"); n > 1 {
+		t.Errorf("it was told %d times more", n)
 	}
 }
 

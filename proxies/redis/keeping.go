@@ -3,10 +3,13 @@ package redis
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
 )
 
 // KeptFor is how long a Keeper keeps a value.
@@ -17,9 +20,12 @@ const (
 	keepQueue = 64
 	// keepTime bounds one call of the Keeper.
 	keepTime = 2 * time.Second
-	// keepAgain is after which time the same value is kept again, so that its end
-	// moves on.
-	keepAgain = time.Hour
+	// touchEvery is how often it is written down, at most, that a value was seen again and
+	// has not changed: what a process knows that is killed is behind by no more. When an
+	// agent goes it is written at once.
+	touchEvery = 5 * time.Minute
+	// touchBatch bounds the keys of one call of the Keeper.
+	touchBatch = 500
 	// keepKnown bounds what is remembered of what was kept. Beyond it all is
 	// forgotten, and kept once more.
 	keepKnown = 65536
@@ -32,25 +38,30 @@ type keeping struct {
 	log     zerolog.Logger
 	queue   chan kept
 
-	mu    sync.Mutex // guards known
-	known map[string]seal
+	mu    sync.Mutex // guards known and count
+	known map[identity.AgentName]map[string]seal
+	count int          // of all that is known
 	seed  maphash.Seed // of seals, which nobody else can guess
 }
 
 // kept is a value to be kept, or, when it is nil, to be forgotten.
 type kept struct {
+	agent identity.AgentName
 	key   string
 	value []byte
+	// seen are keys of values that were seen again, instead.
+	seen []string
 }
 
-// seal tells whether a value has changed.
+// seal tells whether a value has changed, when it was last seen, and which time of that is
+// written down.
 type seal struct {
-	sum uint64
-	at  time.Time
+	sum           uint64
+	seen, written time.Time
 }
 
 func newKeeping(k Keeper, m *hubMetrics, log zerolog.Logger) *keeping {
-	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), known: map[string]seal{}, seed: maphash.MakeSeed()}
+	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), known: map[identity.AgentName]map[string]seal{}, seed: maphash.MakeSeed()}
 }
 
 // keptKey is a key by Agent object, so that one that is made anew inherits nothing.
@@ -61,20 +72,49 @@ func (k *keeping) keep(key owned, value []byte) {
 	if k == nil {
 		return
 	}
-	name, now := keptKey(key), time.Now()
-	seen := seal{sum: maphash.Bytes(k.seed, value), at: now}
+	agent, name, now := key.target.Agent, keptKey(key), time.Now()
+	is := seal{sum: maphash.Bytes(k.seed, value), seen: now, written: now}
 	k.mu.Lock()
-	before, found := k.known[name]
-	if found && before.sum == seen.sum && now.Sub(before.at) < keepAgain {
-		k.mu.Unlock()
-		return
+	before, found := k.known[agent][name]
+	same := found && before.sum == is.sum
+	recent := same && now.Sub(before.written) < touchEvery
+	if recent {
+		is.written = before.written
 	}
-	if len(k.known) >= keepKnown {
-		clear(k.known)
-	}
-	k.known[name] = seen
+	k.know(agent, name, is)
 	k.mu.Unlock()
-	k.put(kept{name, value})
+	switch {
+	case recent:
+	case same:
+		k.put(kept{agent: agent, seen: []string{name}})
+	default:
+		k.put(kept{agent: agent, key: name, value: value})
+	}
+}
+
+// know notes what is known of a value. It is called with mu locked.
+func (k *keeping) know(agent identity.AgentName, name string, is seal) {
+	if _, found := k.known[agent][name]; !found {
+		if k.count >= keepKnown {
+			clear(k.known)
+			k.count = 0
+		}
+		k.count++
+	}
+	if k.known[agent] == nil {
+		k.known[agent] = map[string]seal{}
+	}
+	k.known[agent][name] = is
+}
+
+// unknow forgets what is known of a value, so that it is kept when it is seen again. It
+// is called with mu locked.
+func (k *keeping) unknow(agent identity.AgentName, name string) (found bool) {
+	if _, found = k.known[agent][name]; found {
+		delete(k.known[agent], name)
+		k.count--
+	}
+	return found
 }
 
 // forget has a value forgotten that the spoke no longer has. It does not block.
@@ -82,13 +122,32 @@ func (k *keeping) forget(key owned) {
 	if k == nil {
 		return
 	}
-	name := keptKey(key)
+	agent, name := key.target.Agent, keptKey(key)
 	k.mu.Lock()
-	_, found := k.known[name]
-	delete(k.known, name)
+	found := k.unknow(agent, name)
 	k.mu.Unlock()
 	if found { // else it was kept by an earlier process, and goes by itself
-		k.put(kept{key: name})
+		k.put(kept{agent: agent, key: name})
+	}
+}
+
+// gone has it written down when each value of an agent was last seen. It does not block.
+func (k *keeping) gone(agent identity.AgentName) {
+	if k == nil {
+		return
+	}
+	var seen []string
+	k.mu.Lock()
+	for name, is := range k.known[agent] {
+		if is.seen.After(is.written) {
+			is.written = is.seen
+			k.known[agent][name] = is
+			seen = append(seen, name)
+		}
+	}
+	k.mu.Unlock()
+	for batch := range slices.Chunk(seen, touchBatch) {
+		k.put(kept{agent: agent, seen: batch})
 	}
 }
 
@@ -96,10 +155,23 @@ func (k *keeping) put(v kept) {
 	select {
 	case k.queue <- v:
 	default:
-		k.metrics.kept.WithLabelValues("dropped").Inc()
-		k.mu.Lock()
-		delete(k.known, v.key) // for the next time
-		k.mu.Unlock()
+		k.undone(v, "dropped")
+	}
+}
+
+// undone notes that something was not kept, for the next time.
+func (k *keeping) undone(v kept, result string) {
+	k.metrics.kept.WithLabelValues(result).Inc()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range v.seen {
+		if is, found := k.known[v.agent][name]; found {
+			is.written = time.Time{}
+			k.known[v.agent][name] = is
+		}
+	}
+	if v.seen == nil {
+		k.unknow(v.agent, v.key)
 	}
 }
 
@@ -119,23 +191,47 @@ func (k *keeping) one(ctx context.Context, v kept) {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
 	var err error
-	if v.value == nil {
+	switch {
+	case v.seen != nil:
+		err = k.touch(ctx, v)
+	case v.value == nil:
 		err = k.keeper.Forget(ctx, v.key)
-	} else {
+	default:
 		err = k.keeper.Keep(ctx, v.key, v.value)
 	}
 	if err != nil {
-		k.metrics.kept.WithLabelValues("failed").Inc()
 		k.log.Debug().Err(err).Msg("a last value cannot be kept")
-		k.mu.Lock()
-		delete(k.known, v.key)
-		k.mu.Unlock()
+		k.undone(v, "failed")
 		return
 	}
 	k.metrics.kept.WithLabelValues("kept").Inc()
 }
 
-// last returns what was kept; nil when nothing was, or cannot be had.
+// touch writes down when values were last seen. Those of which nothing is kept any more
+// are kept when they are seen again.
+func (k *keeping) touch(ctx context.Context, v kept) error {
+	ages, now := map[string]time.Duration{}, time.Now()
+	k.mu.Lock()
+	for _, name := range v.seen {
+		if is, found := k.known[v.agent][name]; found {
+			ages[name] = now.Sub(is.seen)
+		}
+	}
+	k.mu.Unlock()
+	missing, err := k.keeper.Touch(ctx, ages)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range missing {
+		k.unknow(v.agent, name)
+	}
+	return nil
+}
+
+// last returns what was kept, and how long ago it was last seen; nil when nothing was, or
+// cannot be had.
 func (k *keeping) last(ctx context.Context, key owned) ([]byte, time.Duration) {
 	if !key.target.Known {
 		return nil, 0
@@ -146,6 +242,11 @@ func (k *keeping) last(ctx context.Context, key owned) ([]byte, time.Duration) {
 	if err != nil {
 		k.log.Debug().Err(err).Msg("a last value cannot be read")
 		return nil, 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if is, found := k.known[key.target.Agent][keptKey(key)]; found && value != nil && is.sum == maphash.Bytes(k.seed, value) {
+		age = min(age, time.Since(is.seen))
 	}
 	return value, age
 }

@@ -108,6 +108,9 @@ type noKeeper struct{}
 
 func (noKeeper) Keep(context.Context, string, []byte) error { return nil }
 func (noKeeper) Forget(context.Context, string) error       { return nil }
+func (noKeeper) Touch(context.Context, map[string]time.Duration) ([]string, error) {
+	return nil, nil
+}
 func (noKeeper) Last(context.Context, string) ([]byte, time.Duration, error) {
 	return nil, 0, nil
 }
@@ -142,13 +145,16 @@ func TestKeepingIsBounded(t *testing.T) {
 	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 1 {
 		t.Error("what is the same is kept again")
 	}
-	for i := len(k.known); i < keepKnown; i++ {
-		k.known[fmt.Sprint(i)] = seal{}
+	for i := k.count; i < keepKnown; i++ {
+		k.know(identity.AgentName{}, fmt.Sprint(i), seal{})
+	}
+	if n := len(k.known[identity.AgentName{}]); n != keepKnown || k.count != keepKnown {
+		t.Errorf("%d are remembered, and counted as %d", n, k.count)
 	}
 	<-k.queue
 	k.keep(key(keepQueue+1), []byte("x"))
-	if len(k.known) != 1 {
-		t.Errorf("%d are remembered", len(k.known))
+	if n := len(k.known[identity.AgentName{}]); n != 1 || k.count != 1 {
+		t.Errorf("%d are remembered, and counted as %d", n, k.count)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
 )
 
 const (
@@ -34,6 +35,10 @@ type remote struct {
 	idle   []*link
 	warned map[string]time.Time // when what was last said of it
 	fit    fit
+	// heard is when the agent's Redis said something last, and there that it did since it
+	// was last taken for gone.
+	heard time.Time
+	there bool
 
 	subscriber *subscriber
 }
@@ -59,6 +64,50 @@ func (r *remote) dial(ctx context.Context) (*link, error) {
 	}
 	p := &patient{Conn: conn, read: progressTimeout, write: progressTimeout}
 	return &link{conn: p, in: newWire(p)}, nil
+}
+
+// hears notes that the agent's Redis says something.
+func (r *remote) hears() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard, r.there = time.Now(), true
+}
+
+// lost notes that it does not answer. What was seen there until now is written down, once.
+func (r *remote) lost() {
+	r.mu.Lock()
+	was := r.there
+	r.there = false
+	r.mu.Unlock()
+	if was {
+		r.hub.keeping.gone(r.agent)
+	}
+}
+
+// awaySince returns since when the agent is away, as the hub has it.
+func (r *remote) awaySince() (time.Time, bool) {
+	if r.hub.cfg.Away == nil {
+		return time.Time{}, false
+	}
+	return r.hub.cfg.Away(r.agent)
+}
+
+// absence says that the agent is away, or only its Redis, and since when if that is known.
+func (r *remote) absence(err error) string {
+	since, away := r.awaySince()
+	if !away {
+		r.mu.Lock()
+		since = r.heard
+		r.mu.Unlock()
+	}
+	text := "agent " + r.agent.String() + " does not answer"
+	if away || errors.Is(err, stream.ErrNotConnected) {
+		text = "agent " + r.agent.String() + " is away"
+	}
+	if since.IsZero() {
+		return text
+	}
+	return text + " since " + clock(since)
 }
 
 // takeIdle returns a connection that was kept; nil when there is none.

@@ -32,6 +32,9 @@ type subscriber struct {
 	// hopeless says that the agent did not confirm in time, so that nobody waits for it
 	// until it does.
 	hopeless bool
+	// since is what was known of the agent's absence when it was told of last; zero while
+	// there is a connection, and before anything is known.
+	since time.Time
 }
 
 // topic is a channel at the agent.
@@ -108,7 +111,7 @@ func (sh *share) confirm() {
 	}
 }
 
-// lookAgain tells the caller that it may have missed something. It is called with the
+// lookAgain tells the caller that there may be something else to see. It is called with the
 // subscriber's mu locked.
 func (sh *share) lookAgain() {
 	sh.missed = false
@@ -142,6 +145,7 @@ func (s *subscriber) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		_ = s.session(ctx) // why it ended is in the agent's log and the tunnel's metrics
+		s.remote.lost()
 		if !s.lost(ctx) {
 			return
 		}
@@ -158,10 +162,15 @@ func (s *subscriber) run(ctx context.Context) {
 	}
 }
 
-// lost says that there is no connection, and reports whether to make another.
+// lost says that there is no connection, and reports whether to make another. Callers
+// are told to look at what is known without the agent: when it goes, and once more when
+// it becomes known since when it is away. When it is back they look again.
 func (s *subscriber) lost(ctx context.Context) bool {
+	since, _ := s.remote.awaySince()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	news := !since.Equal(s.since)
+	s.since = since
 	s.hopeless = true // until the next one is there
 	for channel, t := range s.topics {
 		if len(t.shares) == 0 || ctx.Err() != nil {
@@ -171,6 +180,9 @@ func (s *subscriber) lost(ctx context.Context) bool {
 		}
 		t.asked, t.active = false, false
 		for sh := range t.shares {
+			if sh.confirmed && (news || !sh.missed) {
+				sh.lookAgain()
+			}
 			sh.missed = true
 		}
 		t.settle()
@@ -254,6 +266,7 @@ func (s *subscriber) hear(in wire) error {
 		if err != nil {
 			return err
 		}
+		s.remote.hears()
 		if first[0] == '-' {
 			line, err := in.line()
 			if err != nil {
@@ -330,7 +343,7 @@ func (s *subscriber) refused(text string) error {
 func (s *subscriber) active(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hopeless = false
+	s.hopeless, s.since = false, time.Time{}
 	t := s.topics[channel]
 	if t == nil || !t.asked {
 		return

@@ -177,6 +177,8 @@ type edge struct {
 	// dials counts the connections, open those that the hub has not closed, and most
 	// how many there were at a time.
 	dials, open, most int
+	// since is when it went, as the hub has it; zero while nobody knows.
+	since time.Time
 }
 
 func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
@@ -189,6 +191,7 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 	cfg := redis.HubConfig{
 		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, Keep: w.keep, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
 		Found:         w.hear,
+		Away:          w.awaySince,
 		AnswerTimeout: patience,
 	}
 	if change != nil {
@@ -241,6 +244,14 @@ func (w *world) add(name string, change func(*redis.SpokeConfig)) *edge {
 	defer w.mu.Unlock()
 	w.spokes[agentName(w.t, name)] = e
 	return e
+}
+
+// awaySince is HubConfig.Away.
+func (w *world) awaySince(agent identity.AgentName) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.spokes[agent]
+	return e.since, !e.since.IsZero()
 }
 
 // hear takes how the cache of an agent differs.
@@ -410,6 +421,17 @@ func (m *memory) Forget(_ context.Context, key string) error {
 	defer m.mu.Unlock()
 	delete(m.values, key)
 	return nil
+}
+
+func (m *memory) Touch(_ context.Context, ages map[string]time.Duration) (missing []string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range ages {
+		if m.values[key] == nil {
+			missing = append(missing, key)
+		}
+	}
+	return missing, nil
 }
 
 // all returns a copy.

@@ -71,8 +71,7 @@ func (c *argoCommands) marked(name string) (rows [][]string) {
 		return nil
 	})
 	for _, row := range rows {
-		text, _ := strings.CutPrefix(row[2], "as of ")
-		if at, err := time.Parse(time.RFC3339, text); err != nil || time.Since(at) < 0 || time.Since(at) > time.Hour {
+		if at, _, err := markedAt(row[2], c.agent); err != nil || time.Since(at) < 0 || time.Since(at) > time.Hour {
 			c.t.Errorf("%v: %v", row, err)
 		}
 	}

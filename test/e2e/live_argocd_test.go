@@ -175,6 +175,7 @@ func TestLiveArgoCD(t *testing.T) {
 		}
 	})
 	t.Run("the tree as it changes", func(t *testing.T) { w.testTreeWatch(t, name, nil) })
+	t.Run("the tree while the agent does not answer", func(t *testing.T) { w.testFrozenPage(t, name) })
 	t.Run("manifests", func(t *testing.T) {
 		if out := cli("manifests", app, "--source", "git"); !strings.Contains(out, "kind: Deployment") {
 			t.Errorf("of git: %s", out)
@@ -314,11 +315,9 @@ func (w *liveArgoWorld) treePath(name string) string {
 	return "stream/applications/" + name + "/resource-tree?appNamespace=" + w.namespace
 }
 
-// testTreeWatch follows the tree as the UI does: a change on the spoke shows by
-// itself, also after a restart of the agent. It returns the tree after the first change.
-// Unless then is nil it goes on with that, which gets what makes something in the tree and
-// waits until it is shown.
-func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string, then func(shows func(child string))) []node {
+// followTree opens the tree of an Application as the UI does.
+func (w *liveArgoWorld) followTree(t *testing.T, name string) *follower {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.session.base+w.treePath(name), http.NoBody)
 	if err != nil {
@@ -332,24 +331,33 @@ func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string, then func(shows
 	if res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status)
 	}
-	f := newFollower(t, "the tree", res.Body, cancel)
-	at := w.spokes[w.agent].Resource(configMaps, name)
-	create := func(of string) {
-		t.Helper()
-		// What belongs to an object of the Application is in its tree.
-		owner := get(t, w.spokes[w.agent].Resource(deployments, name), "guestbook")
-		o := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": of, "ownerReferences": []any{map[string]any{
-				"apiVersion": "apps/v1", "kind": "Deployment", "name": "guestbook", "uid": string(owner.GetUID()),
-			}}},
-		}}
-		if _, err := at.Create(ctx, o, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+	return newFollower(t, "the tree", res.Body, cancel)
+}
+
+// addChild makes a ConfigMap on the spoke that is in the tree of the Application: it
+// belongs to an object of it.
+func (w *liveArgoWorld) addChild(t *testing.T, name, child string) {
+	t.Helper()
+	owner := get(t, w.spokes[w.agent].Resource(deployments, name), "guestbook")
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": child, "ownerReferences": []any{map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment", "name": "guestbook", "uid": string(owner.GetUID()),
+		}}},
+	}}
+	if _, err := w.spokes[w.agent].Resource(configMaps, name).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// testTreeWatch follows the tree as the UI does: a change on the spoke shows by
+// itself, also after a restart of the agent. It returns the tree after the first change.
+// Unless then is nil it goes on with that, which gets what makes something in the tree and
+// waits until it is shown.
+func (w *liveArgoWorld) testTreeWatch(t *testing.T, name string, then func(shows func(child string))) []node {
+	ctx, f := t.Context(), w.followTree(t, name)
 	shows := func(child string) string {
 		t.Helper()
-		create(child)
+		w.addChild(t, name, child)
 		return f.until(t, `"name":"`+child+`"`)
 	}
 	var first struct {

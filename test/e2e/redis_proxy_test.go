@@ -235,8 +235,7 @@ func asOf(value string, begin time.Time) error {
 	if len(tree.Nodes) != 1 || len(tree.Nodes[0].Info) != 1 || tree.Nodes[0].Info[0].Name != "Last known" {
 		return fmt.Errorf("it is %+v", tree)
 	}
-	text, _ := strings.CutPrefix(tree.Nodes[0].Info[0].Value, "as of ")
-	at, err := time.Parse(time.RFC3339, text)
+	at, _, err := markedAt(tree.Nodes[0].Info[0].Value, managed)
 	if err == nil && (at.Before(begin.Truncate(time.Second)) || at.After(time.Now())) {
 		err = fmt.Errorf("it is as of %s, and was written after %s", at, begin)
 	}

@@ -75,6 +75,31 @@ end
 return 1
 `)
 
+// touch takes an expiry, and then keys, each with its age. It returns the keys of which
+// there is nothing.
+var touch = redis.NewScript(`
+local times = KEYS[1]
+local prefix, expiry = ARGV[1], tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local missing, touched = {}, false
+for i = 3, #ARGV, 2 do
+  local key, age = ARGV[i], tonumber(ARGV[i + 1])
+  local at = redis.call('ZSCORE', times, key)
+  if not at or redis.call('EXISTS', prefix .. key) == 0 then
+    missing[#missing + 1] = key
+  elseif age < expiry and now - age > tonumber(at) then
+    redis.call('ZADD', times, now - age, key)
+    redis.call('PEXPIRE', prefix .. key, expiry - age)
+    touched = true
+  end
+end
+if touched then
+  for _, k in ipairs(KEYS) do redis.call('PEXPIRE', k, expiry) end
+end
+return missing
+`)
+
 // clearAll removes all that is kept.
 var clearAll = redis.NewScript(`
 for _, k in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('DEL', ARGV[1] .. k) end
@@ -93,6 +118,17 @@ func (k *Kept) values() string { return k.prefix + "value|" }
 func (k *Kept) Keep(ctx context.Context, key string, value []byte) error {
 	return keep.Run(ctx, k.client.redis, k.keys(), k.values(), key, value,
 		k.expiry.Milliseconds(), k.limit).Err()
+}
+
+// Touch says how long ago values were last seen to be what is kept. One that is kept for
+// longer is that old from now on, and expires that much later. It returns the keys of
+// which nothing is kept.
+func (k *Kept) Touch(ctx context.Context, ages map[string]time.Duration) (missing []string, err error) {
+	args := []any{k.values(), k.expiry.Milliseconds()}
+	for key, age := range ages {
+		args = append(args, key, max(age, 0).Milliseconds())
+	}
+	return touch.Run(ctx, k.client.redis, k.keys(), args...).StringSlice()
 }
 
 // Forget removes a value. It is no error when there is none.

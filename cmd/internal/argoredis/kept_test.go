@@ -66,6 +66,52 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// A value that was seen again is as old as that, never older than it was, and of one that
+// is not kept that is said.
+func TestKeptTouch(t *testing.T) {
+	path := socket(t)
+	client, ctx := start(t, config.Redis{Address: "unix://" + path}, "--port", "0", "--unixsocket", path), t.Context()
+	server := redis.NewClient(&redis.Options{Network: "unix", Addr: path})
+	defer func() { _ = server.Close() }() // the server ends with the test
+	const limit = 100
+	kept := client.Kept("p|", limit, time.Hour)
+	age := func(key string, least time.Duration) {
+		t.Helper()
+		value, age, err := kept.Last(ctx, key)
+		if err != nil || string(value) != key || age < least || age > least+time.Minute {
+			t.Errorf("Last(%s) = %q, %s, %v, want %s", key, value, age, err, least)
+		}
+	}
+	for _, key := range []string{"a", "b"} {
+		if err := kept.Keep(ctx, key, []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Both are half an hour old.
+	past := time.Now().Add(-30 * time.Minute).UnixMilli()
+	for _, key := range []string{"a", "b"} {
+		if err := errors.Join(server.ZAdd(ctx, "p|times", redis.Z{Score: float64(past), Member: key}).Err(),
+			server.PExpire(ctx, "p|value|"+key, 30*time.Minute).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing, err := kept.Touch(ctx, map[string]time.Duration{"a": 10 * time.Minute, "b": 40 * time.Minute, "none": 0})
+	if err != nil || len(missing) != 1 || missing[0] != "none" {
+		t.Errorf("Touch() = %v, %v", missing, err)
+	}
+	age("a", 10*time.Minute)
+	age("b", 30*time.Minute)
+	// The oldest goes first: not the one that was seen again.
+	if err := kept.Keep(ctx, "c", []byte(strings.Repeat("c", limit-1))); err != nil {
+		t.Fatal(err)
+	}
+	age("a", 10*time.Minute)
+	if missing, err := kept.Touch(ctx, map[string]time.Duration{"b": 0, "a": 0}); err != nil || len(missing) != 1 || missing[0] != "b" {
+		t.Errorf("Touch() = %v, %v", missing, err)
+	}
+	age("a", 0)
+}
+
 // What was kept by a clock that was ahead holds no room until then, and is not younger
 // than nothing.
 func TestKeptByAClockThatWasAhead(t *testing.T) {

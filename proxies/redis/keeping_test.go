@@ -1,0 +1,137 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// shelf keeps values and when they were seen, and notes its calls.
+type shelf struct {
+	values map[string][]byte
+	at     map[string]time.Time
+	calls  []string
+	err    error
+}
+
+func (s *shelf) Keep(_ context.Context, key string, value []byte) error {
+	s.calls = append(s.calls, "keep")
+	if s.err == nil {
+		s.values[key], s.at[key] = value, time.Now()
+	}
+	return s.err
+}
+
+func (s *shelf) Last(_ context.Context, key string) ([]byte, time.Duration, error) {
+	return s.values[key], time.Since(s.at[key]), s.err
+}
+
+func (s *shelf) Forget(_ context.Context, key string) error {
+	delete(s.values, key)
+	return s.err
+}
+
+func (s *shelf) Touch(_ context.Context, ages map[string]time.Duration) (missing []string, err error) {
+	s.calls = append(s.calls, fmt.Sprint("touch ", len(ages)))
+	for key, age := range ages {
+		if s.values[key] == nil {
+			missing = append(missing, key)
+		}
+		s.at[key] = time.Now().Add(-age)
+	}
+	return missing, s.err
+}
+
+// said returns the calls since the last time.
+func (s *shelf) said() string {
+	calls := s.calls
+	s.calls = nil
+	return fmt.Sprint(calls)
+}
+
+// That a value was seen again is written down every few minutes, and when its agent goes;
+// until then this process knows it.
+func TestSeenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := newHubMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &shelf{values: map[string][]byte{}, at: map[string]time.Time{}}
+		k := newKeeping(s, m, zerolog.Nop())
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		go func() { _ = k.run(ctx) }()
+		name, err := identity.ParseAgentName("edge-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := func(app string) owned {
+			return owned{key: Key{Family: resourcesTree, Instance: Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
+		}
+		sees := func(app, value string) {
+			k.keep(key(app), []byte(value))
+			synctest.Wait()
+		}
+		is := func(when, calls string, age time.Duration) {
+			t.Helper()
+			if got := s.said(); got != calls {
+				t.Errorf("%s: %s, want %s", when, got, calls)
+			}
+			if value, got := k.last(ctx, key("shop")); value == nil || got != age {
+				t.Errorf("%s: it is %s, %s old, want %s", when, value, got, age)
+			}
+		}
+		sees("shop", "a")
+		is("new", "[keep]", 0)
+		<-time.After(touchEvery - 1)
+		sees("shop", "a")
+		is("before it is due", "[]", 0)
+		<-time.After(1)
+		is("not seen since", "[]", 1)
+		sees("shop", "a")
+		is("when it is due", "[touch 1]", 0)
+		<-time.After(time.Minute)
+		sees("shop", "b")
+		is("another value", "[keep]", 0)
+		sees("other", "x")
+		_ = s.said()
+		<-time.After(time.Minute)
+		sees("shop", "b")
+		<-time.After(time.Second)
+		k.gone(name)
+		k.gone(name)
+		synctest.Wait()
+		is("its agent goes", "[touch 1]", time.Second)
+		if at := s.at[keptKey(key("shop"))]; time.Since(at) != time.Second {
+			t.Errorf("written down is %s", at)
+		}
+		// What another process kept meanwhile is no older than that says.
+		values := maps.Clone(s.values)
+		s.values[keptKey(key("shop"))] = []byte("of another")
+		<-time.After(time.Second)
+		is("of another process", "[]", 2*time.Second)
+		s.values = values
+		// What is not there any more is kept anew.
+		delete(s.values, keptKey(key("shop")))
+		<-time.After(touchEvery)
+		sees("shop", "b")
+		sees("shop", "b")
+		is("it went", "[touch 1 keep]", 0)
+		// What could not be written is tried again.
+		<-time.After(touchEvery)
+		s.err = context.DeadlineExceeded
+		sees("shop", "b")
+		s.err = nil
+		sees("shop", "b")
+		is("an error", "[touch 1 touch 1]", 0)
+	})
+}

@@ -1,0 +1,78 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// markLayout is how the mark of a tree has times, and markText the mark.
+const markLayout = "15:04:05 UTC on 2006-01-02"
+
+var markText = regexp.MustCompile(`^as of (.*), agent (.*) (?:is away|does not answer) since (.*)$`)
+
+// markedAt returns as of when a mark is, and since when the agent is away that it names.
+func markedAt(mark, agent string) (at, since time.Time, err error) {
+	parts := markText.FindStringSubmatch(mark)
+	if len(parts) != 4 || parts[2] != agent {
+		return at, since, fmt.Errorf("the mark is %q", mark)
+	}
+	var atErr, sinceErr error
+	at, atErr = time.Parse(markLayout, parts[1])
+	since, sinceErr = time.Parse(markLayout, parts[3])
+	return at, since, errors.Join(atErr, sinceErr)
+}
+
+// shownWithin is how soon a page that is open says that its agent is away.
+const shownWithin = 25 * time.Second
+
+// treeMark is the mark in a tree, as argocd-server sends it.
+var treeMark = regexp.MustCompile(`"name":"Last known","value":"([^"]*)"`)
+
+// testFrozenPage follows the tree as the UI does, while the agent does not answer for a
+// time: the open page says so, and since when, and shows the truth again afterwards.
+func (w *liveArgoWorld) testFrozenPage(t *testing.T, name string) {
+	f, agent := w.followTree(t, name), w.agents[w.agent]
+	shows := func(child string) string {
+		t.Helper()
+		w.addChild(t, name, child)
+		return f.until(t, `"name":"`+child+`"`)
+	}
+	if line := shows("before"); treeMark.MatchString(line) {
+		t.Fatalf("the tree of an agent that is there is marked: %s", line)
+	}
+	stopped := time.Now()
+	if err := agent.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	thaw := sync.OnceValue(func() error { return agent.Signal(syscall.SIGCONT) })
+	t.Cleanup(func() { _ = thaw() }) // else it does not stop
+	line := f.until(t, `"Last known"`)
+	if took := time.Since(stopped); took > shownWithin {
+		t.Errorf("it shows after %s", took)
+	}
+	mark := treeMark.FindStringSubmatch(line)
+	if len(mark) != 2 {
+		t.Fatalf("the tree is %s", line)
+	}
+	at, since, err := markedAt(mark[1], w.agent)
+	if begin := stopped.Add(-time.Minute); err != nil || at.Before(begin) || at.After(time.Now()) || since.Before(begin) || since.After(time.Now()) {
+		t.Errorf("%s: %v", mark[1], err)
+	}
+	if err := thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if line := shows("after"); strings.Contains(line, "Last known") {
+		t.Errorf("the tree of an agent that is back is marked: %s", line)
+	}
+	if err := agent.reachable(t.Context()); err != nil { // for the tests that follow
+		t.Fatal(err)
+	}
+}
