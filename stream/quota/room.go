@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 
@@ -24,6 +23,7 @@ type room struct {
 // peer is how one stands. Its line is first in, first out: who waits for what is its own is
 // in nobody else's way.
 type peer struct {
+	of   identity.AgentName
 	held int64
 	last uint64 // its turn, or the last one that was given before it came
 	line []*waiter
@@ -50,7 +50,7 @@ func (r *room) join(of identity.AgentName, n int64) *waiter {
 	defer r.mu.Unlock()
 	p := r.peers[of]
 	if p == nil {
-		p = &peer{last: r.turns} // after those that wait
+		p = &peer{of: of, last: r.turns} // after those that wait
 		r.peers[of] = p
 	}
 	if len(p.line) == 0 {
@@ -118,27 +118,45 @@ func (r *room) give() {
 }
 
 // next is whose turn it is. Who has no room yet keeps others of its part of the room, and
-// those that would use more of it, from going before; those that hold less go.
+// those that would use more of it, from going before; those that hold less go. It looks at
+// those that wait once, and once more for each part of the room that is full.
 func (r *room) next() (of identity.AgentName, found bool) {
-	line := slices.Clone(r.order)
-	slices.SortStableFunc(line, func(a, b identity.AgentName) int {
-		return cmp.Or(cmp.Compare(r.peers[a].held, r.peers[b].held), cmp.Compare(r.peers[a].last, r.peers[b].last))
-	})
 	blocked := int64(0) // the parts up to here are kept for who waits for them
-	for _, of := range line {
-		p := r.peers[of]
-		holds := p.held + p.line[0].n
-		if holds > r.use.ofPeer() {
-			continue // it waits for itself
+	for {
+		first := r.first(blocked)
+		if first == nil {
+			return identity.AgentName{}, false
 		}
-		part := r.use.ofThose(holds)
-		switch {
-		case part <= blocked:
-		case r.held+p.line[0].n > part:
-			blocked = max(blocked, part)
-		default:
-			return of, true
+		if part := r.part(first); r.held+first.line[0].n > part {
+			blocked = part
+			continue
+		}
+		return first.of, true
+	}
+}
+
+// first is the peer whose turn is before all others' that would use more than the parts up
+// to blocked; nil for none.
+func (r *room) first(blocked int64) *peer {
+	var first *peer
+	for _, of := range r.order {
+		p := r.peers[of]
+		if part := r.part(p); part == 0 || part <= blocked {
+			continue
+		}
+		if first == nil || p.held < first.held || p.held == first.held && p.last < first.last {
+			first = p
 		}
 	}
-	return identity.AgentName{}, false
+	return first
+}
+
+// part is how much of the room a peer may use with what it waits for; zero when it waits for
+// what is its own.
+func (r *room) part(p *peer) int64 {
+	holds := p.held + p.line[0].n
+	if holds > r.use.ofPeer() {
+		return 0
+	}
+	return r.use.ofThose(holds)
 }

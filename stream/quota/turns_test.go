@@ -137,6 +137,7 @@ func TestTurns(t *testing.T) {
 		wait("small", 1)
 		for _, release := range releases[1:] {
 			release()
+			synctest.Wait()
 			(<-got)()
 			synctest.Wait()
 		}
