@@ -31,11 +31,12 @@ const (
 	foundRevisionKey = ownPrefix + "found-revision"
 	foundData        = "found"
 	foundType        = ownPrefix + "found"
+	foundPrefix      = "argomesh-found-"
 )
 
 func (k keeper) key(of stream.ResourceKey, uid string) stream.ResourceKey {
 	sum := sha256.Sum256([]byte(of.String() + "\x00" + uid))
-	return stream.ResourceKey{Kind: stream.Secret, Namespace: k.namespace, Name: "argomesh-found-" + hex.EncodeToString(sum[:12])}
+	return stream.ResourceKey{Kind: stream.Secret, Namespace: k.namespace, Name: foundPrefix + hex.EncodeToString(sum[:12])}
 }
 
 // keep returns once raw is durable, which is what was found in o. When something is kept
@@ -76,7 +77,7 @@ func (k keeper) secret(key stream.ResourceKey, o backends.Object, raw []byte) ob
 	secret.setAnnotation(foundOfKey, o.Key.String())
 	secret.setAnnotation(foundRevisionKey, o.ResourceVersion)
 	if o.Key.Namespace == k.namespace {
-		// With the object goes what was kept of it, whoever deletes it.
+		// With the object goes what was kept of it, whoever deletes it. Else Remains sees to it.
 		secret.ensure("metadata")["ownerReferences"] = []any{map[string]any{
 			"apiVersion": newObject(o.Key).fields["apiVersion"], "kind": string(o.Key.Kind), "name": o.Key.Name, "uid": o.UID,
 		}}

@@ -192,8 +192,16 @@ func (u *uplink) term(ctx context.Context) error {
 	g.Go(func() error { return link.Run(ctx) })
 	g.Go(func() error { return u.client.Run(ctx) })
 	g.Go(func() error { return left.Run(ctx) })
+	g.Go(func() error { return u.remains().Run(ctx) })
 	g.Go(func() error { return u.tunnel.Run(ctx) })
 	return g.Wait()
+}
+
+// remains is what takes away what is kept of adopted objects that are gone.
+func (u *uplink) remains() *mirror.Remains {
+	return &mirror.Remains{
+		Store: u.store, Namespace: u.cfg.Namespace, List: kube.SecretsOfType(u.base.Metadata, u.cfg.Namespace, mirror.FoundType), Log: u.base.Log,
+	}
 }
 
 // tell hands the newest info on the spoke to the link of this and later terms.

@@ -194,9 +194,10 @@ func mirroredGrants() []kindGrant {
 }
 
 // adoptedRule is what a managed agent needs to keep what it found where it adopts
-// something: a Secret for each object. Their names are not known before.
+// something: a Secret for each object, and to remove those whose objects are gone. Their names are not
+// known before.
 func adoptedRule() rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "create", "delete"}}
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "create", "update", "delete"}}
 }
 
 // mirroredRules are adoptedRule and those of mirroredGrants that a configuration asks for.

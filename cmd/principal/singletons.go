@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/fleet/controller"
@@ -39,6 +40,9 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 		return nil, err
 	}
 	projects := &mirror.Projects{Store: c.store, Namespace: cfg.Namespace, Log: log}
+	remains := &mirror.Remains{
+		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, mirror.FoundType), Log: log,
+	}
 	keepCommon := func(ctx context.Context) error { return c.links.budgets.keep(ctx, c.hub.keeper, log) }
 	keepVersion := func(ctx context.Context) error { return c.hub.keepVersion(ctx, c.build.Version) }
 	silent, err := newUntaken(c)
@@ -49,7 +53,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
+	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, remains.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

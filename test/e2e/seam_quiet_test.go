@@ -119,6 +119,58 @@ func TestSeamAdoptSetting(t *testing.T) {
 	}
 }
 
+// TestSeamFoundGoesWithItsObject adopts Applications in a namespace that is not the agent's.
+// They go with a cascade, and by their owner's hand. Nothing but the agent can remove what it
+// kept of them, since the garbage collector knows no owner in another namespace.
+func TestSeamFoundGoesWithItsObject(t *testing.T) {
+	t.Parallel()
+	w, ctx := theQuietWorldAlone(t), t.Context()
+	const hub, team, agent = "found-hub", "found-team", "found-1"
+	for _, where := range []*harness.ControlPlane{w.hub, w.spoke} {
+		for _, namespace := range []string{hub, team} {
+			if err := where.EnsureNamespace(ctx, namespace); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	principal := w.mappedPrincipal(t, hub, harness.Settings{"mapping.by": "destination", "mapping.namespaces": []string{team}})
+	w.mappedAgent(t, hub, agent, principal, harness.Settings{"mapping.namespaces": []string{team}, "policy.adopt": []string{"application/" + team + "/*"}})
+	r := &remote{w: w, name: agent, mode: "managed"}
+	onHub, onSpoke := w.hub.Resource(harness.Applications, team), w.spoke.Resource(harness.Applications, team)
+	names := []string{"cascaded", "removed", "stays"}
+	for _, name := range names {
+		own := r.application(name)
+		own.Object["spec"].(map[string]any)["source"].(map[string]any)["targetRevision"] = "own"
+		create(t, onSpoke, own)
+		ours := r.application(name)
+		ours.SetFinalizers([]string{cascade})
+		create(t, onHub, ours)
+	}
+	kept := func(want int) func() error {
+		return func() error {
+			list, err := w.spoke.Resource(secrets, agent).List(ctx, metav1.ListOptions{FieldSelector: "type=argomesh.io/found"})
+			if err == nil && len(list.Items) != want {
+				err = fmt.Errorf("of %d objects it is kept what was found", len(list.Items))
+			}
+			return err
+		}
+	}
+	eventually(t, "all are adopted", func() error {
+		for _, name := range names {
+			if o, err := onSpoke.Get(ctx, name, metav1.GetOptions{}); err != nil || o.GetAnnotations()[sourceUID] == "" {
+				return errors.Join(err, fmt.Errorf("%s is not", name))
+			}
+		}
+		return kept(len(names))()
+	})
+	if err := errors.Join(onHub.Delete(ctx, "cascaded", metav1.DeleteOptions{}), onSpoke.Delete(ctx, "removed", metav1.DeleteOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cascade is passed on", func() error { return deletionBegun(onSpoke.Get(ctx, "cascaded", metav1.GetOptions{})) })
+	patch(t, onSpoke, "cascaded", map[string]any{"metadata": map[string]any{"finalizers": nil}}) // as Argo CD does
+	eventually(t, "nothing is kept of those that are gone", func() error { return errors.Join(gone(ctx, onHub, "cascaded"), kept(1)()) })
+}
+
 // TestSeamUnreadDefinitions takes from an agent the right to read the definitions. It says
 // which one it lacks, and writes nothing of which the API server would drop something.
 func TestSeamUnreadDefinitions(t *testing.T) {
