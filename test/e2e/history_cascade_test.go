@@ -127,7 +127,9 @@ func lostCascade(t *testing.T, w *world) {
 		}
 		return err
 	})
-	patch(t, hub, name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	if out, err := w.agentctl(t, "agent", "keep-workloads", managed, name, "--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	eventually(t, "a person lets it go", func() error { return gone(ctx, hub, name) })
 }
 
