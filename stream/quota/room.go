@@ -23,10 +23,11 @@ type room struct {
 // peer is how one stands. Its line is first in, first out: who waits for what is its own is
 // in nobody else's way.
 type peer struct {
-	of   identity.AgentName
-	held int64
-	last uint64 // its turn, or the last one that was given before it came
-	line []*waiter
+	of    identity.AgentName
+	held  int64
+	takes int    // that are under way, those of nothing among them
+	last  uint64 // its turn, or the last one that was given before it came
+	line  []*waiter
 }
 
 // waiter is one that wants bytes.
@@ -83,6 +84,7 @@ func (r *room) release(of identity.AgentName, n int64) {
 	p := r.peers[of]
 	r.held -= n
 	p.held -= n
+	p.takes--
 	r.tidy(of, p)
 	r.give()
 }
@@ -93,7 +95,7 @@ func (r *room) tidy(of identity.AgentName, p *peer) {
 		return
 	}
 	r.order = slices.DeleteFunc(r.order, func(other identity.AgentName) bool { return other == of })
-	if p.held == 0 {
+	if p.takes == 0 {
 		delete(r.peers, of)
 	}
 }
@@ -110,6 +112,7 @@ func (r *room) give() {
 		p.line = p.line[1:]
 		r.held += w.n
 		p.held += w.n
+		p.takes++
 		r.turns++
 		p.last = r.turns
 		r.tidy(of, p)

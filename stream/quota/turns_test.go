@@ -193,3 +193,24 @@ func TestGivingUpLetsOthersGo(t *testing.T) {
 		release()
 	})
 }
+
+// What weighs nothing, such as content that nobody can read, is taken and given back as
+// any other, before and after what weighs something.
+func TestNothingIsTakenToo(t *testing.T) {
+	q, of := newQuota(t), name(t, "edge-1")
+	nothing, err := q.Take(t.Context(), of, quota.Working, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	something, ok := q.Try(of, quota.Working, 1)
+	if !ok {
+		t.Fatal("no room")
+	}
+	something()
+	nothing()
+	again, ok := q.Try(of, quota.Working, quota.PeerWorking)
+	if !ok {
+		t.Fatal("no room after all was given back")
+	}
+	again()
+}
