@@ -28,6 +28,10 @@ const GiveUp Capability = "give-up"
 // among the absences that it guards.
 const SeenDeletes Capability = "seen-deletes"
 
+// ShowEvents is offered by a principal that shows what a spoke's Argo CD says of its
+// Applications. An agent sends ApplicationEvents to no other.
+const ShowEvents Capability = "application-events"
+
 var capabilityForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 // Capabilities is a set of capabilities. The zero value is empty.

@@ -65,6 +65,8 @@ func FrameOf(m Message) *streampb.Frame {
 		}
 		info.ToldUnix = max(m.Told.Unix(), 0) // a clock before 1970 tells nothing
 		return &streampb.Frame{Body: &streampb.Frame_SpokeInfo{SpokeInfo: info}}
+	case ApplicationEvents:
+		return &streampb.Frame{Body: &streampb.Frame_ApplicationEvents{ApplicationEvents: applicationEventsOf(m)}}
 	}
 	panic(fmt.Sprintf("stream: message of type %T", m)) // the interface is sealed
 }
@@ -130,6 +132,8 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 		return parseHistoryMessage(body.History)
 	case *streampb.Frame_SpokeInfo:
 		return parseSpokeInfo(body.SpokeInfo)
+	case *streampb.Frame_ApplicationEvents:
+		return parseApplicationEvents(body.ApplicationEvents)
 	case *streampb.Frame_Hello, *streampb.Frame_Welcome:
 		return nil, fmt.Errorf("handshake frame on an open connection: %w", ViolationOrder.Err())
 	}

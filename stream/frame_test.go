@@ -132,6 +132,13 @@ func TestFramesSurviveTheWire(t *testing.T) {
 		"no history": stream.History{},
 		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), Told: time.Unix(1<<33+1, 0)},
 		"no cache":   stream.SpokeInfo{},
+		"what argo cd said": stream.ApplicationEvents{Events: []stream.ApplicationEvent{
+			{Name: longName, EventText: stream.EventText{Type: stream.EventNormal, Reason: "OperationCompleted", Message: "Sync operation to 1 succeeded – é"}, Count: 1},
+			{
+				Namespace: "team-a", Name: "a", EventText: stream.EventText{Type: stream.EventWarning, Reason: strings.Repeat("R", 128)},
+				Count: stream.MaxEventCount, First: stream.MaxEventAge, Last: time.Second,
+			},
+		}},
 		"credential": stream.Credential{Token: strings.Repeat("t", identity.MaxTokenBytes)},
 		"drain":      stream.Goodbye{Reason: stream.GoodbyeDrain},
 		"superseded": stream.Goodbye{Reason: stream.GoodbyeSuperseded},
@@ -148,6 +155,13 @@ func TestFramesSurviveTheWire(t *testing.T) {
 			t.Errorf("%s: ParseFrame(FrameOf()) (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// said is a message with one event that change has changed.
+func said(change func(*stream.ApplicationEvent)) stream.Message {
+	e := stream.ApplicationEvent{Name: "guestbook", EventText: stream.EventText{Type: stream.EventNormal, Reason: "OperationCompleted"}, Count: 1}
+	change(&e)
+	return stream.ApplicationEvents{Events: []stream.ApplicationEvent{e}}
 }
 
 // What one side may write and the other reads otherwise, on purpose.
@@ -170,6 +184,17 @@ func TestFramesAreMadeGood(t *testing.T) {
 		"a project that is too long": {
 			stream.Applied{Results: []stream.Result{{Key: key(stream.Applications, "a"), Refusal: &stream.Refusal{Kind: "invalid", Awaits: "a\n" + longName}}}},
 			stream.Applied{Results: []stream.Result{{Key: key(stream.Applications, "a"), Refusal: &stream.Refusal{Kind: "invalid", Awaits: "a " + longName[:251]}}}},
+		},
+		"an event with controls, of long ago": {
+			said(func(e *stream.ApplicationEvent) {
+				e.Message, e.First, e.Last = "a\x1b[31m\nb"+strings.Repeat("x", 2000), time.Second, 1000*time.Hour
+			}),
+			said(func(e *stream.ApplicationEvent) {
+				e.Message, e.First, e.Last = "a [31m b"+strings.Repeat("x", 1016), stream.MaxEventAge, stream.MaxEventAge
+			}),
+		},
+		"an event that was said more often than counts": {
+			said(func(e *stream.ApplicationEvent) { e.Count = 1 << 40 }), said(func(e *stream.ApplicationEvent) { e.Count = stream.MaxEventCount }),
 		},
 		"a goodbye of a newer release": {stream.Goodbye{Reason: "lunch"}, stream.Goodbye{Reason: stream.GoodbyeDrain}},
 		"a trace context that is too long": {
@@ -326,7 +351,28 @@ func TestParseFrameRefuses(t *testing.T) {
 			return f
 		}
 	}
+	event := func(change func(*streampb.ApplicationEvent)) func() *streampb.Frame {
+		return func() *streampb.Frame {
+			f := stream.FrameOf(said(func(*stream.ApplicationEvent) {}))
+			change(f.GetApplicationEvents().GetEvents()[0])
+			return f
+		}
+	}
 	tests := map[string]func() *streampb.Frame{
+		"an event of a type of a newer Kubernetes": event(func(e *streampb.ApplicationEvent) { e.Type = "Fatal" }),
+		"an event without a type":                  event(func(e *streampb.ApplicationEvent) { e.Type = "" }),
+		"an event without a reason":                event(func(e *streampb.ApplicationEvent) { e.Reason = "" }),
+		"an event with a reason of words":          event(func(e *streampb.ApplicationEvent) { e.Reason = "Sync failed" }),
+		"an event with a reason that is too long":  event(func(e *streampb.ApplicationEvent) { e.Reason = strings.Repeat("R", 129) }),
+		"an event with a line in its reason":       event(func(e *streampb.ApplicationEvent) { e.Reason = "Failed\n" }),
+		"an event that was never said":             event(func(e *streampb.ApplicationEvent) { e.Count = 0 }),
+		"an event that was said too often":         event(func(e *streampb.ApplicationEvent) { e.Count = stream.MaxEventCount + 1 }),
+		"an event of nothing":                      event(func(e *streampb.ApplicationEvent) { e.Name = "" }),
+		"an event of another's name":               event(func(e *streampb.ApplicationEvent) { e.Name = "../a" }),
+		"an event of a namespace with a path":      event(func(e *streampb.ApplicationEvent) { e.Namespace = "a/b" }),
+		"too many events": func() *streampb.Frame {
+			return stream.FrameOf(stream.ApplicationEvents{Events: make([]stream.ApplicationEvent, stream.MaxApplicationEvents+1)})
+		},
 		"a result with too many paths": applied(func(r *streampb.Result) { r.Dropped = make([]string, 17) }),
 
 		"hello":   func() *streampb.Frame { return stream.HelloFrame(stream.Hello{}) },

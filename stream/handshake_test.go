@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -170,6 +171,7 @@ func FuzzFrame(f *testing.F) {
 			Key: key(stream.Statuses, "a"), Event: "c1.1", Held: version("u"), Refusal: &stream.Refusal{Kind: "invalid", Message: "no"},
 		}}},
 		stream.Goodbye{Reason: stream.GoodbyeRevoked},
+		said(func(e *stream.ApplicationEvent) { e.Namespace, e.Message, e.First = "n", "failed", time.Minute }),
 	} {
 		raw, err := proto.Marshal(stream.FrameOf(m))
 		if err != nil {

@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // What one message may have. A peer that sends more breaks the protocol; it is refused
@@ -28,6 +29,12 @@ const (
 	MaxResults = 1024
 	// MaxListed bounds a list with one element for each collection.
 	MaxListed = 64
+	// MaxApplicationEvents bounds those of one frame.
+	MaxApplicationEvents = 32
+	// MaxEventCount bounds how often an event says that it was said.
+	MaxEventCount = 1_000_000
+	// MaxEventAge bounds how long ago that was: as long as API servers keep Events.
+	MaxEventAge = time.Hour
 	// MaxCapabilities bounds what a peer says that it can do.
 	MaxCapabilities = 64
 )

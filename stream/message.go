@@ -149,6 +149,38 @@ type SpokeInfo struct {
 	Told time.Time
 }
 
+// ApplicationEvents is what a spoke's Argo CD said of Applications. It is a message and no
+// collection: what is lost with a connection is not sent again.
+type ApplicationEvents struct{ Events []ApplicationEvent }
+
+// ApplicationEvent is one thing that a spoke's Argo CD said, as often as Count tells.
+type ApplicationEvent struct {
+	// Namespace and Name are those of the Application, as in EntryKey.
+	Namespace, Name string
+	EventText
+	// Count is from 1 to MaxEventCount.
+	Count int
+	// First and Last are how long ago it was said, at the moment of sending, in whole
+	// seconds up to MaxEventAge; First is not less than Last.
+	First, Last time.Duration
+}
+
+// EventText is what an event says.
+type EventText struct {
+	Type    EventType
+	Reason  string // satisfies ValidEventReason
+	Message string // for a person: one printable line of at most 1 KiB
+}
+
+// EventType is a closed set.
+type EventType string
+
+// The types of events that Kubernetes knows.
+const (
+	EventNormal  EventType = "Normal"
+	EventWarning EventType = "Warning"
+)
+
 // Goodbye announces the planned end of a connection.
 type Goodbye struct{ Reason GoodbyeReason }
 
@@ -166,12 +198,13 @@ const (
 	GoodbyeProtocol GoodbyeReason = "protocol"
 )
 
-func (Digests) message()   {}
-func (Buckets) message()   {}
-func (Inventory) message() {}
-func (Batch) message()     {}
-func (Applied) message()   {}
-func (Heartbeat) message() {}
-func (Goodbye) message()   {}
-func (History) message()   {}
-func (SpokeInfo) message() {}
+func (Digests) message()           {}
+func (Buckets) message()           {}
+func (Inventory) message()         {}
+func (Batch) message()             {}
+func (Applied) message()           {}
+func (Heartbeat) message()         {}
+func (Goodbye) message()           {}
+func (History) message()           {}
+func (SpokeInfo) message()         {}
+func (ApplicationEvents) message() {}

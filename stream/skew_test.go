@@ -109,6 +109,8 @@ func TestSkewOfFrames(t *testing.T) {
 	}
 	inner := stream.FrameOf(stream.Heartbeat{})
 	inner.GetHeartbeat().ProtoReflect().SetUnknown(newField)
+	event := stream.FrameOf(said(func(*stream.ApplicationEvent) {}))
+	event.GetApplicationEvents().GetEvents()[0].ProtoReflect().SetUnknown(newField)
 	root := make([]byte, 16)
 	for name, tt := range map[string]struct {
 		frame *streampb.Frame
@@ -121,6 +123,7 @@ func TestSkewOfFrames(t *testing.T) {
 		},
 		"a frame that we do not know":      {extended(&streampb.Frame{}), nil, nil},
 		"a frame with more than we know":   {extended(stream.FrameOf(stream.Heartbeat{})), stream.Heartbeat{Digests: []stream.Digest{}}, nil},
+		"an event with more than we know":  {event, said(func(*stream.ApplicationEvent) {}), nil},
 		"a message with more than we know": {inner, stream.Heartbeat{Digests: []stream.Digest{}}, nil},
 		"a goodbye for a reason we do not know": {
 			&streampb.Frame{Body: &streampb.Frame_Goodbye{Goodbye: &streampb.Goodbye{Reason: "eclipse"}}},

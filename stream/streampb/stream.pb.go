@@ -111,6 +111,7 @@ type Frame struct {
 	//	*Frame_Goodbye
 	//	*Frame_History
 	//	*Frame_SpokeInfo
+	//	*Frame_ApplicationEvents
 	Body          isFrame_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -261,6 +262,15 @@ func (x *Frame) GetSpokeInfo() *SpokeInfo {
 	return nil
 }
 
+func (x *Frame) GetApplicationEvents() *ApplicationEvents {
+	if x != nil {
+		if x, ok := x.Body.(*Frame_ApplicationEvents); ok {
+			return x.ApplicationEvents
+		}
+	}
+	return nil
+}
+
 type isFrame_Body interface {
 	isFrame_Body()
 }
@@ -313,6 +323,10 @@ type Frame_SpokeInfo struct {
 	SpokeInfo *SpokeInfo `protobuf:"bytes,12,opt,name=spoke_info,json=spokeInfo,proto3,oneof"`
 }
 
+type Frame_ApplicationEvents struct {
+	ApplicationEvents *ApplicationEvents `protobuf:"bytes,13,opt,name=application_events,json=applicationEvents,proto3,oneof"`
+}
+
 func (*Frame_Hello) isFrame_Body() {}
 
 func (*Frame_Welcome) isFrame_Body() {}
@@ -336,6 +350,8 @@ func (*Frame_Goodbye) isFrame_Body() {}
 func (*Frame_History) isFrame_Body() {}
 
 func (*Frame_SpokeInfo) isFrame_Body() {}
+
+func (*Frame_ApplicationEvents) isFrame_Body() {}
 
 type Hello struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
@@ -779,6 +795,155 @@ func (x *SpokeInfo) GetToldUnix() int64 {
 	return 0
 }
 
+// What a spoke's Argo CD said of Applications since the last of these. Sent by an agent,
+// to a principal with capability application-events. Nothing answers it, and nothing
+// of it is kept over a connection that ends.
+type ApplicationEvents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*ApplicationEvent    `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplicationEvents) Reset() {
+	*x = ApplicationEvents{}
+	mi := &file_stream_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplicationEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplicationEvents) ProtoMessage() {}
+
+func (x *ApplicationEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplicationEvents.ProtoReflect.Descriptor instead.
+func (*ApplicationEvents) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ApplicationEvents) GetEvents() []*ApplicationEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+type ApplicationEvent struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // of the Application, as in an Entry
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Type      string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`       // "Normal" or "Warning"
+	Reason    string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`   // of letters and digits, a capital first; at most 128 bytes
+	Message   string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"` // for a person; at most 1024 bytes
+	Count     uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`    // how often it was said, 1 to 1000000
+	// How long ago it was said first and last, in seconds at sending: ages, since clocks
+	// of hub and spoke are never compared. At most an hour counts.
+	FirstSecondsAgo uint32 `protobuf:"varint,7,opt,name=first_seconds_ago,json=firstSecondsAgo,proto3" json:"first_seconds_ago,omitempty"`
+	LastSecondsAgo  uint32 `protobuf:"varint,8,opt,name=last_seconds_ago,json=lastSecondsAgo,proto3" json:"last_seconds_ago,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ApplicationEvent) Reset() {
+	*x = ApplicationEvent{}
+	mi := &file_stream_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplicationEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplicationEvent) ProtoMessage() {}
+
+func (x *ApplicationEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_stream_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplicationEvent.ProtoReflect.Descriptor instead.
+func (*ApplicationEvent) Descriptor() ([]byte, []int) {
+	return file_stream_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ApplicationEvent) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *ApplicationEvent) GetFirstSecondsAgo() uint32 {
+	if x != nil {
+		return x.FirstSecondsAgo
+	}
+	return 0
+}
+
+func (x *ApplicationEvent) GetLastSecondsAgo() uint32 {
+	if x != nil {
+		return x.LastSecondsAgo
+	}
+	return 0
+}
+
 // What one sink holds of one collection: a commutative sum over its entries.
 type Digest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -791,7 +956,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +968,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[6]
+	mi := &file_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +981,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{6}
+	return file_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Digest) GetCollection() Collection {
@@ -850,7 +1015,7 @@ type Digests struct {
 
 func (x *Digests) Reset() {
 	*x = Digests{}
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1027,7 @@ func (x *Digests) String() string {
 func (*Digests) ProtoMessage() {}
 
 func (x *Digests) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[7]
+	mi := &file_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1040,7 @@ func (x *Digests) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digests.ProtoReflect.Descriptor instead.
 func (*Digests) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{7}
+	return file_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Digests) GetDigests() []*Digest {
@@ -896,7 +1061,7 @@ type Buckets struct {
 
 func (x *Buckets) Reset() {
 	*x = Buckets{}
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1073,7 @@ func (x *Buckets) String() string {
 func (*Buckets) ProtoMessage() {}
 
 func (x *Buckets) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[8]
+	mi := &file_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1086,7 @@ func (x *Buckets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buckets.ProtoReflect.Descriptor instead.
 func (*Buckets) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{8}
+	return file_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Buckets) GetCollection() Collection {
@@ -951,7 +1116,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1128,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[9]
+	mi := &file_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1141,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{9}
+	return file_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Inventory) GetCollection() Collection {
@@ -1018,7 +1183,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1195,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[10]
+	mi := &file_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1208,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{10}
+	return file_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Entry) GetNamespace() string {
@@ -1077,7 +1242,7 @@ type Version struct {
 
 func (x *Version) Reset() {
 	*x = Version{}
-	mi := &file_stream_proto_msgTypes[11]
+	mi := &file_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1254,7 @@ func (x *Version) String() string {
 func (*Version) ProtoMessage() {}
 
 func (x *Version) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[11]
+	mi := &file_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1267,7 @@ func (x *Version) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Version.ProtoReflect.Descriptor instead.
 func (*Version) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{11}
+	return file_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Version) GetSourceUid() string {
@@ -1129,7 +1294,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_stream_proto_msgTypes[12]
+	mi := &file_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1306,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[12]
+	mi := &file_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1319,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{12}
+	return file_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Batch) GetEvents() []*pb.CloudEvent {
@@ -1183,7 +1348,7 @@ type Absence struct {
 
 func (x *Absence) Reset() {
 	*x = Absence{}
-	mi := &file_stream_proto_msgTypes[13]
+	mi := &file_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1360,7 @@ func (x *Absence) String() string {
 func (*Absence) ProtoMessage() {}
 
 func (x *Absence) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[13]
+	mi := &file_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1373,7 @@ func (x *Absence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Absence.ProtoReflect.Descriptor instead.
 func (*Absence) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{13}
+	return file_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Absence) GetCollection() Collection {
@@ -1236,7 +1401,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_stream_proto_msgTypes[14]
+	mi := &file_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1413,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[14]
+	mi := &file_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1426,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{14}
+	return file_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Applied) GetResults() []*Result {
@@ -1288,7 +1453,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_stream_proto_msgTypes[15]
+	mi := &file_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1465,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[15]
+	mi := &file_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1478,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{15}
+	return file_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Result) GetCollection() Collection {
@@ -1390,7 +1555,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_stream_proto_msgTypes[16]
+	mi := &file_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1567,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[16]
+	mi := &file_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1580,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{16}
+	return file_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Refusal) GetKind() string {
@@ -1449,7 +1614,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_stream_proto_msgTypes[17]
+	mi := &file_stream_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1626,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[17]
+	mi := &file_stream_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1639,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{17}
+	return file_stream_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Heartbeat) GetDigests() []*Digest {
@@ -1500,7 +1665,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_stream_proto_msgTypes[18]
+	mi := &file_stream_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1677,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_stream_proto_msgTypes[18]
+	mi := &file_stream_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1690,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_stream_proto_rawDescGZIP(), []int{18}
+	return file_stream_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -1539,7 +1704,7 @@ var File_stream_proto protoreflect.FileDescriptor
 
 const file_stream_proto_rawDesc = "" +
 	"\n" +
-	"\fstream.proto\x12\x12argomesh.stream.v1\x1a\x10cloudevent.proto\"\xcb\x05\n" +
+	"\fstream.proto\x12\x12argomesh.stream.v1\x1a\x10cloudevent.proto\"\xa3\x06\n" +
 	"\x05Frame\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.argomesh.stream.v1.HelloH\x00R\x05hello\x127\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1b.argomesh.stream.v1.WelcomeH\x00R\awelcome\x127\n" +
@@ -1556,7 +1721,8 @@ const file_stream_proto_rawDesc = "" +
 	" \x01(\v2\x1b.argomesh.stream.v1.GoodbyeH\x00R\agoodbye\x127\n" +
 	"\ahistory\x18\v \x01(\v2\x1b.argomesh.stream.v1.HistoryH\x00R\ahistory\x12>\n" +
 	"\n" +
-	"spoke_info\x18\f \x01(\v2\x1d.argomesh.stream.v1.SpokeInfoH\x00R\tspokeInfoB\x06\n" +
+	"spoke_info\x18\f \x01(\v2\x1d.argomesh.stream.v1.SpokeInfoH\x00R\tspokeInfo\x12V\n" +
+	"\x12application_events\x18\r \x01(\v2%.argomesh.stream.v1.ApplicationEventsH\x00R\x11applicationEventsB\x06\n" +
 	"\x04body\"\x84\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -1600,7 +1766,18 @@ const file_stream_proto_rawDesc = "" +
 	"\x04apis\x18\x02 \x01(\x03R\x04apis\x12\x1c\n" +
 	"\tresources\x18\x03 \x01(\x03R\tresources\x12*\n" +
 	"\x11cache_synced_unix\x18\x04 \x01(\x03R\x0fcacheSyncedUnix\x12\x1b\n" +
-	"\ttold_unix\x18\x05 \x01(\x03R\btoldUnix\"v\n" +
+	"\ttold_unix\x18\x05 \x01(\x03R\btoldUnix\"Q\n" +
+	"\x11ApplicationEvents\x12<\n" +
+	"\x06events\x18\x01 \x03(\v2$.argomesh.stream.v1.ApplicationEventR\x06events\"\xf6\x01\n" +
+	"\x10ApplicationEvent\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\x12*\n" +
+	"\x11first_seconds_ago\x18\a \x01(\rR\x0ffirstSecondsAgo\x12(\n" +
+	"\x10last_seconds_ago\x18\b \x01(\rR\x0elastSecondsAgo\"v\n" +
 	"\x06Digest\x12>\n" +
 	"\n" +
 	"collection\x18\x01 \x01(\x0e2\x1e.argomesh.stream.v1.CollectionR\n" +
@@ -1686,66 +1863,70 @@ func file_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_stream_proto_goTypes = []any{
-	(Collection)(0),       // 0: argomesh.stream.v1.Collection
-	(*Frame)(nil),         // 1: argomesh.stream.v1.Frame
-	(*Hello)(nil),         // 2: argomesh.stream.v1.Hello
-	(*Welcome)(nil),       // 3: argomesh.stream.v1.Welcome
-	(*Credential)(nil),    // 4: argomesh.stream.v1.Credential
-	(*History)(nil),       // 5: argomesh.stream.v1.History
-	(*SpokeInfo)(nil),     // 6: argomesh.stream.v1.SpokeInfo
-	(*Digest)(nil),        // 7: argomesh.stream.v1.Digest
-	(*Digests)(nil),       // 8: argomesh.stream.v1.Digests
-	(*Buckets)(nil),       // 9: argomesh.stream.v1.Buckets
-	(*Inventory)(nil),     // 10: argomesh.stream.v1.Inventory
-	(*Entry)(nil),         // 11: argomesh.stream.v1.Entry
-	(*Version)(nil),       // 12: argomesh.stream.v1.Version
-	(*Batch)(nil),         // 13: argomesh.stream.v1.Batch
-	(*Absence)(nil),       // 14: argomesh.stream.v1.Absence
-	(*Applied)(nil),       // 15: argomesh.stream.v1.Applied
-	(*Result)(nil),        // 16: argomesh.stream.v1.Result
-	(*Refusal)(nil),       // 17: argomesh.stream.v1.Refusal
-	(*Heartbeat)(nil),     // 18: argomesh.stream.v1.Heartbeat
-	(*Goodbye)(nil),       // 19: argomesh.stream.v1.Goodbye
-	(*pb.CloudEvent)(nil), // 20: io.cloudevents.v1.CloudEvent
+	(Collection)(0),           // 0: argomesh.stream.v1.Collection
+	(*Frame)(nil),             // 1: argomesh.stream.v1.Frame
+	(*Hello)(nil),             // 2: argomesh.stream.v1.Hello
+	(*Welcome)(nil),           // 3: argomesh.stream.v1.Welcome
+	(*Credential)(nil),        // 4: argomesh.stream.v1.Credential
+	(*History)(nil),           // 5: argomesh.stream.v1.History
+	(*SpokeInfo)(nil),         // 6: argomesh.stream.v1.SpokeInfo
+	(*ApplicationEvents)(nil), // 7: argomesh.stream.v1.ApplicationEvents
+	(*ApplicationEvent)(nil),  // 8: argomesh.stream.v1.ApplicationEvent
+	(*Digest)(nil),            // 9: argomesh.stream.v1.Digest
+	(*Digests)(nil),           // 10: argomesh.stream.v1.Digests
+	(*Buckets)(nil),           // 11: argomesh.stream.v1.Buckets
+	(*Inventory)(nil),         // 12: argomesh.stream.v1.Inventory
+	(*Entry)(nil),             // 13: argomesh.stream.v1.Entry
+	(*Version)(nil),           // 14: argomesh.stream.v1.Version
+	(*Batch)(nil),             // 15: argomesh.stream.v1.Batch
+	(*Absence)(nil),           // 16: argomesh.stream.v1.Absence
+	(*Applied)(nil),           // 17: argomesh.stream.v1.Applied
+	(*Result)(nil),            // 18: argomesh.stream.v1.Result
+	(*Refusal)(nil),           // 19: argomesh.stream.v1.Refusal
+	(*Heartbeat)(nil),         // 20: argomesh.stream.v1.Heartbeat
+	(*Goodbye)(nil),           // 21: argomesh.stream.v1.Goodbye
+	(*pb.CloudEvent)(nil),     // 22: io.cloudevents.v1.CloudEvent
 }
 var file_stream_proto_depIdxs = []int32{
 	2,  // 0: argomesh.stream.v1.Frame.hello:type_name -> argomesh.stream.v1.Hello
 	3,  // 1: argomesh.stream.v1.Frame.welcome:type_name -> argomesh.stream.v1.Welcome
-	8,  // 2: argomesh.stream.v1.Frame.digests:type_name -> argomesh.stream.v1.Digests
-	9,  // 3: argomesh.stream.v1.Frame.buckets:type_name -> argomesh.stream.v1.Buckets
-	10, // 4: argomesh.stream.v1.Frame.inventory:type_name -> argomesh.stream.v1.Inventory
-	13, // 5: argomesh.stream.v1.Frame.batch:type_name -> argomesh.stream.v1.Batch
-	15, // 6: argomesh.stream.v1.Frame.applied:type_name -> argomesh.stream.v1.Applied
+	10, // 2: argomesh.stream.v1.Frame.digests:type_name -> argomesh.stream.v1.Digests
+	11, // 3: argomesh.stream.v1.Frame.buckets:type_name -> argomesh.stream.v1.Buckets
+	12, // 4: argomesh.stream.v1.Frame.inventory:type_name -> argomesh.stream.v1.Inventory
+	15, // 5: argomesh.stream.v1.Frame.batch:type_name -> argomesh.stream.v1.Batch
+	17, // 6: argomesh.stream.v1.Frame.applied:type_name -> argomesh.stream.v1.Applied
 	4,  // 7: argomesh.stream.v1.Frame.credential:type_name -> argomesh.stream.v1.Credential
-	18, // 8: argomesh.stream.v1.Frame.heartbeat:type_name -> argomesh.stream.v1.Heartbeat
-	19, // 9: argomesh.stream.v1.Frame.goodbye:type_name -> argomesh.stream.v1.Goodbye
+	20, // 8: argomesh.stream.v1.Frame.heartbeat:type_name -> argomesh.stream.v1.Heartbeat
+	21, // 9: argomesh.stream.v1.Frame.goodbye:type_name -> argomesh.stream.v1.Goodbye
 	5,  // 10: argomesh.stream.v1.Frame.history:type_name -> argomesh.stream.v1.History
 	6,  // 11: argomesh.stream.v1.Frame.spoke_info:type_name -> argomesh.stream.v1.SpokeInfo
-	5,  // 12: argomesh.stream.v1.Hello.history:type_name -> argomesh.stream.v1.History
-	0,  // 13: argomesh.stream.v1.Digest.collection:type_name -> argomesh.stream.v1.Collection
-	7,  // 14: argomesh.stream.v1.Digests.digests:type_name -> argomesh.stream.v1.Digest
-	0,  // 15: argomesh.stream.v1.Buckets.collection:type_name -> argomesh.stream.v1.Collection
-	0,  // 16: argomesh.stream.v1.Inventory.collection:type_name -> argomesh.stream.v1.Collection
-	11, // 17: argomesh.stream.v1.Inventory.entries:type_name -> argomesh.stream.v1.Entry
-	12, // 18: argomesh.stream.v1.Entry.version:type_name -> argomesh.stream.v1.Version
-	20, // 19: argomesh.stream.v1.Batch.events:type_name -> io.cloudevents.v1.CloudEvent
-	14, // 20: argomesh.stream.v1.Batch.absences:type_name -> argomesh.stream.v1.Absence
-	0,  // 21: argomesh.stream.v1.Absence.collection:type_name -> argomesh.stream.v1.Collection
-	16, // 22: argomesh.stream.v1.Applied.results:type_name -> argomesh.stream.v1.Result
-	0,  // 23: argomesh.stream.v1.Result.collection:type_name -> argomesh.stream.v1.Collection
-	12, // 24: argomesh.stream.v1.Result.held:type_name -> argomesh.stream.v1.Version
-	17, // 25: argomesh.stream.v1.Result.refusal:type_name -> argomesh.stream.v1.Refusal
-	7,  // 26: argomesh.stream.v1.Heartbeat.digests:type_name -> argomesh.stream.v1.Digest
-	14, // 27: argomesh.stream.v1.Heartbeat.absences:type_name -> argomesh.stream.v1.Absence
-	1,  // 28: argomesh.stream.v1.Stream.Connect:input_type -> argomesh.stream.v1.Frame
-	1,  // 29: argomesh.stream.v1.Stream.Connect:output_type -> argomesh.stream.v1.Frame
-	29, // [29:30] is the sub-list for method output_type
-	28, // [28:29] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	7,  // 12: argomesh.stream.v1.Frame.application_events:type_name -> argomesh.stream.v1.ApplicationEvents
+	5,  // 13: argomesh.stream.v1.Hello.history:type_name -> argomesh.stream.v1.History
+	8,  // 14: argomesh.stream.v1.ApplicationEvents.events:type_name -> argomesh.stream.v1.ApplicationEvent
+	0,  // 15: argomesh.stream.v1.Digest.collection:type_name -> argomesh.stream.v1.Collection
+	9,  // 16: argomesh.stream.v1.Digests.digests:type_name -> argomesh.stream.v1.Digest
+	0,  // 17: argomesh.stream.v1.Buckets.collection:type_name -> argomesh.stream.v1.Collection
+	0,  // 18: argomesh.stream.v1.Inventory.collection:type_name -> argomesh.stream.v1.Collection
+	13, // 19: argomesh.stream.v1.Inventory.entries:type_name -> argomesh.stream.v1.Entry
+	14, // 20: argomesh.stream.v1.Entry.version:type_name -> argomesh.stream.v1.Version
+	22, // 21: argomesh.stream.v1.Batch.events:type_name -> io.cloudevents.v1.CloudEvent
+	16, // 22: argomesh.stream.v1.Batch.absences:type_name -> argomesh.stream.v1.Absence
+	0,  // 23: argomesh.stream.v1.Absence.collection:type_name -> argomesh.stream.v1.Collection
+	18, // 24: argomesh.stream.v1.Applied.results:type_name -> argomesh.stream.v1.Result
+	0,  // 25: argomesh.stream.v1.Result.collection:type_name -> argomesh.stream.v1.Collection
+	14, // 26: argomesh.stream.v1.Result.held:type_name -> argomesh.stream.v1.Version
+	19, // 27: argomesh.stream.v1.Result.refusal:type_name -> argomesh.stream.v1.Refusal
+	9,  // 28: argomesh.stream.v1.Heartbeat.digests:type_name -> argomesh.stream.v1.Digest
+	16, // 29: argomesh.stream.v1.Heartbeat.absences:type_name -> argomesh.stream.v1.Absence
+	1,  // 30: argomesh.stream.v1.Stream.Connect:input_type -> argomesh.stream.v1.Frame
+	1,  // 31: argomesh.stream.v1.Stream.Connect:output_type -> argomesh.stream.v1.Frame
+	31, // [31:32] is the sub-list for method output_type
+	30, // [30:31] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_stream_proto_init() }
@@ -1766,6 +1947,7 @@ func file_stream_proto_init() {
 		(*Frame_Goodbye)(nil),
 		(*Frame_History)(nil),
 		(*Frame_SpokeInfo)(nil),
+		(*Frame_ApplicationEvents)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1773,7 +1955,7 @@ func file_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stream_proto_rawDesc), len(file_stream_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,9 @@ var repeats = map[protoreflect.FullName]int{
 	"argomesh.stream.v1.Batch.absences":       stream.MaxListed,
 	"argomesh.stream.v1.Applied.results":      stream.MaxResults,
 	"argomesh.stream.v1.Result.dropped":       stream.MaxDropped,
+
+	"argomesh.stream.v1.ApplicationEvents.events": stream.MaxApplicationEvents,
+
 	"io.cloudevents.v1.CloudEvent.attributes": stream.MaxAttributes,
 }
 
