@@ -428,3 +428,42 @@ func TestUnsaidIsWhatWasUsed(t *testing.T) {
 		t.Errorf("the next process has %d, and there are %d", next.Level(start), c.Level(start))
 	}
 }
+
+// What is spare is granted only while nobody has to wait, and whoever is not granted it
+// keeps nobody from his turn.
+func TestSpareGoesLast(t *testing.T) {
+	common := budget.NewCommon(budget.Limit{Rate: 100 << 10, Burst: 1000 << 10}, start)
+	limits := budget.Limits{Writes: budget.Limit{Rate: 2, Burst: 100}, Bytes: budget.Limit{Rate: 100 << 10, Burst: 10_000 << 10}}
+	a, b := budget.NewPeer("a", limits, common, start), budget.NewPeer("b", limits, common, start)
+	if over := a.Spare(start, 400<<10); over != budget.OverNothing {
+		t.Fatalf("with enough for all it is over %s", over)
+	}
+	if left := a.Levels(start); left.Writes != 99 || left.Bytes != 9600<<10 || common.Level(start) != 600<<10 {
+		t.Errorf("%+v is left of its own, %d of all", left, common.Level(start))
+	}
+	b.Take(start, 700<<10)
+	if over := a.Spare(start, 1); over != budget.OverCommon {
+		t.Errorf("when all is used it is over %s", over)
+	}
+	if over, _ := b.Take(start, 500<<10); over != budget.OverCommon {
+		t.Fatalf("b does not wait, it is over %s", over)
+	}
+	now := start.Add(1100 * time.Millisecond)
+	if over := a.Spare(now, 1); over != budget.OverCommon {
+		t.Errorf("before one that waits it is over %s", over)
+	}
+	if over, wait := b.Take(now, 5<<10); over != budget.OverNothing {
+		t.Errorf("b waits for %s, over %s", wait, over)
+	}
+
+	alone := budget.NewPeer("c", small, nil, start)
+	spend(alone, start, time.Second, 1)
+	if over := alone.Spare(start.Add(time.Second-10*time.Millisecond), 1); over != budget.OverWrites {
+		t.Errorf("without writes left it is over %s", over)
+	}
+	alone = budget.NewPeer("d", small, nil, start)
+	alone.Take(start, 4000)
+	if over := alone.Spare(start, 1); over != budget.OverBytes {
+		t.Errorf("without bytes left it is over %s", over)
+	}
+}

@@ -120,6 +120,22 @@ func (c *Common) take(peer string, now time.Time, n float64) (granted bool, wait
 	return true, 0
 }
 
+// spare lets somebody use n bytes while there is enough for all, and nobody waits.
+func (c *Common) spare(now time.Time, n float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bucket.limit.none() {
+		return true
+	}
+	c.bucket.advance(now)
+	c.settleTurns(now)
+	if len(c.turns) > 0 || !c.bucket.open() {
+		return false
+	}
+	c.bucket.use(n)
+	return true
+}
+
 // ahead is what those want that go before t.
 func (c *Common) ahead(t *turn) float64 {
 	sum := 0.0

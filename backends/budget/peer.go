@@ -137,6 +137,29 @@ func (p *Peer) Take(now time.Time, bytes int) (over Over, wait time.Duration) {
 	return OverNothing, 0
 }
 
+// Spare is Take for what goes after all else, of this peer and of all: it is granted only
+// while nothing has to wait, and who is not granted it does not wait for a turn.
+func (p *Peer) Spare(now time.Time, bytes int) Over {
+	p.mu.Lock()
+	p.advance(now)
+	over := OverNothing
+	switch {
+	case !p.writes.open():
+		over = OverWrites
+	case !p.bytes.open():
+		over = OverBytes
+	}
+	p.mu.Unlock()
+	switch {
+	case over != OverNothing:
+		return over
+	case p.common != nil && !p.common.spare(now, float64(bytes)):
+		return OverCommon
+	}
+	p.use(1, float64(bytes))
+	return OverNothing
+}
+
 // Settle says what became of what Take granted for so many bytes.
 func (p *Peer) Settle(now time.Time, granted, writes, bytes int) {
 	more := float64(bytes - granted)

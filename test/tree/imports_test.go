@@ -64,12 +64,13 @@ var mayImport = map[string][]string{
 	"stream/tunnel":        {"identity", "stream", "stream/call", "stream/streampb"},
 	"backends":             {"identity", "stream"},
 	"backends/backendtest": {"backends", "identity", "stream"},
+	"backends/appevents":   {"stream"},
 	"backends/budget":      nil,
 	"backends/schema":      nil,
 	"backends/kube":        {"backends", "identity", "stream", "backends/kube/reflector", "backends/schema"},
 	"backends/memory":      {"backends", "identity", "stream", "backends/schema"},
-	"backends/mirror":      {"backends", "identity", "stream", "stream/link", "stream/quota", "stream/jsonlimit", "backends/budget", "backends/schema"}, // it runs one link
-	"proxies/access":       {"api/v1alpha1"},                                                                                                            // spec.access is its rules on the hub
+	"backends/mirror":      {"backends", "identity", "stream", "stream/link", "stream/quota", "stream/jsonlimit", "backends/appevents", "backends/budget", "backends/schema"}, // it runs one link
+	"proxies/access":       {"api/v1alpha1"},                                                                                                                                  // spec.access is its rules on the hub
 	"proxies/audit":        {"identity"},
 	"proxies/masking":      {"stream/jsonlimit"},
 	"proxies/resource":     {"identity", "proxies/access", "proxies/audit", "proxies/masking", "stream", "stream/jsonlimit"},
