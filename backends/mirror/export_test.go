@@ -14,7 +14,7 @@ func (m *Mirror) Sizes(ctx context.Context) (map[string]int, error) {
 			"jobs": len(l.jobs), "ready": l.account.line.Len(), "resting": len(l.account.resting), "ahead": len(l.ahead), "replies": len(l.replies), "taken": len(l.taken),
 			"refusals": len(l.refusals), "gone": len(l.gone), "failures": len(l.failures), "waiting": len(l.waiting), "stale": len(l.stale),
 			"born": len(l.born), "asked": len(l.asked), "causes": len(l.causes), "effects": len(l.effects), "later": len(l.later),
-			"pulses": len(l.pulses), "quiet": len(l.quiet), "queue": len(l.queue), "working": l.working,
+			"tidings": l.tidings.line.Len(), "pulses": len(l.pulses), "quiet": len(l.quiet), "queue": len(l.queue), "working": l.working,
 		}
 		for name, size := range sizes {
 			if size == 0 {

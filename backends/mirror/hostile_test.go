@@ -205,6 +205,7 @@ func TestViolationsEndTheConnection(t *testing.T) {
 		"a spoke that says where the hub stands": {true, stream.History{ID: "mine", Token: "t"}, stream.ViolationDirection},
 		"a spoke that sends Applications":        {true, stream.Batch{Events: []stream.Event{creation("e", "a")}}, stream.ViolationDirection},
 		"a hub that says what the spoke has":     {false, stream.SpokeInfo{Applications: 1}, stream.ViolationDirection},
+		"a hub that says what argo cd says":      {false, stream.ApplicationEvents{}, stream.ViolationDirection},
 		"a list that nobody asked for":           {false, stream.Inventory{Collection: stream.Statuses}, stream.ViolationOrder},
 		"a peer that says that we broke it":      {true, stream.Goodbye{Reason: stream.GoodbyeProtocol}, ""},
 	} {

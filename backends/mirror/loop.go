@@ -110,6 +110,8 @@ type loop struct {
 	// have changed since AppProjects were looked at.
 	globals  globals
 	unmerged bool
+	// tidings are what the spoke's Argo CD said of Applications.
+	tidings tidings
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -200,6 +202,7 @@ func newLoop(m *Mirror) *loop {
 		needs: newNeeds(),
 		uses:  newUses(),
 		gates: newGates(), awaiting: newAwaiting(),
+		tidings: newTidings(m.cfg.Rules.Side),
 	}
 }
 
@@ -229,6 +232,9 @@ func (l *loop) run(ctx context.Context) {
 				l.askUnfamiliar()
 				l.tell()
 			}
+			if len(l.queue) == 0 {
+				l.say()
+			}
 			if len(l.queue) > 0 {
 				out, message = l.session.out, l.queue[0]
 			}
@@ -238,6 +244,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		l.spawn = nil
 		l.startJobs(ctx)
+		l.showEvents(ctx)
 		timer.Reset(l.sleep())
 		select {
 		case <-ctx.Done():
@@ -305,6 +312,9 @@ func (l *loop) sleep() time.Duration {
 		due = l.look
 	}
 	if next := l.account.next(l.working < l.m.cfg.Workers); !next.IsZero() && next.Before(due) {
+		due = next
+	}
+	if next := l.eventsDue(); !next.IsZero() && next.Before(due) {
 		due = next
 	}
 	return max(time.Until(due), 0)
@@ -375,6 +385,9 @@ func (l *loop) end() {
 	}
 	l.closeAll()
 	l.awaiting = newAwaiting()
+	if l.rules.Side == stream.Hub {
+		l.tidings.line.Drop()
+	}
 	l.link.Step(time.Now(), link.Disconnected{})
 }
 
@@ -407,7 +420,7 @@ func (l *loop) receive(s *session, msg stream.Message) {
 		}
 		l.heard(msg)
 		return
-	case stream.SpokeInfo:
+	case stream.SpokeInfo, stream.ApplicationEvents:
 		if l.rules.Side == stream.Spoke {
 			l.breach(stream.ViolationDirection)
 			return
@@ -423,6 +436,8 @@ func (l *loop) receive(s *session, msg stream.Message) {
 	switch msg := msg.(type) {
 	case stream.SpokeInfo:
 		l.m.cfg.Heard(msg)
+	case stream.ApplicationEvents:
+		l.hearEvents(msg)
 	case stream.Heartbeat:
 		if !s.beaten { // by now it has told what it does not keep
 			s.beaten = true

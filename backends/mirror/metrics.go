@@ -25,6 +25,8 @@ type Metrics struct {
 	forgotten prometheus.Counter
 	// lostEnds counts ends of copies that were too many to be remembered.
 	lostEnds prometheus.Counter
+	// tidings counts events of Applications.
+	tidings *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics of package mirror.
@@ -70,7 +72,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_unremembered_ends_total",
 		Help: "Copies of Applications that were gone on this spoke while their workloads may run still, and of which the hub is not told, since 16384 are remembered already: its Applications go without the condition.",
 	})
-	for _, c := range []prometheus.Collector{m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
+	m.tidings = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_mirror_application_events_total",
+		Help: "Events in which a spoke's Argo CD speaks of Applications, by what became of them: sent by the spoke, shown on the hub or failed there; " +
+			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
+			"for lack of room (crowded), or since nothing of a budget is to spare (over_budget).",
+	}, []string{"result"})
+	for _, c := range []prometheus.Collector{m.tidings, m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -101,3 +109,5 @@ func (m *Metrics) unremembered() { m.forgotten.Inc() }
 func (m *Metrics) lostEnd() { m.lostEnds.Inc() }
 
 func (m *Metrics) givenBack(entries int) { m.returned.Add(float64(entries)) }
+
+func (m *Metrics) event(result string) { m.tidings.WithLabelValues(result).Inc() }

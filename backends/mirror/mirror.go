@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
@@ -92,6 +93,12 @@ type Config struct {
 	// Heard is told what the peer says of its spoke, whenever a connection begins
 	// and when it changes. It does not block. Nil means that nobody asks.
 	Heard func(stream.SpokeInfo)
+	// ShowEvent writes on the hub what the spoke's Argo CD said of an Application, which comes
+	// without its Raw, and returns about how many bytes that has in etcd. Calls of one link do
+	// not overlap. Nil means that it is not shown.
+	ShowEvent func(ctx context.Context, about backends.Object, e appevents.Event) (bytes int, err error)
+	// EventRate is that of the events of all agents. Nil means that there is none.
+	EventRate *appevents.Common
 	// Quota is the room for what the peer sends, and for the work on it. Nil means one of
 	// its own.
 	Quota   *quota.Quota
@@ -284,6 +291,9 @@ type Peer struct {
 	SeenDeletes bool
 	// GivesUp says that the spoke can give an object up; a hub learns it here.
 	GivesUp bool
+	// ShowsEvents says that the hub shows what the spoke's Argo CD says; a spoke learns it
+	// here.
+	ShowsEvents bool
 }
 
 // Known is what a link knows of its present connection when the history is judged.

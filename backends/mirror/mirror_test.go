@@ -110,6 +110,7 @@ type options struct {
 	stores      [2]*memory.Store // of hub and spoke, instead of new ones
 	adopt       []string         // what may be adopted on the side that is not the owner's
 	projects    []string         // of the hub beside default that admit everything
+	mute        bool             // the hub shows no events
 	former      []string         // hubs that the spoke had before, which this one does not inherit yet
 }
 
@@ -218,7 +219,7 @@ func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
 	r.wait.Go(func() { errs <- r.hub.Serve(r.ctx, peer, hub) })
 	told := peer
 	told.Children = told.Children || r.options.unasked
-	told.FormerHubs = r.options.former
+	told.FormerHubs, told.ShowsEvents = r.options.former, !r.options.mute
 	r.wait.Go(func() { errs <- r.spoke.Serve(r.ctx, told, spoke) })
 	synctest.Wait()
 	return cut, errs

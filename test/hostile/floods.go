@@ -138,6 +138,10 @@ func (a *agent) onStream() []onStream {
 				return l.send(stream.FrameOf(stream.SpokeInfo{Applications: v, APIs: v, Resources: v, CacheSynced: time.Unix(v, 0), Told: time.Unix(v, 0)}))
 			}, nil)
 		}},
+		{"events of Applications", 0, func(l *line) error {
+			v := 0
+			return l.both(func() error { v++; return l.send(stream.FrameOf(eventsOf(v))) }, nil)
+		}},
 		{"credentials", 0, func(l *line) error {
 			return l.both(func() error {
 				return l.send(&streampb.Frame{Body: &streampb.Frame_Credential{Credential: &streampb.Credential{Token: strings.Repeat("t", 8<<10)}}})
@@ -148,6 +152,18 @@ func (a *agent) onStream() []onStream {
 		}},
 		{"connections", 0, func(*line) error { return nil }}, // the next supersedes it
 	}
+}
+
+// eventsOf is as much as one frame may say of Applications, each time something else.
+func eventsOf(version int) stream.ApplicationEvents {
+	var m stream.ApplicationEvents
+	for i := range stream.MaxApplicationEvents {
+		m.Events = append(m.Events, stream.ApplicationEvent{
+			Name: fmt.Sprint("small-", (version*stream.MaxApplicationEvents+i)%512), Count: stream.MaxEventCount,
+			EventText: stream.EventText{Type: stream.EventWarning, Reason: "R" + word(), Message: strings.Repeat("\x1b[2K", 200) + word()},
+		})
+	}
+	return m
 }
 
 // unknownFrame has as many fields of no release of ours as we pass over.
