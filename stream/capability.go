@@ -29,7 +29,8 @@ const GiveUp Capability = "give-up"
 const SeenDeletes Capability = "seen-deletes"
 
 // ShowEvents is offered by a principal that shows what a spoke's Argo CD says of its
-// Applications. An agent sends ApplicationEvents to no other.
+// Applications, and by an agent that tells it. An agent sends ApplicationEvents to no
+// other.
 const ShowEvents Capability = "application-events"
 
 var capabilityForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)

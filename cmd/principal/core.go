@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
@@ -89,7 +90,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	}
 	links := &links{
 		cfg: cfg, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, sessions: sessions,
-		cascades: sessions.cascades, budgets: budgets, quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
+		cascades: sessions.cascades, budgets: budgets, events: appevents.NewCommon(), quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 		noted: newMarks(), judged: newMarks(), restores: went,
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -55,6 +56,7 @@ type links struct {
 	// which places are being deleted.
 	cascades *mirror.Cascades
 	budgets  *budgets
+	events   *appevents.Common
 	quota    *quota.Quota
 	reads    metadata.Interface
 	metrics  *mirror.Metrics
@@ -270,6 +272,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		Judged: func() { l.judged.add(name) },
 		Heard:  func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
 		Quota:  l.quota, Budget: r.budget,
+		ShowEvent: showEvent(l.client, name), EventRate: l.events,
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 		Renewed:  c.sessions.renewed,
 		Refused:  c.refused,
 		Register: c.tunnels.Register,
-		HubUID:   hub.UID, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes),
+		HubUID:   hub.UID, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes, stream.ShowEvents),
 		MaxConnections: c.cfg.Stream.MaxConnections,
 		// What its tunnel needs, beside that of a renewal; and the stream's.
 		MaxAgentConnections: max(64, 4*c.cfg.Tunnel.MaxAgentStreams/call.MaxStreams),

@@ -2,19 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
-	"github.com/argomesh/argomesh/stream"
 )
 
 // untaken says of the Applications that no agent takes that this is so.
@@ -94,27 +87,3 @@ func (u *untaken) changed(ctx context.Context) func() <-chan struct{} {
 
 // reasonNotTaken is the reason of those Events.
 const reasonNotTaken = "NotTaken"
-
-var events = schema.GroupVersionResource{Version: "v1", Resource: "events"}
-
-// warn makes an Event of an Application, in its namespace.
-func warn(ctx context.Context, client dynamic.Interface, about backends.Object, reason, message string) error {
-	if about.Key.Kind != stream.Application {
-		return fmt.Errorf("an Event of %s is not made", about.Key)
-	}
-	now := time.Now().UTC().Format(time.RFC3339)
-	_, err := client.Resource(events).Namespace(about.Key.Namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Event",
-		"metadata": map[string]any{"generateName": "argomesh-", "namespace": about.Key.Namespace},
-		"involvedObject": map[string]any{
-			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "namespace": about.Key.Namespace, "name": about.Key.Name,
-			"uid": about.UID, "resourceVersion": about.ResourceVersion,
-		},
-		"type": "Warning", "reason": reason, "message": message, "count": int64(1), "firstTimestamp": now, "lastTimestamp": now,
-		"source": map[string]any{"component": "argomesh-principal"}, "reportingComponent": "argomesh-principal",
-	}}, metav1.CreateOptions{FieldManager: "argomesh-principal"})
-	if err != nil {
-		return fmt.Errorf("make an Event of %s: %w", about.Key, err)
-	}
-	return nil
-}
