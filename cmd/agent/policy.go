@@ -33,7 +33,7 @@ func watched(cfg agentconfig.Config) (map[stream.Kind][]string, map[stream.Kind]
 
 // capabilities are those that the agent offers to the hub, some by its policy.
 func capabilities(cfg agentconfig.Config) stream.Capabilities {
-	offered := []stream.Capability{stream.GiveUp, stream.SeenDeletes}
+	offered := []stream.Capability{stream.GiveUp, stream.SeenDeletes, stream.ShowEvents}
 	if cfg.Mode == stream.Managed && cfg.Policy.WriteCredentials() {
 		offered = append(offered, stream.WriteCredentials)
 	}

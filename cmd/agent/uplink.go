@@ -194,6 +194,8 @@ func (u *uplink) term(ctx context.Context) error {
 	g.Go(func() error { return left.Run(ctx) })
 	g.Go(func() error { return u.remains().Run(ctx) })
 	g.Go(func() error { return u.tunnel.Run(ctx) })
+	said := controllerEvents{client: u.base.Dynamic, namespaces: u.cfg.Mapping.Watched(u.cfg.Namespace), report: link.Report, log: u.base.Log}
+	g.Go(func() error { return said.Run(ctx) })
 	return g.Wait()
 }
 
@@ -224,5 +226,6 @@ func (u *uplink) serve(ctx context.Context, w stream.Welcome, conn *client.Conn)
 	former, inherits := u.memory.formerHubs(w.HubUID)
 	return link.Serve(ctx, mirror.Peer{
 		Connection: w.Connection, HubUID: w.HubUID, FormerHubs: former, Inherits: inherits, Children: w.Children,
+		ShowsEvents: w.Capabilities.Has(stream.ShowEvents),
 	}, conn)
 }

@@ -92,7 +92,7 @@ func agentRoles(account string, cfg roleSettings, live []access.Grant) []runtime
 	everywhere := ownClusterRules()
 	watched := cfg.Mapping.Watched(namespace)
 	if len(watched) == 0 {
-		everywhere = append(everywhere, applicationRule())
+		everywhere = append(everywhere, applicationRule(), eventRule())
 	}
 	if cfg.Mapping.CreateNamespaces {
 		everywhere = append(everywhere, namespaceRule())
@@ -102,7 +102,7 @@ func agentRoles(account string, cfg roleSettings, live []access.Grant) []runtime
 		role(account, namespace, slices.Concat(ownRules(), mirroredRules(cfg), autonomousRules(cfg)), subject),
 	)
 	for _, further := range watched[min(1, len(watched)):] {
-		out = append(out, role(account+"-applications", further, []rbacv1.PolicyRule{applicationRule()}, subject)...)
+		out = append(out, role(account+"-applications", further, []rbacv1.PolicyRule{applicationRule(), eventRule()}, subject)...)
 	}
 	for _, grant := range live {
 		if grant.Namespace == "" {
@@ -135,6 +135,11 @@ func applicationRule() rbacv1.PolicyRule {
 	}
 }
 
+// eventRule is what an agent needs there to tell the hub what Argo CD says of Applications.
+func eventRule() rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list", "watch"}}
+}
+
 // namespaceRule is what an agent needs to make such namespaces.
 func namespaceRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create"}}
@@ -145,6 +150,7 @@ func ownRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{agentconfig.Name}, Verbs: []string{"get", "create", "patch"}},
 		applicationRule(),
+		eventRule(),
 		{APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"get", "list", "watch"}}, // an owner's own too
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},            // has no name yet
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{agentconfig.Name}, Verbs: []string{"get", "watch", "update"}},

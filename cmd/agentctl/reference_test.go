@@ -95,6 +95,8 @@ type chartRoles struct {
 	// Applications is for further namespaces, and Namespaces to make those.
 	Applications rbacv1.PolicyRule `json:"applications"`
 	Namespaces   rbacv1.PolicyRule `json:"namespaces"`
+	// Events goes with Applications.
+	Events rbacv1.PolicyRule `json:"events"`
 	// Kinds are those of a policy that names none.
 	Kinds []string `json:"kinds"`
 }
@@ -217,7 +219,7 @@ func TestChartRolesGolden(t *testing.T) {
 	content, err := yaml.Marshal(chartRoles{
 		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table, Masked: maskedRule(t),
 		Mirrored: mirroredGrants(), Adopted: adoptedRule(), Autonomous: autonomousRule(), Kinds: mirror.DefaultPolicy().Kinds,
-		Applications: applicationRule(), Namespaces: namespaceRule(),
+		Applications: applicationRule(), Namespaces: namespaceRule(), Events: eventRule(),
 	})
 	if err != nil {
 		t.Fatal(err)

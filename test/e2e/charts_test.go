@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -351,6 +352,19 @@ func (w *roleWorld) start(t *testing.T) {
 	}
 }
 
+// controllerEvent is an Event in which Argo CD's controller says how an operation ended.
+func controllerEvent(about *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	now := time.Now().UTC().Format(time.RFC3339)
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": name, "namespace": about.GetNamespace()},
+		"involvedObject": map[string]any{
+			"apiVersion": about.GetAPIVersion(), "kind": about.GetKind(), "namespace": about.GetNamespace(), "name": about.GetName(), "uid": string(about.GetUID()),
+		},
+		"type": "Warning", "reason": "OperationCompleted", "message": "Sync operation to 1 failed: it is a test", "count": int64(1),
+		"firstTimestamp": now, "lastTimestamp": now, "source": map[string]any{"component": "argocd-application-controller"},
+	}}
+}
+
 // work makes the principal use each of its rights.
 func (w *roleWorld) work(t *testing.T) {
 	t.Helper()
@@ -389,6 +403,22 @@ func (w *roleWorld) work(t *testing.T) {
 	})
 	patch(t, onSpoke, "shop", map[string]any{"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})
 	eventually(t, "its status on the hub", func() error { return field(ctx, onHub, "shop", "Synced", "status", "sync", "status") })
+
+	// What Argo CD says of it there is an Event here, and what it says again adds to that.
+	for n := range 2 {
+		o, err := onSpoke.Get(ctx, "shop", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		create(t, w.spoke.Resource(corev1.SchemeGroupVersion.WithResource("events"), harness.ArgoCDNamespace), controllerEvent(o, fmt.Sprint("shop.", n)))
+		eventually(t, "what Argo CD says", func() error {
+			list, err := w.hub.Resource(corev1.SchemeGroupVersion.WithResource("events"), managed).List(ctx, metav1.ListOptions{FieldSelector: "reason=OperationCompleted"})
+			if err == nil && (len(list.Items) != 1 || list.Items[0].Object["count"] != int64(n+1)) {
+				err = fmt.Errorf("there are %v", list.Items)
+			}
+			return err
+		})
+	}
 
 	// What is asked of it on the hub runs there, and what was begun there is shown.
 	runs(t, onHub, onSpoke, "shop")

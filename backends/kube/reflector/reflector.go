@@ -35,6 +35,8 @@ type Config struct {
 	What string
 	// Selector is a label selector. Empty means all objects.
 	Selector string
+	// Fields is a field selector. Empty leaves it to Resource.
+	Fields string
 	// Streams is the client that Resource is of, which knows whether it can be asked for
 	// a list as a stream. Nil means that it is not: an API server answers a list at once
 	// with what is wrong, where a reflector goes on asking for a stream.
@@ -78,9 +80,16 @@ type unstreamed struct{}
 // IsWatchListSemanticsUnSupported implements an interface of client-go.
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
+func (c Config) narrow(opts *metav1.ListOptions) {
+	opts.LabelSelector = c.Selector
+	if c.Fields != "" {
+		opts.FieldSelector = c.Fields
+	}
+}
+
 // list is by quorum.
 func (c Config) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	opts.LabelSelector = c.Selector
+	c.narrow(&opts)
 	opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 	list, err := c.Resource.List(ctx, opts)
 	c.Answered(ctx, err)
@@ -89,7 +98,7 @@ func (c Config) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obje
 
 // watch opens a watch. One that begins with the list is by quorum, too.
 func (c Config) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	opts.LabelSelector = c.Selector
+	c.narrow(&opts)
 	streamed := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if streamed {
 		opts.ResourceVersion = ""
