@@ -26,6 +26,9 @@ type Placement struct {
 	Namespace string
 	// Name and Server are those of its destination.
 	Name, Server string
+	// Child is the agent whose child application it shows, as a mirror that was not
+	// released; the zero name for every other one.
+	Child identity.AgentName
 }
 
 // NamespaceConflict is a hub namespace that an Agent names and does not get.
@@ -111,7 +114,54 @@ func (r *Registry) Namespaces() map[string]identity.AgentName {
 			out[namespace] = name
 		}
 	}
+	for name := range r.agents {
+		if namespace := r.childNamespace(name); namespace != "" {
+			out[namespace] = name
+		}
+	}
 	return out
+}
+
+// ChildNamespace returns the namespace of the hub where the child applications of a managed
+// agent are shown by destination: that of the agent's name. It is empty where they are not
+// to be shown, by namespace, and where the namespace is that of the hub's Argo CD or
+// another agent's: mirrors of two agents must not meet.
+func (r *Registry) ChildNamespace(name identity.AgentName) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.childNamespace(name)
+}
+
+// childNamespace is ChildNamespace with mu locked.
+func (r *Registry) childNamespace(name identity.AgentName) string {
+	agent, found := r.registered[name]
+	if !found || !r.Mapping.holdsChildren(agent, r.namespaces, r.registered) {
+		return ""
+	}
+	return agent.Name
+}
+
+// ChildNamespaceTaken returns whose the namespace is where an agent's child applications
+// would be shown: the zero name for the hub's Argo CD. It is false when nobody else has it,
+// or they are not to be shown by destination.
+func (r *Registry) ChildNamespaceTaken(name identity.AgentName) (owner identity.AgentName, taken bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	agent, found := r.registered[name]
+	if !found || !r.Mapping.ByDestination || !ShowsChildren(&agent) || r.childNamespace(name) != "" {
+		return identity.AgentName{}, false
+	}
+	return r.namespaces[agent.Name], true
+}
+
+// holdsChildren reports whether the namespace of an agent's name shows its children by
+// destination. What managed agents name in spec.mapping is not read then.
+func (m Mapping) holdsChildren(agent v1alpha1.Agent, namespaces map[string]identity.AgentName, agents map[identity.AgentName]v1alpha1.Agent) bool {
+	if !m.ByDestination || !ShowsChildren(&agent) || agent.Name == m.Namespace {
+		return false
+	}
+	owner, named := namespaces[agent.Name]
+	return !named || !m.byNamespace(agents[owner])
 }
 
 // Owner is Owners for one Application.
@@ -122,7 +172,8 @@ func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Ow
 // have it now: one that is suspended or being deleted owns what it owned.
 //
 // What is in a namespace of an autonomous agent, and of any agent unless the mapping is
-// by destination, is that agent's whatever its destination. By destination the name of
+// by destination, is that agent's whatever its destination. By destination the mirror of a
+// child in the namespace of its agent's name is that agent's; else the name of
 // the cluster counts if there is one, and else its server. Of an Application that has
 // both, which Argo CD does not take, the name says who is to tell; so does a server
 // that names an agent in its query, which no cluster has.
@@ -133,7 +184,10 @@ func (r *Registry) Owners() func(Placement) (identity.AgentName, bool) {
 	agents, namespaces, m := r.registered, r.namespaces, r.Mapping
 	return func(app Placement) (identity.AgentName, bool) {
 		name, owned := namespaces[app.Namespace]
+		shown, is := agents[app.Child] // which no agent that is not there has
 		switch {
+		case is && app.Namespace == shown.Name && m.holdsChildren(shown, namespaces, agents):
+			return app.Child, true
 		case owned && m.byNamespace(agents[name]):
 			return name, true
 		case !m.ByDestination, app.Namespace != m.Namespace && (m.Admits == nil || !m.Admits(app.Namespace)):

@@ -83,9 +83,18 @@ func TestNamespaces(t *testing.T) {
 func TestOwner(t *testing.T) {
 	agents := []v1alpha1.Agent{
 		mapped("edge-1", 0, v1alpha1.ModeManaged), mapped("edge-2", 0, v1alpha1.ModeManaged),
-		mapped("auto", 0, v1alpha1.ModeAutonomous, pair("", "auto-apps"), pair("t", "auto-team")),
+		mapped("auto", 0, v1alpha1.ModeAutonomous, pair("", "auto-apps"), pair("t", "auto-team"), pair("u", "taken")),
+		showing(mapped("kids", 0, v1alpha1.ModeManaged)), showing(mapped("taken", 0, v1alpha1.ModeManaged, pair("", "x"))),
+		showing(mapped("argocd", 0, v1alpha1.ModeManaged)),
 	}
 	agents[1].Spec.Suspended = true
+	child := func(of, namespace string) fleet.Placement {
+		name, err := identity.ParseAgentName(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fleet.Placement{Namespace: namespace, Name: of, Child: name}
+	}
 	server := func(name identity.AgentName) string { return "https://proxy:9090/agents/" + name.String() }
 	for name, m := range map[string]fleet.Mapping{
 		"by namespace":   {Namespace: "argocd"},
@@ -124,6 +133,14 @@ func TestOwner(t *testing.T) {
 				{fleet.Placement{Namespace: "auto-apps", Name: "auto"}, "auto", "auto"},
 				{fleet.Placement{Namespace: "auto-team", Name: "edge-1"}, "auto", "auto"}, // its namespace is its own
 				{fleet.Placement{Namespace: "auto", Name: "auto"}, "", ""},
+				{child("kids", "kids"), "kids", "kids"},
+				{fleet.Placement{Namespace: "kids", Name: "kids"}, "kids", ""}, // no mirror, or released
+				{child("edge-1", "kids"), "kids", ""},                          // in another agent's
+				{child("edge-2", "edge-2"), "edge-2", ""},                      // which shows none
+				{child("gone", "gone"), "", ""},
+				{child("taken", "taken"), "auto", "auto"},    // the namespace is auto's
+				{child("argocd", "argocd"), "", "argocd"},    // by its destination: never as a child
+				{child("kids", "auto-apps"), "auto", "auto"}, // and so are all in it
 			} {
 				want := test.byNamespace
 				if m.ByDestination {
@@ -135,6 +152,45 @@ func TestOwner(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// showing is an Agent whose children are to be shown.
+func showing(a v1alpha1.Agent) v1alpha1.Agent {
+	a.Spec.ChildApplications = v1alpha1.ChildApplicationsMirror
+	return a
+}
+
+// By destination each agent's children have a namespace that is nobody else's, or none.
+func TestChildNamespace(t *testing.T) {
+	agents := []v1alpha1.Agent{
+		showing(mapped("kids", 5, v1alpha1.ModeManaged)), mapped("quiet", 0, v1alpha1.ModeManaged), showing(mapped("auto", 0, v1alpha1.ModeAutonomous)),
+		showing(mapped("argocd", 0, v1alpha1.ModeManaged)), showing(mapped("taken", 5, v1alpha1.ModeManaged)), mapped("owner", 0, v1alpha1.ModeAutonomous, pair("", "taken")),
+		mapped("unread", 0, v1alpha1.ModeManaged, pair("", "kids")), // which nobody reads by destination
+	}
+	for _, byDestination := range []bool{false, true} {
+		r := fleet.Registry{Mapping: fleet.Mapping{Namespace: "argocd", ByDestination: byDestination, Server: func(identity.AgentName) string { return "" }}}
+		r.Set(agents)
+		for _, a := range agents {
+			name, err := identity.ParseAgentName(a.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := ""
+			if byDestination && a.Name == "kids" {
+				want = "kids"
+			}
+			if got := r.ChildNamespace(name); got != want {
+				t.Errorf("by destination %t: ChildNamespace(%s) = %q", byDestination, a.Name, got)
+			}
+			if got, is := r.Namespaces()[a.Name]; byDestination && a.Name == "kids" && (!is || got != name) {
+				t.Errorf("Namespaces()[%s] = %q: its mirrors would be strays", a.Name, got)
+			}
+			owner, taken := r.ChildNamespaceTaken(name)
+			if wants := byDestination && (a.Name == "taken" || a.Name == "argocd"); taken != wants || wants && (owner.String() == "owner") != (a.Name == "taken") {
+				t.Errorf("by destination %t: ChildNamespaceTaken(%s) = %q, %t", byDestination, a.Name, owner, taken)
+			}
+		}
 	}
 }
 
@@ -156,6 +212,8 @@ func TestDivisions(t *testing.T) {
 		{"the first Agents", []v1alpha1.Agent{a, b}, false},
 		{"the same", []v1alpha1.Agent{b, a}, true},
 		{"another status", []v1alpha1.Agent{with(a, func(a *v1alpha1.Agent) { a.Status.History = &v1alpha1.AgentHistory{ID: "h"} }), b}, true},
+		{"shown children", []v1alpha1.Agent{showing(a), b}, false},
+		{"no children", []v1alpha1.Agent{a, b}, false},
 		{"one that is suspended", []v1alpha1.Agent{with(a, func(a *v1alpha1.Agent) { a.Spec.Suspended = true }), b}, true},
 		{"another mode", []v1alpha1.Agent{a, with(b, func(b *v1alpha1.Agent) { b.Spec.Mode = v1alpha1.ModeManaged })}, false},
 		{"other namespaces", []v1alpha1.Agent{a, mapped("b", 1, v1alpha1.ModeManaged, pair("", "x"))}, false},

@@ -100,7 +100,9 @@ func (r *Registry) Note(agent v1alpha1.Agent) {
 	}
 }
 
-func sameMode(a, b v1alpha1.Agent) bool { return a.Spec.Mode == b.Spec.Mode }
+func sameMode(a, b v1alpha1.Agent) bool {
+	return a.Spec.Mode == b.Spec.Mode && ShowsChildren(&a) == ShowsChildren(&b)
+}
 
 // Divisions counts how often what Owners decides by has become another: as long as it
 // stays the same, so does whose each Application is.
@@ -181,7 +183,7 @@ func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
 	case a.Spec.Suspended:
 		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrSuspended)
 	}
-	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a) && !r.Mapping.ByDestination}, nil
+	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a) && (!r.Mapping.ByDestination || r.childNamespace(name) != "")}, nil
 }
 
 // Owns reports whether a SPIFFE ID belongs to an Agent, which may be suspended or on its

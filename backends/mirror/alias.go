@@ -71,7 +71,7 @@ func AliasedOf(o backends.Object, agent identity.AgentName) (Aliased, bool) {
 	if err != nil {
 		return Aliased{}, false
 	}
-	where := Whereabouts{parsed}.Placement()
+	where := Whereabouts{seen: parsed}.Placement()
 	a := Aliased{Alias: aliasOf(where.Name, where.Server, agent), Destination: where.Server, Set: setOf(parsed)}
 	if a.Destination == "" {
 		a.Destination = where.Name

@@ -59,7 +59,7 @@ func TestAliases(t *testing.T) {
 				if _, sent := r.Content(stream.Applications, o, Requests{}); sent != (by.want == "") {
 					t.Errorf("sent, by destination %t: %t", by.destination, sent)
 				}
-				if r.Runs(Whereabouts{o}) != (by.want == "") {
+				if r.Runs(Whereabouts{seen: o}) != (by.want == "") {
 					t.Errorf("it runs on the spoke, by destination %t", by.destination)
 				}
 			}

@@ -181,3 +181,54 @@ func TestChildIsNothingElse(t *testing.T) {
 		t.Errorf("the mirror is sent again and again: Held() = %v, want %v", held, e.Version)
 	}
 }
+
+// Where children are on the hub by destination, and what else may be there.
+func TestWhereChildrenAreByDestination(t *testing.T) {
+	r := ruleSet(t, stream.Hub, stream.Managed)
+	r.ByDestination = true
+	with := func(namespace string, admitted ...string) Rules {
+		r := r
+		r.ChildNamespace, r.Namespaces = namespace, admitted
+		return r
+	}
+	at := func(namespace string) stream.ResourceKey {
+		return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "a"}
+	}
+	child := func(namespace string) stream.EntryKey {
+		return stream.EntryKey{Collection: stream.Children, Namespace: namespace, Name: "a"}
+	}
+	of := func(namespace string) []stream.EntryKey {
+		return []stream.EntryKey{
+			{Collection: stream.Applications, Namespace: namespace, Name: "a"}, {Collection: stream.Commands, Namespace: namespace, Name: "a"},
+			{Collection: stream.Statuses, Namespace: namespace, Name: "a"},
+		}
+	}
+	for name, test := range map[string]struct {
+		rules Rules
+		keys  map[string][]stream.EntryKey // by the namespace on the hub
+		local map[string]string            // by the namespace on the wire; nothing for none
+		list  []string
+	}{
+		"none":            {with(""), map[string][]stream.EntryKey{"argocd": of(""), "edge-1": nil}, map[string]string{}, []string{"argocd"}},
+		"theirs":          {with("edge-1"), map[string][]stream.EntryKey{"argocd": of(""), "edge-1": {child("")}, "team": nil}, map[string]string{"": "edge-1"}, []string{"argocd", "edge-1"}},
+		"admitted":        {with("edge-1", "edge-*"), map[string][]stream.EntryKey{"edge-1": append(of("edge-1"), child("")), "edge-2": of("edge-2")}, map[string]string{"": "edge-1"}, []string{""}},
+		"never Argo CD's": {with("argocd"), map[string][]stream.EntryKey{"argocd": of("")}, map[string]string{}, []string{"argocd"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for namespace, want := range test.keys {
+				if diff := cmp.Diff(want, test.rules.Keys(at(namespace))); diff != "" {
+					t.Errorf("Keys() in %s (-want +got):\n%s", namespace, diff)
+				}
+			}
+			for _, namespace := range []string{"", "team", "edge-1", "edge-2"} {
+				want, is := test.local[namespace]
+				if got, ours := test.rules.Local(child(namespace)); ours != is || ours && got != at(want) {
+					t.Errorf("Local() of a child in %q = %v, %t", namespace, got, ours)
+				}
+			}
+			if diff := cmp.Diff(test.list, test.rules.namespaces()); diff != "" {
+				t.Errorf("namespaces (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -74,6 +74,12 @@ func (r Rules) pairs() []NamespacePair {
 // wire.
 func (r Rules) paired() bool { return r.Side == stream.Hub && !r.byDestination() }
 
+// holdsChildren reports whether a namespace of the hub is the one where the agent's child
+// applications are shown by destination.
+func (r Rules) holdsChildren(namespace string) bool {
+	return namespace != "" && namespace == r.ChildNamespace && namespace != r.Namespace
+}
+
 // here is the namespace of this side that the wire calls namespace; false when it is
 // none of the link's.
 func (r Rules) here(namespace string) (string, bool) {
@@ -119,6 +125,8 @@ func (r Rules) namespaces() []string {
 		return hub
 	case len(r.Namespaces) > 0:
 		return []string{""} // Keys tells which are the link's
+	case r.byDestination() && r.holdsChildren(r.ChildNamespace):
+		return []string{r.Namespace, r.ChildNamespace}
 	}
 	return []string{r.Namespace}
 }
@@ -147,7 +155,19 @@ func (r Rules) outside(key stream.EntryKey) *stream.Refusal {
 			Message: "the hub has no namespace of the agent's for Applications of " + where + ": see spec.mapping.namespaces of its Agent",
 		}
 	}
+	if r.byDestination() && key.Collection == stream.Children {
+		return &stream.Refusal{Kind: stream.RefusalNotOwned, Message: r.unshown(key)}
+	}
 	return &stream.Refusal{Kind: stream.RefusalNotOwned, Message: "the entry is outside of what this link is about"}
+}
+
+// unshown says why the hub does not show a child application.
+func (r Rules) unshown(key stream.EntryKey) string {
+	if key.Namespace != "" {
+		return "child applications are shown of the namespace of the spoke's Argo CD alone, since the hub maps by destination: " +
+			"one of namespace " + key.Namespace + " could have the name of another"
+	}
+	return "the hub has no namespace for child applications of agent " + r.Agent.String() + ": see its Agent"
 }
 
 // MatchesNamespace reports whether a namespace matches one of the patterns: globs, or

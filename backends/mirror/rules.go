@@ -36,6 +36,11 @@ type Rules struct {
 	// destination. The Store then has to show those alone that are: see Shares. Used on
 	// the hub of a managed agent.
 	ByDestination bool
+	// ChildNamespace is the namespace of the hub where child applications of the spoke's
+	// Argo CD namespace are shown by destination. It is the agent's alone and never
+	// Namespace, where those of several agents would meet; empty for none. Used on the hub,
+	// ByDestination.
+	ChildNamespace string
 	// Selector selects the hub's Applications that the agent may have; the others are
 	// left alone as if they were not there. Nil selects all. Used on the hub of a managed
 	// agent.
@@ -136,19 +141,7 @@ func (r Rules) prefixed() bool { return r.Side == stream.Hub && r.Mode == stream
 func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 	switch {
 	case key.Kind == stream.Application:
-		namespace, ours := r.onWire(key.Namespace)
-		if !ours {
-			return nil
-		}
-		keys := []stream.EntryKey{
-			{Collection: stream.Applications, Namespace: namespace, Name: key.Name},
-			{Collection: stream.Commands, Namespace: namespace, Name: key.Name},
-			{Collection: stream.Statuses, Namespace: namespace, Name: key.Name},
-		}
-		if r.Mode == stream.Managed && !r.byDestination() {
-			keys = append(keys, stream.EntryKey{Collection: stream.Children, Namespace: namespace, Name: key.Name})
-		}
-		return keys
+		return r.applicationKeys(key)
 	case key.Kind == stream.AppProject && key.Namespace == r.Namespace:
 		name := key.Name
 		if r.prefixed() {
@@ -168,6 +161,30 @@ func (r Rules) Keys(key stream.ResourceKey) []stream.EntryKey {
 	return nil
 }
 
+// applicationKeys is Keys of an Application. By destination the namespace where children
+// are shown may be one of the hub's Applications as well.
+func (r Rules) applicationKeys(key stream.ResourceKey) []stream.EntryKey {
+	var keys []stream.EntryKey
+	namespace, ours := r.onWire(key.Namespace)
+	if ours {
+		keys = []stream.EntryKey{
+			{Collection: stream.Applications, Namespace: namespace, Name: key.Name},
+			{Collection: stream.Commands, Namespace: namespace, Name: key.Name},
+			{Collection: stream.Statuses, Namespace: namespace, Name: key.Name},
+		}
+	}
+	switch {
+	case r.byDestination():
+		namespace, ours = "", r.holdsChildren(key.Namespace)
+	case r.Mode != stream.Managed:
+		return keys
+	}
+	if ours {
+		keys = append(keys, stream.EntryKey{Collection: stream.Children, Namespace: namespace, Name: key.Name})
+	}
+	return keys
+}
+
 // Local returns the object that an entry is about; false when the peer may not
 // name it.
 func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
@@ -177,8 +194,11 @@ func (r Rules) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
 	switch key.Collection {
 	case stream.Applications, stream.Commands, stream.Statuses, stream.Children:
 		namespace, ours := r.here(key.Namespace)
-		// Child applications of several agents would meet in one namespace.
-		if !ours || key.Collection == stream.Children && r.byDestination() {
+		if key.Collection == stream.Children && r.byDestination() {
+			// Those of several namespaces would meet in one.
+			namespace, ours = r.ChildNamespace, key.Namespace == "" && r.holdsChildren(r.ChildNamespace)
+		}
+		if !ours {
 			return stream.ResourceKey{}, false
 		}
 		return stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: key.Name}, true

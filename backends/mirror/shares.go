@@ -17,6 +17,9 @@ type Placement struct {
 	Namespace string
 	// Name and Server are those of its destination.
 	Name, Server string
+	// Child is the agent whose child application it shows, as a mirror that was not
+	// released; the zero name for every other one.
+	Child identity.AgentName
 }
 
 // Owner says whose an Application is; the zero name for nobody's. It is pure, and may
@@ -172,6 +175,13 @@ func (s *Shares) OwnerOf(o backends.Object) identity.AgentName {
 	return s.ownerOf(s.look(o).where)
 }
 
+// placeOwner returns whose an Application would be.
+func (s *Shares) placeOwner(where Placement) identity.AgentName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ownerOf(where)
+}
+
 // owns reports whether an object is in the share of an agent.
 func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
 	return s.OwnerOf(o) == name
@@ -182,7 +192,7 @@ func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
 func (s *Shares) Synced() <-chan struct{} { return s.synced }
 
 // Of is the share of an agent: the Store, in which there are no Applications but the
-// agent's. None is made through it.
+// agent's. Of Applications none is made through it but mirrors of the agent's children.
 func (s *Shares) Of(name identity.AgentName) backends.Store {
 	return &share{Store: s.store, shares: s, agent: name}
 }
@@ -259,9 +269,25 @@ func (s *share) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 // Create implements backends.Store.
 func (s *share) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	if key.Kind == stream.Application {
-		return backends.Object{}, fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
+		if err := s.mayCreate(key, raw); err != nil {
+			return backends.Object{}, err
+		}
 	}
 	return s.Store.Create(ctx, key, raw, opts...)
+}
+
+// mayCreate admits mirrors of the agent's children where they are the agent's. One of that
+// name that is not in the share is never written over: a Create finds it.
+func (s *share) mayCreate(key stream.ResourceKey, raw []byte) error {
+	child := PlacementOf(backends.Object{Key: key, Raw: raw}).Child
+	// Its destination does not count: by that it would be the agent's anywhere.
+	if child != s.agent || s.shares.placeOwner(Placement{Namespace: key.Namespace, Child: child}) != s.agent {
+		return fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
+	}
+	if o, there := s.Store.Get(key); there && !s.shows(o) {
+		return fmt.Errorf("the hub has an Application of that name of its own, which goes before the spoke's: %w", stream.ErrRefused)
+	}
+	return nil
 }
 
 // Update implements backends.Store. That old was the agent's is tested on its

@@ -37,6 +37,12 @@ func agentName(t *testing.T, name string) identity.AgentName {
 
 func newDivided(t *testing.T) *divided {
 	t.Helper()
+	return newDividedWith(t, options{})
+}
+
+// newDividedWith shows children of each agent, if it does, in the namespace of its name.
+func newDividedWith(t *testing.T, o options) *divided {
+	t.Helper()
 	d := &divided{t: t, hub: opened(t, memory.New(memory.Config{}), "default"), agents: map[string]*rig{}, told: map[string]func(stream.ResourceKey){}}
 	d.shares = mirror.NewShares(d.hub)
 	d.hub.Subscribe(func(key stream.ResourceKey) {
@@ -47,12 +53,16 @@ func newDivided(t *testing.T) *divided {
 	d.shares.Assign(d.owner())
 	for _, name := range []string{"edge-1", "edge-2"} {
 		d.agents[name] = newRig(t, options{
+			children: o.children, adopt: o.adopt, projects: o.projects,
 			stores: [2]*memory.Store{d.hub, memory.New(memory.Config{})},
 			configure: func(side stream.Side, cfg *mirror.Config) {
 				cfg.Rules.Agent, cfg.Rules.ClusterServer = agentName(t, name), "https://proxy/agents/"+name
 				cfg.Rules.Namespaces = []string{"team"}
 				if side == stream.Hub {
 					cfg.Rules.ByDestination = true
+					if o.children {
+						cfg.Rules.ChildNamespace = name
+					}
 					cfg.Store, cfg.Subscribe = d.shares.Of(cfg.Rules.Agent), d.subscribe(name)
 				}
 			},
@@ -68,7 +78,12 @@ func (d *divided) owner() mirror.Owner {
 		names[name], names["https://proxy/agents/"+name] = agentName(d.t, name), agentName(d.t, name)
 	}
 	return func(p mirror.Placement) identity.AgentName {
-		if p.Name != "" {
+		switch {
+		case !p.Child.IsZero() && p.Namespace == p.Child.String():
+			return p.Child
+		case p.Namespace == "edge-1", p.Namespace == "edge-2": // not admitted
+			return identity.AgentName{}
+		case p.Name != "":
 			return names[p.Name]
 		}
 		return names[p.Server]
@@ -300,6 +315,42 @@ func TestSharesKeepToThemselves(t *testing.T) {
 		}
 		if _, err := share.Create(ctx, stream.ResourceKey{Kind: stream.Application, Namespace: "argocd", Name: "new"}, mine.Raw); !errors.Is(err, stream.ErrRefused) {
 			t.Errorf("Create() = %v", err)
+		}
+
+		// Mirrors of the agent's children alone, in its own namespace, and never over what is there.
+		mirrorOf := func(namespace, name, agent, annotations string) error {
+			_, err := share.Create(ctx, stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}, []byte(
+				`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"`+namespace+`","name":"`+name+
+					`","annotations":{"argocd.argoproj.io/source-uid":"u","argomesh.io/source":"{\"child\":true,\"agent\":\"`+agent+`\"}"`+annotations+
+					`}},"spec":{"destination":{"name":"edge-1"}}}`))
+			return err
+		}
+		if err := mirrorOf("edge-1", "child", "edge-1", ""); err != nil {
+			t.Errorf("a child's mirror is refused: %v", err)
+		}
+		for what, err := range map[string]error{
+			"in another namespace":         mirrorOf("edge-2", "c", "edge-1", ""),
+			"in Argo CD's":                 mirrorOf("argocd", "c", "edge-1", ""),
+			"another agent's":              mirrorOf("edge-1", "c", "edge-2", ""),
+			"in another agent's namespace": mirrorOf("edge-2", "c", "edge-2", ""),
+			"given to the hub":             mirrorOf("edge-1", "c", "edge-1", `,"argomesh.io/released":"true"`),
+			"a copy":                       mirrorOf("edge-1", "c", "edge-1", `,"argocd.argoproj.io/principal-uid":"h"`),
+		} {
+			if !errors.Is(err, stream.ErrRefused) {
+				t.Errorf("a mirror %s: %v", what, err)
+			}
+		}
+		foreign := stream.ResourceKey{Kind: stream.Application, Namespace: "edge-1", Name: "own"}
+		if _, err := hub.Create(ctx, foreign, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"edge-1","name":"own"},"spec":{}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if err := mirrorOf("edge-1", "own", "edge-1", ""); !errors.Is(err, stream.ErrRefused) || !strings.Contains(err.Error(), "of its own") {
+			t.Errorf("over an Application of the hub: %v", err)
+		}
+		for _, key := range []stream.ResourceKey{{Kind: stream.Application, Namespace: "edge-1", Name: "child"}, foreign} {
+			if err := hub.Delete(ctx, key, backends.Preconditions{}); err != nil {
+				t.Fatal(err)
+			}
 		}
 
 		// Moved away after it was read: the write is tested on what was read.

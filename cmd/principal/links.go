@@ -291,6 +291,9 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		for _, p := range rules.Pairs {
 			namespaces.Go(func() { keepNamespace(ctx, l.client, p.Hub, log) })
 		}
+		if rules.ChildNamespace != "" {
+			namespaces.Go(func() { keepNamespace(ctx, l.client, rules.ChildNamespace, log) })
+		}
 		defer namespaces.Wait()
 		if err := r.mirror.Run(ctx); err != nil {
 			log.Error().Err(err).Msg("link of an agent failed")

@@ -112,5 +112,25 @@ func TestOwnership(t *testing.T) {
 		if diff := cmp.Diff([]string{"auto-t/b"}, listed(o, links(o).rulesOf(parse("auto"), auto))); diff != "" {
 			t.Errorf("auto (-want +got):\n%s", diff)
 		}
+
+		// Children are the agent's in the namespace of its name from when they are to be shown.
+		child := stream.ResourceKey{Kind: stream.Application, Namespace: "edge-1", Name: "child"}
+		if _, err := store.Create(ctx, child, []byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"edge-1","name":"child",`+
+			`"annotations":{"argocd.argoproj.io/source-uid":"u","argomesh.io/source":"{\"child\":true,\"agent\":\"edge-1\"}"}},"spec":{"destination":{"name":"edge-1"}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if got := o.changed(child); got != nil || rules.Children || rules.ChildNamespace != "" {
+			t.Errorf("a child that is not to be shown is told to %v, by %+v", got, rules)
+		}
+		shows := edge
+		shows.Spec.ChildApplications = v1alpha1.ChildApplicationsMirror
+		o.registry.Set([]v1alpha1.Agent{shows, auto})
+		if diff := cmp.Diff([]stream.ResourceKey{child}, o.assign()[parse("edge-1")]); diff != "" {
+			t.Errorf("what the agent has of a sudden (-want +got):\n%s", diff)
+		}
+		rules = links(o).rulesOf(parse("edge-1"), shows)
+		if diff := cmp.Diff([]string{"argocd/c", "edge-1/child"}, listed(o, rules)); diff != "" || !rules.Children || rules.ChildNamespace != "edge-1" {
+			t.Errorf("edge-1 with its child (-want +got):\n%s", diff)
+		}
 	})
 }

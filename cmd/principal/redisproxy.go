@@ -203,7 +203,7 @@ func (o *owners) Owner(i redis.Instance) (target redis.Target, owned bool, err e
 		return redis.Target{}, true, err
 	}
 	rules := o.rules(name, agent)
-	namespace, ours := rules.OnSpoke(key.Namespace)
+	namespace, ours := rules.OnSpoke(key.Namespace, where)
 	if !ours || known && !rules.Runs(where) {
 		return redis.Target{}, false, nil // it is in the agent's namespace, and runs elsewhere
 	}

@@ -48,7 +48,7 @@ func TestOwners(t *testing.T) {
 	rules := func(name identity.AgentName, _ v1alpha1.Agent) mirror.Rules {
 		r := mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: "argocd", ClusterServer: server(name), ByDestination: byDestination}
 		if byDestination {
-			r.Namespaces = []string{"edge-*"}
+			r.Namespaces, r.ChildNamespace = []string{"edge-*"}, name.String()
 		} else if name == edge1 {
 			r.Pairs = []mirror.NamespacePair{{Hub: "edge-1"}, {Spoke: "team", Hub: "edge-1-team"}}
 		}
@@ -112,7 +112,14 @@ func TestOwners(t *testing.T) {
 	if _, owned, err := o.Owner(redis.Instance{Name: "by-name"}); !owned || err == nil {
 		t.Errorf("Owner() before the Agents are known = %t, %v", owned, err)
 	}
-	o.registry.Set([]v1alpha1.Agent{{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", UID: "u1"}, Spec: v1alpha1.AgentSpec{Mode: v1alpha1.ModeManaged}}})
+	o.registry.Set([]v1alpha1.Agent{{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", UID: "u1"}, Spec: v1alpha1.AgentSpec{
+		Mode: v1alpha1.ModeManaged, ChildApplications: v1alpha1.ChildApplicationsMirror,
+	}}})
+	if _, err := store.Create(t.Context(), stream.ResourceKey{Kind: stream.Application, Namespace: "edge-1", Name: "child"}, []byte(
+		`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"edge-1","name":"child","annotations":{`+
+			`"argocd.argoproj.io/source-uid":"u","argomesh.io/source":"{\"child\":true,\"agent\":\"edge-1\"}"}},"spec":{"destination":{"name":"edge-1"}}}`)); err != nil {
+		t.Fatal(err)
+	}
 	inEdge1 := of("by-name", true)
 	inEdge1.Instance.Namespace = "edge-1"
 	check(map[redis.Instance]redis.Target{
@@ -120,6 +127,8 @@ func TestOwners(t *testing.T) {
 		{Name: "of-the-hub"}:                      {},
 		{Name: "none"}:                            {},
 		{Namespace: "edge-1", Name: "by-name"}:    inEdge1,
+		{Namespace: "edge-1", Name: "child"}:      of("child", true), // of Argo CD's namespace there
+		{Name: "child"}:                           {},
 		{Namespace: "edge-1", Name: "both"}:       {},
 		{Namespace: "edge-1", Name: "of-another"}: {},
 		{Namespace: "edge-1", Name: "none"}:       {},

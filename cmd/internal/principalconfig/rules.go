@@ -37,6 +37,8 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.A
 	}
 	if registry.ByDestination() && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces
+		rules.ChildNamespace = registry.ChildNamespace(name)
+		rules.Children = rules.ChildNamespace != ""
 	} else {
 		rules.Pairs, rules.Children = pairsOf(registry, name), fleet.ShowsChildren(&a)
 	}
