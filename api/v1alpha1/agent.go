@@ -191,7 +191,9 @@ type AgentSpec struct {
 	// ChildApplications says what becomes of Applications on the spoke that the hub
 	// did not put there, such as children of an app of apps. With ignore the hub
 	// does not show them, with mirror it shows them read-only; the spoke's own are
-	// never touched. Only mode managed can have mirror.
+	// never touched. A hub that maps by destination shows those of the namespace of the
+	// spoke's Argo CD alone, in its namespace of the agent's name. Only mode managed can
+	// have mirror.
 	// +kubebuilder:default=ignore
 	// +optional
 	ChildApplications ChildApplications `json:"childApplications,omitempty"`
@@ -390,7 +392,8 @@ type AgentStatus struct {
 	// Conflict, DeletionsHeld, OverBudget once the agent was connected and, where there is a
 	// Redis proxy, CacheMismatch; ProjectNames
 	// while the names of Agents share those of projects; MappingIgnored while something of the
-	// mapping is not read; MeshPolicy where the principal
+	// mapping is not read; ChildApplications while something keeps them from being shown by
+	// destination; MeshPolicy where the principal
 	// looks after a mesh.
 	// +listType=map
 	// +listMapKey=type
@@ -632,6 +635,11 @@ const (
 	// what nobody reads: mapping.by of the principal is not the mapping of the hub, or the
 	// Agent has spec.mapping.namespaces where those of a managed agent do not count.
 	ConditionMappingIgnored = "MappingIgnored"
+	// ConditionChildApplications is there, and true, while the hub maps by destination and
+	// something keeps child applications from being shown that spec.childApplications asks
+	// for: their namespace on the hub is somebody else's, the hub's Argo CD does not show it,
+	// or they are in a namespace of the spoke of which none are shown.
+	ConditionChildApplications = "ChildApplications"
 	// ConditionCacheMismatch is true when the spoke's Argo CD keeps its cache in
 	// another version, or compressed in another way, than the hub's asks for, so that
 	// the hub cannot show trees. The message names both. It is as of the last tree

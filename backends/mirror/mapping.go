@@ -161,9 +161,15 @@ func (r Rules) outside(key stream.EntryKey) *stream.Refusal {
 	return &stream.Refusal{Kind: stream.RefusalNotOwned, Message: "the entry is outside of what this link is about"}
 }
 
+// ChildElsewhere reports whether an entry is a child application, by destination, of a
+// namespace of the spoke of which none are shown.
+func (r Rules) ChildElsewhere(key stream.EntryKey) bool {
+	return r.byDestination() && key.Collection == stream.Children && key.Namespace != ""
+}
+
 // unshown says why the hub does not show a child application.
 func (r Rules) unshown(key stream.EntryKey) string {
-	if key.Namespace != "" {
+	if r.ChildElsewhere(key) {
 		return "child applications are shown of the namespace of the spoke's Argo CD alone, since the hub maps by destination: " +
 			"one of namespace " + key.Namespace + " could have the name of another"
 	}

@@ -25,8 +25,9 @@ func newReleaseCommand(std streams, conn *connection) *cobra.Command {
 		Long: "Make mirrors the hub's own, after showing them: all Applications and AppProjects that the\n" +
 			"hub shows of the agent, or one Application, by its name or its namespace and name. The hub\n" +
 			"neither changes nor deletes them from then on, whether the Agent is still there or not, and\n" +
-			"people may. The spoke and what runs there stay as they are. A child application becomes one\n" +
-			"that the hub sends to its agent: the spoke takes it if policy.adopt of the agent names it,\n" +
+			"people may. The spoke and what runs there stay as they are. Where the hub maps by namespace,\n" +
+			"a child application becomes one that the hub sends to its agent (by destination docs/mapping.md\n" +
+			"says what it becomes): the spoke takes it if policy.adopt of the agent names it,\n" +
 			"and then it is deleted, with its workloads if that is asked for, as any other. kubectl does\n" +
 			"the same with the annotation " + mirror.ReleasedKey + ", and undoes it by taking that away.",
 		Example: "  agentctl agent release-mirrors edge-2\n" +

@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
+	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
@@ -55,7 +56,9 @@ func TestClusterSessions(t *testing.T) {
 		var closed func()
 		changes("opened", func() { closed = c.sessions.open(session) })
 		wants("connected", only(clusterinfo.Session{Connected: true, Since: began, Kubernetes: "v1.36.3"}))
-		changes("counted", func() { c.sessions.count(name, mirror.Rules{Agent: name}.Local, mirror.Stats{Applications: 7}, nil) })
+		changes("counted", func() {
+			c.sessions.count(name, mirror.Rules{Agent: name}.Local, mirror.Stats{Applications: 7}, controller.ChildrenElsewhere{}, nil)
+		})
 		wants("counted by the link", only(clusterinfo.Session{
 			Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: stream.SpokeInfo{Applications: 7},
 		}))

@@ -24,6 +24,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -451,7 +452,9 @@ func (l *links) count(ctx context.Context, name identity.AgentName) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if stats, err := r.mirror.Stats(ctx); err == nil { // else its store has not synced yet
-		l.sessions.count(name, r.rules.Local, stats, leftOf(r.budget, time.Now()))
+		var elsewhere controller.ChildrenElsewhere
+		stats.Parked, elsewhere = splitParked(r.rules, stats.Parked)
+		l.sessions.count(name, r.rules.Local, stats, elsewhere, leftOf(r.budget, time.Now()))
 	}
 }
 

@@ -145,7 +145,7 @@ func (s *sessions) connected(name identity.AgentName) bool {
 
 // count records what the link of a connected agent holds, and what is left of its budget.
 // Local is Rules.Local.
-func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool), stats mirror.Stats, left *v1alpha1.AgentBudget) {
+func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool), stats mirror.Stats, elsewhere controller.ChildrenElsewhere, left *v1alpha1.AgentBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
@@ -167,7 +167,7 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 	}
 	a.info.BudgetKnown, a.info.OverBudget, a.info.Budget = true, overBudget(stats), left
 	a.info.Shortened = shortened(local, stats.Dropped)
-	a.info.Parked = nil
+	a.info.Elsewhere, a.info.Parked = elsewhere, nil
 	for entry, refusal := range stats.Parked {
 		since, known := a.parkedSince[entry]
 		if !known {
@@ -185,7 +185,7 @@ func (s *sessions) count(name identity.AgentName, local func(stream.EntryKey) (s
 			parked = true
 		}
 	}
-	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) || a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent || a.info.HeldUnknown != before.HeldUnknown ||
+	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) || a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent || a.info.Elsewhere != before.Elsewhere || a.info.HeldUnknown != before.HeldUnknown ||
 		idOfHeld(a.info.Held) != idOfHeld(before.Held) || !reflect.DeepEqual(a.info.Shortened, before.Shortened) {
 		s.touch(name)
 	}

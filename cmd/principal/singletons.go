@@ -26,6 +26,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 			kept, _ := c.hub.now()
 			return controller.Mapping{InForce: string(kept.Mapping), Asked: cfg.Mapping.By}
 		},
+		Children: newChildReview(c.base.Dynamic, cfg.Namespace, c.agents, c.store).of,
 		Sessions: c.sessions, Depart: c.links.depart, Metrics: registry, Log: log,
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/identity"
 )
 
 // Config holds what a Controller needs. Fields without a stated default are
@@ -40,6 +41,10 @@ type Config struct {
 	Sessions      Sessions
 	// Mapping is by what the hub maps while Run does. Nil means that it does not say.
 	Mapping func() Mapping
+	// Children says what the hub makes of the child applications of an agent that are to be
+	// shown, by destination. It is called on passes over such Agents, from several goroutines.
+	// Nil means that it does not say.
+	Children func(context.Context, identity.AgentName) Children
 	// Depart carries out on the hub's objects what the deletion of an Agent asks
 	// for, by its mode and policy; see fleet.Cascades. It gets the Agent as a quorum
 	// read just showed it: of an orphaning one once its streams have ended, of a
@@ -105,6 +110,9 @@ func New(cfg Config) (*Controller, error) {
 	}
 	if cfg.Mapping == nil {
 		cfg.Mapping = func() Mapping { return Mapping{} }
+	}
+	if cfg.Children == nil {
+		cfg.Children = func(context.Context, identity.AgentName) Children { return Children{} }
 	}
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {

@@ -47,6 +47,9 @@ type Session struct {
 	// Parked are the objects that cannot be applied, in any order; the status
 	// names the v1alpha1.MaxParked oldest.
 	Parked []v1alpha1.ParkedObject
+	// Elsewhere are child applications that are to be shown and are in namespaces of the
+	// spoke of which the hub shows none. They are not among Parked, and count with BudgetKnown.
+	Elsewhere ChildrenElsewhere
 	// Shortened are the objects that were applied without some fields, in any order; the
 	// status names the first v1alpha1.MaxShortened of them by name.
 	Shortened []v1alpha1.ShortenedObject

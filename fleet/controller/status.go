@@ -43,7 +43,7 @@ var ourConditions = []string{
 	v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
 	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict, v1alpha1.ConditionDeletionsHeld,
 	v1alpha1.ConditionCacheMismatch, v1alpha1.ConditionProjectNames, v1alpha1.ConditionOverBudget,
-	v1alpha1.ConditionMappingIgnored,
+	v1alpha1.ConditionMappingIgnored, v1alpha1.ConditionChildApplications,
 }
 
 // Reasons of conditions.
@@ -71,6 +71,7 @@ type findings struct {
 	namespaces []fleet.NamespaceConflict
 	projects   namedProjects
 	mapping    Mapping
+	children   Children
 	secret     secretPlan
 	session    Session
 	// waits is what the deletion of the Agent waits for, to complete a sentence.
@@ -101,6 +102,7 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 	}
 	setProjectNames(&want.Conditions, agent, found.projects, now)
 	setMapping(&want.Conditions, agent, found.mapping, now)
+	setChildren(&want.Conditions, agent, found, now)
 	return want
 }
 
