@@ -83,7 +83,7 @@ func (c *spokeSession) count(result string) {
 }
 
 // serve takes reads until the first subscription.
-func (c *spokeSession) serve() error {
+func (c *spokeSession) serve(ctx context.Context) error {
 	for {
 		cmd, err := c.in.command()
 		if err != nil {
@@ -99,7 +99,7 @@ func (c *spokeSession) serve() error {
 		case "SUBSCRIBE", "UNSUBSCRIBE":
 			return c.subscriptions(cmd)
 		case "GET", "MGET", "EXISTS", "TTL":
-			if err := c.read(name, cmd.args[1:]); err != nil {
+			if err := c.read(ctx, name, cmd.args[1:]); err != nil {
 				return err
 			}
 		default:
@@ -134,7 +134,7 @@ func (c *spokeSession) flush() error {
 }
 
 // read answers one read.
-func (c *spokeSession) read(name string, keys []string) error {
+func (c *spokeSession) read(ctx context.Context, name string, keys []string) error {
 	if n := len(keys); n == 0 || n > maxSpokeKeys || n > 1 && (name == "GET" || name == "TTL") {
 		c.count(resultDenied)
 		c.writeLocked(encodeError(spokeDenied))
@@ -148,7 +148,14 @@ func (c *spokeSession) read(name string, keys []string) error {
 		}
 	}
 	if name == "MGET" {
-		return c.readEach(keys)
+		return c.readEach(ctx, keys)
+	}
+	if name == "GET" {
+		free, err := c.hold(ctx, keys[0])
+		if err != nil {
+			return c.tellAway(err)
+		}
+		defer free()
 	}
 	if answers, err := c.ask(append([]string{name}, keys...)...); !answers {
 		return err
@@ -166,14 +173,23 @@ func (c *spokeSession) read(name string, keys []string) error {
 
 // readEach answers MGET, one value after the other: Redis would have all of them in its
 // memory, once for each time that the hub names a key, until the hub has read them.
-func (c *spokeSession) readEach(keys []string) error {
+func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
+	free, err := c.hold(ctx, keys[0])
+	if err != nil {
+		return c.tellAway(err)
+	}
+	defer func() { free() }()
 	if answers, err := c.ask("GET", keys[0]); !answers {
 		return err
 	}
 	c.writeLocked(appendHeader(nil, '*', len(keys)))
 	for i, key := range keys {
 		if i > 0 {
-			if err := c.fromRedis.ask(c.redis, "GET", key); err != nil {
+			free()
+			if free, err = c.hold(ctx, key); err == nil {
+				err = c.fromRedis.ask(c.redis, "GET", key)
+			}
+			if err != nil {
 				return fmt.Errorf("redis of the spoke: %w", err) // what was begun has no other end
 			}
 		}
@@ -196,9 +212,14 @@ func (c *spokeSession) ask(args ...string) (answers bool, err error) {
 		c.writeLocked(encodeError(spokeAway))
 		return false, nil
 	case err != nil:
-		c.count(resultFailed)
-		c.writeLocked(encodeError(spokeAway))
-		return false, errors.Join(fmt.Errorf("redis of the spoke: %w", err), c.flush())
+		return false, c.tellAway(err)
 	}
 	return true, nil
+}
+
+// tellAway tells the hub that the spoke's Redis does not answer, and returns why.
+func (c *spokeSession) tellAway(why error) error {
+	c.count(resultFailed)
+	c.writeLocked(encodeError(spokeAway))
+	return errors.Join(fmt.Errorf("redis of the spoke: %w", why), c.flush())
 }

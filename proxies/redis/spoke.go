@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/argomesh/argomesh/stream"
 )
@@ -54,7 +55,12 @@ type SpokeConfig struct {
 	Log     zerolog.Logger
 	// MaxConnections bounds the hub's connections; more are refused. Zero means 256.
 	MaxConnections int
-	// AnswerTimeout bounds the wait for the spoke's Redis. Zero means 10s.
+	// MaxBytes bounds the values that are on their way to the hub on all connections, but
+	// for those of at most shortValue: Redis has a copy of each for each connection until
+	// the hub has read it. Zero means 128 MiB; one value may have it all.
+	MaxBytes int64
+	// AnswerTimeout bounds the wait for the spoke's Redis, and for others to be read. Zero
+	// means 10s.
 	AnswerTimeout time.Duration
 }
 
@@ -64,6 +70,7 @@ type Spoke struct {
 	cfg     SpokeConfig
 	metrics *spokeMetrics
 	open    chan struct{}
+	room    *semaphore.Weighted // MaxBytes
 
 	mu sync.Mutex // guards what follows
 	// other is the format in which the spoke's keys are, when it is not ours; judged is
@@ -77,16 +84,17 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	if cfg.Dial == nil || cfg.Credentials == nil || cfg.Allow == nil {
 		return nil, errors.New("redis of the spoke: dial, credentials and allow are required")
 	}
-	if !isFormat(cfg.Version) || cfg.Database < 0 || cfg.MaxConnections < 0 || cfg.AnswerTimeout < 0 {
+	if !isFormat(cfg.Version) || cfg.Database < 0 || cfg.MaxConnections < 0 || cfg.MaxBytes < 0 || cfg.AnswerTimeout < 0 {
 		return nil, errors.New("redis of the spoke: version, database or limits cannot be used")
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 256)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 128<<20)
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, 10*time.Second)
 	m, err := newSpokeMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("redis of the spoke: metrics: %w", err)
 	}
-	return &Spoke{cfg: cfg, metrics: m, open: make(chan struct{}, cfg.MaxConnections)}, nil
+	return &Spoke{cfg: cfg, metrics: m, open: make(chan struct{}, cfg.MaxConnections), room: semaphore.NewWeighted(cfg.MaxBytes)}, nil
 }
 
 // format is how the keys end.
@@ -126,7 +134,7 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 		}
 	}()
 	session.in, session.out = newWire(session.hub), bufio.NewWriterSize(session.hub, spokeWrite)
-	return session.serve()
+	return session.serve(ctx)
 }
 
 // judge returns what the hub is told instead of an answer about a key; empty when it

@@ -1,0 +1,94 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/proxies/redis"
+)
+
+// A hub that asks on all its connections at once, and reads none, has the spoke's Redis hold
+// no more than the limit; the others are answered when those before were read.
+func TestSpokeHoldsNoMoreThanItsLimit(t *testing.T) {
+	const length, fit, connections = 256 << 10, 4, 16
+	server := startRedis(t, "--requirepass", password)
+	client := server.client(t, 3)
+	must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", length), 0).Err())
+	metrics := prometheus.NewRegistry()
+	s, err := redis.NewSpoke(redis.SpokeConfig{
+		Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "", password, nil },
+		Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Metrics: metrics, MaxBytes: fit * length, AnswerTimeout: patience,
+	})
+	must(t, err)
+	begun := make(chan net.Conn, connections)
+	for range connections {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() }) // the test is over
+		go func() { _ = s.Serve(t.Context(), far) }()
+		go func() {
+			if _, err := near.Write(encode("MGET", tree("", "shop"), tree("", "shop"))); err != nil {
+				t.Error(err)
+			}
+			if got := readLine(t, near); got != "*2" {
+				t.Errorf("an answer begins with %q", got)
+			}
+			begun <- near
+		}()
+	}
+	eventually(t, "the connections hold what there is room for, or nothing", func() error {
+		if held, waiting := gauge(t, metrics, "argomesh_redis_spoke_bytes"), gauge(t, metrics, "argomesh_redis_spoke_waiting"); held != fit*length || waiting != connections-fit {
+			return fmt.Errorf("%v bytes are held and %v reads wait", held, waiting)
+		}
+		return nil
+	})
+	// Each is read to its end: one value, and the other when there is room again.
+	ended := make(chan error, connections)
+	for range connections {
+		conn := <-begun
+		go func() {
+			in := bufio.NewReader(conn)
+			for range 2 {
+				if _, err := in.ReadString('\n'); err != nil {
+					ended <- err
+					return
+				}
+				if _, err := io.CopyN(io.Discard, in, length+2); err != nil {
+					ended <- err
+					return
+				}
+			}
+			ended <- nil
+		}()
+	}
+	for range connections {
+		must(t, <-ended)
+	}
+	eventually(t, "the connections hold what there is room for, or nothing", func() error {
+		if held := gauge(t, metrics, "argomesh_redis_spoke_bytes"); held != 0 {
+			return fmt.Errorf("%v bytes are still held", held)
+		}
+		return nil
+	})
+}
+
+func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := r.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
