@@ -39,7 +39,9 @@ type honest struct {
 	mu      sync.Mutex // guards what follows
 	pending map[string][]pendingChange
 	took    []time.Duration
-	err     error
+	// begun and written are how long after its time a change began, and was answered.
+	begun, written []time.Duration
+	err            error
 }
 
 // pendingChange is one that is not shown yet.
@@ -121,12 +123,16 @@ func (h *honest) change(ctx context.Context, first int) (next int, err error) {
 			name := honestName(n % honestObjects)
 			h.mu.Lock()
 			h.pending[name] = append(h.pending[name], pendingChange{n, at})
+			h.begun = append(h.begun, time.Since(at))
 			h.mu.Unlock()
 			// Not by ctx: what is begun is counted.
 			err := mergePatch(context.WithoutCancel(ctx), h.from, name, map[string]any{"spec": map[string]any{"source": map[string]any{"targetRevision": strconv.Itoa(n)}}})
 			if err != nil {
 				return n, fmt.Errorf("agent %s: %w", h.name, err)
 			}
+			h.mu.Lock()
+			h.written = append(h.written, time.Since(at))
+			h.mu.Unlock()
 		}
 	}
 }
@@ -152,7 +158,7 @@ func (h *honest) latencies() []time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	took := h.took
-	h.took = nil
+	h.took, h.begun, h.written = nil, nil, nil
 	return took
 }
 
@@ -186,11 +192,18 @@ func (c *others) changes(t *testing.T, during time.Duration) []time.Duration {
 		c.next[i], err = c.agents[i].change(ctx, c.next[i])
 		return err
 	})
-	var took []time.Duration
+	var took, begun, written []time.Duration
 	for _, h := range c.agents {
 		eventually(t, "all changes are shown", h.shown)
+		h.mu.Lock()
+		begun, written = append(begun, h.begun...), append(written, h.written...)
+		h.mu.Unlock()
 		took = append(took, h.latencies()...)
 	}
+	slices.Sort(begun)
+	slices.Sort(written)
+	t.Logf("of the changes 99 %% began within %s, and were written within %s: that much is the test's, and the API server's",
+		percentile(begun, 99).Round(time.Millisecond), percentile(written, 99).Round(time.Millisecond))
 	slices.Sort(took)
 	enough(t, took)
 	return took

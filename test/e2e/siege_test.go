@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -97,9 +100,11 @@ func hostileAgents(t *testing.T, s siege) {
 	for _, a := range attackers {
 		a.start(t)
 	}
+	closed := watchesClosed(t, w.hub)
 	looking := w.look(t, d, c.agents[0].name, shown)
 	attacking := processors(t, attackers[0].process, attackers[1].process)
 	attacked := c.changes(t, s.attack)
+	t.Logf("the hub's API server closed %v watches that were not read fast enough", watchesClosed(t, w.hub)-closed)
 	worked(time.Since(begin))
 	attacking(time.Since(begin))
 	looking.stop(t)
@@ -136,6 +141,33 @@ func (s siege) compare(t *testing.T, calm, attacked []time.Duration) {
 	if most := slowerAtMost * percentile(calm, 99); s.judge && percentile(attacked, 99) > most {
 		t.Errorf("in the attack 99 %% of the changes take %s, want %s at most", percentile(attacked, 99), most)
 	}
+}
+
+// watchesClosed is how many watches an API server has ended because they were not read
+// fast enough.
+func watchesClosed(t *testing.T, c *harness.ControlPlane) float64 {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0.0
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, "apiserver_terminated_watchers_total{"); found {
+			_, value, _ := strings.Cut(rest, "} ")
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("watches closed: %s", strings.TrimSpace(line))
+			all += n
+		}
+	}
+	return all
 }
 
 // processors notes how much processor time processes have used. What it returns says how
