@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestParseAgentName(t *testing.T) {
@@ -106,7 +107,9 @@ func FuzzParseAgentName(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		name, err := identity.ParseAgentName(s)
+		var name identity.AgentName
+		var err error
+		heap.Bound(t, len(s), func() { name, err = identity.ParseAgentName(s) })
 		if err != nil {
 			if !errors.Is(err, identity.ErrInvalid) {
 				t.Fatalf("ParseAgentName(%q) error %v does not wrap ErrInvalid", s, err)

@@ -223,8 +223,10 @@ func FuzzPeer(f *testing.F) {
 	f.Add(false, false, random)
 	f.Fuzz(func(t *testing.T, hub, use bool, order []byte) {
 		s := &script{end: make(chan struct{})}
+		sent := 0
 		for _, b := range order {
-			s.chunks = append(s.chunks, kinds[names[int(b)%len(names)]].wire())
+			c := kinds[names[int(b)%len(names)]].wire()
+			s.chunks, sent = append(s.chunks, c), sent+proto.Size(c)
 		}
 		side := stream.Spoke
 		if hub {
@@ -240,11 +242,19 @@ func FuzzPeer(f *testing.F) {
 		if hub && use && !c.occupy(stream.Redis, 0, nil, nil) {
 			t.Fatal("a new stream cannot be occupied")
 		}
-		received := make(chan struct{})
-		go func() { c.receive(); close(received) }()
-		close(s.end)
-		<-received
-		<-over
+		// Beside what is sent, as many times as any decoder may take of it, each chunk may
+		// have a stream made, which has buffers and goroutines.
+		const ofStream = 16 << 10
+		took := heap.Of(func() {
+			received := make(chan struct{})
+			go func() { c.receive(); close(received) }()
+			close(s.end)
+			<-received
+			<-over
+		})
+		if most := uint64(8*sent + ofStream*(len(order)+64)); took > most { //nolint:gosec // some megabytes
+			t.Errorf("%d chunks of %d bytes take %d of heap, want %d at most", len(order), sent, took, most)
+		}
 		c.mu.Lock()
 		held := 0
 		for _, b := range c.in {
