@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,8 +119,9 @@ func (l *links) Run(ctx context.Context) error {
 	defer unsee()
 	cancel := l.store.Subscribe(l.dispatch)
 	defer cancel()
-	stats := time.NewTicker(statsInterval)
-	defer stats.Stop()
+	var counting sync.WaitGroup
+	counting.Go(func() { l.keepCounts(ctx) })
+	defer counting.Wait()
 	storeSynced := l.store.Synced()
 	for {
 		changed := l.registry.Changed()
@@ -144,18 +146,6 @@ func (l *links) Run(ctx context.Context) error {
 			case <-l.noted.signal:
 				l.tellNoted()
 				told = true // which links there are has not changed
-			case <-l.judged.signal:
-				// A new history, and what is held back, are not to wait for the next count.
-				for _, name := range l.judged.take() {
-					l.count(ctx, name)
-				}
-				told = true
-			case <-stats.C:
-				if synced(l.store) == nil {
-					for name := range l.all() {
-						l.count(ctx, name)
-					}
-				}
 			case <-ctx.Done():
 				for _, r := range l.all() {
 					<-r.done
@@ -441,6 +431,36 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 		WriteCredentials: s.Capabilities.Has(stream.WriteCredentials), GivesUp: s.Capabilities.Has(stream.GiveUp),
 		SeenDeletes: s.Capabilities.Has(stream.SeenDeletes),
 	}, conn)
+}
+
+// keepCounts takes the counts of connected agents until ctx is done: of all every
+// statsInterval, and at once of those of whose history something has become known. It is
+// apart from Run, for a link that is busy answers late, and new Agents do not wait for that.
+func (l *links) keepCounts(ctx context.Context) {
+	stats := time.NewTicker(statsInterval)
+	defer stats.Stop()
+	for {
+		select {
+		case <-l.judged.signal:
+			// A new history, and what is held back, are not to wait for the next count.
+			l.countAll(ctx, l.judged.take())
+		case <-stats.C:
+			if synced(l.store) == nil {
+				l.countAll(ctx, slices.Collect(maps.Keys(l.all())))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// countAll asks all links at once: one that is busy does not keep us from the others.
+func (l *links) countAll(ctx context.Context, names []identity.AgentName) {
+	var counts sync.WaitGroup
+	for _, name := range names {
+		counts.Go(func() { l.count(ctx, name) })
+	}
+	counts.Wait()
 }
 
 // count takes the counts of an agent, if it is connected.
