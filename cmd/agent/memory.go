@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
@@ -50,7 +51,10 @@ const maxFormerHubs = 8
 type memory struct {
 	client    dynamic.Interface
 	namespace string
-	log       zerolog.Logger
+	// budget is what the hub may have us write, of which what is kept of it is a part; nil
+	// for none.
+	budget *budget.Peer
+	log    zerolog.Logger
 
 	mu    sync.Mutex // guards what follows
 	known bool       // kept was read, or written
@@ -58,8 +62,8 @@ type memory struct {
 	lost  chan struct{} // closed when the spoke turns out not to keep what it did
 }
 
-func newMemory(client dynamic.Interface, namespace string, log zerolog.Logger) *memory {
-	return &memory{client: client, namespace: namespace, log: log, lost: make(chan struct{})}
+func newMemory(client dynamic.Interface, namespace string, b *budget.Peer, log zerolog.Logger) *memory {
+	return &memory{client: client, namespace: namespace, budget: b, log: log, lost: make(chan struct{})}
 }
 
 // kept is what the ConfigMap says. The zero value says nothing.
@@ -205,9 +209,55 @@ func (m *memory) write(ctx context.Context, k kept, version string) error {
 		data[memoryOperations] = *k.operations
 	}
 	cm := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}
-	_, err = m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
+	granted, err := m.afford(ctx, data)
+	if err != nil {
+		return err
+	}
+	now, err := m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
 		metav1.ApplyOptions{FieldManager: agentconfig.Name, Force: true})
+	m.settle(granted, now, err)
 	return err
+}
+
+// afford waits until the hub's budget has room for a write of data, and takes it: a hub that
+// has a new history without end is as bound as one that has new objects.
+func (m *memory) afford(ctx context.Context, data map[string]any) (granted int, err error) {
+	if m.budget == nil {
+		return 0, nil
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		over, pause := m.budget.Take(time.Now(), len(text))
+		if over == budget.OverNothing {
+			return len(text), nil
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// settle counts what the API server has written, as it answered it: nothing when it did not.
+func (m *memory) settle(granted int, now *unstructured.Unstructured, err error) {
+	if m.budget == nil {
+		return
+	}
+	writes, bytes := 0, 0
+	if err == nil {
+		if text, jerr := now.MarshalJSON(); jerr == nil {
+			writes, bytes = 1, len(text)
+		}
+	} else if !apierrors.IsConflict(err) {
+		writes, bytes = 1, granted // the answer may be what was lost
+	}
+	m.budget.Settle(time.Now(), granted, writes, bytes)
 }
 
 func (m *memory) set(now kept) {

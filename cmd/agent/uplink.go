@@ -83,7 +83,7 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 	if err != nil {
 		return nil, err
 	}
-	past := newMemory(base.Dynamic, cfg.Namespace, base.Log)
+	past := newMemory(base.Dynamic, cfg.Namespace, writes, base.Log)
 	schemas := kube.NewDefinitions(base.Dynamic, base.Log)
 	return &uplink{
 		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, memory: past, active: active,
