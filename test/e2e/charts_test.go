@@ -783,6 +783,18 @@ func TestLocalDeletesPolicy(t *testing.T) {
 		}))
 		must(t, gone(ctx, person, "witnessed"))
 	})
+	t.Run("nobody has the hooks of a deletion run", func(t *testing.T) {
+		for i, hooks := range []string{"post-delete-finalizer.argocd.argoproj.io", "post-delete-finalizer.argocd.argoproj.io/cleanup", "pre-delete-finalizer.argocd.argoproj.io"} {
+			name := fmt.Sprint("hooks-", i)
+			made(t, agent, fresh(name, true))
+			// Argo CD's controller puts it there when the manifests have such hooks.
+			must(t, update(person, name, func(o *unstructured.Unstructured) { o.SetFinalizers([]string{hooks}) }))
+			denied(t, person.Delete(ctx, name, metav1.DeleteOptions{}))
+			must(t, agent.Delete(ctx, name, metav1.DeleteOptions{}))
+			must(t, update(person, name, func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }))
+			must(t, gone(ctx, person, name))
+		}
+	})
 	t.Run("what is not about cascades passes", func(t *testing.T) {
 		made(t, agent, fresh("plain", true))
 		must(t, update(person, "plain", func(o *unstructured.Unstructured) {
