@@ -178,7 +178,7 @@ func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
 	if err != nil {
 		return c.tellAway(err)
 	}
-	defer func() { free() }()
+	defer func() { free() }() //nolint:gocritic // that of the last value, not of this one
 	if answers, err := c.ask("GET", keys[0]); !answers {
 		return err
 	}
