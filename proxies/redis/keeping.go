@@ -12,8 +12,8 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// KeptFor is how long a Keeper keeps a value.
-const KeptFor = 24 * time.Hour
+// KeptFor is how long a Keeper keeps a value: an outage of a long weekend is over then.
+const KeptFor = 7 * 24 * time.Hour
 
 const (
 	// keepQueue bounds the values that wait to be kept; more are not.

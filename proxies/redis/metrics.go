@@ -48,7 +48,7 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 			Name: "argomesh_redis_proxy_delivery_seconds", Help: "Time from a message's arrival from the agent to its being written to a caller.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 		lastAge: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "argomesh_redis_proxy_last_value_age_seconds", Help: "Age of the last values that were shown of spokes that were away.", Buckets: prometheus.ExponentialBuckets(1, 4, 9),
+			Name: "argomesh_redis_proxy_last_value_age_seconds", Help: "Age of the last values that were shown of spokes that were away.", Buckets: prometheus.ExponentialBuckets(1, 4, 11),
 		}),
 	}
 	return m, register(r, m.connections, m.subscriptions, m.idle, m.refused, m.commands, m.reads, m.kept, m.limits, m.seconds, m.delivery, m.lastAge)

@@ -175,7 +175,7 @@ func TestRedisProxy(t *testing.T) {
 		}
 		return asOf(got, begin)
 	})
-	if left, err := c.TTL(ctx, redisTree).Result(); err != nil || left > 24*time.Hour || left < 23*time.Hour {
+	if left, err := c.TTL(ctx, redisTree).Result(); err != nil || left > 7*24*time.Hour || left < 6*24*time.Hour {
 		t.Errorf("TTL of a last value = %s, %v", left, err)
 	}
 	if err := w.agent.Process.Start(ctx); err != nil {

@@ -15,14 +15,14 @@ type RedisProxy struct {
 	MaxConnections   int    `koanf:"max_connections" help:"open connections at a time; more are told so and closed"`
 	MaxSubscriptions int    `koanf:"max_subscriptions" help:"channels of one connection; more are an error"`
 	MaxAgentCalls    int    `koanf:"max_agent_calls" help:"reads from one spoke under way at a time; more wait"`
-	LastKnownBytes   int64  `koanf:"last_known_bytes" help:"room in the hub's Redis for the last values of spokes, which are shown for 24h while a spoke is away; 0 for none"`
+	LastKnownBytes   int64  `koanf:"last_known_bytes" help:"room in the hub's Redis for the last values of spokes, which are shown for 7 days while a spoke is away; 0 for none"`
 	LastKnownMax     int    `koanf:"last_known_max" help:"longest such value, in bytes"`
 }
 
 // DefaultRedisProxy takes no connections.
 func DefaultRedisProxy() RedisProxy {
 	return RedisProxy{
-		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 256 << 20, LastKnownMax: 1 << 20,
+		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 512 << 20, LastKnownMax: 1 << 20,
 	}
 }
 
