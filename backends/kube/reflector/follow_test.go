@@ -67,18 +67,18 @@ func TestFollow(t *testing.T) {
 		s.watches[0].Delete(object("10"))
 		s.watches[0].Action(watch.Bookmark, object("20"))
 		wants("of what happens", "7", "ADDED 8", "MODIFIED 9")
-		s.version = "20"
+		s.goOn("20")
 		s.watches[0].Stop()
 		pass()
 		wants("after the end of a watch", "20")
 		s.watches[1].Error(&metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410})
-		s.version = "40"
+		s.goOn("40")
 		pass()
 		wants("when that is forgotten", "40")
 		s.restore("5")
 		pass()
 		wants("after a restore", "5")
-		s.failure = context.DeadlineExceeded
+		s.fail(context.DeadlineExceeded)
 		s.watches[len(s.watches)-1].Stop()
 		pass()
 		s.recover()

@@ -58,6 +58,20 @@ func (s *server) restore(version string) {
 	}
 }
 
+// goOn has the API server be at a version.
+func (s *server) goOn(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
+}
+
+// fail has all calls fail until recover.
+func (s *server) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+}
+
 // recover ends the failure.
 func (s *server) recover() {
 	s.mu.Lock()
