@@ -157,15 +157,17 @@ func watchesClosed(t *testing.T, c *harness.ControlPlane) float64 {
 	}
 	all := 0.0
 	for line := range strings.Lines(string(text)) {
-		if rest, found := strings.CutPrefix(line, "apiserver_terminated_watchers_total{"); found {
-			_, value, _ := strings.Cut(rest, "} ")
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("watches closed: %s", strings.TrimSpace(line))
-			all += n
+		rest, found := strings.CutPrefix(line, "apiserver_terminated_watchers_total{")
+		if !found {
+			continue
 		}
+		_, value, _ := strings.Cut(rest, "} ")
+		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("watches closed: %s", strings.TrimSpace(line))
+		all += n
 	}
 	return all
 }
