@@ -39,10 +39,12 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if keys := credentials.keys; keys != nil {
 		f.parts = append(f.parts, func(ctx context.Context) error { return tellAcknowledged(ctx, envoy, keys) })
 	}
+	whose := &owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf}
+	objects := &lastObjects{owners: whose}
 	if cfg.ResourceProxy.Listen != "" {
 		live, err := newLiveAccess(ctx, liveConfig{
 			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: replica(), build: c.build, base: c.base, agents: c.agents,
-			tokens: bearers{credentials.keys}, dial: c.dials(stream.Kubernetes),
+			tokens: bearers{credentials.keys}, dial: c.dials(stream.Kubernetes), objects: objects,
 		})
 		if err != nil {
 			return nil, err
@@ -56,8 +58,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if cfg.RedisProxy.Listen != "" {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
-			owners: &owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf},
-			found:  c.sessions.found, dial: c.dials(stream.Redis),
+			owners: whose, objects: objects, found: c.sessions.found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {
 			return nil, err

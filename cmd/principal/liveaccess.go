@@ -48,6 +48,8 @@ type liveConfig struct {
 	agents *fleet.Registry
 	tokens resource.Verifier
 	dial   func(context.Context, identity.AgentName) (net.Conn, error)
+	// objects knows objects of spokes that are away; nil for none.
+	objects resource.LastObjects
 }
 
 // flushTime bounds the export of the last records.
@@ -93,7 +95,7 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 		return nil, err
 	}
 	if l.hub, err = resource.NewHub(resource.HubConfig{
-		Dial: c.dial, Tokens: c.tokens, Agents: newReachable(c.agents, log), Audit: l.audit, Replies: known,
+		Dial: c.dial, Tokens: c.tokens, Agents: newReachable(c.agents, log), Audit: l.audit, Replies: known, Objects: c.objects,
 		Tracer: c.base.Tracer, Metrics: registry, Log: log,
 		MaxCalls: c.cfg.MaxCalls, MaxCallsPerAgent: c.cfg.MaxAgentCalls,
 	}); err != nil {

@@ -36,6 +36,7 @@ type redisConfig struct {
 	dial    func(context.Context, identity.AgentName) (net.Conn, error)
 	found   func(agent identity.AgentName, mismatch string)
 	quota   *quota.Quota
+	objects *lastObjects // gets the proxy
 	metrics prometheus.Registerer
 	log     zerolog.Logger
 }
@@ -71,6 +72,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
+	c.objects.proxy.Store(proxy)
 	return func(ctx context.Context) error {
 		c.owners.await(ctx, ownersTime)
 		return errors.Join(proxy.Run(ctx, l), closeAll())
@@ -89,6 +91,7 @@ type owners struct {
 		Subscribe(changed func(stream.ResourceKey)) (cancel func())
 		Synced() <-chan struct{}
 		Get(stream.ResourceKey) (backends.Object, bool)
+		List(kind stream.Kind, namespace string) []backends.Object
 	}
 	// namespace is that of the hub's Argo CD.
 	namespace string

@@ -31,6 +31,10 @@ type fetch struct {
 }
 
 func newFetch(h *Hub, spawn spawn, verb string, keys []owned) *fetch {
+	if before := h.format.Load(); before == nil || *before != keys[0].key.Format {
+		format := keys[0].key.Format
+		h.format.Store(&format)
+	}
 	return &fetch{hub: h, spawn: spawn, verb: verb, keys: keys, done: make(chan struct{})}
 }
 

@@ -106,6 +106,8 @@ type Hub struct {
 	held    *semaphore.Weighted
 	// followers are the callers' subscriptions by Application.
 	followers *followers
+	// format is the one in which keys are asked for; nil before any was.
+	format atomic.Pointer[string]
 	// idle counts the connections to agents that are kept for the next call.
 	idle atomic.Int64
 

@@ -153,6 +153,7 @@ type world struct {
 	socket  string
 	metrics *prometheus.Registry
 	keep    *memory
+	hub     *redis.Hub
 
 	mu     sync.Mutex // guards what follows
 	spokes map[identity.AgentName]*edge
@@ -201,6 +202,7 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.hub = hub
 	l, err := net.Listen("unix", w.socket)
 	if err != nil {
 		t.Fatal(err)

@@ -106,6 +106,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	}
 	e.answer = func(res *http.Response) error {
 		c.judge(res)
+		h.refusals.noteAnswer(p, &c.record)
 		own := res.Header.Get(headerOwnKinds) != ""
 		stripAnswer(res.Header)
 		if err := redirect(res, p.name); err != nil {
@@ -135,11 +136,16 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 		switch {
 		case why == isClosed:
 			h.cfg.Replies.forgetAgent(p.name, p.uid)
+			h.refusals.close(p.name, p.uid)
 		case why != isRedirect && why != isTooMuch && kept && h.cfg.Replies.serve(w, r, key, why):
 			c.record.AnsweredBy = audit.ByLastKnown
 			return
 		}
 		if kept && why != isRedirect && key.path == versionPath && writeVersion(w, p.name, p.kubernetes, why) {
+			c.record.AnsweredBy = audit.ByLastKnown
+			return
+		}
+		if c.serveLast(w, r, p, why) {
 			c.record.AnsweredBy = audit.ByLastKnown
 			return
 		}

@@ -95,6 +95,8 @@ type HubConfig struct {
 	Agents  Registry
 	Audit   *audit.Log
 	Replies *Replies
+	// Objects is asked for the object of a call while its agent is away. Nil knows none.
+	Objects LastObjects
 	Tracer  trace.Tracer
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
@@ -119,8 +121,12 @@ type Hub struct {
 	grants  *grants
 	metrics *metrics
 	masker  *masker
-	agents  *http.Transport
-	http    *http.Server
+	// refusals are those of spokes, and lastObjects has a value for each object that is
+	// looked for without one.
+	refusals    refusals
+	lastObjects chan struct{}
+	agents      *http.Transport
+	http        *http.Server
 }
 
 // NewHub checks cfg and starts nothing.
@@ -135,7 +141,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
-	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents, cfg.Tokens)}
+	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
 	var err error
 	if h.metrics, err = newMetrics(cfg.Metrics, "hub", func() float64 { return float64(h.gate.count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)

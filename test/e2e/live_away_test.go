@@ -48,6 +48,10 @@ func (w *liveArgoWorld) testFrozenPage(t *testing.T, name string) {
 	if line := shows("before"); treeMark.MatchString(line) {
 		t.Fatalf("the tree of an agent that is there is marked: %s", line)
 	}
+	resource := []string{"app", "get-resource", w.agent + "/" + name, "--kind", "Deployment", "--resource-name", "guestbook", "--output", "yaml"}
+	if _, err := w.argo.hubArgo.CLI(t.Context(), "app", "diff", w.agent+"/"+name, "--exit-code=false"); err != nil { // it reads what the page reads
+		t.Fatal(err)
+	}
 	stopped := time.Now()
 	if err := agent.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -65,6 +69,9 @@ func (w *liveArgoWorld) testFrozenPage(t *testing.T, name string) {
 	at, since, err := markedAt(mark[1], w.agent)
 	if begin := stopped.Add(-time.Minute); err != nil || at.Before(begin) || at.After(time.Now()) || since.Before(begin) || since.After(time.Now()) {
 		t.Errorf("%s: %v", mark[1], err)
+	}
+	if out, err := w.argo.hubArgo.CLI(t.Context(), resource...); err != nil || !strings.Contains(out, "argomesh.io/last-known") || !strings.Contains(out, "kind: Deployment") {
+		t.Errorf("a Deployment that runs is shown as %s, %v", out, err)
 	}
 	if err := thaw(); err != nil {
 		t.Fatal(err)

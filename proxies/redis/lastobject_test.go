@@ -1,0 +1,54 @@
+package redis_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/argomesh/argomesh/proxies/redis"
+)
+
+// The live state of an object is found in what was last read of the Application's managed
+// resources, for its own agent alone.
+func TestLastLive(t *testing.T) {
+	w, ctx := newWorld(t, nil), t.Context()
+	e := w.add("a", func(c *redis.SpokeConfig) { c.Plain = true })
+	w.add("b", nil)
+	managed := func(agent string) string {
+		return strings.TrimSuffix(strings.Replace(tree(agent, "shop"), "resources-tree", "managed-resources", 1), ".gz")
+	}
+	const text = `[{"group":"apps","kind":"Deployment","namespace":"web","name":"shop","targetState":"null","liveState":"{\"kind\":\"Deployment\"}"},
+		{"group":"","kind":"ConfigMap","namespace":"web","name":"gone","liveState":"null"},{"kind":"Service","namespace":"web","name":"shop","liveState":"{}"}]`
+	must(t, e.redis.client(t, 3).Set(ctx, managed(""), text, 0).Err())
+	shop, deployment := redis.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}
+	if _, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", shop, deployment); ok {
+		t.Error("it is known before anything was read")
+	}
+	must(t, w.client(3).Get(ctx, managed("a")).Err())
+	eventually(t, "the value to be kept", func() error {
+		if w.keep.len() == 0 {
+			return errors.New("nothing is kept")
+		}
+		return nil
+	})
+	for name, tt := range map[string]struct {
+		agent, uid string
+		of         redis.Object
+		want       string
+	}{
+		"there":            {"a", "uid-a", deployment, `{"kind":"Deployment"}`},
+		"of the core":      {"a", "uid-a", redis.Object{Kind: "Service", Namespace: "web", Name: "shop"}, "{}"},
+		"not on the spoke": {"a", "uid-a", redis.Object{Kind: "ConfigMap", Namespace: "web", Name: "gone"}, ""},
+		"no such":          {"a", "uid-a", redis.Object{Kind: "Service", Namespace: "other", Name: "shop"}, ""},
+		"of another agent": {"b", "uid-b", deployment, ""},
+		"of an older one":  {"a", "uid-before", deployment, ""},
+	} {
+		if got, _, ok := w.hub.LastLive(ctx, agentName(t, tt.agent), tt.uid, shop, tt.of); string(got) != tt.want && ok || ok != (tt.want != "") {
+			t.Errorf("%s: %s, %t", name, got, ok)
+		}
+	}
+	must(t, w.keep.Keep(ctx, "uid-a|"+managed("a"), []byte(`[{"kind":`)))
+	if got, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", shop, deployment); ok {
+		t.Errorf("of what cannot be read: %s", got)
+	}
+}
