@@ -249,10 +249,14 @@ type call struct {
 	finish context.CancelCauseFunc
 }
 
-// The rules in a record of a call that the registry or its token does not let through.
+// The rules in a record of a call that comes to no decision of a policy: the hub's registry
+// or its token does not let it through, or either side does not understand it or has no room.
 const (
-	ruleRegistry = "registry"
-	ruleToken    = "token"
+	ruleRegistry    = "registry"
+	ruleToken       = "token"
+	ruleMessage     = "message"
+	rulePath        = "path"
+	ruleConcurrency = "concurrency"
 )
 
 // ServeHTTP serves one call.
@@ -281,13 +285,13 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	upgrade, err := checkMessage(r)
 	if err != nil {
-		c.refuse(w, "message", badRequest(err))
+		c.refuse(w, ruleMessage, badRequest(err))
 		return
 	}
 	c.record.Upgrade = upgrade
 	name, path, err := splitTarget(r.RequestURI)
 	if err != nil {
-		c.refuse(w, "path", badRequest(err))
+		c.refuse(w, rulePath, badRequest(err))
 		return
 	}
 	c.path = path
@@ -297,12 +301,12 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := access.Parse(r.Method, path, r.Header)
 	if err != nil {
-		c.refuse(w, "message", access.StatusOf(err))
+		c.refuse(w, ruleMessage, access.StatusOf(err))
 		return
 	}
 	there, err := url.ParseRequestURI(path)
 	if err != nil {
-		c.refuse(w, "path", badRequest(errors.New("the target cannot be read"))) // Parse has read it before
+		c.refuse(w, rulePath, badRequest(errors.New("the target cannot be read"))) // Parse has read it before
 		return
 	}
 	c.describe(request, there)
@@ -316,13 +320,13 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	if decision.Masked {
 		var refusal *metav1.Status
 		if masked, refusal = maskedReadOf(request, there, r.Header); refusal != nil {
-			c.refuse(w, "message", refusal)
+			c.refuse(w, ruleMessage, refusal)
 			return
 		}
 		masked.agent, c.record.Masked = name, audit.Hub
 	}
 	if refusal := c.hub.gate.enter(name); refusal != "" {
-		c.refuse(w, "concurrency", tooMany("argomesh hub: "+refusal))
+		c.refuse(w, ruleConcurrency, tooMany("argomesh hub: "+refusal))
 		return
 	}
 	c.entered = true

@@ -231,17 +231,17 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
 	s := v.spoke
 	upgrade, err := checkMessage(r)
 	if err != nil {
-		v.refuse(w, "message", badRequest(err))
+		v.refuse(w, ruleMessage, badRequest(err))
 		return
 	}
 	request, err := access.Parse(r.Method, r.RequestURI, r.Header)
 	if err != nil {
-		v.refuse(w, "message", access.StatusOf(err))
+		v.refuse(w, ruleMessage, access.StatusOf(err))
 		return
 	}
 	target, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
-		v.refuse(w, "message", badRequest(errors.New("the target cannot be read"))) // Parse has read it before
+		v.refuse(w, ruleMessage, badRequest(errors.New("the target cannot be read"))) // Parse has read it before
 		return
 	}
 	v.verb, v.long = request.Verb, isLong(request, target, upgrade)
@@ -264,12 +264,12 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
 		case !decision.Masked && !asked:
 			masked = nil
 		case refusal != nil:
-			v.refuse(w, "message", refusal)
+			v.refuse(w, ruleMessage, refusal)
 			return
 		}
 	}
 	if refusal := s.gate.enter(nobody); refusal != "" {
-		v.refuse(w, "concurrency", tooMany("argomesh spoke: "+refusal))
+		v.refuse(w, ruleConcurrency, tooMany("argomesh spoke: "+refusal))
 		return
 	}
 	v.entered = true

@@ -27,6 +27,11 @@ func rules() []Entry {
 			"Let Argo CD of the hub be of a release that knows `argocd.argoproj.io/skip-reconcile`, and leave that annotation on the cluster Secret."),
 		of("tracked-only", "The call is about an object that no Application tracks.", "`trackedOnly` of the Agent, or `tracked_only` of the agent, is on.", "Name an object that an Application tracks, or switch it off on both sides."),
 		of("deny-by-default", "No rule covers the call.", "Its kind, namespace or name is in none of the rules; without rules the common kinds alone are.", "Add a rule to `spec.access.rules` of the Agent and to `access.rules` of the agent."),
+		of("message", "The call is not understood, or its form is not passed on.", "A client, or a proxy before us, writes HTTP that two readers could read in two ways, another upgrade or method than Kubernetes', or asks for masked Secrets in a form that cannot be masked, such as a watch; the message says which.",
+			"Call with kubectl or another client of Kubernetes, over HTTP/1.1 or HTTP/2, with the path as its client writes it; masked Secrets by get or list."),
+		of("path", "The call names no agent.", "Its path does not begin with `/agents/NAME/`, or the name is none that an agent can have.", "Take the server from the cluster Secret of the agent as it stands: `https://…/agents/NAME`."),
+		of("concurrency", "Too many calls are under way.", "The agent, or all of them together, has as many live calls as are allowed: watches, logs and terminals count for as long as they are open.",
+			"Close what is open and try again; or raise `resource_proxy.max_agent_calls` or `resource_proxy.max_calls` of the principal, or `live_access.max_calls` of the agent: the message says whether the hub or the spoke refuses."),
 		of("registry", "The agent is not known.", "It is not registered, suspended or being deleted; or the principal has not read the Agents yet.", "`agentctl agent get NAME`; `agentctl agent resume NAME` if it is suspended."),
 		of("token", "The call has no token that counts for this agent.", "The token is missing, expired, revoked or for another agent; or the principal does not know its keys yet.", "Read the cluster Secret anew: the principal keeps a valid token there."),
 	}
