@@ -33,7 +33,7 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 			"Run it where the principal or agent runs, as the same user: the SPIRE agent decides by who\n" +
 			"asks. On a spoke give --principal, and --principal-id and --agent as the agent's\n" +
 			"configuration has them: the principal says whether it would accept this identity, and as which\n" +
-			"agent. On the hub give --hub.\n\n" +
+			"agent. On the hub give --hub, and with --principal-id the principal's own.\n\n" +
 			"With --agent-config it also lists what the policy in that file refuses of what the hub has\n" +
 			"on the spoke, whose Kubernetes API the kubeconfig is then for: before an upgrade of the\n" +
 			"agent, or a change of its policy, is in force. With --principal-config it lists what the\n" +
@@ -45,7 +45,7 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 		Example: "  # On a spoke\n" +
 			"  agentctl identity doctor --principal principal.hub.example:8443 --principal-id spiffe://hub.example/argomesh/principal --agent edge-1\n\n" +
 			"  # On the hub\n" +
-			"  agentctl identity doctor --hub\n\n" +
+			"  agentctl identity doctor --hub --principal-id spiffe://hub.example/argomesh/principal\n\n" +
 			"  # On a spoke, before its agent is upgraded\n" +
 			"  agentctl identity doctor --agent-config agent.yaml\n\n" +
 			"  # On the hub, before its principal is upgraded\n" +

@@ -42,7 +42,7 @@ func (l *localIdentity) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&l.peers, "trusts", nil, "trust domain whose bundle is needed, such as that of the principal; may be repeated")
 	flags.BoolVar(&l.hub, "hub", false, "ask the Agents of the hub, through its Kubernetes API, whose each SVID is")
 	flags.StringVar(&l.principal, "principal", "", "host:port of a principal to dial: whether it accepts this identity, and what its own is")
-	flags.StringArrayVar(&l.principalIDs, "principal-id", nil, "SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; may be repeated")
+	flags.StringArrayVar(&l.principalIDs, "principal-id", nil, "SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; with --hub, the one that is no agent's; may be repeated")
 	flags.StringVar(&l.agent, "agent", "", "name of the agent for which the principal must know this identity, as name of the configuration")
 	l.by.addFlags(cmd)
 	flags.DurationVar(&l.timeout, "timeout", workloadAPITimeout, "how long each of these may take to answer")
@@ -93,7 +93,7 @@ func (l *localIdentity) look(ctx context.Context, conn *connection) (sight, erro
 			return s, err
 		}
 		s.Registry = judge(agents, offer)
-		s.findings = append(s.findings, diagnoseRegistry(agents, offer, s.Registry)...)
+		s.findings = append(s.findings, diagnoseRegistry(agents, offer, s.Registry, to.principal)...)
 	}
 	if l.principal != "" {
 		if _, ok := expect.Chosen(offer); ok {
@@ -204,8 +204,9 @@ func judge(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
 }
 
 // diagnoseRegistry says of each SVID whose it is, and of each Agent whether this
-// Workload API, if it is the principal's, lets the principal check it.
-func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []verdict) []inspect.Finding {
+// Workload API, if it is the principal's, lets the principal check it. principal are the
+// SPIFFE IDs that the principal is known to have; they may be none.
+func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []verdict, principal []spiffeid.ID) []inspect.Finding {
 	var found []inspect.Finding
 	for _, v := range verdicts {
 		if v.Agent != "" {
@@ -213,9 +214,13 @@ func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []v
 			continue
 		}
 		// The principal's own SVID is nobody's, and that is right.
+		if slices.ContainsFunc(principal, func(id spiffeid.ID) bool { return id.String() == v.SPIFFEID }) {
+			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is the principal's, and no agent to the hub"})
+			continue
+		}
 		found = append(found, inspect.Finding{
 			Level: inspect.Warning, About: v.SPIFFEID, Says: "is no agent to the hub: " + v.Refused,
-			Cure: "nothing if it is the principal's; else agentctl agent create, or agentctl agent edit for spec.identity.spiffeIDs",
+			Cure: "nothing if it is the principal's, which --principal-id says; else agentctl agent create, or agentctl agent edit for spec.identity.spiffeIDs",
 		})
 	}
 	_, conflicts := fleet.Owners(agents)

@@ -190,7 +190,7 @@ func TestRegistryJudges(t *testing.T) {
 		t.Errorf("judge() (-want +got):\n%s", diff)
 	}
 	var got bytes.Buffer
-	if err := printFindings(&got, diagnoseRegistry(agents, offer, verdicts), true); err != nil {
+	if err := printFindings(&got, diagnoseRegistry(agents, offer, verdicts, nil), true); err != nil {
 		t.Fatal(err)
 	}
 	golden, err := os.ReadFile(filepath.Join("testdata", "doctor_registry.txt"))
@@ -199,6 +199,10 @@ func TestRegistryJudges(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(golden), got.String()); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	own := diagnoseRegistry(agents[:1], offer, verdicts, []spiffeid.ID{spiffeid.RequireFromString("spiffe://edge.test/other")})
+	if worst := inspect.Worst(own); worst != inspect.Fine || len(own) != 2 {
+		t.Errorf("of the principal's own identity: %v", own)
 	}
 	agents[0].Spec.Suspended = true
 	if v := judge(agents, offer)[0]; v.Agent != "" || !strings.Contains(v.Refused, "suspended") {
