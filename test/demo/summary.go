@@ -25,6 +25,7 @@ func (t *topology) summary() (string, error) {
 		return "", err
 	}
 	t.writeNext(&b, bin)
+	b.WriteString("What is killed is started again within a second or two, an agent or the principal with its settings as they are then:\nedit the file, kill the PID above.\n\n")
 	_, _ = fmt.Fprintf(&b, "First synced Application after %.1fs.\n", t.firstSync.Seconds())
 	return b.String(), nil
 }
@@ -85,6 +86,7 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 		row("Envoy for live access", fmt.Sprintf("%s, http://%s/stats/prometheus, audit in %s", t.door.URL, t.door.Envoy.StatsAddress, t.door.AuditFile))
 		for _, agent := range []string{managed, autonomous} {
 			row("agent "+agent, fmt.Sprintf("http://%s/metrics", t.agents[agent].AdminAddress))
+			row("  its settings", t.agents[agent].ConfigFile)
 		}
 		row("git repository", t.repository.Dir)
 		row("logs", t.h.Path("logs"))

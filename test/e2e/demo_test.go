@@ -11,7 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/argomesh/argomesh/test/harness"
@@ -72,6 +75,9 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the demo uses %d bytes of memory, more than %d", memory, most)
 	}
 	d.followProposals(summary)
+	d.showsBoth(summary)
+	d.restarts(up, summary)
+	d.apart()
 
 	again := d.start("again")
 	d.ends(again)
@@ -235,6 +241,71 @@ func (d *demo) followProposals(summary string) {
 		} else if err := p.Stop(d.t.Context()); err != nil {
 			d.t.Error(err)
 		}
+	}
+}
+
+// showsBoth has Argo CD of the hub show what it promises of the Applications of both agents.
+func (d *demo) showsBoth(summary string) {
+	d.t.Helper()
+	argocd := d.where(summary, "logged in already")
+	for _, app := range []string{"guestbook", autonomous + "/guestbook"} {
+		for command, shows := range map[string]string{
+			"get " + app + " --output tree":              `Pod/guestbook-\S+ +Healthy`,
+			"resources " + app + " --output tree":        `ReplicaSet`,
+			"diff " + app:                                `^$`, // and exit code 0: there is none
+			"logs " + app + " --kind Deployment":         `listens on port 80`,
+			"manifests " + app + " --source live":        `kind: Deployment`,
+			"actions list " + app + " --kind Deployment": `restart`,
+		} {
+			out, err := exec.CommandContext(d.t.Context(), "sh", "-c", argocd+" app "+command+" 2>/dev/null").Output()
+			if err != nil || !regexp.MustCompile(shows).Match(bytes.TrimSpace(out)) {
+				d.t.Errorf("argocd app %s: %v\n%s", command, err, out)
+			}
+		}
+	}
+}
+
+// restarts kills an agent whose settings were edited, and waits until it is back with them.
+func (d *demo) restarts(up *harness.Process, summary string) {
+	d.t.Helper()
+	var pid int
+	for line := range strings.Lines(summary) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "agent-"+managed {
+			pid, _ = strconv.Atoi(fields[1])
+		}
+	}
+	_, rest, _ := strings.Cut(summary, "agent "+managed+"  ")
+	file := d.where(rest, "its settings")
+	content, err := os.ReadFile(file)
+	if err != nil || pid == 0 {
+		d.t.Fatalf("pid %d of agent %s, its settings: %v", pid, managed, err)
+	}
+	if err := errors.Join(os.WriteFile(file, append(content, "log: {level: debug}\n"...), 0o600), syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+		d.t.Fatal(err)
+	}
+	d.prints(up, "agent-"+managed+" is back")
+	d.shows(up, "debug lines of agent "+managed, func() error {
+		log, err := os.ReadFile(filepath.Join(d.folder, "logs", "agent-"+managed+".log"))
+		if err == nil && !bytes.Contains(log, []byte(`"level":"debug"`)) {
+			err = errors.New("there are none")
+		}
+		return err
+	})
+}
+
+// apart asks for the folders that demos of two checkouts would have.
+func (d *demo) apart() {
+	d.t.Helper()
+	folders := map[string]bool{}
+	for range 2 {
+		help := exec.CommandContext(d.t.Context(), d.program, "-h")
+		help.Dir = d.t.TempDir()
+		out, err := help.CombinedOutput()
+		folder := regexp.MustCompile(`argomesh-demo-\d+-[0-9a-f]+`).FindString(string(out))
+		if err != nil || folder == "" || folders[folder] {
+			d.t.Errorf("the demo of another checkout has folder %q, beside %v: %v\n%s", folder, folders, err, out)
+		}
+		folders[folder] = true
 	}
 }
 
