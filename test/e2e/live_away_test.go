@@ -52,6 +52,9 @@ func (w *liveArgoWorld) testFrozenPage(t *testing.T, name string) {
 	if _, err := w.argo.hubArgo.CLI(t.Context(), "app", "diff", w.agent+"/"+name, "--exit-code=false"); err != nil { // it reads what the page reads
 		t.Fatal(err)
 	}
+	if _, err := w.argo.hubArgo.CLI(t.Context(), resource...); err != nil { // the kinds of the spoke are known from there
+		t.Fatal(err)
+	}
 	stopped := time.Now()
 	if err := agent.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
