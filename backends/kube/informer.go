@@ -7,11 +7,9 @@ import (
 	"iter"
 	"maps"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -166,9 +164,7 @@ func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Int
 		cancel()
 		return nil, err
 	}
-	opened := &openWatch{Interface: w, cancel: cancel, events: make(chan watch.Event), stopped: make(chan struct{})}
-	go opened.pass(func() { i.store.metrics.expired.WithLabelValues(string(i.kind)).Inc() })
-	return opened, nil
+	return &openWatch{Interface: w, cancel: cancel}, nil
 }
 
 // continues is reflector.Continues within the time of a page. The watch is open by then: what
@@ -179,43 +175,17 @@ func (i *informer) continues(ctx context.Context, resourceVersion string) error 
 	return reflector.Continues(ctx, i.resource, resourceVersion)
 }
 
-// openWatch frees the context of a watch when it is stopped, and tells when the API server
-// has forgotten where it stood.
+// openWatch frees the context of a watch when it is stopped.
 type openWatch struct {
 	watch.Interface
-	cancel  context.CancelFunc
-	events  chan watch.Event
-	once    sync.Once
-	stopped chan struct{}
+	cancel context.CancelFunc
 }
-
-// pass passes events on until the watch ends or is stopped.
-func (w *openWatch) pass(expired func()) {
-	defer close(w.events)
-	for event := range w.Interface.ResultChan() {
-		if event.Type == watch.Error && isExpired(apierrors.FromObject(event.Object)) {
-			expired()
-		}
-		select {
-		case w.events <- event:
-		case <-w.stopped:
-			return
-		}
-	}
-}
-
-// ResultChan implements watch.Interface.
-func (w *openWatch) ResultChan() <-chan watch.Event { return w.events }
 
 // Stop implements watch.Interface.
 func (w *openWatch) Stop() {
-	w.once.Do(func() { close(w.stopped) })
 	w.Interface.Stop()
 	w.cancel()
 }
-
-// isExpired reports whether the API server has forgotten a resourceVersion (410).
-func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 // covers reports whether objects of the namespace are the informer's.
 func (i *informer) covers(namespace string) bool {

@@ -258,9 +258,6 @@ func TestRelistTellsWhatItChanges(t *testing.T) {
 		defer mu.Unlock()
 		return cmp.Equal(told, map[string]int{"changes": 2, "goes": 2, "stays": 1, "comes": 1})
 	})
-	if got := s.metric("argomesh_store_expired_watches_total"); got != 1 {
-		t.Errorf("argomesh_store_expired_watches_total = %v, want 1", got)
-	}
 	if got := s.metric("argomesh_store_history_breaks_total"); got != 0 {
 		t.Errorf("argomesh_store_history_breaks_total = %v, want 0", got)
 	}
