@@ -508,7 +508,7 @@ func (r Rules) unsendable(o object) string {
 	case r.byDestination():
 		return "the destination names agent " + r.Agent.String() + " and a server; it may name only one of both"
 	}
-	return "the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs"
+	return "the destination is not agent " + r.Agent.String() + ", to whose namespace the Application belongs; set destination.name to " + r.Agent.String()
 }
 
 // destined reports whether the destination of a hub Application is the agent.

@@ -125,7 +125,7 @@ func TestTend(t *testing.T) {
 		}, Situation{}, &view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
 		"a deletion of what is not the agent's is left alone, but for the report": {managed, deleting(postDeleteFinalizer),
 			m{"spec": m{"destination": m{"name": "edge-2"}}}, Situation{Present: true}, &view{Finalizers: []string{postDeleteFinalizer}, Status: m{
-				"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")},
+				"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs; set destination.name to edge-1")},
 			}}},
 		"it was sent": {managed, nil, m{"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": sent()}}, Situation{Present: true}, nil},
 		"it was sent, and the spoke says that it runs": {managed, nil, m{
@@ -180,10 +180,10 @@ func TestTend(t *testing.T) {
 		"another refusal replaces the message":                 {managed, nil, m{"spec": spec, "status": m{"conditions": []any{condition("old"), m{"type": "SyncError"}}}}, Situation{Answers: true, Refusal: invalid}, &view{Status: m{"conditions": []any{m{"type": "SyncError"}, condition(refusedMessage)}}}},
 		"it was taken: the condition goes":                     {managed, nil, m{"spec": spec, "status": m{"conditions": []any{condition("old")}}}, Situation{}, &view{Status: m{}}},
 		"a destination that is not the agent": {managed, nil, m{"spec": m{"destination": m{"name": "edge-2"}}}, Situation{},
-			&view{Status: m{"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")}}}},
+			&view{Status: m{"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs; set destination.name to edge-1")}}}},
 		"a destination that is not the agent: no command": {managed, nil, m{
 			"spec": m{"destination": m{"name": "edge-2"}}, "operation": operation("", ""),
-			"status": m{"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs")}},
+			"status": m{"conditions": []any{condition("not sent: the destination is not agent edge-1, to whose namespace the Application belongs; set destination.name to edge-1")}},
 		}, Situation{}, nil},
 		"ignore-sync hides the condition": {managed, m{"labels": m{ignoreSyncKey: "true"}}, m{"spec": m{}, "status": m{"conditions": []any{condition("old")}}}, Situation{}, &view{Status: m{}}},
 		"condition and operation in one write": {managed, nil, m{"spec": spec, "operation": operation("", "")}, Situation{Answers: true, Refusal: invalid},
