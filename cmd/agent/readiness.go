@@ -12,6 +12,8 @@ import (
 
 // standing is how this process stands to its principal.
 type standing struct {
+	// agent is our name, for what a person is told to do.
+	agent string
 	// begun says that what the principal is told is known, and the Lease was asked for.
 	begun bool
 	// active says that this process has the Lease, so that it is who connects.
@@ -34,7 +36,7 @@ func (s standing) ready() error {
 	case s.active && errors.Is(s.failure, client.ErrNotTried):
 		return s.failure
 	case s.active && client.Refused(s.failure):
-		return fmt.Errorf("refused by the hub: %w: %s", s.failure, cureOf(s.failure))
+		return fmt.Errorf("refused by the hub: %w: %s", s.failure, s.cure())
 	}
 	return nil
 }
@@ -56,12 +58,12 @@ func (s standing) degraded() error {
 	return nil
 }
 
-// cureOf says what to do about a refusal.
-func cureOf(err error) string {
+// cure says what to do about a refusal.
+func (s standing) cure() string {
 	switch {
-	case errors.Is(err, identity.ErrDenied):
-		return "give the SPIFFE ID of this agent to its Agent with agentctl agent create or edit on the hub"
-	case errors.Is(err, identity.ErrUnauthenticated):
+	case errors.Is(s.failure, identity.ErrDenied):
+		return fmt.Sprintf("on the hub give the SPIFFE ID of this agent to its Agent: agentctl agent set %s --spiffe-id ID, or agentctl agent create if there is none; agentctl agent list --unknown shows the ID", s.agent)
+	case errors.Is(s.failure, identity.ErrUnauthenticated):
 		return "see agentctl identity doctor"
 	}
 	return "the Agent on the hub says what to set"

@@ -151,7 +151,7 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 
 // standing is how this process stands to its principal now.
 func (u *uplink) standing() standing {
-	s := standing{begun: u.begun.Load()}
+	s := standing{agent: u.cfg.Name.String(), begun: u.begun.Load()}
 	if !s.begun {
 		return s
 	}

@@ -204,7 +204,7 @@ func cut(s string) string {
 }
 
 func wantConditions(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found findings) []metav1.Condition {
-	conflict, reason := describeConflicts(found)
+	conflict, reason := describeConflicts(agent.Name, found)
 	conditions := []metav1.Condition{
 		readyCondition(agent, want, found, conflict, reason),
 		connectedCondition(agent, want, found.session),
@@ -268,11 +268,15 @@ func problemCondition(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 }
 
-// describeConflicts says what of an Agent belongs to others, and the weightier reason.
-func describeConflicts(found findings) (message, reason string) {
+// describeConflicts says what of the Agent of a name belongs to others, with what helps, and
+// the weightier reason.
+func describeConflicts(name string, found findings) (message, reason string) {
 	var out []string
 	for _, c := range found.conflicts {
 		out = append(out, fmt.Sprintf("SPIFFE ID %s belongs to the older Agent %s", c.ID, c.Owner))
+	}
+	if len(out) > 0 {
+		out[len(out)-1] += fmt.Sprintf(": give this Agent another, by agentctl agent set %s --spiffe-id ID, or delete the older one", name)
 	}
 	for _, c := range found.namespaces {
 		out = append(out, c.String())

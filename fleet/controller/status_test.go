@@ -174,10 +174,11 @@ func TestConditions(t *testing.T) {
 			want:  map[string]string{"Ready": "False Deleting the Agent is being deleted and waits for its streams to end"},
 		},
 		"a SPIFFE ID that stays with an older agent": {
+			agent: registered,
 			found: findings{conflicts: []fleet.Conflict{conflict}, secret: secretPlan{ready: true}, session: connected(nil)},
 			want: map[string]string{
-				"Ready":    "False SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older",
-				"Conflict": "True SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older",
+				"Ready":    "False SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older: give this Agent another, by agentctl agent set edge-1 --spiffe-id ID, or delete the older one",
+				"Conflict": "True SPIFFEIDConflict SPIFFE ID spiffe://example.org/a belongs to the older Agent older: give this Agent another, by agentctl agent set edge-1 --spiffe-id ID, or delete the older one",
 			},
 		},
 		"a namespace that stays with an older agent": {

@@ -302,7 +302,7 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the hub has suspended this agent; the spoke goes on by itself")
 	case errors.Is(err, identity.ErrDenied):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
-			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or edit on the hub")
+			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or set on the hub")
 	case errors.Is(err, stream.ErrIncompatible):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal speaks another protocol; upgrade the older of both")
 	case errors.Is(err, call.ErrMismatch):

@@ -147,7 +147,7 @@ func TestRefusedAgents(t *testing.T) {
 		const name = "refused-id"
 		register(t, name, "autonomous", idOf("somebody-else"))
 		a := start(t, name)
-		readyz(t, a, 503, "[-] principal: refused by the hub", "agentctl agent create or edit on the hub")
+		readyz(t, a, 503, "[-] principal: refused by the hub", "agentctl agent set "+name+" --spiffe-id ID")
 		shows(t, name, "Never connected", "False")
 		eventually(t, "the hub shows who knocked", func() error {
 			if out := agentctl(t, "list", "--unknown"); !strings.Contains(out, idOf(name)+" ") {

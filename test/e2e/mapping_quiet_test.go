@@ -56,7 +56,7 @@ func (w *quietWorld) mappedPrincipal(t *testing.T, namespace string, settings ha
 }
 
 // mappedAgent starts an agent of such a principal. Its namespace on the spoke has its name.
-func (w *quietWorld) mappedAgent(t *testing.T, namespace, name string, principal *harness.Principal, settings harness.Settings) {
+func (w *quietWorld) mappedAgent(t *testing.T, namespace, name string, principal *harness.Principal, settings harness.Settings) *harness.Agent {
 	t.Helper()
 	ctx := t.Context()
 	spire, err := w.identify(ctx, idOf(name))
@@ -85,6 +85,7 @@ func (w *quietWorld) mappedAgent(t *testing.T, namespace, name string, principal
 	eventually(t, "agent "+name+" is connected", func() error {
 		return field(ctx, w.hub.Resource(agents, namespace), name, true, "status", "connected")
 	})
+	return a
 }
 
 // TestMappingByDestination is a hub whose Applications go where their destination says,

@@ -32,6 +32,7 @@ func TestMirrorsRefuse(t *testing.T) {
 	w.start(t)
 	t.Run("as the policy says", w.testMirrorPolicy)
 	t.Run("and argocd-server works", w.testMirrorsUnderArgoCD)
+	t.Run("mistakes", mirrorMistakes(w).happen)
 	t.Run("as long as there is a hub", w.testMirrorsWithoutHub)
 }
 
