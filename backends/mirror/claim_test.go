@@ -21,18 +21,28 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 		judge := make(chan struct{})
 		r := newRig(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
-				cfg.History = func(ctx context.Context, _ mirror.Peer, _ mirror.Known) (mirror.Judgement, error) {
+				cfg.History = func(ctx context.Context, peer mirror.Peer, _ mirror.Known) (mirror.Judgement, error) {
+					if peer.Connection == "c1" { // by which both come to be there
+						return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+					}
 					select {
 					case <-judge:
 					case <-ctx.Done():
 						return mirror.Judgement{}, ctx.Err()
 					}
-					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 3, Other: 2}, nil
 				}
 			}
 		}})
 		r.create(r.hub, "short", nil, m{"spec": m{"project": "default", "destination": m{"name": "edge-1"}, "source": m{"path": "one", "tagPrefix": "v"}}})
 		r.create(r.hub, "fought", nil, spec("ours"))
+		cut, _ := r.connect()
+		pass(time.Second)
+		cut()
+		r.hub.ShowLink(mirror.LinkState{Epoch: 2}) // another principal has it in between, and says nothing
+		pass(time.Second)
+		r.update(r.hub, "short", func(app m) { delete(app, "status") })
+		pass(time.Second)
 		r.connect()
 		pass(time.Second)
 		for range 5 {

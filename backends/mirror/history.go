@@ -174,6 +174,7 @@ func (l *loop) judged(number uint64, judgement Judgement, err error) {
 	}
 	l.past.judged, l.past.broken, l.past.now = true, broken != "", judgement.Now
 	l.claim(judgement.Epoch)
+	l.proofs.takeOver(judgement.Other)
 	if broken == "" {
 		l.past.answered = number
 	} else {

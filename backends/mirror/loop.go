@@ -112,6 +112,8 @@ type loop struct {
 	unmerged bool
 	// tidings are what the spoke's Argo CD said of Applications.
 	tidings tidings
+	// proofs say which Applications are known to be there still.
+	proofs proofs
 }
 
 // failure is the spoke's refusal of one version of an entry.
@@ -203,6 +205,7 @@ func newLoop(m *Mirror) *loop {
 		uses:  newUses(),
 		gates: newGates(), awaiting: newAwaiting(),
 		tidings: newTidings(m.cfg.Rules.Side),
+		proofs:  newProofs(),
 	}
 }
 
@@ -275,6 +278,7 @@ func (l *loop) run(ctx context.Context) {
 				l.askAgain()
 				l.letGo()
 				l.confirmDeletionsLater()
+				l.prove()
 				l.speak()
 				l.weighCascades()
 				l.calm()

@@ -18,6 +18,8 @@ type Metrics struct {
 	delayed prometheus.Counter
 	// deletions counts those of Applications that the hub's API server told of.
 	deletions *prometheus.CounterVec
+	// proofs counts Applications that were read before a spoke made them.
+	proofs *prometheus.CounterVec
 	// waits and returned count what is over budget.
 	waits    *prometheus.CounterVec
 	returned prometheus.Counter
@@ -55,6 +57,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 				"or refuted, unknown, or dropped for their number, which count as absences.",
 		}, []string{"result"}),
 	}
+	m.proofs = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_mirror_proofs_total",
+		Help: "Applications that the hub's API server was asked about before a spoke made them, since another principal had the agent's link before, " +
+			"by what it said: there, gone, or failed, which is asked again.",
+	}, []string{"result"})
 	m.waits = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_mirror_over_budget_total",
 		Help: "Times that a write of what a peer sent had to wait, by what was used up: the peer's writes or bytes, " +
@@ -78,7 +85,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
 			"for lack of room (crowded), or since nothing of a budget is to spare (over_budget).",
 	}, []string{"result"})
-	for _, c := range []prometheus.Collector{m.tidings, m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.waits, m.returned} {
+	for _, c := range []prometheus.Collector{m.tidings, m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.proofs, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -95,6 +102,8 @@ func (m *Metrics) received(c stream.Collection, result string) {
 }
 
 func (m *Metrics) undone(c stream.Collection) { m.undoings.WithLabelValues(c.String()).Inc() }
+
+func (m *Metrics) proven(result string) { m.proofs.WithLabelValues(result).Inc() }
 
 func (m *Metrics) deleted(result string) { m.deletions.WithLabelValues(result).Inc() }
 

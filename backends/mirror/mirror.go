@@ -318,6 +318,9 @@ type Judgement struct {
 	// Epoch is that with which the Agent names this process and the connection as who
 	// has the link; higher than that of every connection before.
 	Epoch int64
+	// Other is the Epoch of the newest claim of another process, zero for none: what that
+	// told the spoke the Store may not show yet.
+	Other int64
 }
 
 // ErrForgotten is wrapped by Config.Remember when the spoke does not keep what it kept

@@ -221,6 +221,7 @@ func (l *loop) forget(key stream.ResourceKey) {
 	delete(l.warned, key)
 	delete(l.asked, key)
 	delete(l.kept, key)
+	l.proofs.forget(key)
 	for _, entry := range l.rules.Keys(key) {
 		delete(l.refusals, entry)
 		delete(l.gone, entry)
@@ -357,6 +358,7 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	if !present {
 		content = link.Content{GiveUp: l.rules.givesUp(entry)}
 	}
+	content.Unproven = present && l.unproven(entry, content)
 	content.TraceParent = l.causes[entry]
 	delete(l.causes, entry)
 	return content, present

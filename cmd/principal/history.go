@@ -44,8 +44,9 @@ type historian struct {
 	// look has restores know of what was before the call.
 	look func(context.Context) error
 
-	mu         sync.Mutex // guards continuity
+	mu         sync.Mutex // guards what follows
 	continuity fleet.Continuity
+	other      int64 // epoch of the newest claim of another principal, or another start of this one
 }
 
 // judge is mirror.Config.History.
@@ -75,7 +76,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
-	judgement := mirror.Judgement{Broken: broken, Now: historyOf(kept, revision), Epoch: agent.Status.Link.Epoch}
+	judgement := mirror.Judgement{Broken: broken, Now: historyOf(kept, revision), Epoch: agent.Status.Link.Epoch, Other: h.otherEpoch()}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
 		caughtUp, err := h.caughtUp(ctx)
@@ -97,6 +98,22 @@ func (h *historian) weigh(ctx context.Context, now fleet.Reading, c fleet.Connec
 	return h.continuity.Judge(now, c), nil
 }
 
+// meet notes whether an Agent names another process. It counts for good, since the answer
+// to a claim may be lost.
+func (h *historian) meet(has *v1alpha1.AgentLink) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if has != nil && has.Life != h.life {
+		h.other = has.Epoch
+	}
+}
+
+func (h *historian) otherEpoch() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.other
+}
+
 // claimAttempts bounds the reads for one claim: others write the status, too.
 const claimAttempts = 5
 
@@ -111,6 +128,7 @@ func (h *historian) claim(ctx context.Context, peer mirror.Peer) (agent v1alpha1
 		if agent, revision, err = h.read(ctx); err != nil {
 			return agent, 0, err
 		}
+		h.meet(agent.Status.Link)
 		next := fleet.ClaimLink(agent.Status.Link, want)
 		switch next {
 		case nil:

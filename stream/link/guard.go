@@ -24,8 +24,8 @@ const (
 	fewAbsences   = 10
 	absenceShare  = 5
 	absenceMemory = 5 * time.Minute
-	// judgeAgain is when a judgement that held something back, or could not be had,
-	// is asked for again.
+	// judgeAgain is when a judgement that held something back is asked for again. One that
+	// could not be had is after judgeSoon, which doubles up to judgeAgain.
 	judgeAgain = 10 * time.Second
 	judgeSoon  = time.Second
 	judgeFree  = 20
@@ -99,6 +99,7 @@ type judgement struct {
 	// known says that there was a Judged on this connection, and broken what it said.
 	known  bool
 	broken string
+	failed int       // in a row, that could not be had
 	since  time.Time // when it was first said to be broken
 	stale  bool      // what we desire or hold may be from before the break
 	wanted bool      // something waits for one
@@ -291,7 +292,8 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 	}
 	j.asked = false
 	if in.Unknown {
-		j.again = now.Add(judgeAgain)
+		j.again = now.Add(min(judgeSoon<<min(j.failed, 4), judgeAgain))
+		j.failed++
 		return l.refuseWaiting(stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
 		})
@@ -299,6 +301,7 @@ func (l *Link) judged(now time.Time, in Judged) []Action {
 	if j.broken == "" {
 		j.since = now
 	}
+	j.failed = 0
 	j.known, j.broken, j.stale = true, in.Broken, in.Stale
 	if j.broken != "" {
 		l.unsee()

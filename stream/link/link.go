@@ -131,6 +131,10 @@ func (l *Link) step(now time.Time, in Input) []Action {
 				s.acceptEnding(in.Key)
 			}
 		}
+	case Proven:
+		if s := l.source(in.Key.Collection); s != nil {
+			s.resume(in.Key)
+		}
 	case Held:
 		if s := l.sink(in.Key.Collection); s != nil {
 			return l.hold(s, in)

@@ -17,7 +17,15 @@ type Content struct {
 	Data        []byte
 	// GiveUp is what the event says of an entry that is not there: see stream.Event.
 	GiveUp bool
+	// Unproven says that it is not to be sent yet: the caller does not know whether it is
+	// still there. It is asked for again after Proven or Judged.
+	Unproven bool
 }
+
+// Proven says that the content of an entry may be asked for again that was Unproven.
+type Proven struct{ Key stream.EntryKey }
+
+func (Proven) input() {}
 
 // Load returns the newest content of an entry of a source; false when there is
 // none.
@@ -54,7 +62,7 @@ func (l *Link) batches(now time.Time, load Load) []stream.Message {
 			if e.satisfied() || s.leavingOnly && !e.leaving && !e.accepted {
 				continue
 			}
-			if l.withholds(s, key, e) || !present && l.doubts(s, key) {
+			if content.Unproven || l.withholds(s, key, e) || !present && l.doubts(s, key) {
 				e.withheld = true
 				continue
 			}

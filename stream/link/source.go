@@ -78,7 +78,7 @@ type entry struct {
 	queued  bool
 	// asked says that a judgement was asked for since the entry is missing, free
 	// that it may go on this connection, accepted that it may on any, and withheld
-	// that the guard took it out of the queue.
+	// that it left the queue unsent: the guard holds it back, or it is unproven.
 	asked, free, accepted, withheld bool
 }
 
@@ -297,6 +297,14 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 			delete(s.doubted, key)
 			s.entries.remove(key) // a key left in dirty or parked is skipped there
 		}
+	}
+}
+
+// resume queues an entry again that left the queue unsent.
+func (s *source) resume(key stream.EntryKey) {
+	if e := s.entries.get(key); e != nil && e.withheld {
+		e.withheld = false
+		s.settle(key, e)
 	}
 }
 

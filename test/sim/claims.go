@@ -39,10 +39,15 @@ func (h *historian) claim(ctx context.Context, peer mirror.Peer) (o backends.Obj
 		Replica: name, Life: name, Connection: peer.Connection, Process: peer.Hello.Process, Turn: int64(peer.Hello.Turn),
 	}
 	for range claimAttempts {
-		if o, err = h.store().Read(ctx, h.agent.agentKey()); err != nil {
+		o, err = h.store().Read(ctx, h.agent.agentKey())
+		if errors.Is(err, stream.ErrNotFound) { // keep was not there yet
+			o, err = h.store().Create(ctx, h.agent.agentKey(), recordOf(h.agent.agentKey(), nil))
+		}
+		if err != nil {
 			return o, 0, err
 		}
 		has := linkOf(o).Link
+		h.meet(has)
 		next := fleet.ClaimLink(has, want)
 		switch next {
 		case nil:
@@ -57,6 +62,21 @@ func (h *historian) claim(ctx context.Context, peer mirror.Peer) (o backends.Obj
 		}
 	}
 	return o, 0, err
+}
+
+// meet notes whether the Agent names another process.
+func (h *historian) meet(has *v1alpha1.AgentLink) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if has != nil && has.Life != h.process.name {
+		h.other = has.Epoch
+	}
+}
+
+func (h *historian) otherEpoch() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.other
 }
 
 // informed tells the links what a principal's watch of the Agents shows.

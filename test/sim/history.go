@@ -76,8 +76,9 @@ type historian struct {
 	process *process
 	agent   Agent
 
-	mu         sync.Mutex // guards continuity: a call for a connection that has ended may still run
+	mu         sync.Mutex // guards what follows: a call for a connection that has ended may still run
 	continuity fleet.Continuity
+	other      int64 // the newest claim of another process that the Agent had
 }
 
 func (h *historian) store() client { return client{Store: h.process.client, process: h.process} }
@@ -100,7 +101,7 @@ func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.Judgement{}, err
 	}
-	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision), Epoch: epoch}
+	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision), Epoch: epoch, Other: h.otherEpoch()}
 	if broken != "" {
 		judgement.Stale, err = h.stale(ctx)
 	}
