@@ -633,7 +633,7 @@ func (c *checker) forgive(v *view, now time.Duration, owner, other map[string]ma
 	}
 	for name, o := range owner {
 		dropped := c.pruned(v, stream.Application, o)
-		if len(dropped) == 0 || other[name] == nil {
+		if len(dropped) == 0 || other[name] == nil || c.excused(v, now, stream.Applications, name) { // that says more
 			continue
 		}
 		hub := c.places[hubPlace][v.key(stream.Hub, name)]
