@@ -3,6 +3,7 @@ package redis_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -42,6 +43,40 @@ func (p place) subscribed(t *testing.T, want int64) {
 		}
 		return err
 	})
+}
+
+// connection names the one connection that is subscribed there, unlike every other that
+// ever was, of another process of that Redis too.
+func (p place) connection(t *testing.T) (string, error) {
+	t.Helper()
+	server, err := p.at.InfoMap(t.Context(), "server").Result()
+	if err != nil {
+		return "", err
+	}
+	subscribers, err := p.at.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(subscribers, "\n"); n != 1 {
+		return "", fmt.Errorf("%d are subscribed", n)
+	}
+	id, _, _ := strings.Cut(subscribers, " ")
+	return server["Server"]["run_id"] + " " + id, nil
+}
+
+// subscribedAnew waits until another connection is subscribed there than before, and that
+// alone: Redis may notice later than all others that the one before has gone, and what is
+// published meanwhile goes there.
+func (p place) subscribedAnew(t *testing.T, before string) {
+	t.Helper()
+	eventually(t, "another to be subscribed to "+p.channel, func() error {
+		now, err := p.connection(t)
+		if err == nil && now == before {
+			err = errors.New("it is the one before")
+		}
+		return err
+	})
+	p.subscribed(t, 1) // it is to this channel
 }
 
 // An open subscription goes where its Application goes: whoever is subscribed is told

@@ -260,7 +260,8 @@ func TestSubscriptionsSurvive(t *testing.T) {
 	for i := range 10 {
 		pages = append(pages, subscribeTo(t, w.client(2+i%2), channel("a", "shop")))
 	}
-	place{spoke, channel("", "shop")}.subscribed(t, 1)
+	there := place{spoke, channel("", "shop")}
+	there.subscribed(t, 1)
 	must(t, spoke.Publish(ctx, channel("", "shop"), "begin").Err())
 	for _, p := range pages {
 		until(t, p, channel("a", "shop"), "begin")
@@ -278,13 +279,15 @@ func TestSubscriptionsSurvive(t *testing.T) {
 			e.redis.start(t)
 		},
 	} {
+		before, err := there.connection(t)
+		must(t, err)
 		fault()
 		for _, p := range pages { // of the loss, or of what was missed; those that wait are one
 			if m := next(t, p); m.Channel != channel("a", "shop") || m.Payload != "" {
 				t.Fatalf("a message %v", m)
 			}
 		}
-		place{spoke, channel("", "shop")}.subscribed(t, 1)
+		there.subscribedAnew(t, before)
 		must(t, spoke.Publish(ctx, channel("", "shop"), "now").Err())
 		for _, p := range pages {
 			until(t, p, channel("a", "shop"), "now")
@@ -306,7 +309,8 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 	must(t, spoke.Set(ctx, strings.TrimSuffix(tree("", "shop"), ".gz"), text, 0).Err())
 	c := w.client(3)
 	page := subscribeTo(t, c, channel("a", "shop"))
-	place{spoke, channel("", "shop")}.subscribed(t, 1)
+	there := place{spoke, channel("", "shop")}
+	there.subscribed(t, 1)
 	shows := func() string {
 		t.Helper()
 		got, err := c.Get(ctx, key).Result()
@@ -330,6 +334,7 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 	}
 	w.set(e, true, func(e *edge) { e.away = true })
 	told()
+	there.subscribed(t, 0)
 	if got := shows(); !regexp.MustCompile(`"value":"as of \d\d:\d\d:\d\d UTC on \d{4}-\d\d-\d\d, agent a is away since \d\d:`).MatchString(got) {
 		t.Errorf("GET = %s", got)
 	}
@@ -340,7 +345,7 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 	}
 	w.set(e, false, func(e *edge) { e.away, e.since = false, time.Time{} })
 	told()
-	place{spoke, channel("", "shop")}.subscribed(t, 1)
+	there.subscribed(t, 1)
 	if got := shows(); got != text {
 		t.Errorf("GET when it is back = %s", got)
 	}
