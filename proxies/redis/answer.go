@@ -185,7 +185,11 @@ func (c *caller) confirmed(ctx context.Context, e *entry) error {
 	} else {
 		b = appendBulk(b, channel)
 	}
-	if err := c.write(appendNumber(b, count)); err != nil {
+	// Both at once: when push sent what is written here before it is noted, the caller could
+	// look before the agent's Redis tells of changes, and would not be told to look again.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.out.Write(appendNumber(b, count)); err != nil {
 		return err
 	}
 	if begins {
