@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,12 @@ const (
 	maxListAnswer = 128 << 20
 )
 
-// errLongAnswer is an answer that is longer than that.
-var errLongAnswer = errors.New("the spoke's answer is longer than any")
+var (
+	// errLongAnswer is an answer that is longer than that.
+	errLongAnswer = errors.New("the spoke's answer is longer than any")
+	// errNotPacked is one that says that it is packed and is not, or not whole.
+	errNotPacked = errors.New("the spoke's answer cannot be unpacked")
+)
 
 // answerLimit is how long the answer to a call may be, in bytes; zero for one that is read
 // as it comes: a watch, a log, what is behind a proxy or an upgrade.
@@ -41,7 +46,8 @@ func answerLimit(r access.Request, long bool) int64 {
 }
 
 // boundAnswer has the body of an answer end with errLongAnswer beyond the limit, and refuses
-// one that says before that it is longer. cut is told of either, once.
+// one that says before that it is longer. cut is told of either, once. It waits for the begin
+// of the body: while nothing was passed on a caller can be told what is wrong with it.
 func boundAnswer(res *http.Response, limit int64, cut func()) error {
 	if limit == 0 || res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
@@ -61,25 +67,31 @@ func boundAnswer(res *http.Response, limit int64, cut func()) error {
 		}()
 	}
 	res.Body = b
-	return nil
+	return b.begin()
 }
 
 // countGzip reads what gzip packed, and fails where it is longer than limit.
 func countGzip(from io.Reader, limit int64) error {
 	unpacked, err := gzip.NewReader(from)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotPacked, err)
 	}
 	defer func() { _ = unpacked.Close() }() // it has nothing to say that a read has not
 	n, err := io.Copy(io.Discard, io.LimitReader(unpacked, limit+1))
 	switch {
 	case err != nil:
-		return err
+		return fmt.Errorf("%w: %w", errNotPacked, err)
 	case n > limit:
 		return errLongAnswer
 	}
 	return nil
 }
+
+// gzipHead is how long the shortest header of gzip is, in bytes, and gzipMagic its begin.
+const (
+	gzipHead  = 10
+	gzipMagic = "\x1f\x8b\x08"
+)
 
 // boundedBody is the body of an answer that may have so much.
 type boundedBody struct {
@@ -89,9 +101,53 @@ type boundedBody struct {
 	unpacking *io.PipeWriter // to where what is unpacked is counted; nil for what is not packed
 	unpacked  chan error     // what came of that, once unpacking was closed
 	begun     bool           // something came
+	// first is what begin read and Read has not given yet, in a buffer of buffers, and
+	// firstErr what came with it.
+	first    []byte
+	buffer   []byte
+	firstErr error
 }
 
+// begin reads the first bytes, as many as a read brings, and of what is packed a whole header.
+// An error is not about an end that comes so soon.
+func (b *boundedBody) begin() error {
+	b.buffer = buffers.Get()
+	n, want, err := 0, 1, error(nil)
+	if b.unpacking != nil {
+		want = gzipHead
+	}
+	for n < want && err == nil {
+		var more int
+		more, err = b.next(b.buffer[n:])
+		n += more
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if b.unpacking != nil && n > 0 && !bytes.HasPrefix(b.buffer[:n], []byte(gzipMagic)) {
+		b.cut()
+		return errNotPacked
+	}
+	b.first, b.firstErr = b.buffer[:n], err
+	return nil
+}
+
+// Read gives what begin read, and then the rest.
 func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.buffer == nil {
+		return b.next(p)
+	}
+	n := copy(p, b.first)
+	if b.first = b.first[n:]; len(b.first) > 0 {
+		return n, nil
+	}
+	buffers.Put(b.buffer)
+	b.buffer, b.first = nil, nil
+	return n, b.firstErr
+}
+
+// next reads and counts.
+func (b *boundedBody) next(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		b.cut()

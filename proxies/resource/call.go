@@ -137,7 +137,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 		case why == isClosed:
 			h.cfg.Replies.forgetAgent(p.name, p.uid)
 			h.refusals.close(p.name, p.uid)
-		case why != isRedirect && why != isTooMuch && kept && h.cfg.Replies.serve(w, r, key, why):
+		case why != isRedirect && why != isTooMuch && why != isGarbled && kept && h.cfg.Replies.serve(w, r, key, why):
 			c.record.AnsweredBy = audit.ByLastKnown
 			return
 		}
@@ -197,6 +197,7 @@ type unanswered string
 const (
 	isRedirect unanswered = "answered with a redirect to elsewhere"
 	isTooMuch  unanswered = "answered with more than is passed on"
+	isGarbled  unanswered = "answered with what says that it is packed with gzip and cannot be unpacked"
 	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
 	isBusy     unanswered = "has no connection to spare"
 	isSilent   unanswered = "does not answer"
@@ -211,6 +212,8 @@ func unansweredBy(err error) unanswered {
 		return isRedirect
 	case errors.Is(err, errLongAnswer):
 		return isTooMuch
+	case errors.Is(err, errNotPacked):
+		return isGarbled
 	case errors.Is(err, stream.ErrNotConnected):
 		return isAway
 	case errors.As(err, &dial) && errors.Is(err, stream.ErrRefused):
@@ -235,7 +238,7 @@ func (u unanswered) warning() string {
 // status is the answer to the call.
 func (u unanswered) status(name identity.AgentName) *metav1.Status {
 	message := "argomesh hub: agent " + name.String() + " " + string(u)
-	if u == isRedirect || u == isTooMuch || u == isLost {
+	if u == isRedirect || u == isTooMuch || u == isGarbled || u == isLost {
 		return access.BadGateway(message)
 	}
 	return access.Unavailable(message, 0)
