@@ -60,8 +60,12 @@ func newHealth(log zerolog.Logger, metrics *metrics) *health {
 
 // failed takes note of an attempt of i; ctx is done when i is to stop.
 func (h *health) failed(ctx context.Context, i *informer, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // the informer lists anew
+	switch {
+	case ctx.Err() != nil:
+		return
+	case isExpired(err): // the informer lists anew
+		h.metrics.expired.WithLabelValues(string(i.kind)).Inc()
+		return
 	}
 	why := reasonOf(err)
 	h.metrics.failures.WithLabelValues(string(i.kind), string(why)).Inc()

@@ -41,6 +41,8 @@ type informer struct {
 	resource  dynamic.ResourceInterface
 	// asked is when the list began that Replace is given next; of the reflector's goroutine.
 	asked time.Time
+	// away is since when no watch could be opened, zero when the last one was; likewise.
+	away time.Time
 
 	// Guarded by store.mu.
 	objects map[string]map[string]backends.Object // by namespace, name
@@ -135,6 +137,7 @@ func (i *informer) watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	}
 	switch {
 	case err == nil:
+		i.away = time.Time{}
 		i.store.health.ok(i)
 		return w, nil
 	case streamed:
@@ -143,28 +146,8 @@ func (i *informer) watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 		return nil, errors.New("streamed list: " + err.Error())
 	default:
 		i.store.health.failed(ctx, i, err)
-		return nil, err
+		return nil, i.goOn(err)
 	}
-}
-
-var errWatchTimeout = errors.New("the api server did not answer a watch in time")
-
-func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	opening := time.AfterFunc(i.store.timeout, cancel)
-	w, err := i.resource.Watch(ctx, opts)
-	if !opening.Stop() {
-		if err == nil {
-			w.Stop()
-		}
-		cancel()
-		return nil, errWatchTimeout
-	}
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return &openWatch{Interface: w, cancel: cancel}, nil
 }
 
 // continues is reflector.Continues within the time of a page. The watch is open by then: what
@@ -173,18 +156,6 @@ func (i *informer) continues(ctx context.Context, resourceVersion string) error 
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	return reflector.Continues(ctx, i.resource, resourceVersion)
-}
-
-// openWatch frees the context of a watch when it is stopped.
-type openWatch struct {
-	watch.Interface
-	cancel context.CancelFunc
-}
-
-// Stop implements watch.Interface.
-func (w *openWatch) Stop() {
-	w.Interface.Stop()
-	w.cancel()
 }
 
 // covers reports whether objects of the namespace are the informer's.

@@ -258,6 +258,9 @@ func TestRelistTellsWhatItChanges(t *testing.T) {
 		defer mu.Unlock()
 		return cmp.Equal(told, map[string]int{"changes": 2, "goes": 2, "stays": 1, "comes": 1})
 	})
+	if got := s.metric("argomesh_store_expired_watches_total"); got != 1 {
+		t.Errorf("argomesh_store_expired_watches_total = %v, want 1", got)
+	}
 	if got := s.metric("argomesh_store_history_breaks_total"); got != 0 {
 		t.Errorf("argomesh_store_history_breaks_total = %v, want 0", got)
 	}
@@ -486,4 +489,40 @@ func TestDeletionsAreThoseOfTheWatch(t *testing.T) {
 	if diff := cmp.Diff([]string{"a of 101 at 105", "d of 104 at 111"}, got); diff != "" {
 		t.Errorf("deletions (-want +got):\n%s", diff)
 	}
+}
+
+// A connection that breaks is no reason to list: the API server still knows who was deleted
+// since, and a list does not tell.
+func TestDeletionsAreSeenWhenAConnectionBreaks(t *testing.T) {
+	server := newAPIServer(t)
+	for _, name := range []string{"a", "b", "c"} {
+		server.put(name)
+	}
+	s := start(t, server.URL)
+	s.waitSynced()
+	seen := make(chan string, 10)
+	s.Deletions(func(d backends.Deletion) {
+		seen <- fmt.Sprint(d.Last.Key.Name, " of ", d.Last.ResourceVersion, " at ", d.Revision)
+	})
+	server.remove("a") // a reflector lists after a watch that told of nothing
+	s.shows("b@102", "c@103")
+	fail, attempts := counting(status(http.StatusServiceUnavailable, "starting"))
+	server.fails(fail)
+	server.breakWatches()
+	await(t, attempts, 3)
+	server.remove("b")
+	server.fails(nil)
+	s.shows("c@103")
+	close(seen)
+	var got []string
+	for d := range seen {
+		got = append(got, d)
+	}
+	if diff := cmp.Diff([]string{"a of 101 at 104", "b of 102 at 105"}, got); diff != "" {
+		t.Errorf("deletions (-want +got):\n%s", diff)
+	}
+	if got := s.metric("argomesh_store_expired_watches_total"); got != 0 {
+		t.Errorf("argomesh_store_expired_watches_total = %v, want 0", got)
+	}
+	s.wantOutage(1)
 }

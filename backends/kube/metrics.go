@@ -15,6 +15,7 @@ type metrics struct {
 	bytes         *prometheus.GaugeVec
 	failing       *prometheus.GaugeVec
 	failures      *prometheus.CounterVec
+	expired       *prometheus.CounterVec
 	historyBreaks *prometheus.CounterVec
 	requests      *prometheus.CounterVec
 	seconds       *prometheus.HistogramVec
@@ -38,6 +39,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_store_informer_failures_total",
 			Help: "Lists and watches that failed, by reason: unavailable, missing_crd, unauthorized, forbidden, refused.",
 		}, []string{"kind", "reason"}),
+		expired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_store_expired_watches_total",
+			Help: "Watches that could not go on where they stood, since the API server has forgotten that (410) or is behind it. A list follows, which shows no deletions.",
+		}, []string{"kind"}),
 		historyBreaks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_store_history_breaks_total",
 			Help: "Lists that showed an API server at an earlier state than before, as after a restore.",
@@ -53,7 +58,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}, []string{"verb"}),
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failing, m.failures, m.historyBreaks, m.requests, m.seconds} {
+	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failing, m.failures, m.expired, m.historyBreaks, m.requests, m.seconds} {
 		errs = append(errs, registerer.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -64,6 +69,7 @@ func (m *metrics) watched(kind stream.Kind) {
 	m.objects.WithLabelValues(string(kind))
 	m.bytes.WithLabelValues(string(kind))
 	m.failing.WithLabelValues(string(kind))
+	m.expired.WithLabelValues(string(kind))
 	m.historyBreaks.WithLabelValues(string(kind))
 }
 

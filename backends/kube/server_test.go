@@ -57,10 +57,15 @@ func newAPIServer(t testing.TB) *apiServer {
 }
 
 func (a *apiServer) failWith(fail func(http.ResponseWriter, *http.Request) bool) {
-	a.mu.Lock()
-	a.fail = fail
-	a.mu.Unlock()
+	a.fails(fail)
 	a.CloseClientConnections()
+}
+
+// fails is failWith that leaves the connections as they are.
+func (a *apiServer) fails(fail func(http.ResponseWriter, *http.Request) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail = fail
 }
 
 func status(code int, body string) func(http.ResponseWriter, *http.Request) bool {
@@ -130,6 +135,23 @@ func (a *apiServer) restore(revision int, objects ...map[string]any) {
 	a.mu.Lock()
 	a.history = nil
 	a.mu.Unlock()
+}
+
+// breakWatches breaks the connections of the watches in the midst of what they say.
+func (a *apiServer) breakWatches() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for w := range a.watches {
+		w <- nil
+	}
+}
+
+// breakOff breaks a connection in another way than by its end: the client cannot read on.
+func breakOff(w http.ResponseWriter) {
+	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		_, _ = conn.Write([]byte("broken\r\n")) // the client may be gone
+		_ = conn.Close()
+	}
 }
 
 func (a *apiServer) seen() []string {
@@ -234,6 +256,10 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case event := <-events:
+			if event == nil {
+				breakOff(w)
+				return
+			}
 			if encoder.Encode(event) != nil {
 				return
 			}
