@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -44,12 +46,45 @@ func (r *remote) heldFor(ctx context.Context, reason string, least int) error {
 	return nil
 }
 
+// keepsHeld is a check that the spoke has what is held of what the hub no longer has, at
+// least so much, and nothing else.
+func (r *remote) keepsHeld(ctx context.Context, least int) error {
+	agent, err := r.w.hub.Resource(agents, harness.ArgoCDNamespace).Get(ctx, r.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	list, err := r.spoke.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if len(list.Items) < least {
+		return harness.Permanent(fmt.Errorf("the spoke has %d Applications, want %d at least", len(list.Items), least))
+	}
+	if held, _, _ := unstructured.NestedInt64(agent.Object, "status", "deletionsHeld", "total"); int(held) != len(list.Items) {
+		return fmt.Errorf("the spoke has %d Applications, and %d are held", len(list.Items), held)
+	}
+	return nil
+}
+
 // removeAll deletes the Applications with the names of first to last-1 from the hub.
 func (r *remote) removeAll(t *testing.T, first, last int) {
 	t.Helper()
 	each(t, last-first, func(ctx context.Context, i int) error {
 		return r.hub.Delete(ctx, fmt.Sprint("app-", first+i), metav1.DeleteOptions{})
 	})
+}
+
+// removeAllThrough is removeAll while the API server may be away.
+func (r *remote) removeAllThrough(ctx context.Context, first, last int) error {
+	for i := first; i < last; i++ {
+		if err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			err := r.hub.Delete(ctx, fmt.Sprint("app-", i), metav1.DeleteOptions{})
+			return err == nil || apierrors.IsNotFound(err), nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *remote) createApps(t *testing.T, n int) {
@@ -130,46 +165,69 @@ func TestHistoryUnseenDeletions(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcdctl")
 	w, ctx := theQuietWorldAlone(t), t.Context()
-	const apps, half = 200, 100
-	for name, unseen := range map[string]func(t *testing.T, remove func()){
-		"killed": func(t *testing.T, remove func()) {
+	const half = 100
+	for name, unseen := range map[string]func(t *testing.T, r *remote, apps int) (least int){
+		"killed": func(t *testing.T, r *remote, apps int) int {
 			if err := w.principal.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			remove()
+			r.removeAll(t, half, apps)
 			if err := w.principal.Start(ctx); err != nil {
 				t.Fatal(err)
 			}
+			return apps - half - 10
 		},
-		// Its watch breaks, and of where it stood the API server that comes last knows
-		// nothing any more (410).
-		"frozen": func(t *testing.T, remove func()) {
+		// In the midst of the deletions its connection breaks. It goes on from where its watch
+		// stood, of which the API server that comes last knows nothing any more (410): its own
+		// cache begins with what was there when it started.
+		"frozen": func(t *testing.T, r *remote, apps int) int {
+			removed := make(chan error, 1)
+			go func() { removed <- r.removeAllThrough(ctx, half, apps) }()
+			left := 0
+			eventually(t, "the deletions are under way", func() error {
+				list, err := r.hub.List(ctx, metav1.ListOptions{})
+				if err == nil && len(list.Items) > apps-half-50 {
+					err = fmt.Errorf("the hub has %d", len(list.Items))
+				}
+				return err
+			})
 			if err := errors.Join(w.principal.Signal(syscall.SIGSTOP), w.hub.Server.Restart(ctx)); err != nil {
 				t.Fatal(err)
 			}
-			remove()
-			if err := errors.Join(w.hub.Server.Restart(ctx), w.principal.Signal(syscall.SIGCONT)); err != nil {
+			eventually(t, "the API server is back", func() error {
+				list, err := r.hub.List(ctx, metav1.ListOptions{})
+				if err == nil {
+					left = len(list.Items)
+				}
+				return err
+			})
+			if left == 0 {
+				t.Fatal("all was deleted before the watch broke")
+			}
+			if err := errors.Join(<-removed, w.hub.Server.Restart(ctx), w.principal.Signal(syscall.SIGCONT)); err != nil {
 				t.Fatal(err)
 			}
+			eventually(t, "the principal lists again, for its watch cannot go on", func() error {
+				n, err := metric(ctx, w.principal.AdminAddress, "argomesh_store_expired_watches_total")
+				if err == nil && n == 0 {
+					err = errors.New("no watch has expired")
+				}
+				return err
+			})
+			return left
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := w.connect(t, "half-"+name, "managed")
+			r, apps := w.connect(t, "half-"+name, "managed"), map[string]int{"killed": 200, "frozen": 1000}[name]
 			r.createApps(t, apps)
 			eventually(t, "both sides are equal at first", func() error { return r.same(ctx) })
 			eventually(t, "the history has begun", func() error { return r.begun(ctx) })
 			r.removeAll(t, 0, half)
 			eventually(t, "half of them are gone", func() error { return r.same(ctx) })
 
-			unseen(t, func() { r.removeAll(t, half, apps) })
-			eventually(t, "the others are held", func() error { return r.heldFor(ctx, "TooMany", half-10) })
-			list, err := r.spoke.List(ctx, metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(list.Items) < half-10 {
-				t.Errorf("the spoke has %d Applications", len(list.Items))
-			}
+			least := unseen(t, r, apps)
+			eventually(t, "the others are held", func() error { return r.heldFor(ctx, "TooMany", least) })
+			eventually(t, "what was seen is gone, and nothing else", func() error { return r.keepsHeld(ctx, least) })
 			if out, err := w.h.Agentctl(ctx, w.hub, "agent", "accept-deletions", r.name, "--yes"); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
