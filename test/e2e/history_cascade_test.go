@@ -83,16 +83,19 @@ func TestHistoryLostCascade(t *testing.T) {
 
 func lostCascade(t *testing.T, w *world) {
 	t.Helper()
-	ctx := t.Context()
 	const name = "lost-cascade"
-	hub, spoke := w.onHub(managed), w.onSpoke(managed)
 	app := w.idle(name, managed, managed)
 	app.SetFinalizers([]string{cascade})
-	create(t, hub, app)
-	eventually(t, "the copy is there", func() error {
-		_, err := spoke.Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	create(t, w.onHub(managed), app)
+	eventually(t, "the copy is there", func() error { return there(t.Context(), w.onSpoke(managed), name) })
+	w.loseCascade(t, name)
+	w.letGo(t, name)
+}
+
+// loseCascade deletes an Application that Argo CD leaves alone, and has its cascade be lost.
+func (w *world) loseCascade(t *testing.T, name string) {
+	t.Helper()
+	ctx, hub, spoke := t.Context(), w.onHub(managed), w.onSpoke(managed)
 	write := func(finalizers ...any) {
 		t.Helper()
 		patch(t, spoke, name, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
@@ -127,10 +130,50 @@ func lostCascade(t *testing.T, w *world) {
 		}
 		return err
 	})
+}
+
+// letGo has a person let an Application of the hub go without its workloads.
+func (w *world) letGo(t *testing.T, name string) {
+	t.Helper()
 	if out, err := w.agentctl(t, "agent", "keep-workloads", managed, name, "--yes"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	eventually(t, "a person lets it go", func() error { return gone(ctx, hub, name) })
+	eventually(t, "a person lets it go", func() error { return gone(t.Context(), w.onHub(managed), name) })
+}
+
+// TestHistoryLostCascadeAgain goes the other way on: the Application whose cascade was lost
+// is made again, finds its workloads, and takes them along when it is deleted again.
+func TestHistoryLostCascadeAgain(t *testing.T) {
+	t.Parallel()
+	w, ctx := theWorld(t), t.Context()
+	const name = "lost-again"
+	hub, spoke, workloads := w.onHub(managed), w.onSpoke(managed), w.edge1.Resource(deployments, name)
+	begin := func() {
+		t.Helper()
+		app := w.guestbook(name, managed, managed)
+		app.SetFinalizers([]string{cascade})
+		create(t, hub, app)
+		eventually(t, "it is healthy on the hub", func() error { return healthy(ctx, hub, name) })
+	}
+	const skip = "argocd.argoproj.io/skip-reconcile"
+	begin()
+	running := get(t, workloads, "guestbook")
+	patch(t, hub, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{skip: "true"}}})
+	eventually(t, "Argo CD leaves the copy alone", func() error { return field(ctx, spoke, name, "true", "metadata", "annotations", skip) })
+	w.loseCascade(t, name)
+	w.letGo(t, name)
+
+	begin()
+	if now := get(t, workloads, "guestbook"); now.GetUID() != running.GetUID() || now.GetDeletionTimestamp() != nil {
+		t.Error("the workloads were deleted")
+	}
+	if err := hub.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the hub's object is gone", func() error { return gone(ctx, hub, name) })
+	if err := errors.Join(gone(ctx, spoke, name), gone(ctx, workloads, "guestbook")); err != nil {
+		t.Errorf("the second deletion: %v", err)
+	}
 }
 
 // TestHistoryProjectOfWhatGoes takes an AppProject from the agent while the spoke deletes
