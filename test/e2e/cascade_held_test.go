@@ -30,6 +30,7 @@ func TestMassCascade(t *testing.T) {
 	t.Run("11 of 100", w.testFewOfMany)
 	t.Run("one half before a restart, one after", w.testCascadeRestart)
 	t.Run("two agents, each below", w.testHubCascade)
+	t.Run("the Agent is deleted", w.testAgentCascade)
 	t.Run("the definition is deleted", w.testDefinitionDeleted) // the last: there are none any more
 }
 
@@ -305,6 +306,21 @@ func (w *quietWorld) testHubCascade(t *testing.T) {
 	w.agentctl(t, "agent", "accept-deletions", "half-2", "--yes")
 	eventually(t, "one agent has released them", func() error { return remotes[0].numbers(ctx, 2, 2, 0) })
 	eventually(t, "the other one's workloads go", func() error { return remotes[1].numbers(ctx, 10, 10, 8) })
+}
+
+// A person deletes an Agent with all that it has, which is no mistake however much it is.
+func (w *quietWorld) testAgentCascade(t *testing.T) {
+	const apps = 12
+	ctx, r := t.Context(), w.connect(t, "departs", "managed")
+	r.cascadingAll(t, apps)
+	registry := w.hub.Resource(agents, harness.ArgoCDNamespace)
+	seen := record(t, registry)
+	w.agentctl(t, "agent", "delete", r.name, "--cascade", "--yes", "--wait=false")
+	eventually(t, "all are deleted with their workloads", func() error { return r.numbers(ctx, apps, apps, apps) })
+	eventually(t, "they are done", func() error { return errors.Join(r.finish(ctx), r.numbers(ctx, 0, 0, 0)) })
+	eventually(t, "the Agent is gone", func() error { return absent(registry.Get(ctx, r.name, metav1.GetOptions{})) })
+	seen.caughtUp(t, registry)
+	r.neverHeld(t, seen)
 }
 
 // A person uninstalls Argo CD's definitions, and the API server deletes all Applications.
