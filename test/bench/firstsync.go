@@ -52,8 +52,8 @@ const maxFleet = 9999
 
 // fleetBy measures how the first sync of many agents grows with their number, in one of
 // the mappings, and what it costs when none of them continues the hub's history.
-func fleetBy(mapping string) func(context.Context, *bench, *Scenario) error {
-	return func(ctx context.Context, b *bench, s *Scenario) error { return growFleet(ctx, b, s, mapping) }
+func fleetBy(by mapping) func(context.Context, *bench, *Scenario) error {
+	return func(ctx context.Context, b *bench, s *Scenario) error { return growFleet(ctx, b, s, by) }
 }
 
 // fleetWorld is a hub to which agents and their Applications are added.
@@ -61,30 +61,27 @@ type fleetWorld struct {
 	*world
 	b      *bench
 	s      *Scenario
-	by     string
 	client dynamic.Interface
 	ca     authority
 	agents []string // those there are
 }
 
-func growFleet(ctx context.Context, b *bench, s *Scenario, by string) (err error) {
+func growFleet(ctx context.Context, b *bench, s *Scenario, by mapping) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d small Applications of about 1 KiB for each of %s agents, which are the real stream "+
 		"client and mirror over stores in memory that only keep bytes, with an SVID and a TLS connection each, in one process with the load. Before each first sync the principal "+
 		"is killed and started, and the agents have empty stores. The principal has the limits of a large hub. Statuses are left out: what limits those is the hub's API server, see T2. "+
 		"At the end of each size both sides are compared, Application by Application.", fleetApps, spelled(b.fleet))
 	// With 2 GiB an API server is at its limit with 20,000 Applications, and collects ever
 	// more from there on, on the cores of the principal.
-	b.serverMemory = "6GiB"
+	b.serverMemory, b.mapping = "6GiB", by
 	w, err := startWorldWith(ctx, b, false, func(ctx context.Context, w *world) error {
-		settings := largeHub()
-		settings["mapping.by"] = by
-		return startPrincipalWith(ctx, w, settings)
+		return startPrincipalWith(ctx, w, largeHub())
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(ctx, err != nil)) }()
-	f := &fleetWorld{world: w, b: b, s: s, by: by}
+	f := &fleetWorld{world: w, b: b, s: s}
 	config := w.hub.REST()
 	config.QPS = -1
 	if f.client, err = dynamic.NewForConfig(config); err != nil {
@@ -141,11 +138,7 @@ func spelled(numbers []int) string {
 
 // name is the hub's name of the nth Application of an agent, and namespace where it is.
 func (f *fleetWorld) name(agent string, n int) (name, namespace string) {
-	name = fmt.Sprintf("%s-app-%03d", agent, n)
-	if f.by == "destination" {
-		return name, harness.ArgoCDNamespace
-	}
-	return name, agent
+	return fmt.Sprintf("%s-app-%03d", agent, n), f.mapping.namespace(agent)
 }
 
 // what begins the name of a result.

@@ -59,6 +59,8 @@ type bench struct {
 	fleet []int
 	// serverMemory is the harness' ServerMemory of each kube-apiserver. Empty means 2GiB.
 	serverMemory string
+	// mapping is that of the hubs that startWorld starts.
+	mapping mapping
 }
 
 // say tells a person what is going on.
@@ -77,16 +79,16 @@ type entry struct {
 func entries() []entry {
 	return []entry{
 		{id: "T1", title: "Throughput and memory with stores in memory", run: runT1},
-		{id: "T2", title: "Latency and bursts with 1,000 Applications", run: runT2},
+		{id: "T2", title: "Latency and bursts with 1,000 Applications", run: inBoth(runT2), timeout: 2 * scenarioTimeout},
 		{id: "T3", title: "Memory of 1,000 idle agents", run: runT3},
 		{id: "T4", title: "Unchanged reconnect with 10,000 Applications", run: runT4},
 		{id: "T5", title: "Idle agent with 1,000 Applications", run: runT5},
 		{id: "T6", title: "Restart of the principal, cut of the network", run: runT6},
-		{id: "T7", title: "Live access beside direct access", run: runT7},
-		{id: "T8", title: "Trees through the Redis proxy, beside the Redis in which they are", run: runT8},
+		{id: "T7", title: "Live access beside direct access", run: inBoth(runT7), timeout: 2 * scenarioTimeout},
+		{id: "T8", title: "Trees through the Redis proxy, beside the Redis in which they are", run: inBoth(runT8), timeout: 2 * scenarioTimeout},
 		{id: "growth", title: "100, 1,000 and 10,000 Applications", run: runGrowth},
-		{id: "fleet", title: "First sync of a growing fleet, by namespace", run: fleetBy("namespace"), timeout: fleetTimeout},
-		{id: "destinations", title: "First sync of a growing fleet, by destination", run: fleetBy("destination"), timeout: fleetTimeout},
+		{id: "fleet", title: "First sync of a growing fleet, by namespace", run: fleetBy(byNamespace), timeout: fleetTimeout},
+		{id: "destinations", title: "First sync of a growing fleet, by destination", run: fleetBy(byDestination), timeout: fleetTimeout},
 	}
 }
 

@@ -38,6 +38,8 @@ type Usage struct {
 	PeakMiB     float64 `json:"peak_mib"`
 	// ProportionalMiB counts pages that processes share in parts (proc(5)).
 	ProportionalMiB float64 `json:"proportional_mib"`
+	// Mapping is as that of a Result.
+	Mapping mapping `json:"mapping,omitempty"`
 }
 
 // subject is a process to be measured. pid returns 0 while it does not run.

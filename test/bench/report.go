@@ -74,6 +74,8 @@ type Result struct {
 	Met *bool `json:"met,omitempty"`
 	// Note says how the number came about where the name does not.
 	Note string `json:"note,omitempty"`
+	// Mapping is that of the hub, in scenarios that are measured in both.
+	Mapping mapping `json:"mapping,omitempty"`
 }
 
 // Target is a bound.
@@ -163,14 +165,14 @@ func (s *Scenario) Table(w io.Writer) error {
 	}
 	row("")
 	for _, r := range s.Results {
-		row("  %s\t%s\t%s\t%s\t%s", r.Name, quantity(r.Value, r.Unit), r.goal(), r.verdict(), r.Note)
+		row("  %s\t%s%s\t%s\t%s\t%s", r.Name, s.column(string(r.Mapping), "\t"), quantity(r.Value, r.Unit), r.goal(), r.verdict(), r.Note)
 	}
 	if len(s.Processes) > 0 {
 		row("")
-		row("  process\tphase\tcpu\tof a core\tresident\tpeak")
+		row("  process\tphase\t%scpu\tof a core\tresident\tpeak", s.column("mapping", "\t"))
 	}
 	for _, u := range s.Processes {
-		row("  %s\t%s\t%s\t%s\t%s\t%s", u.Process, u.Phase, quantity(u.CPUSeconds, "s"), quantity(u.CPUPercent, "%"),
+		row("  %s\t%s\t%s%s\t%s\t%s\t%s", u.Process, u.Phase, s.column(string(u.Mapping), "\t"), quantity(u.CPUSeconds, "s"), quantity(u.CPUPercent, "%"),
 			quantity(u.ResidentMiB, "MiB"), quantity(u.PeakMiB, "MiB"))
 	}
 	if s.Failure != "" {
@@ -213,15 +215,15 @@ func (s *Scenario) markdown(measured string) string {
 	if s.Failure != "" {
 		fmt.Fprintf(&b, "**Failed: %s**\n\n", cell(s.Failure))
 	}
-	b.WriteString("| Measured | Result | Target | | Remark |\n|---|---:|---:|---|---|\n")
+	fmt.Fprintf(&b, "| Measured | %sResult | Target | | Remark |\n|---|%s---:|---:|---|---|\n", s.column("Mapping", " | "), s.column("---", "|"))
 	for _, r := range s.Results {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", cell(r.Name), quantity(r.Value, r.Unit), r.goal(), r.verdict(), cell(r.Note))
+		fmt.Fprintf(&b, "| %s | %s%s | %s | %s | %s |\n", cell(r.Name), s.column(string(r.Mapping), " | "), quantity(r.Value, r.Unit), r.goal(), r.verdict(), cell(r.Note))
 	}
 	if len(s.Processes) > 0 {
-		b.WriteString("\n| Process | Phase | CPU | Of a core | Resident | Peak |\n|---|---|---:|---:|---:|---:|\n")
+		fmt.Fprintf(&b, "\n| Process | Phase | %sCPU | Of a core | Resident | Peak |\n|---|---|%s---:|---:|---:|---:|\n", s.column("Mapping", " | "), s.column("---", "|"))
 	}
 	for _, u := range s.Processes {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(u.Process), cell(u.Phase), quantity(u.CPUSeconds, "s"),
+		fmt.Fprintf(&b, "| %s | %s | %s%s | %s | %s | %s |\n", cell(u.Process), cell(u.Phase), s.column(string(u.Mapping), " | "), quantity(u.CPUSeconds, "s"),
 			quantity(u.CPUPercent, "%"), quantity(u.ResidentMiB, "MiB"), quantity(u.PeakMiB, "MiB"))
 	}
 	return b.String()

@@ -138,7 +138,7 @@ func (l *load) burst(ctx context.Context, at *view, field func(seen) string, wan
 func (l *load) createAll(ctx context.Context, apps []string) (time.Duration, error) {
 	r := l.next()
 	return l.burst(ctx, l.spoke, ofSpec, all(apps, r), apps, func(ctx context.Context, name string) error {
-		return create(ctx, l.w.onHub, application(name, edge, edge, r))
+		return create(ctx, l.w.onHub, application(name, l.w.mapping.namespace(edge), edge, r))
 	})
 }
 

@@ -80,7 +80,7 @@ func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 		}
 	}
 	b.say("waiting for the tunnels")
-	if err := t8Reachable(ctx, w.redisDoor, agents); err != nil {
+	if err := w.treesReachable(ctx, agents); err != nil {
 		return err
 	}
 	for _, n := range []int{1, 20, t8Agents} {
@@ -114,7 +114,9 @@ func startRedisDoor(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	door, err := w.h.StartFrontDoor(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity, Redis: hubRedis})
+	cfg := w.principalConfig(identity, nil)
+	cfg.Redis = hubRedis
+	door, err := w.h.StartFrontDoor(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -136,10 +138,11 @@ func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at fu
 		return nil, err
 	}
 	if err := each(ctx, agents, func(ctx context.Context, agent string) error {
-		if err := w.hub.EnsureNamespace(ctx, agent); err != nil {
+		namespace := w.mapping.namespace(agent)
+		if err := w.hub.EnsureNamespace(ctx, namespace); err != nil {
 			return err
 		}
-		return create(ctx, client.Resource(harness.Applications).Namespace(agent), application(t8App(agent), agent, agent, revision(1)))
+		return create(ctx, client.Resource(harness.Applications).Namespace(namespace), application(t8App(agent), namespace, agent, revision(1)))
 	}); err != nil {
 		return nil, err
 	}
@@ -191,7 +194,7 @@ func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at fu
 func t8App(agent string) string { return "shop-" + agent }
 
 // t8Key is that of the tree of an agent's Application, which is in a namespace; none is
-// that of a spoke's Argo CD.
+// that of Argo CD.
 func t8Key(namespace, agent string) string {
 	return "app|resources-tree|" + (redis.Instance{Namespace: namespace, Name: t8App(agent)}).String() + "|" + clusterinfo.Version + ".gz"
 }
@@ -201,6 +204,18 @@ func t8Channel(namespace, agent string) string {
 	return "app|managed-resources|" + (redis.Instance{Namespace: namespace, Name: t8App(agent)}).String() + "|" + clusterinfo.Version
 }
 
+// treeNamespace is that of the keys of an agent's Application on the hub, in whose own
+// namespace Argo CD writes none.
+func (w *world) treeNamespace(agent string) string {
+	if namespace := w.mapping.namespace(agent); namespace != harness.ArgoCDNamespace {
+		return namespace
+	}
+	return ""
+}
+
+// treeKey is the hub's key of the tree of an agent's Application.
+func (w *world) treeKey(agent string) string { return t8Key(w.treeNamespace(agent), agent) }
+
 // t8Client is one connection, as Argo CD's.
 func t8Client(address string) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{
@@ -209,14 +224,14 @@ func t8Client(address string) *goredis.Client {
 	})
 }
 
-// t8Reachable waits until every agent answers.
-func t8Reachable(ctx context.Context, address string, agents []string) (err error) {
+// treesReachable waits until every agent answers.
+func (w *world) treesReachable(ctx context.Context, agents []string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	c := t8Client(address)
+	c := t8Client(w.redisDoor)
 	defer func() { err = errors.Join(err, c.Close()) }()
 	for _, agent := range agents {
-		if err := harness.Eventually(ctx, "agent "+agent, func() error { return c.Get(ctx, t8Key(agent, agent)).Err() }); err != nil {
+		if err := harness.Eventually(ctx, "agent "+agent, func() error { return c.Get(ctx, w.treeKey(agent)).Err() }); err != nil {
 			return err
 		}
 	}
@@ -236,7 +251,7 @@ func (w *world) readTrees(ctx context.Context, b *bench, s *Scenario, direct str
 		into    *loaded
 	}{
 		{direct, func(i int) string { return t8Key("", agents[i%len(agents)]) }, &beside},
-		{w.redisDoor, func(i int) string { return t8Key(agents[i%len(agents)], agents[i%len(agents)]) }, &through},
+		{w.redisDoor, func(i int) string { return w.treeKey(agents[i%len(agents)]) }, &through},
 	} {
 		var err error
 		if side.into.paced, err = t8Reads(ctx, side.address, side.keys, connections, time.Duration(connections)*time.Second/t8Rate, t8Paced); err != nil {
@@ -316,7 +331,7 @@ func (w *world) readBesideStuck(ctx context.Context, b *bench, s *Scenario, othe
 	b.say("GET beside one that is stuck")
 	read := func() ([]time.Duration, error) {
 		const connections = pages - pagesOfStuck
-		return t8Reads(ctx, w.redisDoor, func(i int) string { return t8Key(others[i%len(others)], others[i%len(others)]) }, connections, connections*time.Second/t8Rate, t8Paced)
+		return t8Reads(ctx, w.redisDoor, func(i int) string { return w.treeKey(others[i%len(others)]) }, connections, connections*time.Second/t8Rate, t8Paced)
 	}
 	without, err := read()
 	if err != nil {
@@ -333,7 +348,7 @@ func (w *world) readBesideStuck(ctx context.Context, b *bench, s *Scenario, othe
 			g.Go(func() error {
 				c := t8Client(w.redisDoor)
 				for ctx.Err() == nil {
-					value, err := c.Get(ctx, t8Key(stuck, stuck)).Bytes()
+					value, err := c.Get(ctx, w.treeKey(stuck)).Bytes()
 					switch {
 					case ctx.Err() != nil:
 					case err != nil || len(value) != t8Value:
@@ -367,7 +382,7 @@ func (w *world) hearTrees(ctx context.Context, b *bench, s *Scenario, direct str
 	b.say("SUBSCRIBE: %s", count(len(agents), "agent"))
 	hub, spoke := make([]string, len(agents)), make([]string, len(agents))
 	for i, agent := range agents {
-		hub[i], spoke[i] = t8Channel(agent, agent), t8Channel("", agent)
+		hub[i], spoke[i] = t8Channel(w.treeNamespace(agent), agent), t8Channel("", agent)
 	}
 	through, throughAll, err := t8Hears(ctx, w.redisDoor, hub, direct, spoke)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,6 +53,7 @@ type world struct {
 	caDir     string
 	// serverMemory is bench.serverMemory, or its default.
 	serverMemory string
+	mapping      mapping
 	// onHub and onSpoke are the agent's Applications, through clients without a limit
 	// of their own.
 	onHub, onSpoke dynamic.ResourceInterface
@@ -72,7 +74,7 @@ func startWorldWith(ctx context.Context, b *bench, withSpoke bool, principal fun
 	if err != nil {
 		return nil, err
 	}
-	w := &world{caDir: filepath.Join(dir, "ca"), serverMemory: cmp.Or(b.serverMemory, "2GiB")}
+	w := &world{caDir: filepath.Join(dir, "ca"), serverMemory: cmp.Or(b.serverMemory, "2GiB"), mapping: cmp.Or(b.mapping, byNamespace)}
 	if w.h, err = harness.New(harness.Config{Dir: dir, Tools: tools}); err != nil {
 		return nil, err
 	}
@@ -164,8 +166,15 @@ func startPrincipalWith(ctx context.Context, w *world, settings harness.Settings
 	if err != nil {
 		return err
 	}
-	w.principal, err = w.h.StartPrincipal(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity, Settings: settings})
+	w.principal, err = w.h.StartPrincipal(ctx, w.principalConfig(identity, settings))
 	return err
+}
+
+// principalConfig is that of the world's principal, with more settings.
+func (w *world) principalConfig(identity *harness.WorkloadAPI, more harness.Settings) harness.PrincipalConfig {
+	settings := harness.Settings{"mapping.by": string(w.mapping)}
+	maps.Copy(settings, more)
+	return harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity, Settings: settings}
 }
 
 // startFrontDoor starts a principal with live access, and the Envoy beside it.
@@ -174,7 +183,7 @@ func startFrontDoor(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	if w.door, err = w.h.StartFrontDoor(ctx, harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity}); err != nil {
+	if w.door, err = w.h.StartFrontDoor(ctx, w.principalConfig(identity, nil)); err != nil {
 		return err
 	}
 	w.principal, w.envoy = w.door.Principal, w.door.Envoy
@@ -196,7 +205,7 @@ func (w *world) startAgent(ctx context.Context) (err error) {
 	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", edge, "--mode", "managed", "--spiffe-id", agentID(edge), "--wait"); err != nil {
 		return err
 	}
-	if w.onHub, err = unlimited(w.hub, edge); err != nil {
+	if w.onHub, err = unlimited(w.hub, w.mapping.namespace(edge)); err != nil {
 		return err
 	}
 	if w.onSpoke, err = unlimited(w.spoke, harness.ArgoCDNamespace); err != nil {
