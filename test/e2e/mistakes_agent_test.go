@@ -13,7 +13,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/harness"
@@ -132,52 +131,49 @@ func (n *newcomers) neverRan() mistake {
 	}
 }
 
+// otherwise is a mistake whose agent is registered as managed with a SPIFFE ID, and runs with
+// one of its own, under another name or in another mode; a is that agent, once it runs. Unless
+// m says more, condition Connected tells it, and the cure is to set what that names in the
+// agent's configuration.
+func (n *newcomers) otherwise(a *harness.Agent, m mistake, name, registered, runsAs, mode string) mistake {
+	m.does = func(s *scene) {
+		n.register(s, name, "managed", registered)
+		*a = *n.start(s, name, runsAs, mode, idOf(name))
+	}
+	if m.told == nil {
+		m.on, m.within, m.told = "condition `Connected` of the Agent", told10, n.refusedSince(name)
+	}
+	if m.cure == nil {
+		m.cure = func(s *scene) {
+			s.reconfigure(a.Process, a.ConfigFile, s.find(`set (\S+) to \S+ in the agent's configuration`), s.find(`set \S+ to "?([^" ]+)"? in`))
+		}
+	}
+	m.cured = n.connected(name)
+	return m
+}
+
 func (n *newcomers) wrongMode() mistake {
 	const name = "mode-1"
-	var a *harness.Agent
-	return mistake{
+	return n.otherwise(new(harness.Agent), mistake{
 		person: "an agent that runs in another mode than the Agent has",
-		does: func(s *scene) {
-			n.register(s, name, "managed", idOf(name))
-			a = n.start(s, name, name, "autonomous", idOf(name))
-		},
-		on: "condition `Connected` of the Agent", within: told10, told: n.refusedSince(name),
-		says: "refused since …: the agent is configured as autonomous, and registered as managed: set mode to managed in the agent's configuration, or create this Agent anew as autonomous",
-		cure: func(s *scene) {
-			s.reconfigure(a.Process, a.ConfigFile, s.find(`set (\S+) to \S+ in the agent's configuration`), s.find(`set mode to (\S+) in`))
-		},
-		cured: n.connected(name),
-	}
+		says:   "refused since …: the agent is configured as autonomous, and registered as managed: set mode to managed in the agent's configuration, or create this Agent anew as autonomous",
+	}, name, idOf(name), name, "autonomous")
 }
 
 func (n *newcomers) wrongName() mistake {
 	const name = "name-1"
-	var a *harness.Agent
-	return mistake{
+	return n.otherwise(new(harness.Agent), mistake{
 		person: "an agent that runs under another name than the Agent has",
-		does: func(s *scene) {
-			n.register(s, name, "managed", idOf(name))
-			a = n.start(s, name, "noname-1", "managed", idOf(name))
-		},
-		on: "condition `Connected` of the Agent", within: told10, told: n.refusedSince(name),
-		says: `refused since …: the agent that has this SPIFFE ID is configured with the name "noname-1": set name to "name-1" in the agent's configuration, or take the SPIFFE ID from this Agent to Agent noname-1`,
-		cure: func(s *scene) {
-			s.reconfigure(a.Process, a.ConfigFile, s.find(`set (\S+) to \S+ in the agent's configuration`), s.find(`set name to "(\S+)" in`))
-		},
-		cured: n.connected(name),
-	}
+		says:   `refused since …: the agent that has this SPIFFE ID is configured with the name "noname-1": set name to "name-1" in the agent's configuration, or take the SPIFFE ID from this Agent to Agent noname-1`,
+	}, name, idOf(name), "noname-1", "managed")
 }
 
 func (n *newcomers) wrongID() mistake {
 	const name = "unknown-1"
-	var a *harness.Agent
-	return mistake{
+	a := new(harness.Agent)
+	return n.otherwise(a, mistake{
 		person: "an agent with a SPIFFE ID that no Agent has",
-		does: func(s *scene) {
-			n.register(s, name, "managed", idOf("somebody-else"))
-			a = n.start(s, name, name, "managed", idOf(name))
-		},
-		on: "`/readyz` of the agent, and `agentctl agent list --unknown`", within: 70 * time.Second,
+		on:     "`/readyz` of the agent, and `agentctl agent list --unknown`", within: 70 * time.Second,
 		told: func(s *scene) (string, time.Time, error) {
 			_, body, err := fetch(s.Context(), "http://"+a.AdminAddress+"/readyz")
 			if err != nil {
@@ -194,8 +190,7 @@ func (n *newcomers) wrongID() mistake {
 			command := s.find(`agentctl agent set \S+ --spiffe-id `)
 			s.run(n.w.h, n.w.hub, beginners, command+s.find(`(?m)^(spiffe://\S+/unknown-1) `))
 		},
-		cured: n.connected(name),
-	}
+	}, name, idOf("somebody-else"), name, "managed")
 }
 
 // doctor runs agentctl identity doctor with an identity of its own.
@@ -397,13 +392,7 @@ func (n *newcomers) setMapping() mistake {
 			n.register(s, name, "managed", idOf(name))
 			patch(s.T, n.registry(), name, map[string]any{"spec": map[string]any{"mapping": map[string]any{"namespaces": []any{map[string]any{"hub": namespace}}}}})
 			apps := n.w.hub.Resource(harness.Applications, namespace)
-			create(s.T, apps, &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web"},
-				"spec": map[string]any{
-					"project": "default", "destination": map[string]any{"name": name, "namespace": "default"},
-					"source": map[string]any{"repoURL": "https://git.example.com/r.git", "path": ".", "targetRevision": "1"},
-				},
-			}})
+			create(s.T, apps, aimedAt(name, "web"))
 			s.discard(apps, "web")
 			s.answer(set(s))
 		},

@@ -55,7 +55,8 @@ func (h *mistakenHub) onSpoke() dynamic.ResourceInterface {
 	return h.w.spoke.Resource(harness.Applications, mistakenAgent)
 }
 
-func (h *mistakenHub) application(name, destination string) *unstructured.Unstructured {
+// aimedAt is an Application of the project default.
+func aimedAt(destination, name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
@@ -86,7 +87,7 @@ func (h *mistakenHub) noSuchCluster() mistake {
 	const name = "nowhere"
 	return mistake{
 		person: "an Application whose destination is no cluster, on a hub without application controller",
-		does:   func(s *scene) { create(s.T, h.onHub(), h.application(name, "mistaken-l")) },
+		does:   func(s *scene) { create(s.T, h.onHub(), aimedAt("mistaken-l", name)) },
 		on:     "condition `ArgomeshError` of the Application", within: told10,
 		told: h.says(name),
 		says: "nothing deploys it: its destination is no cluster that Argo CD knows, and this hub has no application controller; make an agent its destination (destination.name; agentctl agent list shows them)",
@@ -112,7 +113,7 @@ func (h *mistakenHub) defaultNotShared() mistake {
 	return mistake{
 		person: "an Application of the project `default`, which is not shared",
 		does: func(s *scene) {
-			create(s.T, h.onHub(), h.application(name, mistakenAgent))
+			create(s.T, h.onHub(), aimedAt(mistakenAgent, name))
 			s.discard(h.onHub(), name)
 			s.discard(h.onHub(), "nowhere")
 		},
@@ -134,9 +135,9 @@ func (h *mistakenHub) nameTaken() mistake {
 	return mistake{
 		person: "an Application of a name that one of the spoke's own has",
 		does: func(s *scene) {
-			create(s.T, h.onSpoke(), h.application(name, "in-cluster"))
+			create(s.T, h.onSpoke(), aimedAt("in-cluster", name))
 			s.act = time.Now()
-			create(s.T, h.onHub(), h.application(name, mistakenAgent))
+			create(s.T, h.onHub(), aimedAt(mistakenAgent, name))
 			s.discard(h.onHub(), name)
 		},
 		on: "condition `ArgomeshError` of the Application", within: told10,
@@ -168,7 +169,7 @@ func (h *mistakenHub) syncRefused() mistake {
 	return mistake{
 		person: "a sync on a spoke whose owner does not allow it",
 		does: func(s *scene) {
-			create(s.T, h.onHub(), h.application(name, mistakenAgent))
+			create(s.T, h.onHub(), aimedAt(mistakenAgent, name))
 			s.discard(h.onHub(), name)
 			eventually(s.T, "it is on the spoke", func() error { return there(s.Context(), h.onSpoke(), name) })
 			s.act = time.Now()
