@@ -69,7 +69,7 @@ func (r Rules) bars(a admission, app object) string {
 	case !a.exists:
 		return "AppProject " + told(a.project) + " does not exist on the hub"
 	case app.key.Namespace != r.Namespace && !a.namespaces(app.key.Namespace):
-		return fmt.Sprintf("%s does not admit Applications of namespace %s (spec.sourceNamespaces)", project, app.key.Namespace)
+		return fmt.Sprintf("%s does not admit Applications of namespace %s: add %s to its spec.sourceNamespaces, or let the Application name another project", project, app.key.Namespace, app.key.Namespace)
 	}
 	spec := app.child("spec")
 	for _, repository := range askedOf(spec) {

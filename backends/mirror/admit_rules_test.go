@@ -30,7 +30,7 @@ func TestBars(t *testing.T) {
 		"there is no project": {want: `AppProject "web" does not exist on the hub`},
 		"its namespace": {
 			project: open(m{"sourceNamespaces": []any{"edge-2"}}),
-			want:    `AppProject "web" of the hub does not admit Applications of namespace edge-1 (spec.sourceNamespaces)`,
+			want:    `AppProject "web" of the hub does not admit Applications of namespace edge-1: add edge-1 to its spec.sourceNamespaces, or let the Application name another project`,
 		},
 		"Argo CD's own namespace is always admitted": {project: open(m{"sourceNamespaces": nil}), own: true},
 		"its repository": {

@@ -45,7 +45,7 @@ func TestReviewOfTheHub(t *testing.T) {
 	}{
 		"admitted":                        {rules: hub, app: app(nil), projects: []map[string]any{project("web", all)}},
 		"no such project":                 {rules: hub, app: app(nil), projects: []map[string]any{project("other", all)}, want: `AppProject "web" does not exist on the hub`},
-		"not its namespace":               {rules: hub, app: app(nil), projects: []map[string]any{project("web", closed)}, want: "(spec.sourceNamespaces)"},
+		"not its namespace":               {rules: hub, app: app(nil), projects: []map[string]any{project("web", closed)}, want: "add edge-1 to its spec.sourceNamespaces"},
 		"not its repository":              {rules: hub, app: app(nil), projects: []map[string]any{project("web", scoped)}, want: "(spec.sourceRepos)"},
 		"a repository that is scoped":     {rules: hub, app: app(nil), projects: []map[string]any{project("web", scoped)}, secrets: secret("d2Vi")},
 		"one that is scoped to another":   {rules: hub, app: app(nil), projects: []map[string]any{project("web", scoped)}, secrets: secret("b3RoZXI="), want: "(spec.sourceRepos)"},

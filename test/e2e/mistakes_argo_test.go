@@ -142,9 +142,9 @@ func (w *world) closedProject() mistake {
 		told: func(s *scene) (string, time.Time, error) {
 			return inCondition(s, w.onHub(managed), name, "ArgomeshError")
 		},
-		says: `AppProject "closed" of the hub does not admit Applications of namespace edge-1 (spec.sourceNamespaces)`,
+		says: `AppProject "closed" of the hub does not admit Applications of namespace edge-1: add edge-1 to its spec.sourceNamespaces, or let the Application name another project`,
 		cure: func(s *scene) {
-			patch(s.T, projects(), in, merged(s.find(`\((spec\.sourceNamespaces)\)`), []any{s.find(`of namespace (\S+)`)}))
+			patch(s.T, projects(), in, merged(s.find(`add \S+ to its (spec\.sourceNamespaces)`), []any{s.find(`add (\S+) to its`)}))
 		},
 		cured: func(s *scene) error {
 			if err := there(s.Context(), w.onSpoke(managed), name); err != nil {
