@@ -116,7 +116,7 @@ func (p *Policy) Decide(r Request) Decision {
 	}
 	for _, u := range p.uses(r) {
 		if !u.on {
-			return p.refuse(r, u.rule, p.off(u))
+			return p.refuse(r, u.rule, p.off(r, u))
 		}
 	}
 	if r.Verb == verbProxy {
@@ -140,11 +140,16 @@ func (p *Policy) Decide(r Request) Decision {
 	return d
 }
 
-// off says why a use is not let through.
-func (p *Policy) off(u use) string {
+// off says why a use is not let through, and what lets it: of Secrets the least that does.
+func (p *Policy) off(r Request, u use) string {
 	setting := p.key(u.hubKey, u.spokeKey)
-	if u.rule == RuleSecrets && p.masks() {
+	switch {
+	case u.rule == RuleSecrets && p.masks():
 		return setting + " is masked: Secrets are read one by one or as a list, and neither watched nor changed"
+	case ReadsSecrets(r) && p.side == Hub:
+		return u.what + " is off; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too"
+	case ReadsSecrets(r):
+		return u.what + " is off; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration"
 	}
 	return u.what + " is off; " + setting + " switches it on"
 }

@@ -318,8 +318,16 @@ func TestRefusalsAreStatuses(t *testing.T) {
 		want metav1.Status
 	}{
 		"an object": {hub.Decide(call(t, "GET /api/v1/namespaces/web/secrets/s")), metav1.Status{
-			Message: `secrets "s" is forbidden: refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets of the Agent switches it on`,
+			Message: `secrets "s" is forbidden: refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
 			Details: &metav1.StatusDetails{Name: "s", Kind: "secrets"},
+		}},
+		"Secrets of the spoke": {spoke.Decide(call(t, "GET /api/v1/namespaces/web/secrets")), metav1.Status{
+			Message: `secrets is forbidden: refused by the spoke, rule "secrets": access to Secrets is off; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
+			Details: &metav1.StatusDetails{Kind: "secrets"},
+		}},
+		"what masked Secrets do not have": {hub.Decide(call(t, "GET /api/v1/namespaces/web/secrets?watch=true")), metav1.Status{
+			Message: `secrets is forbidden: refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets of the Agent switches it on`,
+			Details: &metav1.StatusDetails{Kind: "secrets"},
 		}},
 		"a subresource": {spoke.Decide(call(t, "POST /api/v1/namespaces/web/pods/p/exec")), metav1.Status{
 			Message: `pods/exec "p" is forbidden: refused by the spoke, rule "exec": exec, attach and port-forward is off; access.exec in the agent's configuration switches it on`,

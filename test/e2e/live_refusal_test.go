@@ -42,7 +42,7 @@ func TestLiveRefusals(t *testing.T) {
 	}{
 		"the hub": {
 			[]string{"get", "secrets", "--namespace=default"},
-			[]string{"Forbidden", `refused by the hub, rule "secrets"`, "spec.access.secrets of the Agent switches it on"}, "secrets", "hub",
+			[]string{"Forbidden", `refused by the hub, rule "secrets"`, "spec.access.secrets: masked of the Agent shows them without their values"}, "secrets", "hub",
 		},
 		"the spoke": {
 			[]string{"exec", livePod, "--", "true"},

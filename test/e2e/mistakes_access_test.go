@@ -19,7 +19,7 @@ func TestMistakesOfAccess(t *testing.T) {
 	t.Parallel()
 	w := theLiveWorld(t)
 	const name = "closed-1"
-	a := w.agent(t, name, map[string]any{"enabled": false}, map[string]any{"enabled": false, "secrets": true})
+	a := w.agent(t, name, map[string]any{"enabled": false}, map[string]any{"enabled": false})
 	create(t, w.spokes[managed].Resource(corev1.SchemeGroupVersion.WithResource("secrets"), name), object("v1", "Secret", name, "db", map[string]any{
 		"stringData": map[string]any{"password": maskedPassword},
 	}))
@@ -69,9 +69,24 @@ func accessMistakes(a *liveAgent) mistakes {
 			person: "`kubectl get secret` through the hub",
 			does:   asks("secret", "db", "--namespace", "closed-1"),
 			on:     "`kubectl`", told: printed,
-			says: `refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets of the Agent switches it on`,
+			says: `refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
 			cure: func(s *scene) {
-				patch(s.T, registry(), a.name, merged(s.find(`; (\S+) of the Agent switches it on`), "masked")) // as docs/access.md has it
+				patch(s.T, registry(), a.name, merged(s.find(`; (\S+): \S+ of the Agent shows them`), s.find(`: (\S+) of the Agent shows them`)))
+			},
+			cured: func(s *scene) error {
+				if got := get(s, "secret", "db", "--namespace", "closed-1"); strings.Contains(got.Err, "refused by the hub") { // the spoke's owner does not allow it
+					return errors.New(got.Err)
+				}
+				return nil
+			},
+		},
+		{
+			person: "`kubectl get secret` through the hub, where the spoke's owner shows none",
+			does:   asks("secret", "db", "--namespace", "closed-1"),
+			on:     "`kubectl`", told: printed,
+			says: `refused by the spoke, rule "secrets": access to Secrets is off; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
+			cure: func(s *scene) {
+				s.reconfigure(a.Process, a.ConfigFile, s.find(`by (\S+): \S+ in the agent's configuration`), s.find(`: (\S+) in the agent's configuration`))
 			},
 			cured: func(s *scene) error {
 				got := get(s, "secret", "db", "--namespace", "closed-1", "--output", "yaml")
