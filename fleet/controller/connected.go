@@ -55,6 +55,9 @@ func neverText(agent *v1alpha1.Agent) string {
 		agent.Name, agent.Spec.Mode, strings.Join(agent.Spec.Identity.SPIFFEIDs, " or ")))
 }
 
+// awayCure is what to do about an agent that is away, of which the hub knows no more.
+const awayCure = ": start the agent on its spoke; where it runs, its /readyz and agentctl identity doctor there say what keeps it from the hub"
+
 // connectedCondition says whether the agent is connected, since when, and if not, why as
 // far as the hub knows.
 func connectedCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, session Session) metav1.Condition {
@@ -71,7 +74,7 @@ func connectedCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, sessio
 	case neverConnected(want):
 		c.Reason, c.Message = reasonNeverConnected, neverText(agent)
 	default:
-		c.Reason, c.Message = reasonNotConnected, "away"+since(want.Since.Time)
+		c.Reason, c.Message = reasonNotConnected, "away"+since(want.Since.Time)+awayCure
 	}
 	return c
 }

@@ -124,6 +124,7 @@ func TestStatusNamesTheOldestParked(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	const never = "no agent has connected yet: run one with name edge-1, mode managed and SPIFFE ID spiffe://a/1 or spiffe://a/2; one that has another ID is shown by agentctl agent list --unknown"
+	const away = ": start the agent on its spoke; where it runs, its /readyz and agentctl identity doctor there say what keeps it from the hub"
 	registered := func(a *v1alpha1.Agent) {
 		a.Name, a.Spec.Mode, a.Spec.Identity.SPIFFEIDs = "edge-1", v1alpha1.ModeManaged, []string{"spiffe://a/1", "spiffe://a/2"}
 	}
@@ -141,7 +142,7 @@ func TestConditions(t *testing.T) {
 		"away is in order": {
 			agent: wasThere,
 			found: findings{secret: secretPlan{ready: true}},
-			want:  map[string]string{"Connected": "False NotConnected away since 2026-11-21T12:00:00Z"},
+			want:  map[string]string{"Connected": "False NotConnected away since 2026-11-21T12:00:00Z" + away},
 		},
 		"one that was never there": {
 			agent: registered,
@@ -223,7 +224,7 @@ func TestConditions(t *testing.T) {
 			},
 			found: findings{secret: secretPlan{ready: true}},
 			want: map[string]string{
-				"Connected": "False NotConnected away since 2026-11-21T12:00:00Z",
+				"Connected": "False NotConnected away since 2026-11-21T12:00:00Z" + away,
 				"DeletionsHeld": "True HistoryBroken 1 deletion is held; " +
 					"look at them and let them happen with: agentctl agent accept-deletions edge-1",
 			},

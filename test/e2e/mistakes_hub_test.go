@@ -44,7 +44,7 @@ func TestMistakesOfHub(t *testing.T) {
 }
 
 func hubMistakes(h *mistakenHub) mistakes {
-	return mistakes{h.noSuchCluster(), h.defaultNotShared(), h.nameTaken(), h.syncRefused(), h.namespacesUnread(), h.settingDiffers()}
+	return mistakes{h.noSuchCluster(), h.defaultNotShared(), h.nameTaken(), h.syncRefused(), h.stopped(), h.suspended(), h.namespacesUnread(), h.settingDiffers()}
 }
 
 func (h *mistakenHub) onHub() dynamic.ResourceInterface {
