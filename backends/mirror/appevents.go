@@ -76,7 +76,7 @@ func (l *loop) say() {
 		return
 	}
 	if !l.session.peer.ShowsEvents {
-		l.tidings.line.Drop() // from before this connection
+		l.cutOff(l.tidings.line.Drop()) // from before this connection
 		return
 	}
 	now := time.Now()
@@ -91,7 +91,6 @@ func (l *loop) say() {
 			l.m.cfg.Metrics.event("unknown")
 			continue
 		}
-		l.m.cfg.Metrics.event("sent")
 		m.Events = append(m.Events, stream.ApplicationEvent{
 			Namespace: namespace, Name: e.Application.Name, EventText: e.EventText, Count: e.Count,
 			First: now.Sub(e.First), Last: now.Sub(e.Last),
@@ -99,6 +98,36 @@ func (l *loop) say() {
 	}
 	if len(m.Events) > 0 {
 		l.queue = append(l.queue, m)
+	}
+}
+
+// said counts events that a message told, if it is one that does.
+func (l *loop) said(m stream.Message) {
+	if told, is := m.(stream.ApplicationEvents); is {
+		for range told.Events {
+			l.m.cfg.Metrics.event("sent")
+		}
+	}
+}
+
+// partEvents counts the events that go with a connection: on the hub those that wait, since
+// the authority by which they came has ended, and on a spoke those that were about to be told.
+// What waits on a spoke is told to the next.
+func (l *loop) partEvents() {
+	for _, m := range l.queue {
+		if told, is := m.(stream.ApplicationEvents); is {
+			l.cutOff(len(told.Events))
+		}
+	}
+	if l.rules.Side == stream.Hub {
+		l.cutOff(l.tidings.line.Drop())
+	}
+}
+
+// cutOff counts so many events that went with a connection.
+func (l *loop) cutOff(events int) {
+	for range events {
+		l.m.cfg.Metrics.event("cut_off")
 	}
 }
 
@@ -139,7 +168,7 @@ func (l *loop) showEvents(ctx context.Context) {
 	case l.rules.Side != stream.Hub || l.session == nil || t.writing || t.line.Len() == 0:
 		return
 	case closed(l.session.withdrawn):
-		t.line.Drop()
+		l.cutOff(t.line.Drop())
 		return
 	case !l.account.wake.IsZero():
 		l.dropEvents()

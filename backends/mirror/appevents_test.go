@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -429,6 +430,119 @@ func TestFloodOfEvents(t *testing.T) {
 		pass(time.Minute)
 		if len(s.events) != was {
 			t.Errorf("%d were shown after the revocation", len(s.events)-was)
+		}
+	})
+}
+
+// counts has both sides of a rig count events, each by itself.
+func counts(t *testing.T, o *options) (hub, spoke *shown) {
+	t.Helper()
+	hub, spoke = &shown{}, &shown{}
+	onHub := hub.configure(t)
+	o.configure = func(side stream.Side, cfg *mirror.Config) {
+		onHub(side, cfg)
+		if side == stream.Hub {
+			return
+		}
+		spoke.metrics = prometheus.NewRegistry()
+		metrics, err := mirror.NewMetrics(spoke.metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Metrics = metrics
+	}
+	return hub, spoke
+}
+
+// What waits on the hub goes with the connection by which it came, whether that is cut or
+// replaced, and is counted.
+func TestEventsGoWithTheirConnection(t *testing.T) {
+	for name, next := range map[string]func(r *rig, cut context.CancelFunc){
+		"cut":      func(_ *rig, cut context.CancelFunc) { cut() },
+		"replaced": func(r *rig, _ context.CancelFunc) { r.connect() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var o options
+				s, _ := counts(t, &o)
+				s.common = appevents.NewCommon()
+				r := newRig(t, o)
+				r.create(r.hub, "guestbook", nil, eventful())
+				cut, _ := r.connect()
+				pass(time.Minute)
+				for range 500 { // by other agents, so that what follows waits for ten seconds
+					s.common.Reserve(time.Now())
+				}
+				for i := range 3 {
+					r.reports("guestbook", fmt.Sprint("Reason", i), "")
+				}
+				pass(time.Second)
+				if len(s.events) != 0 || s.counted(t, "cut_off") != 0 {
+					t.Fatalf("shown are %+v, and %d are counted as cut off", s.events, s.counted(t, "cut_off"))
+				}
+				next(r, cut)
+				pass(time.Minute)
+				if n := s.counted(t, "cut_off"); n != 3 || len(s.events) != 0 {
+					t.Errorf("%d are counted as cut off, want 3; shown are %+v", n, s.events)
+				}
+			})
+		})
+	}
+}
+
+// A spoke counts what it was about to tell when the connection is replaced, and nothing of it
+// as sent; what had not come that far the next hears.
+func TestEventsThatWereAboutToBeTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck, free := make(chan struct{}), make(chan struct{})
+		stop := sync.OnceFunc(func() { close(stuck) })
+		o := options{watch: func(msg stream.Message) {
+			if _, is := msg.(stream.ApplicationEvents); is {
+				stop()
+				<-free // the network takes no more
+			}
+		}}
+		_, s := counts(t, &o)
+		r := newRig(t, o)
+		r.create(r.hub, "guestbook", nil, eventful())
+		r.connect()
+		pass(time.Minute)
+		r.reports("guestbook", "First", "under way")
+		<-stuck
+		for i := range 6 {
+			r.reports("guestbook", fmt.Sprint("Next", i), "")
+		}
+		pass(time.Second)
+		if sent := s.counted(t, "sent"); sent != 1 {
+			t.Errorf("%d are counted as sent, want 1", sent)
+		}
+		r.options.watch = nil
+		r.connect()
+		close(free)
+		pass(time.Minute)
+		sent, cut := s.counted(t, "sent"), s.counted(t, "cut_off")
+		if cut == 0 || sent+cut != 7 {
+			t.Errorf("%d are counted as sent, %d as cut off, want 7 in all", sent, cut)
+		}
+	})
+}
+
+// What waits on a spoke for a hub that turns out not to show events is counted.
+func TestEventsForAnOlderHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options{mute: true}
+		_, s := counts(t, &o)
+		r := newRig(t, o)
+		r.create(r.hub, "guestbook", nil, eventful())
+		cut, _ := r.connect()
+		pass(time.Minute)
+		cut()
+		synctest.Wait()
+		r.reports("guestbook", "OperationCompleted", "")
+		r.connect()
+		pass(time.Minute)
+		if n := s.counted(t, "cut_off"); n != 1 || s.counted(t, "sent") != 0 {
+			t.Errorf("%d are counted as cut off, %d as sent", n, s.counted(t, "sent"))
 		}
 	})
 }

@@ -266,6 +266,7 @@ func (l *loop) run(ctx context.Context) {
 			l.catchUp()
 		case out <- message:
 			l.queue = l.queue[1:]
+			l.said(message)
 		case o := <-l.m.results:
 			l.finish(o)
 		case <-timer.C:
@@ -380,6 +381,7 @@ func (l *loop) detach(s *session) {
 // authority ends with it, and the next digest tells what is still to be done.
 func (l *loop) end() {
 	close(l.session.over)
+	l.partEvents()
 	l.session, l.queue, l.info = nil, nil, nil
 	clear(l.made)
 	l.madeBytes = 0
@@ -389,9 +391,6 @@ func (l *loop) end() {
 	}
 	l.closeAll()
 	l.awaiting = newAwaiting()
-	if l.rules.Side == stream.Hub {
-		l.tidings.line.Drop()
-	}
 	l.link.Step(time.Now(), link.Disconnected{})
 }
 

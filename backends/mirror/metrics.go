@@ -83,7 +83,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_application_events_total",
 		Help: "Events in which a spoke's Argo CD speaks of Applications, by what became of them: sent by the spoke, shown on the hub or failed there; " +
 			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
-			"for lack of room (crowded), or since nothing of a budget is to spare (over_budget).",
+			"for lack of room (crowded), since nothing of a budget is to spare (over_budget), or with the connection that had them, which ended or was replaced (cut_off).",
 	}, []string{"result"})
 	for _, c := range []prometheus.Collector{m.tidings, m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.proofs, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
