@@ -68,6 +68,9 @@ type Config struct {
 	// defaults of 5 calls per second and bursts of 10 hold up a sync of a thousand
 	// objects for minutes, so set QPS to -1 and leave fairness to the API server.
 	Client dynamic.Interface
+	// Writes is used instead of Client for whatever is no list or watch, so that those wait
+	// for no limit that writes use up. Nil means Client.
+	Writes dynamic.Interface
 	// Watch says which kinds the cache holds, and in which namespaces. A kind
 	// without namespaces is held in all of them.
 	Watch map[stream.Kind][]string
@@ -88,6 +91,7 @@ type Config struct {
 // Store is a backends.Store. New makes it, Run fills its cache.
 type Store struct {
 	client    dynamic.Interface
+	writes    dynamic.Interface
 	log       zerolog.Logger
 	timeout   time.Duration
 	metrics   *metrics
@@ -124,6 +128,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		client:  cfg.Client,
+		writes:  cmp.Or(cfg.Writes, cfg.Client),
 		log:     cfg.Log,
 		timeout: cmp.Or(cfg.Timeout, defaultTimeout),
 		metrics: metrics,

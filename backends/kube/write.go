@@ -106,7 +106,7 @@ func (s *Store) try(ctx context.Context, key stream.ResourceKey,
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	u, err := do(ctx, s.client.Resource(resource).Namespace(key.Namespace))
+	u, err := do(ctx, s.writes.Resource(resource).Namespace(key.Namespace))
 	if err != nil || u == nil {
 		return backends.Object{}, err
 	}

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	watch, selectors := watched(cfg)
-	store, err := kube.New(kube.Config{Client: base.Dynamic, Watch: watch, Only: selectors, Metrics: registry, Log: log})
+	store, err := kube.New(kube.Config{Client: base.Dynamic, Writes: base.Writes, Watch: watch, Only: selectors, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	}
 	went := newRestores(log)
 	store, err := kube.New(kube.Config{
-		Client: base.Dynamic, Watch: watched(cfg.Namespace), Only: watchedOnly(), Metrics: registry, Log: log,
+		Client: base.Dynamic, Writes: base.Writes, Watch: watched(cfg.Namespace), Only: watchedOnly(), Metrics: registry, Log: log,
 		Restored: went.listed,
 	})
 	if err != nil {
@@ -89,7 +89,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 		return nil, err
 	}
 	links := &links{
-		cfg: cfg, life: uuid.NewString(), client: base.Dynamic, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, sessions: sessions,
+		cfg: cfg, life: uuid.NewString(), client: base.Dynamic, writes: base.Writes, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, sessions: sessions,
 		cascades: sessions.cascades, budgets: budgets, events: appevents.NewCommon(), quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
 		noted: newMarks(), judged: newMarks(), restores: went,

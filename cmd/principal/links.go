@@ -41,6 +41,7 @@ const statsInterval = 10 * time.Second
 type links struct {
 	cfg      principalconfig.Config
 	client   dynamic.Interface
+	writes   dynamic.Interface // of what agents have us write
 	store    *kube.Store
 	schemas  *kube.Definitions
 	census   *kube.Census
@@ -263,7 +264,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		Judged: func() { l.judged.add(name) },
 		Heard:  func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
 		Quota:  l.quota, Budget: r.budget,
-		ShowEvent: showEvent(l.client, name), EventRate: l.events,
+		ShowEvent: showEvent(l.writes, name), EventRate: l.events,
 		Metrics: l.metrics, Tracer: l.tracer, Log: log,
 	})
 	if err != nil {

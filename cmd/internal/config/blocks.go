@@ -100,7 +100,7 @@ func (t Tracing) Validate() error {
 type Kubernetes struct {
 	Kubeconfig string  `koanf:"kubeconfig" help:"path of a kubeconfig; empty inside a Kubernetes cluster"`
 	Context    string  `koanf:"context" help:"context of the kubeconfig; empty for its current one"`
-	QPS        float32 `koanf:"qps" help:"requests per second this process allows itself; negative for no limit of its own"`
+	QPS        float32 `koanf:"qps" help:"requests per second this process allows itself for what the other side has it write, and as many for all else; negative for no limit of its own"`
 	Burst      int     `koanf:"burst" help:"requests it may be ahead of qps"`
 }
 

@@ -62,6 +62,9 @@ type Base struct {
 	// becomes part of it.
 	REST    *rest.Config
 	Dynamic dynamic.Interface
+	// Writes is for what peers have this process write. Its limits are its own, those of
+	// REST once more, so that no other call waits behind such writes.
+	Writes dynamic.Interface
 	// Metadata lists objects without their contents.
 	Metadata metadata.Interface
 	Leases   coordination.LeasesGetter
@@ -101,6 +104,9 @@ func (b *Base) clients() (err error) {
 		}))
 	})
 	if b.Dynamic, err = dynamic.NewForConfig(b.REST); err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
+	if b.Writes, err = dynamic.NewForConfig(b.REST); err != nil {
 		return fmt.Errorf("kubernetes client: %w", err)
 	}
 	if b.Metadata, err = metadata.NewForConfig(b.REST); err != nil {
