@@ -39,7 +39,7 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	case errors.As(err, &answered) && answered.code == spokeFormat && isFormat(answered.rest):
 		f.hub.metrics.reads.WithLabelValues("format").Inc()
 		f.remote.warnFormat()
-		f.remote.judged(f.asked[0].key.Format, answered.rest)
+		f.judged(answered.rest)
 		return &reply{raw: encodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
 			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.asked[0].key.Format))}
 	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.code == spokeDenied:

@@ -21,6 +21,8 @@ type fetch struct {
 	keys   []owned
 	asked  []owned // of run: those of which the agent may have something
 	remote *remote
+	// unasked says that no caller has asked: what is read is kept by whoever reads it.
+	unasked bool
 
 	once   sync.Once
 	done   chan struct{} // closed when reply is there
@@ -218,9 +220,11 @@ func (f *fetch) value(l *link) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.remote.judged(f.keys[0].key.Format, "")
+	f.judged("")
 	if n < 0 {
-		f.hub.keeping.forget(f.keys[0])
+		if !f.unasked { // else it may be that the spoke has not got it yet
+			f.hub.keeping.forget(f.keys[0])
+		}
 		return &reply{raw: f.missing()}, nil
 	}
 	release, held := f.hub.hold(f.remote.agent, n)
@@ -237,8 +241,20 @@ func (f *fetch) value(l *link) (*reply, error) {
 		f.remote.exceeded(err)
 		return &reply{raw: encodeError(fmt.Sprintf("%s a value of agent %s is refused: %s", codeRefused, f.keys[0].target.Agent, err))}, nil
 	}
-	f.hub.keeping.keep(f.keys[0], value)
-	return &reply{bulk: whole, free: func(bool) { release() }}, nil
+	if !f.unasked {
+		f.hub.keeping.keep(f.keys[0], value)
+	}
+	return &reply{bulk: whole, value: value, free: func(bool) { release() }}, nil
+}
+
+// judged takes what an answer says of the agent's cache. Without a caller it is asked for a
+// format of which nobody has said yet that it is the one of the hub's Argo CD.
+func (f *fetch) judged(kept string) {
+	format := f.keys[0].key.Format
+	if said := f.hub.format.Load(); f.unasked && (said == nil || *said != format) {
+		return
+	}
+	f.remote.judged(format, kept)
 }
 
 // hold takes the room of a value that is short enough to be held as a whole; false when

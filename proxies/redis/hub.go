@@ -71,7 +71,10 @@ type HubConfig struct {
 	// since when. It does not block. Nil means that nobody ever does.
 	Away func(identity.AgentName) (since time.Time, away bool)
 	// Keep keeps last values for the time when their spoke is away. Nil keeps none.
-	Keep    Keeper
+	Keep Keeper
+	// Format is the one of the hub's Argo CD, as [Key] has it, for as long as that has not
+	// asked for any key. Empty means that it is not known.
+	Format  string
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 	// MaxConnections bounds the callers; more are told so and closed. Zero means 4096.
@@ -106,7 +109,7 @@ type Hub struct {
 	held    *semaphore.Weighted
 	// followers are the callers' subscriptions by Application.
 	followers *followers
-	// format is the one in which keys are asked for; nil before any was.
+	// format is the one in which callers ask for keys; nil before any did.
 	format atomic.Pointer[string]
 	// idle counts the connections to agents that are kept for the next call.
 	idle atomic.Int64
@@ -119,6 +122,9 @@ type Hub struct {
 func NewHub(cfg HubConfig) (*Hub, error) {
 	if cfg.DialRedis == nil || cfg.DialSpoke == nil || cfg.Owners == nil {
 		return nil, errors.New("redis proxy: dial functions and owners are required")
+	}
+	if cfg.Format != "" && !isFormat(cfg.Format) {
+		return nil, fmt.Errorf("redis proxy: %q is no format of a key", cfg.Format)
 	}
 	if cfg.MaxConnections < 0 || cfg.MaxPipelined < 0 || cfg.MaxSubscriptions < 0 || cfg.MaxAgentCalls < 0 ||
 		cfg.MaxHeldBytes < 0 || cfg.MaxKeptBytes < 0 || cfg.AnswerTimeout < 0 || cfg.WriteTimeout < 0 {
@@ -240,4 +246,12 @@ func (h *Hub) remote(agent identity.AgentName) *remote {
 		h.remotes[agent] = r
 	}
 	return r
+}
+
+// keptFormat is the one in which last values are kept; empty when it is not known.
+func (h *Hub) keptFormat() string {
+	if said := h.format.Load(); said != nil {
+		return *said
+	}
+	return h.cfg.Format
 }

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -18,6 +19,9 @@ const KeptFor = 7 * 24 * time.Hour
 const (
 	// keepQueue bounds the values that wait to be kept; more are not.
 	keepQueue = 64
+	// maxUnasked is how many values that nobody has asked for wait to be kept before no more
+	// of these are read.
+	maxUnasked = 4
 	// keepTime bounds one call of the Keeper.
 	keepTime = 2 * time.Second
 	// touchEvery is how often it is written down, at most, that a value was seen again and
@@ -37,6 +41,9 @@ type keeping struct {
 	metrics *hubMetrics
 	log     zerolog.Logger
 	queue   chan kept
+	// unasked are values that nobody has asked for. They are taken when nothing else waits.
+	unasked chan kept
+	waits   atomic.Int64 // for that
 
 	mu    sync.Mutex // guards known and count
 	known map[identity.AgentName]map[string]seal
@@ -49,6 +56,7 @@ type kept struct {
 	agent identity.AgentName
 	key   string
 	value []byte
+	sum   uint64 // of value
 	// seen are keys of values that were seen again, instead.
 	seen []string
 }
@@ -61,7 +69,7 @@ type seal struct {
 }
 
 func newKeeping(k Keeper, m *hubMetrics, log zerolog.Logger) *keeping {
-	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), known: map[identity.AgentName]map[string]seal{}, seed: maphash.MakeSeed()}
+	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept), known: map[identity.AgentName]map[string]seal{}, seed: maphash.MakeSeed()}
 }
 
 // keptKey is a key by Agent object, so that one that is made anew inherits nothing.
@@ -72,6 +80,38 @@ func (k *keeping) keep(key owned, value []byte) {
 	if k == nil {
 		return
 	}
+	if v, due := k.note(key, value); due {
+		k.put(v)
+	}
+}
+
+// keepUnasked has a value kept that nobody has asked for, and waits until it has its turn,
+// which is after all that keep has been given.
+func (k *keeping) keepUnasked(ctx context.Context, key owned, value []byte) error {
+	v, due := k.note(key, value)
+	if !due {
+		return nil
+	}
+	k.waits.Add(1)
+	defer k.waits.Add(-1)
+	select {
+	case k.unasked <- v:
+		return nil
+	case <-ctx.Done():
+		k.undone(v, "dropped")
+		return context.Cause(ctx)
+	}
+}
+
+// roomy reports whether values that nobody has asked for would keep no others waiting, nor
+// wait long themselves.
+func (k *keeping) roomy() bool {
+	return len(k.queue) < keepQueue/2 && k.waits.Load() < maxUnasked
+}
+
+// note takes note that a value was seen, and returns what is to be written down of that; due
+// is false for nothing.
+func (k *keeping) note(key owned, value []byte) (v kept, due bool) {
 	agent, name, now := key.target.Agent, keptKey(key), time.Now()
 	is := seal{sum: maphash.Bytes(k.seed, value), seen: now, written: now}
 	k.mu.Lock()
@@ -85,11 +125,11 @@ func (k *keeping) keep(key owned, value []byte) {
 	k.mu.Unlock()
 	switch {
 	case recent:
+		return kept{}, false
 	case same:
-		k.put(kept{agent: agent, seen: []string{name}})
-	default:
-		k.put(kept{agent: agent, key: name, value: value})
+		return kept{agent: agent, seen: []string{name}}, true
 	}
+	return kept{agent: agent, key: name, value: value, sum: is.sum}, true
 }
 
 // know notes what is known of a value. It is called with mu locked.
@@ -177,14 +217,35 @@ func (k *keeping) undone(v kept, result string) {
 
 // run keeps until ctx is done.
 func (k *keeping) run(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		select {
-		case <-ctx.Done():
-			return nil
 		case v := <-k.queue:
 			k.one(ctx, v)
+			continue
+		default:
+		}
+		select {
+		case <-ctx.Done():
+		case v := <-k.queue:
+			k.one(ctx, v)
+		case v := <-k.unasked:
+			if !k.outdated(v) {
+				k.one(ctx, v)
+			}
 		}
 	}
+	return nil
+}
+
+// outdated reports whether another value was seen while one waited.
+func (k *keeping) outdated(v kept) bool {
+	if v.seen != nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	is, found := k.known[v.agent][v.key]
+	return found && is.sum != v.sum
 }
 
 func (k *keeping) one(ctx context.Context, v kept) {

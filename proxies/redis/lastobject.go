@@ -20,12 +20,12 @@ type Object struct{ Group, Kind, Namespace, Name string }
 // longer than a tree that is marked is not looked through. What it returns is the spoke's
 // word.
 func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string, i Instance, of Object) (live []byte, at time.Time, ok bool) {
-	format := h.format.Load()
+	format := h.keptFormat()
 	target, isOwned, err := h.cfg.Owners.Owner(i)
-	if h.keeping == nil || format == nil || err != nil || !isOwned || !target.Known || target.Agent != agent || target.UID != uid {
+	if h.keeping == nil || format == "" || err != nil || !isOwned || !target.Known || target.Agent != agent || target.UID != uid {
 		return nil, time.Time{}, false
 	}
-	key := owned{key: Key{Family: managedResources, Instance: i, Format: *format}, target: target}
+	key := owned{key: Key{Family: managedResources, Instance: i, Format: format}, target: target}
 	release, err := h.cfg.Quota.Take(ctx, agent, quota.Working, markingBytes)
 	if err != nil {
 		return nil, time.Time{}, false // nobody waits for it
@@ -35,7 +35,7 @@ func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string
 	if value == nil || measuredWhole(key.key, value) != nil {
 		return nil, time.Time{}, false
 	}
-	text, err := expand(value, strings.HasSuffix(*format, compressedFormat))
+	text, err := expand(value, strings.HasSuffix(format, compressedFormat))
 	if err != nil {
 		return nil, time.Time{}, false
 	}

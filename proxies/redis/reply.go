@@ -12,7 +12,9 @@ import (
 type reply struct {
 	raw  []byte // in RESP2
 	bulk []byte // a string, as it is in either protocol; nil for none
-	link *link  // still to be read
+	// value is what bulk has.
+	value []byte
+	link  *link // still to be read
 	// Of link: keys is what is read, in order, for what it may be, and remote from whom.
 	keys   []Key
 	remote *remote

@@ -1,0 +1,274 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+const (
+	// warmLook is how often it is looked at who is connected, and at what has changed: what
+	// changes several times in between is read once.
+	warmLook = time.Second
+	// maxWarmReads bounds the keys that are read at a time, of all agents. Of one it is one.
+	maxWarmReads = 16
+	// warmReadTime bounds one of them, an answer that comes slowly included.
+	warmReadTime = 30 * time.Second
+	// warmFormatFor is how long values are read in one format before another one counts, in
+	// which callers ask: there may be two Argo CDs, of which one follows the other.
+	warmFormatFor = 10 * time.Minute
+)
+
+// WarmConfig holds what a Warm needs. All of it is required; its functions do not block.
+type WarmConfig struct {
+	// Hub is the one whose last values are read. It keeps them (HubConfig.Keep).
+	Hub *Hub
+	// Sessions returns the agents that are connected to this process, each with a text that is
+	// another one once it has connected again.
+	Sessions func() map[identity.AgentName]string
+	// Applications returns those of an agent, as the hub's Argo CD names them, each with what
+	// [ContentOf] says of it.
+	Applications func(identity.AgentName) map[Instance]uint64
+	// Look returns the same of one, and whose it is; false for one that is nobody's, or of an
+	// agent that is not connected.
+	Look    func(Instance) (agent identity.AgentName, content uint64, ok bool)
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
+}
+
+// Warm reads the trees and managed resources of Applications that nobody may have opened, so
+// that they are kept when their spoke goes away: of each Application after its agent has connected,
+// and when its resources have changed. What it reads is asked for as callers ask, with
+// the same limits, and it takes room only where they leave enough.
+type Warm struct {
+	cfg     WarmConfig
+	plan    *warmPlan // of Run
+	reads   *prometheus.CounterVec
+	waiting prometheus.Gauge
+
+	// Of Run: the format in which values are read, and since when, if callers ask in it.
+	format string
+	since  time.Time
+
+	mu      sync.Mutex // guards changed
+	changed map[Instance]struct{}
+}
+
+// NewWarm checks cfg and starts nothing.
+func NewWarm(cfg WarmConfig) (*Warm, error) {
+	if cfg.Hub == nil || cfg.Hub.keeping == nil || cfg.Sessions == nil || cfg.Applications == nil || cfg.Look == nil {
+		return nil, errors.New("unopened applications: a hub that keeps last values, and what says of Applications, are required")
+	}
+	w := &Warm{
+		cfg: cfg, plan: newWarmPlan(maxWarm), changed: map[Instance]struct{}{},
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argomesh_redis_proxy_warm_reads_total", Help: "Keys of spokes that were read without a caller, to have them while the spoke is away, by result: kept, missing on the spoke, long or excess (more than is kept, or than passes), failed, another format of the cache, refused by the agent, moved to another agent; and limit: Applications beyond those that are remembered.",
+		}, []string{"result"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_redis_proxy_warm_waiting", Help: "Applications that wait to be read without a caller.",
+		}),
+	}
+	if err := register(cfg.Metrics, w.reads, w.waiting); err != nil {
+		return nil, fmt.Errorf("unopened applications: metrics: %w", err)
+	}
+	return w, nil
+}
+
+// Changed takes note that an Application may have changed, or its owner. It does not
+// block.
+func (w *Warm) Changed(i Instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changed[i] = struct{}{} // as many as the hub has
+}
+
+// take returns what has changed.
+func (w *Warm) take() map[Instance]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := w.changed
+	w.changed = map[Instance]struct{}{}
+	return changed
+}
+
+// warmOutcome is what became of a key, and of a tree in how many parts it is.
+type warmOutcome struct {
+	job    warmJob
+	result warmResult
+	shards int
+}
+
+// Run reads until ctx is done. It is called once.
+func (w *Warm) Run(ctx context.Context) error {
+	var (
+		reads    sync.WaitGroup
+		outcomes = make(chan warmOutcome)
+		look     = time.NewTicker(warmLook)
+		next     = time.NewTimer(0)
+	)
+	defer reads.Wait()
+	defer look.Stop()
+	defer next.Stop()
+	for under := 0; ; {
+		for under < maxWarmReads {
+			now := time.Now()
+			job, ok, again := w.plan.next(now, w.free)
+			if !ok {
+				if !again.IsZero() {
+					next.Reset(again.Sub(now))
+				}
+				break
+			}
+			under++
+			format := w.format
+			reads.Go(func() {
+				o := w.read(ctx, job, format)
+				select {
+				case outcomes <- o:
+				case <-ctx.Done():
+				}
+			})
+		}
+		w.waiting.Set(float64(w.plan.waits))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			w.look(time.Now())
+		case <-next.C:
+		case o := <-outcomes:
+			under--
+			w.reads.WithLabelValues(string(o.result)).Inc()
+			w.plan.done(o.job, o.result, o.shards, time.Now())
+		}
+	}
+}
+
+// free reports whether callers leave room for a read from an agent: they come first.
+func (w *Warm) free(name identity.AgentName) bool {
+	calls := w.cfg.Hub.remote(name).calls
+	return w.cfg.Hub.keeping.roomy() && 2*len(calls) < cap(calls)
+}
+
+// look tells the plan who is connected, and what has changed.
+func (w *Warm) look(now time.Time) {
+	if w.follow(now); w.format == "" {
+		return
+	}
+	changed, sessions := w.take(), w.cfg.Sessions()
+	for name := range w.plan.agents {
+		if _, connected := sessions[name]; !connected {
+			w.plan.disconnect(name)
+		}
+	}
+	for name, session := range sessions {
+		if !w.plan.connect(name, session+" "+w.format) { // in another one all is read again
+			continue
+		}
+		for i, content := range w.cfg.Applications(name) {
+			w.see(name, i, content)
+		}
+	}
+	for i := range changed {
+		if name, content, ok := w.cfg.Look(i); ok {
+			w.see(name, i, content)
+		} else {
+			w.plan.forget(i)
+		}
+	}
+}
+
+// follow settles on a format: the one in which callers ask, and until they do the one that is
+// configured.
+func (w *Warm) follow(now time.Time) {
+	is := w.cfg.Hub.keptFormat()
+	if is == w.format || !w.since.IsZero() && now.Sub(w.since) < warmFormatFor {
+		return
+	}
+	w.format = is
+	if w.cfg.Hub.format.Load() != nil { // else it changes as soon as somebody asks
+		w.since = now
+	}
+}
+
+func (w *Warm) see(name identity.AgentName, i Instance, content uint64) {
+	if !w.plan.see(name, i, content) {
+		w.reads.WithLabelValues(string(warmLimit)).Inc()
+	}
+}
+
+// read reads a key, and has it kept.
+func (w *Warm) read(ctx context.Context, job warmJob, format string) warmOutcome {
+	ctx, cancel := context.WithTimeout(ctx, warmReadTime)
+	defer cancel()
+	h := w.cfg.Hub
+	target, isOwned, err := h.cfg.Owners.Owner(job.instance)
+	switch {
+	case err != nil && !errors.Is(err, identity.ErrDenied):
+		return warmOutcome{job: job, result: warmFailed} // it is not known yet
+	case err != nil || !isOwned || !target.Known || target.Agent != job.agent.name:
+		return warmOutcome{job: job, result: warmMoved}
+	}
+	key := owned{key: Key{Family: job.family, Instance: job.instance, Format: format}, target: target}
+	if job.shard > 0 {
+		key.key.Shard = strconv.Itoa(job.shard)
+	}
+	f := &fetch{hub: h, verb: "GET", keys: []owned{key}, asked: []owned{key}, remote: h.remote(target.Agent), unasked: true}
+	r, err := f.ask(ctx)
+	if err != nil {
+		return warmOutcome{job: job, result: w.failed(f, err)}
+	}
+	defer r.close()
+	f.remote.hears()
+	o := warmOutcome{job: job, result: resultOf(r, h.cfg.MaxKeptBytes)}
+	if o.result != warmKept {
+		return o
+	}
+	if job.family == resourcesTree && job.shard == 0 {
+		o.shards = shardsOf(r.value, strings.HasSuffix(format, compressedFormat))
+	}
+	if h.keeping.keepUnasked(ctx, key, r.value) != nil {
+		o.result = warmFailed
+	}
+	return o
+}
+
+// resultOf returns what a reply to GET is; a value that can be kept is warmKept.
+func resultOf(r *reply, longest int) warmResult {
+	switch {
+	case r.value != nil:
+		return warmKept
+	case r.link != nil && r.size > longest:
+		return warmLong
+	case r.link != nil:
+		return warmFailed // others have the room
+	case r.raw[0] == '-':
+		return warmExcess
+	}
+	return warmMissing
+}
+
+// failed returns what an error means.
+func (w *Warm) failed(f *fetch, err error) warmResult {
+	var answered refusal
+	isAnswer := errors.As(err, &answered)
+	switch {
+	case isAnswer && answered.code == spokeFormat && isFormat(answered.rest):
+		f.judged(answered.rest)
+		return warmFormat
+	case errors.Is(err, stream.ErrRefused), isAnswer && answered.code == spokeDenied:
+		return warmRefused
+	}
+	w.cfg.Log.Debug().Err(err).Stringer("agent", f.remote.agent).Msg("what an agent keeps of an application cannot be read, trying again")
+	return warmFailed
+}

@@ -1,0 +1,167 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// slow is a Keeper that takes each value when it is let.
+type slow struct {
+	shelf
+	takes chan struct{}
+	kept  []string
+}
+
+func (s *slow) Keep(ctx context.Context, key string, _ []byte) error {
+	select {
+	case <-s.takes:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.kept = append(s.kept, key)
+	return nil
+}
+
+// What nobody has asked for waits to be kept until what callers have asked for is, and takes none
+// of its room.
+func TestUnaskedValuesWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := newHubMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &slow{takes: make(chan struct{})}
+		k := newKeeping(s, m, zerolog.Nop())
+		ctx, end := context.WithCancel(t.Context())
+		go func() { _ = k.run(ctx) }()
+		name := warmAgentName(t, "edge-1")
+		key := func(app string) owned {
+			return owned{key: Key{Family: resourcesTree, Instance: Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
+		}
+		k.keep(key("first"), []byte("x")) // is being kept
+		synctest.Wait()
+		if !k.roomy() {
+			t.Error("there is no room at the begin")
+		}
+		results := make(chan error, maxUnasked)
+		for n := range maxUnasked {
+			go func() { results <- k.keepUnasked(ctx, key(fmt.Sprint("unasked-", n)), []byte("x")) }()
+		}
+		synctest.Wait()
+		if k.roomy() {
+			t.Errorf("while %d wait there is room for more", maxUnasked)
+		}
+		for n := range keepQueue {
+			k.keep(key(fmt.Sprint("asked-", n)), []byte("x"))
+		}
+		for range keepQueue + 1 {
+			s.takes <- struct{}{}
+		}
+		synctest.Wait()
+		if len(s.kept) != keepQueue+1 || strings.Contains(fmt.Sprint(s.kept), "unasked") {
+			t.Errorf("kept are %d: %v", len(s.kept), s.kept)
+		}
+		for range maxUnasked {
+			s.takes <- struct{}{}
+		}
+		for range maxUnasked {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if len(s.kept) != keepQueue+1+maxUnasked || !k.roomy() {
+			t.Errorf("kept are %d, there is room: %t", len(s.kept), k.roomy())
+		}
+		for n := range keepQueue / 2 {
+			k.keep(key(fmt.Sprint("more-", n)), []byte("x"))
+		}
+		k.keep(key("one-more"), []byte("x"))
+		synctest.Wait()
+		if k.roomy() {
+			t.Error("while half of the queue waits there is room")
+		}
+		// What callers have seen since is not taken back.
+		for range keepQueue/2 + 1 {
+			s.takes <- struct{}{}
+		}
+		k.keep(key("first"), []byte("y")) // is being kept
+		synctest.Wait()
+		go func() { results <- k.keepUnasked(ctx, key("changes"), []byte("older")) }()
+		synctest.Wait()
+		k.keep(key("changes"), []byte("newer"))
+		before := len(s.kept)
+		s.takes <- struct{}{}
+		s.takes <- struct{}{}
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := len(s.kept) - before; n != 2 {
+			t.Errorf("of two values of a key and one more %d are kept", n)
+		}
+		k.keep(key("last"), []byte("x")) // is being kept
+		synctest.Wait()
+		// What did not come to be kept is kept when it is seen again.
+		go func() { results <- k.keepUnasked(ctx, key("late"), []byte("x")) }()
+		synctest.Wait()
+		end()
+		if err := <-results; err == nil {
+			t.Error("it is kept after the end")
+		}
+		if _, due := k.note(key("late"), []byte("x")); !due {
+			t.Error("it is taken for kept")
+		}
+	})
+}
+
+// A read takes place only while more than half of an agent's calls are free.
+func TestUnaskedReadsLeaveHalf(t *testing.T) {
+	for most, want := range map[int]int{1: 1, 2: 1, 5: 3, 64: 32} {
+		m, err := newHubMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &Hub{cfg: HubConfig{MaxAgentCalls: most}, metrics: m, keeping: newKeeping(&shelf{}, m, zerolog.Nop()), remotes: map[identity.AgentName]*remote{}}
+		w, name := &Warm{cfg: WarmConfig{Hub: h}}, warmAgentName(t, "edge-1")
+		calls, under := h.remote(name).calls, 0
+		for ; w.free(name); under++ {
+			calls <- struct{}{}
+		}
+		if under != want {
+			t.Errorf("of %d calls %d are under way when there is no room", most, under)
+		}
+	}
+}
+
+// Values are read in the format in which callers ask, of two at most every ten minutes in
+// another one.
+func TestWarmFollowsTheFormat(t *testing.T) {
+	w, now := &Warm{cfg: WarmConfig{Hub: &Hub{cfg: HubConfig{Format: "configured"}}}}, time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		after time.Duration
+		asks  string
+		want  string
+	}{
+		{want: "configured"}, {after: time.Second, want: "configured"}, {asks: "a", want: "a"}, {after: time.Second, asks: "b", want: "a"},
+		{after: warmFormatFor - time.Second - 1, asks: "b", want: "a"}, {after: 1, asks: "b", want: "b"}, {after: time.Second, asks: "a", want: "b"},
+		{asks: "b", want: "b"},
+	} {
+		now = now.Add(step.after)
+		if step.asks != "" {
+			w.cfg.Hub.format.Store(&step.asks)
+		}
+		if w.follow(now); w.format != step.want {
+			t.Errorf("%+v: it is %s", step, w.format)
+		}
+	}
+}
