@@ -58,7 +58,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if cfg.RedisProxy.Listen != "" {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
-			owners: whose, objects: objects, found: c.sessions.found, dial: c.dials(stream.Redis),
+			owners: whose, objects: objects, unopened: unopened{core: c, owners: whose}, found: c.sessions.found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -148,4 +149,9 @@ func (o *owners) instance(key stream.ResourceKey) redis.Instance {
 		return redis.Instance{Name: key.Name}
 	}
 	return redis.Instance{Namespace: key.Namespace, Name: key.Name}
+}
+
+// keyOf is the Application of such a name.
+func (o *owners) keyOf(i redis.Instance) stream.ResourceKey {
+	return stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.namespace), Name: i.Name}
 }

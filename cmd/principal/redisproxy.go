@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -37,8 +36,10 @@ type redisConfig struct {
 	found   func(agent identity.AgentName, mismatch string)
 	quota   *quota.Quota
 	objects *lastObjects // gets the proxy
-	metrics prometheus.Registerer
-	log     zerolog.Logger
+	// unopened is what is known of Applications that nobody may have opened.
+	unopened unopened
+	metrics  prometheus.Registerer
+	log      zerolog.Logger
 }
 
 // newRedisProxy opens its socket and starts nothing. run serves until its context is
@@ -51,7 +52,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
 		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Away: c.owners.registry.AwaySince, Metrics: c.metrics, Log: c.log,
 		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
-		MaxKeptBytes: c.cfg.LastKnownMax, Quota: c.quota,
+		MaxKeptBytes: c.cfg.LastKnownMax, Quota: c.quota, Format: keyFormat(c.redis),
 	}
 	var client *argoredis.Client
 	if c.cfg.LastKnownBytes > 0 {
@@ -68,15 +69,32 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
+	var parts []func(context.Context) error
+	if hub.Keep != nil && c.cfg.LastKnownUnopened {
+		read, err := c.unopened.reader(proxy, c.metrics, c.log)
+		if err != nil {
+			return nil, errors.Join(err, closeAll())
+		}
+		parts = append(parts, read)
+	}
 	l, err := listen.Open(ctx, "redis_proxy.listen", c.cfg.Listen)
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
 	c.objects.proxy.Store(proxy)
+	parts = append(parts, func(ctx context.Context) error { return proxy.Run(ctx, l) })
 	return func(ctx context.Context) error {
 		c.owners.await(ctx, ownersTime)
-		return errors.Join(proxy.Run(ctx, l), closeAll())
+		return errors.Join(together(ctx, parts...), closeAll())
 	}, nil
+}
+
+// keyFormat is the one in which an Argo CD keeps its cache, as its keys have it.
+func keyFormat(c config.Redis) string {
+	if c.Compression == config.CompressionNone {
+		return c.CacheVersion
+	}
+	return c.CacheVersion + ".gz"
 }
 
 // ownersTime is how long connections of a principal that has just started wait to be
@@ -176,7 +194,7 @@ func (o *owners) Watch(ctx context.Context, changed func(redis.Instance)) {
 
 // Owner implements redis.Owners.
 func (o *owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
-	key := stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.namespace), Name: i.Name}
+	key := o.keyOf(i)
 	if err := o.registry.Ready(); err != nil {
 		return redis.Target{}, true, err
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,7 +40,9 @@ type subscriber struct{ changed func(identity.AgentName) }
 
 type agentSession struct {
 	open int // connections; two while one takes over from the other
-	info controller.Session
+	// process is the agent's, as its newest connection says.
+	process string
+	info    controller.Session
 	// spoke is what the agent last told of its Argo CD, by our clock; nil before it
 	// told.
 	spoke *stream.SpokeInfo
@@ -74,6 +77,7 @@ func (s *sessions) open(session server.Session) (closed func()) {
 	if a.open == 1 {
 		a.info.Connected, a.info.Since = true, now
 	}
+	a.process = session.Hello.Process
 	a.info.Refused = nil
 	a.info.Replica = s.replica
 	a.info.AgentVersion, a.info.KubernetesVersion = session.Hello.Version, session.Hello.Kubernetes
@@ -141,6 +145,20 @@ func (s *sessions) connected(name identity.AgentName) bool {
 	defer s.mu.Unlock()
 	a := s.agents[name]
 	return a != nil && a.open > 0
+}
+
+// connections returns the agents that are connected, each with a text that is another one once
+// it was away, or its process is another one: a proof that is renewed is no other connection.
+func (s *sessions) connections() map[identity.AgentName]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[identity.AgentName]string, len(s.agents))
+	for name, a := range s.agents {
+		if a.open > 0 {
+			out[name] = strconv.FormatInt(a.info.Since.UnixNano(), 10) + " " + a.process
+		}
+	}
+	return out
 }
 
 // count records what the link of a connected agent holds, and what is left of its budget.

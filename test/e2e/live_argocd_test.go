@@ -145,9 +145,10 @@ func TestLiveArgoCD(t *testing.T) {
 	harnesstest.SkipMissing(t, "envoy", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl", "argocd")
 	w := startLiveArgo(t, managed, byNamespace)
 	ctx := t.Context()
-	const name = "shop"
+	const name, unopened = "shop", "unopened"
 	onHub := w.hub.Resource(harness.Applications, managed)
 	create(t, onHub, w.argo.guestbook(name, managed, managed))
+	create(t, onHub, w.argo.guestbook(unopened, managed, managed))
 	eventually(t, "the Application is healthy on the hub", func() error { return healthy(ctx, onHub, name) })
 	app := managed + "/" + name
 	cli := func(args ...string) string {
@@ -176,6 +177,7 @@ func TestLiveArgoCD(t *testing.T) {
 	})
 	t.Run("the tree as it changes", func(t *testing.T) { w.testTreeWatch(t, name, nil) })
 	t.Run("the tree while the agent does not answer", func(t *testing.T) { w.testFrozenPage(t, name) })
+	t.Run("what nobody has opened while the agent is away", func(t *testing.T) { w.testUnopened(t, unopened) })
 	t.Run("manifests", func(t *testing.T) {
 		if out := cli("manifests", app, "--source", "git"); !strings.Contains(out, "kind: Deployment") {
 			t.Errorf("of git: %s", out)

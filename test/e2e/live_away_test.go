@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -83,6 +85,62 @@ func (w *liveArgoWorld) testFrozenPage(t *testing.T, name string) {
 		t.Errorf("the tree of an agent that is back is marked: %s", line)
 	}
 	if err := agent.reachable(t.Context()); err != nil { // for the tests that follow
+		t.Fatal(err)
+	}
+}
+
+// testUnopened shows an Application that nobody has opened while its agent is away: its tree with
+// the mark, and its live state, by which Argo CD compares. No test may have asked for anything of it before.
+func (w *liveArgoWorld) testUnopened(t *testing.T, name string) {
+	ctx, agent := t.Context(), w.agents[w.agent]
+	kept := redisClient(t, w.argo.hubArgo.Redis.Address, 3)
+	eventually(t, "what nobody has opened is kept", func() error {
+		for family, has := range map[string]string{"resources-tree": `"kind":"Pod"`, "managed-resources": `"kind":"Deployment"`} {
+			found, err := kept.Keys(ctx, "argomesh|last|value|*|app|"+family+"|"+w.agent+"_"+name+"|*").Result()
+			if err != nil || len(found) != 1 {
+				return fmt.Errorf("of %s there are %v, %w", family, found, err)
+			}
+			value, err := kept.Get(ctx, found[0]).Result()
+			if err != nil {
+				return err
+			}
+			if text := gunzipped(t, value); !strings.Contains(text, has) {
+				return fmt.Errorf("%s has no %s: %s", family, has, text)
+			}
+		}
+		return nil
+	})
+	if err := agent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	path := "applications/" + name + "/resource-tree?appNamespace=" + w.namespace
+	var tree json.RawMessage
+	eventually(t, "the tree is there, and marked", func() error {
+		err := w.session.call(ctx, http.MethodGet, path, nil, &tree)
+		if err == nil && !treeMark.Match(tree) {
+			err = fmt.Errorf("it is %s", tree)
+		}
+		return err
+	})
+	for _, want := range []string{`"kind":"Pod"`, `"kind":"ReplicaSet"`, `"kind":"Service"`} {
+		if !strings.Contains(string(tree), want) {
+			t.Errorf("there is no %s in %s", want, tree)
+		}
+	}
+	if _, _, err := markedAt(string(treeMark.FindSubmatch(tree)[1]), w.agent); err != nil {
+		t.Error(err)
+	}
+	app := w.namespace + "/" + name
+	if out, err := w.argo.hubArgo.CLI(ctx, "app", "diff", app, "--exit-code=false"); err != nil || strings.Contains(out, "=====") {
+		t.Errorf("the differences are %s, %v", out, err)
+	}
+	if out, err := w.argo.hubArgo.CLI(ctx, "app", "manifests", app, "--source", "live"); err != nil || !strings.Contains(out, "kind: Deployment") {
+		t.Errorf("its live state is %s, %v", out, err)
+	}
+	if err := agent.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.reachable(ctx); err != nil { // for the tests that follow
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,20 @@ func gzipped(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// gunzipped is the text of what Argo CD keeps.
+func gunzipped(t *testing.T, value string) string {
+	t.Helper()
+	r, err := gzip.NewReader(strings.NewReader(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // asOf checks that a tree says as of when it is, and that this is no earlier than begin.

@@ -11,18 +11,19 @@ import (
 // RedisProxy is what the hub's Argo CD uses as its Redis, so that it sees what the
 // Argo CD of a spoke keeps there. Key: redis_proxy.
 type RedisProxy struct {
-	Listen           string `koanf:"listen" help:"unix socket or loopback address on which the hub's Argo CD comes from Envoy, such as unix:///run/argomesh/redis-proxy.sock; empty for no redis proxy"`
-	MaxConnections   int    `koanf:"max_connections" help:"open connections at a time; more are told so and closed"`
-	MaxSubscriptions int    `koanf:"max_subscriptions" help:"channels of one connection; more are an error"`
-	MaxAgentCalls    int    `koanf:"max_agent_calls" help:"reads from one spoke under way at a time; more wait"`
-	LastKnownBytes   int64  `koanf:"last_known_bytes" help:"room in the hub's Redis for the last values of spokes, which are shown for 7 days while a spoke is away; 0 for none"`
-	LastKnownMax     int    `koanf:"last_known_max" help:"longest such value, in bytes"`
+	Listen            string `koanf:"listen" help:"unix socket or loopback address on which the hub's Argo CD comes from Envoy, such as unix:///run/argomesh/redis-proxy.sock; empty for no redis proxy"`
+	MaxConnections    int    `koanf:"max_connections" help:"open connections at a time; more are told so and closed"`
+	MaxSubscriptions  int    `koanf:"max_subscriptions" help:"channels of one connection; more are an error"`
+	MaxAgentCalls     int    `koanf:"max_agent_calls" help:"reads from one spoke under way at a time; more wait"`
+	LastKnownBytes    int64  `koanf:"last_known_bytes" help:"room in the hub's Redis for the last values of spokes, which are shown for 7 days while a spoke is away; 0 for none"`
+	LastKnownMax      int    `koanf:"last_known_max" help:"longest such value, in bytes"`
+	LastKnownUnopened bool   `koanf:"last_known_unopened" help:"read such values of Applications that nobody has opened, too: after an agent has connected, and when resources have changed, at most 5 values a second of one agent and 100 of all"`
 }
 
 // DefaultRedisProxy takes no connections.
 func DefaultRedisProxy() RedisProxy {
 	return RedisProxy{
-		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 512 << 20, LastKnownMax: 1 << 20,
+		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 512 << 20, LastKnownMax: 1 << 20, LastKnownUnopened: true,
 	}
 }
 
