@@ -40,7 +40,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		f.parts = append(f.parts, func(ctx context.Context) error { return tellAcknowledged(ctx, envoy, keys) })
 	}
 	whose := &owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf}
-	objects := &lastObjects{owners: whose}
+	objects, known := &lastObjects{owners: whose}, &kinds{}
 	if cfg.ResourceProxy.Listen != "" {
 		live, err := newLiveAccess(ctx, liveConfig{
 			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: replica(), build: c.build, base: c.base, agents: c.agents,
@@ -54,11 +54,12 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		}
 		door.tokens = publishedTokens(credentials.keys)
 		f.parts = append(f.parts, live.Run)
+		known.hub = live.hub
 	}
 	if cfg.RedisProxy.Listen != "" {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
-			owners: whose, objects: objects, unopened: unopened{core: c, owners: whose}, found: c.sessions.found, dial: c.dials(stream.Redis),
+			owners: whose, objects: objects, unopened: unopened{core: c, owners: whose, kinds: known}, found: c.sessions.found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {
 			return nil, err

@@ -155,10 +155,26 @@ func (s *sessions) connections() map[identity.AgentName]string {
 	out := make(map[identity.AgentName]string, len(s.agents))
 	for name, a := range s.agents {
 		if a.open > 0 {
-			out[name] = strconv.FormatInt(a.info.Since.UnixNano(), 10) + " " + a.process
+			out[name] = a.connection()
 		}
 	}
 	return out
+}
+
+// connection is what connections says of one agent; false while it is away.
+func (s *sessions) connection(name identity.AgentName) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[name]
+	if a == nil || a.open == 0 {
+		return "", false
+	}
+	return a.connection(), true
+}
+
+// connection is called with mu of the sessions locked.
+func (a *agentSession) connection() string {
+	return strconv.FormatInt(a.info.Since.UnixNano(), 10) + " " + a.process
 }
 
 // count records what the link of a connected agent holds, and what is left of its budget.

@@ -17,13 +17,14 @@ import (
 type unopened struct {
 	core   *core
 	owners *owners
+	kinds  *kinds
 }
 
 // reader returns what reads the last values of Applications that nobody may have opened, until its
 // context is done.
 func (u unopened) reader(proxy *redis.Hub, metrics prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
 	warm, err := redis.NewWarm(redis.WarmConfig{
-		Hub: proxy, Sessions: u.sessions, Applications: u.applications, Look: u.look, Metrics: metrics, Log: log,
+		Hub: proxy, Sessions: u.sessions, Applications: u.applications, Look: u.look, Kept: u.kept, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -77,4 +78,12 @@ func (u unopened) look(i redis.Instance) (name identity.AgentName, content uint6
 		return identity.AgentName{}, 0, false
 	}
 	return name, redis.ContentOf(o.Raw), true
+}
+
+// kept is redis.WarmConfig.Kept.
+func (u unopened) kept(ctx context.Context, name identity.AgentName, i redis.Instance) {
+	session, connected := u.core.sessions.connection(name)
+	if o, there := u.core.store.Get(u.owners.keyOf(i)); there && connected {
+		u.kinds.learn(ctx, name, session, o)
+	}
 }

@@ -29,7 +29,7 @@ const (
 	warmFormatFor = 10 * time.Minute
 )
 
-// WarmConfig holds what a Warm needs. All of it is required; its functions do not block.
+// WarmConfig holds what a Warm needs. All of it is required; its functions do not block, but for Kept.
 type WarmConfig struct {
 	// Hub is the one whose last values are read. It keeps them (HubConfig.Keep).
 	Hub *Hub
@@ -41,7 +41,11 @@ type WarmConfig struct {
 	Applications func(identity.AgentName) map[Instance]uint64
 	// Look returns the same of one, and whose it is; false for one that is nobody's, or of an
 	// agent that is not connected.
-	Look    func(Instance) (agent identity.AgentName, content uint64, ok bool)
+	Look func(Instance) (agent identity.AgentName, content uint64, ok bool)
+	// Kept is told whenever the managed resources of an Application are kept that nobody
+	// has asked for. It may block, for as long as ctx lasts: nothing else is read of that agent
+	// meanwhile.
+	Kept    func(ctx context.Context, agent identity.AgentName, i Instance)
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
@@ -66,7 +70,7 @@ type Warm struct {
 
 // NewWarm checks cfg and starts nothing.
 func NewWarm(cfg WarmConfig) (*Warm, error) {
-	if cfg.Hub == nil || cfg.Hub.keeping == nil || cfg.Sessions == nil || cfg.Applications == nil || cfg.Look == nil {
+	if cfg.Hub == nil || cfg.Hub.keeping == nil || cfg.Sessions == nil || cfg.Applications == nil || cfg.Look == nil || cfg.Kept == nil {
 		return nil, errors.New("unopened applications: a hub that keeps last values, and what says of Applications, are required")
 	}
 	w := &Warm{
@@ -133,6 +137,7 @@ func (w *Warm) Run(ctx context.Context) error {
 			format := w.format
 			reads.Go(func() {
 				o := w.read(ctx, job, format)
+				w.tell(ctx, o)
 				select {
 				case outcomes <- o:
 				case <-ctx.Done():
@@ -152,6 +157,16 @@ func (w *Warm) Run(ctx context.Context) error {
 			w.plan.done(o.job, o.result, o.shards, time.Now())
 		}
 	}
+}
+
+// tell tells of an Application whose managed resources are kept.
+func (w *Warm) tell(ctx context.Context, o warmOutcome) {
+	if o.result != warmKept || o.job.family != managedResources {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmReadTime)
+	defer cancel()
+	w.cfg.Kept(ctx, o.job.agent.name, o.job.instance)
 }
 
 // free reports whether callers leave room for a read from an agent: they come first.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ type unopened struct {
 	mu       sync.Mutex // guards what follows
 	sessions map[identity.AgentName]string
 	apps     map[redis.Instance]uint64 // with their content
+	told     []redis.Instance          // of which the managed resources were kept
 }
 
 // warms runs one with the agents that are named, each with an Application "shop".
@@ -42,7 +44,7 @@ func (w *world) warms(agents ...string) *unopened {
 	}
 	var err error
 	u.warm, err = redis.NewWarm(redis.WarmConfig{
-		Hub: w.hub, Sessions: u.connected, Applications: u.of, Look: u.look, Metrics: u.metrics, Log: zerolog.New(zerolog.NewTestWriter(w.t)),
+		Hub: w.hub, Sessions: u.connected, Applications: u.of, Look: u.look, Kept: u.kept, Metrics: u.metrics, Log: zerolog.New(zerolog.NewTestWriter(w.t)),
 	})
 	must(w.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
@@ -77,6 +79,14 @@ func (u *unopened) look(i redis.Instance) (agent identity.AgentName, content uin
 	name, err := identity.ParseAgentName(i.Namespace)
 	content, known := u.apps[i]
 	return name, content, err == nil && known
+}
+
+func (u *unopened) kept(_ context.Context, name identity.AgentName, i redis.Instance) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if i.Namespace == name.String() {
+		u.told = append(u.told, i)
+	}
 }
 
 // changes has the resources of an Application changed.
@@ -157,6 +167,11 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 	))
 	u := w.warms("a")
 	u.counts("kept", 3)
+	u.mu.Lock()
+	if told := u.told; !slices.Equal(told, []redis.Instance{{Namespace: "a", Name: "shop"}}) {
+		t.Errorf("told of %v", told)
+	}
+	u.mu.Unlock()
 	w.set(e, true, func(e *edge) { e.away = true })
 	client := w.client(3)
 	for key, want := range map[string]string{tree("a", "shop"): `"Last known"`, shard("a", "shop", 1): `"Last known"`, managed("a", "shop"): `"liveState"`} {

@@ -26,6 +26,7 @@ type metrics struct {
 	cut     prometheus.Counter
 	masked  *prometheus.CounterVec
 	last    *prometheus.CounterVec
+	learned *prometheus.CounterVec
 }
 
 // showDials registers how many connections to the API server of a spoke are being made.
@@ -69,10 +70,14 @@ func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (
 		Name: "argomesh_resource_last_objects_total", Help: "Calls for one object of a spoke that is away, by what became of them: served as its Argo CD saw it last, unknown, refused when it is not what was asked for, or busy.",
 		ConstLabels: labels,
 	}, []string{"result"})
+	m.learned = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_resource_learned_kinds_total", Help: "API versions of the objects of Applications whose kinds are to be known while the spoke is away, by what became of that: known before, learned, refused, or failed.",
+		ConstLabels: labels,
+	}, []string{"result"})
 	calls := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_calls_in_flight", Help: "Calls under way that were let through.", ConstLabels: labels,
 	}, underWay)
-	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.cut, m.masked, m.last, calls} {
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.cut, m.masked, m.last, m.learned, calls} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -161,6 +161,8 @@ func TestLiveArgoCD(t *testing.T) {
 	}
 	onSpoke := w.spokes[managed].Resource(deployments, name)
 
+	// First, since it is about kinds that nobody has asked for either.
+	t.Run("what nobody has opened while the agent is away", func(t *testing.T) { w.testUnopened(t, unopened) })
 	t.Run("get", func(t *testing.T) {
 		w.tree(t, name, node{Kind: "Pod"}) // the CLI shows what is there, and does not wait
 		out := cli("get", app, "--output", "tree=detailed")
@@ -177,7 +179,6 @@ func TestLiveArgoCD(t *testing.T) {
 	})
 	t.Run("the tree as it changes", func(t *testing.T) { w.testTreeWatch(t, name, nil) })
 	t.Run("the tree while the agent does not answer", func(t *testing.T) { w.testFrozenPage(t, name) })
-	t.Run("what nobody has opened while the agent is away", func(t *testing.T) { w.testUnopened(t, unopened) })
 	t.Run("manifests", func(t *testing.T) {
 		if out := cli("manifests", app, "--source", "git"); !strings.Contains(out, "kind: Deployment") {
 			t.Errorf("of git: %s", out)

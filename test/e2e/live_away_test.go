@@ -94,8 +94,11 @@ func (w *liveArgoWorld) testFrozenPage(t *testing.T, name string) {
 func (w *liveArgoWorld) testUnopened(t *testing.T, name string) {
 	ctx, agent := t.Context(), w.agents[w.agent]
 	kept := redisClient(t, w.argo.hubArgo.Redis.Address, 3)
-	eventually(t, "what nobody has opened is kept", func() error {
-		for family, has := range map[string]string{"resources-tree": `"kind":"Pod"`, "managed-resources": `"kind":"Deployment"`} {
+	eventually(t, "what nobody has opened is kept as it is now", func() error {
+		for family, want := range map[string]struct {
+			text  string
+			times int
+		}{"resources-tree": {`"kind":"Pod"`, 1}, "managed-resources": {`"liveState":"{`, 3}} {
 			found, err := kept.Keys(ctx, "argomesh|last|value|*|app|"+family+"|"+w.agent+"_"+name+"|*").Result()
 			if err != nil || len(found) != 1 {
 				return fmt.Errorf("of %s there are %v, %w", family, found, err)
@@ -104,11 +107,20 @@ func (w *liveArgoWorld) testUnopened(t *testing.T, name string) {
 			if err != nil {
 				return err
 			}
-			if text := gunzipped(t, value); !strings.Contains(text, has) {
-				return fmt.Errorf("%s has no %s: %s", family, has, text)
+			if text := gunzipped(t, value); strings.Count(text, want.text) < want.times {
+				return fmt.Errorf("%s has not %d times %s: %s", family, want.times, want.text, text)
 			}
 		}
 		return nil
+	})
+	eventually(t, "the kinds of its objects are kept", func() error {
+		found, err := kept.Keys(ctx, "argomesh|reply|"+w.agent+"|*|value|*").Result()
+		for _, key := range found {
+			if reply, err := kept.Get(ctx, key).Result(); err == nil && strings.Contains(reply, `"path":"/apis/apps/v1"`) {
+				return nil
+			}
+		}
+		return fmt.Errorf("they are not among %v, %w", found, err)
 	})
 	if err := agent.Kill(); err != nil {
 		t.Fatal(err)
@@ -136,6 +148,10 @@ func (w *liveArgoWorld) testUnopened(t *testing.T, name string) {
 	}
 	if out, err := w.argo.hubArgo.CLI(ctx, "app", "manifests", app, "--source", "live"); err != nil || !strings.Contains(out, "kind: Deployment") {
 		t.Errorf("its live state is %s, %v", out, err)
+	}
+	resource := []string{"app", "get-resource", app, "--kind", "Deployment", "--resource-name", "guestbook", "--output", "yaml"}
+	if out, err := w.argo.hubArgo.CLI(ctx, resource...); err != nil || !strings.Contains(out, "argomesh.io/last-known") || !strings.Contains(out, "kind: Deployment") {
+		t.Errorf("a Deployment of which nobody has seen anything is shown as %s, %v", out, err)
 	}
 	if err := agent.Start(ctx); err != nil {
 		t.Fatal(err)

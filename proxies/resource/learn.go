@@ -1,0 +1,123 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/audit"
+)
+
+// learnTime bounds one question for the kinds of an API version.
+const learnTime = 10 * time.Second
+
+// What becomes of them, as the metrics have it.
+const (
+	learnKnown   = "known"
+	learnLearned = "learned"
+	learnRefused = "refused"
+	learnFailed  = "failed"
+)
+
+// Learn has the kinds of an API version of a spoke known, if they are not, as they are asked for
+// by who then asks for an object: so that one is given while the spoke is away, although nobody has
+// looked at any while it was there. The group is empty for the core. It asks as a caller
+// would be let, within the limits of all calls; since nobody calls, there is no record. It returns
+// whether they are known, and may be called concurrently.
+func (h *Hub) Learn(ctx context.Context, agent identity.AgentName, group, version string) bool {
+	result := h.learn(ctx, agent, group, version)
+	h.metrics.learned.WithLabelValues(result).Inc()
+	return result == learnKnown || result == learnLearned
+}
+
+func (h *Hub) learn(ctx context.Context, agent identity.AgentName, group, version string) (result string) {
+	path, ok := kindsPath(group, version)
+	target, err := h.cfg.Agents.Target(agent)
+	if !ok || err != nil {
+		return learnRefused
+	}
+	there, err := url.ParseRequestURI(path)
+	if err != nil {
+		return learnRefused
+	}
+	header := http.Header{"Accept": {plain}, "User-Agent": {"argomesh-principal"}}
+	request, err := access.Parse(http.MethodGet, path, header)
+	if err != nil || !target.Policy.Decide(request).Allowed {
+		return learnRefused
+	}
+	key, kept := keyOf(agent, target.UID, request, there, header)
+	if !kept {
+		return learnRefused
+	}
+	if _, known := h.cfg.Replies.lookup(ctx, key); known {
+		return learnKnown
+	}
+	if h.gate.enter(agent) != "" {
+		return learnFailed
+	}
+	defer h.gate.leave(agent)
+	ctx, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	if err := h.ask(ctx, key, header); err != nil {
+		h.cfg.Log.Debug().Err(err).Stringer("agent", agent).Str("path", path).Msg("the kinds of an api version are not known")
+		return learnFailed
+	}
+	if _, known := h.cfg.Replies.memory(key); !known {
+		return learnFailed
+	}
+	return learnLearned
+}
+
+// kindsPath is where an API server tells the kinds of a version; false for what is none. Both are
+// a spoke's words.
+func kindsPath(group, version string) (string, bool) {
+	if len(validation.IsDNS1123Label(version)) > 0 {
+		return "", false
+	}
+	if group == "" {
+		return "/api/" + version, true
+	}
+	return "/apis/" + group + "/" + version, len(validation.IsDNS1123Subdomain(group)) == 0
+}
+
+// errNotTold is an answer that tells nothing.
+var errNotTold = errors.New("the spoke does not tell")
+
+// ask has the reply kept of that key.
+func (h *Hub) ask(ctx context.Context, key replyKey, header http.Header) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+key.agent.String()+key.path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header = header
+	res, err := h.agents.RoundTrip(req)
+	if err != nil {
+		if unansweredBy(err) == isClosed {
+			h.cfg.Replies.forgetAgent(key.agent, key.uid)
+			h.refusals.close(key.agent, key.uid)
+		}
+		return err
+	}
+	defer func() { _ = res.Body.Close() }() // all was read, or it is of no use
+	c := &call{hub: h}
+	c.judge(res)
+	own := res.Header.Get(headerOwnKinds) != ""
+	stripAnswer(res.Header)
+	if c.record.AnsweredBy != audit.ByAPIServer || res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%w: it answers %d", errNotTold, res.StatusCode)
+	}
+	if err := boundAnswer(res, maxListAnswer, h.metrics.cut.Inc); err != nil {
+		return err
+	}
+	h.cfg.Replies.observe(key, own, res, time.Now())
+	_, err = io.Copy(io.Discard, res.Body)
+	return errors.Join(err, res.Body.Close())
+}
