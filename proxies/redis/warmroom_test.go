@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/identity"
@@ -163,5 +164,18 @@ func TestWarmFollowsTheFormat(t *testing.T) {
 		if w.follow(now); w.format != step.want {
 			t.Errorf("%+v: it is %s", step, w.format)
 		}
+	}
+}
+
+// Applications beyond those that are remembered are counted.
+func TestWarmCountsWhatItDoesNotHold(t *testing.T) {
+	w := &Warm{plan: newWarmPlan(1), reads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "reads"}, []string{"result"})}
+	name := warmAgentName(t, "edge-1")
+	w.plan.connect(name, "1")
+	for n := range 3 {
+		w.see(name, appOf(name, n), 1)
+	}
+	if got := testutil.ToFloat64(w.reads.WithLabelValues("limit")); got != 2 {
+		t.Errorf("%v are counted", got)
 	}
 }
