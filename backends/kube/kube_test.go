@@ -3,6 +3,7 @@ package kube_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -525,4 +526,32 @@ func TestDeletionsAreSeenWhenAConnectionBreaks(t *testing.T) {
 		t.Errorf("argomesh_store_expired_watches_total = %v, want 0", got)
 	}
 	s.wantOutage(1)
+}
+
+// A list that is streamed and breaks off is followed by one in pages: behind a proxy that lets
+// no long answer come to its end it would be streamed again and again.
+func TestAStreamedListThatBreaksOff(t *testing.T) {
+	for name, end := range map[string]func(http.ResponseWriter){
+		"it breaks": breakOff,
+		"it ends":   func(http.ResponseWriter) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			server.put("a")
+			server.fails(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Query().Get("sendInitialEvents") != "true" {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": app("a", 101)}) // the client may be gone
+				_ = http.NewResponseController(w).Flush()
+				end(w)
+				return true
+			})
+			s := start(t, server.URL)
+			s.waitSynced()
+			server.put("b")
+			s.shows("a@101", "b@102")
+		})
+	}
 }

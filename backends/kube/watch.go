@@ -9,7 +9,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -38,7 +40,10 @@ func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Int
 		cancel()
 		return nil, err
 	}
-	opened := &openWatch{Interface: w, cancel: cancel, events: make(chan watch.Event), stopped: make(chan struct{})}
+	opened := &openWatch{
+		Interface: w, cancel: cancel, events: make(chan watch.Event), stopped: make(chan struct{}),
+		lists: opts.SendInitialEvents != nil && *opts.SendInitialEvents,
+	}
 	go opened.pass(func() { i.store.metrics.expired.WithLabelValues(string(i.kind)).Inc() })
 	return opened, nil
 }
@@ -61,10 +66,13 @@ func (i *informer) goOn(err error) error {
 
 // openWatch is a watch that frees its context when it is stopped, tells when the API server
 // has forgotten where it stood, and ends when its connection breaks, however that does: the
-// reflector then goes on from where it stood, where it would list for an error.
+// reflector then goes on from where it stood, where it would list for an error. One that
+// begins with the list stands nowhere before that is whole: until then its end is an error, or
+// a reflector would have the list streamed again at once, and again.
 type openWatch struct {
 	watch.Interface
 	cancel  context.CancelFunc
+	lists   bool // of pass: the list has not come to its end
 	events  chan watch.Event
 	once    sync.Once
 	stopped chan struct{}
@@ -74,21 +82,44 @@ type openWatch struct {
 func (w *openWatch) pass(expired func()) {
 	defer close(w.events)
 	for event := range w.Interface.ResultChan() {
-		if event.Type == watch.Error {
+		switch event.Type {
+		case watch.Error:
 			err := apierrors.FromObject(event.Object)
-			if apierrors.HasStatusCause(err, undecoded) {
+			if apierrors.HasStatusCause(err, undecoded) && !w.lists {
 				return
 			}
 			if isExpired(err) {
 				expired()
 			}
+		case watch.Bookmark:
+			w.lists = w.lists && !endsList(event.Object)
 		}
-		select {
-		case w.events <- event:
-		case <-w.stopped:
+		if !w.send(event) {
 			return
 		}
 	}
+	if w.lists {
+		w.send(watch.Event{Type: watch.Error, Object: &errCutList.ErrStatus})
+	}
+}
+
+// errCutList is a list that did not come to its end.
+var errCutList = apierrors.NewInternalError(errors.New("the streamed list broke off"))
+
+// send passes one event on; false when the watch is stopped.
+func (w *openWatch) send(event watch.Event) bool {
+	select {
+	case w.events <- event:
+		return true
+	case <-w.stopped:
+		return false
+	}
+}
+
+// endsList reports whether a bookmark is the end of a streamed list.
+func endsList(bookmark runtime.Object) bool {
+	o, err := meta.Accessor(bookmark)
+	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // ResultChan implements watch.Interface.
