@@ -91,12 +91,13 @@ func (l *loop) prove() {
 	keys := slices.SortedFunc(maps.Keys(l.proofs.wanted), byKey)
 	keys = keys[:min(len(keys), proofBatch)]
 	l.proofs.asking = true
+	other := l.proofs.other
 	l.spawn = append(l.spawn, func(ctx context.Context) {
 		reading, cancel := context.WithTimeout(ctx, proofTime)
 		defer cancel()
 		found := l.m.readAll(reading, keys)
 		// When the loop has ended nobody is left to tell.
-		_ = l.m.do(ctx, func(l *loop) { l.proven(keys, found) })
+		_ = l.m.do(ctx, func(l *loop) { l.proven(other, keys, found) })
 	})
 }
 
@@ -125,14 +126,24 @@ func (m *Mirror) readAll(ctx context.Context, keys []stream.ResourceKey) []readi
 	return found
 }
 
-// proven takes what a round found. What the cache does not show yet counts from now on.
-func (l *loop) proven(keys []stream.ResourceKey, found []reading) {
+// proven takes what a round found that was asked while other had the link last. What the
+// cache does not show yet counts from now on.
+func (l *loop) proven(other int64, keys []stream.ResourceKey, found []reading) {
 	l.proofs.asking = false
+	if other != l.proofs.other { // what another one did since it does not show
+		l.prove()
+		return
+	}
 	var failed error
 	for i, key := range keys {
 		asked, wanted := l.proofs.wanted[key]
 		current, there := l.newest(key)
-		switch read := found[i]; {
+		read := found[i]
+		newer := revisionOf(read.object.ResourceVersion) > revisionOf(current.ResourceVersion)
+		if read.err == nil && read.object.UID != "" && read.object.UID != asked && !newer {
+			read.err = errBehindCache
+		}
+		switch {
 		case !wanted || !there || current.UID != asked:
 			delete(l.proofs.wanted, key) // load asks again if it is another
 		case read.err != nil:
@@ -143,7 +154,7 @@ func (l *loop) proven(keys []stream.ResourceKey, found []reading) {
 			l.m.cfg.Metrics.proven("gone")
 			l.foresee(key, ahead{uid: asked})
 		default:
-			if revisionOf(read.object.ResourceVersion) > revisionOf(current.ResourceVersion) {
+			if newer {
 				l.foresee(key, ahead{object: &read.object, uid: read.object.UID})
 			}
 			l.m.cfg.Metrics.proven("there")
@@ -159,6 +170,10 @@ func (l *loop) proven(keys []stream.ResourceKey, found []reading) {
 	}
 	l.prove()
 }
+
+// errBehindCache is an object that is older than another one of that name in the cache, which
+// follows a restore of the API server in a while.
+var errBehindCache = errors.New("the API server has an older object of that name than was seen of it")
 
 // foresee notes what the API server has while the cache does not show it.
 func (l *loop) foresee(key stream.ResourceKey, a ahead) {
