@@ -338,9 +338,7 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	var content link.Content
 	present := false
 	if key, ok := l.rules.Local(entry); ok {
-		if content, present = l.recall(entry, key); present {
-			l.past.sent = max(l.past.sent, content.Revision)
-		} else {
+		if content, present = l.recall(entry, key); !present {
 			current := l.current(key)
 			if current != nil {
 				content, present = l.content(entry, key, *current)
@@ -350,7 +348,6 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 				present = !content.Version.Absent()
 			}
 			if present && current != nil {
-				l.past.sent = max(l.past.sent, content.Revision)
 				l.told(entry, current, content)
 			}
 		}
@@ -358,7 +355,10 @@ func (l *loop) load(entry stream.EntryKey) (link.Content, bool) {
 	if !present {
 		content = link.Content{GiveUp: l.rules.givesUp(entry)}
 	}
-	content.Unproven = present && l.unproven(entry, content)
+	if content.Unproven = present && l.unproven(entry, content); content.Unproven {
+		return content, present // it is not sent yet
+	}
+	l.past.sent = max(l.past.sent, content.Revision)
 	content.TraceParent = l.causes[entry]
 	delete(l.causes, entry)
 	return content, present

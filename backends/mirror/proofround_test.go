@@ -114,3 +114,30 @@ func TestProofAfterARestore(t *testing.T) {
 		}
 	})
 }
+
+// TestProofKeepsTheTrace: what is read before it is sent goes with the trace of its change.
+func TestProofKeepsTheTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var other atomic.Int64
+		other.Store(1)
+		events, traced := 0, 0
+		r := takenOver(t, memory.Config{}, &other, func(msg stream.Message) {
+			batch, _ := msg.(stream.Batch)
+			for _, e := range batch.Events {
+				if e.Key.Collection == stream.Applications {
+					events++
+					if e.TraceParent != "" {
+						traced++
+					}
+				}
+			}
+		}, func(context.Context) error { return nil })
+		r.connect()
+		pass(time.Second)
+		r.create(r.hub, "app", nil, spec("one"))
+		pass(time.Second)
+		if events != 1 || traced != 1 {
+			t.Errorf("%d of %d events are of a trace, want 1 of 1", traced, events)
+		}
+	})
+}
