@@ -147,63 +147,81 @@ func (a asked) admits(app *v1alpha1.Application) (why string) {
 	return why
 }
 
-// TestAdmission holds what the hub lets leave of generated Applications against what Argo CD
-// says of them with generated projects: with settings, global projects and repositories that
-// are scoped to one.
-func TestAdmission(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	c := chance{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // it is a test's
+// admission are generated Applications and projects of a hub with settings, global projects
+// and a repository that is scoped to one.
+type admission struct {
+	projects []*v1alpha1.AppProject
+	apps     []*v1alpha1.Application
+	scoped   *corev1.Secret
+}
+
+func (c chance) admission() admission {
 	frozen := open("frozen", func(spec *v1alpha1.AppProjectSpec) {
 		spec.SourceRepos, spec.Destinations = []string{"!https://git.test/b"}, []v1alpha1.ApplicationDestination{{Server: "*", Namespace: "!kube-system"}}
 	})
-	projects := []*v1alpha1.AppProject{frozen}
-	var apps []*v1alpha1.Application
+	a := admission{projects: []*v1alpha1.AppProject{frozen}}
 	for i := range generatedNumber {
 		p := c.project(fmt.Sprint("p-", i))
 		if c.IntN(4) == 0 {
 			p.Labels = map[string]string{"team": "a"}
 		}
-		projects = append(projects, p)
-		apps = append(apps, c.application(fmt.Sprint("app-", i), p.Name))
+		a.projects = append(a.projects, p)
+		a.apps = append(a.apps, c.application(fmt.Sprint("app-", i), p.Name))
 	}
-	apps = append(apps, c.application("no-project", "nowhere"))
-	scoped := &corev1.Secret{
+	a.apps = append(a.apps, c.application("no-project", "nowhere"))
+	a.scoped = &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: argocd, Name: "scoped", Labels: map[string]string{"argocd.argoproj.io/secret-type": "repository"}},
 		Data:       map[string][]byte{"url": []byte(scopedURL), "project": []byte(scopedTo)},
 	}
-	argoCD := newAsked(t, projects, scoped)
-	admitted, wrong := 0, 0
-	want := map[string]string{}
-	for _, app := range apps {
-		want[app.Name] = argoCD.admits(app)
-	}
+	return a
+}
+
+// refused is why the hub does not let an Application leave it, by name; empty for one that
+// leaves.
+func (a admission) refused(t *testing.T) map[string]string {
+	t.Helper()
+	why := map[string]string{}
 	run(t, stream.Managed, func(w *world) {
 		w.put(w.hub, settingsKey, settingsWith(globalsOfTeam))
-		w.put(w.hub, stream.ResourceKey{Kind: stream.Secret, Namespace: argocd, Name: "scoped"}, scoped)
-		for _, p := range projects {
+		w.put(w.hub, stream.ResourceKey{Kind: stream.Secret, Namespace: argocd, Name: "scoped"}, a.scoped)
+		for _, p := range a.projects {
 			w.put(w.hub, projectKey(p.Name), p)
 		}
-		for _, app := range apps {
+		for _, app := range a.apps {
 			w.put(w.hub, stream.ResourceKey{Kind: stream.Application, Namespace: agentName, Name: app.Name}, app)
 		}
 		<-time.After(time.Minute)
-		for _, app := range apps {
-			ours := notSent(w, app.Name)
-			if (ours == "") != (want[app.Name] == "") {
-				wrong++
-				p, _ := argoCD.lister.AppProjects(argocd).Get(app.Spec.Project)
-				t.Errorf("Argo CD says %q, we say %q\nof sources %+v %+v, destination %+v\nin project %+v", want[app.Name], ours, app.Spec.GetSources(), app.Spec.SourceHydrator, app.Spec.Destination, p)
-			}
-			if want[app.Name] == "" {
-				admitted++
-			}
-			if wrong > 5 {
-				return
-			}
+		for _, app := range a.apps {
+			why[app.Name] = notSent(w, app.Name)
 		}
 	})
+	return why
+}
+
+// TestAdmission holds what the hub lets leave of generated Applications against what Argo CD
+// says of them with generated projects.
+func TestAdmission(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	a := chance{rand.New(rand.NewPCG(seed, 0))}.admission() //nolint:gosec // it is a test's
+	argoCD := newAsked(t, a.projects, a.scoped)
+	refused := a.refused(t)
+	admitted, wrong := 0, 0
+	for _, app := range a.apps {
+		want, ours := argoCD.admits(app), refused[app.Name]
+		if (ours == "") != (want == "") {
+			wrong++
+			p, _ := argoCD.lister.AppProjects(argocd).Get(app.Spec.Project)
+			t.Errorf("Argo CD says %q, we say %q\nof sources %+v %+v, destination %+v\nin project %+v", want, ours, app.Spec.GetSources(), app.Spec.SourceHydrator, app.Spec.Destination, p)
+		}
+		if want == "" {
+			admitted++
+		}
+		if wrong > 5 {
+			return
+		}
+	}
 	if admitted < generatedNumber/50 || admitted > generatedNumber*49/50 {
 		t.Errorf("%d of %d are admitted, which tells little", admitted, generatedNumber)
 	}

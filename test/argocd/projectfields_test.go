@@ -202,17 +202,33 @@ func TestSyncWindowsThatBecomeOne(t *testing.T) {
 	}
 }
 
-// TestServiceAccounts holds whom a sync is impersonated by on one side against whom on
-// the other.
-func TestServiceAccounts(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
+// accountsOf are projects with service accounts for servers, of which some are the cluster's.
+func accountsOf(random *rand.Rand, servers ...string) []*v1alpha1.AppProject {
 	namespaces := []string{"web", "w*", "*", "!web", "[", "{web,db}"}
 	accounts := []string{"deployer", "other", "ns:deployer"}
-	tests := map[string]struct {
-		mode        stream.Mode
-		there, here v1alpha1.Cluster
-		servers     []string
-	}{
+	var projects []*v1alpha1.AppProject
+	for i := range 400 {
+		projects = append(projects, open(fmt.Sprintf("p-%d", i), func(spec *v1alpha1.AppProjectSpec) {
+			for range 1 + random.IntN(4) {
+				spec.DestinationServiceAccounts = append(spec.DestinationServiceAccounts, v1alpha1.ApplicationDestinationServiceAccount{
+					Server:    servers[random.IntN(len(servers))],
+					Namespace: namespaces[random.IntN(len(namespaces))], DefaultServiceAccount: accounts[random.IntN(len(accounts))],
+				})
+			}
+		}))
+	}
+	return projects
+}
+
+// impersonation is where service accounts are and where their copies are.
+type impersonation struct {
+	mode        stream.Mode
+	there, here v1alpha1.Cluster
+	servers     []string
+}
+
+func impersonations() map[string]impersonation {
+	return map[string]impersonation{
 		"of the hub, on the spoke": {
 			stream.Managed, onHub, onSpoke,
 			[]string{clusterServer, "https://proxy:9090/*", "*", "https://other", onSpoke.Server, "", "[", agentName, "!" + clusterServer},
@@ -222,19 +238,15 @@ func TestServiceAccounts(t *testing.T) {
 			[]string{onSpoke.Server, "https://kubernetes.*", "*", "https://other", clusterServer, "", "[", "in-cluster", "!" + onSpoke.Server},
 		},
 	}
-	for name, test := range tests {
+}
+
+// TestServiceAccounts holds whom a sync is impersonated by on one side against whom on
+// the other.
+func TestServiceAccounts(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for name, test := range impersonations() {
 		t.Run(name, func(t *testing.T) {
-			var projects []*v1alpha1.AppProject
-			for i := range 400 {
-				projects = append(projects, open(fmt.Sprintf("p-%d", i), func(spec *v1alpha1.AppProjectSpec) {
-					for range 1 + random.IntN(4) {
-						spec.DestinationServiceAccounts = append(spec.DestinationServiceAccounts, v1alpha1.ApplicationDestinationServiceAccount{
-							Server:    test.servers[random.IntN(len(test.servers))],
-							Namespace: namespaces[random.IntN(len(namespaces))], DefaultServiceAccount: accounts[random.IntN(len(accounts))],
-						})
-					}
-				}))
-			}
+			projects := accountsOf(random, test.servers...)
 			found := 0
 			for i, copied := range copies(t, test.mode, nil, projects...) {
 				if copied == nil {

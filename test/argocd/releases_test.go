@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
@@ -33,9 +35,46 @@ type evidence struct {
 	Projects []pair
 	// Virtual are the same with global projects.
 	Virtual []virtualPair
+	// Mirrors are specs of a spoke's Applications and what the hub stores of them.
+	Mirrors   []pair
+	Accounts  []accounts
+	Scoped    []scopedPair
+	Roles     []roles
+	Admission admitted
 }
 
 type pair struct{ Original, Stored any }
+
+// accounts are projects with service accounts and what arrives of them, for a cluster that
+// has other servers there and here.
+type accounts struct {
+	There, Here string
+	Projects    []pair
+}
+
+// scopedPair is a project that permits clusters of its own alone, and what arrives of it
+// where the agent's cluster has that project, if anything does.
+type scopedPair struct {
+	Scope            string
+	Original, Stored *v1alpha1.AppProject
+}
+
+// roles are a spoke's project and its mirror. Objects are what an Application is called to
+// the two.
+type roles struct {
+	Original, Stored *v1alpha1.AppProject
+	Objects          [][2]string
+}
+
+// admitted are Applications and projects of a hub, and of which the hub says, and why, that
+// they do not leave it.
+type admitted struct {
+	Settings string
+	Projects []*v1alpha1.AppProject
+	Apps     []*v1alpha1.Application
+	Scoped   *corev1.Secret
+	Refused  map[string]string
+}
 
 type virtualPair struct {
 	Settings string
@@ -105,5 +144,68 @@ func gather(t *testing.T) evidence {
 			e.Virtual = append(e.Virtual, virtualPair{settings, some, &copied})
 		})
 	}
+	e.gatherMirrors(t)
+	e.gatherAccounts(t)
+	e.gatherScoped(t)
+	e.gatherRoles(t)
+	a := chance{rand.New(rand.NewPCG(1, 2))}.admission() //nolint:gosec // it is a test's
+	e.Admission = admitted{globalsOfTeam, a.projects, a.apps, a.scoped, a.refused(t)}
 	return e
+}
+
+func (e *evidence) gatherMirrors(t *testing.T) {
+	t.Helper()
+	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}
+	for _, f := range fieldsOf(reflect.TypeFor[v1alpha1.ApplicationSpec]()) {
+		for _, value := range f.values() {
+			spec := f.alone(value)
+			required(t, reflect.TypeFor[v1alpha1.ApplicationSpec](), spec)
+			e.Mirrors = append(e.Mirrors, pair{spec, plannedSpec(t, rules, appKey(agentName), spec)})
+		}
+	}
+}
+
+func (e *evidence) gatherAccounts(t *testing.T) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // it is a test's
+	for _, side := range impersonations() {
+		of := accounts{There: side.there.Server, Here: side.here.Server}
+		projects := accountsOf(random, side.servers...)
+		for i, copied := range copies(t, side.mode, nil, projects...) {
+			of.Projects = append(of.Projects, pair{projects[i], copied})
+		}
+		e.Accounts = append(e.Accounts, of)
+	}
+}
+
+func (e *evidence) gatherScoped(t *testing.T) {
+	t.Helper()
+	p := open("web", func(spec *v1alpha1.AppProjectSpec) { spec.PermitOnlyProjectScopedClusters = true })
+	for _, scope := range []string{"web", "shop", ""} {
+		copied := copies(t, stream.Managed, func(r *mirror.Rules) { r.ClusterProject = scope }, p)[0]
+		e.Scoped = append(e.Scoped, scopedPair{scope, p, copied})
+	}
+}
+
+func (e *evidence) gatherRoles(t *testing.T) {
+	t.Helper()
+	for _, test := range mirroredRoles() {
+		original := project([]string{"*"})
+		original.Spec.Roles = []v1alpha1.ProjectRole{{Name: "admin", Policies: test.policies, Groups: []string{"evil"}}}
+		of := roles{Original: original, Stored: mirrorOf(t, test.pairs, original.Spec.Roles)}
+		pairs := test.pairs
+		if pairs == nil {
+			pairs = []mirror.NamespacePair{{Hub: agentName}}
+		}
+		for _, namespaces := range pairs {
+			for _, app := range []string{"shop", "shop-1", "a"} {
+				there := "web/" + app
+				if namespaces.Spoke != "" {
+					there = "web/" + namespaces.Spoke + "/" + app
+				}
+				of.Objects = append(of.Objects, [2]string{there, "edge-1-web/" + namespaces.Hub + "/" + app})
+			}
+		}
+		e.Roles = append(e.Roles, of)
+	}
 }

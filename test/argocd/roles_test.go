@@ -195,16 +195,17 @@ func TestMirroredRolesAreConfined(t *testing.T) {
 	}
 }
 
-// TestMirroredRolesMeanTheSame: a role that is mirrored gives on the hub what it gives on
-// the spoke, Application by Application, with denials and in several namespaces.
-func TestMirroredRolesMeanTheSame(t *testing.T) {
+// mirroredRole is a role of a spoke's project web and where the hub shows the Applications.
+type mirroredRole struct {
+	pairs    []mirror.NamespacePair
+	policies []string
+}
+
+func mirroredRoles() map[string]mirroredRole {
 	line := func(resource, action, object, effect string) string {
 		return fmt.Sprintf("p, proj:web:admin, %s, %s, %s, %s", resource, action, object, effect)
 	}
-	tests := map[string]struct {
-		pairs    []mirror.NamespacePair
-		policies []string
-	}{
+	return map[string]mirroredRole{
 		"everything":             {nil, []string{line("applications", "*", "web/*", "allow")}},
 		"everything but":         {nil, []string{line("applications", "*", "web/*", "allow"), line("applications", "delete", "web/shop", "deny"), line("applications", "delete/*", "web/*", "deny")}},
 		"a pattern":              {nil, []string{line("applications", "get", "web/shop*", "allow"), line("logs", "get", "web/*-1", "allow")}},
@@ -213,7 +214,12 @@ func TestMirroredRolesMeanTheSame(t *testing.T) {
 		"one of them":            {[]mirror.NamespacePair{{Hub: "edge-1"}, {Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "get", "web/team-a/sh*", "allow")}},
 		"not Argo CD's own only": {[]mirror.NamespacePair{{Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "get", "web/*", "allow")}},
 	}
-	for name, test := range tests {
+}
+
+// TestMirroredRolesMeanTheSame: a role that is mirrored gives on the hub what it gives on
+// the spoke, Application by Application, with denials and in several namespaces.
+func TestMirroredRolesMeanTheSame(t *testing.T) {
+	for name, test := range mirroredRoles() {
 		t.Run(name, func(t *testing.T) {
 			original := project([]string{"*"})
 			original.Spec.Roles = []v1alpha1.ProjectRole{{Name: "admin", Policies: test.policies, Groups: []string{"evil"}}}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,9 +23,47 @@ type evidence struct {
 		Projects []*v1alpha1.AppProject
 		Stored   v1alpha1.AppProject
 	}
+	Mirrors  []struct{ Original, Stored json.RawMessage }
+	Accounts []struct {
+		There, Here string
+		Projects    []struct{ Original, Stored v1alpha1.AppProject }
+	}
+	Scoped []struct {
+		Scope            string
+		Original, Stored *v1alpha1.AppProject
+	}
+	Roles []struct {
+		Original, Stored *v1alpha1.AppProject
+		Objects          [][2]string
+	}
+	Admission struct {
+		Settings string
+		Projects []*v1alpha1.AppProject
+		Apps     []*v1alpha1.Application
+		Scoped   *corev1.Secret
+		Refused  map[string]string
+	}
+}
+
+// bytesOf is what the file has, with its objects as they are.
+type bytesOf struct {
+	Specs, Mirrors, Projects []struct{ Original, Stored json.RawMessage }
+	Accounts                 []struct {
+		Projects []struct{ Original, Stored json.RawMessage }
+	}
 }
 
 func read(t *testing.T) (e evidence) {
+	t.Helper()
+	readInto(t, &e)
+	if len(e.Specs) < 300 || len(e.Projects) < 200 || len(e.Virtual) < 10 || len(e.Mirrors) < 300 || len(e.Accounts) < 2 || len(e.Scoped) < 3 ||
+		len(e.Roles) < 5 || len(e.Admission.Apps) < 400 {
+		t.Fatal("the file lacks most")
+	}
+	return e
+}
+
+func readInto(t *testing.T, e any) {
 	t.Helper()
 	file := os.Getenv("EVIDENCE")
 	if file == "" {
@@ -34,13 +73,9 @@ func read(t *testing.T) (e evidence) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(raw, &e); err != nil {
+	if err := json.Unmarshal(raw, e); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Specs) < 300 || len(e.Projects) < 200 || len(e.Virtual) < 10 {
-		t.Fatalf("%d specs, %d projects, %d with global ones: the file lacks most", len(e.Specs), len(e.Projects), len(e.Virtual))
-	}
-	return e
 }
 
 // Each field of this release has a decision.
