@@ -31,14 +31,20 @@ type crowd struct {
 	connected *arrivals
 }
 
-// newCrowd makes agents that dial the principal of a world once they run.
+// newCrowd makes agents that dial the principal of a world once they run, and that keep what
+// it says of its history.
 func newCrowd(w *world, ca authority, all []string) (*crowd, error) {
-	return newCrowdOf(w, ca, all, "", func() backends.Store { return memory.New(memory.Config{}) })
+	return newCrowdWith(w, ca, all, func() (backends.Store, *past) { return memory.New(memory.Config{}), &past{} })
 }
 
-// newCrowdOf is newCrowd with a store of a certain kind for each agent, and with agents
-// that say that they continue the history of a hub, if it is not empty.
-func newCrowdOf(w *world, ca authority, all []string, hub string, store func() backends.Store) (*crowd, error) {
+// newCrowdOf is newCrowd with agents that keep bytes alone, and nothing of a history: each
+// says that it continues that of a hub, if it is not empty.
+func newCrowdOf(w *world, ca authority, all []string, hub string) (*crowd, error) {
+	return newCrowdWith(w, ca, all, func() (backends.Store, *past) { return newByteStore(), &past{hub: hub, forgets: true} })
+}
+
+// newCrowdWith is told what each agent has when it begins.
+func newCrowdWith(w *world, ca authority, all []string, has func() (backends.Store, *past)) (*crowd, error) {
 	c := &crowd{connected: newArrivals(len(all))}
 	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -49,7 +55,8 @@ func newCrowdOf(w *world, ca authority, all []string, hub string, store func() b
 		if err != nil {
 			return nil, err
 		}
-		a, err := newSimulated(name, w.principal.Address, hub, store(), nil, creds, metrics, func() {
+		store, past := has()
+		a, err := newSimulated(name, w.principal.Address, past, store, nil, creds, metrics, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.connected.add(name)

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -191,7 +190,7 @@ func (f *fleetWorld) sync(ctx context.Context) (one FirstSync, err error) {
 	if one.Load, err = loadAverage(); err != nil {
 		return one, err
 	}
-	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "", func() backends.Store { return newByteStore() })
+	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "")
 	if err != nil {
 		return one, err
 	}
@@ -260,7 +259,7 @@ func (f *fleetWorld) usage(process string) Usage {
 func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
 	what := f.what()
 	f.b.say("%s: none continues the hub's history", what)
-	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "another-hub", func() backends.Store { return newByteStore() })
+	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "another-hub")
 	if err != nil {
 		return err
 	}

@@ -75,28 +75,30 @@ type simulated struct {
 	store  backends.Store
 	mirror *mirror.Mirror
 	client *client.Client
+	past   *past
 }
 
-// newSimulated makes an agent that dials target, and says that it continues the history
-// of a hub, if it is not empty. What the hub may have it write is bound by may; by the
+// newSimulated makes an agent that dials target, and says of the history of a hub what past
+// has. What the hub may have it write is bound by may; by the
 // defaults, if that is nil. connected is told of each connection.
-func newSimulated(name, target, hub string, store backends.Store, may *budget.Peer, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
-	a := &simulated{store: store}
+func newSimulated(name, target string, past *past, store backends.Store, may *budget.Peer, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
+	a := &simulated{store: store, past: past}
 	var err error
 	if a.name, err = identity.ParseAgentName(name); err != nil {
 		return nil, err
 	}
 	if a.mirror, err = mirror.New(mirror.Config{
 		Rules: mirror.Rules{Side: stream.Spoke, Mode: stream.Managed, Agent: a.name, Namespace: harness.ArgoCDNamespace},
-		Store: a.store, Budget: may, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
+		Store: a.store, Remember: past.remembers(), Budget: may, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}); err != nil {
 		return nil, err
 	}
 	a.client, err = client.New(client.Config{
 		Target: target, Credentials: creds,
 		Hello: stream.Hello{
-			Protocol: stream.Protocol, Version: "bench", Agent: a.name, Mode: stream.Managed, ClusterUID: name, Kubernetes: "none", HubUID: hub,
+			Protocol: stream.Protocol, Version: "bench", Agent: a.name, Mode: stream.Managed, ClusterUID: name, Kubernetes: "none",
 		},
+		History: past.tell,
 		Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
 			connected()
 			return a.mirror.Serve(ctx, mirror.Peer{Connection: w.Connection, HubUID: w.HubUID}, conn)

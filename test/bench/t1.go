@@ -185,7 +185,7 @@ func startFleet(ctx context.Context, dir string, r flood) (f *fleetInMemory, sto
 			}
 			parts = append(parts, thin.Run)
 		} else {
-			a, err := newSimulated(name, hub.address, "", newByteStore(), largeBudget(name), creds, metrics, up)
+			a, err := newSimulated(name, hub.address, &past{forgets: true}, newByteStore(), largeBudget(name), creds, metrics, up)
 			if err != nil {
 				return nil, nil, err
 			}

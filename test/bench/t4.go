@@ -46,7 +46,7 @@ func runT4(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	counted := newTraffic()
-	agent, err := newSimulated(edge, network.Address(), "", memory.New(memory.Config{}), nil, countingCredentials{creds, counted}, metrics, func() {})
+	agent, err := newSimulated(edge, network.Address(), &past{forgets: true}, memory.New(memory.Config{}), nil, countingCredentials{creds, counted}, metrics, func() {})
 	if err != nil {
 		return err
 	}

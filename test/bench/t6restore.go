@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
@@ -24,12 +26,12 @@ func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *world, c
 	b.say("restoring the hub")
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
-	before, err := tokens(ctx, client, len(agents), nil)
-	if err != nil {
-		return err
-	}
 	snapshot := w.h.Path("restored.db")
 	if err := w.hub.Etcd.Snapshot(ctx, snapshot); err != nil {
+		return err
+	}
+	given, err := tokens(ctx, client) // after it: what is not among these the backup lacks
+	if err != nil {
 		return err
 	}
 	lost := []string{"lost"}
@@ -43,7 +45,7 @@ func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *world, c
 		return err
 	}
 	// A backup that is younger than what an agent was given last cannot be told from no restore.
-	if _, err := tokens(ctx, client, len(agents), before); err != nil {
+	if err := harness.Eventually(ctx, "each agent keeps a token that the backup lacks", func() error { return c.keepOthers(given) }); err != nil {
 		return err
 	}
 	if err := w.principal.Kill(); err != nil {
@@ -73,19 +75,25 @@ func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *world, c
 	})
 }
 
-// tokens waits until n Agents keep a token of their history other than those of before, and
-// returns the newest of each.
-func tokens(ctx context.Context, client dynamic.Interface, n int, before map[string]string) (map[string]string, error) {
-	have, given := map[string]string{}, newArrivals(n)
-	stop := background(ctx, func(ctx context.Context) error {
-		return followAgents(ctx, client, func(o *unstructured.Unstructured) {
-			list, _, _ := unstructured.NestedStringSlice(o.Object, "status", "history", "tokens") // none yet
-			if len(list) > 0 && list[0] != before[o.GetName()] {
-				have[o.GetName()] = list[0]
-				given.add(o.GetName())
-			}
-		})
-	})
-	err := errors.Join(given.wait(ctx), stop())
-	return have, err
+// tokens returns those that the hub keeps of each agent's history.
+func tokens(ctx context.Context, client dynamic.Interface) (map[string][]string, error) {
+	list, err := client.Resource(v1alpha1.AgentResource).Namespace(harness.ArgoCDNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string][]string, len(list.Items))
+	for i := range list.Items {
+		all[list.Items[i].GetName()], _, _ = unstructured.NestedStringSlice(list.Items[i].Object, "status", "history", "tokens") // none yet
+	}
+	return all, nil
+}
+
+// keepOthers is nil when each agent keeps a token of its history that is none of those given.
+func (c *crowd) keepOthers(given map[string][]string) error {
+	for _, a := range c.agents {
+		if token := a.past.token(); token == "" || slices.Contains(given[a.name.String()], token) {
+			return fmt.Errorf("%s has %q", a.name, token)
+		}
+	}
+	return nil
 }
