@@ -94,7 +94,8 @@ func obstacle(agent string, found findings) (reason string, says []string) {
 	if found.session.BudgetKnown && elsewhere.Total > 0 {
 		reason = reasonChildrenElsewhere
 		says = append(says, fmt.Sprintf("%d child applications are not shown: this hub maps by destination, and shows those of the namespace of the spoke's Argo CD alone, "+
-			"since two of one name would write over each other; in other namespaces are %s", elsewhere.Total, elsewhere.Names))
+			"since two of one name would write over each other; in other namespaces are %s: move them there, make them Applications of the hub, or set spec.childApplications to ignore",
+			elsewhere.Total, elsewhere.Names))
 	}
 	if len(c.Projects) > 0 {
 		reason = reasonNotShownByArgoCD

@@ -33,7 +33,7 @@ func TestStatusTellsWhatKeepsChildrenFromBeingShown(t *testing.T) {
 		"by namespace":        {findings{mapping: Mapping{InForce: "namespace"}, children: Children{Unwatched: true}}, v1alpha1.ChildApplicationsMirror, "", nil},
 		"taken by an agent":   {findings{mapping: inForce, children: Children{Taken: true, Owner: owner}, session: connected(elsewhere)}, v1alpha1.ChildApplicationsMirror, "ChildNamespaceTaken", []string{"namespace edge-1 of the hub, which is that of Agent auto"}},
 		"taken by Argo CD":    {findings{mapping: inForce, children: Children{Taken: true}}, v1alpha1.ChildApplicationsMirror, "ChildNamespaceTaken", []string{"that of the hub's Argo CD"}},
-		"elsewhere":           {findings{mapping: inForce, session: connected(elsewhere)}, v1alpha1.ChildApplicationsMirror, "ChildrenElsewhere", []string{"12 child applications are not shown", "are team/a, team/b and more"}},
+		"elsewhere":           {findings{mapping: inForce, session: connected(elsewhere)}, v1alpha1.ChildApplicationsMirror, "ChildrenElsewhere", []string{"12 child applications are not shown", "are team/a, team/b and more: move them there, make them Applications of the hub, or set spec.childApplications to ignore"}},
 		"not watched":         {findings{mapping: inForce, children: Children{Namespace: "edge-1", Unwatched: true}}, v1alpha1.ChildApplicationsMirror, "NotShownByArgoCD", []string{"does not name edge-1", "argocd-cmd-params-cm"}},
 		"projects, elsewhere": {findings{mapping: inForce, children: Children{Namespace: "edge-1", Projects: []string{"shop", "web"}}, session: connected(elsewhere)}, v1alpha1.ChildApplicationsMirror, "NotShownByArgoCD", []string{"spec.sourceNamespaces of AppProject shop, web", "12 child applications"}},
 	} {

@@ -164,6 +164,27 @@ func TestChildApplications(t *testing.T) {
 	eventually(t, "a change on the spoke is shown", func() error {
 		return field(ctx, r.hub, "child", "yes", "metadata", "labels", "seen")
 	})
+	if o := get(t, w.hub.Resource(agents, harness.ArgoCDNamespace), r.name); conditionIn(o, "ChildApplications") != nil {
+		t.Errorf("by namespace nothing keeps children from being shown, but it says %v", conditionIn(o, "ChildApplications"))
+	}
+	sync := []byte(`{"operation":{"sync":{"revision":"2"}}}`)
+	if _, err := r.hub.Patch(ctx, "child", types.MergePatchType, sync, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a sync on the hub ends and says why", func() error {
+		return field(ctx, r.hub, "child", "not run by agent parent: it is a child application of the spoke, shown read-only; sync its parent", "status", "operationState", "message")
+	})
+	shown := get(t, r.hub, "child").GetUID()
+	if err := r.hub.Delete(ctx, "child", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a deletion on the hub is undone", func() error {
+		o, err := r.hub.Get(ctx, "child", metav1.GetOptions{})
+		if err == nil && o.GetUID() == shown {
+			err = errors.New("it is still there")
+		}
+		return err
+	})
 	show("ignore")
 	eventually(t, "the hub no longer shows the child", func() error { return absent(r.hub.Get(ctx, "child", metav1.GetOptions{})) })
 	spoke.caughtUp(t, r.spoke)

@@ -23,7 +23,7 @@ func conditions() []Entry {
 			"Add the namespace where the message says, and restart argocd-server after a change of `application.namespaces`. Where a flag of argocd-server names it already, nothing is wrong."),
 		on("ChildrenElsewhere", "condition ChildApplications of an Agent", "Some child applications are not shown; the message names the first of them.",
 			"The hub maps by destination, and they are not in the namespace of the spoke's Argo CD: two of one name would write over each other.",
-			"Move them to the namespace of the spoke's Argo CD, make them Applications of the hub, or set `spec.childApplications` to `ignore`."),
+			"Move them to the namespace of the spoke's Argo CD, make them Applications of the hub, or set `spec.childApplications` to `ignore`. The condition goes at the latest a quarter of an hour after they are gone from where they were: a spoke does not tell that of what the hub never had."),
 		on("NotTaken", "an Event of an Application on the hub", "No agent takes the Application, and nothing else deploys it.",
 			"It is in the wrong namespace, or its destination is none; the message says which, as condition ArgomeshError of the Application does.",
 			"Follow the message; docs/mapping.md says whose an Application is."),
