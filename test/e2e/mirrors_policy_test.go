@@ -33,6 +33,7 @@ func TestMirrorsRefuse(t *testing.T) {
 	t.Run("as the policy says", w.testMirrorPolicy)
 	t.Run("and argocd-server works", w.testMirrorsUnderArgoCD)
 	t.Run("mistakes", mirrorMistakes(w).happen)
+	t.Run("until they are released", w.testMirrorsReleased)
 	t.Run("as long as there is a hub", w.testMirrorsWithoutHub)
 }
 
@@ -280,6 +281,64 @@ func (w *roleWorld) testMirrorsUnderArgoCD(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the mirror", func() error { return gone(ctx, ours, "own") })
+}
+
+// testMirrorsReleased has agentctl give one mirror to the hub, beside another: the policy lets
+// that pass, and people what they do with it, and the principal leaves it alone until it is a
+// mirror again.
+func (w *roleWorld) testMirrorsReleased(t *testing.T) {
+	const given, kept, sentence = "given", "kept", "this Application belongs to the autonomous agent " + autonomous + ": change or delete it there"
+	ctx := t.Context()
+	here := &world{hub: w.hub, repository: &harness.Repository{URL: "https://git.example.org/x"}}
+	theirs, ours := w.spoke.Resource(harness.Applications, "gitops"), w.hub.Resource(harness.Applications, autonomous)
+	to := func(namespace string) map[string]any { return merged("spec.destination.namespace", namespace) }
+	guarded := func(name string) error {
+		return bySentence(ours.Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
+	}
+	for _, name := range []string{given, kept} {
+		create(t, theirs, here.plain(name, "gitops", ""))
+		eventually(t, name+" is shown and guarded", func() error { return guarded(name) })
+	}
+	if out, err := w.h.Agentctl(ctx, w.hub, "agent", "release-mirrors", autonomous, given, "--yes"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	patch(t, ours, given, to("of-the-hub"))
+	patch(t, theirs, given, to("of-the-spoke"))
+	// What comes later has come, so what was to happen before has happened.
+	patch(t, theirs, kept, to("later"))
+	eventually(t, "the other one follows its spoke", func() error { return field(ctx, ours, kept, "later", "spec", "destination", "namespace") })
+	if err := errors.Join(field(ctx, ours, given, "of-the-hub", "spec", "destination", "namespace"), guarded(kept)); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the hub says why it does not show the spoke's", func() error {
+		return parkedAs(ctx, w.hub.Resource(agents, harness.ArgoCDNamespace), autonomous, given, "NotOwned")
+	})
+	if err := ours.Delete(ctx, given, metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("what was released is not people's to delete: %v", err)
+	}
+	eventually(t, "it is a mirror again, and guarded", func() error {
+		return errors.Join(field(ctx, ours, given, "of-the-spoke", "spec", "destination", "namespace"), guarded(given))
+	})
+	for _, name := range []string{given, kept} {
+		if err := theirs.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// parkedAs is a check that an Agent names an Application among those that are not applied.
+func parkedAs(ctx context.Context, registry dynamic.ResourceInterface, agent, name, reason string) error {
+	o, err := registry.Get(ctx, agent, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	parked, _, _ := unstructured.NestedSlice(o.Object, "status", "parked")
+	for _, p := range parked {
+		if one, _ := p.(map[string]any); one["name"] == name && one["reason"] == reason {
+			return nil
+		}
+	}
+	return fmt.Errorf("parked are %v", parked)
 }
 
 // testMirrorsWithoutHub takes away what identifies the hub, as the end of its namespace does.
