@@ -21,6 +21,11 @@ const (
 	// come again with the newest content.
 	maxDelayed      = 128
 	maxDelayedBytes = 1 << 20
+	// maxUnderWay is how many bytes may be under way when a further write begins: eight
+	// Applications as they mostly are, and one of the largest. A peer's large objects go one
+	// after the other, since an API server, and its watches, have nothing for anybody else
+	// while they are at one.
+	maxUnderWay = 256 << 10
 	// overhead is what an object has in etcd beside what an event says of it.
 	overhead = 1 << 10
 )
@@ -34,6 +39,8 @@ type account struct {
 	// due is when to look at them: not later than the first.
 	resting map[stream.ResourceKey]time.Time
 	due     time.Time
+	// underWay is how many bytes workers were granted.
+	underWay int
 	// wake is when to ask the peer's budget again; zero while it is not exceeded. While it
 	// is, the line is ordered by class.
 	wake time.Time
@@ -42,8 +49,13 @@ type account struct {
 	at   time.Time
 }
 
-// next is when something may go that waits for time alone; zero for nothing. Without a free
-// worker nothing goes, whatever the peer's budget has by then.
+// free reports whether a further job may begin.
+func (l *loop) free() bool {
+	return l.working < l.m.cfg.Workers && l.account.underWay < maxUnderWay
+}
+
+// next is when something may go that waits for time alone; zero for nothing. While no job
+// may begin nothing goes, whatever the peer's budget has by then.
 func (a *account) next(free bool) time.Time {
 	if free && !a.wake.IsZero() && (a.due.IsZero() || a.wake.Before(a.due)) {
 		return a.wake
@@ -145,7 +157,7 @@ func (l *loop) startJobs(ctx context.Context) {
 	if now.Before(a.wake) {
 		return
 	}
-	for l.working < l.m.cfg.Workers {
+	for l.free() {
 		key, class, ok := a.line.Next()
 		if !ok {
 			if !a.wake.IsZero() {
@@ -275,6 +287,7 @@ func (l *loop) heldNow(entry stream.EntryKey, key stream.ResourceKey) stream.Ver
 // pay settles what a job was granted with what it wrote.
 func (l *loop) pay(o outcome, granted int) {
 	now := time.Now()
+	l.account.underWay -= granted
 	if granted > 0 {
 		l.m.cfg.Budget.Settle(now, granted, o.paid.writes, o.paid.bytes)
 	}

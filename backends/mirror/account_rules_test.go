@@ -20,4 +20,8 @@ func TestLoopSleepsWhileNoWorkerIsFree(t *testing.T) {
 	if got := l.sleep(); got == 0 {
 		t.Error("without a free worker it does not sleep")
 	}
+	l.working, l.account.underWay = 1, maxUnderWay
+	if got := l.sleep(); got == 0 {
+		t.Error("with as much under way as may be it does not sleep")
+	}
 }

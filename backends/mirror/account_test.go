@@ -139,6 +139,55 @@ func TestRewritingIsBoundByTheBudget(t *testing.T) {
 	}
 }
 
+// TestLargeObjectsAreWrittenOneAfterTheOther: a peer's small objects are written eight at
+// once, and those that are large not beside one another, so that others find the API server
+// free again after each.
+func TestLargeObjectsAreWrittenOneAfterTheOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		side          stream.Side
+		mode          stream.Mode
+		n, size, most int
+	}{
+		"a spoke, small objects":  {side: stream.Hub, mode: stream.Autonomous, n: 16, size: 20 << 10, most: 8},
+		"a spoke, medium objects": {side: stream.Hub, mode: stream.Autonomous, n: 16, size: 100 << 10, most: 3},
+		"a spoke, large objects":  {side: stream.Hub, mode: stream.Autonomous, n: 4, size: 900 << 10, most: 1},
+		"a hub, large objects":    {side: stream.Spoke, mode: stream.Managed, n: 4, size: 900 << 10, most: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var atOnce, most atomic.Int64
+				slow := func(op memory.Op, key stream.ResourceKey) error {
+					if !strings.HasPrefix(key.Name, "app-") || op != memory.OpCreate && op != memory.OpUpdate {
+						return nil
+					}
+					most.Store(max(most.Load(), atOnce.Add(1)))
+					<-time.After(100 * time.Millisecond) // how long the API server takes
+					atOnce.Add(-1)
+					return nil
+				}
+				o := options{mode: c.mode}
+				o.hub.Fault, o.spoke.Fault = slow, slow
+				r := newRig(t, o)
+				e := r.hub
+				if c.side == stream.Spoke {
+					e = r.spoke
+				}
+				a := r.attack(e)
+				var names []string
+				for i := range c.n {
+					names = append(names, fmt.Sprint("app-", i))
+				}
+				if answered := a.flood(names, c.size, 10*time.Second); answered < 2*c.n {
+					t.Errorf("%d are answered, want each of %d twice at least", answered, c.n)
+				}
+				if got := most.Load(); got != int64(c.most) {
+					t.Errorf("%d were written at once, want %d", got, c.most)
+				}
+			})
+		})
+	}
+}
+
 // TestOverBudgetIsToldAndPasses: what is over budget is delayed and told, both sides agree
 // once there is a budget again, and no newer state was left behind.
 func TestOverBudgetIsToldAndPasses(t *testing.T) {

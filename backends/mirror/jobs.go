@@ -63,6 +63,7 @@ func (l *loop) start(ctx context.Context, key stream.ResourceKey, granted int) {
 	l.reserve(t)
 	*l.jobs[t.key] = job{running: true, newer: newer, granted: granted}
 	l.working++
+	l.account.underWay += granted
 	l.workers.Go(func() { l.m.work(ctx, t) })
 }
 

@@ -316,7 +316,7 @@ func (l *loop) sleep() time.Duration {
 	if !l.look.IsZero() && l.look.Before(due) {
 		due = l.look
 	}
-	if next := l.account.next(l.working < l.m.cfg.Workers); !next.IsZero() && next.Before(due) {
+	if next := l.account.next(l.free()); !next.IsZero() && next.Before(due) {
 		due = next
 	}
 	if next := l.eventsDue(); !next.IsZero() && next.Before(due) {
