@@ -329,25 +329,25 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 }
 
 func TestACallEnds(t *testing.T) {
-	server := spiretest.New(own)
-	entered := make(chan struct{}, 1)
-	server.SetIntercept(func(ctx context.Context, _ string) error {
-		select {
-		case entered <- struct{}{}:
-		default: // nobody waits for a second one
-		}
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	address := serve(t, server)
+	silent := func(t *testing.T) (address string, entered <-chan struct{}) {
+		t.Helper()
+		server, calls := spiretest.New(own), make(chan struct{}, 1)
+		server.SetIntercept(func(ctx context.Context, _ string) error {
+			calls <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		return serve(t, server), calls
+	}
 	t.Run("by its timeout", func(t *testing.T) {
+		address, _ := silent(t) // which the call may not even reach by then
 		client := connect(t, spire.ClientConfig{Address: address, CallTimeout: 50 * time.Millisecond})
 		if _, err := client.Bundle(t.Context()); !errors.Is(err, spire.ErrUnavailable) {
 			t.Errorf("Bundle() = %v", err)
 		}
 	})
 	t.Run("by its caller", func(t *testing.T) {
-		<-entered // of the one before
+		address, entered := silent(t)
 		client := connect(t, spire.ClientConfig{Address: address})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
