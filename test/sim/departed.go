@@ -22,7 +22,7 @@ func (v *view) goes(o *object) bool {
 // it may go or stay.
 func (c *checker) returns(before, after *object) bool {
 	for _, v := range c.agents {
-		if v.leaving != nil && v.destined(after) {
+		if v.leaving != nil && v.Mode == stream.Managed && v.destined(after) {
 			return before.returned || !v.destined(before)
 		}
 	}

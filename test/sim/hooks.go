@@ -45,7 +45,7 @@ func (c *controller) reconcile(store backends.Store, o backends.Object) {
 	if c.world.trace.ArgoCD {
 		persists = c.persists(app, began, c.world.chance.n(what+" sync", 2) == 0)
 	}
-	withHooks := c.world.trace.Hooks && c.site.agents[0].Mode == stream.Managed
+	withHooks := c.world.trace.Hooks && !c.originals(o.Key.Namespace)
 	takes := c.world.chance.upTo(what+" end", reconcileTime)
 	c.world.wait.Go(func() {
 		defer func() {
@@ -62,6 +62,15 @@ func (c *controller) reconcile(store backends.Store, o backends.Object) {
 				now.ensure("metadata")["finalizers"] = app.child("metadata")["finalizers"]
 			}
 		})
+	})
+}
+
+// originals reports whether the Applications of a namespace are those of an autonomous agent:
+// what Argo CD and their owner make of their finalizers, of one that was made anew too, is
+// between them.
+func (c *controller) originals(namespace string) bool {
+	return slices.ContainsFunc(c.world.trace.Agents, func(a Agent) bool {
+		return a.Mode == stream.Autonomous && a.home() == namespace && c.world.spokes[a.Name].site.cluster == c.site.cluster
 	})
 }
 
