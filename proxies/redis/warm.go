@@ -20,6 +20,10 @@ const (
 	// warmLook is how often it is looked at who is connected, and at what has changed: what
 	// changes several times in between is read once.
 	warmLook = time.Second
+	// maxWarmLooked is of how many Applications a look computes a sum since their agent has
+	// connected, but for those of the last agent, which the looks behind make up for: more in a
+	// second than are read of all, and little work, however often agents connect.
+	maxWarmLooked = 500
 	// maxWarmReads bounds the keys that are read at a time, of all agents. Of one it is one.
 	maxWarmReads = 16
 	// warmReadTime bounds one of them, an answer that comes slowly included.
@@ -63,6 +67,9 @@ type Warm struct {
 	// Of Run: the format in which values are read, and since when, if callers ask in it.
 	format string
 	since  time.Time
+	// looked is how many Applications were looked at for connections, less maxWarmLooked for
+	// each look.
+	looked int
 
 	mu      sync.Mutex // guards changed
 	changed map[Instance]struct{}
@@ -186,11 +193,17 @@ func (w *Warm) look(now time.Time) {
 			w.plan.disconnect(name)
 		}
 	}
+	w.looked = max(w.looked-maxWarmLooked, 0)
 	for name, session := range sessions {
+		if w.looked >= maxWarmLooked {
+			break // the next look goes on, with any of them
+		}
 		if !w.plan.connect(name, session+" "+w.format) { // in another one all is read again
 			continue
 		}
-		for i, content := range w.cfg.Applications(name) {
+		apps := w.cfg.Applications(name)
+		w.looked += len(apps)
+		for i, content := range apps {
 			w.see(name, i, content)
 		}
 	}

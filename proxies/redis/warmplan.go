@@ -35,10 +35,12 @@ const (
 type warmPlan struct {
 	agents map[identity.AgentName]*warmAgent // that are connected
 	apps   map[Instance]*warmApp             // of these, at most most
-	most   int
-	due    time.Time // none is read before
-	turns  uint64
-	waits  int // Applications that wait, or are being read
+	// under are the agents that are asked for a key, also on a connection that has ended.
+	under map[identity.AgentName]bool
+	most  int
+	due   time.Time // none is read before
+	turns uint64
+	waits int // Applications that wait, or are being read
 }
 
 // warmAgent is what there is to read of an agent, from one connection to the next.
@@ -51,9 +53,8 @@ type warmAgent struct {
 	waiting, later []warmTurn
 	// other says that the last one was of later, while others waited: they take turns.
 	other bool
-	// now is what is being read of one, and under says that the agent is asked for it.
-	now   warmRead
-	under bool
+	// now is what is being read of one.
+	now warmRead
 	// due and rests are before when nothing is read: by its rate, and after a failure.
 	due, rests time.Time
 	rest       time.Duration // the last one
@@ -106,7 +107,7 @@ type warmJob struct {
 }
 
 func newWarmPlan(most int) *warmPlan {
-	return &warmPlan{agents: map[identity.AgentName]*warmAgent{}, apps: map[Instance]*warmApp{}, most: most}
+	return &warmPlan{agents: map[identity.AgentName]*warmAgent{}, apps: map[Instance]*warmApp{}, under: map[identity.AgentName]bool{}, most: most}
 }
 
 // connect takes note of a connection, and reports whether it is another one than before: then
@@ -223,7 +224,7 @@ func (p *warmPlan) next(now time.Time, free func(identity.AgentName) bool) (job 
 	for name, a := range p.agents {
 		at, waits := a.ready()
 		switch {
-		case !waits:
+		case !waits || p.under[name]:
 		case now.Before(at):
 			sooner(at)
 		case turn != nil && turn.turn < a.turn:
@@ -240,13 +241,14 @@ func (p *warmPlan) next(now time.Time, free func(identity.AgentName) bool) (job 
 		return warmJob{}, false, p.due
 	}
 	p.turns++
-	p.due, turn.due, turn.turn, turn.under = now.Add(warmEvery), now.Add(warmAgentEvery), p.turns, true
+	p.due, turn.due, turn.turn = now.Add(warmEvery), now.Add(warmAgentEvery), p.turns
+	p.under[turn.name] = true
 	return p.begin(turn, now), true, time.Time{}
 }
 
 // ready returns from when on something can be read, and whether there is anything.
 func (a *warmAgent) ready() (at time.Time, waits bool) {
-	if a.under || a.refuses {
+	if a.refuses {
 		return at, false
 	}
 	at = a.due
@@ -315,7 +317,7 @@ const (
 // done takes what became of a key that next returned, and of a tree in how many parts it is.
 func (p *warmPlan) done(job warmJob, result warmResult, shards int, now time.Time) {
 	a := job.agent
-	a.under = false
+	delete(p.under, a.name)
 	app := a.now.app
 	if app == nil || app.instance != job.instance || p.agents[a.name] != a {
 		return // it is forgotten

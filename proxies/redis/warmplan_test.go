@@ -163,6 +163,27 @@ func TestWarmRates(t *testing.T) {
 	}
 }
 
+// An agent that connects again and again while it does not answer has one read at a time, and
+// the others theirs.
+func TestWarmReadsOneOfAnAgent(t *testing.T) {
+	w := newWarmWorld(t, maxWarm)
+	w.takes = 30 * time.Second
+	for n := range 10 {
+		w.has("edge-1", fmt.Sprint(n), 1)
+		w.run(time.Second)
+		if n%2 == 0 { // it is seen to be away, too
+			w.plan.disconnect(warmAgentName(t, "edge-1"))
+			w.run(time.Second)
+		}
+	}
+	if len(w.under) != 1 {
+		t.Errorf("%d reads of one agent are under way", len(w.under))
+	}
+	if reads := w.run(time.Minute); len(reads) == 0 {
+		t.Error("nothing is read any more")
+	}
+}
+
 // An agent with much to read does not keep one with little waiting, and alone it has 5 reads
 // a second.
 func TestWarmIsFair(t *testing.T) {

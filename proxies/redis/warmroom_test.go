@@ -179,3 +179,50 @@ func TestWarmCountsWhatItDoesNotHold(t *testing.T) {
 		t.Errorf("%v are counted", got)
 	}
 }
+
+// However often agents connect, not more of their Applications are looked at than so many in
+// a second, and each agent has its turn.
+func TestWarmLooksAtSoMany(t *testing.T) {
+	const agents, apps, looks = 20, 200, 200
+	metrics := prometheus.NewRegistry()
+	m, err := newHubMetrics(metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked, seen, session := 0, map[identity.AgentName]bool{}, 0
+	w, err := NewWarm(WarmConfig{
+		Hub: &Hub{cfg: HubConfig{Format: "1"}, metrics: m, keeping: newKeeping(&shelf{}, m, zerolog.Nop())},
+		Sessions: func() map[identity.AgentName]string {
+			all := map[identity.AgentName]string{}
+			for n := range agents {
+				all[warmAgentName(t, fmt.Sprint("edge-", n))] = fmt.Sprint(session)
+			}
+			return all
+		},
+		Applications: func(name identity.AgentName) map[Instance]uint64 {
+			seen[name] = true
+			of := map[Instance]uint64{}
+			for n := range apps {
+				of[appOf(name, n)] = 1
+			}
+			looked += apps
+			return of
+		},
+		Look:    func(Instance) (identity.AgentName, uint64, bool) { return identity.AgentName{}, 0, false },
+		Kept:    func(context.Context, identity.AgentName, Instance) {},
+		Metrics: metrics, Log: zerolog.Nop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for ; session < looks; session++ {
+		w.look(now.Add(time.Duration(session) * warmLook))
+	}
+	if most := looks*maxWarmLooked + apps; looked > most || looked < looks*maxWarmLooked-apps {
+		t.Errorf("%d Applications are looked at in %d looks, want %d at most and as many as that", looked, looks, most)
+	}
+	if len(seen) != agents {
+		t.Errorf("%d agents had a turn, want %d", len(seen), agents)
+	}
+}
