@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,10 +42,13 @@ type Untaken struct {
 }
 
 // An Application is looked at untakenPause after it changed, since of an agent and its
-// Application one is a moment younger. Writes are untakenWrites a
-// second, Events included, which wait for the conditions.
+// Application one is a moment younger. Writes are untakenWrites a second, Events included,
+// which wait for the conditions. What has just changed comes before what has waited, so that
+// somebody who looks at one is told at once, whatever thousands there are; but while some
+// wait, theirs is what is left of a pass after untakenFresh.
 const (
 	untakenPause  = 2 * time.Second
+	untakenFresh  = 3 * untakenPause / 4
 	untakenWrites = 50
 	// maxUntakenEvents bounds the Events that wait; more are not made.
 	maxUntakenEvents = 10_000
@@ -51,6 +56,9 @@ const (
 
 // untakenPrefixes begin what Says returns, so that it is found again.
 var untakenPrefixes = []string{"no agent takes it: ", "nothing deploys it: "}
+
+// untakenSays is what Says returns.
+type untakenSays = func(name string, p Placement) (message string, endsSync bool)
 
 // untakenLook is what of an Application says whether it is looked at.
 type untakenLook struct {
@@ -88,13 +96,14 @@ func (u *Untaken) Run(ctx context.Context) error {
 	case <-u.Store.Synced():
 	}
 	pass := untakenPass{Untaken: u, writes: rate.NewLimiter(untakenWrites, 1), counted: -1,
-		untaken: map[stream.ResourceKey]bool{}, told: map[stream.ResourceKey]string{}, yielded: map[stream.ResourceKey]bool{},
+		waiting: map[stream.ResourceKey]bool{}, untaken: map[stream.ResourceKey]bool{}, told: map[stream.ResourceKey]string{},
+		yielded: map[stream.ResourceKey]bool{},
 	}
 	tick := time.NewTicker(untakenPause)
 	defer tick.Stop()
 	again := u.Changed()
 	all := true
-	rested := map[stream.ResourceKey]bool{} // changed before the last tick
+	var rested []stream.ResourceKey // changed before the last tick
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,15 +117,13 @@ func (u *Untaken) Run(ctx context.Context) error {
 			}
 			if all {
 				for _, o := range u.Store.List(stream.Application, "") {
-					rested[o.Key] = true
+					pass.waiting[o.Key] = true
 				}
 				all = false
 			}
 			young := changed.take()
-			rested = pass.run(ctx, rested, says)
-			for _, key := range young {
-				rested[key] = true
-			}
+			pass.run(ctx, rested, says)
+			rested = young
 		}
 	}
 }
@@ -124,7 +131,10 @@ func (u *Untaken) Run(ctx context.Context) error {
 // untakenPass is what is kept from one pass to the next.
 type untakenPass struct {
 	*Untaken
-	writes  *rate.Limiter
+	writes *rate.Limiter
+	// waiting are those for which there was no time, and all after something has changed that
+	// concerns many.
+	waiting map[stream.ResourceKey]bool
 	untaken map[stream.ResourceKey]bool
 	// told is what the conditions say that this process wrote, or would write.
 	told map[stream.ResourceKey]string
@@ -141,30 +151,52 @@ type untakenEvent struct {
 	message string
 }
 
-// run looks at these, and returns those that it has to look at again. It ends after
-// untakenPause, so that what changes meanwhile has its turn.
-func (p *untakenPass) run(ctx context.Context, keys map[stream.ResourceKey]bool, says func(string, Placement) (string, bool)) map[stream.ResourceKey]bool {
-	end, cancel := context.WithTimeout(ctx, untakenPause)
+// run looks at those that have changed and at those that wait. It ends after untakenPause, so
+// that what changes meanwhile has its turn.
+func (p *untakenPass) run(ctx context.Context, changed []stream.ResourceKey, says untakenSays) {
+	now := time.Now()
+	end, cancel := context.WithDeadline(ctx, now.Add(untakenPause))
 	defer cancel()
-	left := map[stream.ResourceKey]bool{}
-	spent := false // what may be written in this pass is
-	for key := range keys {
+	for _, key := range changed {
+		delete(p.waiting, key)
+	}
+	first, older := end, p.events
+	if len(p.waiting) > 0 || len(older) > 0 {
+		var cancel context.CancelFunc
+		first, cancel = context.WithDeadline(ctx, now.Add(untakenFresh))
+		defer cancel()
+	}
+	p.events = nil
+	p.conditions(ctx, first, changed, says)
+	p.makeEvents(ctx, first)
+	p.events = append(p.events, older...)
+	p.events = p.events[:min(len(p.events), maxUntakenEvents)]
+	p.conditions(ctx, end, slices.Collect(maps.Keys(p.waiting)), says)
+	p.count(ctx)
+	p.makeEvents(ctx, end)
+}
+
+// conditions writes those of these Applications until end is done. What is left waits.
+func (p *untakenPass) conditions(ctx, end context.Context, keys []stream.ResourceKey, says untakenSays) {
+	spent := false // what may be written in this time is
+	for _, key := range keys {
 		if spent {
-			left[key] = true
+			p.waiting[key] = true
 			continue
 		}
+		delete(p.waiting, key)
 		w := p.judge(key, says)
 		if w == nil {
 			continue
 		}
 		if p.writes.Wait(end) != nil {
-			left[key], spent = true, true
+			p.waiting[key], spent = true, true
 			continue
 		}
 		switch _, err := p.Store.Update(ctx, w.over, w.next); {
 		case errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound): // the cache will tell
 		case err != nil:
-			left[key] = true
+			p.waiting[key] = true
 			if ctx.Err() == nil {
 				p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot say of an application that no agent takes it, trying again")
 			}
@@ -172,13 +204,22 @@ func (p *untakenPass) run(ctx context.Context, keys map[stream.ResourceKey]bool,
 			p.wrote(w)
 		}
 	}
-	if len(p.untaken) != p.counted {
-		if err := p.Count(ctx, len(p.untaken)); err == nil {
-			p.counted = len(p.untaken)
-		} else if ctx.Err() == nil {
-			p.Log.Warn().Err(err).Msg("cannot write how many applications no agent takes, trying again")
-		}
+}
+
+// count tells how many there are, if that has changed.
+func (p *untakenPass) count(ctx context.Context) {
+	if len(p.untaken) == p.counted {
+		return
 	}
+	if err := p.Count(ctx, len(p.untaken)); err == nil {
+		p.counted = len(p.untaken)
+	} else if ctx.Err() == nil {
+		p.Log.Warn().Err(err).Msg("cannot write how many applications no agent takes, trying again")
+	}
+}
+
+// makeEvents makes the Events that wait until end is done.
+func (p *untakenPass) makeEvents(ctx, end context.Context) {
 	for len(p.events) > 0 && p.writes.Wait(end) == nil {
 		e := p.events[0]
 		p.events = p.events[1:]
@@ -186,7 +227,6 @@ func (p *untakenPass) run(ctx context.Context, keys map[stream.ResourceKey]bool,
 			p.Log.Warn().Err(err).Stringer("resource", e.about.Key).Msg("cannot make an Event of an application that no agent takes")
 		}
 	}
-	return left
 }
 
 // untakenWrite is a write of an Application.
@@ -199,7 +239,7 @@ type untakenWrite struct {
 }
 
 // judge returns what to write of an Application, nil for nothing.
-func (p *untakenPass) judge(key stream.ResourceKey, says func(string, Placement) (string, bool)) *untakenWrite {
+func (p *untakenPass) judge(key stream.ResourceKey, says untakenSays) *untakenWrite {
 	delete(p.untaken, key)
 	o, there := p.Store.Get(key)
 	if !there {
@@ -255,7 +295,7 @@ func (p *untakenPass) keep(key stream.ResourceKey, message string) {
 }
 
 // verdict is what Says says of an Application that is ours to speak of.
-func (p *untakenPass) verdict(o backends.Object, says func(string, Placement) (string, bool)) (message string, endsSync bool, err error) {
+func (p *untakenPass) verdict(o backends.Object, says untakenSays) (message string, endsSync bool, err error) {
 	var seen untakenLook
 	if err := json.Unmarshal(o.Raw, &seen); err != nil {
 		return "", false, fmt.Errorf("decode %s: %w", o.Key, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ type nobodys struct {
 	store   *memory.Store
 	counts  []int
 	events  []string
-	mu      sync.Mutex  // guards written, while two hubs write
+	mu      sync.Mutex  // guards events and written, while a hub writes
 	written []time.Time // times of all writes, Events included
 	again   chan struct{}
 	taken   map[string]bool // by name
@@ -49,6 +50,12 @@ func (n *nobodys) wrote() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.written = append(n.written, time.Now())
+}
+
+func (n *nobodys) hasEvent(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.events, func(e string) bool { return strings.HasPrefix(e, name+": ") })
 }
 
 func (n *nobodys) create(name, metadata, rest string) stream.ResourceKey {
@@ -80,6 +87,8 @@ func (n *nobodys) run(selector string) (stop func()) {
 		},
 		Event: func(_ context.Context, about backends.Object, message string) error {
 			n.wrote()
+			n.mu.Lock()
+			defer n.mu.Unlock()
 			n.events = append(n.events, about.Key.Name+": "+message)
 			return nil
 		},
@@ -301,6 +310,39 @@ func TestManyUntaken(t *testing.T) {
 		}
 	})
 }
+
+// TestUntakenIsToldBeforeThousands: one that somebody makes while thousands wait, since the
+// hub has just started, says so within 10 s, in a condition and an Event, and those wait no
+// longer for it.
+func TestUntakenIsToldBeforeThousands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 5000
+		n := newNobodys(t)
+		for i := range many {
+			n.create(fmt.Sprintf("app-%d", i), "", forNobody)
+		}
+		stop := n.run("")
+		defer stop()
+		for i := range 6 {
+			pass(5 * time.Second)
+			name := fmt.Sprintf("new-%d", i)
+			key := n.create(name, "", forNobody)
+			pass(10 * time.Second)
+			if n.said(key) == "" || !n.hasEvent(name) {
+				t.Errorf("%s says %q after 10 s, or has no Event", name, n.said(key))
+			}
+		}
+		pass((many/untakenWrites - 6*15 + 10) * time.Second)
+		for _, o := range n.store.List(stream.Application, "") {
+			if n.said(o.Key) == "" {
+				t.Fatalf("%s says nothing", o.Key)
+			}
+		}
+	})
+}
+
+// untakenWrites is how many writes there are in a second.
+const untakenWrites = 50
 
 // Two hubs may share a cluster, and each sees the Applications of the other. What one says of
 // an Application is not taken back by the other without an end, nor said otherwise.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 // mistakenHub is a hub that maps by destination and has no application controller, with one
@@ -29,10 +30,15 @@ type mistakenHub struct {
 const mistaken, mistakenAgent = "mistaken", "mistaken-1"
 
 // TestMistakesOfHub are those that people make with a hub that maps by destination, and with
-// what a spoke's owner allows. They follow one another, since most restart something.
+// what a spoke's owner allows. They follow one another, since most restart something. It has
+// control planes of its own: a hub without application controller says of every Application
+// in its cluster that nothing deploys it, and those of hubs beside it are thousands.
 func TestMistakesOfHub(t *testing.T) {
 	t.Parallel()
-	w := theQuietWorld(t)
+	w, err := startQuietControlPlanes(t.Context(), harnesstest.AtOnce(t), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := errors.Join(w.hub.EnsureNamespace(t.Context(), mistaken), w.spoke.EnsureNamespace(t.Context(), mistakenAgent)); err != nil {
 		t.Fatal(err)
 	}
