@@ -69,7 +69,7 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 			flag: "principal-config", file: "principal-destination.yaml", mapping: "destination",
 			says: []string{destined}, not: []string{namespaced, "start"},
 		},
-		"an agent": {flag: "agent-config", file: "agent.yaml", says: []string{"One thing is as it should be."}, not: []string{"start"}},
+		"an agent": {flag: "agent-config", file: "agent.yaml", says: []string{"ok: policy admits all that the hub has on this spoke\n"}, not: []string{"start"}},
 		"a misspelt section": {
 			flag: "principal-config", text: "maping: {by: destination}\n", fails: "maping: unknown key, did you mean mapping?",
 		},

@@ -86,10 +86,10 @@ func TestDoctorAtTheWrongCluster(t *testing.T) {
 		},
 		"an agent's, where none has run":       {cluster{}, "agent-config", agent, "", "the agent has never run there, since there is no ConfigMap argomesh-agent; cure: choose the spoke's", ""},
 		"a principal's, where none has run":    {cluster{}, "principal-config", principal, "", "the principal has never run there, since there is no ConfigMap argomesh-hub; cure: choose the hub's", ""},
-		"an agent's":                           {cluster{configMaps: []string{"argomesh-agent"}}, "agent-config", agent, "", "One thing is as it should be.", "cure"},
+		"an agent's":                           {cluster{configMaps: []string{"argomesh-agent"}}, "agent-config", agent, "", "ok: policy admits all that the hub has on this spoke\n", "cure"},
 		"a principal's":                        {cluster{configMaps: []string{"argomesh-hub"}}, "principal-config", principal, "", judged, "never run"},
 		"a principal's, whose cluster is both": {cluster{configMaps: []string{"argomesh-agent", "argomesh-hub"}}, "principal-config", principal, "", judged, "never run"},
-		"an agent's, without the right to see": {cluster{forbidden: true}, "agent-config", agent, "", "One thing is as it should be.", "cure"},
+		"an agent's, without the right to see": {cluster{forbidden: true}, "agent-config", agent, "", "ok: policy admits all that the hub has on this spoke\n", "cure"},
 		"a principal's, without the right":     {cluster{forbidden: true}, "principal-config", principal, "read the settings", "", "never run"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -29,7 +29,7 @@ func newDoctorCommand(std streams, conn *connection) *cobra.Command {
 		Short: "Find out what is wrong with the identity of this process, and what helps",
 		Long: "Find out what is wrong with the identity that the local Workload API hands out, and what\n" +
 			"helps. It exits with 1 when there is a problem, and with 0 when there are none or only\n" +
-			"warnings; -o wide shows also what is well.\n\n" +
+			"warnings. What is well it lists when nothing is wrong, and with -o wide.\n\n" +
 			"Run it where the principal or agent runs, as the same user: the SPIRE agent decides by who\n" +
 			"asks. On a spoke give --principal, and --principal-id and --agent as the agent's\n" +
 			"configuration has them: the principal says whether it would accept this identity, and as which\n" +
@@ -111,10 +111,12 @@ func (c *doctorCommand) print(found []inspect.Finding) error {
 	return c.output.structured(c.std.out, map[string]any{"findings": found})
 }
 
-// printFindings prints one line for each finding, with the cure; what is well only when
-// wide is set.
+// printFindings prints one line for each finding, with the cure. What is well it counts beside
+// what is wrong; it lists it when nothing is wrong, so that it shows what was looked at, and
+// when wide is set.
 func printFindings(w io.Writer, found []inspect.Finding, wide bool) error {
 	fine := 0
+	wide = wide || inspect.Worst(found) == inspect.Fine
 	for _, f := range found {
 		line := fmt.Sprintf("%s: %s %s", f.Level, f.About, f.Says)
 		switch {
@@ -131,9 +133,9 @@ func printFindings(w io.Writer, found []inspect.Finding, wide bool) error {
 	if fine == 0 {
 		return nil
 	}
-	well := fmt.Sprintf("%d things are as they should be.", fine)
+	well := fmt.Sprintf("%d things are as they should be; -o wide lists them.", fine)
 	if fine == 1 {
-		well = "One thing is as it should be."
+		well = "One thing is as it should be; -o wide says which."
 	}
 	_, err := fmt.Fprintln(w, well)
 	return err

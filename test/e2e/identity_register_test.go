@@ -253,7 +253,10 @@ func (r registrations) testShow(t *testing.T) {
 	if !strings.Contains(out, "spiffe://edge.test/argomesh/agent/edge-1   edge-1") {
 		t.Errorf("show --hub:\n%s", out)
 	}
-	r.say(t, "identity doctor --hub --socket "+api.Socket, "3 things are as they should be.\n")
+	out, _ = r.run(call{args: []string{"identity", "doctor", "--hub", "--socket", api.Socket}, wantOut: anything})
+	if strings.Count(out, "ok: ") != 3 || strings.Count(out, "\n") != 3 || !strings.Contains(out, "ok: spiffe://edge.test/argomesh/agent/edge-1 is agent edge-1 to the hub\n") {
+		t.Errorf("doctor --hub where all is well:\n%s", out)
+	}
 	r.run(call{args: strings.Fields("agent create far --mode managed --trust-domain far.test"), wantOut: anything, wantNote: anything})
 	out, _ = r.run(call{args: []string{"identity", "doctor", "--hub", "--socket", api.Socket}, wantOut: anything})
 	if !strings.Contains(out, "warning: agent far is of trust domain far.test, whose bundle is not here") {
