@@ -31,6 +31,20 @@ func (c agentChange) letsIn() bool {
 // relabels reports whether the labels of the cluster Secret change.
 func (c agentChange) relabels() bool { return !maps.Equal(c.before.Spec.Labels, c.after.Spec.Labels) }
 
+// gains are the hub's namespaces that the agent names afterwards, and did not before.
+func (c agentChange) gains() []string {
+	var had, gained []string
+	for _, m := range fleet.NamespacesOf(c.before) {
+		had = append(had, m.Hub)
+	}
+	for _, m := range fleet.NamespacesOf(c.after) {
+		if !slices.Contains(had, m.Hub) {
+			gained = append(gained, m.Hub)
+		}
+	}
+	return gained
+}
+
 // perils returns in which ways the change may delete workloads, as far as the Agent alone
 // says; none when it cannot.
 func (c agentChange) perils() []string {
@@ -75,14 +89,17 @@ func (c agentChange) relabelPerils(name identity.AgentName, sets []*unstructured
 // the hub does not let us read is such a way, too.
 func (h *hub) perilsOf(ctx context.Context, c agentChange) []string {
 	out := c.perils()
-	if c.letsIn() && c.after.Spec.Mode == v1alpha1.ModeManaged {
+	if gained := c.gains(); (c.letsIn() || len(gained) > 0) && c.after.Spec.Mode == v1alpha1.ModeManaged {
 		going, err := h.going(ctx, c.after.Name, "")
+		fresh := slices.DeleteFunc(slices.Clone(going), func(app *unstructured.Unstructured) bool { return !slices.Contains(gained, app.GetNamespace()) })
 		switch {
 		case apierrors.IsNotFound(err): // a hub without Argo CD
 		case err != nil:
 			out = append(out, "whether Applications wait to be deleted with their workloads cannot be read: "+oneLine(err))
-		case len(going) > 0:
+		case c.letsIn() && len(going) > 0:
 			out = append(out, fmt.Sprintf("the agent may connect then, and delete with its workloads what waits for that: %s", namesOf(going)))
+		case len(fresh) > 0:
+			out = append(out, fmt.Sprintf("the agent gets namespaces in which Applications wait to be deleted with their workloads: %s", namesOf(fresh)))
 		}
 	}
 	if name, err := identity.ParseAgentName(c.after.Name); err == nil && c.relabels() {

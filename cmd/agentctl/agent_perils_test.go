@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,37 @@ func TestEachCommandSaysWhetherItDeletesWorkloads(t *testing.T) {
 	}
 }
 
+// docs/deletes.md has each of them, and no other.
+func TestTheDocumentHasEachCommandThatDeletesWorkloads(t *testing.T) {
+	text, err := os.ReadFile("../../docs/deletes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## Commands that may delete workloads\n")
+	if section, _, _ = strings.Cut(section, "\n## "); !found {
+		t.Fatal("docs/deletes.md has no such section")
+	}
+	var listed []string
+	for line := range strings.Lines(section) {
+		if first, is := strings.CutPrefix(line, "| `"); is {
+			commands, _, _ := strings.Cut(first, " |")
+			for command := range strings.SplitSeq(commands, ", ") {
+				listed = append(listed, strings.Trim(command, "`"))
+			}
+		}
+	}
+	for path, how := range deleting {
+		if has := slices.Contains(listed, path); has != (how != "") {
+			t.Errorf("%q: docs/deletes.md lists it: %t, and it may delete workloads: %q", path, has, how)
+		}
+	}
+	for _, path := range listed {
+		if _, known := deleting[path]; !known {
+			t.Errorf("docs/deletes.md lists %q, which is no command", path)
+		}
+	}
+}
+
 // A cascade needs --yes off a terminal, whatever standard input says, and shows what goes.
 func TestDeleteNeedsYesForACascade(t *testing.T) {
 	const shown = "With agent edge-1 go 2 Applications that it has, with their workloads on the spoke.\n" +
@@ -127,6 +159,7 @@ func TestEditNeedsYesWhereWorkloadsMayGo(t *testing.T) {
 	leaving := map[string]any{"deletionTimestamp": "2026-11-23T06:00:00Z", "finalizers": []any{"argomesh.io/agent"}}
 	held := map[string]any{"deletionsHeld": map[string]any{"id": "hold-1", "since": "2026-11-23T06:00:00Z", "reason": "TooMany", "total": 12, "withWorkloads": 11}}
 	env := map[string]any{"labels": map[string]any{"env": "prod"}, "suspended": false, "cascadeHold": 10}
+	elsewhere := map[string]any{"mapping": map[string]any{"namespaces": []any{map[string]any{"spoke": "", "hub": "team"}}}}
 	for name, test := range map[string]struct {
 		spec, meta, status map[string]any
 		edit               string
@@ -148,6 +181,9 @@ func TestEditNeedsYesWhereWorkloadsMayGo(t *testing.T) {
 		"let in, without Argo CD":     {spec: map[string]any{"suspended": true}, without: true, edit: "s/suspended: true/suspended: false/"},
 		"let in, nobody knows":        {spec: map[string]any{"suspended": true}, denied: "/applications", edit: "s/suspended: true/suspended: false/", peril: "whether Applications wait to be deleted with their workloads cannot be read"},
 		"another identity":            {apps: []map[string]any{application("shop", along)}, edit: "s#spiffe://a/b#spiffe://a/c#", peril: "what waits for that: edge-1/shop"},
+		"a namespace more":            {spec: elsewhere, apps: []map[string]any{application("shop", along), application("stays")}, edit: "s/hub: team/hub: edge-1/", peril: "the agent gets namespaces in which Applications wait to be deleted with their workloads: edge-1/shop"},
+		"a namespace, nobody knows":   {spec: elsewhere, denied: "/applications", edit: "s/hub: team/hub: edge-1/", peril: "whether Applications wait to be deleted with their workloads cannot be read"},
+		"a namespace, none wait":      {spec: elsewhere, apps: []map[string]any{application("stays")}, edit: "s/hub: team/hub: edge-1/"},
 		"kept out":                    {spec: env, apps: []map[string]any{application("shop", along)}, edit: "s/suspended: false/suspended: true/"},
 		"no longer selected":          {spec: env, sets: []map[string]any{applicationSet("addons", map[string]any{"env": "prod"}, nil)}, edit: "s/env: prod/env: test/", peril: "ApplicationSet argocd/addons may not select the cluster by its new labels"},
 		"selected as before":          {spec: env, sets: []map[string]any{applicationSet("addons", nil, nil)}, edit: "s/env: prod/env: test/"},
