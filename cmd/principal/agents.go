@@ -46,12 +46,23 @@ const publishPause = 100 * time.Millisecond
 // Run watches until ctx is done. A watch that ends is opened again within a
 // second, so that a revocation is never minutes late.
 func (w *agentWatch) Run(ctx context.Context) error {
+	w.mu.Lock()
 	w.agents = map[string]v1alpha1.Agent{}
+	w.mu.Unlock()
 	defer w.stop()
 	reflector.Run(ctx, reflector.Config{
 		Resource: w.client.Resource(v1alpha1.AgentResource).Namespace(w.namespace), What: "agents", Streams: w.client, Answered: w.answered,
 	}, w)
 	return nil
+}
+
+// all calls yield with each Agent.
+func (w *agentWatch) all(yield func(v1alpha1.Agent)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.agents {
+		yield(a)
+	}
 }
 
 // answered says once that the Agents cannot be read, and once that they can.

@@ -99,11 +99,14 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 		agents.Map(cfg.Owners(kept.Mapping))
 		links.owners = newOwnership(agents, store)
 	}, log)
+	watch := &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log}
+	if err := registry.Register(newAgentGauges(watch.all)); err != nil {
+		return nil, err
+	}
 	return &core{
 		cfg: cfg, build: build, base: base, hub: links.hub,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
-		links: links, quota: room, unknown: unknown,
-		watch: &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log},
+		links: links, quota: room, unknown: unknown, watch: watch,
 	}, nil
 }
 

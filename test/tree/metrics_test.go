@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,6 +65,36 @@ func TestMetricsReferenceGolden(t *testing.T) {
 			strings.ReplaceAll(m.help, "|", `\|`), strings.Join(linked[m.pkg], ", "))
 	}
 	golden.Compare(t, filepath.Join(root, metricsFile), out.Bytes())
+}
+
+// A metric that a page of docs names is one that the reference has.
+func TestMetricsOfDocumentsExist(t *testing.T) {
+	known := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(argomesh_\\w+)` \\| (\\w+) ").FindAllSubmatch(read(t, metricsFile), -1) {
+		known[string(row[1])] = true
+		if string(row[2]) == "histogram" {
+			for _, part := range []string{"_bucket", "_sum", "_count"} {
+				known[string(row[1])+part] = true
+			}
+		}
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, page := range pages {
+		name := filepath.Join("docs", filepath.Base(page))
+		for _, word := range regexp.MustCompile(`argomesh_\w+`).FindAllString(string(read(t, name)), -1) {
+			seen++
+			if !known[word] && !strings.HasSuffix(word, "_") { // which begins the names of several
+				t.Errorf("%s names metric %s, which there is not", name, word)
+			}
+		}
+	}
+	if seen < 30 {
+		t.Fatalf("only %d names were found: mend this test", seen)
+	}
 }
 
 // closure returns the package and what it imports of ours.
