@@ -35,7 +35,7 @@ func (l *loop) schedule(key stream.ResourceKey, j *job) {
 func (l *loop) task(key stream.ResourceKey) task {
 	j := l.jobs[key]
 	t := task{
-		key: key, rules: l.rules, events: j.events, tend: j.tend, verify: j.verify, asked: l.asked[key],
+		key: key, rules: l.rules, events: j.events, seen: j.seen, tend: j.tend, verify: j.verify, asked: l.asked[key],
 		taken: l.taken[l.rules.entry(stream.Commands, key)], room: l.weights.room(key, l.bounds),
 	}
 	if s := l.session; s != nil {

@@ -159,6 +159,7 @@ type effect struct {
 // has it.
 type job struct {
 	events  map[stream.EntryKey]stream.Event  // the newest of each entry
+	seen    map[stream.EntryKey]string        // resourceVersion of the object when that came; empty for none
 	newer   map[stream.EntryKey]chan struct{} // task.newer of the task under way
 	tend    bool
 	verify  bool
@@ -528,9 +529,10 @@ func (l *loop) apply(e stream.Event) {
 	}
 	j := l.job(key)
 	if j.events == nil {
-		j.events = map[stream.EntryKey]stream.Event{}
+		j.events, j.seen = map[stream.EntryKey]stream.Event{}, map[stream.EntryKey]string{}
 	}
-	j.events[e.Key] = e
+	current, _ := l.newest(key)
+	j.events[e.Key], j.seen[e.Key] = e, current.ResourceVersion
 	if newer := j.newer[e.Key]; newer != nil && !closed(newer) {
 		close(newer)
 	}

@@ -350,10 +350,12 @@ func follow(before *object, e Entry) *object {
 }
 
 // isolated is I6: content says whose it is. On the hub what an agent said of an
-// Application stays to be seen after it was handed over, until the next one says more.
+// Application stays to be seen after it was handed over, until the next one says more; on a
+// cluster of two agents that is the status of what was there before one adopted it.
 func (c *checker) isolated(v *view, e Entry) {
 	raw := e.Raw
-	if e.Place == hubPlace && v.Shared {
+	adopted := e.Place != hubPlace && follow(nil, e).record().Adopted != ""
+	if e.Place == hubPlace && v.Shared || adopted {
 		raw = application{map[string]any{"spec": parse(e.Raw).fields["spec"]}}.raw()
 	}
 	for _, other := range c.agents {

@@ -226,6 +226,7 @@ func (a application) setCascade(cascades bool) {
 func (a application) record() (rec struct {
 	Revision uint64 `json:"revision"`
 	History  string `json:"history"`
+	Adopted  string `json:"adopted"`
 }) {
 	// A copy without a record, or with a broken one, has revision 0.
 	_ = json.Unmarshal([]byte(a.annotation("argomesh.io/source")), &rec)
