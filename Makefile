@@ -170,11 +170,11 @@ e2e: tools build ## end-to-end tests on real servers
 
 .PHONY: soak
 soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more; live access for SOAK_DURATION (1h)
-	go test -count=1 -timeout 4h -tags soak -v ./test/e2e/...
+	go test -count=1 -timeout 4h -parallel 200 -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
 e2e-matrix: tools meshes releases build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets, controllers and functions of other releases of Argo CD
-	go test -count=1 -timeout 2h -tags matrix -v ./test/e2e/...
+	go test -count=1 -timeout 2h -parallel 200 -tags matrix -v ./test/e2e/...
 	go test -count=1 -timeout 1h -tags matrix -v -run '^TestReleases$$' ./test/argocd
 
 .PHONY: e2e-cluster
