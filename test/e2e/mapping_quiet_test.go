@@ -35,6 +35,12 @@ const mappedNamespace = "mapped"
 // with the test.
 func (w *quietWorld) mappedPrincipal(t *testing.T, namespace string, settings harness.Settings) *harness.Principal {
 	t.Helper()
+	return w.mappedPrincipalNamed(t, "principal-"+namespace, namespace, settings)
+}
+
+// mappedPrincipalNamed is mappedPrincipal for one of several in a namespace.
+func (w *quietWorld) mappedPrincipalNamed(t *testing.T, name, namespace string, settings harness.Settings) *harness.Principal {
+	t.Helper()
 	ctx := t.Context()
 	spire, err := w.identify(ctx, principalID)
 	if err != nil {
@@ -42,7 +48,7 @@ func (w *quietWorld) mappedPrincipal(t *testing.T, namespace string, settings ha
 	}
 	settings["namespace"] = namespace
 	principal, err := w.h.StartPrincipal(ctx, harness.PrincipalConfig{
-		Name: "principal-" + namespace, ControlPlane: w.hub, WorkloadAPI: spire, Settings: settings,
+		Name: name, ControlPlane: w.hub, WorkloadAPI: spire, Settings: settings,
 	})
 	if err != nil {
 		t.Fatal(err)

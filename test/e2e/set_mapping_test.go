@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,8 @@ import (
 )
 
 // TestSetMapping changes the mapping of a hub that maps by namespace: not while something
-// would be lost, and then with one command, which its principal follows by itself.
+// would be lost, and then with one command, which both of its principals follow by themselves:
+// the one that has the agent and the one that stands by.
 func TestSetMapping(t *testing.T) {
 	t.Parallel()
 	w, ctx := theQuietWorld(t), t.Context()
@@ -47,6 +49,27 @@ func TestSetMapping(t *testing.T) {
 	}
 	settings := harness.Settings{"mapping.by": "", "mapping.namespaces": []string{"setmap-team"}}
 	principal := w.mappedPrincipal(t, in, settings)
+	standby := w.mappedPrincipalNamed(t, "principal-standby-"+in, in, maps.Clone(settings))
+	follows := func(p *harness.Principal, mapping string) error {
+		log, err := os.ReadFile(p.LogFile())
+		if err != nil {
+			return err
+		}
+		last := ""
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, `"the identity of the hub is known"`) {
+				last = line
+			}
+		}
+		if !strings.Contains(last, fmt.Sprintf(`"mapping":%q`, mapping)) {
+			return fmt.Errorf("it does not map by %s: %s", mapping, last)
+		}
+		return nil
+	}
+	both := func(mapping string) func() error {
+		return func() error { return errors.Join(follows(principal, mapping), follows(standby, mapping)) }
+	}
+	eventually(t, "both principals map by namespace", both("namespace"))
 	w.mappedAgent(t, in, agent, principal, harness.Settings{"mapping.namespaces": []string{"setmap-*"}, "mapping.create_namespaces": true})
 	registry := w.hub.Resource(agents, in)
 	patch(t, registry, agent, map[string]any{"spec": map[string]any{"mapping": map[string]any{"namespaces": []any{
@@ -119,6 +142,7 @@ func TestSetMapping(t *testing.T) {
 	if out, err := set("--yes"); err != nil || inForce() != "destination" {
 		t.Fatalf("%v, by %s: %s", err, inForce(), out)
 	}
+	eventually(t, "both principals map by destination", both("destination"))
 	eventually(t, "each is where its destination says", func() error {
 		return errors.Join(there(ctx, spoke("setmap-team"), "web"), there(ctx, spoke(agent), "left"), gone(ctx, spoke(agent), "web"))
 	})
