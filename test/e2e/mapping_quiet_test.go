@@ -25,6 +25,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 // mappedNamespace is that of a second Argo CD on the quiet hub, whose principal maps by
@@ -96,10 +97,15 @@ func (w *quietWorld) mappedAgent(t *testing.T, namespace, name string, principal
 
 // TestMappingByDestination is a hub whose Applications go where their destination says,
 // from Argo CD's own namespace and from others, beside Applications that are not for
-// agents at all.
+// agents at all. It has control planes of its own: a hub that starts beside this one takes
+// back, once, what the conditions of its Applications say.
 func TestMappingByDestination(t *testing.T) {
 	t.Parallel()
-	w, ctx := theQuietWorld(t), t.Context()
+	ctx := t.Context()
+	w, err := startQuietControlPlanes(ctx, harnesstest.AtOnce(t), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, namespace := range []string{mappedNamespace, "mapped-team-1", "mapped-team-2", "mapped-out"} {
 		if err := w.hub.EnsureNamespace(ctx, namespace); err != nil {
 			t.Fatal(err)
