@@ -52,6 +52,8 @@ func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // warn makes an Event of an Application, in its namespace.
 func warn(ctx context.Context, client dynamic.Interface, about backends.Object, reason, message string) error {
+	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
+	defer cancel()
 	now := time.Now()
 	e, err := eventOf(about, stream.EventText{Type: stream.EventWarning, Reason: reason, Message: message}, 1, now, now)
 	if err != nil {

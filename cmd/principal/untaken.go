@@ -40,6 +40,8 @@ func (u *untaken) Run(ctx context.Context) error {
 		},
 		Count: func(ctx context.Context, n int) error {
 			u.number.Set(float64(n))
+			ctx, cancel := context.WithTimeout(ctx, eventTimeout) // others wait to be told
+			defer cancel()
 			return u.core.hub.keeper.KeepUntaken(ctx, n)
 		},
 		Log: u.core.base.Log,

@@ -138,6 +138,7 @@ func (n *newcomers) neverRan() mistake {
 func (n *newcomers) otherwise(a *harness.Agent, m mistake, name, registered, runsAs, mode string) mistake {
 	m.does = func(s *scene) {
 		n.register(s, name, "managed", registered)
+		s.act = time.Now() // the mistake is to run it so
 		*a = *n.start(s, name, runsAs, mode, idOf(name))
 	}
 	if m.told == nil {
