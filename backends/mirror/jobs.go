@@ -105,6 +105,9 @@ func (l *loop) finish(o outcome) {
 		}
 		l.m.cfg.Metrics.received(entry.Collection, result)
 		l.refused.note(r.event, r.refusal, time.Now())
+		if r.refusal != nil && r.refusal.Kind == stream.RefusalNotOwned {
+			l.refused.stoodIn(entry, l.current(o.key))
+		}
 		if r.undone != "" {
 			l.putBack(entry, r.undone)
 		}

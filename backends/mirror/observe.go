@@ -121,6 +121,9 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object) {
 	l.arrived(key, current)
 	for _, entry := range entries {
 		l.noteLacking(entry, current)
+		if l.refused.freed(entry, current) {
+			l.step(link.Retry{Key: entry})
+		}
 		switch {
 		case l.rules.sources(entry.Collection):
 			l.desire(entry, key, current)

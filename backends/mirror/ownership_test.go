@@ -297,3 +297,41 @@ func (o thing) remove() {
 		o.r.t.Fatal(err)
 	}
 }
+
+// TestWhatStoodInTheWayGoes: an entry that is refused for an object of somebody else comes
+// about soon when that object goes, or when its owner allows its adoption, however long it
+// has been refused.
+func TestWhatStoodInTheWayGoes(t *testing.T) {
+	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
+		for what, ends := range map[string]func(r *rig, where end){
+			"is deleted": func(r *rig, where end) { r.remove(where, "a") },
+			"may be adopted": func(r *rig, where end) {
+				r.update(where, "a", func(app m) {
+					app["metadata"].(m)["annotations"] = m{"argocd.argoproj.io/adoption-policy": "always"}
+				})
+			},
+		} {
+			t.Run(mode.String()+", it "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, options{mode: mode, adopt: []string{"application/b"}})
+					owner, other := r.hub, r.spoke
+					if mode == stream.Autonomous {
+						owner, other = r.spoke, r.hub
+					}
+					r.create(other, "a", nil, spec("theirs"))
+					r.create(owner, "a", nil, spec("ours"))
+					r.connect()
+					pass(30 * time.Minute)
+					if app := r.get(other, "a"); at(app, "spec", "source", "path") != "theirs" {
+						t.Fatalf("taken over: %v", app)
+					}
+					ends(r, other)
+					pass(10 * time.Second)
+					if app := r.get(other, "a"); at(app, "spec", "source", "path") != "ours" {
+						t.Errorf("after 10 s it is %v; parked: %v", app, r.stats(owner).Parked)
+					}
+				})
+			})
+		}
+	}
+}

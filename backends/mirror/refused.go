@@ -26,6 +26,39 @@ type refusedEntry struct {
 	refusal stream.Refusal
 	version stream.Version // that was refused
 	at      time.Time
+	// over is what stood where the entry's object would be, for which it was refused.
+	over obstacle
+}
+
+// obstacle is an object that is not ours, as far as it says whether we may have its place;
+// zero for none.
+type obstacle struct{ uid, policy string }
+
+func obstacleOf(current *object) obstacle {
+	if current == nil {
+		return obstacle{}
+	}
+	return obstacle{current.uid(), current.annotation(adoptionPolicyKey)}
+}
+
+// stoodIn notes for which object of its place an entry was refused.
+func (r refusals) stoodIn(key stream.EntryKey, current *object) {
+	if e, refused := r[key]; refused && e.refusal.Kind == stream.RefusalNotOwned {
+		e.over = obstacleOf(current)
+		r[key] = e
+	}
+}
+
+// freed reports, once, whether the object for which an entry was refused has gone, is
+// another one, or has another word on its adoption: the entry may be taken now.
+func (r refusals) freed(key stream.EntryKey, current *object) bool {
+	e := r[key]
+	if e.over == (obstacle{}) || e.over == obstacleOf(current) {
+		return false
+	}
+	e.over = obstacle{}
+	r[key] = e
+	return true
 }
 
 // note remembers the answer to an entry; nil for one that was taken.
@@ -37,7 +70,7 @@ func (r refusals) note(e stream.Event, refusal *stream.Refusal, now time.Time) {
 	if _, known := r[e.Key]; !known && len(r) >= maxRefusals {
 		return
 	}
-	r[e.Key] = refusedEntry{*refusal, e.Version, now}
+	r[e.Key] = refusedEntry{refusal: *refusal, version: e.Version, at: now}
 }
 
 // held notes what is held of an entry: what was refused may have come to be there all the

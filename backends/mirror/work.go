@@ -146,21 +146,6 @@ type writer struct {
 	out       outcome
 }
 
-// overtaken reports whether the object has a newer version of an entry than e, in the same
-// history as far as this process knows, which it had not when e came. Another process wrote
-// that: this one was frozen since, and has not found out yet that its connection is over.
-// What was there already is no reason to refuse, since a restore of the hub that stays
-// unnoticed counts revisions anew.
-func (w *writer) overtaken(e stream.Event, current *object) bool {
-	if current == nil || e.Verb != stream.Apply || e.Key.Collection == stream.Commands || w.current.ResourceVersion == w.task.seen[e.Key] {
-		return false
-	}
-	rec, recorded := recordOf(*current)
-	rules := w.task.rules
-	return recorded && rec.Revision > e.Revision && rec.Agent == rules.Agent.String() && rec.History != "" &&
-		(rules.HistoryID == "" || rules.HistoryID == rec.History)
-}
-
 // see notes what the object is now; nil for gone.
 func (w *writer) see(o *backends.Object) { w.current, w.parsed = o, nil }
 
@@ -189,8 +174,8 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 		if why := w.task.obsolete(e.Key); why != "" { // during an attempt that met a conflict
 			return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: why}
 		}
-		if w.overtaken(e, current) {
-			return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "another process has written a newer version meanwhile"}
+		if overtaken := w.overtaken(e, current); overtaken != nil {
+			return nil, overtaken
 		}
 		if c == stream.Commands && current != nil {
 			if lost := w.task.taken.lost(e, *current); lost != nil {
