@@ -1,0 +1,3 @@
+package arrows
+
+var _ = title

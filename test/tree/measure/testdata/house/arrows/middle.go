@@ -1,0 +1,3 @@
+package arrows
+
+func middle() string { return bottom{field: title}.field }

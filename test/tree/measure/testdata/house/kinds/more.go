@@ -1,0 +1,3 @@
+package kinds
+
+func (*embedding) third() {}

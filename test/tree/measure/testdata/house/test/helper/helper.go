@@ -1,0 +1,2 @@
+// Package helper is below test/, and not counted.
+package helper

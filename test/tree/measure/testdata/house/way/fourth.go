@@ -1,0 +1,3 @@
+package way
+
+func fourth(name string) { _ = name }
