@@ -89,7 +89,7 @@ func run(args []string) error {
 // firstRun says what a build costs before it begins. The time is that of all servers and
 // developer tools with empty caches.
 const firstRun = `These are missing and are built first: %s.
-All of them together take 8 minutes on two cores, once, and 1 GB in %s; Go's own build cache grows, too.
+All of them together take 8 minutes on two cores, once, and 1 GB in %s; Go's own build cache grows by up to 5 GB, too.
 It may be interrupted, and goes on where it was.
 `
 
