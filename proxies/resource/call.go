@@ -106,7 +106,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	}
 	e.answer = func(res *http.Response) error {
 		c.judge(res)
-		h.refusals.noteAnswer(p, &c.record)
+		h.refusals.noteAnswer(p, &c.record, res.StatusCode)
 		own := res.Header.Get(headerOwnKinds) != ""
 		stripAnswer(res.Header)
 		if err := redirect(res, p.name); err != nil {

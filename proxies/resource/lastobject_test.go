@@ -165,3 +165,66 @@ func TestLastObjectThatWasRefused(t *testing.T) {
 		t.Errorf("%s: %v", body, err)
 	}
 }
+
+// What the agent's account may not read is not given while it is away, and neither is what
+// its rules refused by the name, whatever else of the kind is let be read; a failure says
+// nothing.
+func TestLastObjectThatTheAccountMayNotRead(t *testing.T) {
+	last, raw := &lastOf{}, deployment(nil)
+	last.raw.Store(&raw)
+	var status atomic.Int32
+	spoke := everything()
+	spoke.Rules = []access.Rule{{Name: "names", Groups: []string{"*"}, Resources: []string{"*"}, Names: []string{"shop", "other"}}}
+	w := start(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) },
+		settings{spokeAccess: &spoke, hub: func(c *resource.HubConfig) { c.Objects = last }})
+	given := func(path string) bool {
+		t.Helper()
+		name := path[strings.LastIndexByte(path, '/')+1:]
+		there := deployment(func(o *unstructured.Unstructured) { o.SetName(name) })
+		last.raw.Store(&there)
+		w.setAway(true)
+		defer w.setAway(false)
+		res, body := w.get(path)
+		if res.Code != 200 && strings.Contains(body, "replicas") {
+			t.Errorf("%s", body)
+		}
+		return res.Code == 200
+	}
+	const place = "/apis/apps/v1/namespaces/web/deployments/"
+	for _, step := range []struct {
+		name         string
+		says         int32 // the API server
+		shop, secret bool  // what is given afterwards
+	}{
+		{"shop", 200, true, true}, // nobody asked for the other
+		{"secret", 200, false, false},
+		{"shop", 200, true, false}, // an answer about one is none about the other
+		{"shop", 403, false, false},
+		{"shop", 500, false, false},
+		{"shop", 401, false, false},
+		{"shop", 429, false, false},
+		{"shop", 404, true, false},
+	} {
+		status.Store(step.says)
+		if res, _ := w.get(place + step.name); step.name == "secret" && res.Code != 403 || step.name == "shop" && res.Code != int(step.says) && step.says != 401 {
+			t.Fatalf("%s: %d", step.name, res.Code)
+		}
+		if shop, secret := given(place+"shop"), given(place+"secret"); shop != step.shop || secret != step.secret {
+			t.Errorf("after %d about %s shop is given: %t, secret: %t", step.says, step.name, shop, secret)
+		}
+	}
+	for n := range 300 {
+		_, _ = w.get(place + fmt.Sprint("refused-", n))
+	}
+	status.Store(200)
+	if _, _ = w.get(place + "shop"); given(place + "shop") {
+		t.Error("something is given where more was refused than is remembered")
+	}
+	other := strings.Replace(place, "web", "other", 1)
+	raw = deployment(func(o *unstructured.Unstructured) { o.SetNamespace("other") })
+	last.raw.Store(&raw)
+	w.setAway(true)
+	if res, body := w.get(other + "shop"); res.Code != 200 {
+		t.Errorf("elsewhere: %d %s", res.Code, body)
+	}
+}

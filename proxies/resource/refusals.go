@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"net/http"
 	"sync"
 
 	"github.com/argomesh/argomesh/identity"
@@ -8,12 +9,18 @@ import (
 	"github.com/argomesh/argomesh/proxies/audit"
 )
 
-// maxRefusals bounds what is remembered of one agent. Of one that refuses more nothing is
-// given any more while it is away.
-const maxRefusals = 256
+const (
+	// maxRefusals is the number of places of one agent that are remembered. Of one that
+	// refuses more nothing is given any more while it is away.
+	maxRefusals = 256
+	// maxRefusedNames is the number of objects of one agent that are remembered. Of a place
+	// where more are refused nothing is given any more.
+	maxRefusedNames = 256
+)
 
 // refusals remembers what the owners of spokes did not let be read when it was last asked
-// for, since nobody can ask them while their agent is away. It is lost with the process.
+// for, by the agent's rules or by what its account may do, since nobody can ask them while
+// their agent is away. It is lost with the process.
 type refusals struct {
 	mu sync.Mutex // guards of
 	of map[identity.AgentName]*refused
@@ -25,11 +32,22 @@ type refused struct {
 	// closed says that it served no Kubernetes API when it was last asked, and full that it
 	// refused more than is remembered.
 	closed, full bool
-	places       map[place]struct{}
+	places       map[place]*refusedAt
+	names        int // of all places
 }
 
 // place is what a refusal is about: the objects of a kind, in a namespace.
 type place struct{ group, resource, namespace string }
+
+// refusedAt is what is remembered of a place.
+type refusedAt struct {
+	// last says that what was asked for last was refused, so that others there may be, too;
+	// many that more were refused than are remembered.
+	last, many bool
+	// names are those of the objects that were refused when they were asked for last: rules
+	// can be about names, or about what an Application tracks.
+	names map[string]struct{}
+}
 
 func placeOf(r access.Request) place { return place{r.Group, r.Resource, r.Namespace} }
 
@@ -38,7 +56,7 @@ func placeOf(r access.Request) place { return place{r.Group, r.Resource, r.Names
 func (r *refusals) at(agent identity.AgentName, uid string) *refused {
 	found := r.of[agent]
 	if found == nil || found.uid != uid {
-		found = &refused{uid: uid, places: map[place]struct{}{}}
+		found = &refused{uid: uid, places: map[place]*refusedAt{}}
 		if r.of == nil {
 			r.of = map[identity.AgentName]*refused{}
 		}
@@ -54,8 +72,19 @@ func (r *refusals) close(agent identity.AgentName, uid string) {
 	r.at(agent, uid).closed = true
 }
 
-// note notes whether the spoke's side refused a call, or its API server answered it.
-func (r *refusals) note(agent identity.AgentName, uid string, request access.Request, denied bool) {
+// noteAnswer notes what an answer with a status says of what the spoke's owner lets be read.
+// A failure, of the agent or of its API server, says nothing. The record has who answered.
+func (r *refusals) noteAnswer(p passing, record *audit.Record, status int) {
+	ofServer := record.AnsweredBy == audit.ByAPIServer
+	denied := record.DecidedBy == audit.Spoke || ofServer && status == http.StatusForbidden
+	if denied || ofServer {
+		said := denied || status < http.StatusInternalServerError && status != http.StatusUnauthorized && status != http.StatusTooManyRequests
+		r.note(p.name, p.uid, p.request, said, denied)
+	}
+}
+
+// note notes an answer, and whether it said that something was refused, or was not.
+func (r *refusals) note(agent identity.AgentName, uid string, request access.Request, said, denied bool) {
 	if !request.IsResource() {
 		return
 	}
@@ -66,24 +95,54 @@ func (r *refusals) note(agent identity.AgentName, uid string, request access.Req
 	}
 	of := r.at(agent, uid)
 	of.closed = false
-	if request.Verb != "get" || request.Subresource != "" {
+	// What somebody else may read, who is impersonated, says nothing of the agent's account.
+	if !said || request.Verb != "get" || request.Subresource != "" || !request.Impersonate.IsZero() {
 		return
 	}
-	switch {
-	case !denied:
-		delete(of.places, placeOf(request))
-	case len(of.places) >= maxRefusals:
-		of.full = true
-	default:
-		of.places[placeOf(request)] = struct{}{}
+	if denied {
+		of.refuse(placeOf(request), request.Name)
+	} else {
+		of.admit(placeOf(request), request.Name)
 	}
 }
 
-// noteAnswer notes what the record says of an answer. A failure of the agent says nothing.
-func (r *refusals) noteAnswer(p passing, record *audit.Record) {
-	denied := record.DecidedBy == audit.Spoke
-	if denied || record.AnsweredBy == audit.ByAPIServer {
-		r.note(p.name, p.uid, p.request, denied)
+// refuse notes that an object was refused.
+func (of *refused) refuse(where place, name string) {
+	at := of.places[where]
+	if at == nil {
+		if len(of.places) >= maxRefusals {
+			of.full = true
+			return
+		}
+		at = &refusedAt{names: map[string]struct{}{}}
+		of.places[where] = at
+	}
+	at.last = true
+	if _, known := at.names[name]; known {
+		return
+	}
+	if of.names >= maxRefusedNames {
+		at.many = true
+		return
+	}
+	at.names[name] = struct{}{}
+	of.names++
+}
+
+// admit notes that an object was not refused. Others there still are that were refused by
+// their names.
+func (of *refused) admit(where place, name string) {
+	at := of.places[where]
+	if at == nil {
+		return
+	}
+	at.last = false
+	if _, known := at.names[name]; known {
+		delete(at.names, name)
+		of.names--
+	}
+	if len(at.names) == 0 && !at.many {
+		delete(of.places, where)
 	}
 }
 
@@ -95,6 +154,13 @@ func (r *refusals) has(agent identity.AgentName, uid string, request access.Requ
 	if of == nil || of.uid != uid {
 		return false
 	}
-	_, found := of.places[placeOf(request)]
-	return found || of.closed || of.full
+	if of.closed || of.full {
+		return true
+	}
+	at := of.places[placeOf(request)]
+	if at == nil {
+		return false
+	}
+	_, found := at.names[request.Name]
+	return found || at.last || at.many
 }
