@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ var untakenPrefixes = []string{"no agent takes it: ", "nothing deploys it: "}
 // untakenSays is what Says returns.
 type untakenSays = func(name string, p Placement) (message string, endsSync bool)
 
-// untakenLook is what of an Application says whether it is looked at.
+// untakenLook is what of an Application decides whether something is to be said of it.
 type untakenLook struct {
 	Metadata struct {
 		Labels      map[string]string `json:"labels"`
@@ -72,13 +71,22 @@ type untakenLook struct {
 			Server string `json:"server"`
 		} `json:"destination"`
 	} `json:"spec"`
-	Operation json.RawMessage `json:"operation"`
-	Status    struct {
+	Status struct {
 		Conditions []struct {
 			Type    string `json:"type"`
 			Message string `json:"message"`
 		} `json:"conditions"`
 	} `json:"status"`
+}
+
+// shown is errorShown of its conditions.
+func (l *untakenLook) shown() string {
+	for _, c := range l.Status.Conditions {
+		if c.Type == errorCondition {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // Run keeps at it until ctx is done.
@@ -176,11 +184,12 @@ func (p *untakenPass) run(ctx context.Context, changed []stream.ResourceKey, say
 	p.makeEvents(ctx, end)
 }
 
-// conditions writes those of these Applications until end is done. What is left waits.
+// conditions writes those of these Applications until end is done. What is left waits, also
+// where nothing would be written: to look at tens of thousands takes longer than a pass.
 func (p *untakenPass) conditions(ctx, end context.Context, keys []stream.ResourceKey, says untakenSays) {
 	spent := false // what may be written in this time is
 	for _, key := range keys {
-		if spent {
+		if spent || end.Err() != nil {
 			p.waiting[key] = true
 			continue
 		}
@@ -247,25 +256,30 @@ func (p *untakenPass) judge(key stream.ResourceKey, says untakenSays) *untakenWr
 		delete(p.yielded, key)
 		return nil
 	}
-	message, endsSync, err := p.verdict(o, says)
-	var current object
-	if err == nil {
-		current, err = parseObject(o)
-	}
-	if err != nil {
+	var seen untakenLook
+	if err := json.Unmarshal(o.Raw, &seen); err != nil {
 		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
 		return nil
 	}
+	message, endsSync := p.verdict(key, &seen, says)
 	if message != "" {
 		p.untaken[key] = true
 	}
-	w := &untakenWrite{over: o, message: message}
-	shown := errorShown(conditions(current.child("status")))
+	shown := seen.shown()
 	if shown == message {
 		p.keep(key, message)
 	}
+	if message == "" && !saysUntaken(shown) {
+		return nil // as nearly all, which need not be read as a whole
+	}
+	w := &untakenWrite{over: o, message: message}
 	w.foreign = saysUntaken(shown) && shown != p.told[key]
 	if w.foreign && p.yielded[key] {
+		return nil
+	}
+	current, err := parseObject(o)
+	if err != nil {
+		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
 		return nil
 	}
 	if w.next, w.news = tellUntaken(current, shown, message, endsSync, time.Now()); w.next == nil {
@@ -295,22 +309,17 @@ func (p *untakenPass) keep(key stream.ResourceKey, message string) {
 }
 
 // verdict is what Says says of an Application that is ours to speak of.
-func (p *untakenPass) verdict(o backends.Object, says untakenSays) (message string, endsSync bool, err error) {
-	var seen untakenLook
-	if err := json.Unmarshal(o.Raw, &seen); err != nil {
-		return "", false, fmt.Errorf("decode %s: %w", o.Key, err)
-	}
+func (p *untakenPass) verdict(key stream.ResourceKey, seen *untakenLook, says untakenSays) (message string, endsSync bool) {
 	_, released := seen.Metadata.Annotations[ReleasedKey]
 	switch {
 	case seen.Metadata.Labels[ignoreSyncKey] == "true", seen.Metadata.Annotations[skipReconcileKey] == "true":
-		return "", false, nil
+		return "", false
 	case p.Selector != nil && !p.Selector.Matches(labels.Set(seen.Metadata.Labels)):
-		return "", false, nil
+		return "", false
 	case seen.Metadata.Annotations[recordKey] != "" && !released, seen.Metadata.Annotations[principalUIDKey] != "":
-		return "", false, nil // a mirror, or a copy
+		return "", false // a mirror, or a copy
 	}
-	message, endsSync = says(o.Key.Name, Placement{Namespace: o.Key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})
-	return message, endsSync, nil
+	return says(key.Name, Placement{Namespace: key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})
 }
 
 // tellUntaken returns an Application, of which shown is said, that says that no agent takes

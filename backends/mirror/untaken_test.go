@@ -33,6 +33,7 @@ type nobodys struct {
 	again   chan struct{}
 	taken   map[string]bool // by name
 	by      string          // in what it says
+	look    time.Duration   // how long it takes to judge one
 }
 
 func newNobodys(t *testing.T) *nobodys {
@@ -79,6 +80,7 @@ func (n *nobodys) run(selector string) (stop func()) {
 		Changed: func() <-chan struct{} { return n.again },
 		Says: func() (func(string, mirror.Placement) (string, bool), bool) {
 			return func(name string, p mirror.Placement) (string, bool) {
+				time.Sleep(n.look) //nolint:forbidigo // virtual time
 				if n.taken[name] || p.Name != "nobody" && p.Name != "told" {
 					return "", false
 				}
@@ -337,6 +339,34 @@ func TestUntakenIsToldBeforeThousands(t *testing.T) {
 			if n.said(o.Key) == "" {
 				t.Fatalf("%s says nothing", o.Key)
 			}
+		}
+	})
+}
+
+// TestUntakenIsToldWhileAllAreLookedAt: of a hub with tens of thousands of Applications that
+// agents have, each change of an agent makes it look at all, which takes it a while on a slow
+// machine. One that somebody makes meanwhile says so within 10 s, and each of those is looked
+// at in time, though nothing is written of it.
+func TestUntakenIsToldWhileAllAreLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 20_000
+		n := newNobodys(t)
+		n.look = time.Millisecond
+		for i := range many {
+			n.create(fmt.Sprintf("app-%d", i), "", `,"spec":{"destination":{"name":"agent"}}`)
+		}
+		last := n.create("last", "", forNobody)
+		stop := n.run("")
+		defer stop()
+		pass(3 * time.Second)
+		key := n.create("new", "", forNobody)
+		pass(10 * time.Second)
+		if n.said(key) == "" || !n.hasEvent("new") {
+			t.Errorf("it says %q after 10 s, or has no Event", n.said(key))
+		}
+		pass(2 * many * n.look)
+		if n.said(last) == "" {
+			t.Error("one of those that wait says nothing")
 		}
 	})
 }
