@@ -9,9 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Kept keeps values under a prefix for some time, in bounded room: what was kept the
-// longest ago goes first. The room is counted in Redis itself, so that it holds across
-// processes and restarts. Its methods may be called concurrently.
+// Kept keeps values under a prefix for some time, in bounded room. The room is counted in
+// Redis itself, so that it holds across processes and restarts. Whose a value is its key says
+// before the first "|": where room is needed the one gives way who has most, by what was kept
+// the longest ago, so that nobody who has much, or changes it without end, takes the room
+// of those who have little. Its methods may be called concurrently.
 type Kept struct {
 	client *Client
 	prefix string
@@ -24,91 +26,143 @@ func (c *Client) Kept(prefix string, limit int64, expiry time.Duration) *Kept {
 	return &Kept{client: c, prefix: prefix, limit: limit, expiry: expiry}
 }
 
-// keep takes a key, its value, expiry and limit. Three keys hold what is there: when
-// each was kept, how long it is, and all of them together. They last as long as the
-// newest value. The time is that of Redis, by which values expire too. What was kept by
-// a clock that was ahead is taken for kept now: it would hold its room until then.
-var keep = redis.NewScript(`
-local times, sizes, total = KEYS[1], KEYS[2], KEYS[3]
-local prefix, key, value = ARGV[1], ARGV[2], ARGV[3]
+// accounts has what the scripts have in common. Keys hold what is there: when each was kept,
+// how long it is, how much all of them take, and how much those of each owner do; and for each
+// owner one, when each of its was kept. They last as long as the newest value.
+const accounts = `
+local times, sizes, total, owners = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local prefix = ARGV[1]
+local function owner(k) return string.match(k, '^([^|]*)|') or '' end
+local function of(o) return times .. '|' .. o end
+local function at(k, when)
+  redis.call('ZADD', times, when, k)
+  redis.call('ZADD', of(owner(k)), when, k)
+end
+local function drop(k)
+  local o = owner(k)
+  redis.call('DEL', prefix .. k)
+  redis.call('ZREM', times, k)
+  redis.call('ZREM', of(o), k)
+  local n = tonumber(redis.call('HGET', sizes, k) or '0')
+  redis.call('HDEL', sizes, k)
+  local left = 1
+  if n > 0 then
+    redis.call('DECRBY', total, n)
+    left = tonumber(redis.call('ZINCRBY', owners, -n, o))
+  end
+  if left <= 0 or redis.call('EXISTS', of(o)) == 0 then redis.call('ZREM', owners, o) end
+  return n
+end
+local function last(k, expiry)
+  for _, name in ipairs(KEYS) do redis.call('PEXPIRE', name, expiry) end
+  redis.call('PEXPIRE', of(owner(k)), expiry)
+end
+`
+
+// keep takes a key, its value, expiry and limit. The time is that of Redis, by which values
+// expire too. What was kept by a clock that was ahead is taken for kept now: it would hold its
+// room until then. Of what a release kept that knew no owners, whose it is is found out
+// first.
+var keep = redis.NewScript(accounts + `
+local key, value = ARGV[2], ARGV[3]
 local expiry, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local function drop(k)
-  redis.call('DEL', prefix .. k)
-  redis.call('ZREM', times, k)
-  local n = redis.call('HGET', sizes, k)
-  if n then
-    redis.call('HDEL', sizes, k)
-    redis.call('DECRBY', total, n)
+if redis.call('EXISTS', owners) == 0 then
+  local all = redis.call('ZRANGE', times, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    redis.call('ZADD', of(owner(all[i])), all[i + 1], all[i])
+    redis.call('ZINCRBY', owners, redis.call('HGET', sizes, all[i]) or '0', owner(all[i]))
   end
+  for _, o in ipairs(redis.call('ZRANGE', owners, 0, -1)) do redis.call('PEXPIRE', of(o), expiry) end
 end
 drop(key)
 for _, k in ipairs(redis.call('ZRANGEBYSCORE', times, '(' .. now, '+inf', 'LIMIT', 0, 1000)) do
-  redis.call('ZADD', times, now, k)
+  at(k, now)
   redis.call('PEXPIRE', prefix .. k, expiry)
 end
 for _, k in ipairs(redis.call('ZRANGEBYSCORE', times, '-inf', now - expiry, 'LIMIT', 0, 1000)) do drop(k) end
 if #value > limit then return 0 end
-while tonumber(redis.call('GET', total) or '0') + #value > limit do
-  local oldest = redis.call('ZRANGE', times, 0, 0)[1]
-  if not oldest then redis.call('DEL', sizes, total) break end
-  drop(oldest)
+local mine = owner(key)
+-- most returns who has most, of those who have anything, and how much the next one has. What
+-- is to be kept counts, and of two who have as much it is its owner who gives way.
+local function most()
+  local who, has, next = nil, -1, -1
+  local own = redis.call('ZSCORE', owners, mine)
+  if own then who, has = mine, tonumber(own) + #value end
+  local top = redis.call('ZREVRANGE', owners, 0, 2, 'WITHSCORES')
+  for i = 1, #top, 2 do
+    local n = tonumber(top[i + 1])
+    if top[i] == mine then
+      -- is known
+    elseif n > has then
+      who, has, next = top[i], n, has
+    elseif n > next then
+      next = n
+    end
+  end
+  return who, has, next
+end
+local function needs() return tonumber(redis.call('GET', total) or '0') + #value > limit end
+while needs() do
+  local who, has, next = most()
+  if not who then -- what is left was kept by a release that knows no owners
+    local oldest = redis.call('ZRANGE', times, 0, 0)[1]
+    if not oldest then redis.call('DEL', sizes, total) break end
+    drop(oldest)
+  end
+  while who and has >= next and needs() do
+    local oldest = redis.call('ZRANGE', of(who), 0, 0)[1]
+    if not oldest then redis.call('ZREM', owners, who) break end
+    has = has - drop(oldest)
+  end
 end
 redis.call('SET', prefix .. key, value, 'PX', expiry)
-redis.call('ZADD', times, now, key)
+at(key, now)
 redis.call('HSET', sizes, key, #value)
 redis.call('INCRBY', total, #value)
-for _, k in ipairs(KEYS) do redis.call('PEXPIRE', k, expiry) end
+redis.call('ZINCRBY', owners, #value, mine)
+last(key, expiry)
 return 1
 `)
 
 // forget takes a key.
-var forget = redis.NewScript(`
-redis.call('DEL', ARGV[1] .. ARGV[2])
-redis.call('ZREM', KEYS[1], ARGV[2])
-local n = redis.call('HGET', KEYS[2], ARGV[2])
-if n then
-  redis.call('HDEL', KEYS[2], ARGV[2])
-  redis.call('DECRBY', KEYS[3], n)
-end
+var forget = redis.NewScript(accounts + `
+drop(ARGV[2])
 return 1
 `)
 
 // touch takes an expiry, and then keys, each with its age. It returns the keys of which
 // there is nothing.
-var touch = redis.NewScript(`
-local times = KEYS[1]
-local prefix, expiry = ARGV[1], tonumber(ARGV[2])
+var touch = redis.NewScript(accounts + `
+local expiry = tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local missing, touched = {}, false
+local missing = {}
 for i = 3, #ARGV, 2 do
   local key, age = ARGV[i], tonumber(ARGV[i + 1])
-  local at = redis.call('ZSCORE', times, key)
-  if not at or redis.call('EXISTS', prefix .. key) == 0 then
+  local before = redis.call('ZSCORE', times, key)
+  if not before or redis.call('EXISTS', prefix .. key) == 0 then
     missing[#missing + 1] = key
-  elseif age < expiry and now - age > tonumber(at) then
-    redis.call('ZADD', times, now - age, key)
+  elseif age < expiry and now - age > tonumber(before) then
+    at(key, now - age)
     redis.call('PEXPIRE', prefix .. key, expiry - age)
-    touched = true
+    last(key, expiry)
   end
-end
-if touched then
-  for _, k in ipairs(KEYS) do redis.call('PEXPIRE', k, expiry) end
 end
 return missing
 `)
 
 // clearAll removes all that is kept.
-var clearAll = redis.NewScript(`
-for _, k in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('DEL', ARGV[1] .. k) end
-for _, k in ipairs(KEYS) do redis.call('DEL', k) end
+var clearAll = redis.NewScript(accounts + `
+for _, k in ipairs(redis.call('ZRANGE', times, 0, -1)) do redis.call('DEL', prefix .. k, of(owner(k))) end
+for _, o in ipairs(redis.call('ZRANGE', owners, 0, -1)) do redis.call('DEL', of(o)) end
+for _, name in ipairs(KEYS) do redis.call('DEL', name) end
 return 1
 `)
 
 func (k *Kept) keys() []string {
-	return []string{k.prefix + "times", k.prefix + "sizes", k.prefix + "total"}
+	return []string{k.prefix + "times", k.prefix + "sizes", k.prefix + "total", k.prefix + "owners"}
 }
 
 // values is where the values are, apart from what is known of them.

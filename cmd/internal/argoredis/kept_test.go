@@ -2,6 +2,7 @@ package argoredis_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,7 @@ func TestKeptTouch(t *testing.T) {
 	past := time.Now().Add(-30 * time.Minute).UnixMilli()
 	for _, key := range []string{"a", "b"} {
 		if err := errors.Join(server.ZAdd(ctx, "p|times", redis.Z{Score: float64(past), Member: key}).Err(),
+			server.ZAdd(ctx, "p|times|", redis.Z{Score: float64(past), Member: key}).Err(),
 			server.PExpire(ctx, "p|value|"+key, 30*time.Minute).Err()); err != nil {
 			t.Fatal(err)
 		}
@@ -146,6 +148,80 @@ func TestKeptByAClockThatWasAhead(t *testing.T) {
 		if value, _, err := kept.Last(ctx, key); err != nil || len(value) != want {
 			t.Errorf("Last(%s) = %d bytes, %v, want %d", key, len(value), err, want)
 		}
+	}
+}
+
+// Who has most gives way, by its oldest, and takes no room of those who have less: also
+// where a release that knew no owners kept something before, or does meanwhile.
+func TestKeptOfWhoHasMost(t *testing.T) {
+	path := socket(t)
+	client, ctx := start(t, config.Redis{Address: "unix://" + path}, "--port", "0", "--unixsocket", path), t.Context()
+	server := redis.NewClient(&redis.Options{Network: "unix", Addr: path})
+	defer func() { _ = server.Close() }() // the server ends with the test
+	kept := client.Kept("p|", 100, time.Hour)
+	keep := func(key string, n int) {
+		t.Helper()
+		if err := kept.Keep(ctx, key, []byte(strings.Repeat("x", n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(want map[string]int) {
+		t.Helper()
+		for key, n := range want {
+			if value, _, err := kept.Last(ctx, key); err != nil || len(value) != n {
+				t.Errorf("Last(%s) = %d bytes, %v, want %d", key, len(value), err, n)
+			}
+		}
+	}
+	keep("honest|a", 10)
+	keep("other|a", 20)
+	for i := range 100 {
+		keep(fmt.Sprint("thief|", i), 10)
+	}
+	has(map[string]int{"honest|a": 10, "other|a": 20, "thief|92": 0, "thief|93": 10, "thief|99": 10})
+	keep("honest|b", 30) // now there is somebody else who needs it
+	has(map[string]int{"honest|a": 10, "honest|b": 30, "other|a": 20, "thief|95": 0, "thief|96": 10})
+	keep("new|a", 100) // with which it has most, and nothing else to give
+	has(map[string]int{"honest|a": 0, "honest|b": 0, "other|a": 0, "thief|99": 0, "new|a": 100})
+
+	// As an earlier release left it.
+	for i := range 5 {
+		keep(fmt.Sprint("thief|", i), 10)
+		keep(fmt.Sprint("honest|", i), 10)
+	}
+	if err := server.Del(ctx, "p|owners", "p|times|thief", "p|times|honest").Err(); err != nil {
+		t.Fatal(err)
+	}
+	keep("thief|5", 10)
+	has(map[string]int{"honest|0": 10, "thief|0": 0, "thief|1": 10})
+	// What one keeps and drops meanwhile that knows no owners.
+	if err := errors.Join(
+		server.Del(ctx, "p|value|thief|1").Err(), server.ZRem(ctx, "p|times", "thief|1").Err(), server.HDel(ctx, "p|sizes", "thief|1").Err(),
+		server.Set(ctx, "p|value|older|1", strings.Repeat("x", 10), time.Hour).Err(), server.HSet(ctx, "p|sizes", "older|1", 10).Err(),
+		server.ZAdd(ctx, "p|times", redis.Z{Score: 1, Member: "older|1"}).Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		keep(fmt.Sprint("thief|", i+10), 10)
+	}
+	has(map[string]int{"honest|0": 10, "honest|4": 10, "thief|29": 10})
+	for _, n := range []int{100, 1} { // one for which all is dropped, and its own end
+		keep("thief|last", n)
+	}
+	has(map[string]int{"thief|last": 1})
+	if err := kept.Forget(ctx, "thief|last"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := server.Get(ctx, "p|total").Int(); err != nil || left != 0 {
+		t.Errorf("%d bytes count, %v", left, err)
+	}
+	keep("thief|last", 1)
+	if err := kept.Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := client.Find(ctx, "p|"); err != nil || len(left) > 0 {
+		t.Errorf("after all was removed there are %v, %v", left, err)
 	}
 }
 
