@@ -80,7 +80,7 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 		for _, agent := range []string{managed, autonomous} {
 			row("  "+agent+" through the hub", t.throughHub(agent))
 		}
-		row("Argo CD of the hub", fmt.Sprintf("%s  user admin, password %s; its API alone: this argocd-server has no UI", argocd.ServerAddress, argocd.AdminPassword))
+		row("Argo CD of the hub", fmt.Sprintf("%s  user admin, password %s; its API alone: this argocd-server has no UI, so the URL that argocd prints opens nothing", argocd.ServerAddress, argocd.AdminPassword))
 		row("  logged in already", fmt.Sprintf("%s/argocd --config %s", bin, argocd.CLIConfig()))
 		row("principal", fmt.Sprintf("%s for agents, http://%s/metrics", t.door.Address, t.door.AdminAddress))
 		row("Envoy for live access", fmt.Sprintf("%s, http://%s/stats/prometheus, audit in %s", t.door.URL, t.door.Envoy.StatsAddress, t.door.AuditFile))

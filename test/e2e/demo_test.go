@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
+	"github.com/argoproj/argo-cd/v3/util/localconfig"
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -262,7 +267,35 @@ func (d *demo) showsBoth(summary string) {
 				d.t.Errorf("argocd app %s: %v\n%s", command, err, out)
 			}
 		}
+		d.terminal(summary, app)
 	}
+}
+
+// terminal works in a pod of an Application as the UI does.
+func (d *demo) terminal(summary, app string) {
+	d.t.Helper()
+	output := func(command string) []byte {
+		out, err := exec.CommandContext(d.t.Context(), "sh", "-c", command).Output()
+		if err != nil {
+			d.t.Fatalf("%s: %v", command, err)
+		}
+		return out
+	}
+	argocd := d.where(summary, "logged in already")
+	var shown v1alpha1.Application
+	if err := json.Unmarshal(output(argocd+" app get "+app+" --output json"), &shown); err != nil {
+		d.t.Fatal(err)
+	}
+	pod := regexp.MustCompile(`Pod/(guestbook-\S+)`).FindSubmatch(output(argocd + " app get " + app + " --output tree 2>/dev/null"))
+	_, file, _ := strings.Cut(argocd, "--config ")
+	config, err := localconfig.ReadLocalConfig(file)
+	if err != nil || config == nil || len(config.Users) != 1 || len(config.Servers) != 1 || pod == nil {
+		d.t.Fatalf("the pods of %s, %v, or the settings in %s, %v", app, pod, file, err)
+	}
+	typeInto(d.t, config.Servers[0].Server, config.Users[0].AuthToken, url.Values{
+		"pod": {string(pod[1])}, "container": {"guestbook"}, "appName": {shown.Name}, "appNamespace": {shown.Namespace},
+		"projectName": {shown.Spec.Project}, "namespace": {shown.Spec.Destination.Namespace}, "shell": {"sh"},
+	})
 }
 
 // restarts kills an agent whose settings were edited, and waits until it is back with them.

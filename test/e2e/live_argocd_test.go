@@ -450,14 +450,23 @@ func (w *liveArgoWorld) testTerminal(t *testing.T, name string) (said string) {
 	}
 	pod := items[0].Name
 	w.tree(t, name, node{Kind: "Pod", Name: pod}) // argocd-server looks for it there
-	config, err := websocket.NewConfig("ws://"+w.argo.hubArgo.ServerAddress+"/terminal?"+url.Values{
+	said = typeInto(t, w.argo.hubArgo.ServerAddress, w.session.token, url.Values{
 		"pod": {pod}, "container": {"guestbook"}, "appName": {name}, "appNamespace": {w.namespace},
 		"projectName": {w.project}, "namespace": {name}, "shell": {"sh"},
-	}.Encode(), "http://"+w.argo.hubArgo.ServerAddress)
+	})
+	w.recorded(t, w.agent, map[string]any{"resource": "pods", "subresource": "exec", "stage": "open", "decision": "allow"})
+	return said
+}
+
+// typeInto types terminalCommand into a terminal of an argocd-server, and returns what that
+// shows until the command has said something.
+func typeInto(t *testing.T, server, token string, of url.Values) (said string) {
+	t.Helper()
+	config, err := websocket.NewConfig("ws://"+server+"/terminal?"+of.Encode(), "http://"+server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Header.Set("Cookie", "argocd.token="+w.session.token)
+	config.Header.Set("Cookie", "argocd.token="+token)
 	conn, err := config.DialContext(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -480,6 +489,5 @@ func (w *liveArgoWorld) testTerminal(t *testing.T, name string) (said string) {
 		}
 		said += answer.Data
 	}
-	w.recorded(t, w.agent, map[string]any{"resource": "pods", "subresource": "exec", "stage": "open", "decision": "allow"})
 	return said
 }
