@@ -296,3 +296,43 @@ func TestRefusalsDoNotFloodTheLog(t *testing.T) {
 		}
 	})
 }
+
+// Whose words wait on this side for memory keeps its connection, however long others hold
+// that; it ends by its silence from then on.
+func TestWhoWaitsForMemoryKeepsItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, options{})
+		var waits atomic.Bool
+		waits.Store(true)
+		broken, cut := context.WithCancel(r.ctx)
+		ours, theirs := pipe(broken)
+		served := make(chan error, 1)
+		r.wait.Go(func() {
+			served <- r.hub.Serve(r.ctx, mirror.Peer{Connection: "c", Waits: waits.Load}, ours)
+			cut()
+		})
+		r.wait.Go(func() {
+			for {
+				if _, err := theirs.Recv(); err != nil {
+					return
+				}
+			}
+		})
+		pass(10 * time.Minute)
+		select {
+		case err := <-served:
+			t.Fatalf("Serve() = %v while it waits", err)
+		default:
+		}
+		waits.Store(false)
+		pass(time.Minute)
+		select {
+		case err := <-served:
+			if !errors.Is(err, mirror.ErrEnded) {
+				t.Errorf("Serve() = %v", err)
+			}
+		default:
+			t.Error("it goes on without a word")
+		}
+	})
+}

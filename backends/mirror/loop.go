@@ -272,7 +272,7 @@ func (l *loop) run(ctx context.Context) {
 			l.finish(o)
 		case <-timer.C:
 			l.ticked = time.Now()
-			l.step(link.Tick{})
+			l.step(link.Tick{Waits: l.session.waits()})
 			if !l.look.IsZero() && !l.look.After(l.ticked) {
 				l.look = time.Time{}
 				l.verify()

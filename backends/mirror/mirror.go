@@ -294,6 +294,9 @@ type Peer struct {
 	// ShowsEvents says that the hub shows what the spoke's Argo CD says; a spoke learns it
 	// here.
 	ShowsEvents bool
+	// Waits reports whether what the peer sent waits here for memory, so that it is not
+	// silent. It does not block. Nil means that nothing ever does.
+	Waits func() bool
 }
 
 // Known is what a link knows of its present connection when the history is judged.
@@ -544,6 +547,9 @@ type session struct {
 	// beaten says that the peer sent a heartbeat.
 	beaten bool
 }
+
+// waits reports whether what the peer of a session sent waits here.
+func (s *session) waits() bool { return s != nil && s.peer.Waits != nil && s.peer.Waits() }
 
 func (s *session) end(goodbye stream.GoodbyeReason, cause error) {
 	s.goodbye, s.cause = goodbye, cause

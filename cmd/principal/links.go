@@ -430,7 +430,7 @@ func (l *links) serve(ctx context.Context, s server.Session, conn *server.Conn) 
 	return r.mirror.Serve(ctx, mirror.Peer{
 		Connection: s.Connection, Hello: s.Hello, Children: s.Agent.Children,
 		WriteCredentials: s.Capabilities.Has(stream.WriteCredentials), GivesUp: s.Capabilities.Has(stream.GiveUp),
-		SeenDeletes: s.Capabilities.Has(stream.SeenDeletes),
+		SeenDeletes: s.Capabilities.Has(stream.SeenDeletes), Waits: conn.Waits,
 	}, conn)
 }
 

@@ -172,6 +172,9 @@ func (l *Link) step(now time.Time, in Input) []Action {
 				s.calm(now)
 			}
 		}
+		if in.Waits {
+			l.heard = now
+		}
 		if l.connected && now.Sub(l.heard) > l.silence() {
 			return []Action{Disconnect{Cause: CauseSilent}}
 		}

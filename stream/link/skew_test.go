@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -96,5 +97,29 @@ func TestUnknownCollectionsHoldNothingUp(t *testing.T) {
 	hub.Step(now, link.Desired{Key: repository, Version: stream.Version{SourceUID: "u", Hash: stream.HashOf([]byte("x"))}})
 	if hub.Agreed() {
 		t.Error("the link agrees with a peer that cannot hold what it desires")
+	}
+}
+
+// A peer whose words wait on our side to be read is not silent, however long that takes; it
+// is again from then on.
+func TestWhoWaitsIsNotSilent(t *testing.T) {
+	now := time.Unix(0, 0)
+	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: 10 * time.Second})
+	silent := func(actions []link.Action) bool {
+		return slices.ContainsFunc(actions, func(a link.Action) bool {
+			end, is := a.(link.Disconnect)
+			return is && end.Cause == link.CauseSilent
+		})
+	}
+	hub.Step(now, link.Connected{ID: "c"})
+	for range 60 {
+		now = now.Add(10 * time.Second)
+		if actions := hub.Step(now, link.Tick{Waits: true}); silent(actions) {
+			t.Fatalf("it counts as silent at %s", now)
+		}
+	}
+	now = now.Add(26 * time.Second)
+	if actions := hub.Step(now, link.Tick{}); !silent(actions) {
+		t.Errorf("it is not silent after 26 s: %v", actions)
 	}
 }

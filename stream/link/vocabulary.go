@@ -55,7 +55,11 @@ type Held struct {
 }
 
 // Tick lets time pass.
-type Tick struct{}
+type Tick struct {
+	// Waits says that what the peer sent waits on this side to be read, so that it is not
+	// silent.
+	Waits bool
+}
 
 // Paused stops or resumes what a source sends.
 type Paused struct {

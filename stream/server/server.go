@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -328,7 +329,12 @@ type Conn struct {
 	agent       identity.AgentName
 	unsupported *prometheus.CounterVec
 	renewal     *renewal
+	waits       atomic.Bool
 }
+
+// Waits reports whether what the agent sent is not read yet for want of memory, so that it is
+// held up by us and not silent.
+func (c *Conn) Waits() bool { return c.waits.Load() }
 
 // Send blocks while the peer takes nothing.
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
@@ -338,7 +344,7 @@ func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameO
 // have sent, such as what is larger than stream.MaxFrameBytes once it is unpacked.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame := &streampb.Frame{}
-	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent}); err != nil {
+	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent, Waits: &c.waits}); err != nil {
 		return nil, err
 	}
 	msg, err := stream.ParseFrame(frame)

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"google.golang.org/grpc/encoding"
 	encodingproto "google.golang.org/grpc/encoding/proto"
@@ -22,6 +23,8 @@ type Message struct {
 	Most int
 	// Peer is for whom it is counted.
 	Peer identity.AgentName
+	// Waits is true while there is no room for it yet, at a server. Nil means that nobody asks.
+	Waits *atomic.Bool
 
 	err error
 }

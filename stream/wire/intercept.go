@@ -74,7 +74,7 @@ func (r *reader) receive(ctx context.Context, m *Message) error {
 		return fmt.Errorf("coding of a message: %w", stream.ViolationMalformed.Err())
 	}
 	if length > stream.MaxSmallBytes {
-		release, err := r.quota.Take(ctx, m.Peer, quota.Arriving, int64(length))
+		release, err := r.room(ctx, m, quota.Arriving, int64(length))
 		if err != nil {
 			return err
 		}
@@ -94,12 +94,21 @@ func (r *reader) receive(ctx context.Context, m *Message) error {
 	if length <= stream.MaxSmallBytes {
 		return m.copied(data)
 	}
-	release, err := r.quota.Take(ctx, m.Peer, quota.Decoding, decodingBytes)
+	release, err := r.room(ctx, m, quota.Decoding, decodingBytes)
 	if err != nil {
 		return err
 	}
 	defer release()
 	return m.copied(data)
+}
+
+// room takes room for a message.
+func (r *reader) room(ctx context.Context, m *Message, use quota.Use, n int64) (release func(), err error) {
+	if m.Waits != nil {
+		m.Waits.Store(true)
+		defer m.Waits.Store(false)
+	}
+	return r.quota.Take(ctx, m.Peer, use, n)
 }
 
 func (r *reader) compressor() encoding.Compressor {
@@ -149,7 +158,7 @@ func (r *reader) unpack(ctx context.Context, m *Message, data mem.BufferSlice) e
 	case n > m.Most:
 		return tooLong(m)
 	}
-	release, err := r.quota.Take(ctx, m.Peer, quota.Decoding, decodingBytes)
+	release, err := r.room(ctx, m, quota.Decoding, decodingBytes)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -201,10 +202,14 @@ func TestReceiveWaitsForRoom(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
+			var waits atomic.Bool
 			go func() {
-				done <- r.receive(ctx, &Message{Into: &streampb.Frame{}, Most: stream.MaxFrameBytes, Peer: edge(t)})
+				done <- r.receive(ctx, &Message{Into: &streampb.Frame{}, Most: stream.MaxFrameBytes, Peer: edge(t), Waits: &waits})
 			}()
 			synctest.Wait()
+			if !waits.Load() {
+				t.Errorf("%s: it is not said that it waits", name)
+			}
 			if (below.read > 0) != tt.read {
 				t.Errorf("%s: %d bytes are read while there is no room", name, below.read)
 			}
@@ -221,8 +226,8 @@ func TestReceiveWaitsForRoom(t *testing.T) {
 				continue
 			}
 			release()
-			if err := <-done; err != nil {
-				t.Errorf("%s: %v", name, err)
+			if err := <-done; err != nil || waits.Load() {
+				t.Errorf("%s: %v, and it is said to wait: %t", name, err, waits.Load())
 			}
 			cancel()
 		}
