@@ -288,3 +288,35 @@ func TestJudgementsAreBounded(t *testing.T) {
 		t.Errorf("after a judgement that the history goes on: %v, want the deletion", actions)
 	}
 }
+
+// Each judgement costs the hub reads of its API server and a write of the Agent. Whoever
+// connects anew without a pause has no more of them than who stays, and is judged in the end.
+func TestJudgementsOfWhoConnectsAnew(t *testing.T) {
+	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: 10 * time.Second, Guard: true})
+	now, judged := time.Unix(0, 0), 0
+	count := func(actions []link.Action) {
+		for _, a := range actions {
+			if _, is := a.(link.Judge); is {
+				judged++
+			}
+		}
+	}
+	const seconds = 60
+	for i := range seconds * 50 {
+		now = now.Add(20 * time.Millisecond)
+		count(hub.Step(now, link.Connected{ID: fmt.Sprint(i)}))
+		count(hub.Step(now, link.Judged{}))
+	}
+	if most := 20*seconds/10 + seconds; judged > most || judged < seconds {
+		t.Errorf("%d judgements in %d s, want %d at most", judged, seconds, most)
+	}
+	before := judged
+	count(hub.Step(now, link.Connected{ID: "stays"}))
+	for range 4 {
+		now = now.Add(500 * time.Millisecond)
+		count(hub.Step(now, link.Tick{}))
+	}
+	if judged == before {
+		t.Error("who stays is not judged")
+	}
+}

@@ -372,7 +372,8 @@ func (l *Link) disconnect() {
 	l.flights = map[string]stream.EntryKey{}
 	l.open, l.openBytes, l.burst = map[string]int{}, 0, false
 	l.out, l.results = nil, nil
-	l.judgement = judgement{}
+	// A peer that connects anew, again and again, has no more judgements than one that stays.
+	l.judgement = judgement{recent: l.judgement.recent, window: l.judgement.window, next: l.judgement.next}
 	for _, s := range l.sources {
 		s.disconnect()
 	}

@@ -113,6 +113,7 @@ type Server struct {
 	connections *tally // on which an agent has calls
 	streams     *tally // of the sync service
 	signatures  *signatures
+	arrivals    *arrivals
 }
 
 // New checks cfg and starts nothing.
@@ -142,7 +143,10 @@ func New(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("stream server: %w", err)
 		}
 	}
-	s := &Server{cfg: cfg, metrics: m, connections: newTally(cfg.MaxAgentConnections), streams: newTally(maxAgentStreams), signatures: newSignatures()}
+	s := &Server{
+		cfg: cfg, metrics: m, connections: newTally(cfg.MaxAgentConnections), streams: newTally(maxAgentStreams),
+		signatures: newSignatures(), arrivals: newArrivals(),
+	}
 	s.fallback = Method{Name: identity.MethodX509, Credentials: cfg.Credentials, Authenticate: cfg.Authenticate}
 	s.gate, err = call.NewGate(call.GateConfig{
 		Method:       func(ctx context.Context) string { return s.method(ctx).Name },
@@ -249,6 +253,9 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	if err := check(hello, agent); err != nil {
 		s.refused(caller, err)
 		return s.gate.Refuse(log, "mismatch", err)
+	}
+	if !s.arrivals.enter(agent.Name, time.Now()) {
+		return s.gate.Refuse(log, "busy", fmt.Errorf("it begins anew too often: %w", call.ErrBusy))
 	}
 	release, err := s.gate.Hold(caller)
 	if err != nil {

@@ -212,3 +212,36 @@ func (h *hub) waitMetric(name, label string, atLeast float64) {
 		}
 	}
 }
+
+// Who ends its stream and begins anew, again and again, is told to come later; others, and
+// what it has open, go on, and it gets through in the end.
+func TestWhoBeginsTooOftenComesLater(t *testing.T) {
+	h := newHub(t, nil)
+	other := h.as(edge2ID).connect("edge-2")
+	agent := h.as(edge1ID)
+	begun := 0
+	for ; begun < 200; begun++ {
+		s, _, err := agent.try(helloFrame(t, "edge-1"))
+		if err == nil {
+			_ = s.CloseSend() // it ends
+			_ = s.end()       // so that the next does not supersede it
+			continue
+		}
+		if status.Code(err) != codes.Aborted {
+			t.Fatalf("it is refused by %v, want to be told to come later", err)
+		}
+		break
+	}
+	if begun < 100 || begun == 200 {
+		t.Errorf("it began %d times in a row", begun)
+	}
+	other.alive(t)
+	h.as(edge2ID).connect("edge-2").alive(t)
+	until(t, "it never gets through", func() bool {
+		s, _, err := h.as(edge1ID).try(helloFrame(t, "edge-1"))
+		if err == nil {
+			s.alive(t)
+		}
+		return err == nil
+	})
+}

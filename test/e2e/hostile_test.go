@@ -288,12 +288,18 @@ func TestHostileAgent(t *testing.T) {
 			helloFrame := stream.HelloFrame(stream.Hello{Protocol: stream.Protocol, Agent: name, Mode: tt.mode, ClusterUID: "none"})
 			connect := func(t *testing.T) *attacker {
 				t.Helper()
-				f := dial(t)
-				send(t, f, helloFrame)
-				if _, err := f.Recv(); err != nil {
+				for {
+					f := dial(t)
+					send(t, f, helloFrame)
+					_, err := f.Recv()
+					switch status.Code(err) {
+					case codes.OK:
+						return listen(f)
+					case codes.Aborted: // it has begun too often
+						continue
+					}
 					t.Fatal(err)
 				}
-				return listen(f)
 			}
 			violates := func(t *testing.T, err error, want stream.Violation) {
 				t.Helper()
