@@ -16,6 +16,15 @@ import (
 // use; others are being taken over from, or are of a process that was lost.
 const maxAgentStreams = 8
 
+// arrivalsAtOnce is how often an agent may begin its sync stream in a row, and
+// arrivalsPerSecond how often it may in a second from then on. Each begin costs the hub
+// reads of its API server, a write of the agent's Agent, lines in its log, and a digest of
+// all that the agent has.
+const (
+	arrivalsAtOnce    = 100
+	arrivalsPerSecond = 1
+)
+
 // counted is a call on its connection: it is decided, and then over.
 type counted struct {
 	connection *connection

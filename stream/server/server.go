@@ -113,7 +113,7 @@ type Server struct {
 	connections *tally // on which an agent has calls
 	streams     *tally // of the sync service
 	signatures  *signatures
-	arrivals    *arrivals
+	arrivals    *call.Pace // of the sync service
 }
 
 // New checks cfg and starts nothing.
@@ -145,7 +145,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, metrics: m, connections: newTally(cfg.MaxAgentConnections), streams: newTally(maxAgentStreams),
-		signatures: newSignatures(), arrivals: newArrivals(),
+		signatures: newSignatures(), arrivals: call.NewPace(arrivalsPerSecond, arrivalsAtOnce),
 	}
 	s.fallback = Method{Name: identity.MethodX509, Credentials: cfg.Credentials, Authenticate: cfg.Authenticate}
 	s.gate, err = call.NewGate(call.GateConfig{
@@ -254,7 +254,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		s.refused(caller, err)
 		return s.gate.Refuse(log, "mismatch", err)
 	}
-	if !s.arrivals.enter(agent.Name, time.Now()) {
+	if !s.arrivals.Take(agent.Name, time.Now()) {
 		return s.gate.Refuse(log, "busy", fmt.Errorf("it begins anew too often: %w", call.ErrBusy))
 	}
 	release, err := s.gate.Hold(caller)

@@ -58,6 +58,8 @@ const reserved = 4
 type Dialer struct {
 	cfg     DialerConfig
 	metrics *dialerMetrics
+	// logged bounds what an agent can write to our log.
+	logged *call.Pace
 
 	mu      sync.Mutex // guards what follows
 	agents  map[identity.AgentName]*pool
@@ -103,7 +105,7 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tunnel dialer: %w", err)
 	}
-	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}}, nil
+	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}, logged: call.NewPace(1, 20)}, nil
 }
 
 func setDefault[T int | time.Duration](field *T, value T) {
@@ -363,7 +365,16 @@ func (d *Dialer) forget(caller call.Caller, p *pool) {
 		w.spare <- nil
 	}
 	p.waiting = nil
-	caller.Log.Info().Msg("tunnel of the agent is down")
+	d.logs(caller, caller.Log).Info().Msg("tunnel of the agent is down")
+}
+
+// logs returns log, or nothing where an agent has written there too often of late: metrics
+// count all.
+func (d *Dialer) logs(caller call.Caller, log zerolog.Logger) *zerolog.Logger {
+	if !d.logged.Take(caller.Agent.Name, time.Now()) {
+		log = zerolog.Nop()
+	}
+	return &log
 }
 
 // service is the gRPC service of a Dialer behind one gate.
@@ -412,7 +423,7 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		return s.gate.Refuse(caller.Log, "busy", err)
 	}
 	if first {
-		caller.Log.Info().Msg("tunnel of the agent is up")
+		d.logs(caller, caller.Log).Info().Msg("tunnel of the agent is up")
 	}
 	c := s.serve(g, caller, proof)
 	d.leave(caller, c.serving() != 0 && c.failure() == nil)
@@ -452,7 +463,7 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	err = c.failure()
 	if v := stream.ViolationOf(err); v != "" {
 		d.metrics.violations.WithLabelValues(string(v)).Inc()
-		log.Warn().Err(err).Msg("tunnel stream ended by a violation")
+		d.logs(caller, log).Warn().Err(err).Msg("tunnel stream ended by a violation")
 	} else {
 		log.Debug().Err(err).Stringer("service", c.serving()).Msg("tunnel stream ended")
 	}

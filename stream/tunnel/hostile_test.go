@@ -205,6 +205,44 @@ func (p principal) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chu
 	return p.serve(g)
 }
 
+// An agent that opens streams and breaks the protocol on them, again and again, does not
+// fill the log of the hub: all are counted.
+func TestTunnelsDoNotFloodTheLog(t *testing.T) {
+	h := newHub(t, nil, nil)
+	began := time.Now()
+	const streams = 200
+	cc, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentialsOf(h.trust.source(edge1ID, 0))), grpc.WithDisableServiceConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	for range streams {
+		s, err := streampb.NewTunnelClient(cc).Serve(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := chunks{t, s}
+		c.send(helloChunk(nil), helloChunk(nil))
+		if err := c.end(); status.Code(err) != codes.InvalidArgument {
+			t.Fatalf("the stream ends with %v", err)
+		}
+	}
+	lines := 0
+	h.log.mu.Lock()
+	for _, line := range h.log.lines {
+		if m, _ := line["message"].(string); strings.HasPrefix(m, "tunnel ") {
+			lines++
+		}
+	}
+	h.log.mu.Unlock()
+	if most := 20 + int(time.Since(began)/time.Second) + 1; lines > most || lines == 0 {
+		t.Errorf("%d streams write %d lines, want %d at most", streams, lines, most)
+	}
+	if got := metric(t, h.metrics, "argomesh_tunnel_violations_total", string(stream.ViolationOrder)); got != streams {
+		t.Errorf("%v violations are counted, want %d", got, streams)
+	}
+}
+
 // An agent survives a principal that is broken, or of another release, and says in
 // its log what is wrong.
 func TestHostilePrincipal(t *testing.T) {
