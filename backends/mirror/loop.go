@@ -221,7 +221,10 @@ func (l *loop) run(ctx context.Context) {
 	l.countAll()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	do := func() {} // what is to be done in the turn
 	for {
+		turn := l.m.compute()
+		do()
 		l.settle()
 		l.mergeGlobals()
 		l.regate()
@@ -249,44 +252,58 @@ func (l *loop) run(ctx context.Context) {
 		l.spawn = nil
 		l.startJobs(ctx)
 		l.showEvents(ctx)
+		turn.End()
 		timer.Reset(l.sleep())
 		select {
 		case <-ctx.Done():
 			return
 		case f := <-l.m.inbox:
-			f(l)
+			do = func() { f(l) }
 		case <-l.m.told:
-			l.hold()
-			l.showLink()
-			l.doubt()
-			l.accept()
-			l.weighCascades()
-			l.rebound()
-			l.learn()
+			do = l.hear
 		case <-l.m.changed.signal:
-			l.catchUp()
+			do = l.catchUp
 		case out <- message:
-			l.queue = l.queue[1:]
-			l.said(message)
-		case o := <-l.m.results:
-			l.finish(o)
-		case <-timer.C:
-			l.ticked = time.Now()
-			l.step(link.Tick{Waits: l.session.waits()})
-			if !l.look.IsZero() && !l.look.After(l.ticked) {
-				l.look = time.Time{}
-				l.verify()
-				l.retry()
-				l.askAgain()
-				l.letGo()
-				l.confirmDeletionsLater()
-				l.prove()
-				l.speak()
-				l.weighCascades()
-				l.calm()
+			do = func() {
+				l.queue = l.queue[1:]
+				l.said(message)
 			}
+		case o := <-l.m.results:
+			do = func() { l.finish(o) }
+		case <-timer.C:
+			do = l.tick
 		}
 	}
+}
+
+// hear looks again at what the process was told of the peer.
+func (l *loop) hear() {
+	l.hold()
+	l.showLink()
+	l.doubt()
+	l.accept()
+	l.weighCascades()
+	l.rebound()
+	l.learn()
+}
+
+// tick lets time pass.
+func (l *loop) tick() {
+	l.ticked = time.Now()
+	l.step(link.Tick{Waits: l.session.waits()})
+	if l.look.IsZero() || l.look.After(l.ticked) {
+		return
+	}
+	l.look = time.Time{}
+	l.verify()
+	l.retry()
+	l.askAgain()
+	l.letGo()
+	l.confirmDeletionsLater()
+	l.prove()
+	l.speak()
+	l.weighCascades()
+	l.calm()
 }
 
 // maxSpare is how many entries there may be of what is under way before that counts

@@ -106,8 +106,10 @@ func (m *Mirror) work(ctx context.Context, t task) {
 
 func (m *Mirror) perform(ctx context.Context, t task) outcome {
 	w := &writer{m: m, task: t, current: t.current, parsed: t.parsed}
+	w.turn = m.compute()
+	defer func() { w.turn.End() }()
 	if t.verify {
-		if err := w.read(ctx); err != nil {
+		if err := w.wait(func() error { return w.read(ctx) }); err != nil {
 			w.m.cfg.Log.Debug().Err(err).Stringer("resource", t.key).Msg("cannot verify a write, trying again")
 		}
 	}
@@ -141,9 +143,26 @@ type writer struct {
 	// confirmed is the UID of the object after whose creation the fence was asked; empty
 	// for none.
 	confirmed string
-	looked    bool   // the object was read from the API server itself
-	sought    sought // of the last plan
+	looked    bool       // the object was read from the API server itself
+	sought    sought     // of the last plan
+	turn      quota.Turn // while nothing is waited for
 	out       outcome
+}
+
+// wait calls f, which waits for others, outside of the peer's turn.
+func (w *writer) wait(f func() error) error {
+	w.turn.End()
+	defer func() { w.turn = w.m.compute() }()
+	return f()
+}
+
+// compute begins to compute on account of the peer. A spoke has no peer but its hub, that
+// could be in another one's way.
+func (m *Mirror) compute() quota.Turn {
+	if m.cfg.Rules.Side == stream.Spoke {
+		return quota.Turn{}
+	}
+	return m.cfg.Quota.Compute(m.cfg.Rules.Agent)
 }
 
 // see notes what the object is now; nil for gone.
@@ -296,7 +315,7 @@ func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stre
 		} else if asked {
 			continue
 		}
-		if err = w.carryOut(ctx, writes); err == nil {
+		if err = w.wait(func() error { return w.carryOut(ctx, writes) }); err == nil {
 			if wrote = true; writes[len(writes)-1].Again {
 				continue
 			}
@@ -305,7 +324,7 @@ func (w *writer) execute(ctx context.Context, plan func(*object) ([]Write, *stre
 		if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) {
 			return wrote, nil, err
 		}
-		if rerr := w.read(ctx); rerr != nil {
+		if rerr := w.wait(func() error { return w.read(ctx) }); rerr != nil {
 			return wrote, nil, rerr
 		}
 		conflicts++
@@ -319,11 +338,14 @@ func (w *writer) ask(ctx context.Context, op Op) (asked bool, err error) {
 	switch op {
 	case Recall:
 		rec, _ := recordOf(*w.parsed)
-		w.found, err = w.keeper().recall(ctx, w.task.key, rec.Adopted)
+		err = w.wait(func() (err error) {
+			w.found, err = w.keeper().recall(ctx, w.task.key, rec.Adopted)
+			return err
+		})
 	case Look:
-		err = w.read(ctx)
+		err = w.wait(func() error { return w.read(ctx) })
 	case Confirm:
-		err = w.confirm(ctx)
+		err = w.wait(func() error { return w.confirm(ctx) })
 	default:
 		return false, nil
 	}

@@ -68,13 +68,13 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	tunnels, err := tunnel.NewDialer(tunnel.DialerConfig{
-		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Metrics: registry, Log: log,
-	})
+	room, err := quota.New(registry)
 	if err != nil {
 		return nil, err
 	}
-	room, err := quota.New(registry)
+	tunnels, err := tunnel.NewDialer(tunnel.DialerConfig{
+		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Quota: room, Metrics: registry, Log: log,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,7 @@ func (h *Hub) marked(ctx context.Context, of owned, value []byte, age string) []
 		return value // nobody waits for it
 	}
 	defer release()
+	defer h.cfg.Quota.Compute(of.target.Agent).End()
 	marked, err := markTree(value, strings.HasSuffix(of.key.Format, compressedFormat), age)
 	if err != nil {
 		h.cfg.Log.Debug().Err(err).Msg("a last value is shown without its age")

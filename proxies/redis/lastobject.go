@@ -32,6 +32,7 @@ func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string
 	}
 	defer release()
 	value, age := h.keeping.last(ctx, key)
+	defer h.cfg.Quota.Compute(agent).End()
 	if value == nil || measuredWhole(key.key, value) != nil {
 		return nil, time.Time{}, false
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 // Agent is what the registry knows of an admitted peer.
@@ -58,10 +59,15 @@ type GateConfig struct {
 	Patience time.Duration
 	// Grace is how long a call outlasts the newest proof of its caller, and the
 	// withdrawal of our own identity. Zero means 30s.
-	Grace   time.Duration
+	Grace time.Duration
+	// Quota is where it counts that a caller has us begin calls. Nil means nowhere.
+	Quota   *quota.Quota
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
+
+// beginning is about how long a call has us compute, whatever becomes of it.
+const beginning = 100 * time.Microsecond
 
 // Gate decides who may call the services of one gRPC server, and when the
 // authority of a call ends. It may be used by several goroutines at once.
@@ -144,6 +150,9 @@ func (g *Gate) Admit(ctx context.Context) (Caller, error) {
 	agent, err := g.cfg.Registry.Admit(peer)
 	if err != nil {
 		return Caller{Peer: peer, Log: log}, g.Refuse(log, "not-registered", err)
+	}
+	if g.cfg.Quota != nil {
+		g.cfg.Quota.Spend(agent.Name, beginning)
 	}
 	return Caller{
 		Agent: agent, Peer: peer, Log: log.With().Stringer("agent", agent.Name).Logger(),

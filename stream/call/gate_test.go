@@ -3,6 +3,7 @@ package call_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/quota"
 )
 
 var (
@@ -349,4 +351,46 @@ func TestNewGateChecks(t *testing.T) {
 	if _, err := call.NewGate(call.GateConfig{}); err == nil {
 		t.Error("NewGate() of nothing succeeds")
 	}
+}
+
+// TestCallsCountAtTheProcessors: who begins calls without end waits for its turn at the
+// processors; until then none of its calls goes on.
+func TestCallsCountAtTheProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // of which half is one
+	synctest.Test(t, func(t *testing.T) {
+		q, err := quota.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := call.NewGate(call.GateConfig{
+			Method:       func(context.Context) string { return identity.MethodX509 },
+			Authenticate: func(ctx context.Context) (identity.Peer, error) { return ctx.Value(peerKey{}).(identity.Peer), nil },
+			Registry:     newRegistry(t), Quota: q, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := identity.ParseAgentName("other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Spend(other, time.Second)
+		turn := q.Compute(other)
+		admitted := make(chan struct{}, 2000)
+		go func() {
+			for range 2000 {
+				admit(t, g, as(edge1ID, time.Hour))
+				admitted <- struct{}{}
+			}
+		}()
+		synctest.Wait()
+		if n := len(admitted); n != 1000 {
+			t.Errorf("%d calls are admitted while it is another one's turn, want 1,000", n)
+		}
+		turn.End()
+		synctest.Wait()
+		if n := len(admitted); n != 2000 {
+			t.Errorf("%d calls are admitted in its turn, want all", n)
+		}
+	})
 }

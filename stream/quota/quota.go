@@ -1,22 +1,24 @@
 // Package quota bounds the memory that is under way in a process on account of its
-// peers: of each by itself, and of all together. Who needs more than there is waits, and
-// with it the peer, which gRPC's flow control slows down; what waits holds nothing that
-// others wait for. Peers take turns: the one goes next that holds least, and of those the
-// one whose last turn is longest ago. A few peers that hold all they may leave room for
-// those that hold little (ofThose). It owns the numbers; what takes how much is its callers'
-// affair.
+// peers, of each by itself and of all together, and the processors that compute for them.
+// Who needs more than there is waits, and with it the peer, which gRPC's flow control slows
+// down; what waits for memory holds none that others wait for. Peers take turns: the one goes
+// next that holds least, and of those the one whose last turn is longest ago. A few peers
+// that hold all they may leave room for those that hold little (ofThose). It owns the
+// numbers; what takes how much is its callers' affair.
 //
 //	release, err := q.Take(ctx, agent, quota.Decoding, bytes)
 //	if err != nil {
 //		return err // ctx is done
 //	}
 //	defer release()
+//	defer q.Compute(agent).End()
 package quota
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -112,9 +114,10 @@ func (u Use) ofThose(held int64) int64 {
 
 // Quota is the room of one process. It may be used by several goroutines at once.
 type Quota struct {
-	rooms   [uses]*room
-	bytes   *prometheus.GaugeVec
-	waiting *prometheus.GaugeVec
+	rooms      [uses]*room
+	bytes      *prometheus.GaugeVec
+	waiting    *prometheus.GaugeVec
+	processors *processors
 }
 
 // New returns a Quota. Its metrics are registered with r, unless that is nil.
@@ -126,16 +129,17 @@ func New(r prometheus.Registerer) (*Quota, error) {
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argomesh_memory_waiting", Help: "Messages and objects that wait for memory, by what they need it for.",
 		}, []string{"use"}),
+		processors: newProcessors(runtime.GOMAXPROCS(0)),
 	}
 	for u := range uses {
-		q.rooms[u] = &room{use: u, peers: map[identity.AgentName]*peer{}}
+		q.rooms[u] = newRoom(u.ofPeer(), u.ofThose)
 		q.bytes.WithLabelValues(u.String())
 		q.waiting.WithLabelValues(u.String())
 	}
 	if r == nil {
 		return q, nil
 	}
-	if err := errors.Join(r.Register(q.bytes), r.Register(q.waiting)); err != nil {
+	if err := errors.Join(r.Register(q.bytes), r.Register(q.waiting), r.Register(q.processors.working), r.Register(q.processors.waiting)); err != nil {
 		return nil, fmt.Errorf("quota: %w", err)
 	}
 	return q, nil

@@ -172,8 +172,8 @@ func TestMetrics(t *testing.T) {
 		if bytes, waiting := value("argomesh_memory_bytes"), value("argomesh_memory_waiting"); bytes != 0 || waiting != 0 {
 			t.Errorf("afterwards metrics say %v bytes and %v waiting", bytes, waiting)
 		}
-		if n := testutil.CollectAndCount(r); n != 10 {
-			t.Errorf("%d series, want one of each use and metric", n)
+		if n := testutil.CollectAndCount(r); n != 12 {
+			t.Errorf("%d series, want one of each use and metric, and two of the processors", n)
 		}
 	})
 }

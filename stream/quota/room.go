@@ -9,7 +9,10 @@ import (
 
 // room is that of all peers for one use.
 type room struct {
-	use Use
+	ofPeer int64
+	// ofThose returns the room of all peers together as far as a peer may use it that will
+	// hold so much.
+	ofThose func(held int64) int64
 
 	mu    sync.Mutex // guards what follows
 	held  int64
@@ -30,10 +33,14 @@ type peer struct {
 	line  []*waiter
 }
 
-// waiter is one that wants bytes.
+// waiter is one that wants bytes, or a turn.
 type waiter struct {
 	n    int64
 	turn chan struct{} // closed when it has them
+}
+
+func newRoom(ofPeer int64, ofThose func(held int64) int64) *room {
+	return &room{ofPeer: ofPeer, ofThose: ofThose, peers: map[identity.AgentName]*peer{}}
 }
 
 func (w *waiter) granted() bool {
@@ -158,8 +165,8 @@ func (r *room) first(blocked int64) *peer {
 // what is its own.
 func (r *room) part(p *peer) int64 {
 	holds := p.held + p.line[0].n
-	if holds > r.use.ofPeer() {
+	if holds > r.ofPeer {
 		return 0
 	}
-	return r.use.ofThose(holds)
+	return r.ofThose(holds)
 }

@@ -153,7 +153,7 @@ func New(cfg Config) (*Server, error) {
 		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
 		Open:         s.open,
 		Prove:        s.prove, Withdrawn: cfg.Withdrawn, Updated: cfg.Updated,
-		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Metrics: cfg.Metrics, Log: cfg.Log,
+		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Quota: cfg.Quota, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
@@ -296,7 +296,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	defer end(nil)
 
 	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
-	conn := &Conn{frames: g, agent: agent.Name, unsupported: s.metrics.unsupported, renewal: &renewal{
+	conn := &Conn{frames: g, agent: agent.Name, quota: s.cfg.Quota, unsupported: s.metrics.unsupported, renewal: &renewal{
 		method: s.method(g.Context()), peer: peer, total: s.metrics.renewals,
 		proven: func(p identity.Peer) {
 			s.gate.Renew(p)
@@ -334,6 +334,7 @@ func reason(ctx context.Context, err error) error {
 type Conn struct {
 	frames      grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]
 	agent       identity.AgentName
+	quota       *quota.Quota
 	unsupported *prometheus.CounterVec
 	renewal     *renewal
 	waits       atomic.Bool
@@ -354,7 +355,9 @@ func (c *Conn) Recv() (stream.Message, error) {
 	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent, Waits: &c.waits}); err != nil {
 		return nil, err
 	}
+	turn := c.quota.Compute(c.agent)
 	msg, err := stream.ParseFrame(frame)
+	turn.End()
 	if credential, ok := msg.(stream.Credential); ok {
 		return nil, c.renewal.take(credential) // a matter of this connection, not of what runs on it
 	}

@@ -79,6 +79,8 @@ type conn struct {
 	// spent is called, perhaps again, with mu held, when the connection is of no more
 	// use at this end. Nil at the hub.
 	spent func()
+	// spend is called for each chunk that comes. Nil at the spoke.
+	spend func()
 
 	writing sync.Mutex // held for all of a Write, whose bytes stay together
 

@@ -234,3 +234,22 @@ func TestViolations(t *testing.T) {
 		})
 	}
 }
+
+// TestChunksCountAtTheProcessors: the hub counts each chunk that an agent sends, before it
+// is looked at.
+func TestChunksCountAtTheProcessors(t *testing.T) {
+	s := &script{end: make(chan struct{})}
+	for range 100 {
+		s.chunks = append(s.chunks, chunk{kind: kindHeartbeat}.wire())
+	}
+	over := make(chan struct{})
+	c := newConn(stream.Hub, edge1(t), "id", pace{heartbeat: time.Hour, silence: time.Hour}, s, func(error) { close(over) })
+	spent := 0
+	c.spend = func() { spent++ }
+	close(s.end)
+	c.receive()
+	<-over
+	if spent != 100 {
+		t.Errorf("%d chunks were counted, want 100", spent)
+	}
+}

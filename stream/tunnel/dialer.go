@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
@@ -46,9 +47,14 @@ type DialerConfig struct {
 	// which an agent of which nothing came is lost. Zero means DefaultHeartbeat and
 	// DefaultSilence.
 	Heartbeat, Silence time.Duration
-	Metrics            prometheus.Registerer
-	Log                zerolog.Logger
+	// Quota is where it counts that agents send chunks. Nil means nowhere.
+	Quota   *quota.Quota
+	Metrics prometheus.Registerer
+	Log     zerolog.Logger
 }
+
+// aChunk is about how long a chunk has us compute until it is where it goes.
+const aChunk = 20 * time.Microsecond
 
 // reserved is how many streams each agent may have whatever the others have.
 const reserved = 4
@@ -438,6 +444,9 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	c := newConn(stream.Hub, caller.Agent.Name, uuid.NewString(), pace{heartbeat: d.cfg.Heartbeat, silence: d.cfg.Silence}, g,
 		func(error) { cancel() })
 	log := caller.Log.With().Str("connection", c.id).Logger()
+	if d.cfg.Quota != nil {
+		c.spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
+	}
 	c.greet(proof)
 	go c.receive() // ends with the call
 	d.offer(c)

@@ -16,6 +16,9 @@ func (c *conn) receive() {
 			c.end(fmt.Errorf("%w: %w", ErrLost, err))
 			return
 		}
+		if c.spend != nil {
+			c.spend()
+		}
 		ch, err := parse(pb)
 		if err == nil {
 			err = c.take(ch)

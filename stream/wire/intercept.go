@@ -92,8 +92,10 @@ func (r *reader) receive(ctx context.Context, m *Message) error {
 		return r.unpack(ctx, m, data)
 	}
 	if length <= stream.MaxSmallBytes {
+		defer r.quota.Compute(m.Peer).End()
 		return m.copied(data)
 	}
+	defer r.quota.Compute(m.Peer).End() // before the room, so that nobody waits with it
 	release, err := r.room(ctx, m, quota.Decoding, decodingBytes)
 	if err != nil {
 		return err
@@ -154,10 +156,12 @@ func (r *reader) unpack(ctx context.Context, m *Message, data mem.BufferSlice) e
 	case err != nil:
 		return unreadable(err)
 	case ended:
+		defer r.quota.Compute(m.Peer).End()
 		return m.decode((*small)[:n])
 	case n > m.Most:
 		return tooLong(m)
 	}
+	defer r.quota.Compute(m.Peer).End() // before the room, so that nobody waits with it
 	release, err := r.room(ctx, m, quota.Decoding, decodingBytes)
 	if err != nil {
 		return err
