@@ -3,6 +3,7 @@ package redis_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -78,6 +79,52 @@ func TestSpokeHoldsNoMoreThanItsLimit(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What was begun ends when there is no room for its next value, and what it held is free
+// again: a hub that asks for more than it reads must not end the agent.
+func TestNextValueFindsNoRoom(t *testing.T) {
+	const length = 256 << 10
+	server := startRedis(t, "--requirepass", password)
+	client := server.client(t, 3)
+	must(t, client.Set(t.Context(), tree("", "long"), strings.Repeat("a", length), 0).Err())
+	must(t, client.Set(t.Context(), tree("", "short"), "a", 0).Err())
+	metrics := prometheus.NewRegistry()
+	s, err := redis.NewSpoke(redis.SpokeConfig{
+		Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "", password, nil },
+		Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Metrics: metrics, MaxBytes: length, AnswerTimeout: patience,
+	})
+	must(t, err)
+	ask := func(keys ...string) (end context.CancelFunc, ended <-chan error) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() }) // the test is over
+		ctx, cancel := context.WithCancel(t.Context())
+		serving := make(chan error, 1)
+		go func() { serving <- s.Serve(ctx, far) }()
+		_, err := near.Write(encode(append([]string{"MGET"}, keys...)...))
+		must(t, err)
+		return cancel, serving
+	}
+	state := func(held, waiting float64) func() error {
+		return func() error {
+			if h, w := gauge(t, metrics, "argomesh_redis_spoke_bytes"), gauge(t, metrics, "argomesh_redis_spoke_waiting"); h != held || w != waiting {
+				return fmt.Errorf("%v bytes are held and %v reads wait", h, w)
+			}
+			return nil
+		}
+	}
+	endFirst, first := ask(tree("", "long"))
+	eventually(t, "one value takes all the room", state(length, 0))
+	endSecond, second := ask(tree("", "short"), tree("", "long"))
+	eventually(t, "the second value of the other waits for room", state(length, 1))
+	endSecond()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Errorf("the read that found no room ended with %v", err)
+	}
+	endFirst()
+	<-first
+	eventually(t, "nothing is held", state(0, 0))
 }
 
 func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {

@@ -186,10 +186,7 @@ func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
 	for i, key := range keys {
 		if i > 0 {
 			free()
-			if free, err = c.hold(ctx, key); err == nil {
-				err = c.fromRedis.ask(c.redis, "GET", key)
-			}
-			if err != nil {
+			if free, err = c.next(ctx, key); err != nil {
 				return fmt.Errorf("redis of the spoke: %w", err) // what was begun has no other end
 			}
 		}
@@ -199,6 +196,16 @@ func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
 	}
 	c.count(resultOK)
 	return nil
+}
+
+// next has Redis answer with one more value of what was begun. The room that it takes is
+// given back by free, which can be called also where there is an error.
+func (c *spokeSession) next(ctx context.Context, key string) (free func(), err error) {
+	free, err = c.hold(ctx, key)
+	if err != nil {
+		return func() {}, err
+	}
+	return free, c.fromRedis.ask(c.redis, "GET", key)
 }
 
 // ask asks Redis, and reports whether it answers. If not, the hub has been told.
