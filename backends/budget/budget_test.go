@@ -300,6 +300,45 @@ func TestWhoAsksForLessThanAShareWaitsForNobody(t *testing.T) {
 	}
 }
 
+// With the limits as they are by default, 256 MiB and 2 MiB a second for all, six stolen
+// peers write what bursts and rates admit and no more, together and each. One that writes a
+// status each second waits for nobody, when the common burst is used up and after that.
+// After an hour in which nobody writes it is there again.
+func TestCommonByDefault(t *testing.T) {
+	const mib, minutes = 1 << 20, 10
+	c := newCrowd(budget.DefaultCommon())
+	for range 6 {
+		c.join(200<<10, 0)
+	}
+	honest := c.join(5<<10, time.Second)
+	for i, p := range c.peers {
+		p.peer = budget.NewPeer(fmt.Sprint("p", i), budget.DefaultLimits(), c.common, start)
+	}
+	c.run(minutes * time.Minute)
+	if honest.worst > 0 || honest.got < (minutes*60-1)*5<<10 {
+		t.Errorf("the honest one wrote %d bytes, and waited up to %s", honest.got, honest.worst)
+	}
+	all := honest.got
+	for _, p := range c.peers[:6] {
+		all += p.got
+		if most := 64*mib + minutes*60*mib + p.size; p.got > most {
+			t.Errorf("one wrote %d bytes, want %d at most", p.got, most)
+		}
+	}
+	most := 256*mib + minutes*60*2*mib
+	// Two seconds of the rate may be used in advance, and the last write passes the end.
+	if least := most * 98 / 100; all < least || all > most+2*2*mib+200<<10 {
+		t.Errorf("together they wrote %d bytes, want %d at most, and %d at least", all, most, least)
+	}
+	end := start.Add(minutes * time.Minute)
+	if level := c.common.Level(end); level > 2*mib {
+		t.Errorf("%d bytes are left", level)
+	}
+	if level := c.common.Level(end.Add(time.Hour + 2*time.Second)); level != 256*mib {
+		t.Errorf("after an hour %d bytes are left, want all", level)
+	}
+}
+
 // One that asked for its turn and does not come back holds up nobody.
 func TestWhoDoesNotComeBackHoldsUpNobody(t *testing.T) {
 	c := newCrowd(budget.Limit{Rate: 1 << 20, Burst: 1 << 20})
