@@ -81,6 +81,64 @@ func TestSpokeHoldsNoMoreThanItsLimit(t *testing.T) {
 	})
 }
 
+// A user of Redis with the rights that docs/redis.md names reads and subscribes. One that may
+// not ask how long a value is reads all the same: each has the room of the longest.
+func TestSpokeWithTheRightsOfAUser(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rights        []any
+		held, waiting float64 // of three values that are being read
+	}{
+		"all that it needs": {[]any{"+strlen"}, 3 * (65 << 10), 0},
+		"no STRLEN":         {nil, 128 << 20, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, metrics := startRedis(t, "--requirepass", password), prometheus.NewRegistry()
+			client := server.client(t, 3)
+			must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", 65<<10), 0).Err())
+			user := []any{"ACL", "SETUSER", "reader", "on", ">" + password, "~app|*", "resetchannels", "&app|*", "+ping", "+select", "+get", "+exists", "+ttl", "+scan", "+subscribe", "+unsubscribe"}
+			must(t, client.Do(t.Context(), append(user, tc.rights...)...).Err())
+			s, err := redis.NewSpoke(redis.SpokeConfig{
+				Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "reader", password, nil },
+				Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
+				Metrics: metrics, AnswerTimeout: patience,
+			})
+			must(t, err)
+			ask := func(args ...string) net.Conn {
+				near, far := net.Pipe()
+				t.Cleanup(func() { _, _ = near.Close(), far.Close() }) // the test is over
+				go func() { _ = s.Serve(t.Context(), far) }()
+				_, err := near.Write(encode(args...))
+				must(t, err)
+				return near
+			}
+			readers := []net.Conn{ask("GET", tree("", "shop")), ask("GET", tree("", "shop")), ask("GET", tree("", "shop"))}
+			eventually(t, "values are held", func() error {
+				if held, waiting := gauge(t, metrics, "argomesh_redis_spoke_bytes"), gauge(t, metrics, "argomesh_redis_spoke_waiting"); held != tc.held || waiting != tc.waiting {
+					return fmt.Errorf("%v bytes are held and %v reads wait", held, waiting)
+				}
+				return nil
+			})
+			read := make(chan error, len(readers))
+			for _, conn := range readers {
+				go func() {
+					_, err := io.CopyN(io.Discard, conn, int64(len("$66560\r\n")+65<<10+len("\r\n")))
+					read <- err
+				}()
+			}
+			for range readers {
+				must(t, <-read)
+			}
+			for want, args := range map[string][]string{
+				":1": {"EXISTS", tree("", "shop")}, ":-1": {"TTL", tree("", "shop")}, "$-1": {"GET", tree("", "none")}, "*3": {"SUBSCRIBE", channel("", "shop")},
+			} {
+				if got := readLine(t, ask(args...)); got != want {
+					t.Errorf("%v: %s, want %s", args, got, want)
+				}
+			}
+		})
+	}
+}
+
 // What was begun ends when there is no room for its next value, and what it held is free
 // again: a hub that asks for more than it reads must not end the agent.
 func TestNextValueFindsNoRoom(t *testing.T) {
