@@ -193,12 +193,18 @@ func (c *others) changes(t *testing.T, during time.Duration) []time.Duration {
 		return err
 	})
 	var took, begun, written []time.Duration
+	byMode := map[string][]time.Duration{}
 	for _, h := range c.agents {
 		eventually(t, "all changes are shown", h.shown)
 		h.mu.Lock()
 		begun, written = append(begun, h.begun...), append(written, h.written...)
 		h.mu.Unlock()
-		took = append(took, h.latencies()...)
+		latencies := h.latencies()
+		took, byMode[h.mode] = append(took, latencies...), append(byMode[h.mode], latencies...)
+	}
+	for mode, took := range byMode {
+		slices.Sort(took)
+		t.Logf("of %s agents half are shown within %s, 99 %% within %s", mode, percentile(took, 50).Round(time.Millisecond), percentile(took, 99).Round(time.Millisecond))
 	}
 	slices.Sort(begun)
 	slices.Sort(written)

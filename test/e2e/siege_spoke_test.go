@@ -29,7 +29,7 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 	t.Helper()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "redis-cli")
 	ctx := t.Context()
-	h := harnesstest.AtOnce(t)
+	h := harnesstest.Alone(t)
 	w := &quietWorld{h: h}
 	var err error
 	if w.spoke, err = startQuietControlPlane(ctx, h, "spoke", nil); err != nil {

@@ -49,7 +49,7 @@ func hostileAgents(t *testing.T, s siege) {
 	t.Helper()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "redis-cli")
 	ctx := t.Context()
-	h := harnesstest.AtOnce(t)
+	h := harnesstest.Alone(t)
 	w, err := startQuietControlPlanes(ctx, h, nil, nil)
 	if err != nil {
 		t.Fatal(err)

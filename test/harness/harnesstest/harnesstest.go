@@ -39,7 +39,19 @@ func New(t testing.TB) *harness.Harness {
 // the others, and mostly waits.
 func AtOnce(t testing.TB) *harness.Harness {
 	t.Helper()
-	h, err := Open()
+	return closed(t, true)
+}
+
+// Alone is AtOnce for a test beside which no other runs: its servers may use all processors,
+// as real ones do, so that what it measures is not how they share one.
+func Alone(t testing.TB) *harness.Harness {
+	t.Helper()
+	return closed(t, false)
+}
+
+func closed(t testing.TB, crowded bool) *harness.Harness {
+	t.Helper()
+	h, err := open(crowded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +61,9 @@ func AtOnce(t testing.TB) *harness.Harness {
 
 // Open returns a harness for which the caller calls Close. The control planes of all
 // harnesses that it returned start two at a time.
-func Open() (*harness.Harness, error) {
+func Open() (*harness.Harness, error) { return open(true) }
+
+func open(crowded bool) (*harness.Harness, error) {
 	tools, err := toolset.Open()
 	if err != nil {
 		return nil, err
@@ -60,7 +74,7 @@ func Open() (*harness.Harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: true, Starts: starts})
+	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: crowded, Starts: starts})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
