@@ -82,17 +82,19 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 	calm := people.changes(t, s.calm)
 	quiet := inUse(t, w.spoke) - start
 
-	before, begin := inUse(t, w.spoke), time.Now()
-	worked := processors(t, attacked[0].Process, attacked[1].Process, w.spoke.Server)
+	before, since := inUse(t, w.spoke), time.Now()
 	etcd := watchGrowth(t, w.spoke)
 	attacker := &hostile{name: "principal", h: h, args: []string{"principal", "--socket", api.Socket, "--listen", address}}
-	attacker.start(t)
+	startAll(t, attacker)
+	begin := time.Now()
+	worked := processors(t, attacked[0].Process, attacked[1].Process, w.spoke.Server)
 	attacking := processors(t, attacker.process)
 	during := people.changes(t, s.attack)
 	worked(time.Since(begin))
 	attacking(time.Since(begin))
+	untilAllMade(t, attacker)
 	attacker.stop(t)
-	took := time.Since(begin)
+	took := time.Since(since)
 	bound(t, etcd.most(t)-before, len(attacked), took, float64(quiet)/s.calm.Seconds())
 	for _, a := range attacked {
 		resident(t, a.Process, agentResident)

@@ -65,14 +65,27 @@ func (a *agent) run(ctx context.Context) (err error) {
 		return err
 	}
 	a.orders, a.process, a.bombsOfWire = newOrders(), word(), wireBombs(a.packer.pack)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.takeTurns(ctx) })
-	g.Go(func() error { return a.answerAll(ctx) })
-	g.Go(func() error {
-		besides := slices.DeleteFunc(a.besides(), func(b beside) bool { return !a.wanted(b.name) })
-		for _, b := range besides {
-			a.done.expect(b.name)
+	turns := slices.DeleteFunc(a.onStream(), func(o onStream) bool {
+		return o.mode != 0 && o.mode != a.mode || !a.wanted(o.name)
+	})
+	for _, attack := range turns {
+		a.done.expect(attack.name)
+	}
+	services := map[string]*answers{"kubernetes": {ways: a.wantedOf(callAnswers())}, "redis": {ways: a.wantedOf(valueAnswers(a.shown()))}}
+	for _, s := range services {
+		for _, way := range s.ways {
+			a.done.expect(way.name)
 		}
+	}
+	besides := slices.DeleteFunc(a.besides(), func(b beside) bool { return !a.wanted(b.name) })
+	for _, b := range besides {
+		a.done.expect(b.name)
+	}
+	a.done.complete()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.takeTurns(ctx, turns) })
+	g.Go(func() error { return a.answerAll(ctx, services) })
+	g.Go(func() error {
 		for i := 0; ctx.Err() == nil && len(besides) > 0; i++ {
 			b := besides[i%len(besides)]
 			round, cancel := context.WithTimeout(ctx, hold)
@@ -92,16 +105,10 @@ func (a *agent) wanted(name string) bool {
 // takeTurns gives each attack on the stream its time, one after the other, with the first
 // of them, which fills an etcd, after each. It connects anew, at once, whenever the
 // principal ends it.
-func (a *agent) takeTurns(ctx context.Context) error {
-	attacks := slices.DeleteFunc(a.onStream(), func(o onStream) bool {
-		return o.mode != 0 && o.mode != a.mode || !a.wanted(o.name)
-	})
+func (a *agent) takeTurns(ctx context.Context, attacks []onStream) error {
 	if len(attacks) == 0 {
 		<-ctx.Done()
 		return nil
-	}
-	for _, attack := range attacks {
-		a.done.expect(attack.name)
 	}
 	cc, err := a.dial(a.opts.principal, a.source)
 	if err != nil {

@@ -29,13 +29,7 @@ type answers struct {
 
 // answerAll offers streams for live access, and answers whatever is asked there, until ctx
 // is done.
-func (a *agent) answerAll(ctx context.Context) error {
-	services := map[string]*answers{"kubernetes": {ways: a.wantedOf(callAnswers())}, "redis": {ways: a.wantedOf(valueAnswers(a.shown()))}}
-	for _, s := range services {
-		for _, way := range s.ways {
-			a.done.expect(way.name)
-		}
-	}
+func (a *agent) answerAll(ctx context.Context, services map[string]*answers) error {
 	cc, err := a.dial(a.opts.principal, a.source)
 	if err != nil {
 		return err

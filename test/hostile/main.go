@@ -9,8 +9,9 @@
 //
 // It does everything that the wire allows, as fast as the other side takes it: a list of
 // attacks, some of them on the one stream that an agent may have, in turn, and the others
-// beside that all the time. SIGTERM ends it; it then writes what each attack did to
-// standard output, one JSON object.
+// beside that all the time. It writes a line to standard output when the first begins, and
+// when something was sent in each. SIGTERM ends it; it then writes there what each attack
+// did, one JSON object.
 package main
 
 import (
@@ -81,7 +82,7 @@ func run(args []string, stdout io.Writer) error {
 		return fmt.Errorf("identity: %w", err)
 	}
 	defer source.Close() //nolint:errcheck // the process ends
-	done := newTally()
+	done := newTally(stdout)
 	switch args[0] {
 	case "agent":
 		a := &agent{opts: opts, source: source, done: done}
@@ -100,5 +101,5 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return done.write(stdout)
+	return done.write()
 }

@@ -83,6 +83,7 @@ func (p *principal) run(ctx context.Context) (err error) {
 	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
 		p.attacks[mode] = p.wanted(slices.DeleteFunc(slices.Clone(onStream), func(a toAgent) bool { return a.mode != 0 && a.mode != mode }))
 	}
+	p.done.complete()
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(tlsconfig.MTLSServerConfig(p.source, p.source, tlsconfig.AuthorizeAny()))),
 		grpc.ForceServerCodec(raw{}), grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(256<<20),

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -22,21 +23,57 @@ type deed struct {
 	Took     time.Duration     `json:"took"`
 }
 
-// tally counts deeds by the name of the attack. It may be used concurrently.
+// Lines for whoever waits for the attacks. The tests have them, too.
+const (
+	attacking = "the first attack has begun"
+	allMade   = "every attack was made"
+)
+
+// tally counts deeds by the name of the attack, and tells when the first begins, and when
+// something was sent in each that is expected. It may be used concurrently.
 type tally struct {
-	mu    sync.Mutex // guards deeds
-	deeds map[string]*deed
+	out io.Writer
+
+	mu     sync.Mutex // guards what follows, and writes to out
+	deeds  map[string]*deed
+	unmade int  // deeds in which nothing was sent
+	known  bool // there are all that are expected
+	begins sync.Once
+	made   sync.Once
+	err    error // of out
 }
 
-func newTally() *tally { return &tally{deeds: map[string]*deed{}} }
+func newTally(out io.Writer) *tally { return &tally{out: out, deeds: map[string]*deed{}} }
 
 // expect tells of an attack that is to begin.
 func (t *tally) expect(attack string) { t.change(attack, func(*deed) {}) }
 
+// complete says that all attacks that are to begin are expected.
+func (t *tally) complete() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = true
+	t.tellLocked()
+}
+
+func (t *tally) tellLocked() {
+	if t.known && t.unmade == 0 {
+		t.made.Do(func() { t.sayLocked(allMade) })
+	}
+}
+
+func (t *tally) sayLocked(line string) {
+	_, err := fmt.Fprintln(t.out, line)
+	t.err = errors.Join(t.err, err)
+}
+
 // begun adds a beginning, and returns what its end adds.
 func (t *tally) begun(attack string) (ended func(err error)) {
 	start := time.Now()
-	t.change(attack, func(d *deed) { d.Begun++ })
+	t.change(attack, func(d *deed) {
+		d.Begun++
+		t.begins.Do(func() { t.sayLocked(attacking) })
+	})
 	return func(err error) {
 		t.change(attack, func(d *deed) {
 			d.Took += time.Since(start)
@@ -48,7 +85,13 @@ func (t *tally) begun(attack string) (ended func(err error)) {
 }
 
 func (t *tally) sent(attack string, bytes int) {
-	t.change(attack, func(d *deed) { d.Sent++; d.Bytes += int64(bytes) })
+	t.change(attack, func(d *deed) {
+		if d.Sent++; d.Sent == 1 {
+			t.unmade--
+			t.tellLocked()
+		}
+		d.Bytes += int64(bytes)
+	})
 }
 
 func (t *tally) answered(attack string) { t.change(attack, func(d *deed) { d.Answered++ }) }
@@ -69,13 +112,14 @@ func (t *tally) change(attack string, f func(*deed)) {
 	if d == nil {
 		d = &deed{Ends: map[string]int{}, Results: map[string]int{}, Why: map[string]string{}}
 		t.deeds[attack] = d
+		t.unmade++
 	}
 	f(d)
 }
 
 // write writes all deeds as one JSON object.
-func (t *tally) write(w io.Writer) error {
+func (t *tally) write() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return json.NewEncoder(w).Encode(t.deeds)
+	return errors.Join(t.err, json.NewEncoder(t.out).Encode(t.deeds))
 }
