@@ -18,6 +18,10 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
+// agentMemory is the goMemoryLimit of the agent's chart, without which Go lets the heap grow
+// to twice of what is in use.
+const agentMemory = "450MiB"
+
 // TestHostilePrincipalAtFullSpeed has whoever holds the principal's identity do everything
 // that the wire allows to an agent of each mode, beside what people do on that spoke. No
 // other test runs at that time.
@@ -70,6 +74,7 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 			Name: name, Mode: mode, ControlPlane: w.spoke, WorkloadAPI: identity, PrincipalAddress: address,
 			PrincipalIDs: []string{principalID}, Redis: redis,
 			Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
+			Env:      []string{"GOMEMLIMIT=" + agentMemory},
 		})
 		if err != nil {
 			t.Fatal(err)
