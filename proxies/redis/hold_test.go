@@ -181,7 +181,9 @@ func TestNextValueFindsNoRoom(t *testing.T) {
 		t.Errorf("the read that found no room ended with %v", err)
 	}
 	endFirst()
-	<-first
+	if err := <-first; err == nil {
+		t.Error("the read whose hub takes nothing ended without an error")
+	}
 	eventually(t, "nothing is held", state(0, 0))
 }
 

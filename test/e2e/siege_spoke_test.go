@@ -5,6 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -20,7 +23,20 @@ import (
 
 // agentMemory is the goMemoryLimit of the agent's chart, without which Go lets the heap grow
 // to twice of what is in use.
-const agentMemory = "450MiB"
+func agentMemory(t *testing.T) string {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join(chartDir(t, "argomesh-agent"), "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		GoMemoryLimit string `json:"goMemoryLimit"`
+	}
+	if err := yaml.Unmarshal(file, &values); err != nil || values.GoMemoryLimit == "" {
+		t.Fatalf("the agent's chart has no goMemoryLimit: %v", err)
+	}
+	return values.GoMemoryLimit
+}
 
 // TestHostilePrincipalAtFullSpeed has whoever holds the principal's identity do everything
 // that the wire allows to an agent of each mode, beside what people do on that spoke. No
@@ -74,7 +90,7 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 			Name: name, Mode: mode, ControlPlane: w.spoke, WorkloadAPI: identity, PrincipalAddress: address,
 			PrincipalIDs: []string{principalID}, Redis: redis,
 			Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
-			Env:      []string{"GOMEMLIMIT=" + agentMemory},
+			Env:      []string{"GOMEMLIMIT=" + agentMemory(t)},
 		})
 		if err != nil {
 			t.Fatal(err)

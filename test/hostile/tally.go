@@ -36,7 +36,6 @@ type tally struct {
 
 	mu     sync.Mutex // guards what follows, and writes to out
 	deeds  map[string]*deed
-	unmade int  // deeds in which nothing was sent
 	known  bool // there are all that are expected
 	begins sync.Once
 	made   sync.Once
@@ -56,10 +55,17 @@ func (t *tally) complete() {
 	t.tellLocked()
 }
 
+// tellLocked says once that something was sent in each.
 func (t *tally) tellLocked() {
-	if t.known && t.unmade == 0 {
-		t.made.Do(func() { t.sayLocked(allMade) })
+	if !t.known {
+		return
 	}
+	for _, d := range t.deeds {
+		if d.Sent == 0 {
+			return
+		}
+	}
+	t.made.Do(func() { t.sayLocked(allMade) })
 }
 
 func (t *tally) sayLocked(line string) {
@@ -87,7 +93,6 @@ func (t *tally) begun(attack string) (ended func(err error)) {
 func (t *tally) sent(attack string, bytes int) {
 	t.change(attack, func(d *deed) {
 		if d.Sent++; d.Sent == 1 {
-			t.unmade--
 			t.tellLocked()
 		}
 		d.Bytes += int64(bytes)
@@ -112,7 +117,6 @@ func (t *tally) change(attack string, f func(*deed)) {
 	if d == nil {
 		d = &deed{Ends: map[string]int{}, Results: map[string]int{}, Why: map[string]string{}}
 		t.deeds[attack] = d
-		t.unmade++
 	}
 	f(d)
 }
