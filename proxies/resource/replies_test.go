@@ -472,15 +472,15 @@ func TestRepliesOfAClockThatWasAhead(t *testing.T) {
 // What the hub does not allow is not answered from memory either.
 func TestLastKnownRepliesWithLiveAccessOff(t *testing.T) {
 	on, off := access.Config{Enabled: true}, access.Config{}
-	target := registry{"edge-1": {UID: "uid-1", Policy: policy(t, access.Hub, on)}}
-	w := start(t, discovery, settings{hub: func(c *resource.HubConfig) { c.Agents = target }})
+	agents := &changing{target: resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, on)}, changed: make(chan struct{})}
+	w := start(t, discovery, settings{hub: func(c *resource.HubConfig) { c.Agents = agents }})
 	const path = "/openapi/v2"
 	w.get(path)
 	w.setAway(true)
 	if res, _ := w.get(path); res.Code != 200 {
 		t.Fatalf("answer %d while it is allowed", res.Code)
 	}
-	target["edge-1"] = resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, off)}
+	agents.set(resource.Target{UID: "uid-1", Policy: policy(t, access.Hub, off)}, nil)
 	if res, _ := w.get(path); res.Code != 403 {
 		t.Errorf("answer %d", res.Code)
 	}
