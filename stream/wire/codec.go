@@ -41,7 +41,8 @@ func Receive(call interface{ RecvMsg(m any) error }, m *Message) error {
 
 // ReceiveInto is Receive for a client, where gRPC has unpacked a message before anybody
 // can ask: one that is not small is decoded when q has room for it, and what came waits
-// until then. A client has no more of them under way than calls.
+// until then. A client has no more of them under way than calls. It is decoded in a turn of
+// the peer's.
 func ReceiveInto(ctx context.Context, call interface{ RecvMsg(m any) error }, m *Message, q *quota.Quota) error {
 	u := &unpacked{most: m.Most}
 	if err := call.RecvMsg(u); err != nil {
@@ -51,6 +52,7 @@ func ReceiveInto(ctx context.Context, call interface{ RecvMsg(m any) error }, m 
 		return tooLong(m)
 	}
 	defer u.data.Free()
+	defer q.Compute(m.Peer).End() // before the room, so that nobody waits with it
 	if u.data.Len() > stream.MaxSmallBytes {
 		release, err := q.Take(ctx, m.Peer, quota.Decoding, decodingBytes)
 		if err != nil {

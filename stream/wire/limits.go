@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"math/bits"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -43,37 +42,33 @@ var lengths = map[protoreflect.FullName]int{
 
 // Check walks the wire form of a message of that type and refuses what has more than
 // anybody needs, or is not what our encoders write: a field that is not repeated and
-// comes twice, two fields of a oneof, a group. It allocates nothing. Errors wrap a
-// stream.Violation and name the field.
+// comes twice, two fields of a oneof, a group. It allocates nothing once the type is known.
+// Errors wrap a stream.Violation and name the field.
 func Check(d protoreflect.MessageDescriptor, b []byte) error {
 	unknown := 0
-	return check(d, b, &unknown)
+	return shapeOf(d).check(b, &unknown)
 }
 
-// maxFields is how many fields a message of ours may define: those that occurred are
-// the bits of a word.
-const maxFields = bits.UintSize
-
-func check(d protoreflect.MessageDescriptor, b []byte, unknown *int) error {
-	fields := d.Fields()
+// check walks one message, and those in it.
+func (s *shape) check(b []byte, unknown *int) error {
 	var counts [maxFields]int // by index of the field
 	var oneofs uint           // by index of those that have a field
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return malformed(d.FullName(), protowire.ParseError(n))
+			return malformed(s.name, protowire.ParseError(n))
 		}
 		if kind == protowire.StartGroupType || kind == protowire.EndGroupType {
-			return malformed(d.FullName(), errGroup)
+			return malformed(s.name, errGroup)
 		}
 		b = b[n:]
 		value := b
 		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return malformed(d.FullName(), protowire.ParseError(n))
+			return malformed(s.name, protowire.ParseError(n))
 		}
 		b = b[n:]
-		f := fields.ByNumber(number)
-		if f == nil || !fits(f, kind) {
+		f := s.field(number)
+		if f == nil || !f.fits(kind) {
 			if *unknown++; *unknown > maxUnknown {
 				return stream.Exceeded("unknown fields", maxUnknown)
 			}
@@ -81,21 +76,21 @@ func check(d protoreflect.MessageDescriptor, b []byte, unknown *int) error {
 		}
 		if kind == protowire.BytesType {
 			value, _ = protowire.ConsumeBytes(value)
-			if most, bounded := lengths[f.FullName()]; bounded && len(value) > most {
-				return stream.Exceeded(string(f.FullName())+" bytes", most)
+			if f.bounded && len(value) > f.longest {
+				return stream.Exceeded(string(f.name)+" bytes", f.longest)
 			}
 		}
-		if err := count(f, value, kind, &counts[f.Index()]); err != nil {
+		if err := f.count(value, kind, &counts[f.index]); err != nil {
 			return err
 		}
-		if o := f.ContainingOneof(); o != nil && counts[f.Index()] == 1 {
-			if oneofs&(1<<o.Index()) != 0 {
-				return malformed(o.FullName(), errTwice)
+		if f.oneof != 0 && counts[f.index] == 1 {
+			if oneofs&f.oneof != 0 {
+				return malformed(f.oneofName, errTwice)
 			}
-			oneofs |= 1 << o.Index()
+			oneofs |= f.oneof
 		}
-		if f.Kind() == protoreflect.MessageKind {
-			if err := check(f.Message(), value, unknown); err != nil {
+		if f.of != nil {
+			if err := f.of.check(value, unknown); err != nil {
 				return err
 			}
 		}
@@ -104,29 +99,28 @@ func check(d protoreflect.MessageDescriptor, b []byte, unknown *int) error {
 }
 
 // fits reports whether a field may come in that form; else it is unknown to the decoder.
-func fits(f protoreflect.FieldDescriptor, kind protowire.Type) bool {
-	switch f.Kind() {
-	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind:
+func (f *field) fits(kind protowire.Type) bool {
+	if f.lengthPrefixed {
 		return kind == protowire.BytesType
 	}
-	return kind != protowire.BytesType || f.IsList() // numbers may be packed
+	return kind != protowire.BytesType || f.packable
 }
 
 // count adds an occurrence of a field, or what is packed in it.
-func count(f protoreflect.FieldDescriptor, value []byte, kind protowire.Type, n *int) error {
-	if f.Cardinality() != protoreflect.Repeated {
+func (f *field) count(value []byte, kind protowire.Type, n *int) error {
+	if !f.repeated {
 		if *n++; *n > 1 {
-			return malformed(f.FullName(), errTwice)
+			return malformed(f.name, errTwice)
 		}
 		return nil
 	}
-	if f.IsList() && f.Kind() != protoreflect.StringKind && f.Kind() != protoreflect.BytesKind && f.Kind() != protoreflect.MessageKind && kind == protowire.BytesType {
+	if f.packable && kind == protowire.BytesType {
 		*n += len(value) // a number has a byte at least
 	} else {
 		*n++
 	}
-	if most := repeats[f.FullName()]; *n > most {
-		return stream.Exceeded(string(f.FullName()), most)
+	if *n > f.most {
+		return stream.Exceeded(string(f.name), f.most)
 	}
 	return nil
 }
