@@ -449,7 +449,9 @@ func (c *Conn) Recv() (stream.Message, error) {
 	if err := wire.ReceiveInto(c.frames.Context(), c.frames, m, c.quota); err != nil {
 		return nil, err
 	}
+	turn := c.quota.Compute(c.agent)
 	msg, err := stream.ParseFrame(frame)
+	turn.End()
 	if _, ok := msg.(stream.Credential); ok {
 		return nil, fmt.Errorf("the principal renews its proof: %w", stream.ViolationOrder.Err())
 	}
