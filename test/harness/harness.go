@@ -184,7 +184,7 @@ func (h *Harness) Close(ctx context.Context) error {
 	}
 	// The spawner's thread is the parent the children die with, so it goes last.
 	h.spawner.stop()
-	return errors.Join(append(errs, unclaim(h.dir))...)
+	return errors.Join(append(errs, h.ports.free(), unclaim(h.dir))...)
 }
 
 // add registers a process once; a closed harness takes no more.

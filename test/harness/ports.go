@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -21,12 +22,12 @@ const (
 	defaultEphemeral = 32768
 )
 
-// portAllocator gives every port once.
+// portAllocator gives every port once, and to one harness at a time.
 type portAllocator struct {
 	limit int // exclusive
 
 	mu    sync.Mutex // guards given
-	given map[int]bool
+	given map[int]net.Listener
 }
 
 func newPortAllocator() *portAllocator {
@@ -37,12 +38,38 @@ func newPortAllocator() *portAllocator {
 			limit = n
 		}
 	}
-	return &portAllocator{limit: limit, given: make(map[int]bool)}
+	return &portAllocator{limit: limit, given: make(map[int]net.Listener)}
 }
 
-// Port returns a TCP port of loopback on which nothing listens and which this
-// harness gives only once. It starts at a random one, since other harnesses may run
-// on the same machine.
+// reserve takes the port among all harnesses in this network namespace. It returns nil if one
+// has it. What it takes is an abstract Unix socket: those are per network namespace, as ports
+// are, and end with their process.
+func reserve(port int) (net.Listener, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@argomesh-harness-port-" + strconv.Itoa(port)})
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return l, nil
+}
+
+// free gives all ports to other harnesses.
+func (a *portAllocator) free() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, l := range a.given {
+		errs = append(errs, l.Close())
+	}
+	clear(a.given)
+	return errors.Join(errs...)
+}
+
+// Port returns a TCP port of loopback on which nothing listens. This harness gives it only
+// once, and no other harness gives it until this one is closed: a server that restarts finds
+// its port free. It starts at a random one, so that harnesses seldom meet.
 func (h *Harness) Port() (int, error) {
 	a := h.ports
 	a.mu.Lock()
@@ -50,14 +77,20 @@ func (h *Harness) Port() (int, error) {
 	span := a.limit - lowestPort
 	for i, first := 0, rand.IntN(span); i < span; i++ {
 		port := lowestPort + (first+i)%span
-		if a.given[port] {
+		l, err := reserve(port)
+		if err != nil {
+			return 0, fmt.Errorf("reserve port %d: %w", port, err)
+		}
+		if l == nil {
 			continue
 		}
-		if taken, err := portTaken(port); err != nil {
-			return 0, err
-		} else if !taken {
-			a.given[port] = true
+		taken, err := portTaken(port)
+		if err == nil && !taken {
+			a.given[port] = l
 			return port, nil
+		}
+		if err := errors.Join(err, l.Close()); err != nil {
+			return 0, err
 		}
 	}
 	return 0, fmt.Errorf("no free port from %d to %d", lowestPort, a.limit)
