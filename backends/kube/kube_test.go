@@ -191,6 +191,9 @@ func (a *apiServer) consistentLists(t *testing.T) (pages int) {
 			t.Fatal(err)
 		}
 		query := parsed.Query()
+		if query.Get("watch") == "" && query.Get("limit") == "1" {
+			continue // reflector.Continues asks where the API server stands, once a watch has begun
+		}
 		page, streamed := query.Get("watch") == "", query.Get("sendInitialEvents") == "true"
 		if page {
 			pages++
@@ -482,12 +485,8 @@ func TestDeletionsAreThoseOfTheWatch(t *testing.T) {
 	s.shows("c@103", "d@104")
 	server.remove("d")
 	s.shows("c@103")
-	close(seen)
-	var got []string
-	for d := range seen {
-		got = append(got, d)
-	}
-	if diff := cmp.Diff([]string{"a of 101 at 105", "d of 104 at 111"}, got); diff != "" {
+	got := []string{<-seen, <-seen} // an object may be gone from the cache a moment before it is told
+	if diff := cmp.Diff([]string{"a of 101 at 105", "d of 104 at 111"}, got); diff != "" || len(seen) > 0 {
 		t.Errorf("deletions (-want +got):\n%s", diff)
 	}
 }
@@ -514,12 +513,8 @@ func TestDeletionsAreSeenWhenAConnectionBreaks(t *testing.T) {
 	server.remove("b")
 	server.fails(nil)
 	s.shows("c@103")
-	close(seen)
-	var got []string
-	for d := range seen {
-		got = append(got, d)
-	}
-	if diff := cmp.Diff([]string{"a of 101 at 104", "b of 102 at 105"}, got); diff != "" {
+	got := []string{<-seen, <-seen} // an object may be gone from the cache a moment before it is told
+	if diff := cmp.Diff([]string{"a of 101 at 104", "b of 102 at 105"}, got); diff != "" || len(seen) > 0 {
 		t.Errorf("deletions (-want +got):\n%s", diff)
 	}
 	if got := s.metric("argomesh_store_expired_watches_total"); got != 0 {
