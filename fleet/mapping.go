@@ -211,7 +211,7 @@ func (m Mapping) byNamespace(agent v1alpha1.Agent) bool {
 func (m Mapping) cluster(app Placement) (identity.AgentName, bool) {
 	label, server := app.Name, strings.TrimRight(app.Server, "/") // as Argo CD compares them
 	if label == "" {
-		// What comes from argocd-agent is told how it is mended: see mirror.Alias.
+		// What comes from argocd-agent is told how it is mended: see mapping.Alias.
 		if name, ok := identity.AgentOfClusterURL(server); ok {
 			return name, true
 		}

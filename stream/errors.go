@@ -130,3 +130,8 @@ func RefusalKindOf(err error) RefusalKind {
 	}
 	return RefusalUnavailable
 }
+
+// Invalid is the refusal of what cannot be read.
+func Invalid(message string) *Refusal {
+	return &Refusal{Kind: RefusalInvalid, Message: message}
+}

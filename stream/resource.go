@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -29,6 +30,11 @@ type ResourceKey struct {
 
 func (k ResourceKey) String() string {
 	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by kind, namespace and name.
+func (k ResourceKey) Compare(other ResourceKey) int {
+	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Namespace, other.Namespace), cmp.Compare(k.Name, other.Name))
 }
 
 // EntryKey names one entry of one collection in the terms of the wire, which

@@ -86,8 +86,8 @@ func (o owned) put(r *rig, store *memory.Store, namespace string, content m, fin
 	if o.kind == stream.Secret {
 		field, version = "data", "v1"
 	}
-	object := m{"apiVersion": version, "kind": string(o.kind), "metadata": metadata, field: content}
-	if _, err := store.Create(r.ctx, key, text(r.t, object)); err != nil {
+	fields := m{"apiVersion": version, "kind": string(o.kind), "metadata": metadata, field: content}
+	if _, err := store.Create(r.ctx, key, text(r.t, fields)); err != nil {
 		r.t.Fatal(err)
 	}
 	return thing{r, store, key}

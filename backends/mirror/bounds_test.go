@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // bounding gives the peer of one side bounds.
-func bounding(on stream.Side, b mirror.Bounds) func(stream.Side, *mirror.Config) {
+func bounding(on stream.Side, b bounds.Bounds) func(stream.Side, *mirror.Config) {
 	return func(side stream.Side, cfg *mirror.Config) {
 		if side == on {
 			cfg.Bounds = b
@@ -57,7 +58,7 @@ func TestNumberOfObjectsIsBound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const most, apps = 5, 40
-				r := newRig(t, options{mode: c.mode, configure: bounding(c.sink, mirror.Bounds{Applications: most})})
+				r := newRig(t, options{mode: c.mode, configure: bounding(c.sink, bounds.Bounds{Applications: most})})
 				source, sink := r.spoke, r.hub
 				if c.sink == stream.Spoke {
 					source, sink = r.hub, r.spoke
@@ -79,12 +80,12 @@ func TestNumberOfObjectsIsBound(t *testing.T) {
 						t.Errorf("app-%d stays as it was: %v", i, o["spec"])
 					}
 				}
-				sink.Bound(mirror.Bounds{Applications: apps})
+				sink.Bound(bounds.Bounds{Applications: apps})
 				pass(time.Minute)
 				if got := r.shown(sink, apps); got != apps {
 					t.Errorf("%d are there once the limit is raised, want %d", got, apps)
 				}
-				sink.Bound(mirror.Bounds{Applications: 1})
+				sink.Bound(bounds.Bounds{Applications: 1})
 				for i := range apps {
 					r.update(source, fmt.Sprint("app-", i), func(o m) { o["spec"] = spec("three")["spec"] })
 				}
@@ -102,14 +103,14 @@ func TestNumberOfObjectsIsBound(t *testing.T) {
 func TestSizeOfObjectsIsBound(t *testing.T) {
 	large := func(n int) m { return spec(strings.Repeat("a", n)) }
 	for name, c := range map[string]struct {
-		bounds mirror.Bounds
+		bounds bounds.Bounds
 		apps   []m
 		shown  int
 	}{
-		"at the limit of one": {bounds: mirror.Bounds{ApplicationBytes: 10_000}, apps: []m{large(8_000), large(8_000)}, shown: 2},
-		"beyond it":           {bounds: mirror.Bounds{ApplicationBytes: 10_000}, apps: []m{large(10_000), large(10)}, shown: 1},
-		"at the limit of all": {bounds: mirror.Bounds{TotalBytes: 10_000}, apps: []m{large(3_000), large(3_000)}, shown: 2},
-		"beyond that":         {bounds: mirror.Bounds{TotalBytes: 10_000}, apps: []m{large(4_000), large(4_000), large(4_000)}, shown: 2},
+		"at the limit of one": {bounds: bounds.Bounds{ApplicationBytes: 10_000}, apps: []m{large(8_000), large(8_000)}, shown: 2},
+		"beyond it":           {bounds: bounds.Bounds{ApplicationBytes: 10_000}, apps: []m{large(10_000), large(10)}, shown: 1},
+		"at the limit of all": {bounds: bounds.Bounds{TotalBytes: 10_000}, apps: []m{large(3_000), large(3_000)}, shown: 2},
+		"beyond that":         {bounds: bounds.Bounds{TotalBytes: 10_000}, apps: []m{large(4_000), large(4_000), large(4_000)}, shown: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestSizeOfObjectsIsBound(t *testing.T) {
 // too large; one that was larger before the limit is updated.
 func TestAnObjectGrowsNoFurtherThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous, configure: bounding(stream.Hub, mirror.Bounds{ApplicationBytes: 10_000})})
+		r := newRig(t, options{mode: stream.Autonomous, configure: bounding(stream.Hub, bounds.Bounds{ApplicationBytes: 10_000})})
 		r.create(r.spoke, "app-0", nil, spec("one"))
 		r.connect()
 		pass(time.Minute)
@@ -141,9 +142,9 @@ func TestAnObjectGrowsNoFurtherThanItMay(t *testing.T) {
 		if got := at(r.get(r.hub, "app-0"), "spec", "source", "path"); got != "one" || r.overLimits(r.hub) != 1 {
 			t.Errorf("it is shown with a path of %d, %d parked", len(fmt.Sprint(got)), r.overLimits(r.hub))
 		}
-		r.hub.Bound(mirror.Bounds{ApplicationBytes: 30_000})
+		r.hub.Bound(bounds.Bounds{ApplicationBytes: 30_000})
 		pass(time.Minute)
-		r.hub.Bound(mirror.Bounds{ApplicationBytes: 10_000})
+		r.hub.Bound(bounds.Bounds{ApplicationBytes: 10_000})
 		r.update(r.spoke, "app-0", func(o m) { o["spec"] = spec(long + "b")["spec"] })
 		pass(time.Minute)
 		if got := at(r.get(r.hub, "app-0"), "spec", "source", "path"); got != long+"b" {
@@ -164,7 +165,7 @@ func TestStatusThatIsTooLargeIsShownWithoutResources(t *testing.T) {
 	for name, mode := range map[string]stream.Mode{"managed": stream.Managed, "autonomous": stream.Autonomous} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{mode: mode, configure: bounding(stream.Hub, mirror.Bounds{ApplicationBytes: 10_000})})
+				r := newRig(t, options{mode: mode, configure: bounding(stream.Hub, bounds.Bounds{ApplicationBytes: 10_000})})
 				source := r.spoke
 				if mode == stream.Managed {
 					source = r.hub

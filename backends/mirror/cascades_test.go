@@ -9,31 +9,33 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/argomesh/argomesh/backends/cascades"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // counted is a hub that counts what is to go with its workloads.
 type counted struct {
-	cascades *mirror.Cascades
+	cascades *cascades.Counter
 	doomed   map[string]string // namespaces of the hub that are being deleted, and why
 }
 
 func newCounted() *counted {
-	return &counted{cascades: mirror.NewCascades(func(identity.AgentName) {}), doomed: map[string]string{}}
+	return &counted{cascades: cascades.New(func(identity.AgentName) {}), doomed: map[string]string{}}
 }
 
 // rig starts an agent of that hub.
-func (c *counted) rig(t *testing.T, agent string, o options, kept mirror.CascadeState) *rig {
+func (c *counted) rig(t *testing.T, agent string, o options, kept cascades.State) *rig {
 	t.Helper()
 	name, err := identity.ParseAgentName(agent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.mode != stream.Autonomous {
-		c.cascades.Limit(name, mirror.CascadeFew, o.departing, kept)
+		c.cascades.Limit(name, cascades.CascadeFew, o.departing, kept)
 	}
 	o.configure = func(side stream.Side, cfg *mirror.Config) {
 		cfg.Rules.Agent = name
@@ -100,7 +102,7 @@ func (r *rig) wantLeft(what string, want [3]int) {
 func TestMassCascadeIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{}, mirror.CascadeState{})
+		r := hub.rig(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(20)
 		pass(time.Hour)
@@ -152,7 +154,7 @@ func TestMassCascadeIsHeld(t *testing.T) {
 // Eleven of a hundred wait until they are counted, and go.
 func TestCascadesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newCounted().rig(t, "edge-1", options{}, mirror.CascadeState{})
+		r := newCounted().rig(t, "edge-1", options{}, cascades.State{})
 		cut, _ := r.connect()
 		r.cascading(100)
 		pass(time.Hour)
@@ -180,7 +182,7 @@ func TestMassCascadeOfAHub(t *testing.T) {
 		hub := newCounted()
 		var rigs []*rig
 		for _, name := range []string{"edge-1", "edge-2"} {
-			r := hub.rig(t, name, options{}, mirror.CascadeState{})
+			r := hub.rig(t, name, options{}, cascades.State{})
 			r.cascading(10)
 			rigs = append(rigs, r)
 		}
@@ -219,7 +221,7 @@ func TestMassCascadeOfAHub(t *testing.T) {
 func TestDoomedPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{}, mirror.CascadeState{})
+		r := hub.rig(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(2)
 		pass(time.Second)
@@ -243,7 +245,7 @@ func TestDoomedPlaceIsHeld(t *testing.T) {
 func TestHoldSwitchedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{}, mirror.CascadeState{})
+		r := hub.rig(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(20)
 		pass(time.Hour)
@@ -254,7 +256,7 @@ func TestHoldSwitchedOff(t *testing.T) {
 		pass(time.Hour)
 		r.wantLeft("held", [3]int{20, 20, 20})
 		name, _ := identity.ParseAgentName("edge-1")
-		hub.cascades.Limit(name, 0, false, mirror.CascadeState{})
+		hub.cascades.Limit(name, 0, false, cascades.State{})
 		pass(time.Minute)
 		r.wantLeft("switched off", [3]int{20, 20, 8})
 	})
@@ -264,7 +266,7 @@ func TestHoldSwitchedOff(t *testing.T) {
 func TestAutonomousIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{mode: stream.Autonomous}, mirror.CascadeState{})
+		r := hub.rig(t, "edge-1", options{mode: stream.Autonomous}, cascades.State{})
 		r.connect()
 		for i := range 20 {
 			app := spec("v1")
@@ -292,13 +294,13 @@ func TestAutonomousIsNotCounted(t *testing.T) {
 // for its number, and the hub's Applications end when the spoke has let go.
 func TestKeepWorkloads(t *testing.T) {
 	keep := func(app m) {
-		app["metadata"].(m)["annotations"] = m{mirror.KeepWorkloadsKey: "true"}
+		app["metadata"].(m)["annotations"] = m{ownership.KeepWorkloadsKey: "true"}
 	}
 	for name, departing := range map[string]bool{"held": false, "of an Agent that goes": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub := newCounted()
-				r := hub.rig(t, "edge-1", options{}, mirror.CascadeState{})
+				r := hub.rig(t, "edge-1", options{}, cascades.State{})
 				r.cascading(20)
 				cut, _ := r.connect()
 				pass(time.Hour)
@@ -309,7 +311,7 @@ func TestKeepWorkloads(t *testing.T) {
 					r.wait.Wait()
 					hub = newCounted()
 					hub.doomed["edge-1"] = "namespace argocd is being deleted"
-					r = hub.rig(t, "edge-1", options{departing: true, stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}}, mirror.CascadeState{})
+					r = hub.rig(t, "edge-1", options{departing: true, stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}}, cascades.State{})
 				}
 				for i := range 15 {
 					r.remove(r.hub, fmt.Sprint("app-", i))
@@ -349,13 +351,13 @@ func TestKeepWorkloads(t *testing.T) {
 // until the spoke is done.
 func TestKeepWorkloadsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newCounted().rig(t, "edge-1", options{}, mirror.CascadeState{})
+		r := newCounted().rig(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(1)
 		pass(time.Second)
 		r.remove(r.hub, "app-0")
 		pass(time.Second)
-		r.update(r.hub, "app-0", func(app m) { app["metadata"].(m)["annotations"] = m{mirror.KeepWorkloadsKey: "true"} })
+		r.update(r.hub, "app-0", func(app m) { app["metadata"].(m)["annotations"] = m{ownership.KeepWorkloadsKey: "true"} })
 		pass(time.Minute)
 		r.wantLeft("under way", [3]int{1, 1, 0})
 		if got := at(r.get(r.spoke, "app-0"), "metadata", "finalizers"); got == nil {

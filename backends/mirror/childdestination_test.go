@@ -6,7 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/departures"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/record"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -75,8 +79,12 @@ func TestChildrenByDestination(t *testing.T) {
 		cut()
 		one.cancel(nil)
 		one.wait.Wait()
-		departure := mirror.Departure{Store: d.shares.Of(agentName(t, "edge-1")), Rules: mirror.Rules{
-			Side: stream.Hub, Mode: stream.Managed, Agent: agentName(t, "edge-1"), Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1",
+		departure := departures.Departure{Store: d.shares.Of(agentName(t, "edge-1")), Rules: ownership.Rules{
+			Marks: copies.Marks{
+				Map: mapping.Map{
+					Side: stream.Hub, Mode: stream.Managed, Agent: agentName(t, "edge-1"), Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1",
+				},
+			},
 		}}
 		for waits := "begun"; waits != ""; {
 			if waits, err = departure.Orphan(t.Context()); err != nil {
@@ -103,7 +111,7 @@ func TestWhatIsInTheWayOfAChildByDestination(t *testing.T) {
 			return m{"annotations": m{source: "u", "argomesh.io/source": `{"child":true,"agent":"` + agent + `"` + extra + `}`}}
 		}
 		released := mirrored("edge-1", "")
-		released["annotations"].(m)[mirror.ReleasedKey] = "true"
+		released["annotations"].(m)[record.ReleasedKey] = "true"
 		for name, meta := range map[string]m{
 			"own":      nil,
 			"released": released,
@@ -148,7 +156,7 @@ func TestStrayChildren(t *testing.T) {
 		pass(time.Second)
 		sweep := func(namespaces map[string]identity.AgentName) {
 			t.Helper()
-			if err := (mirror.Strays{
+			if err := (departures.Strays{
 				Store: d.hub, Namespace: "argocd", Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
 				ProjectOwner: func(string) identity.AgentName { return identity.AgentName{} },
 				Registered:   func(identity.AgentName) bool { return true },

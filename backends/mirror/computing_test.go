@@ -31,7 +31,7 @@ func TestTurnsOfAPeerAtTheProcessors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				other := agentNamed(t, "other")
+				other := agentName(t, "other")
 				var writes atomic.Int64
 				o := options{mode: stream.Autonomous, configure: func(side stream.Side, cfg *mirror.Config) {
 					if side == stream.Hub {
@@ -50,7 +50,7 @@ func TestTurnsOfAPeerAtTheProcessors(t *testing.T) {
 				}
 				r := newRig(t, o)
 				a := r.attack(r.hub)
-				q.Spend(agentNamed(t, "edge-1"), c.used)
+				q.Spend(agentName(t, "edge-1"), c.used)
 				q.Spend(other, time.Second)
 				turn := q.Compute(other)
 				var version atomic.Int64

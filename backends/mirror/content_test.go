@@ -7,7 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
@@ -52,11 +56,11 @@ func TestContentIsCountedBeforeItIsDecoded(t *testing.T) {
 			if c == stream.Trust {
 				name = "argocd-ssh-known-hosts-cm"
 			}
-			rules := mirror.Rules{Side: tt.side, Mode: tt.mode, Agent: agent, Namespace: "argocd", Children: true}
+			rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: tt.side, Mode: tt.mode, Agent: agent, Namespace: "argocd"}, Children: true}}
 			key := stream.ResourceKey{Kind: tt.kind, Namespace: "argocd", Name: name}
 			e := applying(c, name, data)
 			var refusal *stream.Refusal
-			took := heap.Of(func() { _, refusal = rules.Plan(e, key, nil, mirror.Requests{}) })
+			took := heap.Of(func() { _, refusal = rules.Plan(e, key, nil, operations.Requests{}) })
 			if refusal == nil || refusal.Kind != stream.RefusalInvalid {
 				t.Errorf("%s in %s: %+v", shape, c, refusal)
 			}

@@ -13,22 +13,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/departures"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
 
 const ignoreSync = "argocd-agent.argoproj-labs.io/ignore-sync"
 
-func departure(t *testing.T, store backends.Store, mode stream.Mode) *mirror.Departure {
+func departure(t *testing.T, store backends.Store, mode stream.Mode) *departures.Departure {
 	t.Helper()
 	agent, err := identity.ParseAgentName("edge-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &mirror.Departure{Store: store, Rules: mirror.Rules{
-		Side: stream.Hub, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1", Children: true,
+	return &departures.Departure{Store: store, Rules: ownership.Rules{
+		Marks: copies.Marks{
+			Map: mapping.Map{
+				Side: stream.Hub, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
+			}, Children: true,
+		},
 	}}
 }
 
@@ -42,10 +49,10 @@ func (w world) make(kind stream.Kind, namespace, name string, meta, rest m) stre
 	w.t.Helper()
 	metadata := m{"namespace": namespace, "name": name}
 	maps.Copy(metadata, meta)
-	object := m{"apiVersion": "argoproj.io/v1alpha1", "kind": string(kind), "metadata": metadata}
-	maps.Copy(object, rest)
+	fields := m{"apiVersion": "argoproj.io/v1alpha1", "kind": string(kind), "metadata": metadata}
+	maps.Copy(fields, rest)
 	key := stream.ResourceKey{Kind: kind, Namespace: namespace, Name: name}
-	if _, err := w.store.Create(w.t.Context(), key, text(w.t, object)); err != nil {
+	if _, err := w.store.Create(w.t.Context(), key, text(w.t, fields)); err != nil {
 		w.t.Fatal(err)
 	}
 	return key
@@ -102,7 +109,7 @@ func until(t *testing.T, f func() (string, error)) (waited []string) {
 
 const foreignFinalizer = "example.org/mine"
 
-func record(agent string, child bool) m {
+func recordOf(agent string, child bool) m {
 	return m{"argocd.argoproj.io/source-uid": "u-1", "argomesh.io/source": fmt.Sprintf(`{"agent":%q,"child":%t}`, agent, child)}
 }
 
@@ -115,13 +122,13 @@ func TestOrphanOfAManagedAgent(t *testing.T) {
 	}
 	other := m{"spec": m{"destination": m{"name": "edge-2"}}}
 	w.make(stream.Application, "edge-1", "stays", m{"finalizers": []any{cascade}}, spec("one"))
-	w.make(stream.Application, "edge-1", "child", m{"annotations": record("edge-1", true), "finalizers": []any{cascade}}, spec("one"))
-	w.make(stream.Application, "edge-1", "child-of-another", m{"annotations": record("edge-2", true)}, spec("one"))
-	w.make(stream.Application, "edge-2", "elsewhere", m{"annotations": record("edge-1", true)}, spec("one"))
+	w.make(stream.Application, "edge-1", "child", m{"annotations": recordOf("edge-1", true), "finalizers": []any{cascade}}, spec("one"))
+	w.make(stream.Application, "edge-1", "child-of-another", m{"annotations": recordOf("edge-2", true)}, spec("one"))
+	w.make(stream.Application, "edge-2", "elsewhere", m{"annotations": recordOf("edge-1", true)}, spec("one"))
 	w.make(stream.AppProject, "argocd", "project", m{"finalizers": []any{cascade}}, nil)
 	deleting("deleting", m{}, spec("one"))
-	deleting("deleting-child", m{"annotations": record("edge-1", true)}, spec("one"))
-	deleting("deleting-mirror", m{"annotations": record("edge-1", false)}, spec("one"))
+	deleting("deleting-child", m{"annotations": recordOf("edge-1", true)}, spec("one"))
+	deleting("deleting-mirror", m{"annotations": recordOf("edge-1", false)}, spec("one"))
 	deleting("deleting-ignored", m{"labels": m{ignoreSync: "true"}}, spec("one"))
 	deleting("deleting-of-another", m{}, other)
 	w.delete(w.make(stream.Application, "edge-1", "deleting-and-free", m{"finalizers": []any{cascade}}, spec("one")))
@@ -144,12 +151,12 @@ func TestOrphanOfAManagedAgent(t *testing.T) {
 func TestOrphanOfAnAutonomousAgent(t *testing.T) {
 	w := world{t, memory.New(memory.Config{})}
 	cascades := watchCascades(t, w.store)
-	w.make(stream.Application, "edge-1", "mirror", m{"annotations": record("edge-1", false), "finalizers": []any{cascade}}, nil)
+	w.make(stream.Application, "edge-1", "mirror", m{"annotations": recordOf("edge-1", false), "finalizers": []any{cascade}}, nil)
 	w.make(stream.Application, "edge-1", "own", m{"finalizers": []any{cascade}}, nil)
-	w.make(stream.Application, "edge-10", "of-another", m{"annotations": record("edge-10", false)}, nil)
-	w.make(stream.Application, "edge-1", "held", m{"annotations": record("edge-1", false), "finalizers": []any{foreignFinalizer, cascade}}, nil)
-	w.make(stream.AppProject, "argocd", "edge-1-web", m{"annotations": record("edge-1", false), "finalizers": []any{cascade}}, nil)
-	w.make(stream.AppProject, "argocd", "edge-1-0-web", m{"annotations": record("edge-1-0", false)}, nil)
+	w.make(stream.Application, "edge-10", "of-another", m{"annotations": recordOf("edge-10", false)}, nil)
+	w.make(stream.Application, "edge-1", "held", m{"annotations": recordOf("edge-1", false), "finalizers": []any{foreignFinalizer, cascade}}, nil)
+	w.make(stream.AppProject, "argocd", "edge-1-web", m{"annotations": recordOf("edge-1", false), "finalizers": []any{cascade}}, nil)
+	w.make(stream.AppProject, "argocd", "edge-1-0-web", m{"annotations": recordOf("edge-1-0", false)}, nil)
 	w.make(stream.AppProject, "argocd", "edge-1-own", nil, nil)
 	d := departure(t, w.store, stream.Autonomous)
 	until(t, func() (string, error) { return d.Orphan(t.Context()) })
@@ -184,8 +191,8 @@ func TestCascadeOfAManagedAgent(t *testing.T) {
 	w.make(stream.Application, "edge-1", "in-background", m{"finalizers": []any{background}}, spec("one"))
 	w.make(stream.Application, "edge-1", "elsewhere", nil, m{"spec": m{"destination": m{"name": "edge-2"}}})
 	w.make(stream.Application, "edge-1", "ignored", m{"labels": m{ignoreSync: "true"}}, spec("one"))
-	w.make(stream.Application, "edge-1", "child", m{"annotations": record("edge-1", true)}, spec("one"))
-	w.make(stream.Application, "edge-1", "mirror", m{"annotations": record("edge-1", false)}, spec("one"))
+	w.make(stream.Application, "edge-1", "child", m{"annotations": recordOf("edge-1", true)}, spec("one"))
+	w.make(stream.Application, "edge-1", "mirror", m{"annotations": recordOf("edge-1", false)}, spec("one"))
 	w.make(stream.Application, "edge-2", "of-another", nil, spec("one"))
 	w.make(stream.AppProject, "argocd", "project", nil, nil)
 	w.delete(w.make(stream.Application, "edge-1", "without-cascade", m{"finalizers": []any{foreignFinalizer}}, spec("one")))
@@ -246,7 +253,7 @@ func TestDepartureWithAnUnrulyStore(t *testing.T) {
 		return nil
 	}})}
 	for i := range 200 {
-		w.make(stream.Application, "edge-1", fmt.Sprint("a-", i), m{"annotations": record("edge-1", false), "finalizers": []any{cascade}}, nil)
+		w.make(stream.Application, "edge-1", fmt.Sprint("a-", i), m{"annotations": recordOf("edge-1", false), "finalizers": []any{cascade}}, nil)
 	}
 	d := departure(t, w.store, stream.Autonomous)
 	mu.Lock()

@@ -11,10 +11,10 @@ func (m *Mirror) Sizes(ctx context.Context) (map[string]int, error) {
 	reply := make(chan map[string]int, 1)
 	if !m.do(ctx, func(l *loop) {
 		sizes := map[string]int{
-			"jobs": len(l.jobs), "ready": l.account.line.Len(), "resting": len(l.account.resting), "ahead": len(l.ahead), "replies": len(l.replies), "taken": len(l.taken),
-			"refusals": len(l.refusals), "gone": len(l.gone), "failures": len(l.failures), "waiting": len(l.waiting), "stale": len(l.stale),
-			"born": len(l.born), "asked": len(l.asked), "causes": len(l.causes), "effects": len(l.effects), "later": len(l.later),
-			"tidings": l.tidings.line.Len(), "pulses": len(l.pulses), "quiet": len(l.quiet), "queue": len(l.queue), "working": l.working,
+			"jobs": l.jobs.Len(), "ready": l.jobs.Ready(), "resting": l.jobs.Resting(), "ahead": l.view.Len(), "replies": len(l.inbox.replies), "taken": len(l.inbox.taken),
+			"refusals": len(l.answers.refusals), "gone": len(l.answers.gone), "failures": len(l.commands.failures), "waiting": len(l.commands.waiting), "stale": len(l.commands.stale),
+			"born": len(l.commands.born), "asked": len(l.commands.asked), "causes": len(l.outbox.causes), "effects": len(l.outbox.effects), "later": l.work.later.Len(),
+			"tidings": l.events.tidings.line.Len(), "pulses": len(l.outbox.pulses), "quiet": len(l.outbox.quiet), "queue": len(l.connection.queue), "working": l.jobs.Working(),
 		}
 		for name, size := range sizes {
 			if size == 0 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/appspec"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/golden"
 )
@@ -18,7 +18,7 @@ func TestFieldsGolden(t *testing.T) {
 	var b strings.Builder
 	for _, kind := range []stream.Kind{stream.AppProject, stream.Application} {
 		fmt.Fprintf(&b, "\n| `spec` of an %s | On a managed spoke | On the hub, of an autonomous agent | |\n|---|---|---|---|\n", kind)
-		for _, f := range mirror.Fields(kind) {
+		for _, f := range appspec.Fields(kind) {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", fieldText(f), f.Spoke, f.Hub, f.Why)
 		}
 		b.WriteString("\n")
@@ -27,7 +27,7 @@ func TestFieldsGolden(t *testing.T) {
 }
 
 // fieldText names fields as they are in a source, of which others are made too.
-func fieldText(f mirror.Field) string {
+func fieldText(f appspec.Field) string {
 	var in []string
 	for _, path := range f.In {
 		source := strings.HasPrefix(path, "sources[]") || strings.HasPrefix(path, "sourceHydrator.drySource.")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -206,4 +207,41 @@ func TestTakeoverInTheMiddleOfWork(t *testing.T) {
 			t.Error("the sides do not agree")
 		}
 	})
+}
+
+// endedStream is a stream that has ended: who sends is told no more than that, and who
+// receives how, a while later.
+type endedStream struct {
+	told chan error
+}
+
+func (e endedStream) Send(stream.Message) error { return io.EOF }
+
+func (e endedStream) Recv() (stream.Message, error) { return nil, <-e.told }
+
+// TestASendThatFailsSaysHowTheStreamEnded, such as that the agent was suspended, when the
+// receiving side learns it in time.
+func TestASendThatFailsSaysHowTheStreamEnded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after time.Duration
+		want  error
+	}{
+		"soon":     {100 * time.Millisecond, stream.ErrRevoked},
+		"too late": {time.Minute, io.EOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, options{})
+				conn := endedStream{make(chan error, 1)}
+				r.wait.Go(func() {
+					<-time.After(tt.after)
+					conn.told <- fmt.Errorf("the registry no longer admits the agent: %w", stream.ErrRevoked)
+				})
+				err := r.spoke.Serve(r.ctx, mirror.Peer{Connection: "c", HubUID: "hub-1"}, conn)
+				if !errors.Is(err, tt.want) {
+					t.Errorf("Serve() = %v, want %v", err, tt.want)
+				}
+			})
+		})
+	}
 }

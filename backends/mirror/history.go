@@ -11,6 +11,15 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
+// history judges whether hub and spoke are still the ones that last met.
+type history struct {
+	*core
+	past past // what is known of the history
+	// judgements counts those that began, on all connections.
+	judgements uint64
+	spent      *string // of Mirror.accept, what was used last; nil for nothing
+}
+
 // judgeTime bounds one judgement of the history. One that finds it broken may wait for
 // a list of all that the hub has.
 const judgeTime = 2 * time.Minute
@@ -45,49 +54,49 @@ type past struct {
 }
 
 // judge finds out whether the history of the hub continues, and tells the link.
-func (l *loop) judge() {
-	s := l.session
-	l.past.seen = l.history()
-	l.judgements++
-	number := l.judgements
-	places := l.places()
-	if s == nil || l.m.cfg.History == nil && len(places) == 0 {
-		l.step(link.Doomed{})
-		l.judged(number, Judgement{Now: l.past.seen}, nil)
+func (hi *history) judge() {
+	s := hi.session
+	hi.past.seen = hi.announced()
+	hi.judgements++
+	number := hi.judgements
+	places := hi.l.removals.places()
+	if s == nil || hi.m.cfg.History == nil && len(places) == 0 {
+		hi.step(link.Doomed{})
+		hi.judged(number, Judgement{Now: hi.past.seen}, nil)
 		return
 	}
-	known, outdated := Known{Sent: l.past.sent, Begins: l.past.begins}, l.past.outdated
-	l.background(s, func(ctx context.Context) func() {
+	known, outdated := Known{Sent: hi.past.sent, Begins: hi.past.begins}, hi.past.outdated
+	hi.l.connection.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, judgeTime)
 		defer cancel()
 		var judgement Judgement
-		behind, err := l.m.isNewest(ctx, outdated)
+		behind, err := hi.m.isNewest(ctx, outdated)
 		if err == nil {
 			if behind {
 				known.Behind = outdated.key.String()
 			}
-			judgement, err = l.m.judgeHistory(ctx, s.peer, known)
+			judgement, err = hi.m.judgeHistory(ctx, s.peer, known)
 		}
 		var doomed map[string]string
 		if err == nil && len(places) > 0 {
-			doomed, err = l.m.cfg.Places(ctx, places)
+			doomed, err = hi.m.cfg.Places(ctx, places)
 		}
 		return func() {
 			if errors.Is(err, ErrSuperseded) {
 				// Else both ends might keep a connection on which nothing is judged.
-				l.end()
+				hi.l.connection.end()
 				s.end(stream.GoodbyeSuperseded, err)
 				return
 			}
-			l.step(l.doomed(doomed))
+			hi.step(hi.l.removals.doomed(doomed))
 			switch {
-			case known.Begins != l.past.begins: // it is about the history before
-				l.step(link.Judged{Unknown: true})
-				l.step(link.Doubted{})
-			case err == nil && judgement.Broken == "" && judgement.Now.Token != "" && l.rules.Mode == stream.Autonomous:
-				l.confirm(s, judgement.Now, func(err error) { l.judged(number, judgement, err) })
+			case known.Begins != hi.past.begins: // it is about the history before
+				hi.step(link.Judged{Unknown: true})
+				hi.step(link.Doubted{})
+			case err == nil && judgement.Broken == "" && judgement.Now.Token != "" && hi.rules.Mode == stream.Autonomous:
+				hi.confirm(s, judgement.Now, func(err error) { hi.judged(number, judgement, err) })
 			default:
-				l.judged(number, judgement, err)
+				hi.judged(number, judgement, err)
 			}
 		}
 	})
@@ -99,11 +108,11 @@ const confirmTime = 30 * time.Second
 // confirm lets the spoke say that it still keeps the history, before then: what is
 // missing on a spoke that was restored on this connection was not deleted there. The
 // hello, from before the restore, does not tell.
-func (l *loop) confirm(s *session, h stream.History, then func(error)) {
-	l.tellHistory(h)
+func (hi *history) confirm(s *session, h stream.History, then func(error)) {
+	hi.tell(h)
 	confirmed := make(chan struct{})
-	l.past.confirm = confirmed
-	l.background(s, func(ctx context.Context) func() {
+	hi.past.confirm = confirmed
+	hi.l.connection.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, confirmTime)
 		defer cancel()
 		select {
@@ -134,20 +143,20 @@ type sentObject struct {
 
 // contradicted notes whether the spoke has an Application as it was later than what was
 // sent of it. From a cache that is behind that is so for a while.
-func (l *loop) contradicted(a link.Settled) {
+func (hi *history) contradicted(a link.Settled) {
 	switch {
 	case a.Refusal == nil || a.Refusal.Kind != stream.RefusalOutdated:
-		if a.Key == l.past.outdated.entry {
-			l.past.outdated = sentObject{}
+		if a.Key == hi.past.outdated.entry {
+			hi.past.outdated = sentObject{}
 		}
 		return
 	case a.Key.Collection == stream.Applications && a.Current:
-		key, _ := l.rules.Local(a.Key)
-		if o := l.current(key); o != nil {
-			l.past.outdated = sentObject{entry: a.Key, key: key, uid: o.uid(), resourceVersion: o.meta("resourceVersion")}
+		key, _ := hi.rules.Local(a.Key)
+		if o := hi.view.Current(key); o != nil {
+			hi.past.outdated = sentObject{entry: a.Key, key: key, uid: o.UID(), resourceVersion: o.Meta("resourceVersion")}
 		}
 	}
-	l.step(link.Doubted{}) // within one history it does not last
+	hi.step(link.Doubted{}) // within one history it does not last
 }
 
 // isNewest reports whether an object that was sent is still what the hub has of it.
@@ -162,58 +171,58 @@ func (m *Mirror) isNewest(ctx context.Context, sent sentObject) (bool, error) {
 	return err == nil && o.UID == sent.uid && o.ResourceVersion == sent.resourceVersion, err
 }
 
-func (l *loop) judged(number uint64, judgement Judgement, err error) {
+func (hi *history) judged(number uint64, judgement Judgement, err error) {
 	broken := judgement.Broken
 	switch {
 	case err != nil:
-		l.m.cfg.Log.Warn().Err(err).Msg("cannot judge the history of the hub, nothing is removed meanwhile")
-		l.step(link.Judged{Unknown: true})
+		hi.m.cfg.Log.Warn().Err(err).Msg("cannot judge the history of the hub, nothing is removed meanwhile")
+		hi.step(link.Judged{Unknown: true})
 		return
-	case broken != "" && !l.past.broken:
-		l.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
+	case broken != "" && !hi.past.broken:
+		hi.m.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
-	l.past.judged, l.past.broken, l.past.now = true, broken != "", judgement.Now
-	l.claim(judgement.Epoch)
-	l.proofs.takeOver(judgement.Other)
+	hi.past.judged, hi.past.broken, hi.past.now = true, broken != "", judgement.Now
+	hi.l.connection.claim(judgement.Epoch)
+	hi.l.witness.proofs.takeOver(judgement.Other)
 	if broken == "" {
-		l.past.answered = number
+		hi.past.answered = number
 	} else {
 		// Whoever pressed them saw another state of the Application.
-		for key := range l.waiting {
-			l.stale[key] = "the history of hub and spoke does not continue: " + broken
+		for key := range hi.l.commands.waiting {
+			hi.l.commands.stale[key] = "the history of hub and spoke does not continue: " + broken
 		}
 	}
 	if broken != "" {
-		l.unsee()
+		hi.l.witness.unsee()
 	}
 	stale := judgement.Stale
 	if broken != "" && !stale {
-		l.catchUp() // what the cache has come to show
-		stale = l.unseen()
+		hi.l.catchUp() // what the cache has come to show
+		stale = hi.unseen()
 	}
-	l.step(link.Judged{Broken: broken, Stale: stale})
-	l.accept()
-	l.announce()
-	l.m.cfg.Judged()
-	l.observeAll(slices.Collect(maps.Keys(l.waiting)))
+	hi.step(link.Judged{Broken: broken, Stale: stale})
+	hi.accept()
+	hi.announce()
+	hi.m.cfg.Judged()
+	hi.observeAll(slices.Collect(maps.Keys(hi.l.commands.waiting)))
 }
 
-// beginHistory notes that the history of the moment may be replaced.
-func (l *loop) beginHistory() {
-	l.past.broken, l.past.replaced, l.past.stored, l.past.sent = false, l.past.now.ID, "", 0
-	l.past.outdated = sentObject{} // it was of the one before
-	l.past.begins++
-	l.m.cfg.Judged()
-	l.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
+// begin notes that the history of the moment may be replaced.
+func (hi *history) begin() {
+	hi.past.broken, hi.past.replaced, hi.past.stored, hi.past.sent = false, hi.past.now.ID, "", 0
+	hi.past.outdated = sentObject{} // it was of the one before
+	hi.past.begins++
+	hi.m.cfg.Judged()
+	hi.m.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
 }
 
 // mayBegin says whether a new history may begin, and in place of which.
-func (l *loop) mayBegin() (begin bool, replaces string) {
-	id := l.past.now.ID
+func (hi *history) mayBegin() (begin bool, replaces string) {
+	id := hi.past.now.ID
 	switch {
-	case l.session == nil || !l.past.judged || l.past.broken:
+	case hi.session == nil || !hi.past.judged || hi.past.broken:
 		return false, ""
-	case l.past.begins > 0 && id == l.past.replaced:
+	case hi.past.begins > 0 && id == hi.past.replaced:
 		return true, id
 	}
 	return id == "", ""
@@ -221,11 +230,11 @@ func (l *loop) mayBegin() (begin bool, replaces string) {
 
 // named reports whether revisions of now can be told from those of another history.
 // Where nobody judges histories, there is but one.
-func (l *loop) named() bool { return l.rules.HistoryID != "" || l.m.cfg.History == nil }
+func (hi *history) named() bool { return hi.rules.HistoryID != "" || hi.m.cfg.History == nil }
 
 // history is what Announce was last told.
-func (l *loop) history() stream.History {
-	if h := l.m.history.Load(); h != nil {
+func (hi *history) announced() stream.History {
+	if h := hi.m.history.Load(); h != nil {
 		return *h
 	}
 	return stream.History{}
@@ -233,51 +242,40 @@ func (l *loop) history() stream.History {
 
 // doubt has the history judged again when somebody asks for it, or the watch shows another
 // one than it did when that was last asked for.
-func (l *loop) doubt() {
-	if asked := l.m.doubted.Swap(false); l.rules.Side == stream.Hub && (asked || l.history() != l.past.seen) {
-		l.step(link.Doubted{})
+func (hi *history) doubt() {
+	if asked := hi.m.doubted.Swap(false); hi.rules.Side == stream.Hub && (asked || hi.announced() != hi.past.seen) {
+		hi.step(link.Doubted{})
 	}
 }
 
 // unseen reports whether the link may take for there what the hub has no more: an
 // object in the midst of a write, or one that only a write of ours has shown.
-func (l *loop) unseen() bool {
-	for key, j := range l.jobs {
-		if !j.running {
-			continue
-		}
-		if o := l.current(key); o == nil || o.deleting() {
+func (hi *history) unseen() bool {
+	for key := range hi.jobs.AllRunning {
+		if o := hi.view.Current(key); o == nil || o.Deleting() {
 			return true // observe passes it over; finish looks
 		}
 	}
-	for key, a := range l.ahead {
-		if a.object == nil {
-			continue
-		}
-		if cached, ok := l.m.cfg.Store.Get(key); !ok || cached.UID != a.object.UID {
-			return true // verify tells
-		}
-	}
-	return false
+	return hi.view.Unseen() // verify tells
 }
 
 // accept passes on what Accept was last told, once: the same set that goes again later
 // waits again, until Accept was told something else in between.
-func (l *loop) accept() {
-	id := l.m.accept.Load()
-	if id == nil || *id == "" || id == l.spent {
+func (hi *history) accept() {
+	id := hi.m.accept.Load()
+	if id == nil || *id == "" || id == hi.spent {
 		return
 	}
-	w := l.link.Withheld()
+	w := hi.link.Withheld()
 	if *id != w.ID {
 		return
 	}
-	l.spent = id
-	l.m.cfg.Judged() // Stats tells
-	l.step(link.Accepted{ID: *id})
-	if len(w.Ending) > 0 && l.m.cfg.Cascades != nil {
-		l.m.cfg.Cascades.accept(l.rules.Agent)
-		l.weighCascades()
+	hi.spent = id
+	hi.m.cfg.Judged() // Stats tells
+	hi.step(link.Accepted{ID: *id})
+	if len(w.Ending) > 0 && hi.m.cfg.Cascades != nil {
+		hi.m.cfg.Cascades.Accept(hi.rules.Agent)
+		hi.l.removals.weigh()
 	}
 }
 
@@ -285,56 +283,56 @@ func (l *loop) accept() {
 // keeps is a proof that it was there, so it gets none but of a read by which the
 // history continues; and while the history does not continue, it has no name, since
 // revisions cannot be compared.
-func (l *loop) announce() {
-	if l.rules.Side != stream.Hub || l.session == nil {
+func (hi *history) announce() {
+	if hi.rules.Side != stream.Hub || hi.session == nil {
 		return
 	}
-	h := l.past.now
+	h := hi.past.now
 	switch {
-	case !l.past.judged:
-		h = stream.History{ID: l.history().ID}
-	case l.past.broken, l.past.begins > 0 && h.ID == l.past.replaced:
+	case !hi.past.judged:
+		h = stream.History{ID: hi.announced().ID}
+	case hi.past.broken, hi.past.begins > 0 && h.ID == hi.past.replaced:
 		h = stream.History{}
 	}
-	l.rules.HistoryID = h.ID
-	if told := l.past.announced; h.ID != told.ID || h.Token != told.Token {
-		l.tellHistory(h)
+	hi.rules.HistoryID = h.ID
+	if told := hi.past.announced; h.ID != told.ID || h.Token != told.Token {
+		hi.tell(h)
 	}
 }
 
-// tellHistory tells the spoke where the history stands.
-func (l *loop) tellHistory(h stream.History) {
+// tell tells the spoke where the history stands.
+func (hi *history) tell(h stream.History) {
 	if h.Token != "" {
-		l.past.tokens++
+		hi.past.tokens++
 	}
-	l.past.announced = h
-	l.queue = append(l.queue, h)
+	hi.past.announced = h
+	hi.l.connection.queue = append(hi.l.connection.queue, h)
 }
 
 // heard takes what the peer says of the history.
-func (l *loop) heard(h stream.History) {
-	if l.rules.Side == stream.Hub {
-		if l.past.echoes++; l.past.echoes == l.past.tokens && l.past.confirm != nil {
-			close(l.past.confirm)
-			l.past.confirm = nil
+func (hi *history) heard(h stream.History) {
+	if hi.rules.Side == stream.Hub {
+		if hi.past.echoes++; hi.past.echoes == hi.past.tokens && hi.past.confirm != nil {
+			close(hi.past.confirm)
+			hi.past.confirm = nil
 		}
-		if h.Token == l.past.announced.Token { // else a late word on one before
-			l.past.stored = h.Token
-			l.m.cfg.Judged()
+		if h.Token == hi.past.announced.Token { // else a late word on one before
+			hi.past.stored = h.Token
+			hi.m.cfg.Judged()
 		}
 		return
 	}
-	l.rules.HistoryID = h.ID
+	hi.rules.HistoryID = h.ID
 	switch {
-	case h.Token == "" || l.m.cfg.Remember == nil:
+	case h.Token == "" || hi.m.cfg.Remember == nil:
 		return
-	case len(l.past.unkept) == maxUnkept:
-		l.breach(stream.ViolationLimit)
+	case len(hi.past.unkept) == maxUnkept:
+		hi.l.connection.breach(stream.ViolationLimit)
 		return
 	}
-	l.past.unkept = append(l.past.unkept, h)
-	if len(l.past.unkept) == 1 {
-		l.remember()
+	hi.past.unkept = append(hi.past.unkept, h)
+	if len(hi.past.unkept) == 1 {
+		hi.remember()
 	}
 }
 
@@ -345,52 +343,24 @@ const maxUnkept = 64
 
 // remember keeps the oldest token that is not kept, and then the others, one at a time:
 // each asks the API server, however many the hub tells.
-func (l *loop) remember() {
-	s, hub, h := l.session, l.rules.HubUID, l.past.unkept[0]
-	l.background(s, func(ctx context.Context) func() {
-		err := l.m.cfg.Remember(ctx, hub, h)
+func (hi *history) remember() {
+	s, hub, h := hi.session, hi.rules.HubUID, hi.past.unkept[0]
+	hi.l.connection.background(s, func(ctx context.Context) func() {
+		err := hi.m.cfg.Remember(ctx, hub, h)
 		return func() {
 			if errors.Is(err, ErrForgotten) {
-				l.end()
+				hi.l.connection.end()
 				s.end("", err)
 				return
 			}
 			if err == nil {
 				// A token comes once a break is accepted, or when nothing had to be.
-				l.rules.Inherits = true
-				l.queue = append(l.queue, stream.History{Token: h.Token})
+				hi.rules.Inherits = true
+				hi.l.connection.queue = append(hi.l.connection.queue, stream.History{Token: h.Token})
 			}
-			if l.past.unkept = l.past.unkept[1:]; len(l.past.unkept) > 0 {
-				l.remember()
+			if hi.past.unkept = hi.past.unkept[1:]; len(hi.past.unkept) > 0 {
+				hi.remember()
 			}
 		}
-	})
-}
-
-// background runs f beside the loop for as long as s lasts, and what it returns on
-// the loop, if s is still the session by then.
-func (l *loop) background(s *session, f func(context.Context) func()) {
-	l.spawn = append(l.spawn, func(ctx context.Context) {
-		life, cancel := context.WithCancel(ctx)
-		defer cancel()
-		over := make(chan struct{})
-		defer close(over)
-		go func() {
-			select {
-			case <-s.over:
-				cancel()
-			case <-over:
-			}
-		}()
-		then := f(life)
-		if then == nil {
-			return
-		}
-		// When the loop has ended nobody is left to tell.
-		_ = l.m.do(ctx, func(l *loop) {
-			if l.session == s {
-				then()
-			}
-		})
 	})
 }

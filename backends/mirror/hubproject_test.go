@@ -10,12 +10,14 @@ import (
 
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // bySettings starts both sides with a policy of the spoke that starts as that of the
 // defaults.
-func bySettings(t *testing.T, o options, change func(*mirror.Policy)) *rig {
+func bySettings(t *testing.T, o options, change func(*policy.Policy)) *rig {
 	t.Helper()
 	o.hub.Kinds, o.spoke.Kinds = allKinds.Kinds, allKinds.Kinds
 	before := o.configure
@@ -24,9 +26,9 @@ func bySettings(t *testing.T, o options, change func(*mirror.Policy)) *rig {
 			before(side, cfg)
 		}
 		if side == stream.Spoke {
-			policy := mirror.DefaultPolicy()
-			change(&policy)
-			cfg.Rules.Policy = &policy
+			allowed := policy.Default()
+			change(&allowed)
+			cfg.Rules.Policy = &allowed
 		}
 	}
 	return newRig(t, o)
@@ -51,32 +53,32 @@ const notTheHubs = "policy.projects of the spoke does not allow project %q by it
 // that very name.
 func TestProjectsOfTheSpokeAreItsOwn(t *testing.T) {
 	const bothSwitches = "; the hub's comes with projects.share_default of the principal and appproject/default in policy.adopt of the spoke"
-	nothing := func(*mirror.Policy) {}
+	nothing := func(*policy.Policy) {}
 	tests := map[string]struct {
 		project string
 		absent  bool // on the spoke
 		shared  bool // the hub's default
-		policy  func(*mirror.Policy)
+		policy  func(*policy.Policy)
 		refused string
 	}{
 		"by the default policy":             {project: "web", policy: nothing, refused: fmt.Sprintf(notTheHubs, "web")},
-		"by a pattern":                      {project: "web", policy: func(p *mirror.Policy) { p.Projects = []string{"w*", "{web,shop}", "we?"} }, refused: fmt.Sprintf(notTheHubs, "web")},
-		"by its name":                       {project: "web", policy: func(p *mirror.Policy) { p.Projects = []string{"web"} }},
-		"where projects are the owner's":    {project: "web", policy: func(p *mirror.Policy) { p.Kinds = []string{"application"} }},
-		"where it may be adopted":           {project: "web", policy: func(p *mirror.Policy) { p.Adopt = []string{"appproject/web"} }},
+		"by a pattern":                      {project: "web", policy: func(p *policy.Policy) { p.Projects = []string{"w*", "{web,shop}", "we?"} }, refused: fmt.Sprintf(notTheHubs, "web")},
+		"by its name":                       {project: "web", policy: func(p *policy.Policy) { p.Projects = []string{"web"} }},
+		"where projects are the owner's":    {project: "web", policy: func(p *policy.Policy) { p.Kinds = []string{"application"} }},
+		"where it may be adopted":           {project: "web", policy: func(p *policy.Policy) { p.Adopt = []string{"appproject/web"} }},
 		"default":                           {project: "default", policy: nothing, refused: fmt.Sprintf(notTheHubs, "default") + bothSwitches},
-		"default, by its name":              {project: "default", policy: func(p *mirror.Policy) { p.Projects = []string{"*", "default"} }},
+		"default, by its name":              {project: "default", policy: func(p *policy.Policy) { p.Projects = []string{"*", "default"} }},
 		"default, where there is none":      {project: "default", absent: true, policy: nothing, refused: fmt.Sprintf(notTheHubs, "default") + bothSwitches},
 		"default, which the hub shares":     {project: "default", shared: true, policy: nothing, refused: fmt.Sprintf(notTheHubs, "default") + bothSwitches},
-		"default, with both switches":       {project: "default", shared: true, policy: func(p *mirror.Policy) { p.Adopt = []string{"appproject/default"} }},
-		"default, with both, and none here": {project: "default", absent: true, shared: true, policy: func(p *mirror.Policy) { p.Adopt = []string{"appproject/default"} }},
+		"default, with both switches":       {project: "default", shared: true, policy: func(p *policy.Policy) { p.Adopt = []string{"appproject/default"} }},
+		"default, with both, and none here": {project: "default", absent: true, shared: true, policy: func(p *policy.Policy) { p.Adopt = []string{"appproject/default"} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				shares := func(_ stream.Side, cfg *mirror.Config) {
 					if test.shared {
-						cfg.Rules.DefaultProject = mirror.Shared
+						cfg.Rules.DefaultProject = ownership.Shared
 					}
 				}
 				r := bySettings(t, options{projects: []string{"web"}, configure: shares}, test.policy)
@@ -101,7 +103,7 @@ func TestProjectsOfTheSpokeAreItsOwn(t *testing.T) {
 // the owner's: it stays, and neither a change nor an operation of the hub reaches it.
 func TestACopyOfAProjectOfTheSpoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := bySettings(t, options{projects: []string{"web"}}, func(*mirror.Policy) {})
+		r := bySettings(t, options{projects: []string{"web"}}, func(*policy.Policy) {})
 		r.create(r.hub, "a", nil, of("web"))
 		cut, _ := r.connect()
 		pass(time.Second)
@@ -148,7 +150,7 @@ func TestAnApplicationWaitsForItsProject(t *testing.T) {
 			}
 			return nil
 		}
-		r := bySettings(t, options{spoke: memory.Config{Fault: fault}, projects: []string{"web"}}, func(*mirror.Policy) {})
+		r := bySettings(t, options{spoke: memory.Config{Fault: fault}, projects: []string{"web"}}, func(*policy.Policy) {})
 		r.create(r.hub, "a", nil, of("web"))
 		r.connect()
 		pass(10 * time.Minute)
@@ -202,7 +204,7 @@ func TestAnApplicationOfAProjectThatIsNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := bySettings(t, options{}, func(p *mirror.Policy) { p.Adopt = []string{"appproject/default"} })
+				r := bySettings(t, options{}, func(p *policy.Policy) { p.Adopt = []string{"appproject/default"} })
 				r.restricted(c.project, "*", "*", "web")
 				c.keep(r)
 				r.create(r.hub, "a", nil, of(c.project))
@@ -228,7 +230,7 @@ func TestAnApplicationOfAProjectThatIsNotSent(t *testing.T) {
 // Application come when the project fits.
 func TestAnApplicationOfARefusedProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := bySettings(t, options{}, func(p *mirror.Policy) { p.DestinationNamespaces = []string{"web"} })
+		r := bySettings(t, options{}, func(p *policy.Policy) { p.DestinationNamespaces = []string{"web"} })
 		r.restricted("web", "*", "*", "*")
 		r.create(r.hub, "a", nil, of("web"))
 		r.connect()

@@ -15,6 +15,8 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -53,13 +55,13 @@ func (r *rig) put(e end, kind stream.Kind, name string, meta, rest m) {
 	}
 	metadata := m{"name": name, "namespace": "argocd"}
 	maps.Copy(metadata, meta)
-	object := m{"apiVersion": version, "kind": string(kind), "metadata": metadata}
-	maps.Copy(object, rest)
+	fields := m{"apiVersion": version, "kind": string(kind), "metadata": metadata}
+	maps.Copy(fields, rest)
 	var err error
 	if o, found := e.store.Get(key); found {
-		_, err = e.store.Update(r.ctx, o, text(r.t, object))
+		_, err = e.store.Update(r.ctx, o, text(r.t, fields))
 	} else {
-		_, err = e.store.Create(r.ctx, key, text(r.t, object))
+		_, err = e.store.Create(r.ctx, key, text(r.t, fields))
 	}
 	if err != nil {
 		r.t.Fatal(err)
@@ -170,11 +172,11 @@ func TestSecretsFollowWhatTheAgentNeeds(t *testing.T) {
 // more loses them.
 func TestWriteCredentialsFollowTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := mirror.DefaultPolicy()
-		policy.Kinds = append(policy.Kinds, "repository-write")
+		allowed := policy.Default()
+		allowed.Kinds = append(allowed.Kinds, "repository-write")
 		r := newRig(t, options{hub: allKinds, spoke: allKinds, configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Spoke {
-				cfg.Rules.Policy = &policy
+				cfg.Rules.Policy = &allowed
 			}
 		}})
 		r.project("web", true)
@@ -197,7 +199,7 @@ func TestWriteCredentialsFollowTheHandshake(t *testing.T) {
 // an agent that can give the copy up does, and one that would delete it keeps getting it.
 func TestTheDefaultProjectIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		decided := mirror.Shared
+		decided := ownership.Shared
 		configure := func(_ stream.Side, cfg *mirror.Config) { cfg.Rules.DefaultProject = decided }
 		adopt := []string{"appproject/default"}
 		r := newRig(t, options{configure: configure, adopt: adopt})
@@ -225,7 +227,7 @@ func TestTheDefaultProjectIsGivenUp(t *testing.T) {
 		r.cancel(nil)
 		r.wait.Wait()
 
-		decided = mirror.NoLongerShared
+		decided = ownership.NoLongerShared
 		r = newRig(t, options{configure: configure, adopt: adopt, stores: [2]*memory.Store{r.hub.store, r.spoke.store}})
 		describe(r, "second")
 		cut, _ = r.connect()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -21,12 +22,12 @@ func refusing(refuses *atomic.Bool) func(stream.Side, *mirror.Config) {
 			}
 			return
 		}
-		policy := mirror.DefaultPolicy()
-		policy.Projects = []string{"default"}
+		allowed := policy.Default()
+		allowed.Projects = []string{"default"}
 		if refuses.Load() {
-			policy.Kinds = nil
+			allowed.Kinds = nil
 		}
-		cfg.Rules.Policy = &policy
+		cfg.Rules.Policy = &allowed
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -111,7 +112,17 @@ func (m *Metrics) applied(c stream.Collection, d time.Duration) {
 	m.apply.WithLabelValues(c.String()).Observe(d.Seconds())
 }
 
-func (m *Metrics) waited(budget string) { m.waits.WithLabelValues(budget).Inc() }
+// waited counts what waits for a budget; for its object, where none was exceeded.
+func (m *Metrics) waited(over budget.Over) {
+	label := overObject
+	if over != budget.OverNothing {
+		label = over.String()
+	}
+	m.waits.WithLabelValues(label).Inc()
+}
+
+// overObject is the label of what waits since its object was written too often.
+const overObject = "object"
 
 func (m *Metrics) unremembered() { m.forgotten.Inc() }
 

@@ -12,23 +12,21 @@ import (
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/appevents"
+	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/cascades"
+	"github.com/argomesh/argomesh/backends/keyset"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/statuses"
+	"github.com/argomesh/argomesh/backends/worker"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
-// Conn is one authenticated connection after its handshake. Send and Recv may
-// run at the same time, each from one goroutine; both fail once the connection
-// has ended.
-type Conn interface {
-	Send(stream.Message) error
-	Recv() (stream.Message, error)
-}
-
 // Config holds what a Mirror needs. Fields without a stated default are required.
 type Config struct {
-	Rules Rules
+	Rules ownership.Rules
 	Store backends.Store
 	// Schemas says what the API server of this side keeps. Nil means that it is never
 	// known: then a write fails where the API server would drop something.
@@ -58,7 +56,7 @@ type Config struct {
 	Places func(ctx context.Context, namespaces []string) (map[string]string, error)
 	// Cascades counts on the hub what is to go with its workloads. Nil means that nobody
 	// counts.
-	Cascades *Cascades
+	Cascades *cascades.Counter
 	// Judged is told on the hub that Stats may say something new of the history. It does
 	// not block, and does not call the Mirror. Nil means that nobody asks.
 	Judged func()
@@ -80,7 +78,7 @@ type Config struct {
 	Budget *budget.Peer
 	// Bounds limit the objects of the peer on this side, until Bound is called. The zero
 	// value is no limit.
-	Bounds Bounds
+	Bounds bounds.Bounds
 	// Window and WindowBytes are link.Config's; zero means its defaults.
 	Window, WindowBytes int
 	// StatusDelay is how long a change of a status may wait that moves the time of
@@ -113,20 +111,21 @@ type Mirror struct {
 	cfg     Config
 	log     zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
 	inbox   chan func(*loop)
-	changed *keySet
+	changed *keyset.Set[stream.ResourceKey]
 	deleted *deletionSet
-	results chan outcome
+	results chan worker.Outcome
 	held    atomic.Bool                      // what Hold was last told
 	history atomic.Pointer[stream.History]   // what Announce was last told; nil for nothing
 	accept  atomic.Pointer[string]           // what Accept was last told
 	info    atomic.Pointer[stream.SpokeInfo] // what Tell was last told; nil for nothing
-	bounds  atomic.Pointer[Bounds]           // what Bound was last told; nil for nothing
+	bounds  atomic.Pointer[bounds.Bounds]    // what Bound was last told; nil for nothing
 	// linkState is what ShowLink was last told; nil for nothing.
 	linkState atomic.Pointer[LinkState]
 	doubted   atomic.Bool   // Doubt was called since the loop looked
 	told      chan struct{} // has a value when one of them, or of the schemas, may have changed
 	done      chan struct{} // closed when Run returns
-	ends      ends
+	worker    *worker.Worker
+	ends      *worker.Ends
 	why       error // the cause of its end, set before done is closed
 }
 
@@ -163,23 +162,28 @@ func New(cfg Config) (*Mirror, error) {
 		cfg.Budget = budget.NewPeer(cfg.Rules.Agent.String(), budget.DefaultLimits(), nil, time.Now())
 	}
 	if cfg.StatusDelay == 0 {
-		cfg.StatusDelay = statusDelay
+		cfg.StatusDelay = statuses.StatusDelay
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	cfg.Rules.fenced = cfg.Fence != nil && cfg.Rules.Side == stream.Spoke && cfg.Rules.Mode == stream.Managed
-	return &Mirror{
+	cfg.Rules.Fenced = cfg.Fence != nil && cfg.Rules.Side == stream.Spoke && cfg.Rules.Mode == stream.Managed
+	m := &Mirror{
 		cfg:     cfg,
 		log:     cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
 		inbox:   make(chan func(*loop)),
-		changed: newKeySet(),
+		changed: keyset.New[stream.ResourceKey](),
 		deleted: &deletionSet{},
-		results: make(chan outcome),
+		results: make(chan worker.Outcome),
 		told:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
-		ends:    ends{known: map[string]stream.Refusal{}},
-	}, nil
+	}
+	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.lostEnd, Log: m.log})
+	m.worker = worker.New(worker.Config{
+		Agent: cfg.Rules.Agent, Hub: cfg.Rules.Side == stream.Hub, Store: cfg.Store, Fence: cfg.Fence, Ends: m.ends, Quota: cfg.Quota, Now: cfg.Now,
+		Applied: cfg.Metrics.applied, Tracer: cfg.Tracer, Log: cfg.Log, Sampled: m.log,
+	})
+	return m, nil
 }
 
 // Run waits for the store to sync and then mirrors until ctx is done. It is
@@ -189,14 +193,14 @@ func (m *Mirror) Run(ctx context.Context) error {
 		m.why = context.Cause(ctx)
 		close(m.done)
 	}()
-	cancel := m.cfg.Subscribe(m.changed.add)
+	cancel := m.cfg.Subscribe(m.changed.Add)
 	defer cancel()
 	if m.cfg.sees() {
 		forget := m.cfg.Deletions(m.deleted.add)
 		defer forget()
 	}
 	if m.cfg.Rules.Side == stream.Spoke && m.cfg.Rules.Mode == stream.Managed {
-		forget := m.cfg.Deletions(m.seeEnd)
+		forget := m.cfg.Deletions(m.ends.See)
 		defer forget()
 	}
 	asked := m.cfg.Store.Synced()
@@ -213,7 +217,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 		}
 	}
 	l := newLoop(m)
-	defer l.workers.Wait()
+	defer l.work.workers.Wait()
 	l.run(ctx)
 	return nil
 }
@@ -228,7 +232,7 @@ func (m *Mirror) Hold(held bool) {
 
 // Bound replaces Config.Bounds. What was refused is tried again. It does not block; the
 // last call counts.
-func (m *Mirror) Bound(b Bounds) {
+func (m *Mirror) Bound(b bounds.Bounds) {
 	m.bounds.Store(&b)
 	m.tell()
 }
@@ -334,144 +338,6 @@ var ErrForgotten = errors.New("the spoke does not keep what it kept of the hub's
 // perhaps to another principal: this one ends.
 var ErrSuperseded = errors.New("superseded by a newer connection")
 
-// ErrEnded wraps the reason for which this side ended a connection.
-var ErrEnded = errors.New("connection ended")
-
-// Serve runs the link over conn until the connection ends, ctx is done, or a
-// newer call of Serve takes the link over, which it does without a gap. It
-// returns the error of conn, or one that wraps ErrEnded and, when either side
-// ended the connection because of a revocation, stream.ErrRevoked. It wraps a
-// stream.Violation when the peer broke the protocol, and stream.ErrProtocol alone
-// when the peer says so of us. Nothing that the peer sent is begun once ctx is
-// done. After that it waits for the peer to end the connection too, for a second at
-// most.
-func (m *Mirror) Serve(ctx context.Context, peer Peer, conn Conn) error {
-	s := &session{
-		peer: peer, out: make(chan stream.Message), ended: make(chan struct{}), over: make(chan struct{}), withdrawn: ctx.Done(),
-	}
-	if !m.do(ctx, func(l *loop) { l.attach(s) }) {
-		return fmt.Errorf("%w: the link does not run", ErrEnded)
-	}
-	// When the loop has ended there is nothing to detach from.
-	detach := func() { _ = m.do(context.WithoutCancel(ctx), func(l *loop) { l.detach(s) }) }
-
-	received := make(chan error, 1)
-	var accused atomic.Value // the error that the peer said goodbye for, if it is one
-	go func() {
-		taken := true // until the link is told nothing more; the peer's end still is to be read
-		for {
-			msg, err := conn.Recv()
-			if err != nil {
-				received <- err
-				return
-			}
-			switch msg {
-			case stream.Goodbye{Reason: stream.GoodbyeRevoked}:
-				accused.Store(stream.ErrRevoked)
-			case stream.Goodbye{Reason: stream.GoodbyeProtocol}:
-				accused.Store(errAccused)
-			}
-			if msg != nil && taken {
-				taken = m.do(ctx, func(l *loop) { l.receive(s, msg) })
-			}
-		}
-	}()
-	w := &sender{conn: conn, sent: make(chan error, 1)}
-	failure := func(err error) error {
-		detach()
-		if said, ok := accused.Load().(error); ok {
-			return fmt.Errorf("%w: %w: %w", ErrEnded, said, err)
-		}
-		if stream.ViolationOf(err) != "" {
-			w.part(stream.GoodbyeProtocol, received)
-		}
-		return err
-	}
-
-	reason, cause := stream.GoodbyeDrain, errors.New("stopping")
-	for serving := true; serving; {
-		out := s.out
-		if w.sending {
-			out = nil
-		}
-		select {
-		case msg := <-out:
-			w.send(msg)
-		case err := <-w.sent:
-			if w.sending = false; err != nil {
-				return failure(fmt.Errorf("send: %w", err))
-			}
-		case err := <-received:
-			return failure(err)
-		case <-ctx.Done():
-			if cause = context.Cause(ctx); errors.Is(cause, stream.ErrRevoked) {
-				reason = stream.GoodbyeRevoked
-			}
-			serving = false
-		case <-m.done:
-			if errors.Is(m.why, stream.ErrRevoked) {
-				reason, cause = stream.GoodbyeRevoked, m.why
-			}
-			serving = false
-		case <-s.ended:
-			reason, cause = s.goodbye, s.cause
-			if said, ok := accused.Load().(error); ok {
-				cause = said
-			}
-			serving = false
-		}
-	}
-	detach() // what the peer says from now on is not heard
-	w.part(reason, received)
-	return fmt.Errorf("%w: %w", ErrEnded, cause)
-}
-
-// sender sends one message at a time, beside its caller, whom a peer that takes
-// nothing must not hold up. A connection that is idle, as most are at most times,
-// keeps no goroutine for it.
-type sender struct {
-	conn    Conn
-	sending bool
-	sent    chan error // with room for one: the result of what is being sent
-}
-
-// send is called while nothing is being sent.
-func (w *sender) send(m stream.Message) {
-	w.sending = true
-	go func() { w.sent <- w.conn.Send(m) }()
-}
-
-// part says goodbye, if there is a reason to give. A peer that reads knows why; one
-// that does not must not hold us up. At a drain the end of the peer is waited for, so
-// that its next connection, or that of another process, begins after this one.
-func (w *sender) part(reason stream.GoodbyeReason, received <-chan error) {
-	patience := time.NewTimer(goodbyeTime)
-	defer patience.Stop()
-	saying, receiving := reason != "", reason == stream.GoodbyeDrain
-	for saying || receiving || w.sending {
-		if saying && !w.sending {
-			w.send(stream.Goodbye{Reason: reason})
-			saying = false
-		}
-		select {
-		case err := <-w.sent:
-			w.sending = false
-			saying = saying && err == nil
-		case <-received: //nolint:errcheck // the cause is known
-			if !receiving {
-				return
-			}
-			receiving = false
-		case <-patience.C:
-			return
-		}
-	}
-}
-
-// goodbyeTime is how long a goodbye may take to be written, and at a drain to be
-// heeded.
-const goodbyeTime = time.Second
-
 // do runs f on the loop's goroutine; false when the loop has ended or ctx is done.
 func (m *Mirror) do(ctx context.Context, f func(*loop)) bool {
 	select {
@@ -529,54 +395,11 @@ func (m *Mirror) Stats(ctx context.Context) (Stats, error) {
 	return <-reply, nil
 }
 
-// session is one connection as the loop sees it. The loop closes over when it no
-// longer is the session, and ended when it ends it, after goodbye and cause were
-// set.
-type session struct {
-	over    chan struct{}
-	peer    Peer
-	out     chan stream.Message
-	ended   chan struct{}
-	goodbye stream.GoodbyeReason
-	cause   error
-	// withdrawn is closed when the authority of the connection has ended: nothing
-	// that came on it is begun any more, on the loop or by a worker.
-	withdrawn <-chan struct{}
-	// puzzled says that an event which we do not know was logged.
-	puzzled bool
-	// beaten says that the peer sent a heartbeat.
-	beaten bool
-}
-
-// waits reports whether what the peer of a session sent waits here.
-func (s *session) waits() bool { return s != nil && s.peer.Waits != nil && s.peer.Waits() }
-
-func (s *session) end(goodbye stream.GoodbyeReason, cause error) {
-	s.goodbye, s.cause = goodbye, cause
-	close(s.ended)
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// errAccused is what a peer says of us; what it was is in its log.
-var errAccused = fmt.Errorf("%w, says the peer", stream.ErrProtocol)
-
 // Of lines about single objects so many are written in so long; metrics count all.
 const (
 	logBurst  = 50
 	logPeriod = 10 * time.Second
 )
-
-// settleTime is how long the cache may take to show what a write returned,
-// before the API server itself is asked.
-const settleTime = 5 * time.Second
 
 // stallTime is how often time passes while the connection takes nothing.
 const stallTime = time.Second

@@ -20,8 +20,12 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -175,8 +179,12 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 		r.t.Fatal(err)
 	}
 	cfg := mirror.Config{
-		Rules: mirror.Rules{
-			Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
+		Rules: ownership.Rules{
+			Marks: copies.Marks{
+				Map: mapping.Map{
+					Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
+				},
+			},
 			Departing: r.options.departing,
 		},
 		Store: store, Schemas: store, StatusDelay: r.options.statusDelay,
@@ -187,9 +195,9 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 	if side == stream.Hub {
 		cfg.Subscribe, cfg.Rules.Adopt = o.subscribe, o.adopt
 	} else if o.adopt != nil {
-		policy := mirror.DefaultPolicy()
-		policy.Adopt, policy.Projects = o.adopt, []string{"*", "default"}
-		cfg.Rules.Policy = &policy
+		allowed := policy.Default()
+		allowed.Adopt, allowed.Projects = o.adopt, []string{"*", "default"}
+		cfg.Rules.Policy = &allowed
 	}
 	if side == stream.Hub && o.sees {
 		cfg.Confirm = store.Confirm
@@ -235,9 +243,9 @@ func (r *rig) create(e end, name string, meta, rest m) {
 	r.t.Helper()
 	metadata := m{"name": name, "namespace": e.namespace}
 	maps.Copy(metadata, meta)
-	object := m{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": metadata}
-	maps.Copy(object, rest)
-	if _, err := e.store.Create(r.ctx, e.key(name), text(r.t, object)); err != nil {
+	fields := m{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": metadata}
+	maps.Copy(fields, rest)
+	if _, err := e.store.Create(r.ctx, e.key(name), text(r.t, fields)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -257,9 +265,9 @@ func (r *rig) updateKey(store backends.Store, key stream.ResourceKey, change fun
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		object := parse(r.t, o)
-		change(object)
-		switch _, err := store.Update(r.ctx, o, text(r.t, object)); {
+		fields := parse(r.t, o)
+		change(fields)
+		switch _, err := store.Update(r.ctx, o, text(r.t, fields)); {
 		case err == nil:
 			return
 		case !errors.Is(err, stream.ErrConflict):
@@ -297,9 +305,9 @@ func (r *rig) stats(e end) mirror.Stats {
 	return s
 }
 
-func text(t *testing.T, object m) []byte {
+func text(t *testing.T, fields m) []byte {
 	t.Helper()
-	raw, err := json.Marshal(object)
+	raw, err := json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,16 +316,16 @@ func text(t *testing.T, object m) []byte {
 
 func parse(t *testing.T, o backends.Object) m {
 	t.Helper()
-	var object m
-	if err := json.Unmarshal(o.Raw, &object); err != nil {
+	var fields m
+	if err := json.Unmarshal(o.Raw, &fields); err != nil {
 		t.Fatal(err)
 	}
-	return object
+	return fields
 }
 
 // at returns a nested field; nil when there is none.
-func at(object m, path ...string) any {
-	var v any = object
+func at(fields m, path ...string) any {
+	var v any = fields
 	for _, name := range path {
 		fields, _ := v.(m)
 		v = fields[name]
@@ -895,7 +903,7 @@ func TestServeAfterTheEndOfRun(t *testing.T) {
 func TestNewChecksItsConfig(t *testing.T) {
 	for name, cfg := range map[string]mirror.Config{
 		"nothing":               {},
-		"rules without a store": {Rules: mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Namespace: "argocd"}},
+		"rules without a store": {Rules: ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Managed, Namespace: "argocd"}}}},
 	} {
 		if _, err := mirror.New(cfg); err == nil {
 			t.Errorf("New() takes a config of %s", name)

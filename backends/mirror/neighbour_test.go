@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
@@ -24,7 +25,7 @@ func TestTwoAgentsOnOneCluster(t *testing.T) {
 				configure: func(side stream.Side, cfg *mirror.Config) {
 					cfg.Rules.Agent = agentName(t, name)
 					if side == stream.Hub {
-						cfg.Rules.Pairs = []mirror.NamespacePair{{Spoke: "team-a", Hub: "edge-1"}}
+						cfg.Rules.Pairs = []mapping.Pair{{Spoke: "team-a", Hub: "edge-1"}}
 						cfg.Rules.ClusterServer = "https://proxy/agents/" + name
 					} else {
 						cfg.Rules.Namespace, cfg.Rules.Namespaces = "argocd-"+name, []string{"team-*"}
@@ -77,7 +78,7 @@ func TestAutonomousBesideManaged(t *testing.T) {
 				configure: func(side stream.Side, cfg *mirror.Config) {
 					cfg.Rules.Agent = agentName(t, name)
 					if side == stream.Hub {
-						cfg.Rules.Pairs = []mirror.NamespacePair{{Spoke: "team-a", Hub: "edge-1"}}
+						cfg.Rules.Pairs = []mapping.Pair{{Spoke: "team-a", Hub: "edge-1"}}
 						cfg.Rules.ClusterServer = "https://proxy/agents/" + name
 					} else {
 						cfg.Rules.Namespace, cfg.Rules.Namespaces = "argocd-"+name, []string{"team-*"}

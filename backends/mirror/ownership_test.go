@@ -264,8 +264,8 @@ func (o thing) create(meta, spec m) {
 	o.r.t.Helper()
 	metadata := m{"namespace": o.key.Namespace, "name": o.key.Name}
 	maps.Copy(metadata, meta)
-	object := m{"apiVersion": "argoproj.io/v1alpha1", "kind": string(o.key.Kind), "metadata": metadata, "spec": spec}
-	if _, err := o.store.Create(o.r.ctx, o.key, text(o.r.t, object)); err != nil {
+	fields := m{"apiVersion": "argoproj.io/v1alpha1", "kind": string(o.key.Kind), "metadata": metadata, "spec": spec}
+	if _, err := o.store.Create(o.r.ctx, o.key, text(o.r.t, fields)); err != nil {
 		o.r.t.Fatal(err)
 	}
 }

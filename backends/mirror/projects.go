@@ -1,132 +1,282 @@
 package mirror
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"sync"
-	"time"
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
 
-	"github.com/rs/zerolog"
-
-	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/admission"
+	"github.com/argomesh/argomesh/backends/needs"
+	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
 )
 
-// Projects lets deleting AppProjects of a hub go: they lose Argo CD's finalizers
-// once no Application of the hub refers to them, which an application controller
-// would do if the hub had one. It concerns the hub as a whole and no link.
-type Projects struct {
-	Store     backends.Store
-	Namespace string // where Argo CD's AppProjects are
-	Log       zerolog.Logger
+// projects is what hangs together with AppProjects on the hub of a managed agent: which
+// Applications they admit, what is merged into them, and which of them, and which credentials,
+// the agent needs.
+type projects struct {
+	*core
+	// gates say which Applications of the hub their AppProjects admit.
+	gates admission.Gates
+	// needs says which Secrets of repositories are for the agent, and unselected that
+	// it has changed since they were looked at.
+	needs needs.Needs
+	// uses says which Applications name an AppProject, and revisited for which projects
+	// that has changed since they were looked at.
+	uses needs.Uses
+	// globals are merged into AppProjects, and unmerged says that they, or one of those,
+	// have changed since AppProjects were looked at.
+	globals    admission.Globals
+	unmerged   bool
+	revisited  []string
+	unselected bool
 }
 
-// A pass looks at all Applications, so there is at most one in projectPause, and
-// after a write that failed the next one comes after projectRetry.
-const (
-	projectPause = time.Second
-	projectRetry = 5 * time.Second
-)
+// An AppProject of the hub says which Applications may use it: of which namespaces, with
+// which repositories, for which destinations. Argo CD's controller asks it before it does
+// anything, and the hub's leaves the clusters of agents alone. On a spoke the Application
+// is in another namespace, and the copy of the project knows nothing of the hub's. So the
+// hub asks, by Argo CD's rules (GetAppProject and ValidatePermissions), before anything of
+// an Application leaves it.
 
-// Run keeps at it until ctx is done.
-func (p *Projects) Run(ctx context.Context) error {
-	changed := newKeySet()
-	cancel := p.Store.Subscribe(changed.add)
-	defer cancel()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-p.Store.Synced():
+// admission is what an AppProject of the hub admits now. While all that name a changed
+// project wait to be looked at again, made keeps what it admitted before.
+func (p *projects) admission(project string) admission.Admission {
+	a, made := p.gates.Made[project]
+	if made && !p.gates.Stale[project] {
+		return a
 	}
-	deleting := map[stream.ResourceKey]bool{}
-	for _, o := range p.Store.List(stream.AppProject, p.Namespace) {
-		deleting[o.Key] = true
+	key := stream.ResourceKey{Kind: stream.AppProject, Namespace: p.rules.Namespace, Name: project}
+	current := p.view.Current(key)
+	if current != nil {
+		merged := p.virtual(*current)
+		current = &merged
 	}
-	next := time.NewTimer(0)
-	defer next.Stop()
-	waiting := true // next will fire
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed.signal:
-			for _, key := range changed.take() {
-				if key.Kind == stream.AppProject && key.Namespace == p.Namespace {
-					deleting[key] = true // perhaps; look tells
-				}
-			}
-			if !waiting && len(deleting) > 0 {
-				next.Reset(projectPause)
-				waiting = true
-			}
-		case <-next.C:
-			if waiting = !p.pass(ctx, deleting); waiting {
-				next.Reset(projectRetry)
-			}
+	a = admission.Of(project, current, p.gates.Repositories(project))
+	if p.globals.Err != nil {
+		a.Unknown = p.globals.Err.Error()
+	}
+	if !p.gates.Stale[project] {
+		p.gates.Made[project] = a
+	}
+	return a
+}
+
+// admit notes which project an Application of the hub names, and whether that admits it.
+func (p *projects) admit(key stream.ResourceKey, current *object.Object) {
+	switch {
+	case !p.rules.Gated():
+	case key.Kind == stream.AppProject:
+		p.gates.Doubt(key.Name)
+	case key.Kind == stream.Secret:
+		p.gates.Scope(key, current)
+	case key.Kind != stream.Application:
+	case current == nil || p.rules.SourceUID(*current) == "" || p.rules.Unsendable(*current) != "":
+		p.gates.Name(key, "")
+	default:
+		project := object.ProjectOf(current.Child("spec"))
+		p.gates.Name(key, project)
+		if why := p.rules.Bars(p.admission(project), *current); why != "" {
+			p.gates.Barred[key] = why
+		} else {
+			delete(p.gates.Barred, key)
 		}
 	}
 }
 
-// pass looks at all these projects and drops those that need no further look. It
-// reports whether all went well.
-func (p *Projects) pass(ctx context.Context, deleting map[stream.ResourceKey]bool) bool {
-	used := sync.OnceValues(p.used)
-	well := true
-	for key := range deleting {
-		kept, err := p.look(ctx, key, used)
-		if err != nil && ctx.Err() == nil {
-			p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot let a deleting project go, trying again")
-			well = false
-		}
-		if !kept {
-			delete(deleting, key)
+// regate looks again at the Applications of projects that admit something else now.
+func (p *projects) regate() {
+	for _, project := range slices.Sorted(maps.Keys(p.gates.Stale)) {
+		before := p.gates.Made[project]
+		delete(p.gates.Made, project)
+		delete(p.gates.Stale, project)
+		if !p.admission(project).Same(before) {
+			p.lookAtApplications(maps.Keys(p.gates.Named[project]))
 		}
 	}
-	return well
 }
 
-// used returns the names of the projects to which Applications refer.
-func (p *Projects) used() (map[string]bool, error) {
-	names := map[string]bool{}
-	for _, o := range p.Store.List(stream.Application, "") {
-		app, err := parseObject(o)
-		if err != nil {
-			return nil, err
-		}
-		if rec, _ := recordOf(app); rec.Child {
-			continue // a spoke cannot keep a project of the hub by naming it
-		}
-		names[projectOf(app.child("spec"))] = true
+// lookAtApplications observes Applications in order.
+func (p *projects) lookAtApplications(apps iter.Seq[stream.ResourceKey]) {
+	for _, app := range slices.SortedFunc(apps, func(a, b stream.ResourceKey) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}) {
+		p.observe(app)
 	}
-	return names, nil
 }
 
-// look lets one project go if it may. It reports whether the project must be
-// looked at again when an Application changes.
-func (p *Projects) look(ctx context.Context, key stream.ResourceKey, used func() (map[string]bool, error)) (kept bool, err error) {
-	cached, ok := p.Store.Get(key)
-	if !ok {
-		return false, nil
+// barredStays reports whether what the spoke has of an Application stays as it is, since the
+// project does not admit it any more. Who asks for its end, or that the spoke does not have
+// it, gets that.
+func (p *projects) barredStays(key stream.ResourceKey, current object.Object) bool {
+	return p.gates.Barred[key] != "" && !current.Deleting() && current.Label(object.IgnoreSyncKey) != "true"
+}
+
+// passes reports whether content of an Application, or a command for it, may leave the
+// hub. What announces its own end always does.
+func (p *projects) passes(entry stream.EntryKey, key stream.ResourceKey, leaving bool) bool {
+	return entry.Collection != stream.Applications && entry.Collection != stream.Commands || leaving || p.gates.Barred[key] == ""
+}
+
+// Global projects of Argo CD restrain, and open, all projects with certain labels. Its
+// settings name them, and each of its controllers merges them into a project whenever it
+// asks one (GetAppVirtualProject). The other side has other settings, so what is sent
+// of a project has them in it.
+
+// readGlobals reads the settings again if they have changed, and reports whether they
+// had. They are the source's: a sink asks nobody.
+func (p *projects) readGlobals() (changed bool) {
+	if !p.rules.Sources(stream.AppProjects) {
+		return false
 	}
-	project, err := parseObject(cached)
-	if err != nil || !project.deleting() {
-		return false, err
+	next := admission.Globals{}
+	settings := p.view.Current(stream.ResourceKey{Kind: stream.ConfigMap, Namespace: p.rules.Namespace, Name: admission.SettingsName})
+	if settings != nil {
+		next.From = settings.UID() + "/" + settings.Meta("resourceVersion")
 	}
-	next := project.clone()
-	if !next.dropFinalizers(isArgoCD) {
-		return false, nil
+	if next.From == p.globals.From {
+		return false
 	}
-	names, err := used()
-	if err != nil || names[key.Name] {
-		return true, err
+	if settings != nil {
+		next.Projects, next.Err = admission.GlobalsOf(settings.Child("data"))
 	}
-	_, err = p.Store.Update(ctx, cached, encode(next.fields))
-	if errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound) {
-		return true, nil // the cache will tell
+	switch {
+	case next.Err != nil:
+		p.m.cfg.Log.Warn().Err(next.Err).Msg("cannot tell the global projects, AppProjects and Secrets of repositories are left as they are until it can be read")
+	case p.globals.Err != nil:
+		p.m.cfg.Log.Info().Msg("global projects can be read again")
 	}
-	if err != nil {
-		return true, fmt.Errorf("remove finalizers of %s: %w", key, err)
+	p.globals = next
+	return true
+}
+
+// lookAtGlobals notes that all projects are to be looked at again when what is merged
+// into them has changed.
+func (p *projects) lookAtGlobals(key stream.ResourceKey) {
+	switch {
+	case key.Kind == stream.ConfigMap && key.Name == admission.SettingsName && key.Namespace == p.rules.Namespace:
+		p.unmerged = p.readGlobals() || p.unmerged
+	case key.Kind == stream.AppProject && p.globals.Names(key.Name):
+		p.unmerged = true
 	}
-	return true, nil
+}
+
+// mergeGlobals looks at all projects again if that was noted.
+func (p *projects) mergeGlobals() {
+	if !p.unmerged {
+		return
+	}
+	p.unmerged = false
+	for _, o := range p.m.cfg.Store.List(stream.AppProject, p.rules.Namespace) {
+		p.observe(o.Key)
+	}
+	p.l.hold() // what may leave hangs on whether they can be told
+}
+
+// virtual is a project of this side as its Argo CD asks it.
+func (p *projects) virtual(project object.Object) object.Object {
+	return admission.Virtual(project, p.globals.Of(project, func(name string) *object.Object {
+		return p.view.Current(stream.ResourceKey{Kind: stream.AppProject, Namespace: p.rules.Namespace, Name: name})
+	}))
+}
+
+// untold is how people learn, as of a refusal, that the global projects cannot be told.
+func (p *projects) untold() (entry stream.EntryKey, refusal stream.Refusal, is bool) {
+	if p.globals.Err == nil {
+		return entry, refusal, false
+	}
+	return stream.EntryKey{Collection: stream.Trust, Name: admission.SettingsName},
+		*stream.Invalid(p.globals.Err.Error() + "; AppProjects and Secrets of repositories stay as they are on the spoke"), true
+}
+
+// Argo CD needs the AppProject of an Application to delete it, and what it may delete is
+// what the project permits. So a project does not leave a spoke before the Applications
+// that name it: see loop.stay for the hub, and stays and permitsNothing for the spoke.
+
+// users notes the AppProject that an Application names, and lets those be looked at again
+// for which that makes a difference.
+func (p *projects) users(entry stream.EntryKey, current *object.Object, content link.Content) {
+	project := ""
+	if current != nil && !content.Version.Absent() {
+		project = object.ProjectOf(current.Child("spec"))
+	}
+	p.revisited = append(p.revisited, p.uses.Note(entry.Namespace+"/"+entry.Name, project, content.Leaving)...)
+}
+
+// revisit looks again at AppProjects whose users have changed.
+func (p *projects) revisit() {
+	for len(p.revisited) > 0 {
+		names := p.revisited
+		p.revisited = nil
+		for _, name := range names {
+			p.observe(stream.ResourceKey{Kind: stream.AppProject, Namespace: p.rules.Namespace, Name: name})
+		}
+	}
+}
+
+// revisitAll lets all AppProjects be looked at again that an Application names.
+func (p *projects) revisitAll() {
+	for name := range p.uses.ByProject {
+		p.revisited = append(p.revisited, name)
+	}
+}
+
+// stay is what the spoke goes on having of an AppProject that the agent is not to get any
+// more: as long as an Application that is going names it, what it has; and as long as
+// any other does, a project that permits nothing. open says that the project is as it was,
+// so that its Secrets are needed. current is nil when the hub has no such project.
+func (p *projects) stay(entry stream.EntryKey, current *object.Object) (content link.Content, open bool) {
+	if entry.Collection == stream.Applications && current != nil && p.barredStays(current.Key, *current) {
+		return link.Content{Version: p.link.Believed(entry)}, false // and so nothing is sent
+	}
+	if entry.Collection != stream.AppProjects || p.rules.Side != stream.Hub || p.rules.Mode != stream.Managed || !p.rules.Shares(entry.Name) {
+		return link.Content{}, false
+	}
+	held, users := p.link.Believed(entry), p.uses.Of(entry.Name)
+	switch {
+	case held.Absent():
+		return link.Content{}, false // nothing is there that could stay
+	case users.Going > 0:
+		return link.Content{Version: held}, true // and so nothing is sent
+	case users.All > 0 && current != nil:
+		return p.rules.Closed(*current), false
+	}
+	return link.Content{}, false
+}
+
+// selectRepositories looks again at the Secrets of repositories when what the agent
+// needs of them has changed.
+func (p *projects) selectRepositories() {
+	if !p.unselected {
+		return
+	}
+	p.unselected = false
+	for _, o := range p.m.cfg.Store.List(stream.Secret, p.rules.Namespace) {
+		p.observe(o.Key)
+	}
+}
+
+// need notes what follows for the Secrets of repositories, and for AppProjects, from what
+// is desired of an entry; open says that the agent gets it, and not only keeps its name.
+func (p *projects) need(entry stream.EntryKey, current *object.Object, content link.Content, open bool) {
+	news := false
+	switch {
+	case p.rules.Side != stream.Hub || p.rules.Mode != stream.Managed:
+		return
+	case entry.Collection == stream.AppProjects:
+		news = p.needs.Admit(entry.Name, open)
+	case entry.Collection == stream.Applications:
+		p.users(entry, current, content)
+		if !p.rules.SharesUnscoped {
+			return
+		}
+		var urls []string
+		if current != nil && !content.Version.Absent() {
+			urls = needs.RepositoriesOf(*current)
+		}
+		news = p.needs.Use(entry.Namespace+"/"+entry.Name, urls)
+	}
+	p.unselected = p.unselected || news
 }

@@ -7,6 +7,9 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/object/objecttest"
+	"github.com/argomesh/argomesh/backends/ownership/ownershiptest"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -19,30 +22,30 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := New(Config{
-		Rules: ruleSet(t, stream.Hub, stream.Managed), Store: store, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""),
+		Rules: ownershiptest.Rules(t, stream.Hub, stream.Managed), Store: store, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := newLoop(m)
-	project := projectKey(l.rules, "web")
+	project := stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: "web"}
 	put := func(key stream.ResourceKey, spec map[string]any) {
 		t.Helper()
-		o := makeObject(t, key, nil, map[string]any{"spec": spec})
-		delete(o.child("metadata"), "uid")
-		delete(o.child("metadata"), "resourceVersion")
+		o := objecttest.Object(t, key, nil, map[string]any{"spec": spec})
+		delete(o.Child("metadata"), "uid")
+		delete(o.Child("metadata"), "resourceVersion")
 		if old, there := store.Get(key); there {
-			if _, err := store.Update(t.Context(), old, encode(o.fields)); err != nil {
+			if _, err := store.Update(t.Context(), old, object.Encode(o.Fields)); err != nil {
 				t.Fatal(err)
 			}
-		} else if _, err := store.Create(t.Context(), key, encode(o.fields)); err != nil {
+		} else if _, err := store.Create(t.Context(), key, object.Encode(o.Fields)); err != nil {
 			t.Fatal(err)
 		}
 		l.observe(key)
 	}
 	var apps []stream.ResourceKey
 	for _, name := range []string{"a", "b"} {
-		key := appKey(l.rules)
+		key := stream.ResourceKey{Kind: stream.Application, Namespace: "edge-1", Name: "guestbook"}
 		key.Name = name
 		apps = append(apps, key)
 	}
@@ -54,7 +57,7 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 	}
 	for _, key := range apps {
 		put(key, app("one"))
-		if l.gates.barred[key] == "" {
+		if l.projects.gates.Barred[key] == "" {
 			t.Fatalf("%s is admitted by a project that is not there", key)
 		}
 	}
@@ -62,9 +65,9 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 		"sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"name": "*", "namespace": "*"}},
 	})
 	put(apps[0], app("two"))
-	l.regate()
+	l.projects.regate()
 	for _, key := range apps {
-		if why := l.gates.barred[key]; why != "" {
+		if why := l.projects.gates.Barred[key]; why != "" {
 			t.Errorf("%s: %s", key, why)
 		}
 	}

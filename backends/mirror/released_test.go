@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/record"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -21,8 +21,8 @@ func TestReleaseOnALink(t *testing.T) {
 		annotate := func(value any) {
 			r.update(r.hub, "a", func(app m) {
 				annotations := app["metadata"].(m)["annotations"].(m)
-				if annotations[mirror.ReleasedKey] = value; value == nil {
-					delete(annotations, mirror.ReleasedKey)
+				if annotations[record.ReleasedKey] = value; value == nil {
+					delete(annotations, record.ReleasedKey)
 				}
 			})
 		}
@@ -36,7 +36,7 @@ func TestReleaseOnALink(t *testing.T) {
 		}
 		told := false
 		for _, parked := range r.stats(r.hub).Parked {
-			told = told || parked.Kind == stream.RefusalNotOwned && strings.Contains(parked.Message, mirror.ReleasedKey)
+			told = told || parked.Kind == stream.RefusalNotOwned && strings.Contains(parked.Message, record.ReleasedKey)
 		}
 		if !told {
 			t.Errorf("nobody is told: %+v", r.stats(r.hub).Parked)

@@ -1,9 +1,7 @@
 package mirror
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 
 	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
@@ -43,50 +41,15 @@ func (l *loop) learn() {
 	if maps.Equal(known, l.rules.Schemas) {
 		return
 	}
-	l.rules.Schemas = known
+	l.know(known)
 	l.observeStore()
-	var again []stream.EntryKey
-	for key, r := range l.refused {
-		if r.refusal.Kind == stream.RefusalInvalid {
-			again = append(again, key)
-		}
-	}
-	slices.SortFunc(again, func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) })
-	for _, key := range again {
+	for _, key := range l.answers.refused.OfKind(stream.RefusalInvalid) {
 		l.step(link.Retry{Key: key})
 	}
 }
 
-// shortened looks again at what of an entry the spoke does not keep.
-func (l *loop) shortened(entry stream.EntryKey) {
-	paths, _ := l.link.Dropped(entry)
-	if len(paths) > 0 {
-		l.m.log.Warn().Stringer("resource", entry).Strs("paths", paths).
-			Msg("an entry was applied without these fields: the peer's api server does not know them, since its Argo CD is older, or the policy of its owner does not admit them")
-	}
-	if key, ok := l.rules.Local(entry); ok {
-		l.observe(key)
-	}
-}
-
-// droppedOf returns what is left out of the copy of a hub's Application, which is on
-// the spoke or, of an autonomous agent, the object itself.
-func (l *loop) droppedOf(entry stream.EntryKey, current object) (paths []string, known bool) {
-	if l.rules.sources(entry.Collection) {
-		paths, known = l.link.Dropped(entry)
-		return paths, known && l.ours()
-	}
-	return l.rules.dropped(entry.Collection, current), true
-}
-
-// noteWarning remembers whether an object of the hub says what of it was left out.
-func (l *loop) noteWarning(key stream.ResourceKey, current object) {
-	shows := l.rules.Side == stream.Hub && slices.ContainsFunc(conditions(current.child("status")), func(c any) bool {
-		return isCondition(c, warningCondition)
-	})
-	if shows {
-		l.warned[key] = true
-	} else {
-		delete(l.warned, key)
-	}
+// know takes what the API server keeps of each kind.
+func (l *loop) know(schemas map[stream.Kind]*schema.Schema) {
+	l.rules.Schemas = schemas
+	l.view.Learn(schemas)
 }

@@ -5,13 +5,15 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/argomesh/argomesh/backends/memory"
+	"github.com/argomesh/argomesh/backends/ownership/ownershiptest"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // TestBurstIsForgotten lets there be few and many of what is under way.
 func TestBurstIsForgotten(t *testing.T) {
-	key := func(i int) stream.ResourceKey {
-		return stream.ResourceKey{Kind: stream.Application, Namespace: "edge-1", Name: fmt.Sprint("app-", i)}
+	key := func(i int) stream.EntryKey {
+		return stream.EntryKey{Collection: stream.Applications, Name: fmt.Sprint("app-", i)}
 	}
 	for name, test := range map[string]struct {
 		entries int
@@ -21,25 +23,25 @@ func TestBurstIsForgotten(t *testing.T) {
 		"many": {maxSpare + 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &loop{jobs: map[stream.ResourceKey]*job{}}
+			l := newLoop(&Mirror{cfg: Config{Rules: ownershiptest.Rules(t, stream.Hub, stream.Managed), Store: memory.New(memory.Config{})}})
 			for i := range test.entries {
-				l.jobs[key(i)] = &job{}
+				l.outbox.made[key(i)] = made{}
 			}
-			before := reflect.ValueOf(l.jobs).Pointer()
+			before := reflect.ValueOf(l.outbox.made).Pointer()
 			l.settle()
 			for i := range test.entries - 1 {
-				delete(l.jobs, key(i))
+				delete(l.outbox.made, key(i))
 				l.settle()
 			}
-			if reflect.ValueOf(l.jobs).Pointer() != before || len(l.jobs) != 1 {
+			if reflect.ValueOf(l.outbox.made).Pointer() != before || len(l.outbox.made) != 1 {
 				t.Fatal("settle() forgot what is under way")
 			}
-			delete(l.jobs, key(test.entries-1))
+			delete(l.outbox.made, key(test.entries-1))
 			l.settle()
-			if got := reflect.ValueOf(l.jobs).Pointer() != before; got != test.want {
+			if got := reflect.ValueOf(l.outbox.made).Pointer() != before; got != test.want {
 				t.Errorf("memory given back: %t, want %t", got, test.want)
 			}
-			l.jobs[key(0)] = &job{} // there is a map for the next
+			l.outbox.made[key(0)] = made{} // there is a map for the next
 		})
 	}
 }

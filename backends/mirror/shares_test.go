@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/shares"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -19,7 +21,7 @@ import (
 type divided struct {
 	t      *testing.T
 	hub    *memory.Store
-	shares *mirror.Shares
+	shares *shares.Shares
 	agents map[string]*rig
 
 	mu   sync.Mutex // guards told
@@ -44,7 +46,7 @@ func newDivided(t *testing.T) *divided {
 func newDividedWith(t *testing.T, o options) *divided {
 	t.Helper()
 	d := &divided{t: t, hub: opened(t, memory.New(memory.Config{}), "default"), agents: map[string]*rig{}, told: map[string]func(stream.ResourceKey){}}
-	d.shares = mirror.NewShares(d.hub)
+	d.shares = shares.New(d.hub)
 	d.hub.Subscribe(func(key stream.ResourceKey) {
 		if key.Kind == stream.Application {
 			d.tell(key, d.shares.Changed(key)...)
@@ -72,12 +74,12 @@ func newDividedWith(t *testing.T, o options) *divided {
 }
 
 // owner is by the name or the server of the destination.
-func (d *divided) owner() mirror.Owner {
+func (d *divided) owner() mapping.Owner {
 	names := map[string]identity.AgentName{}
 	for _, name := range []string{"edge-1", "edge-2"} {
 		names[name], names["https://proxy/agents/"+name] = agentName(d.t, name), agentName(d.t, name)
 	}
-	return func(p mirror.Placement) identity.AgentName {
+	return func(p mapping.Placement) identity.AgentName {
 		switch {
 		case !p.Child.IsZero() && p.Namespace == p.Child.String():
 			return p.Child
@@ -283,7 +285,7 @@ func TestSharesKeepToThemselves(t *testing.T) {
 			return o
 		}
 		mine, theirs := make1("mine", "edge-1"), make1("theirs", "edge-2")
-		shares := mirror.NewShares(hub)
+		shares := shares.New(hub)
 		share := shares.Of(agentName(t, "edge-1"))
 		if _, there := share.Get(mine.Key); there {
 			t.Error("before anything is assigned, something is there")
@@ -367,7 +369,7 @@ func TestSharesKeepToThemselves(t *testing.T) {
 		if len(share.List(stream.Application, "")) != 0 {
 			t.Error("what was moved is still listed")
 		}
-		news := shares.Assign(func(mirror.Placement) identity.AgentName { return agentName(t, "edge-1") })
+		news := shares.Assign(func(mapping.Placement) identity.AgentName { return agentName(t, "edge-1") })
 		if len(news[agentName(t, "edge-1")]) != 2 || len(news[agentName(t, "edge-2")]) != 2 {
 			t.Errorf("Assign() = %v", news)
 		}

@@ -50,10 +50,10 @@ func TestProjectStaysForWhatIsGoing(t *testing.T) {
 			return next
 		},
 	}
-	for mapping, byDestination := range mappings {
+	for name, byDestination := range mappings {
 		for withdrawal, withdraw := range withdrawals {
 			for moment, happens := range moments {
-				t.Run(mapping+"/"+withdrawal+"/"+moment, func(t *testing.T) {
+				t.Run(name+"/"+withdrawal+"/"+moment, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						r := stayRig(t, byDestination)
 						r.destinations("web", "edge-1")
@@ -93,8 +93,8 @@ func TestProjectStaysForWhatIsGoing(t *testing.T) {
 // TestProjectOfWhatStays takes a project from the agent while an Application that is not
 // going names it: from then on the project permits nothing there, and its Secrets are gone.
 func TestProjectOfWhatStays(t *testing.T) {
-	for mapping, byDestination := range map[string]bool{"by namespace": false, "by destination": true} {
-		t.Run(mapping, func(t *testing.T) {
+	for name, byDestination := range map[string]bool{"by namespace": false, "by destination": true} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := stayRig(t, byDestination)
 				r.destinations("web", "edge-1")

@@ -12,8 +12,11 @@ import (
 	"github.com/rs/zerolog"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -31,7 +34,7 @@ func TestTell(t *testing.T) {
 			t.Fatal(err)
 		}
 		hub, err := mirror.New(mirror.Config{
-			Rules: mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: agent, Namespace: "argocd"},
+			Rules: ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Managed, Agent: agent, Namespace: "argocd"}}},
 			Store: memory.New(memory.Config{}),
 			Heard: func(info stream.SpokeInfo) {
 				if !info.Told.Equal(time.Now()) {

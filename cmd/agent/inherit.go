@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -15,15 +15,15 @@ import (
 func (k kept) inherit(configured []string) (operations []string, keep string) {
 	sorted := slices.Sorted(slices.Values(configured))
 	text := strings.Join(slices.Compact(sorted), ",")
-	if !mirror.LacksOverride(configured) || k.operations != nil && *k.operations != text {
+	if !policy.LacksOverride(configured) || k.operations != nil && *k.operations != text {
 		return configured, ""
 	}
-	return mirror.WithOverride(configured), text
+	return policy.WithOverride(configured), text
 }
 
 // policy is the owner's, by what the spoke keeps. It tries until ctx is done, and then
 // returns false.
-func (m *memory) policy(ctx context.Context, mode stream.Mode, configured mirror.Policy) (policy mirror.Policy, known bool) {
+func (m *memory) policy(ctx context.Context, mode stream.Mode, configured policy.Policy) (policy policy.Policy, known bool) {
 	err := m.retry(ctx, "cannot read whether policy.operations is older than override", func() (final bool, err error) {
 		now, version, err := m.read(ctx)
 		if err != nil || version == "" || mode != stream.Managed {

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/argomesh/argomesh/backends/budget"
-	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -17,5 +16,5 @@ func newBudget(l agentconfig.Limits, name identity.AgentName, metrics prometheus
 		Writes: budget.Limit{Rate: l.WritesPerSecond, Burst: l.WritesBurst},
 		Bytes:  budget.Limit{Rate: l.BytesPerSecond, Burst: l.BytesBurst},
 	}, nil, time.Now())
-	return p, mirror.RegisterLevels(metrics, func(yield func(identity.AgentName, *budget.Peer)) { yield(name, p) })
+	return p, budget.RegisterLevels(metrics, func(yield func(identity.AgentName, *budget.Peer)) { yield(name, p) })
 }

@@ -1,8 +1,9 @@
 package main
 
 import (
+	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/backends/kube"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -17,12 +18,12 @@ func watched(cfg agentconfig.Config) (map[stream.Kind][]string, map[stream.Kind]
 	if cfg.Mode != stream.Managed {
 		// Its projects go to the hub, with what the settings of Argo CD merge into them.
 		watch[stream.ConfigMap] = here
-		only[stream.ConfigMap] = []kube.Selector{{Name: mirror.SettingsConfigMap()}}
+		only[stream.ConfigMap] = []kube.Selector{{Name: admission.SettingsConfigMap()}}
 		return watch, only
 	}
 	if cfg.Policy.Repositories() {
 		watch[stream.Secret] = here
-		only[stream.Secret] = []kube.Selector{{Labels: mirror.RepositorySelector()}}
+		only[stream.Secret] = []kube.Selector{{Labels: object.RepositorySelector()}}
 	}
 	for _, name := range cfg.Policy.Trust() {
 		watch[stream.ConfigMap] = here

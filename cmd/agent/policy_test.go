@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/backends/kube"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -23,13 +24,13 @@ func TestWatched(t *testing.T) {
 		only  map[stream.Kind][]kube.Selector
 		write bool
 	}{
-		"autonomous": {stream.Autonomous, mirror.DefaultPolicy().Kinds,
+		"autonomous": {stream.Autonomous, policy.Default().Kinds,
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.ConfigMap: here},
 			map[stream.Kind][]kube.Selector{stream.ConfigMap: settings}, false},
-		"the default": {stream.Managed, mirror.DefaultPolicy().Kinds,
+		"the default": {stream.Managed, policy.Default().Kinds,
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
 			map[stream.Kind][]kube.Selector{
-				stream.Secret: {{Labels: mirror.RepositorySelector()}},
+				stream.Secret: {{Labels: object.RepositorySelector()}},
 				stream.ConfigMap: {
 					{Name: "argocd-gpg-keys-cm"}, {Name: "argocd-ssh-known-hosts-cm"}, {Name: "argocd-tls-certs-cm"},
 				},
@@ -38,12 +39,12 @@ func TestWatched(t *testing.T) {
 		"write credentials and certificates": {stream.Managed, []string{"repository-write", "tls-certificates"},
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
 			map[stream.Kind][]kube.Selector{
-				stream.Secret: {{Labels: mirror.RepositorySelector()}}, stream.ConfigMap: {{Name: "argocd-tls-certs-cm"}},
+				stream.Secret: {{Labels: object.RepositorySelector()}}, stream.ConfigMap: {{Name: "argocd-tls-certs-cm"}},
 			}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg := agentconfig.Config{Mode: test.mode, Namespace: "argocd", Policy: mirror.Policy{Kinds: test.kinds}}
+			cfg := agentconfig.Config{Mode: test.mode, Namespace: "argocd", Policy: policy.Policy{Kinds: test.kinds}}
 			watch, only := watched(cfg)
 			if diff := cmp.Diff(test.watch, watch); diff != "" {
 				t.Errorf("watched (-want +got):\n%s", diff)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
@@ -31,7 +31,7 @@ func newRedisProxy(cfg agentconfig.Config, base *start.Base) (serve tunnel.Handl
 		Database: cfg.Redis.Database, Version: cfg.Redis.CacheVersion, Plain: cfg.Redis.Compression == config.CompressionNone,
 		// Those of the link.
 		Allow: func(i redis.Instance) bool {
-			return i.Namespace == "" || i.Namespace != cfg.Namespace && mirror.MatchesNamespace(cfg.Mapping.Namespaces, i.Namespace)
+			return i.Namespace == "" || i.Namespace != cfg.Namespace && mapping.MatchesNamespace(cfg.Mapping.Namespaces, i.Namespace)
 		},
 		Metrics: base.Metrics, Log: base.Log, MaxConnections: cfg.RedisProxy.MaxConnections,
 	})

@@ -13,8 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/argomesh/argomesh/backends/adopted"
+	"github.com/argomesh/argomesh/backends/copies"
 	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
@@ -88,9 +92,13 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 	return &uplink{
 		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, memory: past, active: active,
 		mirror: mirror.Config{
-			Rules: mirror.Rules{
-				Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy,
-				Namespaces: cfg.Mapping.Namespaces,
+			Rules: ownership.Rules{
+				Marks: copies.Marks{
+					Map: mapping.Map{
+						Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Namespaces: cfg.Mapping.Namespaces,
+					},
+				},
+				Policy: &cfg.Policy,
 			},
 			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
@@ -200,9 +208,9 @@ func (u *uplink) term(ctx context.Context) error {
 }
 
 // remains is what takes away what is kept of adopted objects that are gone.
-func (u *uplink) remains() *mirror.Remains {
-	return &mirror.Remains{
-		Store: u.store, Namespace: u.cfg.Namespace, List: kube.SecretsOfType(u.base.Metadata, u.cfg.Namespace, mirror.FoundType), Log: u.base.Log,
+func (u *uplink) remains() *adopted.Remains {
+	return &adopted.Remains{
+		Store: u.store, Namespace: u.cfg.Namespace, List: kube.SecretsOfType(u.base.Metadata, u.cfg.Namespace, adopted.FoundType), Log: u.base.Log,
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 )
 
 type keepCommand struct {
@@ -39,7 +39,7 @@ func newKeepCommand(std streams, conn *connection) *cobra.Command {
 			"The spoke releases its copies, the workloads stay, and then the Applications are gone. That\n" +
 			"is the other way out when such deletions are held. What the spoke has begun to delete it\n" +
 			"does not call back. kubectl does the same with the annotation\n" +
-			mirror.KeepWorkloadsKey + "=true of an Application.",
+			ownership.KeepWorkloadsKey + "=true of an Application.",
 		Example: "  agentctl agent keep-workloads edge-1\n" +
 			"  agentctl agent keep-workloads edge-1 web/shop --yes",
 		Args:              nameAndApplication,
@@ -95,7 +95,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	if ok, err := c.agreed(going, name); err != nil || !ok {
 		return err
 	}
-	if err := h.annotate(ctx, going, mirror.KeepWorkloadsKey); err != nil {
+	if err := h.annotate(ctx, going, ownership.KeepWorkloadsKey); err != nil {
 		return explainAPI(err, doing, "hub", h.host)
 	}
 	if c.wait {
@@ -146,7 +146,7 @@ func (h *hub) going(ctx context.Context, agent, application string) ([]*unstruct
 }
 
 func goesWithWorkloads(app *unstructured.Unstructured) bool {
-	return app.GetDeletionTimestamp() != nil && slices.ContainsFunc(app.GetFinalizers(), mirror.TakesWorkloads)
+	return app.GetDeletionTimestamp() != nil && slices.ContainsFunc(app.GetFinalizers(), ownership.TakesWorkloads)
 }
 
 // goesTo reports whether the destination of an Application is the agent: by its name, or

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/record"
 )
 
 type releaseCommand struct {
@@ -29,7 +29,7 @@ func newReleaseCommand(std streams, conn *connection) *cobra.Command {
 			"a child application becomes one that the hub sends to its agent (by destination docs/mapping.md\n" +
 			"says what it becomes): the spoke takes it if policy.adopt of the agent names it,\n" +
 			"and then it is deleted, with its workloads if that is asked for, as any other. kubectl does\n" +
-			"the same with the annotation " + mirror.ReleasedKey + ", and undoes it by taking that away.",
+			"the same with the annotation " + record.ReleasedKey + ", and undoes it by taking that away.",
 		Example: "  agentctl agent release-mirrors edge-2\n" +
 			"  agentctl agent release-mirrors edge-2 edge-2/shop --yes",
 		Args:              nameAndApplication,
@@ -74,7 +74,7 @@ func (c *releaseCommand) run(ctx context.Context, agent, application string) err
 		_, err = fmt.Fprintln(c.std.err, "Cancelled, they stay as they are.")
 		return err
 	}
-	if err := h.annotate(ctx, mirrors, mirror.ReleasedKey); err != nil {
+	if err := h.annotate(ctx, mirrors, record.ReleasedKey); err != nil {
 		return explainAPI(err, doing, "hub", h.host)
 	}
 	_, err = fmt.Fprintf(c.std.out, "%d released\n", len(mirrors))
@@ -87,7 +87,7 @@ func (h *hub) mirrors(ctx context.Context, agent, application string) ([]*unstru
 	var mirrors []*unstructured.Unstructured
 	add := func(obj *unstructured.Unstructured) error {
 		named := application == "" || application == obj.GetName() || application == obj.GetNamespace()+"/"+obj.GetName()
-		if of, shown := mirror.ShownBy(obj.Object); named && shown && of.String() == agent {
+		if of, shown := record.ShownBy(obj.Object); named && shown && of.String() == agent {
 			mirrors = append(mirrors, obj)
 		}
 		return nil

@@ -16,7 +16,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -204,11 +204,11 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 	if err != nil {
 		return nil, err
 	}
-	aliased, is := mirror.AliasedOf(backends.Object{
+	aliased, is := mapping.AliasedOf(backends.Object{
 		Key: stream.ResourceKey{Kind: stream.Application, Namespace: obj.GetNamespace(), Name: obj.GetName()}, Raw: raw,
 	}, r.agent)
 	// The hub's own cluster has Applications that are nobody's.
-	if !is || aliased.Alias == mirror.AliasHub && !aliased.Told && !slices.ContainsFunc(r.namespaces, func(m v1alpha1.MappedNamespace) bool { return m.Hub == obj.GetNamespace() }) {
+	if !is || aliased.Alias == mapping.AliasHub && !aliased.Told && !slices.ContainsFunc(r.namespaces, func(m v1alpha1.MappedNamespace) bool { return m.Hub == obj.GetNamespace() }) {
 		return nil, nil
 	}
 	out := &rewrite{obj: obj, destination: aliased.Destination}
@@ -219,7 +219,7 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 		out.left = "it is being deleted"
 	case !aliased.Told:
 		out.left = "the principal does not say that it is the agent's (condition ArgomeshError)"
-	case aliased.Alias == mirror.AliasHub && !r.noController:
+	case aliased.Alias == mapping.AliasHub && !r.noController:
 		out.left = "it is the hub's own cluster: say --hub-has-no-controller if nothing on the hub deploys there"
 	}
 	return out, nil
@@ -230,7 +230,7 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 func (h *hub) rewrite(ctx context.Context, r *rewrite, rules rewriteRules) error {
 	here := h.applications.Namespace(r.obj.GetNamespace())
 	for {
-		patch := mirror.DestinationPatch(rules.agent)
+		patch := mapping.DestinationPatch(rules.agent)
 		patch["metadata"] = map[string]any{"uid": r.obj.GetUID(), "resourceVersion": r.obj.GetResourceVersion()}
 		raw, err := json.Marshal(patch)
 		if err != nil {

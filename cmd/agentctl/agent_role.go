@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/admission"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/proxies/access"
@@ -30,11 +32,11 @@ type roleCommand struct {
 // roleSettings are the keys of an agent's configuration that its role depends on, and
 // that are validated. The others have to be keys of an agent.
 type roleSettings struct {
-	Namespace string         `koanf:"namespace"`
-	Mode      stream.Mode    `koanf:"mode"`
-	Access    access.Config  `koanf:"access"`
-	Policy    mirror.Policy  `koanf:"policy"`
-	Mapping   mirror.Mapping `koanf:"mapping"`
+	Namespace string           `koanf:"namespace"`
+	Mode      stream.Mode      `koanf:"mode"`
+	Access    access.Config    `koanf:"access"`
+	Policy    policy.Policy    `koanf:"policy"`
+	Mapping   mapping.Settings `koanf:"mapping"`
 }
 
 func newRoleCommand(std streams) *cobra.Command {
@@ -171,8 +173,8 @@ type kindGrant struct {
 func mirroredGrants() []kindGrant {
 	var grants []kindGrant
 	var projects, trust, credentials []string
-	for _, kind := range mirror.PolicyKinds() {
-		only := mirror.Policy{Kinds: []string{kind}}
+	for _, kind := range policy.Kinds() {
+		only := policy.Policy{Kinds: []string{kind}}
 		if names := only.Trust(); len(names) > 0 {
 			trust = append(trust, kind)
 			grants = append(grants, kindGrant{Kinds: []string{kind}, Rule: rbacv1.PolicyRule{
@@ -224,7 +226,7 @@ func mirroredRules(cfg roleSettings) []rbacv1.PolicyRule {
 // its Argo CD has them: the settings that say which of them are global.
 func autonomousRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{mirror.SettingsConfigMap()}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{admission.SettingsConfigMap()}, Verbs: []string{"get", "list", "watch"},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
@@ -98,27 +98,27 @@ func hubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Ke
 }
 
 // readHubProjects reads what decides which Applications leave the hub.
-func readHubProjects(ctx context.Context, client dynamic.Interface, namespace string) (mirror.HubProjects, error) {
+func readHubProjects(ctx context.Context, client dynamic.Interface, namespace string) (admission.HubProjects, error) {
 	var projects, secrets []map[string]any
 	if err := eachOf(ctx, client.Resource(projectResource).Namespace(namespace), func(o *unstructured.Unstructured) error {
 		projects = append(projects, o.Object)
 		return nil
 	}); err != nil {
-		return mirror.HubProjects{}, fmt.Errorf("list the hub's AppProjects: %w", err)
+		return admission.HubProjects{}, fmt.Errorf("list the hub's AppProjects: %w", err)
 	}
 	list, err := client.Resource(secretResource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: scopingSecrets})
 	if err != nil {
-		return mirror.HubProjects{}, fmt.Errorf("list the hub's Secrets of repositories, which may belong to AppProjects: %w", err)
+		return admission.HubProjects{}, fmt.Errorf("list the hub's Secrets of repositories, which may belong to AppProjects: %w", err)
 	}
 	for i := range list.Items {
 		secrets = append(secrets, list.Items[i].Object)
 	}
 	var settings map[string]any
-	switch o, err := client.Resource(configMapResource).Namespace(namespace).Get(ctx, mirror.SettingsConfigMap(), metav1.GetOptions{}); {
+	switch o, err := client.Resource(configMapResource).Namespace(namespace).Get(ctx, admission.SettingsConfigMap(), metav1.GetOptions{}); {
 	case err == nil:
 		settings = o.Object
 	case !apierrors.IsNotFound(err):
-		return mirror.HubProjects{}, fmt.Errorf("read the settings of the hub's Argo CD: %w", err)
+		return admission.HubProjects{}, fmt.Errorf("read the settings of the hub's Argo CD: %w", err)
 	}
-	return mirror.NewHubProjects(namespace, projects, secrets, settings), nil
+	return admission.NewHubProjects(namespace, projects, secrets, settings), nil
 }

@@ -8,7 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity/inspect"
@@ -25,7 +28,7 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 	if err != nil {
 		return found, err
 	}
-	if cfg.Mode == stream.Managed && mirror.LacksOverride(cfg.Policy.Operations) {
+	if cfg.Mode == stream.Managed && policy.LacksOverride(cfg.Policy.Operations) {
 		found = append(found, inspect.Finding{
 			Level: inspect.Warning, About: "policy.operations",
 			Says: "has sync without override: rollbacks, other revisions and manifests of the hub are refused, unless a release from before override ran with this list",
@@ -46,7 +49,7 @@ func reviewPolicy(ctx context.Context, conn *connection, file string) ([]inspect
 	}
 	found = append(found, doubts...)
 	admitted := true
-	rules := mirror.Rules{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace, Policy: &cfg.Policy}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace}}, Policy: &cfg.Policy}
 	projects := map[string]map[string]any{}
 	named := func(name string) map[string]any { return projects[name] }
 	review := func(o *unstructured.Unstructured) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
@@ -60,7 +60,7 @@ func placementOf(app *unstructured.Unstructured) fleet.Placement {
 	return fleet.Placement{Namespace: app.GetNamespace(), Name: text("spec", "destination", "name"), Server: text("spec", "destination", "server")}
 }
 
-func (m mapped) see(app *unstructured.Unstructured, projects mirror.HubProjects) seen {
+func (m mapped) see(app *unstructured.Unstructured, projects admission.HubProjects) seen {
 	name, owned := m.owner(placementOf(app))
 	agent, known := m.agents[name]
 	if !owned || !known || agent.Spec.Mode != v1alpha1.ModeManaged {
@@ -98,7 +98,7 @@ func (m move) does() string {
 // movesOf returns what moves when a hub maps by after and no longer by before, by name, and
 // how many Applications of agents stay where they are. No two meet in one place: the Agent
 // CRD refuses two namespaces of the hub for one of the spoke.
-func movesOf(apps []*unstructured.Unstructured, before, after mapped, projects mirror.HubProjects) (moves []move, stay int) {
+func movesOf(apps []*unstructured.Unstructured, before, after mapped, projects admission.HubProjects) (moves []move, stay int) {
 	for _, app := range apps {
 		was, is := before.see(app, projects), after.see(app, projects)
 		if was.at == (spot{}) && is.at == (spot{}) {

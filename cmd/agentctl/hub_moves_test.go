@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
@@ -39,7 +39,7 @@ func TestMovesOf(t *testing.T) {
 			"spec":     map[string]any{"sourceRepos": []any{"*"}, "sourceNamespaces": namespaces, "destinations": []any{map[string]any{"name": "*", "server": "*", "namespace": "*"}}},
 		}
 	}
-	projects := mirror.NewHubProjects("argocd", []map[string]any{project("open", "*"), project("closed", "other")}, nil, nil)
+	projects := admission.NewHubProjects("argocd", []map[string]any{project("open", "*"), project("closed", "other")}, nil, nil)
 	cfg := principalconfig.Default()
 	cfg.Mapping.Namespaces = []string{"edge-1", "team-*"}
 	cfg.Mapping.Selector = "!by-hub"

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/test/golden"
 )
@@ -218,7 +218,7 @@ func TestChartRolesGolden(t *testing.T) {
 	table := liveRoles(t)
 	content, err := yaml.Marshal(chartRoles{
 		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table, Masked: maskedRule(t),
-		Mirrored: mirroredGrants(), Adopted: adoptedRule(), Autonomous: autonomousRule(), Kinds: mirror.DefaultPolicy().Kinds,
+		Mirrored: mirroredGrants(), Adopted: adoptedRule(), Autonomous: autonomousRule(), Kinds: policy.Default().Kinds,
 		Applications: applicationRule(), Namespaces: namespaceRule(), Events: eventRule(),
 	})
 	if err != nil {

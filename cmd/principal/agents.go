@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -207,7 +208,7 @@ type agentSays struct {
 	accepted string
 	link     mirror.LinkState
 	limits   budget.Limits
-	bounds   mirror.Bounds
+	bounds   bounds.Bounds
 	left     budget.Levels
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
@@ -34,7 +35,7 @@ type budgets struct {
 // newBudgets returns full ones.
 func newBudgets(limits principalconfig.Limits, metrics prometheus.Registerer) (*budgets, error) {
 	b := &budgets{common: budget.NewCommon(limits.Common(), time.Now()), peers: map[identity.AgentName]*budget.Peer{}}
-	if err := mirror.RegisterLevels(metrics, b.all); err != nil {
+	if err := budget.RegisterLevels(metrics, b.all); err != nil {
 		return nil, err
 	}
 	common := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -136,8 +137,8 @@ func (b *budgets) keep(ctx context.Context, keeper hub.Keeper, log zerolog.Logge
 }
 
 // boundsOf are those of an Agent, the defaults where it says nothing.
-func boundsOf(l *v1alpha1.AgentLimits) mirror.Bounds {
-	b := mirror.DefaultBounds()
+func boundsOf(l *v1alpha1.AgentLimits) bounds.Bounds {
+	b := bounds.Default()
 	if l != nil {
 		b.Applications, b.AppProjects = cmp.Or(int(l.Applications), b.Applications), cmp.Or(int(l.AppProjects), b.AppProjects)
 		b.ApplicationBytes, b.AppProjectBytes = cmp.Or(int(l.ApplicationBytes), b.ApplicationBytes), cmp.Or(int(l.AppProjectBytes), b.AppProjectBytes)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
@@ -49,11 +50,11 @@ func TestLimitsOfAnAgent(t *testing.T) {
 
 func TestBoundsOfAnAgent(t *testing.T) {
 	all := &v1alpha1.AgentLimits{Applications: 1, AppProjects: 2, ApplicationBytes: 3, AppProjectBytes: 4, TotalBytes: 5}
-	want := mirror.Bounds{Applications: 1, AppProjects: 2, ApplicationBytes: 3, AppProjectBytes: 4, TotalBytes: 5}
+	want := bounds.Bounds{Applications: 1, AppProjects: 2, ApplicationBytes: 3, AppProjectBytes: 4, TotalBytes: 5}
 	if got := boundsOf(all); got != want {
 		t.Errorf("all said: %+v, want %+v", got, want)
 	}
-	want = mirror.DefaultBounds()
+	want = bounds.Default()
 	if got := boundsOf(nil); got != want {
 		t.Errorf("nothing said: %+v, want %+v", got, want)
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/cascades"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -28,21 +28,21 @@ func (l *links) limitCascades(agents map[identity.AgentName]v1alpha1.Agent) {
 }
 
 // stateOf is what an Agent keeps of its cascades, and keptOf the other way round.
-func stateOf(kept *v1alpha1.AgentCascades) mirror.CascadeState {
+func stateOf(kept *v1alpha1.AgentCascades) cascades.State {
 	if kept == nil {
-		return mirror.CascadeState{}
+		return cascades.State{}
 	}
-	s := mirror.CascadeState{Held: kept.Held}
+	s := cascades.State{Held: kept.Held}
 	if kept.AcceptedUntil != nil {
 		s.Accepted = kept.AcceptedUntil.Time
 	}
 	for _, g := range kept.Gone {
-		s.Gone = append(s.Gone, mirror.GoneCount{At: g.At.Time, Asked: int(g.WithWorkloads), Others: int(g.Others)})
+		s.Gone = append(s.Gone, cascades.GoneCount{At: g.At.Time, Asked: int(g.WithWorkloads), Others: int(g.Others)})
 	}
 	return s
 }
 
-func keptOf(s mirror.CascadeState) *v1alpha1.AgentCascades {
+func keptOf(s cascades.State) *v1alpha1.AgentCascades {
 	kept := &v1alpha1.AgentCascades{Held: s.Held}
 	if !s.Accepted.IsZero() {
 		kept.AcceptedUntil = new(metav1.NewTime(s.Accepted))

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/cascades"
 )
 
 // What takes along what is in it, or what nobody may read, is named; an API server that
@@ -90,15 +90,15 @@ func TestPlaces(t *testing.T) {
 // What an Agent keeps is what was counted.
 func TestCascadesAreKept(t *testing.T) {
 	at := time.Date(2026, 11, 23, 6, 0, 0, 0, time.Local)
-	for name, state := range map[string]mirror.CascadeState{
+	for name, state := range map[string]cascades.State{
 		"nothing": {},
-		"all":     {Held: "many", Accepted: at, Gone: []mirror.GoneCount{{At: at, Asked: 3}, {At: at.Add(time.Minute), Others: 2}}},
+		"all":     {Held: "many", Accepted: at, Gone: []cascades.GoneCount{{At: at, Asked: 3}, {At: at.Add(time.Minute), Others: 2}}},
 	} {
 		if diff := cmp.Diff(state, stateOf(keptOf(state))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if diff := cmp.Diff(mirror.CascadeState{}, stateOf(nil)); diff != "" {
+	if diff := cmp.Diff(cascades.State{}, stateOf(nil)); diff != "" {
 		t.Errorf("of an Agent that keeps nothing:\n%s", diff)
 	}
 }

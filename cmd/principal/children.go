@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
@@ -25,7 +26,7 @@ import (
 
 // splitParked takes child applications of which none are shown, by where they are on the
 // spoke, out of what is parked: they are told together, in a condition.
-func splitParked(rules mirror.Rules, parked map[stream.EntryKey]stream.Refusal) (rest map[stream.EntryKey]stream.Refusal, elsewhere controller.ChildrenElsewhere) {
+func splitParked(rules ownership.Rules, parked map[stream.EntryKey]stream.Refusal) (rest map[stream.EntryKey]stream.Refusal, elsewhere controller.ChildrenElsewhere) {
 	var names []string
 	rest = make(map[stream.EntryKey]stream.Refusal, len(parked))
 	for key, refusal := range parked {
@@ -128,7 +129,7 @@ func watchedBy(params *unstructured.Unstructured) func(namespace string) bool {
 			patterns = append(patterns, pattern)
 		}
 	}
-	return mirror.NamespaceMatcher(patterns)
+	return mapping.NamespaceMatcher(patterns)
 }
 
 // barring are AppProjects of an agent's children that do not admit the namespace.
@@ -158,7 +159,7 @@ func barredProjects(store backends.Store, argocd string, name identity.AgentName
 				Project string `json:"project"`
 			} `json:"spec"`
 		}
-		if mirror.PlacementOf(o).Child != name || json.Unmarshal(o.Raw, &app) != nil {
+		if mapping.PlacementOf(o).Child != name || json.Unmarshal(o.Raw, &app) != nil {
 			continue
 		}
 		project := cmp.Or(app.Spec.Project, "default")
@@ -181,5 +182,5 @@ func bars(store backends.Store, argocd, project, namespace string) bool {
 			SourceNamespaces []string `json:"sourceNamespaces"`
 		} `json:"spec"`
 	}
-	return there && json.Unmarshal(o.Raw, &read) == nil && !mirror.MatchesNamespace(read.Spec.SourceNamespaces, namespace)
+	return there && json.Unmarshal(o.Raw, &read) == nil && !mapping.MatchesNamespace(read.Spec.SourceNamespaces, namespace)
 }

@@ -12,8 +12,10 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
@@ -22,7 +24,7 @@ import (
 
 // Children elsewhere are counted and named, as many as a message names, and are not parked.
 func TestChildrenElsewhere(t *testing.T) {
-	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1"}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Managed, Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1"}}}
 	parked := map[stream.EntryKey]stream.Refusal{
 		{Collection: stream.Applications, Namespace: "team", Name: "a"}: {},
 		{Collection: stream.Children, Name: "b"}:                        {},

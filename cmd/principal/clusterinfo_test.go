@@ -9,7 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/fleet/controller"
@@ -57,7 +60,7 @@ func TestClusterSessions(t *testing.T) {
 		changes("opened", func() { closed = c.sessions.open(session) })
 		wants("connected", only(clusterinfo.Session{Connected: true, Since: began, Kubernetes: "v1.36.3"}))
 		changes("counted", func() {
-			c.sessions.count(name, mirror.Rules{Agent: name}.Local, mirror.Stats{Applications: 7}, controller.ChildrenElsewhere{}, nil)
+			c.sessions.count(name, ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Agent: name}}}.Local, mirror.Stats{Applications: 7}, controller.ChildrenElsewhere{}, nil)
 		})
 		wants("counted by the link", only(clusterinfo.Session{
 			Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: stream.SpokeInfo{Applications: 7},

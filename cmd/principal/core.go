@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/backends/appevents"
+	"github.com/argomesh/argomesh/backends/keyset"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
@@ -92,14 +93,14 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 		cfg: cfg, life: uuid.NewString(), client: base.Dynamic, writes: base.Writes, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, sessions: sessions,
 		cascades: sessions.cascades, budgets: budgets, events: appevents.NewCommon(), quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
 		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
-		noted: newMarks(), judged: newMarks(), restores: went,
+		noted: keyset.New[identity.AgentName](), judged: keyset.New[identity.AgentName](), restores: went,
 	}
 	// Nothing is mapped before it is known by what.
 	links.hub = newHubState(cfg, base.Dynamic, func(kept hub.Hub) {
 		agents.Map(cfg.Owners(kept.Mapping))
-		links.owners = newOwnership(agents, store)
+		links.owners = newDivision(agents, store)
 	}, log)
-	watch := &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.add, log: log}
+	watch := &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.Add, log: log}
 	if err := registry.Register(newAgentGauges(watch.all)); err != nil {
 		return nil, err
 	}

@@ -11,8 +11,11 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/copies"
 	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -32,7 +35,7 @@ func TestBusyLinksDelayNobody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rules := mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: "argocd"}
+			rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: "argocd"}}}
 			m, err := mirror.New(mirror.Config{Rules: rules, Store: &kube.Store{}, Metrics: metrics, Tracer: noop.Tracer{}, Log: zerolog.Nop()})
 			if err != nil {
 				t.Fatal(err)

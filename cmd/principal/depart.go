@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/departures"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -22,7 +22,7 @@ func (l *links) depart(ctx context.Context, a v1alpha1.Agent) (waits string, err
 		return "", err
 	}
 	rules := l.rulesOf(name, a)
-	d := mirror.Departure{Store: l.owners.of(rules), Rules: rules}
+	d := departures.Departure{Store: l.owners.of(rules), Rules: rules}
 	if fleet.Cascades(&a) {
 		if waits, err := d.Cascade(ctx, a.DeletionTimestamp.Time); err != nil || waits != "" {
 			return waits, err

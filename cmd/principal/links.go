@@ -20,8 +20,12 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/cascades"
+	"github.com/argomesh/argomesh/backends/departures"
+	"github.com/argomesh/argomesh/backends/keyset"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
@@ -47,7 +51,7 @@ type links struct {
 	census   *kube.Census
 	witness  *kube.Witness
 	registry *fleet.Registry
-	owners   *ownership // once it is known what the hub has decided
+	owners   *division // once it is known what the hub has decided
 	sessions *sessions
 	hub      *hubState
 	restores *restores
@@ -57,7 +61,7 @@ type links struct {
 	life string
 	// cascades counts what is to go with its workloads, of all agents, and reads tells
 	// which places are being deleted.
-	cascades *mirror.Cascades
+	cascades *cascades.Counter
 	budgets  *budgets
 	events   *appevents.Common
 	quota    *quota.Quota
@@ -68,7 +72,7 @@ type links struct {
 
 	// noted are the agents whose Agent says something new to its link, judged those of
 	// whose history their link has come to know something.
-	noted, judged *marks
+	noted, judged *keyset.Set[identity.AgentName]
 
 	// swept are the namespaces of agents when strays were last removed; of Run's
 	// goroutine.
@@ -88,7 +92,7 @@ type links struct {
 type runningLink struct {
 	mirror *mirror.Mirror
 	budget *budget.Peer
-	rules  mirror.Rules
+	rules  ownership.Rules
 	stop   context.CancelCauseFunc
 	done   chan struct{}
 	said   *agentSays // of links.Run's goroutine; nil before the first
@@ -144,7 +148,7 @@ func (l *links) Run(ctx context.Context) error {
 					r.mirror.Doubt()
 				}
 				told = true
-			case <-l.noted.signal:
+			case <-l.noted.Signal:
 				l.tellNoted()
 				told = true // which links there are has not changed
 			case <-ctx.Done():
@@ -207,7 +211,7 @@ func (l *links) follow(ctx context.Context) {
 // tellNoted tells those links what the registry has now, which is never older than
 // what follow told them.
 func (l *links) tellNoted() {
-	for _, name := range l.noted.take() {
+	for _, name := range l.noted.Take() {
 		if a, known := l.registry.Agent(name); known {
 			if r := l.link(name); r != nil {
 				r.tellAgent(a)
@@ -217,7 +221,7 @@ func (l *links) tellNoted() {
 }
 
 // rulesOf are the rules of the hub's side of an agent's link.
-func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
+func (l *links) rulesOf(name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
 	decided, _ := l.hub.now()
 	return l.cfg.Rules(l.registry, decided, name, a)
 }
@@ -261,7 +265,7 @@ func (l *links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		Store: l.owners.of(rules), Schemas: l.schemas, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
 		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) }, Confirm: l.witness.Confirm,
 		History: judge.judge, Places: places{l.reads, l.cfg.Namespace, rules.Departing}.doomed, Cascades: l.cascades,
-		Judged: func() { l.judged.add(name) },
+		Judged: func() { l.judged.Add(name) },
 		Heard:  func(info stream.SpokeInfo) { l.sessions.hear(name, info) },
 		Quota:  l.quota, Budget: r.budget,
 		ShowEvent: showEvent(l.writes, name), EventRate: l.events,
@@ -304,7 +308,7 @@ func (l *links) look(ctx context.Context) error {
 }
 
 // caughtUp reports whether what the cache shows of an agent is all on the hub.
-func (l *links) caughtUp(ctx context.Context, rules mirror.Rules) (bool, error) {
+func (l *links) caughtUp(ctx context.Context, rules ownership.Rules) (bool, error) {
 	if !l.store.ListedSince(l.restores.before()) {
 		return false, nil
 	}
@@ -442,9 +446,9 @@ func (l *links) keepCounts(ctx context.Context) {
 	defer stats.Stop()
 	for {
 		select {
-		case <-l.judged.signal:
+		case <-l.judged.Signal:
 			// A new history, and what is held back, are not to wait for the next count.
-			l.countAll(ctx, l.judged.take())
+			l.countAll(ctx, l.judged.Take())
 		case <-stats.C:
 			if synced(l.store) == nil {
 				l.countAll(ctx, slices.Collect(maps.Keys(l.all())))
@@ -493,7 +497,7 @@ func (l *links) removeStrays(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	agents := l.registry.Agents()
-	err := mirror.Strays{
+	err := departures.Strays{
 		Store: l.store, Namespace: l.cfg.Namespace, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
 		ProjectOwner: l.registry.ProjectOwner,
 		Registered: func(name identity.AgentName) bool {

@@ -2,19 +2,21 @@ package main
 
 import (
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/shares"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
 
-// ownership tells the links whose the hub's Applications are. What decides is
+// division tells the links whose the hub's Applications are. What decides is
 // fleet.Registry.Owners.
-type ownership struct {
+type division struct {
 	registry *fleet.Registry
 	store    backends.Store
 	// shares is nil unless a namespace alone does not tell.
-	shares *mirror.Shares
+	shares *shares.Shares
 	// assigned is what assign last went by, of its caller's goroutine.
 	assigned assignment
 }
@@ -26,10 +28,10 @@ type assignment struct {
 	divisions uint64 // of the registry
 }
 
-func newOwnership(registry *fleet.Registry, store backends.Store) *ownership {
-	o := &ownership{registry: registry, store: store}
+func newDivision(registry *fleet.Registry, store backends.Store) *division {
+	o := &division{registry: registry, store: store}
 	if registry.Mapping.ByDestination {
-		o.shares = mirror.NewShares(store)
+		o.shares = shares.New(store)
 	}
 	return o
 }
@@ -39,7 +41,7 @@ func newOwnership(registry *fleet.Registry, store backends.Store) *ownership {
 // it no longer owns for gone. It returns the agents that are to look at Applications;
 // none before the links have begun, which wait for the shares, since each begins with a
 // look at all that it has.
-func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
+func (o *division) assign() map[identity.AgentName][]stream.ResourceKey {
 	if o.shares == nil {
 		return nil
 	}
@@ -57,7 +59,7 @@ func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 	began := o.settled()
 	o.assigned = now
 	owner := o.registry.Owners()
-	moved := o.shares.Assign(func(p mirror.Placement) identity.AgentName {
+	moved := o.shares.Assign(func(p mapping.Placement) identity.AgentName {
 		name, _ := owner(fleet.Placement(p))
 		return name
 	})
@@ -69,7 +71,7 @@ func (o *ownership) assign() map[identity.AgentName][]stream.ResourceKey {
 
 // settled reports whether it is known whose each Application is: by destination, from
 // when the links begin. Before, each is nobody's.
-func (o *ownership) settled() bool {
+func (o *division) settled() bool {
 	if o.shares == nil {
 		return true
 	}
@@ -82,7 +84,7 @@ func (o *ownership) settled() bool {
 }
 
 // changed returns the agents that are to look at an Application.
-func (o *ownership) changed(key stream.ResourceKey) []identity.AgentName {
+func (o *division) changed(key stream.ResourceKey) []identity.AgentName {
 	if o.shares != nil {
 		return o.shares.Changed(key)
 	}
@@ -93,7 +95,7 @@ func (o *ownership) changed(key stream.ResourceKey) []identity.AgentName {
 }
 
 // ownerOf returns the agent whose an Application was, as it was last.
-func (o *ownership) ownerOf(last backends.Object) (identity.AgentName, bool) {
+func (o *division) ownerOf(last backends.Object) (identity.AgentName, bool) {
 	if o.shares != nil {
 		name := o.shares.OwnerOf(last)
 		return name, !name.IsZero()
@@ -103,7 +105,7 @@ func (o *ownership) ownerOf(last backends.Object) (identity.AgentName, bool) {
 
 // of is the hub as an agent's link sees it. By destination an agent sees its own
 // Applications alone; those of a namespace are told by their keys.
-func (o *ownership) of(r mirror.Rules) backends.Store {
+func (o *division) of(r ownership.Rules) backends.Store {
 	if o.shares == nil || !r.ByDestination {
 		return o.store
 	}
@@ -111,7 +113,7 @@ func (o *ownership) of(r mirror.Rules) backends.Store {
 }
 
 // list are the Applications that a link may concern.
-func (o *ownership) list(r mirror.Rules) []backends.Object {
+func (o *division) list(r ownership.Rules) []backends.Object {
 	if r.ByDestination {
 		return o.of(r).List(stream.Application, "")
 	}

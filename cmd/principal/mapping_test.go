@@ -9,7 +9,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/memory"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/hub"
@@ -46,7 +46,7 @@ func TestOwnership(t *testing.T) {
 		}
 		return name
 	}
-	listed := func(o *ownership, r mirror.Rules) []string {
+	listed := func(o *division, r ownership.Rules) []string {
 		var out []string
 		for _, object := range o.list(r) {
 			out = append(out, object.Key.Namespace+"/"+object.Key.Name)
@@ -57,12 +57,12 @@ func TestOwnership(t *testing.T) {
 	own, mirrored := add("edge-1", "a", "edge-1"), add("auto-t", "b", "auto")
 	apart, elsewhere := add("argocd", "c", "edge-1"), add("argocd", "d", "in-cluster")
 	cfg := principalconfig.Default()
-	links := func(o *ownership) *links {
+	links := func(o *division) *links {
 		return &links{cfg: cfg, hub: newHubState(cfg, nil, nil, zerolog.Nop()), registry: o.registry, owners: o}
 	}
 
 	t.Run("by namespace", func(t *testing.T) {
-		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
+		o := newDivision(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
 		o.assign()
 		for key, want := range map[stream.ResourceKey][]string{own: {"edge-1"}, mirrored: {"auto"}, apart: nil, elsewhere: nil} {
@@ -80,7 +80,7 @@ func TestOwnership(t *testing.T) {
 	})
 	cfg.Mapping = principalconfig.Mapping{By: "destination"}
 	t.Run("by destination", func(t *testing.T) {
-		o := newOwnership(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
+		o := newDivision(&fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}, store)
 		o.registry.Set([]v1alpha1.Agent{edge, auto})
 		if o.settled() {
 			t.Error("it counts as known whose each Application is before anybody looked")

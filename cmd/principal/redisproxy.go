@@ -12,7 +12,8 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/listen"
@@ -114,7 +115,7 @@ type owners struct {
 	// namespace is that of the hub's Argo CD.
 	namespace string
 	// rules are those of the hub's side of an agent's link.
-	rules func(identity.AgentName, v1alpha1.Agent) mirror.Rules
+	rules func(identity.AgentName, v1alpha1.Agent) ownership.Rules
 
 	mu   sync.Mutex // guards seen
 	seen map[stream.ResourceKey]seenApplication
@@ -144,7 +145,7 @@ func (o *owners) await(ctx context.Context, limit time.Duration) {
 // seenApplication is what was read of an Application last.
 type seenApplication struct {
 	uid, version string // of the object
-	whereabouts  mirror.Whereabouts
+	whereabouts  mapping.Whereabouts
 }
 
 // maxSeen bounds what is remembered of Applications; beyond it they are read again.
@@ -152,14 +153,14 @@ const maxSeen = 4096
 
 // whereabouts reads an Application, unless it is the one that was read last. It may be
 // large, and a page asks for it again and again.
-func (o *owners) whereabouts(application backends.Object) mirror.Whereabouts {
+func (o *owners) whereabouts(application backends.Object) mapping.Whereabouts {
 	o.mu.Lock()
 	last, found := o.seen[application.Key]
 	o.mu.Unlock()
 	if found && last.uid == application.UID && last.version == application.ResourceVersion {
 		return last.whereabouts
 	}
-	now := seenApplication{uid: application.UID, version: application.ResourceVersion, whereabouts: mirror.WhereaboutsOf(application)}
+	now := seenApplication{uid: application.UID, version: application.ResourceVersion, whereabouts: mapping.WhereaboutsOf(application)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.seen == nil || len(o.seen) >= maxSeen {
@@ -201,7 +202,7 @@ func (o *owners) Owner(i redis.Instance) (target redis.Target, owned bool, err e
 	if i.Namespace == "" && !o.registry.ByDestination() {
 		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
 	}
-	var where mirror.Whereabouts
+	var where mapping.Whereabouts
 	place := fleet.Placement{Namespace: key.Namespace}
 	application, known := o.store.Get(key)
 	if known {

@@ -15,8 +15,10 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
@@ -45,12 +47,12 @@ func TestOwners(t *testing.T) {
 	store := memory.New(memory.Config{})
 	server := func(name identity.AgentName) string { return controller.ClusterServer("https://proxy:9090", name) }
 	byDestination := false
-	rules := func(name identity.AgentName, _ v1alpha1.Agent) mirror.Rules {
-		r := mirror.Rules{Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: "argocd", ClusterServer: server(name), ByDestination: byDestination}
+	rules := func(name identity.AgentName, _ v1alpha1.Agent) ownership.Rules {
+		r := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: "argocd", ClusterServer: server(name), ByDestination: byDestination}}}
 		if byDestination {
 			r.Namespaces, r.ChildNamespace = []string{"edge-*"}, name.String()
 		} else if name == edge1 {
-			r.Pairs = []mirror.NamespacePair{{Hub: "edge-1"}, {Spoke: "team", Hub: "edge-1-team"}}
+			r.Pairs = []mapping.Pair{{Hub: "edge-1"}, {Spoke: "team", Hub: "edge-1-team"}}
 		}
 		return r
 	}
@@ -176,7 +178,7 @@ func TestOwnersAwait(t *testing.T) {
 
 func TestOwnersWatch(t *testing.T) {
 	registry, store := &fleet.Registry{}, memory.New(memory.Config{})
-	o := &owners{registry: registry, store: store, namespace: "argocd", rules: func(identity.AgentName, v1alpha1.Agent) mirror.Rules { return mirror.Rules{} }}
+	o := &owners{registry: registry, store: store, namespace: "argocd", rules: func(identity.AgentName, v1alpha1.Agent) ownership.Rules { return ownership.Rules{} }}
 	told, ended := make(chan redis.Instance, 100), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

@@ -24,7 +24,7 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 	srv, err := server.New(server.Config{
 		Credentials:  c.source.ServerCredentials(c.base.Log),
 		Authenticate: workload.PeerFromContext,
-		Registry:     admission{c.agents},
+		Registry:     admitter{c.agents},
 		Withdrawn:    c.source.Withdrawn, Updated: c.source.Updated,
 		Serve:    c.links.serve,
 		Opened:   c.sessions.open,
@@ -56,10 +56,10 @@ func (c *core) refused(r server.Refusal) {
 	}
 }
 
-// admission is the registry as the stream server asks it.
-type admission struct{ *fleet.Registry }
+// admitter is the registry as the stream server asks it.
+type admitter struct{ *fleet.Registry }
 
-func (a admission) Admit(peer identity.Peer) (server.Agent, error) {
+func (a admitter) Admit(peer identity.Peer) (server.Agent, error) {
 	agent, err := a.Registry.Admit(peer)
 	if err != nil {
 		return server.Agent{}, err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/cascades"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
@@ -26,7 +27,7 @@ type sessions struct {
 	replica string
 	// cascades counts the Applications that are asked to go with their workloads. It tells
 	// of changes with its own lock held, so it is asked without mu.
-	cascades *mirror.Cascades
+	cascades *cascades.Counter
 
 	mu      sync.Mutex // guards what follows
 	agents  map[identity.AgentName]*agentSession
@@ -57,7 +58,7 @@ func newSessions(replica string) *sessions {
 		replica: replica, agents: map[identity.AgentName]*agentSession{}, caches: map[identity.AgentName]string{}, changed: make(chan struct{}),
 		subscribers: map[*subscriber]struct{}{},
 	}
-	s.cascades = mirror.NewCascades(s.counted)
+	s.cascades = cascades.New(s.counted)
 	return s
 }
 

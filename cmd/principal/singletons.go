@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 
+	"github.com/argomesh/argomesh/backends/adopted"
 	"github.com/argomesh/argomesh/backends/kube"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/projects"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/fleet/controller"
 )
@@ -40,9 +41,9 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	if err != nil {
 		return nil, err
 	}
-	projects := &mirror.Projects{Store: c.store, Namespace: cfg.Namespace, Log: log}
-	remains := &mirror.Remains{
-		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, mirror.FoundType), Log: log,
+	projects := &projects.Sweep{Store: c.store, Namespace: cfg.Namespace, Log: log}
+	remains := &adopted.Remains{
+		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, adopted.FoundType), Log: log,
 	}
 	keepCommon := func(ctx context.Context) error { return c.links.budgets.keep(ctx, c.hub.keeper, log) }
 	keepVersion := func(ctx context.Context) error { return c.hub.keepVersion(ctx, c.build.Version) }

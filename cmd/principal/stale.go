@@ -9,25 +9,26 @@ import (
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/budget"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/stale"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
 
-// stale says of the Applications of agents that are away that this is so.
-type stale struct {
+// staleness says of the Applications of agents that are away that this is so.
+type staleness struct {
 	core   *core
-	teller *mirror.Stale
+	teller *stale.Sweep
 	writes *prometheus.CounterVec
 }
 
 // newStale starts nothing.
-func newStale(c *core) (*stale, error) {
-	s := &stale{core: c, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newStale(c *core) (*staleness, error) {
+	s := &staleness{core: c, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_stale_writes_total",
 		Help: "Writes of condition ArgomeshStaleWarning to Applications of the hub, by what it says of the agent (away, or back: it goes) and result.",
 	}, []string{"says", "result"})}
-	s.teller = mirror.NewStale(mirror.StaleConfig{
+	s.teller = stale.New(stale.Config{
 		Store: c.store, Away: s.away, Owner: s.owner, Applications: s.applications, Link: s.link, Divisions: c.agents.Divisions, Wrote: s.wrote,
 		Log: c.base.Log,
 	})
@@ -41,23 +42,23 @@ func newStale(c *core) (*stale, error) {
 }
 
 // Run is for the principal that holds the Lease.
-func (s *stale) Run(ctx context.Context) error { return s.teller.Run(ctx) }
+func (s *staleness) Run(ctx context.Context) error { return s.teller.Run(ctx) }
 
-func (s *stale) away() (map[identity.AgentName]mirror.Absence, bool) {
+func (s *staleness) away() (map[identity.AgentName]stale.Absence, bool) {
 	absences, known := s.core.agents.Absences(time.Now())
-	out := make(map[identity.AgentName]mirror.Absence, len(absences))
+	out := make(map[identity.AgentName]stale.Absence, len(absences))
 	for name, absence := range absences {
-		out[name] = mirror.Absence(absence)
+		out[name] = stale.Absence(absence)
 	}
 	return out, known && s.core.links.owners.settled()
 }
 
-func (s *stale) owner(o backends.Object) (identity.AgentName, bool) {
+func (s *staleness) owner(o backends.Object) (identity.AgentName, bool) {
 	return s.core.links.owners.ownerOf(o)
 }
 
 // applications need no link: there is none for a moment when an agent's rules change.
-func (s *stale) applications(name identity.AgentName) []backends.Object {
+func (s *staleness) applications(name identity.AgentName) []backends.Object {
 	a, known := s.core.agents.Agent(name)
 	if !known {
 		return nil // its Agent goes, after which they are looked at as nobody's
@@ -65,15 +66,15 @@ func (s *stale) applications(name identity.AgentName) []backends.Object {
 	return s.core.links.owners.list(s.core.links.rulesOf(name, a))
 }
 
-func (s *stale) link(name identity.AgentName) (mirror.Rules, *budget.Peer, bool) {
+func (s *staleness) link(name identity.AgentName) (ownership.Rules, *budget.Peer, bool) {
 	r := s.core.links.link(name)
 	if r == nil {
-		return mirror.Rules{}, nil, false
+		return ownership.Rules{}, nil, false
 	}
 	return r.rules, r.budget, true
 }
 
-func (s *stale) wrote(away bool, err error) {
+func (s *staleness) wrote(away bool, err error) {
 	says, result := "back", "ok"
 	if away {
 		says = "away"

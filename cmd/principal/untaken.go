@@ -6,20 +6,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/untaken"
 	"github.com/argomesh/argomesh/fleet"
 )
 
-// untaken says of the Applications that no agent takes that this is so.
-type untaken struct {
+// unclaimed says of the Applications that no agent takes that this is so.
+type unclaimed struct {
 	core     *core
 	clusters *hubClusters
 	number   prometheus.Gauge
 }
 
 // newUntaken starts nothing.
-func newUntaken(c *core) (*untaken, error) {
-	u := &untaken{
+func newUntaken(c *core) (*unclaimed, error) {
+	u := &unclaimed{
 		core:     c,
 		clusters: newHubClusters(c.base.Dynamic, c.cfg.Namespace, c.base.Log),
 		number: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -31,9 +32,9 @@ func newUntaken(c *core) (*untaken, error) {
 }
 
 // Run is for the principal that holds the Lease.
-func (u *untaken) Run(ctx context.Context) error {
+func (u *unclaimed) Run(ctx context.Context) error {
 	defer u.number.Set(0)
-	teller := &mirror.Untaken{
+	teller := &untaken.Sweep{
 		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Says: u.says, Changed: u.changed(ctx),
 		Event: func(ctx context.Context, about backends.Object, message string) error {
 			return warn(ctx, u.core.base.Dynamic, about, reasonNotTaken, message)
@@ -49,22 +50,22 @@ func (u *untaken) Run(ctx context.Context) error {
 	return together(ctx, u.clusters.Run, teller.Run)
 }
 
-// says is mirror.Untaken.Says.
-func (u *untaken) says() (func(string, mirror.Placement) (string, bool), bool) {
+// says is untaken.Sweep.Says.
+func (u *unclaimed) says() (func(string, mapping.Placement) (string, bool), bool) {
 	names, servers, known := u.clusters.known()
 	if !known || u.core.agents.Ready() != nil {
 		return nil, false
 	}
 	judge := u.core.agents.Untaken(fleet.Deployer{Controller: u.core.cfg.Hub.ApplicationController, Names: names, Servers: servers})
-	return func(name string, p mirror.Placement) (string, bool) {
+	return func(name string, p mapping.Placement) (string, bool) {
 		v := judge(name, fleet.Placement(p))
 		return v.Message, v.EndsSync
 	}, true
 }
 
-// changed is mirror.Untaken.Changed: whose an Application is has changed, or which clusters
+// changed is untaken.Sweep.Changed: whose an Application is has changed, or which clusters
 // there are. The Agents' own status, which changes all the time, is no such change.
-func (u *untaken) changed(ctx context.Context) func() <-chan struct{} {
+func (u *unclaimed) changed(ctx context.Context) func() <-chan struct{} {
 	return func() <-chan struct{} {
 		out := make(chan struct{})
 		agents, clusters, divisions := u.core.agents.Changed(), u.clusters.changed(), u.core.agents.Divisions()

@@ -1,8 +1,9 @@
 package main
 
 import (
+	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/backends/kube"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -21,8 +22,8 @@ func watched(namespace string) map[stream.Kind][]string {
 // watchedOnly narrows that to the Secrets and ConfigMaps that may be mirrored, and the
 // settings of Argo CD, of which projects hang: the principal reads no other.
 func watchedOnly() map[stream.Kind][]kube.Selector {
-	only := map[stream.Kind][]kube.Selector{stream.Secret: {{Labels: mirror.RepositorySelector()}}}
-	for _, name := range append(mirror.TrustConfigMaps(), mirror.SettingsConfigMap()) {
+	only := map[stream.Kind][]kube.Selector{stream.Secret: {{Labels: object.RepositorySelector()}}}
+	for _, name := range append(object.TrustConfigMaps(), admission.SettingsConfigMap()) {
 		only[stream.ConfigMap] = append(only[stream.ConfigMap], kube.Selector{Name: name})
 	}
 	return only

@@ -11,8 +11,11 @@ import (
 	"github.com/rs/zerolog"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
@@ -162,8 +165,12 @@ func newMirror(t *testing.T, side stream.Side) *mirror.Mirror {
 		t.Fatal(err)
 	}
 	m, err := mirror.New(mirror.Config{
-		Rules: mirror.Rules{
-			Side: side, Mode: stream.Managed, Agent: edge1Name(t), Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
+		Rules: ownership.Rules{
+			Marks: copies.Marks{
+				Map: mapping.Map{
+					Side: side, Mode: stream.Managed, Agent: edge1Name(t), Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
+				},
+			},
 		},
 		Store: memory.New(memory.Config{}), Metrics: metrics, Tracer: sdktrace.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	})

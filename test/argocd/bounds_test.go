@@ -7,14 +7,14 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/policy"
 )
 
 // TestBoundedProject holds what is left of a generated project, under a policy, against
 // Argo CD: it permits nothing that the policy does not, and nothing that the whole
 // project does not.
 func TestBoundedProject(t *testing.T) {
-	policy := mirror.DefaultPolicy()
+	policy := policy.Default()
 	policy.DestinationNamespaces = []string{"web", "team-*"}
 	policy.ClusterResources = []string{"/Namespace", "apiextensions.k8s.io/*"}
 	policy.SourceRepos = []string{"https://git/shop/*", "https://git/one.git"}

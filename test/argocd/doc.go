@@ -1,4 +1,4 @@
-// Package argocd holds what backends/mirror reads and writes against Argo CD's
+// Package argocd holds what backends/ownership reads and writes against Argo CD's
 // own Go types: its small views of Applications and AppProjects are right only
 // as long as these tests pass with the release of Argo CD that go.mod names.
 //

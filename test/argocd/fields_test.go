@@ -10,7 +10,10 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/appspec"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -20,10 +23,10 @@ var specs = map[stream.Kind]reflect.Type{
 }
 
 // decisions are those about a kind, by path.
-func decisions(t *testing.T, kind stream.Kind) map[string]mirror.Field {
+func decisions(t *testing.T, kind stream.Kind) map[string]appspec.Field {
 	t.Helper()
-	out := map[string]mirror.Field{}
-	for _, f := range mirror.Fields(kind) {
+	out := map[string]appspec.Field{}
+	for _, f := range appspec.Fields(kind) {
 		for _, path := range f.Paths() {
 			if _, twice := out[path]; twice {
 				t.Errorf("%s of %s is decided twice", path, kind)
@@ -53,10 +56,10 @@ func TestEveryFieldIsDecided(t *testing.T) {
 }
 
 // inLeftOut reports whether a field is in one that is left out, on both sides.
-func inLeftOut(decided map[string]mirror.Field, path string) bool {
+func inLeftOut(decided map[string]appspec.Field, path string) bool {
 	for i, c := range path {
 		if c == '.' {
-			if f, found := decided[strings.TrimSuffix(path[:i], "[]")]; found && f.Spoke == mirror.LeftOut && f.Hub == mirror.LeftOut {
+			if f, found := decided[strings.TrimSuffix(path[:i], "[]")]; found && f.Spoke == appspec.LeftOut && f.Hub == appspec.LeftOut {
 				return true
 			}
 		}
@@ -90,7 +93,7 @@ func TestFieldsOfProjects(t *testing.T) {
 				case strings.HasPrefix(f.path, "destination"):
 					continue // an entry with nothing else is for no cluster: TestManagedProject, TestServiceAccounts
 				case !found:
-					fate = mirror.Field{Spoke: mirror.LeftOut, Hub: mirror.LeftOut}
+					fate = appspec.Field{Spoke: appspec.LeftOut, Hub: appspec.LeftOut}
 				}
 				got := at(copyOfSpec(t, mode, spec), f.names)
 				want := fate.Spoke
@@ -98,9 +101,9 @@ func TestFieldsOfProjects(t *testing.T) {
 					want = fate.Hub
 				}
 				switch {
-				case want == mirror.Same && !cmp.Equal(got, at(spec, f.names)):
+				case want == appspec.Same && !cmp.Equal(got, at(spec, f.names)):
 					t.Errorf("%s arrives as %v instead of %v", f.path, got, at(spec, f.names))
-				case want == mirror.LeftOut && got != nil:
+				case want == appspec.LeftOut && got != nil:
 					t.Errorf("%s is to be left out, and arrives as %v", f.path, got)
 				}
 			}
@@ -112,7 +115,7 @@ func TestFieldsOfProjects(t *testing.T) {
 // stored on a spoke is held against Argo CD's own by TestNormalForm.
 func TestFieldsOfMirrors(t *testing.T) {
 	decided := decisions(t, stream.Application)
-	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}}}
 	for _, f := range fieldsOf(specs[stream.Application]) {
 		if f.typ.Kind() == reflect.Struct {
 			continue // it says nothing but by what is in it
@@ -120,7 +123,7 @@ func TestFieldsOfMirrors(t *testing.T) {
 		values := f.values()
 		spec := f.alone(values[len(values)-1])
 		got, is := at(plannedSpec(t, rules, appKey(agentName), spec), f.names), at(spec, f.names)
-		if same := cmp.Equal(got, is); same != (decided[f.path].Hub == mirror.Same) && f.path != "destination" {
+		if same := cmp.Equal(got, is); same != (decided[f.path].Hub == appspec.Same) && f.path != "destination" {
 			t.Errorf("%s arrives as %v, and is %v; it is to arrive %s", f.path, got, is, decided[f.path].Hub)
 		}
 	}

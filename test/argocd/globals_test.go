@@ -118,7 +118,7 @@ func TestGlobalProjects(t *testing.T) {
 		for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
 			t.Run(fmt.Sprintf("%s, %s", name, mode), func(t *testing.T) {
 				merged := asArgoCD(t, globals, projects, "web")
-				want := copies(t, mode, nil, merged)[0]
+				want := copiesOf(t, mode, nil, merged)[0]
 				run(t, mode, func(w *world) {
 					source, sink, prefix := sides(w, mode)
 					w.put(source, settingsKey, settingsWith(globals))

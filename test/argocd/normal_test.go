@@ -10,7 +10,10 @@ import (
 	"github.com/argoproj/argo-cd/v3/util/argo"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -68,12 +71,12 @@ func TestNormalForm(t *testing.T) {
 // storedSpec is what the agent stores for an Application with that spec.
 func storedSpec(t *testing.T, spec map[string]any) any {
 	t.Helper()
-	rules := mirror.Rules{Side: stream.Spoke, Mode: stream.Managed, Agent: theAgent(t), Namespace: argocd}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Spoke, Mode: stream.Managed, Agent: theAgent(t), Namespace: argocd}}}
 	return plannedSpec(t, rules, appKey(argocd), spec)
 }
 
 // plannedSpec is what rules store of an Application with that spec.
-func plannedSpec(t *testing.T, rules mirror.Rules, key stream.ResourceKey, spec map[string]any) any {
+func plannedSpec(t *testing.T, rules ownership.Rules, key stream.ResourceKey, spec map[string]any) any {
 	t.Helper()
 	raw, err := json.Marshal(map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}, "spec": spec})
 	if err != nil {
@@ -83,7 +86,7 @@ func plannedSpec(t *testing.T, rules mirror.Rules, key stream.ResourceKey, spec 
 		Key: stream.EntryKey{Collection: stream.Applications, Name: "guestbook"}, Verb: stream.Apply, Data: raw,
 		Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(raw)}, Revision: 1,
 	}
-	writes, refusal := rules.Plan(event, key, nil, mirror.Requests{})
+	writes, refusal := rules.Plan(event, key, nil, operations.Requests{})
 	if len(writes) != 1 {
 		t.Fatalf("Plan() = %d writes, %v", len(writes), refusal)
 	}

@@ -8,7 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -119,7 +123,7 @@ func TestManagedProject(t *testing.T) {
 // TestProjectUnderPolicy holds what a spoke's policy lets through against Argo CD: a
 // project that is stored permits no namespace there that the policy does not.
 func TestProjectUnderPolicy(t *testing.T) {
-	policy := mirror.DefaultPolicy()
+	policy := policy.Default()
 	policy.DestinationNamespaces, policy.ClusterResources = []string{"web", "team-*"}, []string{"*/*"}
 	allowed := map[string]bool{"web": true, "team-a": true, "kube-system": false, "other": false}
 	local := v1alpha1.Cluster{Name: "in-cluster", Server: v1alpha1.KubernetesInternalAPIServerAddr}
@@ -139,9 +143,14 @@ func TestProjectUnderPolicy(t *testing.T) {
 					Key: stream.EntryKey{Collection: stream.AppProjects, Name: "web"}, Verb: stream.Apply, Data: raw,
 					Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(raw)}, Revision: 1,
 				}
-				writes, _ := mirror.Rules{
-					Side: stream.Spoke, Mode: stream.Managed, Agent: theAgent(t), Namespace: argocd, Policy: &policy,
-				}.Plan(event, projectKey("web"), nil, mirror.Requests{})
+				writes, _ := ownership.Rules{
+					Marks: copies.Marks{
+						Map: mapping.Map{
+							Side: stream.Spoke, Mode: stream.Managed, Agent: theAgent(t), Namespace: argocd,
+						},
+					},
+					Policy: &policy,
+				}.Plan(event, projectKey("web"), nil, operations.Requests{})
 				if len(writes) == 0 {
 					continue // refused
 				}

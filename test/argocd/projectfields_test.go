@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -34,8 +34,8 @@ func open(name string, fill func(spec *v1alpha1.AppProjectSpec)) *v1alpha1.AppPr
 	return p
 }
 
-// copies are what arrives of projects on the other side; nil for one that does not.
-func copies(t *testing.T, mode stream.Mode, rules func(*mirror.Rules), projects ...*v1alpha1.AppProject) []*v1alpha1.AppProject {
+// copiesOf are what arrives of projects on the other side; nil for one that does not.
+func copiesOf(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), projects ...*v1alpha1.AppProject) []*v1alpha1.AppProject {
 	t.Helper()
 	out := make([]*v1alpha1.AppProject, len(projects))
 	runAs(t, mode, rules, func(w *world) {
@@ -113,7 +113,7 @@ func TestSyncWindow(t *testing.T) {
 				projects = append(projects, open(fmt.Sprintf("p-%d", i), func(spec *v1alpha1.AppProjectSpec) { spec.SyncWindows = v1alpha1.SyncWindows{window} }))
 			}
 			held := 0
-			for i, copied := range copies(t, test.mode, nil, projects...) {
+			for i, copied := range copiesOf(t, test.mode, nil, projects...) {
 				if copied == nil {
 					t.Fatalf("project %s did not arrive", projects[i].Name)
 				}
@@ -160,7 +160,7 @@ func TestSyncWindowsTogether(t *testing.T) {
 		}))
 	}
 	refused := 0
-	for i, copied := range copies(t, stream.Managed, nil, projects...) {
+	for i, copied := range copiesOf(t, stream.Managed, nil, projects...) {
 		if copied == nil {
 			t.Fatalf("project %s did not arrive", projects[i].Name)
 		}
@@ -197,7 +197,7 @@ func TestSyncWindowsThatBecomeOne(t *testing.T) {
 	want := v1alpha1.SyncWindows{{
 		Kind: "deny", Schedule: "* * * * *", Duration: "24h", Clusters: []string{onSpoke.Name, onSpoke.Server},
 	}}
-	if diff := cmp.Diff(want, copies(t, stream.Managed, nil, p)[0].Spec.SyncWindows); diff != "" {
+	if diff := cmp.Diff(want, copiesOf(t, stream.Managed, nil, p)[0].Spec.SyncWindows); diff != "" {
 		t.Errorf("windows of the copy (-want +got)\n%s", diff)
 	}
 }
@@ -248,7 +248,7 @@ func TestServiceAccounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			projects := accountsOf(random, test.servers...)
 			found := 0
-			for i, copied := range copies(t, test.mode, nil, projects...) {
+			for i, copied := range copiesOf(t, test.mode, nil, projects...) {
 				if copied == nil {
 					t.Fatalf("project %s did not arrive", projects[i].Name)
 				}
@@ -288,7 +288,7 @@ func TestScopedClusters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			copied := copies(t, stream.Managed, func(r *mirror.Rules) { r.ClusterProject = scope }, p)[0]
+			copied := copiesOf(t, stream.Managed, func(r *ownership.Rules) { r.ClusterProject = scope }, p)[0]
 			// A spoke has no Secret for itself.
 			if got := copied != nil && permits(t, copied, onSpoke, "web"); got != want {
 				t.Errorf("the spoke permits it: %t, the hub %t", got, want)
@@ -296,7 +296,7 @@ func TestScopedClusters(t *testing.T) {
 		})
 	}
 	t.Run("on an autonomous agent", func(t *testing.T) {
-		if copied := copies(t, stream.Autonomous, nil, p)[0]; !permits(t, copied, onHub, "web") {
+		if copied := copiesOf(t, stream.Autonomous, nil, p)[0]; !permits(t, copied, onHub, "web") {
 			t.Error("the mirror permits nothing")
 		}
 	})

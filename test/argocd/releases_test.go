@@ -16,7 +16,10 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/appspec"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -111,7 +114,7 @@ func gather(t *testing.T) evidence {
 	for kind := range specs {
 		for path, f := range decisions(t, kind) {
 			e.Decided[string(kind)] = append(e.Decided[string(kind)], path)
-			if f.Spoke == mirror.LeftOut && f.Hub == mirror.LeftOut {
+			if f.Spoke == appspec.LeftOut && f.Hub == appspec.LeftOut {
 				e.LeftOut[string(kind)] = append(e.LeftOut[string(kind)], path)
 			}
 		}
@@ -126,7 +129,7 @@ func gather(t *testing.T) evidence {
 	for i, window := range windows() {
 		projects = append(projects, open(fmt.Sprintf("p-%d", i), func(spec *v1alpha1.AppProjectSpec) { spec.SyncWindows = v1alpha1.SyncWindows{window} }))
 	}
-	for i, copied := range copies(t, stream.Managed, nil, projects...) {
+	for i, copied := range copiesOf(t, stream.Managed, nil, projects...) {
 		e.Projects = append(e.Projects, pair{projects[i], copied})
 	}
 	some := []*v1alpha1.AppProject{labelled("web", "a", func(*v1alpha1.AppProjectSpec) {}), globalProject("frozen"), globalProject("audited")}
@@ -155,7 +158,7 @@ func gather(t *testing.T) evidence {
 
 func (e *evidence) gatherMirrors(t *testing.T) {
 	t.Helper()
-	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}}}
 	for _, f := range fieldsOf(reflect.TypeFor[v1alpha1.ApplicationSpec]()) {
 		for _, value := range f.values() {
 			spec := f.alone(value)
@@ -171,7 +174,7 @@ func (e *evidence) gatherAccounts(t *testing.T) {
 	for _, side := range impersonations() {
 		of := accounts{There: side.there.Server, Here: side.here.Server}
 		projects := accountsOf(random, side.servers...)
-		for i, copied := range copies(t, side.mode, nil, projects...) {
+		for i, copied := range copiesOf(t, side.mode, nil, projects...) {
 			of.Projects = append(of.Projects, pair{projects[i], copied})
 		}
 		e.Accounts = append(e.Accounts, of)
@@ -182,7 +185,7 @@ func (e *evidence) gatherScoped(t *testing.T) {
 	t.Helper()
 	p := open("web", func(spec *v1alpha1.AppProjectSpec) { spec.PermitOnlyProjectScopedClusters = true })
 	for _, scope := range []string{"web", "shop", ""} {
-		copied := copies(t, stream.Managed, func(r *mirror.Rules) { r.ClusterProject = scope }, p)[0]
+		copied := copiesOf(t, stream.Managed, func(r *ownership.Rules) { r.ClusterProject = scope }, p)[0]
 		e.Scoped = append(e.Scoped, scopedPair{scope, p, copied})
 	}
 }
@@ -195,7 +198,7 @@ func (e *evidence) gatherRoles(t *testing.T) {
 		of := roles{Original: original, Stored: mirrorOf(t, test.pairs, original.Spec.Roles)}
 		pairs := test.pairs
 		if pairs == nil {
-			pairs = []mirror.NamespacePair{{Hub: agentName}}
+			pairs = []mapping.Pair{{Hub: agentName}}
 		}
 		for _, namespaces := range pairs {
 			for _, app := range []string{"shop", "shop-1", "a"} {

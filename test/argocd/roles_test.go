@@ -16,24 +16,27 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
 // mirrorOf is what the hub makes of the roles of a spoke's project "web": its mirror, as
 // Argo CD reads it.
-func mirrorOf(t testing.TB, pairs []mirror.NamespacePair, roles any) *v1alpha1.AppProject {
+func mirrorOf(t testing.TB, pairs []mapping.Pair, roles any) *v1alpha1.AppProject {
 	t.Helper()
 	raw, err := json.Marshal(map[string]any{"labels": map[string]any{}, "annotations": map[string]any{}, "spec": map[string]any{"roles": roles}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, Pairs: pairs, ProjectRoles: true}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, Pairs: pairs}}, ProjectRoles: true}
 	event := stream.Event{
 		Key: stream.EntryKey{Collection: stream.AppProjects, Name: "web"}, Verb: stream.Apply, Data: raw,
 		Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(raw)}, Revision: 1,
 	}
-	writes, refusal := rules.Plan(event, projectKey(agentName+"-web"), nil, mirror.Requests{})
+	writes, refusal := rules.Plan(event, projectKey(agentName+"-web"), nil, operations.Requests{})
 	if refusal != nil || len(writes) != 1 {
 		t.Fatalf("the mirror is not written: %v", refusal)
 	}
@@ -197,7 +200,7 @@ func TestMirroredRolesAreConfined(t *testing.T) {
 
 // mirroredRole is a role of a spoke's project web and where the hub shows the Applications.
 type mirroredRole struct {
-	pairs    []mirror.NamespacePair
+	pairs    []mapping.Pair
 	policies []string
 }
 
@@ -210,9 +213,9 @@ func mirroredRoles() map[string]mirroredRole {
 		"everything but":         {nil, []string{line("applications", "*", "web/*", "allow"), line("applications", "delete", "web/shop", "deny"), line("applications", "delete/*", "web/*", "deny")}},
 		"a pattern":              {nil, []string{line("applications", "get", "web/shop*", "allow"), line("logs", "get", "web/*-1", "allow")}},
 		"exec":                   {nil, []string{line("exec", "create", "web/shop", "allow"), line("applications", "action/apps/*", "web/shop", "allow")}},
-		"several namespaces":     {[]mirror.NamespacePair{{Hub: "edge-1"}, {Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "*", "web/*", "allow"), line("applications", "sync", "web/team-a/*", "deny"), line("applications", "get", "web/shop", "deny")}},
-		"one of them":            {[]mirror.NamespacePair{{Hub: "edge-1"}, {Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "get", "web/team-a/sh*", "allow")}},
-		"not Argo CD's own only": {[]mirror.NamespacePair{{Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "get", "web/*", "allow")}},
+		"several namespaces":     {[]mapping.Pair{{Hub: "edge-1"}, {Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "*", "web/*", "allow"), line("applications", "sync", "web/team-a/*", "deny"), line("applications", "get", "web/shop", "deny")}},
+		"one of them":            {[]mapping.Pair{{Hub: "edge-1"}, {Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "get", "web/team-a/sh*", "allow")}},
+		"not Argo CD's own only": {[]mapping.Pair{{Spoke: "team-a", Hub: "edge-1-a"}}, []string{line("applications", "get", "web/*", "allow")}},
 	}
 }
 
@@ -233,7 +236,7 @@ func TestMirroredRolesMeanTheSame(t *testing.T) {
 			spoke, hub := enforcer(t, rbac.GlobMatchMode, original), enforcer(t, rbac.GlobMatchMode, mirrored)
 			pairs := test.pairs
 			if pairs == nil {
-				pairs = []mirror.NamespacePair{{Hub: agentName}}
+				pairs = []mapping.Pair{{Hub: agentName}}
 			}
 			given := 0
 			for _, pair := range pairs {

@@ -9,7 +9,7 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/argoproj/argo-cd/v3/util/argo"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/appspec"
 )
 
 // TestSameSource holds which sources a sync may name beside those of the spec against
@@ -32,13 +32,13 @@ func TestSameSource(t *testing.T) {
 		if want {
 			same++
 		}
-		if got := mirror.SameSource(plain(t, a), plain(t, b)); got != want {
+		if got := appspec.SameSource(plain(t, a), plain(t, b)); got != want {
 			t.Errorf("SameSource() = %t, to Argo CD %t\n%s\n%s", got, want, text(t, a), text(t, b))
 		}
 		// What the hub's argocd-server writes is what its types make of the spec.
 		var written map[string]any
 		typed(t, json.RawMessage(argoSource(t, a)), &written)
-		if !mirror.SameSource(plain(t, a), written) {
+		if !appspec.SameSource(plain(t, a), written) {
 			t.Errorf("what argocd-server writes is another source\n%s\n%s", text(t, a), text(t, written))
 		}
 	}

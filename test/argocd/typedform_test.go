@@ -10,7 +10,9 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -19,7 +21,7 @@ import (
 // back as they are. Each field is set alone, and then several at a time.
 func TestMirrorsAreAsArgoCDWritesThem(t *testing.T) {
 	fields := fieldsOf(reflect.TypeFor[v1alpha1.ApplicationSpec]())
-	rules := mirror.Rules{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Autonomous, Agent: theAgent(t), Namespace: argocd, ClusterServer: clusterServer}}}
 	changed := 0
 	check := func(spec map[string]any) {
 		t.Helper()

@@ -17,8 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/sim"
@@ -36,7 +39,7 @@ type world struct {
 	ctx        context.Context //nolint:containedctx // the bubble's life
 	hub, spoke *memory.Store
 	// rules changes what the hub's rules are by default; nil for not at all.
-	rules func(*mirror.Rules)
+	rules func(*ownership.Rules)
 }
 
 // run runs f in a bubble of its own.
@@ -46,7 +49,7 @@ func run(t *testing.T, mode stream.Mode, f func(w *world)) {
 }
 
 // runAs is run with other rules on the hub.
-func runAs(t *testing.T, mode stream.Mode, rules func(*mirror.Rules), f func(w *world)) {
+func runAs(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), f func(w *world)) {
 	t.Helper()
 	kinds := []stream.Kind{stream.Application, stream.AppProject, stream.ConfigMap, stream.Secret}
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +107,7 @@ func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	rules := mirror.Rules{Side: side, Mode: mode, Agent: theAgent(w.t), Namespace: argocd, ClusterServer: clusterServer}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: side, Mode: mode, Agent: theAgent(w.t), Namespace: argocd, ClusterServer: clusterServer}}}
 	if side == stream.Hub && w.rules != nil {
 		w.rules(&rules)
 	}

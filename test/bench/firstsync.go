@@ -51,7 +51,7 @@ const maxFleet = 9999
 
 // fleetBy measures how the first sync of many agents grows with their number, in one of
 // the mappings, and what it costs when none of them continues the hub's history.
-func fleetBy(by mapping) func(context.Context, *bench, *Scenario) error {
+func fleetBy(by mappedBy) func(context.Context, *bench, *Scenario) error {
 	return func(ctx context.Context, b *bench, s *Scenario) error { return growFleet(ctx, b, s, by) }
 }
 
@@ -65,7 +65,7 @@ type fleetWorld struct {
 	agents []string // those there are
 }
 
-func growFleet(ctx context.Context, b *bench, s *Scenario, by mapping) (err error) {
+func growFleet(ctx context.Context, b *bench, s *Scenario, by mappedBy) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d small Applications of about 1 KiB for each of %s agents, which are the real stream "+
 		"client and mirror over stores in memory that only keep bytes, with an SVID and a TLS connection each, in one process with the load. Before each first sync the principal "+
 		"is killed and started, and the agents have empty stores. The principal has the limits of a large hub. Statuses are left out: what limits those is the hub's API server, see T2. "+

@@ -25,7 +25,10 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
@@ -88,7 +91,7 @@ func newSimulated(name, target string, past *past, store backends.Store, may *bu
 		return nil, err
 	}
 	if a.mirror, err = mirror.New(mirror.Config{
-		Rules: mirror.Rules{Side: stream.Spoke, Mode: stream.Managed, Agent: a.name, Namespace: harness.ArgoCDNamespace},
+		Rules: ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Spoke, Mode: stream.Managed, Agent: a.name, Namespace: harness.ArgoCDNamespace}}},
 		Store: a.store, Remember: past.remembers(), Budget: may, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}); err != nil {
 		return nil, err
@@ -208,9 +211,12 @@ func (h *memoryHub) link(name identity.AgentName, metrics *mirror.Metrics) (*hub
 	l := &hubLink{}
 	var err error
 	l.mirror, err = mirror.New(mirror.Config{
-		Rules: mirror.Rules{
-			Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: harness.ArgoCDNamespace,
-			ClusterServer: proxyURL + "/agents/" + name.String(),
+		Rules: ownership.Rules{
+			Marks: copies.Marks{
+				Map: mapping.Map{
+					Side: stream.Hub, Mode: stream.Managed, Agent: name, Namespace: harness.ArgoCDNamespace, ClusterServer: proxyURL + "/agents/" + name.String(),
+				},
+			},
 		},
 		Store: h.store, Subscribe: l.subscribe,
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),

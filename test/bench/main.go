@@ -60,7 +60,7 @@ type bench struct {
 	// serverMemory is the harness' ServerMemory of each kube-apiserver. Empty means 2GiB.
 	serverMemory string
 	// mapping is that of the hubs that startWorld starts.
-	mapping mapping
+	mapping mappedBy
 }
 
 // say tells a person what is going on.

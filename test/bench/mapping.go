@@ -11,17 +11,17 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-// mapping is a value of the principal's setting mapping.by. Empty means byNamespace,
+// mappedBy is a value of the principal's setting mapping.by. Empty means byNamespace,
 // and in a result that its scenario is measured in one mapping only.
-type mapping string
+type mappedBy string
 
 const (
-	byNamespace   mapping = "namespace"
-	byDestination mapping = "destination"
+	byNamespace   mappedBy = "namespace"
+	byDestination mappedBy = "destination"
 )
 
 // namespace is where the hub has the Applications of an agent.
-func (m mapping) namespace(agent string) string {
+func (m mappedBy) namespace(agent string) string {
 	if m == byDestination {
 		return harness.ArgoCDNamespace
 	}
@@ -33,7 +33,7 @@ func (m mapping) namespace(agent string) string {
 func inBoth(run func(context.Context, *bench, *Scenario) error) func(context.Context, *bench, *Scenario) error {
 	return func(ctx context.Context, b *bench, s *Scenario) error {
 		defer s.pair()
-		for _, by := range []mapping{byNamespace, byDestination} {
+		for _, by := range []mappedBy{byNamespace, byDestination} {
 			b.mapping = by
 			b.say("mapping by %s", by)
 			err := run(ctx, b, s)
@@ -47,7 +47,7 @@ func inBoth(run func(context.Context, *bench, *Scenario) error) func(context.Con
 }
 
 // measuredBy marks what has no mapping yet.
-func (s *Scenario) measuredBy(by mapping) {
+func (s *Scenario) measuredBy(by mappedBy) {
 	for i := range s.Results {
 		s.Results[i].Mapping = cmp.Or(s.Results[i].Mapping, by)
 	}

@@ -14,7 +14,7 @@ import (
 
 // twice is a scenario that measures two numbers and a process, and fails by one of the
 // mappings if that is not empty.
-func twice(fails mapping) func(context.Context, *bench, *Scenario) error {
+func twice(fails mappedBy) func(context.Context, *bench, *Scenario) error {
 	return func(_ context.Context, b *bench, s *Scenario) error {
 		s.target("late", 1, "ms", atMost(2), "by "+string(b.mapping))
 		if b.mapping == fails {
@@ -78,7 +78,7 @@ func TestInBothFails(t *testing.T) {
 }
 
 func TestMappingNamespace(t *testing.T) {
-	for by, want := range map[mapping]string{byNamespace: edge, "": edge, byDestination: "argocd"} {
+	for by, want := range map[mappedBy]string{byNamespace: edge, "": edge, byDestination: "argocd"} {
 		if got := by.namespace(edge); got != want {
 			t.Errorf("mapping(%q).namespace() = %s, want %s", by, got, want)
 		}

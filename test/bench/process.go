@@ -39,7 +39,7 @@ type Usage struct {
 	// ProportionalMiB counts pages that processes share in parts (proc(5)).
 	ProportionalMiB float64 `json:"proportional_mib"`
 	// Mapping is as that of a Result.
-	Mapping mapping `json:"mapping,omitempty"`
+	Mapping mappedBy `json:"mapping,omitempty"`
 }
 
 // subject is a process to be measured. pid returns 0 while it does not run.

@@ -75,7 +75,7 @@ type Result struct {
 	// Note says how the number came about where the name does not.
 	Note string `json:"note,omitempty"`
 	// Mapping is that of the hub, in scenarios that are measured in both.
-	Mapping mapping `json:"mapping,omitempty"`
+	Mapping mappedBy `json:"mapping,omitempty"`
 }
 
 // Target is a bound.

@@ -53,7 +53,7 @@ type world struct {
 	caDir     string
 	// serverMemory is bench.serverMemory, or its default.
 	serverMemory string
-	mapping      mapping
+	mapping      mappedBy
 	// onHub and onSpoke are the agent's Applications, through clients without a limit
 	// of their own.
 	onHub, onSpoke dynamic.ResourceInterface

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -51,17 +51,17 @@ func (w *World) share(on bool) {
 }
 
 // shared is what a hub has decided of it, and keeps.
-func (s *switches) shared() mirror.DefaultProject {
+func (s *switches) shared() ownership.DefaultProject {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	on, was := s.on[setting{setShare, stream.Hub}]
 	switch {
 	case on:
-		return mirror.Shared
+		return ownership.Shared
 	case was:
-		return mirror.NoLongerShared
+		return ownership.NoLongerShared
 	}
-	return mirror.NotShared
+	return ownership.NotShared
 }
 
 // writeDefault is a person of a place who writes its AppProject default, or deletes it. The

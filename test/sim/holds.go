@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/cascades"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -16,14 +16,14 @@ func (p *process) hold() {
 	if !p.world.trace.Holds {
 		return
 	}
-	p.cascades = mirror.NewCascades(func(identity.AgentName) {})
+	p.cascades = cascades.New(func(identity.AgentName) {})
 	before := p.site.cascades.Swap(p.cascades)
 	for _, a := range p.site.agents {
 		name, err := identity.ParseAgentName(a.Name)
 		if err != nil || a.Mode != stream.Managed {
 			continue
 		}
-		var kept mirror.CascadeState
+		var kept cascades.State
 		if before != nil {
 			kept, _ = before.State(name)
 		}

@@ -15,8 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/cascades"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/shares"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -58,7 +63,7 @@ type site struct {
 	clock    atomic.Int64 // how far that of the process' node is ahead, in nanoseconds
 
 	// cascades are those of the last process, of which the Agents keep the state.
-	cascades atomic.Pointer[mirror.Cascades]
+	cascades atomic.Pointer[cascades.Counter]
 
 	// Guarded by mu.
 	proc  *process   // the one that has the role; nil while there is none
@@ -82,10 +87,10 @@ type process struct {
 	stop    context.CancelFunc
 	calls   atomic.Int64
 	keepers []*historian
-	shares  *mirror.Shares // of a principal
+	shares  *shares.Shares // of a principal
 	// cascades count for a principal how many Applications are asked to go; nil where that
 	// is not limited.
-	cascades *mirror.Cascades
+	cascades *cascades.Counter
 	idle     chan struct{} // of an agent: has a value when a connection ended
 
 	mu       sync.Mutex                    // guards what follows
@@ -195,7 +200,7 @@ func (w *World) start(s *site) *process {
 	p.ctx, p.stop = context.WithCancel(w.ctx)
 	p.mirrors, p.met, p.told = map[string]*mirror.Mirror{}, map[string]met{}, map[string]func(stream.ResourceKey){}
 	if s.side == stream.Hub {
-		p.shares = mirror.NewShares(client{Store: p.client, process: p})
+		p.shares = shares.New(client{Store: p.client, process: p})
 		p.client.Subscribe(p.dispatch)
 		p.client.Subscribe(p.informed)
 		p.hold()
@@ -235,8 +240,12 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		namespace = a.home()
 	}
 	cfg := mirror.Config{
-		Rules: mirror.Rules{
-			Side: p.site.side, Mode: a.Mode, Agent: name, Namespace: namespace, ClusterServer: serverOf(a.Name),
+		Rules: ownership.Rules{
+			Marks: copies.Marks{
+				Map: mapping.Map{
+					Side: p.site.side, Mode: a.Mode, Agent: name, Namespace: namespace, ClusterServer: serverOf(a.Name),
+				},
+			},
 		},
 		Store: client{Store: p.client, process: p}, Schemas: p.client, Window: 8, Now: p.now,
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
@@ -276,7 +285,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 }
 
 // owner is a mirror.Owner for the agents that share a namespace.
-func (s *site) owner(at mirror.Placement) identity.AgentName {
+func (s *site) owner(at mapping.Placement) identity.AgentName {
 	for _, a := range s.agents {
 		if a.Shared && at.Namespace == sharedNamespace && (at.Name == a.Name || at.Name == "" && at.Server == serverOf(a.Name)) {
 			if name, err := identity.ParseAgentName(a.Name); err == nil {

@@ -20,8 +20,11 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -178,7 +181,7 @@ func (f *crowd) mirror(a *crowdAgent, side stream.Side, store *memory.Store, sub
 		f.t.Fatal(err)
 	}
 	m, err := mirror.New(mirror.Config{
-		Rules: mirror.Rules{Side: side, Mode: a.Mode, Agent: name, Namespace: argocdNamespace, ClusterServer: serverOf(a.Name)},
+		Rules: ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: side, Mode: a.Mode, Agent: name, Namespace: argocdNamespace, ClusterServer: serverOf(a.Name)}}},
 		Store: store, Subscribe: subscribe, Metrics: f.metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	})
 	if err != nil {

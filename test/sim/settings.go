@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -88,7 +89,7 @@ func (s *switches) is(name string, side stream.Side) bool {
 func (s *spoke) apply(cfg *mirror.Config, side stream.Side) {
 	r := &cfg.Rules
 	if side == stream.Spoke {
-		policy := mirror.DefaultPolicy()
+		policy := policy.Default()
 		policy.Projects = []string{"*", "default"} // the spoke's own, which Applications name
 		if s.settings.is(setAdopt, side) {
 			policy.Adopt = []string{"*/*"}

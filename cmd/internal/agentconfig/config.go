@@ -5,7 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validation"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
@@ -26,8 +27,8 @@ type Config struct {
 	Namespace  string             `koanf:"namespace" help:"the spoke's Argo CD namespace, where its Applications and AppProjects are"`
 	Principal  Principal          `koanf:"principal"`
 	Access     access.Config      `koanf:"access"`
-	Policy     mirror.Policy      `koanf:"policy"`
-	Mapping    mirror.Mapping     `koanf:"mapping"`
+	Policy     policy.Policy      `koanf:"policy"`
+	Mapping    mapping.Settings   `koanf:"mapping"`
 	Limits     Limits             `koanf:"limits"`
 	LiveAccess LiveAccess         `koanf:"live_access"`
 	RedisProxy RedisProxy         `koanf:"redis_proxy"`
@@ -44,7 +45,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Namespace:  "argocd",
-		Policy:     mirror.DefaultPolicy(),
+		Policy:     policy.Default(),
 		Limits:     DefaultLimits(),
 		LiveAccess: DefaultLiveAccess(),
 		RedisProxy: DefaultRedisProxy(),

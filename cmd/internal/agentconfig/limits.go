@@ -3,8 +3,8 @@ package agentconfig
 import (
 	"errors"
 
+	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
-	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 )
 
@@ -25,7 +25,7 @@ type Limits struct {
 
 // DefaultLimits are those of an agent towards its hub.
 func DefaultLimits() Limits {
-	d, b := budget.DefaultLimits(), mirror.DefaultBounds()
+	d, b := budget.DefaultLimits(), bounds.Default()
 	return Limits{
 		// How many there are is for the hub's people to say, up to total_bytes.
 		ApplicationBytes: b.ApplicationBytes, AppProjectBytes: b.AppProjectBytes, TotalBytes: b.TotalBytes,
@@ -54,8 +54,8 @@ func (l Limits) Validate() error {
 }
 
 // Bounds are those of the hub's objects.
-func (l Limits) Bounds() mirror.Bounds {
-	return mirror.Bounds{
+func (l Limits) Bounds() bounds.Bounds {
+	return bounds.Bounds{
 		Applications: l.Applications, AppProjects: l.AppProjects,
 		ApplicationBytes: l.ApplicationBytes, AppProjectBytes: l.AppProjectBytes, TotalBytes: l.TotalBytes,
 	}

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/fleet/hub"
 )
@@ -35,7 +35,7 @@ func (m Mapping) Validate() error {
 	if m.By == byNamespace && len(m.Namespaces) > 0 {
 		problems = append(problems, config.Invalid("namespaces", "is for the mapping by %s: by %s an agent has the namespaces of its Agent", byDestination, byNamespace))
 	}
-	if err := mirror.ValidateNamespaces(m.Namespaces); err != nil {
+	if err := mapping.ValidateNamespaces(m.Namespaces); err != nil {
 		problems = append(problems, config.Invalid("namespaces", "%v", err))
 	}
 	if _, err := labels.Parse(m.Selector); err != nil {

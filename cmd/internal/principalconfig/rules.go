@@ -2,7 +2,9 @@ package principalconfig
 
 import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/fleet/hub"
@@ -15,25 +17,21 @@ import (
 func (c Config) Owners(inForce hub.Mapping) fleet.Mapping {
 	return fleet.Mapping{
 		Namespace: c.Namespace, ByDestination: inForce == hub.ByDestination,
-		Admits: mirror.NamespaceMatcher(c.Mapping.Namespaces),
+		Admits: mapping.NamespaceMatcher(c.Mapping.Namespaces),
 		Server: func(name identity.AgentName) string { return controller.ClusterServer(c.ResourceProxy.URL, name) },
 	}
 }
 
 // Rules are the rules of the hub's side of the link of agent a, which the registry has
 // under name, by what the hub has decided; the zero Hub where that is not known.
-func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) mirror.Rules {
-	rules := mirror.Rules{
-		Side: stream.Hub, Mode: ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace,
-		ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), ClusterProject: a.Status.ClusterProject,
-		Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a),
-
-		ProjectRoles:   fleet.MirrorsProjectRoles(&a),
-		Longer:         registry.Longer(name),
-		Adopt:          adoptable(a),
-		SharesUnscoped: c.Repositories.ShareUnscoped,
-		DefaultProject: defaultProject(decided.DefaultProject), Hub: decided.UID,
-		Selector: c.Mapping.LabelSelector(),
+func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
+	rules := ownership.Rules{
+		Marks: copies.Marks{
+			Map: mapping.Map{
+				Side: stream.Hub, Mode: ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace, ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), Longer: registry.Longer(name), Selector: c.Mapping.LabelSelector(),
+			}, Hub: decided.UID,
+		},
+		ClusterProject: a.Status.ClusterProject, Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a), ProjectRoles: fleet.MirrorsProjectRoles(&a), Adopt: adoptable(a), SharesUnscoped: c.Repositories.ShareUnscoped, DefaultProject: defaultProject(decided.DefaultProject),
 	}
 	if registry.ByDestination() && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces
@@ -55,9 +53,9 @@ func ModeOf(m v1alpha1.AgentMode) stream.Mode {
 
 // defaultProject is what the rules know of what a hub has decided; the zero value before
 // it has.
-func defaultProject(decided hub.DefaultProject) mirror.DefaultProject {
-	return map[hub.DefaultProject]mirror.DefaultProject{
-		hub.NotShared: mirror.NotShared, hub.Shared: mirror.Shared, hub.NoLongerShared: mirror.NoLongerShared,
+func defaultProject(decided hub.DefaultProject) ownership.DefaultProject {
+	return map[hub.DefaultProject]ownership.DefaultProject{
+		hub.NotShared: ownership.NotShared, hub.Shared: ownership.Shared, hub.NoLongerShared: ownership.NoLongerShared,
 	}[decided]
 }
 
@@ -71,10 +69,10 @@ func adoptable(a v1alpha1.Agent) []string {
 }
 
 // pairsOf are the namespaces that an agent has on the hub.
-func pairsOf(registry *fleet.Registry, name identity.AgentName) []mirror.NamespacePair {
-	pairs := []mirror.NamespacePair{}
+func pairsOf(registry *fleet.Registry, name identity.AgentName) []mapping.Pair {
+	pairs := []mapping.Pair{}
 	for _, mapped := range registry.Mapped(name) {
-		pairs = append(pairs, mirror.NamespacePair{Spoke: mapped.Spoke, Hub: mapped.Hub})
+		pairs = append(pairs, mapping.Pair{Spoke: mapped.Spoke, Hub: mapped.Hub})
 	}
 	return pairs
 }

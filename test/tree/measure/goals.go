@@ -41,7 +41,7 @@ type flow struct {
 // is mended here, in the same commit.
 var flows = []flow{
 	{Name: "an Application change on the hub", Program: "cmd/principal", Start: "backends/mirror.loop.observeAgain:key", Files: 10, Returns: 25},
-	{Name: "a status back", Program: "cmd/principal", Start: "backends/mirror.Rules.planStatus:e"},
+	{Name: "a status back", Program: "cmd/principal", Start: "backends/ownership.planStatus:e"},
 	{Name: "a message in the loop", Program: "cmd/principal", Start: "backends/mirror.loop.receive:msg"},
 	{Name: "a live GET on the hub", Program: "cmd/principal", Start: "proxies/resource.Hub.ServeHTTP:r"},
 	{Name: "a live GET on the spoke", Program: "cmd/agent", Start: "proxies/resource.Spoke.ServeHTTP:r"},

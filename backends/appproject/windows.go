@@ -1,0 +1,78 @@
+package appproject
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/argomesh/argomesh/backends/appspec"
+	"github.com/argomesh/argomesh/backends/object"
+)
+
+// windowsFor are the sync windows of a project as they hold on the other side. Argo CD
+// matches a window by the destination of an Application, and there the agent's cluster
+// has other names: a window that names it, as ours tells of one entry of its clusters,
+// names what is in here instead; one that names other clusters alone holds for none of
+// the agent's Applications by its clusters.
+//
+// An exclamation mark has no meaning in a window (Argo CD, SyncWindows.Matches).
+func windowsFor(windows []any, ours func(cluster string) bool, here []string) []any {
+	var kept []any
+	for _, w := range windows {
+		window, ok := w.(map[string]any)
+		if !ok {
+			continue // no schema lets it be
+		}
+		clusters, _ := window["clusters"].([]any)
+		switch {
+		case len(clusters) == 0:
+		case slices.ContainsFunc(clusters, func(c any) bool {
+			name, ok := c.(string)
+			return ok && ours(name)
+		}):
+			window["clusters"] = object.AnyList(here)
+		case window["andOperator"] == true || appspec.IsZero(window["applications"]) && appspec.IsZero(window["namespaces"]):
+			continue // it matches nothing there
+		default:
+			delete(window, "clusters")
+		}
+		kept = withWindow(kept, window)
+	}
+	return kept
+}
+
+// withWindow adds a window. Argo CD takes no project in which two say the same but for
+// what they let pass (SyncWindow.HashIdentity): they become one, which lets pass what
+// both do.
+func withWindow(kept []any, added map[string]any) []any {
+	same := func(k any) bool {
+		window, _ := k.(map[string]any)
+		return slices.EqualFunc(windowIdentity(window), windowIdentity(added), func(a, b any) bool {
+			return bytes.Equal(object.Encode(a), object.Encode(b))
+		})
+	}
+	i := slices.IndexFunc(kept, same)
+	if i < 0 {
+		return append(kept, added)
+	}
+	window, _ := kept[i].(map[string]any)
+	for _, passes := range []string{"manualSync", "syncOverrun"} {
+		if added[passes] != true {
+			delete(window, passes)
+		}
+	}
+	return kept
+}
+
+// windowIdentity is by what Argo CD tells windows apart, what is empty being the same as
+// what is not there.
+func windowIdentity(window map[string]any) []any {
+	var identity []any
+	for _, name := range []string{"kind", "schedule", "duration", "timeZone", "andOperator", "applications", "namespaces", "clusters"} {
+		value := window[name]
+		if appspec.IsZero(value) {
+			value = nil
+		}
+		identity = append(identity, value)
+	}
+	return identity
+}

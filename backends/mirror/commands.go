@@ -1,0 +1,101 @@
+package mirror
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// commands are those that the hub has for the spoke, and what the hub shows of them.
+type commands struct {
+	*core
+	// waiting holds the objects whose commands wait for the spoke.
+	waiting map[stream.ResourceKey]waiting
+	// stale says why a command that waits is not to be sent any more.
+	stale map[stream.ResourceKey]string
+	// born holds the objects that show an operation which was born on the spoke.
+	born map[stream.ResourceKey]bool
+	// answered holds the objects that show what the spoke answered, maybe to another
+	// principal.
+	answered map[stream.ResourceKey]bool
+	asked    map[stream.ResourceKey]operations.Requests
+	failures map[stream.EntryKey]failure // commands that the spoke will not run
+}
+
+// waiting is a command that waits for the spoke.
+//
+// What the caches show of it may be from a backup of the hub, made before the command
+// was sent: nothing in the object tells, and the caches of objects and of the history
+// are not in step. So the command is sent once a judgement that began after it was seen
+// says that the history goes on.
+type waiting struct {
+	uid string
+	// since is the resourceVersion at which it was seen first, and revision that of the
+	// newest state. Within one history the latter only grows; a restore takes it back.
+	since, revision uint64
+	// after is the number of the newest judgement that had begun when it was seen.
+	after uint64
+}
+
+// wait notes whether a command of an object waits.
+func (co *commands) wait(key stream.ResourceKey, o object.Object, waits bool) {
+	before, known := co.waiting[key]
+	if !waits {
+		delete(co.waiting, key)
+		delete(co.stale, key)
+		return
+	}
+	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.l.history.judgements}
+	if known && before.uid == w.uid && w.revision >= before.revision {
+		w.since, w.after = before.since, before.after
+	} else if co.session != nil && co.judges() {
+		co.step(link.Doubted{})
+	}
+	co.waiting[key] = w
+}
+
+// waits reports whether a command of an object waits.
+func (co *commands) waits(key stream.ResourceKey) bool {
+	_, ok := co.waiting[key]
+	return ok
+}
+
+// judges reports whether commands wait for judgements. The originals of an autonomous
+// agent know by themselves what was meant for them.
+func (co *commands) judges() bool { return co.m.cfg.History != nil && co.rules.Mode == stream.Managed }
+
+// vouched is the resourceVersion from which on the states of an object whose command
+// waits are of the present history; zero while that is not known.
+func (co *commands) vouched(key stream.ResourceKey) uint64 {
+	w, ok := co.waiting[key]
+	switch {
+	case !ok:
+		return 0
+	case !co.judges():
+		return 1
+	case co.l.history.past.answered > w.after:
+		return w.since
+	}
+	return 0
+}
+
+// note gives the requests of an object their ids for as long as they stand.
+func (co *commands) note(key stream.ResourceKey, current *object.Object) {
+	if co.rules.Side != stream.Hub || current == nil {
+		return
+	}
+	if asked := co.asked[key].Of(*current, uuid.NewString); asked != (operations.Requests{}) {
+		co.asked[key] = asked
+	} else {
+		delete(co.asked, key)
+	}
+}
+
+// failure is the spoke's refusal of one version of an entry.
+type failure struct {
+	version stream.Version
+	refusal stream.Refusal
+}

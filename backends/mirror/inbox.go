@@ -1,0 +1,111 @@
+package mirror
+
+import (
+	"github.com/argomesh/argomesh/backends/bounds"
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/worker"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+	"github.com/argomesh/argomesh/stream/quota"
+)
+
+// inbox is what came of the peer: the room for it, what of it was taken, and what its objects
+// weigh.
+type inbox struct {
+	*core
+	// opened gives back the room of each event that is not answered, by its id.
+	opened  map[string]func()
+	replies map[stream.EntryKey]ownership.Reply
+	taken   map[stream.EntryKey]operations.TakenCommand // by this spoke
+	// weights are what the peer's objects have, and bounds what they may.
+	weights bounds.Weights
+	bounds  bounds.Bounds
+}
+
+// open takes the room in which the content of an event waits for its answer, and returns
+// the event without content where there is none: its answer says so, and what comes after
+// it does not wait.
+func (i *inbox) open(e stream.Event) stream.Event {
+	if len(e.Data) == 0 {
+		return e
+	}
+	release, ok := i.m.cfg.Quota.Try(i.rules.Agent, quota.Open, int64(len(e.Data)))
+	if !ok {
+		e.Data = nil
+		return e
+	}
+	i.opened[e.ID] = release
+	return e
+}
+
+// close gives the room of an event back that is answered.
+func (i *inbox) close(event string) {
+	if release := i.opened[event]; release != nil {
+		release()
+		delete(i.opened, event)
+	}
+}
+
+// closeAll gives back the room of all events.
+func (i *inbox) closeAll() {
+	for _, release := range i.opened {
+		release()
+	}
+	i.opened = map[string]func(){}
+}
+
+// weigh notes what an object has now.
+func (i *inbox) weigh(key stream.ResourceKey, current *object.Object) {
+	var now bounds.Weight
+	if current != nil && (key.Kind == stream.Application || key.Kind == stream.AppProject) {
+		now.Copy = i.rules.IsCopy(*current)
+		if now.Copy || i.rules.Side == stream.Hub && i.rules.Mode == stream.Managed && key.Kind == stream.Application {
+			if o, ok := i.view.Newest(key); ok {
+				now.Bytes = len(o.Raw)
+			}
+		}
+	}
+	i.weights.Set(key, now)
+}
+
+// reserve keeps the place of an object that a worker may be about to make.
+func (i *inbox) reserve(t worker.Task) {
+	if t.Current != nil {
+		return
+	}
+	for _, e := range t.Events {
+		if bounds.Applies(e) && e.Key.Collection != stream.Statuses {
+			i.weights.Set(t.Key, bounds.Weight{Bytes: len(e.Data), Copy: true})
+		}
+	}
+}
+
+// rebound takes the bounds that Bound was last told, and what they refused before.
+func (i *inbox) rebound() {
+	bounds := i.m.bounds.Load()
+	if bounds == nil || *bounds == i.bounds {
+		return
+	}
+	i.bounds = *bounds
+	for _, key := range i.l.answers.refused.OfKind(stream.RefusalOverLimit) {
+		i.step(link.Retry{Key: key})
+	}
+}
+
+// heldNow is what this side holds of an entry of which nothing is under way.
+func (i *inbox) heldNow(entry stream.EntryKey, key stream.ResourceKey) stream.Version {
+	current := i.view.Current(key)
+	switch {
+	case current == nil:
+		return stream.Version{}
+	case entry.Collection == stream.Commands:
+		return i.taken[entry].Held(*current)
+	}
+	var last *ownership.Reply
+	if reply, ok := i.replies[entry]; ok {
+		last = &reply
+	}
+	return i.rules.Held(entry.Collection, *current, last)
+}

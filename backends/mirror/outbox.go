@@ -1,0 +1,161 @@
+package mirror
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/statuses"
+	"github.com/argomesh/argomesh/backends/worker"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// outbox has what is about to be sent: its content, the traces that it belongs to, and the
+// statuses that may wait.
+type outbox struct {
+	*core
+	// made is content of what is about to be sent, and madeBytes the size of its data.
+	made      map[stream.EntryKey]made
+	madeBytes int
+	causes    map[stream.EntryKey]string // trace parents of what is sent
+	effects   map[stream.ResourceKey]effect
+	// pulses are what was last told of statuses, quiet the entries of which a newer
+	// one is held back, until quietEnd.
+	pulses   map[stream.EntryKey]statuses.Pulse
+	quiet    []stream.EntryKey
+	quietEnd time.Time
+}
+
+// traceCause starts the trace of a change, or goes on with the one that made it.
+func (ou *outbox) traceCause(entry stream.EntryKey, key stream.ResourceKey) {
+	var parent trace.SpanContext
+	if e, ok := ou.effects[key]; ok && time.Since(e.at) < traceTime {
+		parent = e.context.WithRemote(true)
+	}
+	_, span := ou.m.cfg.Tracer.Start(worker.Carrying(parent), "mirror.observe", trace.WithAttributes(
+		attribute.String("argomesh.resource", entry.String()), attribute.Stringer("argomesh.agent", ou.rules.Agent)))
+	span.End()
+	if text := worker.TraceParent(span.SpanContext()); text != "" {
+		ou.causes[entry] = text
+	}
+}
+
+// made is the content of an entry that is about to be sent, so that it is not made
+// twice.
+type made struct {
+	object  string // resourceVersion of the object it is of
+	content link.Content
+}
+
+// What is kept of content between the look at an object and its being sent. More
+// is made again.
+const (
+	maxMade      = 1024
+	maxMadeBytes = 4 << 20
+)
+
+// keep keeps the content of an entry that changed, if there is room.
+func (ou *outbox) keep(entry stream.EntryKey, current *object.Object, content link.Content) {
+	ou.unkeep(entry)
+	if ou.session == nil || current == nil || content.Data == nil ||
+		len(ou.made) == maxMade || ou.madeBytes+len(content.Data) > maxMadeBytes {
+		return
+	}
+	ou.made[entry] = made{object: current.Meta("resourceVersion"), content: content}
+	ou.madeBytes += len(content.Data)
+}
+
+func (ou *outbox) unkeep(entry stream.EntryKey) {
+	if m, ok := ou.made[entry]; ok {
+		ou.madeBytes -= len(m.content.Data)
+		delete(ou.made, entry)
+	}
+}
+
+// recall returns what is kept of an entry, once, unless its object has changed.
+func (ou *outbox) recall(entry stream.EntryKey, key stream.ResourceKey) (link.Content, bool) {
+	m, kept := ou.made[entry]
+	if !kept {
+		return link.Content{}, false
+	}
+	ou.unkeep(entry)
+	o, ok := ou.view.Newest(key)
+	return m.content, ok && o.ResourceVersion == m.object
+}
+
+// effect remembers which trace last changed an object.
+type effect struct {
+	context trace.SpanContext
+	at      time.Time
+}
+
+// holdBack reports whether content, which is of current, may wait, and then sees to it that the entry is
+// looked at again in time. What is told then is decided from the state of that
+// moment. All that is held back leaves at once, in few batches.
+func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, content link.Content) bool {
+	told := ou.link.Desired(entry)
+	switch {
+	case !statuses.CarriesStatus(entry.Collection) || ou.m.cfg.StatusDelay < 0:
+		return false
+	case content.Version.Absent():
+		delete(ou.pulses, entry)
+		return false
+	}
+	last, known := ou.pulses[entry]
+	if known && told == content.Version {
+		return false
+	}
+	next := ou.rules.Pulse(entry.Collection, *current, content)
+	if !known || last.Content != told.Hash || !statuses.MayWait(last, next) {
+		next.Waits = last.Waits
+		ou.pulses[entry] = next
+		return false
+	}
+	if statuses.Thinned(last, next) {
+		ou.m.cfg.Metrics.delayed.Inc()
+		return true
+	}
+	if !last.Waits {
+		if len(ou.quiet) == 0 {
+			ou.quietEnd = time.Now().Add(ou.m.cfg.StatusDelay)
+			ou.lookAt(ou.quietEnd)
+		}
+		ou.quiet = append(ou.quiet, entry)
+		last.Waits = true
+		ou.pulses[entry] = last
+	}
+	ou.m.cfg.Metrics.delayed.Inc()
+	return true
+}
+
+// told notes what the link takes by itself of an entry: it may be newer than what
+// it was told of.
+func (ou *outbox) told(entry stream.EntryKey, current *object.Object, content link.Content) {
+	if last, known := ou.pulses[entry]; known && ou.link.Desired(entry) != content.Version {
+		next := ou.rules.Pulse(entry.Collection, *current, content)
+		next.Waits = last.Waits
+		ou.pulses[entry] = next
+	}
+}
+
+// speak tells what was held back for long enough.
+func (ou *outbox) speak() {
+	switch {
+	case len(ou.quiet) == 0:
+		return
+	case time.Now().Before(ou.quietEnd):
+		ou.lookAt(ou.quietEnd)
+		return
+	}
+	entries := ou.quiet
+	ou.quiet = nil
+	for _, entry := range entries {
+		delete(ou.pulses, entry) // without one nothing is held back
+		if key, ok := ou.rules.Local(entry); ok {
+			ou.observe(key)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package mirror
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/backends/cascades"
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// removals are the Applications of the hub that are asked to go with their workloads.
+type removals struct {
+	*core
+	// ending are the Applications of the hub that are asked to go with their workloads,
+	// and since when, kept those, by UID, that go without on somebody's word, and gate is
+	// what the link was last told of their number.
+	ending map[stream.EntryKey]time.Time
+	kept   map[stream.ResourceKey]string
+	gate   link.Cascades
+}
+
+// counts reports whether an entry is one whose end is counted.
+func (r *removals) counts(entry stream.EntryKey) bool {
+	return entry.Collection == stream.Applications && r.rules.Side == stream.Hub && r.rules.Mode == stream.Managed
+}
+
+// keeps reports whether an Application leaves its workloads on somebody's word. It is
+// remembered for as long as the object is there: an ApplicationSet takes away annotations
+// that are not of its template.
+func (r *removals) keeps(key stream.ResourceKey, current object.Object) bool {
+	switch {
+	case ownership.KeepsWorkloads(current) && r.rules.Sendable(current):
+		r.kept[key] = current.UID()
+		return true
+	case r.kept[key] == current.UID():
+		return current.Cascades()
+	}
+	delete(r.kept, key)
+	return false
+}
+
+// cascade counts what an Application of the hub becomes, and tells the link what follows
+// for the ends of all. It reports whether someone has accepted that this one goes.
+func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, current *object.Object, content link.Content) (accepted bool) {
+	if !r.counts(entry) {
+		return false
+	}
+	_, kept := r.kept[key]
+	before, after := cascades.Counted{UID: r.link.Desired(entry).SourceUID, Asked: r.ending[entry]}, cascades.Counted{UID: content.Version.SourceUID}
+	if before.UID == after.UID && content.Leaving != before.Asked.IsZero() {
+		return kept // as it was
+	}
+	delete(r.ending, entry)
+	if after.UID != "" {
+		after.Created = ownership.TimeOf(*current, "creationTimestamp")
+		if content.Leaving {
+			after.Asked = ownership.TimeOf(*current, "deletionTimestamp")
+			r.ending[entry] = after.Asked
+		}
+	}
+	if r.m.cfg.Cascades != nil {
+		accepted = r.m.cfg.Cascades.Note(r.rules.Agent, before, after, current != nil, r.m.cfg.Now())
+		r.weigh()
+	}
+	return kept || accepted
+}
+
+// weigh tells the link what is made of the number of ends.
+func (r *removals) weigh() {
+	if r.m.cfg.Cascades == nil || !r.counts(stream.EntryKey{Collection: stream.Applications}) {
+		return
+	}
+	now := r.m.cfg.Now()
+	gate, again := r.m.cfg.Cascades.Gate(r.rules.Agent, now)
+	if !again.IsZero() {
+		r.lookAt(time.Now().Add(again.Sub(now)))
+	}
+	if gate != r.gate {
+		r.gate = gate
+		r.step(gate)
+	}
+}
+
+// countAll looks at all that there is, and has it counted as a whole.
+func (r *removals) countAll() {
+	c := r.m.cfg.Cascades
+	if c == nil || !r.counts(stream.EntryKey{Collection: stream.Applications}) {
+		r.l.observeStore()
+		return
+	}
+	c.Begin(r.rules.Agent, r.m.tell)
+	r.l.observeStore()
+	c.Filled(r.rules.Agent, r.m.cfg.Now())
+	r.weigh()
+}
+
+// settle notes when nothing is left that is held.
+func (r *removals) settle() {
+	if r.gate.Held != "" && !r.link.Ending() {
+		r.m.cfg.Cascades.Idle(r.rules.Agent)
+		r.weigh()
+	}
+}
+
+// doomed returns which namespaces of this side are being deleted, by their name on the
+// wire, when the link has a judgement made.
+func (r *removals) doomed(places map[string]string) link.Doomed {
+	doomed := link.Doomed{Places: map[string]string{}}
+	for namespace, why := range places {
+		if wire, ours := r.rules.OnWire(namespace); ours {
+			doomed.Places[wire] = why
+		}
+	}
+	return doomed
+}
+
+// places are the namespaces of this side of which a judgement is to say that.
+func (r *removals) places() []string {
+	var places []string
+	if c := r.m.cfg.Cascades; r.m.cfg.Places == nil || c == nil || !c.Holds(r.rules.Agent) {
+		return nil
+	}
+	for _, wire := range r.link.Places() {
+		if namespace, ours := r.rules.Here(wire); ours {
+			places = append(places, namespace)
+		}
+	}
+	return places
+}

@@ -1,0 +1,44 @@
+package object
+
+// MaxFound is the largest of what is kept of an object, in bytes.
+const MaxFound = 256 << 10
+
+// Found is what of an object was there before it was adopted: all that a copy could
+// overwrite. As JSON it is what a keeper keeps.
+type Found struct {
+	Labels      map[string]any `json:"labels,omitempty"`
+	Annotations map[string]any `json:"annotations,omitempty"`
+	Finalizers  []string       `json:"finalizers,omitempty"`
+	// Content is the spec, or the data of a Secret.
+	Content any `json:"content,omitempty"`
+
+	UID         string `json:"-"` // of the object
+	KeptUID     string `json:"-"` // of what is kept
+	KeptVersion string `json:"-"`
+	Lost        bool   `json:"-"` // nothing is kept, or nothing that could be read
+}
+
+// FoundOf returns what of o a copy could overwrite.
+func FoundOf(o Object) Found {
+	return Found{
+		Labels: Mirrored(o.Child("metadata", "labels")), Annotations: Mirrored(o.Child("metadata", "annotations")),
+		Finalizers: o.Finalizers(), Content: o.Fields[ContentField(o.Key.Kind)],
+	}
+}
+
+// Read takes what a keeper kept, and reports whether it is that.
+func (f *Found) Read(kept string) bool {
+	fields, err := Decode([]byte(kept))
+	if err != nil {
+		return false // somebody damaged it
+	}
+	o := Object{Fields: fields}
+	f.Content, f.Labels, f.Annotations = fields["content"], o.Child("labels"), o.Child("annotations")
+	list, _ := fields["finalizers"].([]any)
+	for _, finalizer := range list {
+		if s, ok := finalizer.(string); ok {
+			f.Finalizers = append(f.Finalizers, s)
+		}
+	}
+	return true
+}

@@ -1,0 +1,40 @@
+package refusals
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/link"
+)
+
+// Contests are what was put back of the entries of this side's sinks. Both sides count:
+// the source sends more seldom, and shows it; on the hub of an autonomous agent only the
+// sink's people look.
+type Contests map[stream.EntryKey]Contest
+
+// Contest is what was put back of one entry.
+type Contest struct {
+	link.Undoings
+	paths string
+}
+
+// Note counts what was put back. It reports whether it has become contested with that.
+func (c Contests) Note(key stream.EntryKey, paths string, now time.Time) bool {
+	one := c[key]
+	was := one.Spent() && !one.Over(now)
+	one.Note(now)
+	one.paths = paths
+	c[key] = one
+	return one.Spent() && !was
+}
+
+// Refusal says what is contested about an entry; nil for nothing. side is that of the
+// sink.
+func (c Contests) Refusal(key stream.EntryKey, side stream.Side) *stream.Refusal {
+	one, ok := c[key]
+	if !ok || !one.Spent() {
+		return nil
+	}
+	refusal := link.ContestedBy(side, link.Undone(one.paths))
+	return &refusal
+}

@@ -1,0 +1,118 @@
+// Package refusals remembers what of a peer this side did not take, and why: Refusals, what waits for
+// an AppProject (Awaiting), and what somebody changes back again and again (Contests). Each is
+// bounded, since a peer can invent entries. Pure.
+package refusals
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/stream"
+)
+
+const (
+	// refusalMemory is how long a refusal of ours stands when its entry does not come
+	// again. The peer tries a parked entry every six minutes at least, and says nothing
+	// Of one that is gone and that we never held.
+	refusalMemory = 15 * time.Minute
+	// maxRefusals bounds the refusals that are remembered, since a peer can invent
+	// entries.
+	maxRefusals = 1 << 16
+)
+
+// Refusals are the entries of the peer that this side's API server did not take
+// when they last came. The peer knows too, but only this side's people may be the
+// ones who look.
+type Refusals map[stream.EntryKey]refusedEntry
+
+type refusedEntry struct {
+	refusal stream.Refusal
+	version stream.Version // that was refused
+	at      time.Time
+	// over is what stood where the entry's object would be, for which it was refused.
+	over obstacle
+}
+
+// obstacle is an object that is not ours, as far as it says whether we may have its place;
+// zero for none.
+type obstacle struct{ uid, policy string }
+
+func obstacleOf(current *object.Object) obstacle {
+	if current == nil {
+		return obstacle{}
+	}
+	return obstacle{current.UID(), current.Annotation(object.AdoptionPolicyKey)}
+}
+
+// StoodIn notes for which object of its place an entry was refused.
+func (r Refusals) StoodIn(key stream.EntryKey, current *object.Object) {
+	if e, refused := r[key]; refused && e.refusal.Kind == stream.RefusalNotOwned {
+		e.over = obstacleOf(current)
+		r[key] = e
+	}
+}
+
+// Freed reports, once, whether the object for which an entry was refused has gone, is
+// another one, or has another word on its adoption: the entry may be taken now.
+func (r Refusals) Freed(key stream.EntryKey, current *object.Object) bool {
+	e := r[key]
+	if e.over == (obstacle{}) || e.over == obstacleOf(current) {
+		return false
+	}
+	e.over = obstacle{}
+	r[key] = e
+	return true
+}
+
+// Note remembers the answer to an entry; nil for one that was taken.
+func (r Refusals) Note(e stream.Event, refusal *stream.Refusal, now time.Time) {
+	if refusal == nil || refusal.Kind.Passing() {
+		delete(r, e.Key) // taken, or soon
+		return
+	}
+	if _, known := r[e.Key]; !known && len(r) >= maxRefusals {
+		return
+	}
+	r[e.Key] = refusedEntry{refusal: *refusal, version: e.Version, at: now}
+}
+
+// Held notes what is held of an entry: what was refused may have come to be there all the
+// same, as by a write of which the reply was lost and that was refused when it came again.
+func (r Refusals) Held(key stream.EntryKey, v stream.Version) {
+	if !v.Absent() && r[key].version == v {
+		delete(r, key)
+	}
+}
+
+// Standing forgets what is too old and returns the rest.
+func (r Refusals) Standing(now time.Time) map[stream.EntryKey]stream.Refusal {
+	out := make(map[stream.EntryKey]stream.Refusal, len(r))
+	for key, e := range r {
+		if now.Sub(e.at) > refusalMemory {
+			delete(r, key)
+			continue
+		}
+		out[key] = e.refusal
+	}
+	return out
+}
+
+// Of is the refusal of an entry that stands; false for none.
+func (r Refusals) Of(key stream.EntryKey) (stream.Refusal, bool) {
+	e, refused := r[key]
+	return e.refusal, refused
+}
+
+// OfKind are the entries that were refused so, in order.
+func (r Refusals) OfKind(kind stream.RefusalKind) []stream.EntryKey {
+	var keys []stream.EntryKey
+	for key, e := range r {
+		if e.refusal.Kind == kind {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) })
+	return keys
+}

@@ -1,0 +1,298 @@
+// Package shares divides the Applications of a hub among its agents: each link gets a Store
+// that has nothing but its own.
+package shares
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/mapping"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// Shares divides the Applications of a hub's Store among the links of its agents, when
+// the namespace alone does not say whose they are. Each Application is in the share of
+// one agent or of none: through a share no other one is read, listed or written. Its
+// methods may be called concurrently.
+type Shares struct {
+	store  backends.Store
+	synced chan struct{} // closed once placed holds all that the store did when it was synced
+
+	mu     sync.Mutex // guards what follows
+	filled bool       // synced is closed
+	// owner is nil before the first Assign: nothing is anybody's.
+	owner  mapping.Owner
+	placed map[stream.ResourceKey]placed // every Application of the store
+	owned  map[identity.AgentName]map[stream.ResourceKey]bool
+}
+
+// placed is what was last seen of an Application.
+type placed struct {
+	uid, version string // of the object that it was
+	where        mapping.Placement
+	owner        identity.AgentName
+}
+
+// New returns Shares of a Store. Nothing is anybody's before Assign.
+func New(store backends.Store) *Shares {
+	return &Shares{
+		store: store, synced: make(chan struct{}), placed: map[stream.ResourceKey]placed{}, owned: map[identity.AgentName]map[stream.ResourceKey]bool{},
+	}
+}
+
+// Assign says anew whose each Application is, and returns the agents whose share is
+// another one now, each with the Applications that it got or lost. The shares count as
+// synced after the first call that finds the Store synced.
+func (s *Shares) Assign(owner mapping.Owner) map[identity.AgentName][]stream.ResourceKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner = owner
+	news := map[identity.AgentName][]stream.ResourceKey{}
+	s.fill()
+	for key, p := range s.placed {
+		for _, name := range s.give(key, p) {
+			news[name] = append(news[name], key)
+		}
+	}
+	return news
+}
+
+// fill looks at all that there is once the store is synced: what is not in a share is
+// absent, and nobody may take for absent what was not looked at. It is called with mu
+// locked, after which the store can only show something newer.
+func (s *Shares) fill() {
+	select {
+	case <-s.store.Synced():
+	default:
+		return
+	}
+	if s.filled {
+		return
+	}
+	for _, o := range s.store.List(stream.Application, "") {
+		p := s.look(o)
+		p.owner = s.placed[o.Key].owner
+		s.placed[o.Key] = p
+	}
+	s.filled = true
+	close(s.synced)
+}
+
+// Changed looks at an Application that appeared, changed or went, and returns whose it
+// is and was: those are to look again.
+func (s *Shares) Changed(key stream.ResourceKey) []identity.AgentName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Read under the lock, so that what is noted last is what was there last.
+	o, there := s.store.Get(key)
+	before := s.placed[key].owner
+	if !there {
+		s.take(key, before)
+		delete(s.placed, key)
+		return agentsOf(before)
+	}
+	now := s.look(o)
+	now.owner = before
+	if news := s.give(key, now); len(news) > 0 {
+		return news
+	}
+	return agentsOf(before)
+}
+
+// give notes an Application with the owner that it should have, and returns whom that
+// is news for.
+func (s *Shares) give(key stream.ResourceKey, p placed) []identity.AgentName {
+	before := p.owner
+	p.owner = s.ownerOf(p.where)
+	s.placed[key] = p
+	if before == p.owner {
+		return nil
+	}
+	s.take(key, before)
+	if !p.owner.IsZero() {
+		if s.owned[p.owner] == nil {
+			s.owned[p.owner] = map[stream.ResourceKey]bool{}
+		}
+		s.owned[p.owner][key] = true
+	}
+	return agentsOf(before, p.owner)
+}
+
+func (s *Shares) take(key stream.ResourceKey, from identity.AgentName) {
+	delete(s.owned[from], key)
+	if len(s.owned[from]) == 0 {
+		delete(s.owned, from)
+	}
+}
+
+func (s *Shares) ownerOf(where mapping.Placement) identity.AgentName {
+	if s.owner == nil {
+		return identity.AgentName{}
+	}
+	return s.owner(where)
+}
+
+func agentsOf(names ...identity.AgentName) []identity.AgentName {
+	var out []identity.AgentName
+	for _, name := range names {
+		if !name.IsZero() {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// look returns what an object says, of what is noted or by decoding it. It is called
+// with mu locked.
+func (s *Shares) look(o backends.Object) placed {
+	if p, known := s.placed[o.Key]; known && p.uid == o.UID && p.version == o.ResourceVersion {
+		return p
+	}
+	return placed{uid: o.UID, version: o.ResourceVersion, where: mapping.PlacementOf(o)}
+}
+
+// OwnerOf returns whose an object of the Store is, or was if it is gone; the zero name
+// for nobody's.
+func (s *Shares) OwnerOf(o backends.Object) identity.AgentName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ownerOf(s.look(o).where)
+}
+
+// placeOwner returns whose an Application would be.
+func (s *Shares) placeOwner(where mapping.Placement) identity.AgentName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ownerOf(where)
+}
+
+// owns reports whether an object is in the share of an agent.
+func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
+	return s.OwnerOf(o) == name
+}
+
+// Synced is closed once the shares hold all that the Store did when it was synced. The
+// links of the shares begin then.
+func (s *Shares) Synced() <-chan struct{} { return s.synced }
+
+// Of is the share of an agent: the Store, in which there are no Applications but the
+// agent's. Of Applications none is made through it but mirrors of the agent's children.
+func (s *Shares) Of(name identity.AgentName) backends.Store {
+	return &share{Store: s.store, shares: s, agent: name}
+}
+
+// share is what one agent's link sees of the hub. What it does not change is the
+// Store's; Subscribe tells of more than the share, which is allowed.
+type share struct {
+	backends.Store
+	shares *Shares
+	agent  identity.AgentName
+}
+
+func (s *share) shows(o backends.Object) bool {
+	return o.Key.Kind != stream.Application || s.shares.owns(s.agent, o)
+}
+
+// Synced implements backends.Store.
+func (s *share) Synced() <-chan struct{} { return s.shares.Synced() }
+
+// Deletions implements backends.Store.
+func (s *share) Deletions(deleted func(backends.Deletion)) (cancel func()) {
+	return s.Store.Deletions(func(d backends.Deletion) {
+		if s.shows(d.Last) {
+			deleted(d)
+		}
+	})
+}
+
+// Get implements backends.Store.
+func (s *share) Get(key stream.ResourceKey) (backends.Object, bool) {
+	if o, there := s.Store.Get(key); there && s.shows(o) {
+		return o, true
+	}
+	return backends.Object{}, false
+}
+
+// List implements backends.Store.
+func (s *share) List(kind stream.Kind, namespace string) []backends.Object {
+	if kind != stream.Application {
+		return s.Store.List(kind, namespace)
+	}
+	s.shares.mu.Lock()
+	keys := make([]stream.ResourceKey, 0, len(s.shares.owned[s.agent]))
+	for key := range s.shares.owned[s.agent] {
+		if namespace == "" || namespace == key.Namespace {
+			keys = append(keys, key)
+		}
+	}
+	s.shares.mu.Unlock()
+	slices.SortFunc(keys, stream.ResourceKey.Compare) // so that a simulation repeats
+	var objects []backends.Object
+	for _, key := range keys {
+		if o, there := s.Get(key); there {
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// Read implements backends.Store.
+func (s *share) Read(ctx context.Context, key stream.ResourceKey) (backends.Object, error) {
+	o, err := s.Store.Read(ctx, key)
+	if err == nil && !s.shows(o) {
+		return backends.Object{}, fmt.Errorf("%s is not of agent %s: %w", key, s.agent, stream.ErrNotFound)
+	}
+	return o, err
+}
+
+// Create implements backends.Store.
+func (s *share) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+	if key.Kind == stream.Application {
+		if err := s.mayCreate(key, raw); err != nil {
+			return backends.Object{}, err
+		}
+	}
+	return s.Store.Create(ctx, key, raw, opts...)
+}
+
+// mayCreate admits mirrors of the agent's children where they are the agent's. One of that
+// name that is not in the share is never written over: a Create finds it.
+func (s *share) mayCreate(key stream.ResourceKey, raw []byte) error {
+	child := mapping.PlacementOf(backends.Object{Key: key, Raw: raw}).Child
+	// Its destination does not count: by that it would be the agent's anywhere.
+	if child != s.agent || s.shares.placeOwner(mapping.Placement{Namespace: key.Namespace, Child: child}) != s.agent {
+		return fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
+	}
+	if o, there := s.Store.Get(key); there && !s.shows(o) {
+		return fmt.Errorf("the hub has an Application of that name of its own, which goes before the spoke's: %w", stream.ErrRefused)
+	}
+	return nil
+}
+
+// Update implements backends.Store. That old was the agent's is tested on its
+// resourceVersion like the rest of it.
+func (s *share) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+	if !s.shows(old) {
+		return backends.Object{}, fmt.Errorf("%s is not of agent %s: %w", old.Key, s.agent, stream.ErrConflict)
+	}
+	return s.Store.Update(ctx, old, raw, opts...)
+}
+
+// Delete implements backends.Store. An Application that the cache does not show to be
+// the agent's is not deleted, and neither is one that has changed since.
+func (s *share) Delete(ctx context.Context, key stream.ResourceKey, pre backends.Preconditions) error {
+	if key.Kind == stream.Application {
+		o, there := s.Store.Get(key)
+		switch {
+		case !there || !s.shows(o):
+			return fmt.Errorf("%s is not of agent %s: %w", key, s.agent, stream.ErrNotFound)
+		case pre == backends.Preconditions{}:
+			pre = backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion}
+		}
+	}
+	return s.Store.Delete(ctx, key, pre)
+}

@@ -1,0 +1,136 @@
+package stale
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// batch is how many Applications of an agent are looked at before it is seen again
+// whose turn it is.
+const batch = 20
+
+// plan decides which Applications are looked at next: those of agents that are away,
+// to say so, and those of others, and of nobody, to say so no more. It keeps no state of an
+// Application: what it shows is looked at when it has its turn.
+type plan struct {
+	away   map[identity.AgentName]Absence
+	shares map[identity.AgentName]*share // of those with something to look at
+	begun  uint64                        // counts shares
+}
+
+// share is what there is to look at of an agent; of nobody, for the zero name.
+type share struct {
+	order uint64
+	whole bool // all that the agent has
+	keys  map[stream.ResourceKey]bool
+	rests time.Time // it has no turn before
+}
+
+func newPlan() *plan {
+	return &plan{away: map[identity.AgentName]Absence{}, shares: map[identity.AgentName]*share{}}
+}
+
+// see takes over which agents are away now. All Applications of an agent of which there is
+// something else to say than before are looked at.
+func (p *plan) see(away map[identity.AgentName]Absence) {
+	before := p.away
+	p.away = away
+	for name, absence := range away {
+		if was, known := before[name]; !known || was.Message != absence.Message {
+			p.whole(name)
+		}
+	}
+	for name := range before {
+		if _, still := away[name]; !still {
+			p.whole(name)
+		}
+	}
+}
+
+func (p *plan) whole(name identity.AgentName) {
+	s := p.shareOf(name)
+	s.whole, s.rests = true, time.Time{}
+	clear(s.keys)
+}
+
+func (p *plan) shareOf(name identity.AgentName) *share {
+	s := p.shares[name]
+	if s == nil {
+		p.begun++
+		s = &share{order: p.begun, keys: map[stream.ResourceKey]bool{}}
+		p.shares[name] = s
+	}
+	return s
+}
+
+// add has an Application of an agent, or of nobody, looked at.
+func (p *plan) add(name identity.AgentName, key stream.ResourceKey) {
+	if s := p.shareOf(name); !s.whole {
+		s.keys[key] = true
+	}
+}
+
+// take returns the agent whose turn it is among those that are away, or among the others,
+// and some of its Applications; none when there is nothing to look at now. Who is away for
+// the longest goes first: what a short outage of many says waits. List returns all
+// Applications of an agent.
+func (p *plan) take(away bool, now time.Time, list func(identity.AgentName) []stream.ResourceKey) (identity.AgentName, []stream.ResourceKey) {
+	for {
+		name, s := p.turn(away, now)
+		if s == nil {
+			return identity.AgentName{}, nil
+		}
+		if s.whole {
+			s.whole = false
+			for _, key := range list(name) {
+				s.keys[key] = true
+			}
+		}
+		var keys []stream.ResourceKey
+		for key := range s.keys {
+			if len(keys) == batch {
+				break
+			}
+			keys = append(keys, key)
+			delete(s.keys, key)
+		}
+		if len(s.keys) == 0 {
+			delete(p.shares, name)
+		}
+		if len(keys) > 0 {
+			return name, keys
+		}
+	}
+}
+
+// turn returns whose turn it is; nil for nobody's.
+func (p *plan) turn(away bool, now time.Time) (name identity.AgentName, turn *share) {
+	for candidate, s := range p.shares {
+		if _, isAway := p.away[candidate]; isAway != away || now.Before(s.rests) {
+			continue
+		}
+		if turn == nil || p.before(candidate, name) {
+			name, turn = candidate, s
+		}
+	}
+	return name, turn
+}
+
+// before reports whether a's turn comes before b's: who is away for longer, and else who
+// waits for longer.
+func (p *plan) before(a, b identity.AgentName) bool {
+	if c := p.away[a].Since.Compare(p.away[b].Since); c != 0 {
+		return c < 0
+	}
+	return p.shares[a].order < p.shares[b].order
+}
+
+// rest gives Applications back, which have their turn again from then on.
+func (p *plan) rest(name identity.AgentName, keys []stream.ResourceKey, until time.Time) {
+	for _, key := range keys {
+		p.add(name, key)
+	}
+	p.shareOf(name).rests = until
+}
