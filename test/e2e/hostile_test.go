@@ -79,6 +79,12 @@ func listen(f frames) *attacker {
 // answer waits for the answer to an event, or for the end of the stream.
 func (a *attacker) answer(t *testing.T, event string) (*streampb.Result, error) {
 	t.Helper()
+	return a.result(t, "an answer to event "+event, func(r *streampb.Result) bool { return r.GetEvent() == event })
+}
+
+// result waits for the first result that is wanted.
+func (a *attacker) result(t *testing.T, what string, wanted func(*streampb.Result) bool) (*streampb.Result, error) {
+	t.Helper()
 	patience := time.NewTimer(patience)
 	defer patience.Stop()
 	for {
@@ -86,7 +92,7 @@ func (a *attacker) answer(t *testing.T, event string) (*streampb.Result, error) 
 		next, err := a.next, a.err
 		for _, frame := range a.heard {
 			for _, r := range frame.GetApplied().GetResults() {
-				if r.GetEvent() == event {
+				if wanted(r) {
 					a.mu.Unlock()
 					return r, nil
 				}
@@ -99,7 +105,7 @@ func (a *attacker) answer(t *testing.T, event string) (*streampb.Result, error) 
 		select {
 		case <-next:
 		case <-patience.C:
-			t.Fatalf("event %s is not answered", event)
+			t.Fatalf("%s does not come", what)
 		}
 	}
 }
@@ -648,7 +654,20 @@ func TestHostilePrincipal(t *testing.T) {
 		if err := a.Send(batchOf(e)); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := a.answer(t, e.ID); err != nil || r.GetRefusal() != nil {
+		r, err := a.answer(t, e.ID)
+		if err == nil && r.GetRefusal().GetAwaits() != "" { // the agent has yet to see the project that it made
+			if _, err := a.result(t, "a second chance for "+own.String(), func(r *streampb.Result) bool {
+				return r.GetRetry() && r.GetName() == own.Name && r.GetEvent() == ""
+			}); err != nil {
+				t.Fatal(err)
+			}
+			e.ID += "-again"
+			if err := a.Send(batchOf(e)); err != nil {
+				t.Fatal(err)
+			}
+			r, err = a.answer(t, e.ID)
+		}
+		if err != nil || r.GetRefusal() != nil {
 			t.Errorf("%s in its namespace is answered by %v, %v", own, r, err)
 		}
 	}
