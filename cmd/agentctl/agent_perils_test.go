@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	"github.com/spf13/cobra"
 )
 
@@ -63,7 +65,7 @@ func TestEachCommandSaysWhetherItDeletesWorkloads(t *testing.T) {
 			t.Errorf("%q: it has --yes: %t, and may delete workloads: %q", path, has, how)
 		}
 	}
-	walk(newRootCommand(streams{in: strings.NewReader("")}))
+	walk(newRootCommand(cli.Streams{In: strings.NewReader("")}))
 	for path := range deleting {
 		if !slices.Contains(seen, path) {
 			t.Errorf("%q is no command", path)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 // watchHub serves a table of Agents, and the events of each watch in turn; the last watch
@@ -126,7 +128,7 @@ func TestWatch(t *testing.T) {
 			out, complaint := &lineWriter{written: make(chan struct{}, 1)}, &lineWriter{written: make(chan struct{}, 1)}
 			ended := make(chan error, 1)
 			go func() {
-				ended <- run(ctx, append([]string{"agent", "--server", server.URL, "--namespace", "argocd"}, strings.Fields(tt.args)...), streams{in: strings.NewReader(""), out: out, err: complaint})
+				ended <- run(ctx, append([]string{"agent", "--server", server.URL, "--namespace", "argocd"}, strings.Fields(tt.args)...), cli.Streams{In: strings.NewReader(""), Out: out, Err: complaint})
 			}()
 			words := func(w *lineWriter) string {
 				var all strings.Builder

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 )
 
 // planHub is a Kubernetes API with one managed agent, and an Application in its namespace
@@ -49,7 +51,7 @@ func planHub(t *testing.T, mapping string) string {
 
 // A file with which the program runs is one that doctor judges by, whatever is in it.
 func TestDoctorReadsTheProgramsFiles(t *testing.T) {
-	t.Setenv(socketEnv, "")
+	t.Setenv(registration.SocketEnv, "")
 	const (
 		namespaced = "Application edge-1/by-namespace is not sent to agent edge-1"
 		destined   = "Application team-a/by-destination is not sent to agent edge-1"
@@ -119,7 +121,7 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 
 // What was found is told, although the API that was to say more does not answer.
 func TestDoctorTellsWhatItFoundBeforeItFailed(t *testing.T) {
-	t.Setenv(socketEnv, "")
+	t.Setenv(registration.SocketEnv, "")
 	file := filepath.Join(t.TempDir(), "principal.yaml")
 	if err := os.WriteFile(file, []byte("limits: {bytes_per_second: 1}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 )
 
 // cluster is a Kubernetes API with those ConfigMaps in namespace argo, an Application of an
@@ -56,7 +58,7 @@ func (c cluster) start(t *testing.T) string {
 // Who gives doctor the kubeconfig of another cluster learns that, and nothing that would be
 // true of the right one only.
 func TestDoctorAtTheWrongCluster(t *testing.T) {
-	t.Setenv(socketEnv, "")
+	t.Setenv(registration.SocketEnv, "")
 	const (
 		agent     = "name: edge-1\nmode: managed\nnamespace: argo\nprincipal: {address: \"hub.test:8443\", spiffe_ids: [spiffe://hub.test/argomesh/principal]}\nidentity: {socket: unix:///run/a.sock}\n"
 		principal = "namespace: argo\nidentity: {socket: unix:///run/a.sock}\n"

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,12 +18,12 @@ import (
 	"github.com/argomesh/argomesh/mesh/xds"
 )
 
-func newEnvoyCommand(std streams) *cobra.Command {
+func newEnvoyCommand(std cli.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "envoy",
 		Short: "Set up the Envoy beside the principal",
-		Args:  noCommand,
-		RunE:  showHelp,
+		Args:  cli.NoCommand,
+		RunE:  cli.ShowHelp,
 	}
 	cmd.AddCommand(newEnvoyBootstrapCommand(std))
 	return cmd
@@ -36,7 +38,7 @@ type bootstrapFlags struct {
 	output                         string
 }
 
-func newEnvoyBootstrapCommand(std streams) *cobra.Command {
+func newEnvoyBootstrapCommand(std cli.Streams) *cobra.Command {
 	var flags bootstrapFlags
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
@@ -52,7 +54,7 @@ shell.
 
 Addresses are unix:///path or ip:port. Those of the principal's xDS, of the Workload
 API and of Envoy's own admin interface must be unix sockets or on loopback.`,
-		Args: none,
+		Args: cli.None,
 		RunE: func(*cobra.Command, []string) error { return printBootstrap(std, flags) },
 	}
 	f := cmd.Flags()
@@ -67,7 +69,7 @@ API and of Envoy's own admin interface must be unix sockets or on loopback.`,
 	return cmd
 }
 
-func printBootstrap(std streams, flags bootstrapFlags) error {
+func printBootstrap(std cli.Streams, flags bootstrapFlags) error {
 	cfg := xds.BootstrapConfig{NodeID: flags.nodeID, MaxConnections: flags.maxConnections}
 	for _, a := range []struct {
 		flag, value string
@@ -107,7 +109,7 @@ func printBootstrap(std streams, flags bootstrapFlags) error {
 		return err
 	}
 	if flags.output == "-" {
-		_, err = std.out.Write(raw)
+		_, err = std.Out.Write(raw)
 		return err
 	}
 	return replaceFile(flags.output, raw)

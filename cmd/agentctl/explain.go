@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/internal/reasons"
 )
 
-func newExplainCommand(std streams) *cobra.Command {
+func newExplainCommand(std cli.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain WORD...",
 		Short: "Explain a reason, a rule or an error code, and what helps",
@@ -40,7 +42,7 @@ func newExplainCommand(std streams) *cobra.Command {
 	}
 }
 
-func explainWord(std streams, word string) error {
+func explainWord(std cli.Streams, word string) error {
 	found := reasons.Find(word)
 	if len(found) == 0 {
 		return fmt.Errorf("%q is no reason, rule or error code that this release knows; %s has all", word, reasons.Page)
@@ -50,18 +52,9 @@ func explainWord(std streams, word string) error {
 		if e.Cure != "" {
 			text += "cure: " + e.Cure + "\n"
 		}
-		if _, err := fmt.Fprint(std.out, text+e.See()+"\n"); err != nil {
+		if _, err := fmt.Fprint(std.Out, text+e.See()+"\n"); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// seeReason returns where a reason is explained, after a separator; empty for one that this
-// release does not know.
-func seeReason(reason string) string {
-	if see := reasons.See(reason); see != "" {
-		return "; " + see
-	}
-	return ""
 }

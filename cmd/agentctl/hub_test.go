@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
@@ -154,6 +156,6 @@ func talk(t *testing.T, said string, args ...string) (stdout, stderr string, err
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	var out, complaint strings.Builder
-	err = run(t.Context(), args, streams{in: strings.NewReader(said), out: &out, err: &complaint, interactive: true})
+	err = run(t.Context(), args, cli.Streams{In: strings.NewReader(said), Out: &out, Err: &complaint, Interactive: true})
 	return out.String(), complaint.String(), err
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -104,20 +106,20 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 	}
 	var registry registryOf
 	address := principalOf(t, hubSocket, &registry, byCertificate)
-	dial := func(at string, args ...string) (*dialled, error) {
+	dial := func(at string, args ...string) (*identities.ProbeResult, error) {
 		t.Helper()
 		args = append([]string{"identity", "show", "--socket", socket, "--principal", at, "-o", "json"}, args...)
 		out, _, err := agentctl(t, args...)
 		if err != nil {
 			return nil, err
 		}
-		var s sight
+		var s identities.Report
 		if err := json.Unmarshal([]byte(out), &s); err != nil || s.Principal == nil {
 			t.Fatalf("show: %v, %s", err, out)
 		}
 		return s.Principal, nil
 	}
-	check := func(title string, got *dialled, err error, want dialled, problem string) {
+	check := func(title string, got *identities.ProbeResult, err error, want identities.ProbeResult, problem string) {
 		t.Helper()
 		if err != nil {
 			t.Errorf("%s: %v", title, err)
@@ -134,38 +136,38 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 	id := principalID.String()
 
 	got, err := dial(address)
-	check("a principal that has no bundle of ours", got, err, dialled{Address: address, SPIFFEID: id}, "presented its SVID, and then refused ours or went away")
+	check("a principal that has no bundle of ours", got, err, identities.ProbeResult{Address: address, SPIFFEID: id}, "presented its SVID, and then refused ours or went away")
 	if err := hubAPI.SetFederated(edgeAPI.Bundle()); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool { got, err = dial(address); return err == nil && got.Handshake })
-	check("not registered", got, err, dialled{Address: address, SPIFFEID: id, Handshake: true}, "does not let our SPIFFE ID in")
+	check("not registered", got, err, identities.ProbeResult{Address: address, SPIFFEID: id, Handshake: true}, "does not let our SPIFFE ID in")
 	registry.admitted.Store(&edge1ID)
 	got, err = dial(address, "--principal-id", id)
-	known := dialled{Address: address, SPIFFEID: id, Handshake: true, Registered: true, Agent: "edge-1", Mode: "managed"}
+	known := identities.ProbeResult{Address: address, SPIFFEID: id, Handshake: true, Registered: true, Agent: "edge-1", Mode: "managed"}
 	check("registered", got, err, known, "")
 	got, err = dial(address, "--agent", "edge-1")
 	check("registered by the name it has here", got, err, known, "")
 	got, err = dial(address, "--agent", "edge-2")
 	check("registered by another name", got, err, known, "knows our SPIFFE ID for agent edge-1 (managed), not for agent edge-2")
 	got, err = dial(address, "--principal-id", "spiffe://hub.test/other")
-	check("another principal", got, err, dialled{Address: address, SPIFFEID: id}, "is "+id+", which is not accepted")
+	check("another principal", got, err, identities.ProbeResult{Address: address, SPIFFEID: id}, "is "+id+", which is not accepted")
 	got, err = dial("127.0.0.1:1")
-	check("nobody there", got, err, dialled{Address: "127.0.0.1:1"}, "no handshake")
+	check("nobody there", got, err, identities.ProbeResult{Address: "127.0.0.1:1"}, "no handshake")
 	got, err = dial("hub")
-	check("no address", got, err, dialled{Address: "hub"}, "is no host:port")
+	check("no address", got, err, identities.ProbeResult{Address: "hub"}, "is no host:port")
 	got, err = dial("unix:///run/p.sock")
-	check("a socket", got, err, dialled{Address: "unix:///run/p.sock"}, "which is for --gateway-plaintext")
+	check("a socket", got, err, identities.ProbeResult{Address: "unix:///run/p.sock"}, "which is for --gateway-plaintext")
 	plain := plaintext(t)
 	got, err = dial(plain)
-	check("something else", got, err, dialled{Address: plain}, "no handshake")
+	check("something else", got, err, identities.ProbeResult{Address: plain}, "no handshake")
 	mute := silence(t)
 	got, err = dial(mute, "--timeout", "2s")
-	check("silence", got, err, dialled{Address: mute}, "did not answer in time")
+	check("silence", got, err, identities.ProbeResult{Address: mute}, "did not answer in time")
 
 	older := olderPrincipal(t)
 	got, err = dial(older, "--method", "header", "--gateway-plaintext")
-	check("a principal that does not say for whom", got, err, dialled{Address: older, Handshake: true, Registered: true}, "")
+	check("a principal that does not say for whom", got, err, identities.ProbeResult{Address: older, Handshake: true, Registered: true}, "")
 
 	out, _, err := agentctl(t, "identity", "doctor", "--socket", socket, "--principal", address, "--principal-id", id)
 	if err != nil || strings.Count(out, "\n") != 4 || !strings.Contains(out, "ok: principal "+address+" is "+id+", and knows our SPIFFE ID for agent edge-1 (managed)\n") {
@@ -175,7 +177,7 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _, err = agentctl(t, "identity", "doctor", "--socket", socket, "--principal", address)
-	if !errors.Is(err, errUnwell) || !strings.Contains(out, "no bundle for the trust domain") {
+	if !errors.Is(err, identities.ErrUnwell) || !strings.Contains(out, "no bundle for the trust domain") {
 		t.Errorf("doctor without the principal's bundle: %v, %q", err, out)
 	}
 }
@@ -192,7 +194,7 @@ func TestDoctorDialsByToken(t *testing.T) {
 	doctor := func(args ...string) string {
 		t.Helper()
 		out, _, err := agentctl(t, append([]string{"identity", "doctor", "-o", "wide", "--socket", socket, "--principal", address, "--principal-id", id}, args...)...)
-		if err != nil && !errors.Is(err, errUnwell) {
+		if err != nil && !errors.Is(err, identities.ErrUnwell) {
 			return err.Error()
 		}
 		return out

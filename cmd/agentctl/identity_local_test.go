@@ -1,23 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
@@ -111,14 +109,14 @@ spiffe://edge.test/argomesh/agent/edge-1 | stream | x | T
 			t.Errorf("wide output lacks %q:\n%s", part, wide)
 		}
 	}
-	var fromJSON, fromYAML sight
+	var fromJSON, fromYAML identities.Report
 	if err := json.Unmarshal([]byte(show("-o", "json", "--audience", "x")), &fromJSON); err != nil {
 		t.Fatal(err)
 	}
 	if err := yaml.UnmarshalStrict([]byte(show("-o", "yaml", "--audience", "x")), &fromYAML); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []sight{fromJSON, fromYAML} {
+	for _, s := range []identities.Report{fromJSON, fromYAML} {
 		if len(s.SVIDs) != 1 || s.SVIDs[0].Hint != "stream" || len(s.Bundles) != 2 || len(s.JWTSVIDs) != 1 || s.Socket != socket {
 			t.Errorf("for a program: %+v", s)
 		}
@@ -141,22 +139,22 @@ func TestDoctor(t *testing.T) {
 	}
 	out, err := doctor("--principal-id", principalID.String())
 	if want := "problem: hub.test is not trusted: the Workload API hands out no bundle of it; cure: federate the SPIRE server with it (agentctl identity federate hub.test), " +
-		"and have our entry federate with it (agentctl identity register --federates-with hub.test)\n" + count; !errors.Is(err, errUnwell) || out != want {
+		"and have our entry federate with it (agentctl identity register --federates-with hub.test)\n" + count; !errors.Is(err, identities.ErrUnwell) || out != want {
 		t.Errorf("doctor of a foreign principal: %v, %q", err, out)
 	}
-	if out, err := doctor("--principal-id", principalID.String(), "-o", "wide"); !errors.Is(err, errUnwell) || !strings.Contains(out, used) || strings.Contains(out, count) {
+	if out, err := doctor("--principal-id", principalID.String(), "-o", "wide"); !errors.Is(err, identities.ErrUnwell) || !strings.Contains(out, used) || strings.Contains(out, count) {
 		t.Errorf("doctor -o wide of a foreign principal: %v, %q", err, out)
 	}
 	out, err = doctor("--trusts", "hub.test", "-o", "json")
 	var report struct{ Findings []inspect.Finding }
-	if json.Unmarshal([]byte(out), &report) != nil || !errors.Is(err, errUnwell) || inspect.Worst(report.Findings) != inspect.Problem {
+	if json.Unmarshal([]byte(out), &report) != nil || !errors.Is(err, identities.ErrUnwell) || inspect.Worst(report.Findings) != inspect.Problem {
 		t.Errorf("doctor -o json: %v, %s", err, out)
 	}
 	if err := api.SetEntries(nil); err != nil {
 		t.Fatal(err)
 	}
 	out, err = doctor()
-	if !errors.Is(err, errUnwell) || !strings.HasPrefix(out, "problem: workload api ") || !strings.Contains(out, "register this process with SPIRE") || strings.Count(out, "\n") != 1 {
+	if !errors.Is(err, identities.ErrUnwell) || !strings.HasPrefix(out, "problem: workload api ") || !strings.Contains(out, "register this process with SPIRE") || strings.Count(out, "\n") != 1 {
 		t.Errorf("doctor without identity: %v, %q", err, out)
 	}
 	if err := api.SetEntries([]devworkload.Entry{{ID: edge1ID}}); err != nil {
@@ -166,50 +164,7 @@ func TestDoctor(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no kubeconfig") || !strings.HasPrefix(out, used) {
 		t.Errorf("doctor without the hub: %v, %q", err, out)
 	}
-	if _, err := doctor("--spiffe-id", "x"); err == nil || errors.Is(err, errUnwell) || !strings.Contains(err.Error(), "--spiffe-id") {
+	if _, err := doctor("--spiffe-id", "x"); err == nil || errors.Is(err, identities.ErrUnwell) || !strings.Contains(err.Error(), "--spiffe-id") {
 		t.Errorf("doctor of a wrong flag: %v", err)
-	}
-}
-
-func TestRegistryJudges(t *testing.T) {
-	_, socket := workloadAPIOf(t, edgeTD, devworkload.Entry{ID: edge1ID}, devworkload.Entry{ID: spiffeid.RequireFromString("spiffe://edge.test/other")})
-	offer, err := inspect.Ask(t.Context(), inspect.Config{Socket: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent := func(name string, created int64, ids ...string) v1alpha1.Agent {
-		a := v1alpha1.Agent{Spec: v1alpha1.AgentSpec{Mode: v1alpha1.ModeManaged, Identity: v1alpha1.AgentIdentity{SPIFFEIDs: ids}}}
-		a.Name, a.CreationTimestamp = name, metav1.Unix(created, 0)
-		return a
-	}
-	agents := []v1alpha1.Agent{
-		agent("edge-1", 1, edge1ID.String()), agent("edge-2", 2, edge1ID.String()), agent("edge-3", 3, "spiffe://far.test/a", "spiffe://far.test/b"), agent("edge-4", 4, "x"),
-	}
-	verdicts := judge(agents, offer)
-	want := []verdict{
-		{SPIFFEID: edge1ID.String(), Agent: "edge-1"},
-		{SPIFFEID: "spiffe://edge.test/other", Refused: "spiffe://edge.test/other is not in spec.identity.spiffeIDs of any Agent: identity not accepted"},
-	}
-	if diff := cmp.Diff(want, verdicts); diff != "" {
-		t.Errorf("judge() (-want +got):\n%s", diff)
-	}
-	var got bytes.Buffer
-	if err := printFindings(&got, diagnoseRegistry(agents, offer, verdicts, nil), true); err != nil {
-		t.Fatal(err)
-	}
-	golden, err := os.ReadFile(filepath.Join("testdata", "doctor_registry.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(golden), got.String()); diff != "" {
-		t.Errorf("findings (-want +got):\n%s", diff)
-	}
-	own := diagnoseRegistry(agents[:1], offer, verdicts, []spiffeid.ID{spiffeid.RequireFromString("spiffe://edge.test/other")})
-	if worst := inspect.Worst(own); worst != inspect.Fine || len(own) != 2 {
-		t.Errorf("of the principal's own identity: %v", own)
-	}
-	agents[0].Spec.Suspended = true
-	if v := judge(agents, offer)[0]; v.Agent != "" || !strings.Contains(v.Refused, "suspended") {
-		t.Errorf("a suspended agent: %+v", v)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	"github.com/argomesh/argomesh/identity/devworkload"
 )
 
@@ -25,7 +27,7 @@ func TestProgram(t *testing.T) {
 	if args == "" {
 		t.Skip("it is run by other tests")
 	}
-	if err := run(t.Context(), strings.Split(args, "\n"), streams{in: strings.NewReader(""), out: os.Stdout, err: os.Stderr}); err != nil {
+	if err := run(t.Context(), strings.Split(args, "\n"), cli.Streams{In: strings.NewReader(""), Out: os.Stdout, Err: os.Stderr}); err != nil {
 		t.Fatal(err)
 	}
 }

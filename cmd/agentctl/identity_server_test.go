@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -50,9 +54,9 @@ func (s step) run(t *testing.T, more ...string) {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", "")
-	t.Setenv(socketEnv, "")
+	t.Setenv(registration.SocketEnv, "")
 	var out, note strings.Builder
-	err := run(t.Context(), append(strings.Fields(s.args), more...), streams{in: strings.NewReader(s.in), out: &out, err: &note})
+	err := run(t.Context(), append(strings.Fields(s.args), more...), cli.Streams{In: strings.NewReader(s.in), Out: &out, Err: &note})
 	if (err == nil) != (s.err == "") || err != nil && (!strings.Contains(err.Error(), s.err) || strings.Contains(err.Error(), "\n")) {
 		t.Errorf("%s: error is %v, want one line with %q", s.args, err, s.err)
 	}

@@ -12,8 +12,9 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -24,31 +25,22 @@ import (
 func main() {
 	klog.SetLogger(logr.Discard()) // what client-go has to say reaches us as errors
 	process.Main("agentctl", func(ctx context.Context, args []string) error {
-		return run(ctx, args, streams{
-			in: os.Stdin, out: os.Stdout, err: os.Stderr, interactive: isTerminal(os.Stdin),
+		return run(ctx, args, cli.Streams{
+			In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Interactive: cli.IsTerminal(os.Stdin),
 		})
 	})
 }
 
-// streams are where a command reads and writes.
-type streams struct {
-	in  io.Reader
-	out io.Writer
-	err io.Writer
-	// interactive says that a person can answer on in.
-	interactive bool
-}
-
 // run executes one command line. The error is one line that says what to do.
-func run(ctx context.Context, args []string, std streams) error {
-	std.out, std.err = &plain{w: std.out}, &plain{w: std.err}
+func run(ctx context.Context, args []string, std cli.Streams) error {
+	std.Out, std.Err = cli.NewPlain(std.Out), cli.NewPlain(std.Err)
 	root := newRootCommand(std)
 	root.SetArgs(args)
-	root.SetIn(std.in)
-	root.SetOut(std.out)
-	root.SetErr(std.err)
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
 	if err := root.ExecuteContext(ctx); err != nil {
-		return plainError{err}
+		return cli.PlainError(err)
 	}
 	return nil
 }

@@ -10,6 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,7 +31,7 @@ import (
 func TestReferenceGolden(t *testing.T) {
 	var out bytes.Buffer
 	out.WriteString("# agentctl\n\nMade from the code by `make generate`. `agentctl completion --help` says how a shell completes all this.\n\n")
-	root := newRootCommand(streams{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
+	root := newRootCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 	root.DisableAutoGenTag = true
 	if err := writeCommand(&out, root); err != nil {
 		t.Fatal(err)
@@ -87,7 +91,7 @@ type chartRoles struct {
 	Live      []switched          `json:"live"`
 	// Masked is what there is beside Live when access.secrets is masked.
 	Masked   rbacv1.PolicyRule `json:"masked"`
-	Mirrored []kindGrant       `json:"mirrored"`
+	Mirrored []roles.KindGrant `json:"mirrored"`
 	// Adopted is for a policy that adopts, and that has no grant for Secrets of Mirrored.
 	Adopted rbacv1.PolicyRule `json:"adopted"`
 	// Autonomous is for agents of that mode.
@@ -217,9 +221,9 @@ func split(joined string) []string {
 func TestChartRolesGolden(t *testing.T) {
 	table := liveRoles(t)
 	content, err := yaml.Marshal(chartRoles{
-		Cluster: ownClusterRules(), Namespace: ownRules(), Live: table, Masked: maskedRule(t),
-		Mirrored: mirroredGrants(), Adopted: adoptedRule(), Autonomous: autonomousRule(), Kinds: policy.Default().Kinds,
-		Applications: applicationRule(), Namespaces: namespaceRule(), Events: eventRule(),
+		Cluster: roles.OwnClusterRules(), Namespace: roles.OwnRules(), Live: table, Masked: maskedRule(t),
+		Mirrored: roles.MirroredGrants(), Adopted: roles.AdoptedRule(), Autonomous: roles.AutonomousRule(), Kinds: policy.Default().Kinds,
+		Applications: roles.ApplicationRule(), Namespaces: roles.NamespaceRule(), Events: roles.EventRule(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,32 +18,32 @@ import (
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
 
-func newVersionCommand(std streams, conn *connection) *cobra.Command {
-	output, withHub := &oneOf{allowed: []string{"json", "yaml"}}, false
+func newVersionCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
+	output, withHub := &cli.OneOf{Allowed: []string{"json", "yaml"}}, false
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of agentctl, and with --hub those of the hub and its agents",
-		Args:  none,
+		Args:  cli.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := ownVersion()
 			if withHub {
-				h, err := conn.hub()
+				h, err := conn.Hub()
 				if err != nil {
 					return err
 				}
-				if v.Hub, err = h.versions(cmd.Context()); err != nil {
-					return h.explain(err, "read the hub's versions")
+				if v.Hub, err = versionsOf(cmd.Context(), h); err != nil {
+					return h.Explain(err, "read the hub's versions")
 				}
 			}
-			return v.print(std, output.value)
+			return v.print(std, output.Value)
 		},
 	}
 	cmd.Flags().BoolVar(&withHub, "hub", false, "also those of the hub's Kubernetes and principal, and those that the agents reported")
-	addEnumFlag(cmd, output, "output", "o", "print as json or yaml")
+	cli.AddEnumFlag(cmd, output, "output", "o", "print as json or yaml")
 	return cmd
 }
 
-// versions are what version prints.
+// versionsOf are what version prints.
 type versions struct {
 	Version   string       `json:"version"`
 	Revision  string       `json:"revision"`
@@ -63,9 +65,9 @@ func ownVersion() versions {
 	return versions{Version: info.Version, Revision: info.Revision, GoVersion: info.GoVersion}
 }
 
-// versions reads those of the hub.
-func (h *hub) versions(ctx context.Context) (*hubVersions, error) {
-	raw, err := h.rest.Get().AbsPath("/version").DoRaw(ctx)
+// versionsOf reads those of the hub.
+func versionsOf(ctx context.Context, h *cli.Hub) (*hubVersions, error) {
+	raw, err := h.Rest.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +76,11 @@ func (h *hub) versions(ctx context.Context) (*hubVersions, error) {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	out := &hubVersions{Kubernetes: server.GitVersion, Agents: map[string]int{}}
-	if said, err := h.configMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{}); err == nil {
+	if said, err := h.ConfigMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{}); err == nil {
 		out.Principal, _, _ = unstructured.NestedString(said.Object, "data", hubstate.VersionKey)
 	}
-	return out, eachOf(ctx, h.agents, func(obj *unstructured.Unstructured) error {
-		agent, err := parseAgent(obj)
+	return out, cli.EachOf(ctx, h.Agents, func(obj *unstructured.Unstructured) error {
+		agent, err := cli.ParseAgent(obj)
 		if err == nil && agent.Status.Versions.Agent != "" {
 			out.Agents[agent.Status.Versions.Agent]++
 		}
@@ -86,9 +88,9 @@ func (h *hub) versions(ctx context.Context) (*hubVersions, error) {
 	})
 }
 
-func (v versions) print(std streams, format string) error {
+func (v versions) print(std cli.Streams, format string) error {
 	if format != "" {
-		return (&output{oneOf: oneOf{value: format}}).structured(std.out, v)
+		return (&cli.Output{OneOf: cli.OneOf{Value: format}}).Structured(std.Out, v)
 	}
 	lines := fmt.Sprintf("agentctl %s\n", buildinfo.Read())
 	if v.Hub != nil {
@@ -103,6 +105,6 @@ func (v versions) print(std streams, format string) error {
 			line("agents", fmt.Sprintf("%s (%d)", of, v.Hub.Agents[of]))
 		}
 	}
-	_, err := fmt.Fprint(std.out, lines)
+	_, err := fmt.Fprint(std.Out, lines)
 	return err
 }

@@ -1,0 +1,84 @@
+package agents
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// next says which ApplicationSets select the cluster, and what a person does next. It is said
+// beside the output proper; for a program, that asks for a format, the former alone.
+func (c *createCommand) next(ctx context.Context, h *cli.Hub, stored *unstructured.Unstructured) error {
+	agent, err := cli.ParseAgent(stored)
+	if err != nil {
+		return err
+	}
+	text, err := describeSets(ctx, h, agent)
+	if err != nil {
+		return err
+	}
+	if c.output.Value == "" && c.dryRun.Value == cli.DryRunNone {
+		steps, err := c.ask.steps(agent)
+		if err != nil {
+			return err
+		}
+		text += steps
+	}
+	_, err = fmt.Fprint(c.std.Err, text)
+	return err
+}
+
+// describeSets names the ApplicationSets of the hub that select the cluster of an agent.
+func describeSets(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) (string, error) {
+	name, err := identity.ParseAgentName(agent.Name)
+	if err != nil {
+		return "", err
+	}
+	sets, err := applicationSetsOf(ctx, h)
+	if err != nil {
+		return fmt.Sprintf("Which ApplicationSets select the cluster cannot be read: %s.\n", cli.OneLine(err)), nil
+	}
+	labels := controller.ClusterLabels(name, agent.Spec.Labels)
+	var out strings.Builder
+	for _, set := range sets {
+		switch chooses(set, labels) {
+		case selected:
+			fmt.Fprintf(&out, "ApplicationSet %s/%s selects the cluster %s by its labels.\n", set.GetNamespace(), set.GetName(), agent.Name)
+		case maybeSelected:
+			fmt.Fprintf(&out, "ApplicationSet %s/%s may select the cluster %s: that depends on what its other generators give.\n", set.GetNamespace(), set.GetName(), agent.Name)
+		case notSelected:
+		}
+	}
+	return out.String(), nil
+}
+
+// steps says what comes after a registration.
+func (r wanted) steps(agent *v1alpha1.Agent) (string, error) {
+	values, err := spokeValues(agent, cmp.Or(r.principal, noPrincipal), cmp.Or(r.principalID, noPrincipalID))
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "Next, on the spoke, with these values in %s.yaml:\n\n", agent.Name)
+	for _, line := range strings.Split(strings.TrimSuffix(values, "\n"), "\n") {
+		fmt.Fprintf(&out, "  %s\n", line)
+	}
+	fmt.Fprintf(&out, "\n  helm install argomesh-agent %s --namespace argocd --values %s.yaml\n\n", agentChart, agent.Name)
+	if r.principal == "" || r.principalID == "" {
+		fmt.Fprintf(&out, "--principal and --principal-id fill in where the principal is, and who. The file alone prints\n  agentctl agent values %s --principal HOST:PORT --principal-id ID\n\n", agent.Name)
+	}
+	if agent.Spec.Access == nil || !agent.Spec.Access.Enabled {
+		fmt.Fprintf(&out, "The hub has no live access to this spoke, which logs, trees and new Applications need:\n  agentctl agent set %s --access read\n\n", agent.Name)
+	}
+	fmt.Fprintf(&out, "Then, on the hub:\n  kubectl --namespace %s wait agent/%s --for=condition=Connected\n", agent.Namespace, agent.Name)
+	return out.String(), nil
+}

@@ -1,0 +1,3 @@
+// Package hub is `agentctl hub`: it computes which Applications another mapping would move
+// between agents, and sets it.
+package hub

@@ -1,0 +1,176 @@
+package identities
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream/call"
+)
+
+// way is how an agent and its principal prove themselves to each other: what
+// principal.method and principal.gateway of an agent's configuration say.
+type way struct {
+	method     string
+	gatewayIDs []string
+	serverName string
+	caFile     string
+	plaintext  bool
+}
+
+func (w *way) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&w.method, "method", identity.MethodX509, "how to prove ourselves to --principal, as principal.method of the configuration: spiffe-x509, spiffe-jwt or header")
+	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what ends TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
+	flags.StringVar(&w.serverName, "gateway-name", "", "host name of what ends TLS before the principal, as principal.gateway.server_name of the configuration")
+	flags.StringVar(&w.caFile, "gateway-ca-file", "", "PEM file of the authorities for --gateway-name (default those of the system)")
+	flags.BoolVar(&w.plaintext, "gateway-plaintext", false, "speak to a proxy beside us without TLS, as principal.gateway.plaintext of the configuration; --principal is on loopback, or unix:///path")
+	cli.Register(cmd, "method", cobra.FixedCompletions([]string{identity.MethodX509, identity.MethodJWT, identity.MethodHeader}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"gateway-id", "gateway-name"} {
+		cli.Register(cmd, name, cobra.NoFileCompletions)
+	}
+}
+
+// gateway reports whether somebody else than the principal ends TLS.
+func (w way) gateway() bool { return w.gateways() > 0 }
+
+// gateways counts in how many ways it is known.
+func (w way) gateways() (n int) {
+	for _, set := range []bool{len(w.gatewayIDs) > 0, w.serverName != "", w.plaintext} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// presents reports whether our X.509-SVID is shown.
+func (w way) presents() bool { return w.method != identity.MethodJWT }
+
+// check returns what is wrong with the flags. Dials says that a principal is dialled,
+// named that it is known by its SPIFFE ID.
+func (w way) check(dials, named bool) error {
+	switch {
+	case w.method != identity.MethodX509 && w.method != identity.MethodJWT && w.method != identity.MethodHeader:
+		return fmt.Errorf("--method %q: use %s, %s or %s", w.method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
+	case w.method == identity.MethodX509 && w.gateway():
+		return fmt.Errorf("--gateway-id, --gateway-name and --gateway-plaintext are for --method %s and %s: with %s nobody ends TLS before the principal", identity.MethodJWT, identity.MethodHeader, identity.MethodX509)
+	case w.gateways() > 1:
+		return errors.New("--gateway-id, --gateway-name and --gateway-plaintext are ways to know the gateway: keep one")
+	case w.caFile != "" && w.serverName == "":
+		return errors.New("--gateway-ca-file is for --gateway-name: give that too")
+	case !dials && (w.method != identity.MethodX509 || w.gateway()):
+		return errors.New("--method is for --principal: give its address too")
+	case w.method == identity.MethodHeader && !w.gateway():
+		return errors.New("--method header: give the gateway, by --gateway-id, --gateway-name or --gateway-plaintext")
+	case w.method == identity.MethodJWT && !named:
+		return errors.New("--method spiffe-jwt: give --principal-id, for whom the token is")
+	}
+	return nil
+}
+
+// checkAddress returns what is wrong with the address of a principal.
+func (w way) checkAddress(address string) error {
+	path, unix := strings.CutPrefix(address, "unix://")
+	host, port, err := net.SplitHostPort(address)
+	ip, _ := netip.ParseAddr(host) // a name may mean anything
+	switch {
+	case unix && !w.plaintext:
+		return fmt.Errorf("%q is a unix socket, which is for --gateway-plaintext", address)
+	case unix && strings.HasPrefix(path, "/"):
+		return nil
+	case err != nil || host == "" || port == "":
+		return fmt.Errorf("%q is no host:port", address)
+	case w.plaintext && !ip.IsLoopback():
+		return fmt.Errorf("%q is not on loopback, and what we say would be in clear text", address)
+	}
+	return nil
+}
+
+// credentials are those of the agent, which note in met whom they meet.
+func (w way) credentials(source *workload.Source, met *meeting, to callee) (credentials.TransportCredentials, error) {
+	switch {
+	case w.method == identity.MethodX509:
+		return source.ClientCredentials(met.authorizer(to.principal)), nil
+	case w.plaintext:
+		return insecure.NewCredentials(), nil
+	}
+	g := workload.Gateway{ServerName: w.serverName, Present: w.presents()}
+	switch {
+	case w.serverName != "":
+	case len(to.gateway) > 0:
+		g.Authorize = met.authorizer(to.gateway)
+	default:
+		g.Authorize = met.authorizer(to.principal)
+	}
+	if w.caFile != "" {
+		g.Roots = func() (*x509.CertPool, error) { return readRoots(w.caFile) }
+	}
+	return source.GatewayCredentials(g)
+}
+
+func readRoots(file string) (*x509.CertPool, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--gateway-ca-file: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("--gateway-ca-file: %s has no certificate in PEM", file)
+	}
+	return roots, nil
+}
+
+// prove returns ctx with what a call to the principal needs.
+func (w way) prove(ctx context.Context, source *workload.Source, principal []spiffeid.ID) (context.Context, error) {
+	if w.method != identity.MethodJWT {
+		return ctx, nil
+	}
+	audiences := make([]string, 0, len(principal))
+	for _, id := range principal {
+		audiences = append(audiences, id.String())
+	}
+	proof := call.Mutual{Token: func(ctx context.Context) (string, time.Time, error) {
+		svid, err := source.FetchToken(ctx, audiences...)
+		if err != nil {
+			return "", time.Time{}, err
+		}
+		return svid.Marshal(), svid.Expiry, nil
+	}}
+	ctx, _, _, err := proof.Authorize(ctx)
+	return ctx, err
+}
+
+// otherPeerCure is what helps when TLS ends with somebody who is not accepted.
+func (w way) otherPeerCure() string {
+	if w.gateway() {
+		return "correct principal.gateway.spiffe_ids of the agent, or --gateway-id, if that is the gateway; if it is not, correct the address"
+	}
+	return "correct principal.spiffe_ids of the agent, or --principal-id, if that is the principal; if a gateway ends TLS before it, give --method and --gateway-id; else correct the address"
+}
+
+// unauthenticatedCure is what helps when the principal does not take our proof.
+func (w way) unauthenticatedCure() string {
+	switch w.method {
+	case identity.MethodJWT:
+		return "check that this listener of the principal has method spiffe-jwt, that --principal-id is its own SPIFFE ID, and that its Workload API has JWT keys of our trust domain (agentctl identity show there)"
+	case identity.MethodHeader:
+		return "check that the listener behind the gateway has method header, and that the gateway forwards x-forwarded-client-cert with Cert and URI"
+	}
+	return "check that this listener of the principal has method spiffe-x509, or give --method as the agent's configuration has it"
+}

@@ -1,0 +1,120 @@
+package review
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/admission"
+	"github.com/argomesh/argomesh/cmd/internal/config"
+	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
+	"github.com/argomesh/argomesh/fleet"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/identity/inspect"
+)
+
+// scopingSecrets selects the Secrets that may scope a repository to an AppProject.
+const scopingSecrets = "argocd.argoproj.io/secret-type=repository"
+
+// Admission finds the Applications of managed agents that their AppProjects on the hub
+// do not admit.
+func Admission(ctx context.Context, conn *cli.Connection, file string) ([]inspect.Finding, error) {
+	cfg, found, err := ReadPlanned(config.File{Program: "principal", Flag: "principal-config", Path: file},
+		principalconfig.Default(), "namespace", "mapping", "resource_proxy.url")
+	if err != nil {
+		return found, err
+	}
+	rest, err := conn.Config()
+	if err != nil {
+		return found, err
+	}
+	client, err := dynamic.NewForConfig(rest)
+	if err != nil {
+		return found, cli.ExplainKubeconfig(err, conn.Rules)
+	}
+	doubts, err := reviewPlace(ctx, rest, client, cfg.Namespace, hubSide(), spokeSide())
+	if err != nil {
+		return found, err
+	}
+	found = append(found, doubts...)
+	agents, err := cli.ListAgents(ctx, conn, cfg.Namespace)
+	if err != nil {
+		return found, err
+	}
+	projects, err := HubProjects(ctx, client, cfg.Namespace)
+	if err != nil {
+		return found, err
+	}
+	kept, err := HubKeeper(client, cfg).Expect(ctx)
+	if err != nil {
+		return found, err
+	}
+	registry := &fleet.Registry{Mapping: cfg.Owners(kept.Mapping)}
+	registry.Set(agents)
+	owner, registered := registry.Owners(), registry.Agents()
+	admitted := true
+	err = cli.EachOf(ctx, client.Resource(cli.ApplicationResource), func(o *unstructured.Unstructured) error {
+		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o.Object, path...); return s }
+		name, owned := owner(fleet.Placement{
+			Namespace: o.GetNamespace(), Name: text("spec", "destination", "name"), Server: text("spec", "destination", "server"),
+		})
+		agent, known := registered[name]
+		if !owned || !known || agent.Spec.Mode != v1alpha1.ModeManaged {
+			return nil
+		}
+		if says := cfg.Rules(registry, hubstate.Hub{}, name, agent).ReviewHub(o.Object, projects); says != "" {
+			admitted = false
+			found = append(found, inspect.Finding{
+				Level: inspect.Warning, About: fmt.Sprintf("Application %s/%s", o.GetNamespace(), o.GetName()),
+				Says: "is not sent to agent " + name.String() + ", nor are its operations, and what is there gets no update: " + says,
+				Cure: "change that AppProject, or make it, so that it admits the Application; or name another in spec.project",
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return found, fmt.Errorf("list the hub's Applications: %w", err)
+	}
+	if admitted {
+		found = append(found, inspect.Finding{Level: inspect.Fine, About: "projects", Says: "admit all Applications of managed agents"})
+	}
+	return found, nil
+}
+
+// HubKeeper is the keeper of a principal with that configuration.
+func HubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Keeper {
+	return hubstate.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hubstate.Mapping(cfg.Mapping.By)}
+}
+
+// HubProjects reads what decides which Applications leave the hub.
+func HubProjects(ctx context.Context, client dynamic.Interface, namespace string) (admission.HubProjects, error) {
+	var projects, secrets []map[string]any
+	if err := cli.EachOf(ctx, client.Resource(cli.ProjectResource).Namespace(namespace), func(o *unstructured.Unstructured) error {
+		projects = append(projects, o.Object)
+		return nil
+	}); err != nil {
+		return admission.HubProjects{}, fmt.Errorf("list the hub's AppProjects: %w", err)
+	}
+	list, err := client.Resource(cli.SecretResource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: scopingSecrets})
+	if err != nil {
+		return admission.HubProjects{}, fmt.Errorf("list the hub's Secrets of repositories, which may belong to AppProjects: %w", err)
+	}
+	for i := range list.Items {
+		secrets = append(secrets, list.Items[i].Object)
+	}
+	var settings map[string]any
+	switch o, err := client.Resource(cli.ConfigMapResource).Namespace(namespace).Get(ctx, admission.SettingsConfigMap(), metav1.GetOptions{}); {
+	case err == nil:
+		settings = o.Object
+	case !apierrors.IsNotFound(err):
+		return admission.HubProjects{}, fmt.Errorf("read the settings of the hub's Argo CD: %w", err)
+	}
+	return admission.NewHubProjects(namespace, projects, secrets, settings), nil
+}
