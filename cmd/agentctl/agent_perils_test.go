@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 // deleting says of each command whether it may delete workloads, and how. A new command

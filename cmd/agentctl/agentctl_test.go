@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 // agentctl runs one command line without a kubeconfig, so without a hub.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 // fakeHub is a hub's API with one Agent, edge-1, and lists of other objects by their path. It

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -20,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
 )

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/argomesh/argomesh/identity/devworkload"
 )
 

@@ -14,11 +14,10 @@ import (
 	"context"
 	"os"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 )
 

@@ -10,10 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,6 +17,8 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/policy"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/test/golden"
 )

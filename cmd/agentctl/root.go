@@ -3,18 +3,13 @@ package main
 import (
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/agents"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/hub"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/agents"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/hub"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 )
 

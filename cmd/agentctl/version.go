@@ -7,13 +7,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )

@@ -8,9 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/specs"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -184,7 +184,7 @@ func (r wanted) sameAs(there *unstructured.Unstructured, want *v1alpha1.Agent) e
 	if err := r.settings.apply(name, &asked.Spec); err != nil {
 		return err
 	}
-	differences, err := diffSpecs(have.Spec, asked.Spec)
+	differences, err := specs.Diff(have.Spec, asked.Spec)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/generators"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -43,19 +43,19 @@ func describeSets(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) (strin
 	if err != nil {
 		return "", err
 	}
-	sets, err := applicationSetsOf(ctx, h)
+	sets, err := generators.List(ctx, h)
 	if err != nil {
 		return fmt.Sprintf("Which ApplicationSets select the cluster cannot be read: %s.\n", cli.OneLine(err)), nil
 	}
 	labels := controller.ClusterLabels(name, agent.Spec.Labels)
 	var out strings.Builder
 	for _, set := range sets {
-		switch chooses(set, labels) {
-		case selected:
+		switch generators.Chooses(set, labels) {
+		case generators.Selected:
 			fmt.Fprintf(&out, "ApplicationSet %s/%s selects the cluster %s by its labels.\n", set.GetNamespace(), set.GetName(), agent.Name)
-		case maybeSelected:
+		case generators.MaybeSelected:
 			fmt.Fprintf(&out, "ApplicationSet %s/%s may select the cluster %s: that depends on what its other generators give.\n", set.GetNamespace(), set.GetName(), agent.Name)
-		case notSelected:
+		case generators.NotSelected:
 		}
 	}
 	return out.String(), nil

@@ -7,13 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/internal/reasons"
 )
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 type listCommand struct {

@@ -7,12 +7,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/generators"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
@@ -73,14 +73,14 @@ func (c agentChange) relabelPerils(name identity.AgentName, sets []*unstructured
 	was, is := controller.ClusterLabels(name, c.before.Spec.Labels), controller.ClusterLabels(name, c.after.Spec.Labels)
 	var out []string
 	for _, set := range sets {
-		if !deletesWorkloads(set) || chooses(set, was) == notSelected {
+		if !generators.DeletesWorkloads(set) || generators.Chooses(set, was) == generators.NotSelected {
 			continue
 		}
 		who := set.GetNamespace() + "/" + set.GetName()
 		switch {
-		case chooses(set, is) != selected:
+		case generators.Chooses(set, is) != generators.Selected:
 			out = append(out, fmt.Sprintf("ApplicationSet %s may not select the cluster by its new labels, and deletes then what it made for it, with its workloads", who))
-		case readsLabels(set):
+		case generators.ReadsLabels(set):
 			out = append(out, fmt.Sprintf("ApplicationSet %s makes Applications of the cluster's labels, and deletes those that it would not make of the new ones, with their workloads", who))
 		}
 	}
@@ -105,7 +105,7 @@ func perilsOf(ctx context.Context, h *cli.Hub, c agentChange) []string {
 		}
 	}
 	if name, err := identity.ParseAgentName(c.after.Name); err == nil && c.relabels() {
-		sets, err := applicationSetsOf(ctx, h)
+		sets, err := generators.List(ctx, h)
 		if err != nil {
 			out = append(out, "whether an ApplicationSet selects the cluster by its labels cannot be read: "+cli.OneLine(err))
 		}

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/backends/record"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 type releaseCommand struct {

@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/proxies/access"

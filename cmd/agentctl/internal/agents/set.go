@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/specs"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -132,7 +132,7 @@ func (c *setCommand) set(ctx context.Context, h *cli.Hub, text string) error {
 	if err := c.apply(name, &after.Spec); err != nil {
 		return err
 	}
-	differences, err := diffSpecs(before.Spec, after.Spec)
+	differences, err := specs.Diff(before.Spec, after.Spec)
 	if err != nil {
 		return err
 	}

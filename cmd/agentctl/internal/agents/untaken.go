@@ -6,11 +6,10 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
 

@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +17,7 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 var errGone = errors.New("it was deleted meanwhile")

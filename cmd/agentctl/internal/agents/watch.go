@@ -8,14 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 // watchAgain is how long after an error a hub that was there is asked again.

@@ -8,11 +8,11 @@ import (
 	"os"
 	"strings"
 
-	"github.com/argomesh/argomesh/cmd/internal/reasons"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argomesh/argomesh/cmd/internal/reasons"
 )
 
 // crdPath is where the checkout and the chart have the definition of Agent.

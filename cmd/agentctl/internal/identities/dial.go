@@ -7,16 +7,14 @@ import (
 	"io"
 	"sync"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/identity/workload"

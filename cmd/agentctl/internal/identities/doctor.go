@@ -7,14 +7,11 @@ import (
 	"io"
 	"os"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
 

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh/spire"
 )

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
-	"github.com/spf13/cobra"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 )
 
 type showCommand struct {

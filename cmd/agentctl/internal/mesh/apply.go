@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 	meshobjects "github.com/argomesh/argomesh/mesh/objects"
 	"github.com/argomesh/argomesh/mesh/spire"

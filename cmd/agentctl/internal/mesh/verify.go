@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 func newMeshVerifyCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {

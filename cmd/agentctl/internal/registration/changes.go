@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh/spire"
 )

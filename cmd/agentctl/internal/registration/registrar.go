@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh/spire"
 )

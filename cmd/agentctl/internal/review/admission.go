@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/admission"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
@@ -48,18 +47,30 @@ func Admission(ctx context.Context, conn *cli.Connection, file string) ([]inspec
 	if err != nil {
 		return found, err
 	}
-	projects, err := HubProjects(ctx, client, cfg.Namespace)
+	refused, err := refusedApplications(ctx, client, cfg, agents)
 	if err != nil {
 		return found, err
 	}
+	if len(refused) == 0 {
+		refused = []inspect.Finding{{Level: inspect.Fine, About: "projects", Says: "admit all Applications of managed agents"}}
+	}
+	return append(found, refused...), nil
+}
+
+// refusedApplications finds the Applications of managed agents that their AppProjects do
+// not admit.
+func refusedApplications(ctx context.Context, client dynamic.Interface, cfg principalconfig.Config, agents []v1alpha1.Agent) (found []inspect.Finding, err error) {
+	projects, err := HubProjects(ctx, client, cfg.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	kept, err := HubKeeper(client, cfg).Expect(ctx)
 	if err != nil {
-		return found, err
+		return nil, err
 	}
 	registry := &fleet.Registry{Mapping: cfg.Owners(kept.Mapping)}
 	registry.Set(agents)
 	owner, registered := registry.Owners(), registry.Agents()
-	admitted := true
 	err = cli.EachOf(ctx, client.Resource(cli.ApplicationResource), func(o *unstructured.Unstructured) error {
 		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o.Object, path...); return s }
 		name, owned := owner(fleet.Placement{
@@ -70,7 +81,6 @@ func Admission(ctx context.Context, conn *cli.Connection, file string) ([]inspec
 			return nil
 		}
 		if says := cfg.Rules(registry, hubstate.Hub{}, name, agent).ReviewHub(o.Object, projects); says != "" {
-			admitted = false
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("Application %s/%s", o.GetNamespace(), o.GetName()),
 				Says: "is not sent to agent " + name.String() + ", nor are its operations, and what is there gets no update: " + says,
@@ -80,10 +90,7 @@ func Admission(ctx context.Context, conn *cli.Connection, file string) ([]inspec
 		return nil
 	})
 	if err != nil {
-		return found, fmt.Errorf("list the hub's Applications: %w", err)
-	}
-	if admitted {
-		found = append(found, inspect.Finding{Level: inspect.Fine, About: "projects", Says: "admit all Applications of managed agents"})
+		return nil, fmt.Errorf("list the hub's Applications: %w", err)
 	}
 	return found, nil
 }

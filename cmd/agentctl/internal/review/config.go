@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity/inspect"
 )

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/backends/policy"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity/inspect"

@@ -1,4 +1,5 @@
-package agents
+// Package specs compares the specs of Agents, field by field. It is pure.
+package specs
 
 import (
 	"encoding/json"
@@ -11,9 +12,9 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 )
 
-// diffSpecs returns what differs between the spec on the hub and the one wanted,
+// Diff returns what differs between the spec on the hub and the one wanted,
 // one entry per field, in the order of their names.
-func diffSpecs(have, want v1alpha1.AgentSpec) ([]string, error) {
+func Diff(have, want v1alpha1.AgentSpec) ([]string, error) {
 	a, err := leaves(have)
 	if err != nil {
 		return nil, err

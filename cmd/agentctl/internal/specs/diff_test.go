@@ -1,4 +1,4 @@
-package agents
+package specs
 
 import (
 	"testing"
@@ -52,7 +52,7 @@ func TestDiffSpecs(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := diffSpecs(tt.have, tt.want)
+			got, err := Diff(tt.have, tt.want)
 			if err != nil {
 				t.Fatal(err)
 			}
