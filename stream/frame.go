@@ -85,41 +85,15 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 		}
 		return Digests{Digests: digests}, nil
 	case *streampb.Frame_Heartbeat:
-		digests, err := parseDigests(body.Heartbeat.GetDigests())
-		if err != nil {
-			return nil, err
-		}
-		absences, err := parseAbsences(body.Heartbeat.GetAbsences())
-		if err != nil {
-			return nil, err
-		}
-		return Heartbeat{Digests: digests, Absences: absences}, nil
+		return parseHeartbeat(body.Heartbeat)
 	case *streampb.Frame_Buckets:
 		return parseBuckets(body.Buckets)
 	case *streampb.Frame_Inventory:
 		return parseInventory(body.Inventory)
 	case *streampb.Frame_Batch:
-		absences, err := parseAbsences(body.Batch.GetAbsences())
-		if err != nil {
-			return nil, err
-		}
-		batch := Batch{Absences: absences}
-		if err := parseCloudEvents(&batch, body.Batch.GetEvents()); err != nil {
-			return nil, err
-		}
-		return batch, nil
+		return parseBatch(body.Batch)
 	case *streampb.Frame_Applied:
-		applied := Applied{Results: make([]Result, 0, len(body.Applied.GetResults()))}
-		for _, pb := range body.Applied.GetResults() {
-			r, known, err := parseResult(pb)
-			if err != nil {
-				return nil, err
-			}
-			if known {
-				applied.Results = append(applied.Results, r)
-			}
-		}
-		return applied, nil
+		return parseApplied(body.Applied)
 	case *streampb.Frame_Goodbye:
 		switch reason := GoodbyeReason(body.Goodbye.GetReason()); reason {
 		case GoodbyeSuperseded, GoodbyeRevoked, GoodbyeProtocol:
@@ -138,6 +112,44 @@ func ParseFrame(f *streampb.Frame) (Message, error) {
 		return nil, fmt.Errorf("handshake frame on an open connection: %w", ViolationOrder.Err())
 	}
 	return nil, nil //nolint:nilnil // documented: an unknown frame is neither
+}
+
+func parseHeartbeat(pb *streampb.Heartbeat) (Message, error) {
+	digests, err := parseDigests(pb.GetDigests())
+	if err != nil {
+		return nil, err
+	}
+	absences, err := parseAbsences(pb.GetAbsences())
+	if err != nil {
+		return nil, err
+	}
+	return Heartbeat{Digests: digests, Absences: absences}, nil
+}
+
+func parseBatch(pb *streampb.Batch) (Message, error) {
+	absences, err := parseAbsences(pb.GetAbsences())
+	if err != nil {
+		return nil, err
+	}
+	batch := Batch{Absences: absences}
+	if err := parseCloudEvents(&batch, pb.GetEvents()); err != nil {
+		return nil, err
+	}
+	return batch, nil
+}
+
+func parseApplied(pb *streampb.Applied) (Message, error) {
+	applied := Applied{Results: make([]Result, 0, len(pb.GetResults()))}
+	for _, result := range pb.GetResults() {
+		r, known, err := parseResult(result)
+		if err != nil {
+			return nil, err
+		}
+		if known {
+			applied.Results = append(applied.Results, r)
+		}
+	}
+	return applied, nil
 }
 
 func digestsOf(ds []Digest) []*streampb.Digest {

@@ -51,23 +51,7 @@ func (d *secretDiscovery) FetchSecrets(_ context.Context, req *discoveryv3.Disco
 // StreamSecrets sends the secrets asked for now and after each change.
 func (d *secretDiscovery) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	ctx := stream.Context()
-	requests := make(chan *discoveryv3.DiscoveryRequest)
-	received := make(chan error, 1)
-	go func() { // ends with the stream, which this method ends by returning
-		for {
-			req, err := stream.Recv()
-			if err != nil {
-				received <- err
-				return
-			}
-			select {
-			case requests <- req:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-
+	requests, received := receive(stream)
 	var (
 		asked *discoveryv3.DiscoveryRequest // newest names, nil before the first
 		sent  *discoveryv3.DiscoveryResponse
@@ -110,6 +94,27 @@ func (d *secretDiscovery) StreamSecrets(stream secretv3.SecretDiscoveryService_S
 			asked = req
 		}
 	}
+}
+
+// receive reads the requests of a stream until it ends, and then says why.
+func receive(stream secretv3.SecretDiscoveryService_StreamSecretsServer) (<-chan *discoveryv3.DiscoveryRequest, <-chan error) {
+	requests := make(chan *discoveryv3.DiscoveryRequest)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case requests <- req:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	return requests, ended
 }
 
 func version(snap *snapshot) string { return strconv.FormatUint(snap.version, 10) }

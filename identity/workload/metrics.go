@@ -74,6 +74,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Incoming TLS handshakes that failed, by reason.",
 		}, []string{"reason"}),
 	}
+	if err := m.register(r); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return m, nil
+}
+
+// register adds the metrics to r, with the series that are there from the start.
+func (m *metrics) register(r prometheus.Registerer) error {
 	for _, reason := range failureReasons {
 		m.handshakeFailures.WithLabelValues(string(reason)) // present from the start, so that rates work
 	}
@@ -87,10 +95,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	} {
 		problems = append(problems, r.Register(c))
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	return m, nil
+	return errors.Join(problems...)
 }
 
 // count brings the metrics from one state to the next.

@@ -121,19 +121,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Credentials == nil || cfg.Authenticate == nil || cfg.Serve == nil || cfg.HubUID == "" {
 		return nil, errors.New("stream server: credentials, authenticate, serve and hub uid are required")
 	}
-	if cfg.Opened == nil {
-		cfg.Opened = func(Session) func() { return func() {} }
-	}
-	if cfg.Refused == nil {
-		cfg.Refused = func(Refusal) {}
-	}
-	if cfg.Renewed == nil {
-		cfg.Renewed = func(Session) {}
-	}
-	setDefault(&cfg.MaxConnections, 20000)
-	setDefault(&cfg.MaxAgentConnections, 64)
-	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
-	setDefault(&cfg.DrainTimeout, 5*time.Second)
+	cfg.setDefaults()
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
@@ -177,6 +165,23 @@ func New(cfg Config) (*Server, error) {
 		cfg.Register(s.grpc, s.gate)
 	}
 	return s, nil
+}
+
+// setDefaults fills in what may be left out.
+func (cfg *Config) setDefaults() {
+	if cfg.Opened == nil {
+		cfg.Opened = func(Session) func() { return func() {} }
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(Refusal) {}
+	}
+	if cfg.Renewed == nil {
+		cfg.Renewed = func(Session) {}
+	}
+	setDefault(&cfg.MaxConnections, 20000)
+	setDefault(&cfg.MaxAgentConnections, 64)
+	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
+	setDefault(&cfg.DrainTimeout, 5*time.Second)
 }
 
 // maxHeaderBytes bounds the metadata of a call, as Envoy does: room for what a few

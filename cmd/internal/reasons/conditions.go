@@ -1,10 +1,19 @@
 package reasons
 
+import "slices"
+
 // conditions explains the reasons of conditions and of Events.
 func conditions() []Entry {
-	on := func(word, where, meaning, cause, cure string) Entry {
-		return Entry{Word: word, Kind: Condition, Where: where, Meaning: meaning, Cause: cause, Cure: cure}
-	}
+	return slices.Concat(ofMapping(), ofRegistration(), ofBounds(), ofHolds())
+}
+
+// on is an entry of a condition.
+func on(word, where, meaning, cause, cure string) Entry {
+	return Entry{Word: word, Kind: Condition, Where: where, Meaning: meaning, Cause: cause, Cure: cure}
+}
+
+// ofMapping are the reasons that say of an agent where its Applications and their children are.
+func ofMapping() []Entry {
 	return []Entry{
 		on("AsExpected", "every condition of an Agent", "It is as it should be.", "None.", ""),
 		on("Connected", "condition Connected of an Agent", "The agent has a live stream to the principal.", "None.", ""),
@@ -27,6 +36,12 @@ func conditions() []Entry {
 		on("NotTaken", "an Event of an Application on the hub", "No agent takes the Application, and nothing else deploys it.",
 			"It is in the wrong namespace, or its destination is none; the message says which, as condition ArgomeshError of the Application does.",
 			"Follow the message; docs/mapping.md says whose an Application is."),
+	}
+}
+
+// ofRegistration are the reasons that say of an agent whether it may connect, and what is in its way.
+func ofRegistration() []Entry {
+	return []Entry{
 		on("NeverConnected", "conditions Ready and Connected of an Agent", "No agent has ever connected by this Agent.",
 			"None runs yet, none reaches the principal, or the one that runs has another SPIFFE ID.",
 			"Run an agent with the name, mode and SPIFFE ID of the message. `agentctl agent list --unknown` shows IDs that were refused since no Agent has them."),
@@ -49,6 +64,12 @@ func conditions() []Entry {
 			"Somebody registered the cluster with Argo CD by hand, or another product did.", "Delete or rename the Secret that the message names."),
 		on("ClusterSecretNotReady", "conditions Ready and ClusterSecretReady of an Agent", "The cluster Secret of the agent is not yet as it should be.",
 			"The principal cannot read or write it; the message has the error.", "Mend what the message says: most often the principal's role, an admission policy or a quota."),
+	}
+}
+
+// ofBounds are the reasons that say of an agent what of it the hub cannot show.
+func ofBounds() []Entry {
+	return []Entry{
 		on("OtherFormat", "condition CacheMismatch of an Agent", "The hub cannot show trees of this agent.",
 			"The spoke's Argo CD keeps its cache in another version, or compressed in another way, than the hub's asks for.",
 			"Bring both to one release and one `--redis-compress`, and set `redis.cache_version` and `redis.compression` of the agent to what its Argo CD uses."),
@@ -62,6 +83,12 @@ func conditions() []Entry {
 			"Make them smaller or fewer, or raise the limit that `status.parked` names."),
 		on("SharedPrefix", "condition ProjectNames of an Agent", "Some AppProjects of an autonomous spoke are not shown on the hub.", "The name of another autonomous Agent begins with this one's and a dash, so that their mirrors would have the same names.",
 			"Rename the projects that the message names, or register one of the agents under another name."),
+	}
+}
+
+// ofHolds are the reasons that say of an agent what waits for a person, and the mesh.
+func ofHolds() []Entry {
+	return []Entry{
 		on("HistoryBroken", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "Hub or spoke is not the one that the other knew: restored from a backup, made anew or replaced.",
 			"Look at them with `agentctl agent get NAME`. If they are right, `agentctl agent accept-deletions NAME`; if not, bring the objects back on the hub."),
 		on("TooMany", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "More than 10 objects, and more than 20 % of them, would go at once.",
