@@ -112,19 +112,23 @@ func Virtual(project object.Object, globals []object.Object) object.Object {
 	spec := project.Ensure("spec")
 	for _, global := range globals {
 		for _, name := range globalFields {
-			added, _ := global.Child("spec")[name].([]any)
 			list, _ := spec[name].([]any)
-			for _, value := range added {
-				// What is there once need not be there twice, and Argo CD takes no project in
-				// which a repository is.
-				if !slices.ContainsFunc(list, func(v any) bool { return bytes.Equal(object.Encode(v), object.Encode(value)) }) {
-					list = append(list, object.Clone(value))
-				}
-			}
-			if len(list) > 0 {
+			added, _ := global.Child("spec")[name].([]any)
+			if list = union(list, added); len(list) > 0 {
 				spec[name] = list
 			}
 		}
 	}
 	return project
+}
+
+// union is list with what of added it lacks. What is there once need not be there twice, and
+// Argo CD takes no project in which a repository is.
+func union(list, added []any) []any {
+	for _, value := range added {
+		if !slices.ContainsFunc(list, func(v any) bool { return bytes.Equal(object.Encode(v), object.Encode(value)) }) {
+			list = append(list, object.Clone(value))
+		}
+	}
+	return list
 }

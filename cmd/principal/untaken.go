@@ -71,20 +71,26 @@ func (u *unclaimed) changed(ctx context.Context) func() <-chan struct{} {
 		agents, clusters, divisions := u.core.agents.Changed(), u.clusters.changed(), u.core.agents.Divisions()
 		go func() {
 			defer close(out)
-			for {
-				select {
-				case <-agents:
-					agents = u.core.agents.Changed()
-					if u.core.agents.Divisions() == divisions {
-						continue
-					}
-				case <-clusters:
-				case <-ctx.Done():
-				}
-				return
-			}
+			u.await(ctx, agents, clusters, divisions)
 		}()
 		return out
+	}
+}
+
+// await waits until clusters is closed or the registry divides the hub otherwise, which it may
+// have said by agents.
+func (u *unclaimed) await(ctx context.Context, agents, clusters <-chan struct{}, divisions uint64) {
+	for {
+		select {
+		case <-agents:
+			agents = u.core.agents.Changed()
+			if u.core.agents.Divisions() == divisions {
+				continue
+			}
+		case <-clusters:
+		case <-ctx.Done():
+		}
+		return
 	}
 }
 
