@@ -8,14 +8,12 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream/call"
@@ -66,13 +64,6 @@ func (d ProbeResult) known() string {
 func (d ProbeResult) because(cure, problem string, args ...any) ProbeResult {
 	d.Problem, d.Cure = fmt.Sprintf(problem, args...), cure
 	return d
-}
-
-// callee is whom to dial, and what is expected there.
-type callee struct {
-	principal []spiffeid.ID      // whom it may be; empty for anybody
-	gateway   []spiffeid.ID      // who may end TLS before it; empty when they are not known by that
-	agent     identity.AgentName // for whom it is to take us; zero for whomever
 }
 
 // dial calls the principal as an agent does, but says nothing: a principal judges a
@@ -196,32 +187,4 @@ func startSource(ctx context.Context, cfg workload.Config) (source *workload.Sou
 	defer done()
 	err = source.WaitReady(patience)
 	return source, stop, err
-}
-
-// meeting notes whom a handshake met. Its zero value has met nobody.
-type meeting struct {
-	mu      sync.Mutex // guards what follows
-	id      spiffeid.ID
-	refused error
-}
-
-// authorizer accepts those of accept, or anybody when there is none: what is dialled is
-// told nothing.
-func (m *meeting) authorizer(accept []spiffeid.ID) identity.Authorizer {
-	allow := func(spiffeid.ID) error { return nil }
-	if len(accept) > 0 {
-		allow = identity.AllowIDs(accept...)
-	}
-	return func(id spiffeid.ID) error {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.id, m.refused = id, allow(id)
-		return m.refused
-	}
-}
-
-func (m *meeting) result() (spiffeid.ID, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.id, m.refused
 }
