@@ -1,12 +1,6 @@
 package fleet
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/identity"
-)
+import "github.com/argomesh/argomesh/identity"
 
 // The mirror of an autonomous agent's AppProject has the agent's name, a dash and the
 // project's as its name. So edge's project 1-web and edge-1's project web would have the
@@ -45,52 +39,4 @@ func (r *Registry) ProjectOwner(mirror string) identity.AgentName {
 		return identity.AgentName{}
 	}
 	return owners[len(owners)-1]
-}
-
-// Prefixed returns the names that an agent would have with whose name and a dash that of
-// agent begins, the shortest first; none when its projects have no such names.
-func Prefixed(agent *v1alpha1.Agent) (names []string) {
-	if agent.Spec.Mode != v1alpha1.ModeAutonomous {
-		return nil
-	}
-	for _, name := range shorter(agent.Name, func(identity.AgentName) bool { return true }) {
-		names = append(names, name.String())
-	}
-	return names
-}
-
-// longerOf is what Longer tells of each agent.
-func longerOf(agents map[identity.AgentName]v1alpha1.Agent) map[identity.AgentName][]identity.AgentName {
-	longer := map[identity.AgentName][]identity.AgentName{}
-	for name := range agents {
-		if !isAutonomous(agents, name) {
-			continue
-		}
-		for _, s := range shorter(name.String(), func(s identity.AgentName) bool { return isAutonomous(agents, s) }) {
-			longer[s] = append(longer[s], name)
-		}
-	}
-	for _, names := range longer {
-		slices.SortFunc(names, func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) })
-	}
-	return longer
-}
-
-// shorter returns the agents with whose name and a dash a longer text begins, the shortest
-// first.
-func shorter(text string, is func(identity.AgentName) bool) (names []identity.AgentName) {
-	for i, c := range text {
-		if c != '-' || i == len(text)-1 {
-			continue
-		}
-		if name, err := identity.ParseAgentName(text[:i]); err == nil && is(name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func isAutonomous(agents map[identity.AgentName]v1alpha1.Agent, name identity.AgentName) bool {
-	a, known := agents[name]
-	return known && a.Spec.Mode == v1alpha1.ModeAutonomous && !leaving(&a)
 }

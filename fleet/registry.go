@@ -11,6 +11,8 @@ package fleet
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -147,22 +149,10 @@ func CascadeHold(agent *v1alpha1.Agent) int {
 	return int(*agent.Spec.CascadeHold)
 }
 
-// ShowsChildren reports whether the hub shows the Applications of agent's spoke
-// that it did not put there.
-func ShowsChildren(agent *v1alpha1.Agent) bool {
-	return agent.Spec.ChildApplications == v1alpha1.ChildApplicationsMirror && agent.Spec.Mode == v1alpha1.ModeManaged
-}
-
 // MirrorsProjectRoles reports whether the mirrors of agent's AppProjects have their
 // roles.
 func MirrorsProjectRoles(agent *v1alpha1.Agent) bool {
 	return agent.Spec.ProjectRoles == v1alpha1.ProjectRolesMirror && agent.Spec.Mode == v1alpha1.ModeAutonomous
-}
-
-// leaving reports whether agent is being deleted and nothing more is to pass
-// between it and the hub.
-func leaving(agent *v1alpha1.Agent) bool {
-	return agent.DeletionTimestamp != nil && !Cascades(agent)
 }
 
 // Admit returns the agent to which the peer's SPIFFE ID belongs. One whose
@@ -216,4 +206,30 @@ func (r *Registry) Agents() map[identity.AgentName]v1alpha1.Agent {
 		}
 	}
 	return out
+}
+
+// longerOf is what Longer tells of each agent.
+func longerOf(agents map[identity.AgentName]v1alpha1.Agent) map[identity.AgentName][]identity.AgentName {
+	longer := map[identity.AgentName][]identity.AgentName{}
+	for name := range agents {
+		if !isAutonomous(agents, name) {
+			continue
+		}
+		for _, s := range shorter(name.String(), func(s identity.AgentName) bool { return isAutonomous(agents, s) }) {
+			longer[s] = append(longer[s], name)
+		}
+	}
+	for _, names := range longer {
+		slices.SortFunc(names, func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) })
+	}
+	return longer
+}
+
+// childNamespace is ChildNamespace with mu locked.
+func (r *Registry) childNamespace(name identity.AgentName) string {
+	agent, found := r.registered[name]
+	if !found || !r.Mapping.holdsChildren(agent, r.namespaces, r.registered) {
+		return ""
+	}
+	return agent.Name
 }

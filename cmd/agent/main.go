@@ -139,13 +139,3 @@ func synced(store *kube.Store) error {
 		return fmt.Errorf("the Applications of the spoke are not known yet: its API server has not answered")
 	}
 }
-
-// await reports whether c was closed before ctx was done.
-func await(ctx context.Context, c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

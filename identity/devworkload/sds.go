@@ -21,18 +21,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-const (
-	secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-	// spiffeValidator is Envoy's certificate validator that keeps the bundles
-	// of trust domains apart.
-	spiffeValidator = "envoy.tls.cert_validator.spiffe"
-
-	// The names SPIRE gives to secrets beside SPIFFE IDs.
-	secretDefaultSVID = "default"
-	secretOwnBundle   = "ROOTCA"
-	secretAllBundles  = "ALL" // unless Config.AllBundlesName is another
-)
-
 var errNotAuthorized = status.Error(codes.InvalidArgument, "workload is not authorized for the requested identities")
 
 // secretDiscovery answers Envoy's secret discovery service, as SPIRE's agent
@@ -117,8 +105,6 @@ func receive(stream secretv3.SecretDiscoveryService_StreamSecretsServer) (<-chan
 	return requests, ended
 }
 
-func version(snap *snapshot) string { return strconv.FormatUint(snap.version, 10) }
-
 // discover returns the secrets of snap that req names.
 func discover(snap *snapshot, req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	if t := req.GetTypeUrl(); t != "" && t != secretType {
@@ -192,14 +178,6 @@ func (snap *snapshot) secret(name string) (*tlsv3.Secret, error) {
 		}
 	}
 	return nil, errNotAuthorized
-}
-
-// bundles returns the own and all federated bundles, in the order of their
-// trust domains.
-func (snap *snapshot) bundles() []*spiffebundle.Bundle {
-	all := append([]*spiffebundle.Bundle{snap.own}, snap.federated...)
-	slices.SortFunc(all, func(a, b *spiffebundle.Bundle) int { return a.TrustDomain().Compare(b.TrustDomain()) })
-	return all
 }
 
 func certificateSecret(name string, svid *x509svid.SVID) (*tlsv3.Secret, error) {

@@ -30,19 +30,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
-	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
-	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 )
 
 const (
@@ -109,27 +104,6 @@ type Server struct {
 	snapshot  *snapshot
 	// changed is closed, and replaced, when snapshot is.
 	changed chan struct{}
-}
-
-// issued is the present X.509-SVID of one entry.
-type issued struct {
-	entry   Entry
-	svid    *x509svid.SVID
-	signer  *x509.Certificate
-	renewAt time.Time
-}
-
-// snapshot is what all callers are told at one time. It is never changed.
-type snapshot struct {
-	// version is 1 for the first and grows by one with each change.
-	version uint64
-	// svids is in the order of the entries.
-	svids []*x509svid.SVID
-	own   *spiffebundle.Bundle
-	// federated is in the order of trust domains.
-	federated []*spiffebundle.Bundle
-	// allBundles is Config.AllBundlesName.
-	allBundles string
 }
 
 // New checks cfg, reads or makes the authorities and signs the first SVIDs. It
@@ -258,34 +232,6 @@ func (s *Server) RotateCA() error {
 	}
 	s.log.Info().Msg("new root prepared")
 	return nil
-}
-
-// Run serves on l until ctx is done, then cuts every stream and returns nil. It
-// closes l in every case. It may be called again, with another listener, after
-// it has returned.
-func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	server := grpc.NewServer(grpc.UnaryInterceptor(requireHeaderUnary), grpc.StreamInterceptor(requireHeaderStream))
-	workload.RegisterSpiffeWorkloadAPIServer(server, &workloadAPI{server: s})
-	secretv3.RegisterSecretDiscoveryServiceServer(server, &secretDiscovery{server: s})
-
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			return fmt.Errorf("devworkload: serve: %w", err)
-		}
-		return nil
-	})
-	g.Go(func() error {
-		s.keepFresh(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		<-ctx.Done()
-		server.Stop() // streams never end by themselves, so there is nothing to wait for
-		return nil
-	})
-	s.log.Info().Stringer("listener", l.Addr()).Int("entries", len(s.currentEntries())).Msg("workload api is being served")
-	return g.Wait()
 }
 
 // keepFresh refreshes whenever something falls due, until ctx is done.

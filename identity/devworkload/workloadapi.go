@@ -19,10 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// errNoIdentity is what a caller without entries is told (SPIFFE Workload API,
-// section 6.1).
-var errNoIdentity = status.Error(codes.PermissionDenied, "no identity issued")
-
 // workloadAPI answers the SPIFFE Workload API. Methods it does not have are
 // answered with Unimplemented, as the standard says of optional profiles.
 type workloadAPI struct {

@@ -9,13 +9,14 @@ import (
 	"net"
 	"slices"
 
-	"github.com/argomesh/argomesh/identity"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/argomesh/argomesh/identity"
 )
 
 // ServerCredentials returns credentials for a gRPC server: mutual TLS 1.3 that
@@ -226,12 +227,6 @@ func (c *spiffeCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 // Clone implements credentials.TransportCredentials.
 func (c *spiffeCredentials) Clone() credentials.TransportCredentials {
 	return &spiffeCredentials{TransportCredentials: c.TransportCredentials.Clone(), failed: c.failed}
-}
-
-// authInfo is that of a connection whose peer was verified.
-type authInfo struct {
-	credentials.TLSInfo
-	peer identity.Peer
 }
 
 // withPeer notes who was verified in a handshake.

@@ -9,100 +9,6 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 )
 
-// Side is who decides.
-type Side int
-
-// The two sides.
-const (
-	// Hub decides by spec.access of the Agent.
-	Hub Side = iota + 1
-	// Spoke decides by the agent's configuration. It has the last word.
-	Spoke
-)
-
-// String returns "hub" or "spoke".
-func (s Side) String() string {
-	if s == Hub {
-		return "hub"
-	}
-	return "spoke"
-}
-
-// Names of the rules that are not in a Config. A decision names one of these, or a
-// rule of the Config.
-const (
-	RuleEnabled       = "enabled"
-	RuleDiscovery     = "discovery" // allows versions, discovery, OpenAPI and health, the first two whatever a Config says
-	RuleNonResource   = "non-resource-paths"
-	RuleImpersonation = "impersonation"
-	RuleSecrets       = "secrets"
-	RuleTokens        = "tokens"
-	RuleProxy         = "proxy"
-	RuleExec          = "exec"
-	RuleEphemeral     = "ephemeral-containers"
-	RuleNodes         = "nodes"
-	RuleWrites        = "writes"
-	RuleHubController = "hub-controller"
-	RuleTrackedOnly   = "tracked-only"
-	RuleDefault       = "deny-by-default" // no rule covers the call
-)
-
-var builtIn = []string{
-	RuleEnabled, RuleDiscovery, RuleNonResource, RuleImpersonation, RuleSecrets, RuleTokens, RuleProxy, RuleExec, RuleEphemeral,
-	RuleNodes, RuleWrites, RuleHubController, RuleTrackedOnly, RuleDefault,
-}
-
-// BuiltIn returns the names that no rule of a Config may have.
-func BuiltIn() []string { return slices.Clone(builtIn) }
-
-// Decision is what one side says to one call.
-type Decision struct {
-	Allowed bool
-	// Side is who decided.
-	Side Side
-	// Rule is the name of the rule that allowed or refused the call.
-	Rule string
-	// Message says for people why the call is refused, by whom and by which rule.
-	// Empty when it is allowed. It holds nothing that the caller did not send.
-	Message string
-	// Tracked says that the call is allowed only if its object is tracked by an Argo
-	// CD Application, which a Tracker finds out on the spoke; a hub passes it on in
-	// TrackedOnlyHeader.
-	Tracked bool
-	// Masked says that the answer tells keys and sizes of Secrets, and no values.
-	Masked bool
-	// OwnKinds says that the answer names Kubernetes' own kinds alone ([IsOwnGroup]):
-	// the spoke's owner shows no others.
-	OwnKinds bool
-
-	request Request
-}
-
-// TrackedOnlyHeader is set by the principal, to "true", on a call that its side
-// allows for tracked objects only. What a caller sends under this name is removed.
-const TrackedOnlyHeader = "Argomesh-Tracked-Only"
-
-// Policy decides for one side. It is not changed once made, and its methods may be
-// called concurrently. The zero value refuses everything.
-type Policy struct {
-	side   Side
-	config Config
-}
-
-// New returns the Policy of a Config, or every problem of it.
-func New(side Side, config Config) (*Policy, error) {
-	if side != Hub && side != Spoke {
-		return nil, fmt.Errorf("access: side %d is neither hub nor spoke", side)
-	}
-	if err := config.Validate(); err != nil {
-		return nil, fmt.Errorf("access: %w", err)
-	}
-	if len(config.Rules) == 0 {
-		config.Rules = []Rule{{Name: CommonRule}}
-	}
-	return &Policy{side: side, config: config}, nil
-}
-
 // Decide says whether a call that Parse returned may be made.
 func (p *Policy) Decide(r Request) Decision {
 	if !p.config.Enabled {
@@ -154,23 +60,6 @@ func (p *Policy) off(r Request, u use) string {
 	return u.what + " is off; " + setting + " switches it on"
 }
 
-// refuse returns the refusal of r by a rule.
-func (p *Policy) refuse(r Request, rule, why string) Decision {
-	return Decision{Side: p.side, Rule: rule, request: r, Message: refusal(p.side, rule, why)}
-}
-
-func refusal(side Side, rule, why string) string {
-	return fmt.Sprintf("refused by the %s, rule %q: %s", side, rule, why)
-}
-
-// key names a setting, for whoever may change it.
-func (p *Policy) key(hub, spoke string) string {
-	if p.side == Hub {
-		return "spec.access." + hub + " of the Agent"
-	}
-	return "access." + spoke + " in the agent's configuration"
-}
-
 func (p *Policy) impersonation(r Request) (d Decision, refused bool) {
 	who := r.Impersonate
 	switch {
@@ -207,14 +96,6 @@ func isDiscovery(path string) bool {
 	}
 	first, rest, _ := strings.Cut(path[1:], "/")
 	return first == prefixCore || first == prefixGrouped || (first == "openapi" && strings.HasPrefix(rest, "v3/"))
-}
-
-// use is a kind of use that has a switch.
-type use struct {
-	rule             string
-	on               bool
-	what             string
-	hubKey, spokeKey string
 }
 
 // uses returns the switches that must be on for r.

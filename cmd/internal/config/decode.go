@@ -215,6 +215,3 @@ func inWords(t reflect.Type) string {
 		return "a mapping of keys to values"
 	}
 }
-
-// oneLine joins the lines of a message of others.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

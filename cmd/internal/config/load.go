@@ -20,22 +20,6 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/process"
 )
 
-// delimiter separates the segments of a key.
-const delimiter = "."
-
-// Program says whose settings are loaded.
-type Program struct {
-	// Name is the binary's name; it gives the prefix of the environment
-	// variables: "principal" reads PRINCIPAL__STREAM__LISTEN.
-	Name string
-	// Summary is the first line of the help text. Empty means none.
-	Summary string
-	// Version is what --version prints after the name.
-	Version string
-	// Environ returns the environment as "name=value". Nil means os.Environ.
-	Environ func() []string
-}
-
 // Load returns defaults overlaid with the file, the environment and args, and
 // checked by every Validate method in T (see [Validate]). args are the
 // command line without the program's name. The error is a [*process.Answer] for
@@ -53,17 +37,6 @@ func Load[T any](program Program, args []string, defaults T) (T, error) {
 		return none, err
 	}
 	return cfg, nil
-}
-
-// loader carries one Load: what may be set, and what was set so far.
-type loader struct {
-	schema  *schema
-	prefix  string // of environment variables, "PRINCIPAL__"
-	helpBy  string // the command that lists all keys
-	values  *koanf.Koanf
-	sources map[string]string // key to where it was set last, in words
-	// problems are the faults found so far, in the order of discovery.
-	problems []error
 }
 
 func load(program Program, args []string, into reflect.Value) error {

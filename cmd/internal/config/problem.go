@@ -148,3 +148,6 @@ func Problems(err error) []error {
 	}
 	return all
 }
+
+// oneLine joins the lines of a message of others.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
