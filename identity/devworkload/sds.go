@@ -36,7 +36,8 @@ func (d *secretDiscovery) FetchSecrets(_ context.Context, req *discoveryv3.Disco
 	return discover(snap, req)
 }
 
-// StreamSecrets sends the secrets asked for now and after each change.
+// StreamSecrets answers each request for secrets, and answers it again whenever what it is
+// about has changed.
 func (d *secretDiscovery) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	ctx := stream.Context()
 	requests, received := receive(stream)

@@ -63,11 +63,7 @@ func (c *acceptCommand) run(ctx context.Context, name string) error {
 		return err
 	}
 	doing := fmt.Sprintf("accept deletions of agent %q", name)
-	obj, err := h.Agents.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return h.Explain(err, doing)
-	}
-	agent, err := cli.ParseAgent(obj)
+	agent, obj, err := h.Agent(ctx, name, doing)
 	if err != nil {
 		return err
 	}

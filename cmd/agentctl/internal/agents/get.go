@@ -105,11 +105,7 @@ func (c *getCommand) printTable(ctx context.Context, h *cli.Hub, agents []string
 // form the history and the parked objects.
 func (c *getCommand) printDetails(ctx context.Context, h *cli.Hub, agents []string) error {
 	for _, name := range agents {
-		obj, err := h.Agents.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return h.Explain(err, fmt.Sprintf("get agent %q", name))
-		}
-		agent, err := cli.ParseAgent(obj)
+		agent, _, err := h.Agent(ctx, name, fmt.Sprintf("get agent %q", name))
 		if err != nil {
 			return err
 		}

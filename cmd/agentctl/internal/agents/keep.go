@@ -71,11 +71,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	if err != nil {
 		return err
 	}
-	obj, err := h.Agents.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return h.Explain(err, doing)
-	}
-	agent, err := cli.ParseAgent(obj)
+	agent, _, err := h.Agent(ctx, name, doing)
 	if err != nil {
 		return err
 	}

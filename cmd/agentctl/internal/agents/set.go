@@ -120,11 +120,7 @@ func (c *setCommand) set(ctx context.Context, h *cli.Hub, text string) error {
 	if err != nil {
 		return fmt.Errorf("the name of the agent: %w", err)
 	}
-	obj, err := h.Agents.Get(ctx, text, metav1.GetOptions{})
-	if err != nil {
-		return h.Explain(err, doing)
-	}
-	before, err := cli.ParseAgent(obj)
+	before, obj, err := h.Agent(ctx, text, doing)
 	if err != nil {
 		return err
 	}

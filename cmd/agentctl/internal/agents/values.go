@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -87,11 +86,7 @@ func (c *valuesCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	obj, err := h.Agents.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return h.Explain(err, fmt.Sprintf("values of agent %q", name))
-	}
-	agent, err := cli.ParseAgent(obj)
+	agent, _, err := h.Agent(ctx, name, fmt.Sprintf("values of agent %q", name))
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,17 @@ func ParseAgent(obj *unstructured.Unstructured) (*v1alpha1.Agent, error) {
 	return agent, nil
 }
 
+// Agent reads one Agent, and returns it as it is on the hub too. doing is what an error says
+// that the command was about.
+func (h *Hub) Agent(ctx context.Context, name, doing string) (*v1alpha1.Agent, *unstructured.Unstructured, error) {
+	obj, err := h.Agents.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, h.Explain(err, doing)
+	}
+	agent, err := ParseAgent(obj)
+	return agent, obj, err
+}
+
 // ListAgents reads the Agents of a namespace of the hub.
 func ListAgents(ctx context.Context, conn *Connection, namespace string) ([]v1alpha1.Agent, error) {
 	h, err := conn.HubIn(namespace)
