@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/refusals"
 	"github.com/argomesh/argomesh/stream"
@@ -15,6 +17,8 @@ import (
 // answers are what either side says of what it was sent, and did not take, or not all of.
 type answers struct {
 	*core
+	presence *presence
+	commands *commands
 	refused  refusals.Refusals // entries of the peer that we did not take
 	contests refusals.Contests
 	// awaiting are entries of the peer that wait for an AppProject.
@@ -44,18 +48,15 @@ func (an *answers) parked() map[stream.EntryKey]stream.Refusal {
 		}
 	}
 	maps.Copy(parked, an.refused.Standing(time.Now()))
-	if entry, refusal, is := an.l.projects.untold(); is {
-		parked[entry] = refusal
-	}
 	return parked
 }
 
 // putBack notes what was put back of an entry.
 func (an *answers) putBack(entry stream.EntryKey, paths string) {
 	now := time.Now()
-	an.m.cfg.Metrics.undone(entry.Collection)
+	an.env.cfg.Metrics.undone(entry.Collection)
 	if an.contests.Note(entry, paths, now) {
-		an.m.log.Warn().Stringer("resource", entry).Str("paths", paths).
+		an.env.log.Warn().Stringer("resource", entry).Str("paths", paths).
 			Msg("somebody changes back again and again what is applied; it is applied once a minute from now on, if that goes on")
 	}
 	an.lookAt(now.Add(link.ContestMemory))
@@ -104,18 +105,12 @@ func (an *answers) fights() bool {
 // await notes which AppProject an entry waits for, empty for none.
 func (an *answers) await(entry stream.EntryKey, project string) {
 	if !an.awaiting.Note(entry, project) {
-		an.m.cfg.Metrics.unremembered()
+		an.env.cfg.Metrics.unremembered()
 	}
 	if project != "" {
 		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: an.rules.Namespace, Name: project}
 		an.arrived(key, an.view.Current(key)) // it may have come meanwhile
 	}
-}
-
-// unsent is the answer of the spoke to an Application, by ownership.NeverSent.
-func (l *loop) unsent(refusal stream.Refusal, app object.Object) stream.Refusal {
-	name := object.ProjectOf(app.Child("spec"))
-	return l.rules.NeverSent(refusal, name, l.view.Current(stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: name}))
 }
 
 // arrived has the peer try again what waits for an AppProject that is the hub's now.
@@ -158,7 +153,7 @@ func (an *answers) noteLacking(entry stream.EntryKey, current *object.Object) {
 		delete(an.lacking, entry)
 	case !known || before != *now:
 		an.lacking[entry] = *now
-		an.m.log.Warn().Stringer("resource", entry).Str("reason", now.Message).Msg("roles of a project are not mirrored")
+		an.env.log.Warn().Stringer("resource", entry).Str("reason", now.Message).Msg("roles of a project are not mirrored")
 	}
 }
 
@@ -166,7 +161,7 @@ func (an *answers) noteLacking(entry stream.EntryKey, current *object.Object) {
 func (an *answers) shortened(entry stream.EntryKey) {
 	paths, _ := an.link.Dropped(entry)
 	if len(paths) > 0 {
-		an.m.log.Warn().Stringer("resource", entry).Strs("paths", paths).
+		an.env.log.Warn().Stringer("resource", entry).Strs("paths", paths).
 			Msg("an entry was applied without these fields: the peer's api server does not know them, since its Argo CD is older, or the policy of its owner does not admit them")
 	}
 	if key, ok := an.rules.Local(entry); ok {
@@ -179,7 +174,7 @@ func (an *answers) shortened(entry stream.EntryKey) {
 func (an *answers) droppedOf(entry stream.EntryKey, current object.Object) (paths []string, known bool) {
 	if an.rules.Sources(entry.Collection) {
 		paths, known = an.link.Dropped(entry)
-		return paths, known && an.l.connection.ours()
+		return paths, known && an.presence.ours()
 	}
 	return an.rules.Dropped(entry.Collection, current), true
 }
@@ -194,4 +189,70 @@ func (an *answers) noteWarning(key stream.ResourceKey, current object.Object) {
 	} else {
 		delete(an.warned, key)
 	}
+}
+
+// observeTold looks at what the spoke answered before this process had the link: it is
+// ours to show from now on.
+func (an *answers) observeTold() {
+	keys := map[stream.ResourceKey]bool{}
+	maps.Copy(keys, an.commands.answered)
+	maps.Copy(keys, an.warned)
+	told := slices.Concat(
+		slices.Collect(maps.Keys(an.refusals)), slices.Collect(maps.Keys(an.link.Parked())), slices.Collect(maps.Keys(an.link.AllDropped())),
+	)
+	for _, entry := range told {
+		if key, ok := an.rules.Local(entry); ok {
+			keys[key] = true
+		}
+	}
+	an.observeAll(slices.Collect(maps.Keys(keys)))
+}
+
+// settled takes the spoke's answer to an entry of ours.
+func (an *answers) settled(a link.Settled) {
+	result := "applied"
+	if a.Refusal != nil {
+		result = "refused"
+		an.env.log.WithLevel(severity(*a.Refusal)).Stringer("resource", a.Key).Str("kind", string(a.Refusal.Kind)).
+			Str("reason", a.Refusal.Message).Msg("peer did not apply an entry")
+	}
+	an.env.cfg.Metrics.sent(a.Key.Collection, result)
+	if a.Undone != "" {
+		an.env.cfg.Metrics.undone(a.Key.Collection)
+	}
+	if an.rules.Side != stream.Hub || !a.Current {
+		return
+	}
+	key, _ := an.rules.Local(a.Key)
+	switch a.Key.Collection {
+	case stream.Commands:
+		if a.Refusal != nil && a.Refusal.Kind != stream.RefusalUnavailable {
+			an.commands.failures[a.Key] = failure{version: a.Sent, refusal: *a.Refusal}
+			an.observe(key)
+		}
+		return
+	case stream.Applications:
+	default:
+		return
+	}
+	_, before := an.refusals[a.Key]
+	if a.Refusal != nil {
+		an.refusals[a.Key] = *a.Refusal
+	} else {
+		delete(an.refusals, a.Key)
+	}
+	if a.Gone {
+		an.gone[a.Key] = a.Sent
+	}
+	if before || a.Refusal != nil || a.Gone || an.commands.answered[key] {
+		an.observe(key)
+	}
+}
+
+// severity is lower for what passes by itself.
+func severity(r stream.Refusal) zerolog.Level {
+	if r.Kind == stream.RefusalUnavailable {
+		return zerolog.DebugLevel
+	}
+	return zerolog.WarnLevel
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -86,7 +87,7 @@ func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
 		if len(served) != 2 {
 			t.Fatalf("%d of 2 ends left the connection", len(served))
 		}
-		if err := errors.Join(<-served, <-served); !errors.Is(err, mirror.ErrSuperseded) || !errors.Is(err, mirror.ErrEnded) {
+		if err := errors.Join(<-served, <-served); !errors.Is(err, mirror.ErrSuperseded) || !errors.Is(err, session.ErrEnded) {
 			t.Errorf("the connection ends with %v, want %v", err, mirror.ErrSuperseded)
 		}
 		newer = false

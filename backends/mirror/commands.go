@@ -48,7 +48,7 @@ func (co *commands) wait(key stream.ResourceKey, o object.Object, waits bool) {
 		delete(co.stale, key)
 		return
 	}
-	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.l.history.judgements}
+	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.past.judgements}
 	if known && before.uid == w.uid && w.revision >= before.revision {
 		w.since, w.after = before.since, before.after
 	} else if co.session != nil && co.judges() {
@@ -65,7 +65,9 @@ func (co *commands) waits(key stream.ResourceKey) bool {
 
 // judges reports whether commands wait for judgements. The originals of an autonomous
 // agent know by themselves what was meant for them.
-func (co *commands) judges() bool { return co.m.cfg.History != nil && co.rules.Mode == stream.Managed }
+func (co *commands) judges() bool {
+	return co.env.cfg.History != nil && co.rules.Mode == stream.Managed
+}
 
 // vouched is the resourceVersion from which on the states of an object whose command
 // waits are of the present history; zero while that is not known.
@@ -76,7 +78,7 @@ func (co *commands) vouched(key stream.ResourceKey) uint64 {
 		return 0
 	case !co.judges():
 		return 1
-	case co.l.history.past.answered > w.after:
+	case co.past.answered > w.after:
 		return w.since
 	}
 	return 0
@@ -98,4 +100,23 @@ func (co *commands) note(key stream.ResourceKey, current *object.Object) {
 type failure struct {
 	version stream.Version
 	refusal stream.Refusal
+}
+
+// shows notes what an object of the hub shows of commands.
+func (co *commands) shows(key stream.ResourceKey, current object.Object) {
+	waits := false
+	delete(co.answered, key)
+	if co.rules.ShowsAnswer(current) {
+		co.answered[key] = true
+	}
+	delete(co.born, key)
+	if operation := current.Child("operation"); co.rules.Side == stream.Hub && operation != nil {
+		switch {
+		case operations.BornOnSpoke(operation) != nil:
+			co.born[key] = true
+		case !operations.Sent(current):
+			waits = true
+		}
+	}
+	co.wait(key, current, waits)
 }

@@ -66,9 +66,9 @@ func (ap *appEvents) add(e appevents.Event) {
 	switch ap.tidings.line.Add(e) {
 	case appevents.Waits:
 	case appevents.Merged:
-		ap.m.cfg.Metrics.event("merged")
+		ap.env.cfg.Metrics.event("merged")
 	case appevents.Crowded:
-		ap.m.cfg.Metrics.event("crowded")
+		ap.env.cfg.Metrics.event("crowded")
 	}
 }
 
@@ -90,7 +90,7 @@ func (ap *appEvents) say() {
 		}
 		namespace, ours := ap.rules.OnWire(e.Application.Namespace)
 		if o := ap.view.Current(e.Application); o == nil || !ours || !ap.rules.SpeaksOf(*o) {
-			ap.m.cfg.Metrics.event("unknown")
+			ap.env.cfg.Metrics.event("unknown")
 			continue
 		}
 		m.Events = append(m.Events, stream.ApplicationEvent{
@@ -99,7 +99,7 @@ func (ap *appEvents) say() {
 		})
 	}
 	if len(m.Events) > 0 {
-		ap.l.connection.queue = append(ap.l.connection.queue, m)
+		ap.session.queue = append(ap.session.queue, m)
 	}
 }
 
@@ -107,7 +107,7 @@ func (ap *appEvents) say() {
 func (ap *appEvents) said(m stream.Message) {
 	if told, is := m.(stream.ApplicationEvents); is {
 		for range told.Events {
-			ap.m.cfg.Metrics.event("sent")
+			ap.env.cfg.Metrics.event("sent")
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (ap *appEvents) said(m stream.Message) {
 // the authority by which they came has ended, and on a spoke those that were about to be told.
 // What waits on a spoke is told to the next.
 func (ap *appEvents) part() {
-	for _, m := range ap.l.connection.queue {
+	for _, m := range ap.session.queue {
 		if told, is := m.(stream.ApplicationEvents); is {
 			ap.cutOff(len(told.Events))
 		}
@@ -129,13 +129,13 @@ func (ap *appEvents) part() {
 // cutOff counts so many events that went with a connection.
 func (ap *appEvents) cutOff(events int) {
 	for range events {
-		ap.m.cfg.Metrics.event("cut_off")
+		ap.env.cfg.Metrics.event("cut_off")
 	}
 }
 
 // hear takes note on the hub of what a spoke's Argo CD says.
 func (ap *appEvents) hear(m stream.ApplicationEvents) {
-	if ap.m.cfg.ShowEvent == nil {
+	if ap.env.cfg.ShowEvent == nil {
 		return
 	}
 	now := time.Now()
@@ -143,7 +143,7 @@ func (ap *appEvents) hear(m stream.ApplicationEvents) {
 		key, ours := ap.rules.Local(stream.EntryKey{Collection: stream.Statuses, Namespace: e.Namespace, Name: e.Name})
 		// More of it is looked at when it is shown, which is not as often.
 		if _, there := ap.view.Newest(key); !there || !ours {
-			ap.m.cfg.Metrics.event("unknown")
+			ap.env.cfg.Metrics.event("unknown")
 			continue
 		}
 		ap.add(appevents.Event{
@@ -164,12 +164,12 @@ func (ap *appEvents) shows(key stream.ResourceKey) bool {
 
 // show has an event written on the hub, if it may be: after all else, which is why
 // what is over budget drops them, and one at a time.
-func (ap *appEvents) show(ctx context.Context) {
+func (ap *appEvents) show() {
 	t, now := &ap.tidings, time.Now()
 	switch {
 	case ap.rules.Side != stream.Hub || ap.session == nil || t.writing || t.line.Len() == 0:
 		return
-	case worker.Closed(ap.session.withdrawn):
+	case worker.Closed(ap.session.Withdrawn):
 		ap.cutOff(t.line.Drop())
 		return
 	case ap.jobs.Delayed():
@@ -179,8 +179,8 @@ func (ap *appEvents) show(ctx context.Context) {
 		return
 	}
 	if t.slot.IsZero() {
-		if t.slot = now; ap.m.cfg.EventRate != nil {
-			t.slot = ap.m.cfg.EventRate.Reserve(now)
+		if t.slot = now; ap.env.cfg.EventRate != nil {
+			t.slot = ap.env.cfg.EventRate.Reserve(now)
 		}
 	}
 	if t.slot.After(now) {
@@ -192,28 +192,28 @@ func (ap *appEvents) show(ctx context.Context) {
 	}
 	about, there := ap.view.Newest(e.Application)
 	if !there || !ap.shows(e.Application) {
-		ap.m.cfg.Metrics.event("unknown")
+		ap.env.cfg.Metrics.event("unknown")
 		return
 	}
 	granted := eventBytes + len(e.Message)
-	if ap.m.cfg.Budget.Spare(now, granted) != budget.OverNothing {
-		ap.m.cfg.Metrics.event("over_budget")
+	if ap.env.cfg.Budget.Spare(now, granted) != budget.OverNothing {
+		ap.env.cfg.Metrics.event("over_budget")
 		ap.drop()
 		return
 	}
 	t.writing = true
 	about.Raw = nil // it may be large, and nobody asks for it
-	ap.l.work.workers.Go(func() {
-		bytes, err := ap.m.cfg.ShowEvent(ctx, about, e)
+	ap.spawn = append(ap.spawn, func(ctx context.Context) {
+		bytes, err := ap.env.cfg.ShowEvent(ctx, about, e)
 		// When the loop has ended nobody is left to tell.
-		_ = ap.m.do(ctx, func(l *loop) { l.events.shown(about, granted, bytes, err) })
+		_ = ap.env.do(ctx, func() { ap.shown(about, granted, bytes, err) })
 	})
 }
 
 // drop drops what waits since the budget has nothing to spare.
 func (ap *appEvents) drop() {
 	for range ap.tidings.line.Drop() {
-		ap.m.cfg.Metrics.event("over_budget")
+		ap.env.cfg.Metrics.event("over_budget")
 	}
 }
 
@@ -224,10 +224,10 @@ func (ap *appEvents) shown(about backends.Object, granted, bytes int, err error)
 	if err != nil {
 		result, failure, writes = "failed", err.Error(), 0
 	}
-	ap.m.cfg.Budget.Settle(time.Now(), granted, writes, bytes)
-	ap.m.cfg.Metrics.event(result)
+	ap.env.cfg.Budget.Settle(time.Now(), granted, writes, bytes)
+	ap.env.cfg.Metrics.event(result)
 	if failure != "" && ap.tidings.failure == "" {
-		ap.m.cfg.Log.Warn().Err(err).Stringer("resource", about.Key).
+		ap.env.cfg.Log.Warn().Err(err).Stringer("resource", about.Key).
 			Msg("what the spoke's argo cd says of an application is not shown as an event; the next that fail are only counted")
 	}
 	ap.tidings.failure = failure
@@ -241,7 +241,7 @@ func (ap *appEvents) due() time.Time {
 	case t.line.Len() == 0 || ap.session == nil:
 		return time.Time{}
 	case ap.rules.Side == stream.Spoke:
-		if len(ap.l.connection.queue) > 0 {
+		if len(ap.session.queue) > 0 {
 			return time.Time{}
 		}
 		return t.line.Due(time.Now())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -61,10 +62,10 @@ func TestGoodbyeSaysWhy(t *testing.T) {
 				if got := <-ends.said; got != tt.reason {
 					t.Errorf("goodbye %q, want %q", got, tt.reason)
 				}
-				if err := <-fromHub; !errors.Is(err, mirror.ErrEnded) || tt.cause != nil && !errors.Is(err, tt.cause) {
+				if err := <-fromHub; !errors.Is(err, session.ErrEnded) || tt.cause != nil && !errors.Is(err, tt.cause) {
 					t.Errorf("Serve() of the hub = %v, want the cause %v", err, tt.cause)
 				}
-				if err := <-fromSpoke; !errors.Is(err, mirror.ErrEnded) || errors.Is(err, stream.ErrRevoked) != tt.revoked {
+				if err := <-fromSpoke; !errors.Is(err, session.ErrEnded) || errors.Is(err, stream.ErrRevoked) != tt.revoked {
 					t.Errorf("Serve() of the spoke = %v; revoked is to be %t", err, tt.revoked)
 				}
 			})
@@ -106,7 +107,7 @@ func TestEndOfALinkSaysWhy(t *testing.T) {
 				if got := <-ends.said; got != tt.reason {
 					t.Errorf("goodbye %q, want %q", got, tt.reason)
 				}
-				if err := <-fromHub; !errors.Is(err, mirror.ErrEnded) || tt.cause != nil && !errors.Is(err, stream.ErrRevoked) {
+				if err := <-fromHub; !errors.Is(err, session.ErrEnded) || tt.cause != nil && !errors.Is(err, stream.ErrRevoked) {
 					t.Errorf("Serve() of the hub = %v, want the cause %v", err, tt.cause)
 				}
 			})

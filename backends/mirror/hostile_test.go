@@ -16,6 +16,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -328,7 +329,7 @@ func TestWhoWaitsForMemoryKeepsItsConnection(t *testing.T) {
 		pass(time.Minute)
 		select {
 		case err := <-served:
-			if !errors.Is(err, mirror.ErrEnded) {
+			if !errors.Is(err, session.ErrEnded) {
 				t.Errorf("Serve() = %v", err)
 			}
 		default:

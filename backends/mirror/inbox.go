@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"time"
+
 	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/operations"
@@ -15,6 +17,7 @@ import (
 // weigh.
 type inbox struct {
 	*core
+	answers *answers
 	// opened gives back the room of each event that is not answered, by its id.
 	opened  map[string]func()
 	replies map[stream.EntryKey]ownership.Reply
@@ -31,7 +34,7 @@ func (i *inbox) open(e stream.Event) stream.Event {
 	if len(e.Data) == 0 {
 		return e
 	}
-	release, ok := i.m.cfg.Quota.Try(i.rules.Agent, quota.Open, int64(len(e.Data)))
+	release, ok := i.env.cfg.Quota.Try(i.rules.Agent, quota.Open, int64(len(e.Data)))
 	if !ok {
 		e.Data = nil
 		return e
@@ -84,12 +87,12 @@ func (i *inbox) reserve(t worker.Task) {
 
 // rebound takes the bounds that Bound was last told, and what they refused before.
 func (i *inbox) rebound() {
-	bounds := i.m.bounds.Load()
+	bounds := i.env.told.bounds.Load()
 	if bounds == nil || *bounds == i.bounds {
 		return
 	}
 	i.bounds = *bounds
-	for _, key := range i.l.answers.refused.OfKind(stream.RefusalOverLimit) {
+	for _, key := range i.answers.refused.OfKind(stream.RefusalOverLimit) {
 		i.step(link.Retry{Key: key})
 	}
 }
@@ -108,4 +111,62 @@ func (i *inbox) heldNow(entry stream.EntryKey, key stream.ResourceKey) stream.Ve
 		last = &reply
 	}
 	return i.rules.Held(entry.Collection, *current, last)
+}
+
+// apply queues an event for a worker.
+func (i *inbox) apply(e stream.Event) {
+	key, ok := i.rules.Local(e.Key)
+	if !ok {
+		i.env.cfg.Metrics.received(e.Key.Collection, "refused")
+		refusal := i.rules.Outside(e.Key)
+		if e.Verb == stream.Apply {
+			i.answers.refused.Note(e, refusal, time.Now())
+		}
+		i.step(link.Held{Key: e.Key, Event: e.ID, Refusal: refusal})
+		return
+	}
+	current, _ := i.view.Newest(key)
+	i.jobs.Add(key, e, current.ResourceVersion)
+}
+
+// holds tells the link what this side holds of an entry now.
+func (i *inbox) holds(entry stream.EntryKey, current *object.Object) {
+	switch {
+	case current == nil:
+		delete(i.replies, entry)
+		delete(i.taken, entry)
+		i.step(link.Held{Key: entry})
+	case entry.Collection == stream.Commands:
+		i.step(link.Held{Key: entry, Version: i.taken[entry].Held(*current)})
+	default:
+		var last *ownership.Reply
+		if reply, ok := i.replies[entry]; ok {
+			last = &reply
+		}
+		held := i.rules.Held(entry.Collection, *current, last)
+		i.answers.refused.Held(entry, held)
+		i.step(link.Held{
+			Key: entry, Version: held, Dropped: i.rules.Dropped(entry.Collection, *current), Retry: i.rules.Wants(entry.Collection, *current),
+		})
+	}
+}
+
+// took notes what a worker made of an event, and returns what this side holds of the entry.
+func (i *inbox) took(r worker.Result, o worker.Outcome) stream.Version {
+	entry := r.Event.Key
+	switch {
+	case entry.Collection == stream.Commands && r.Refusal == nil && r.Event.Verb == stream.Apply:
+		i.taken[entry] = operations.TakenOf(r.Event, o.UID)
+		return r.Event.Version
+	case entry.Collection == stream.Commands && r.Event.Verb == stream.Delete:
+		delete(i.taken, entry)
+		return stream.Version{}
+	case entry.Collection == stream.Commands && o.Parsed != nil:
+		return i.taken[entry].Held(*o.Parsed)
+	case r.Reply != nil:
+		i.replies[entry] = *r.Reply
+	case r.Implied:
+		delete(i.replies, entry)
+	}
+	return r.Held
 }

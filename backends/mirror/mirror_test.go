@@ -26,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/backends/policy"
+	"github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -627,7 +628,7 @@ func TestNewerConnectionTakesOver(t *testing.T) {
 		for range 2 {
 			select {
 			case err := <-first:
-				if !errors.Is(err, mirror.ErrEnded) && !errors.Is(err, errEnded) {
+				if !errors.Is(err, session.ErrEnded) && !errors.Is(err, errEnded) {
 					t.Errorf("the first Serve() = %v", err)
 				}
 			default:
@@ -675,7 +676,7 @@ func TestPeerThatStopsReading(t *testing.T) {
 		cancel()
 		stopped := time.Now()
 		err := <-served
-		if took := time.Since(stopped); !errors.Is(err, mirror.ErrEnded) || took > 2*time.Second {
+		if took := time.Since(stopped); !errors.Is(err, session.ErrEnded) || took > 2*time.Second {
 			t.Errorf("Serve() = %v after %s", err, took)
 		}
 	})
@@ -689,7 +690,7 @@ func TestSilentPeerIsTakenForGone(t *testing.T) {
 		mute := conn{in: make(chan stream.Message), out: make(chan stream.Message), ended: ctx.Done()}
 		started := time.Now()
 		err := r.hub.Serve(ctx, mirror.Peer{Connection: "c"}, mute)
-		if took := time.Since(started); !errors.Is(err, mirror.ErrEnded) || took < 25*time.Second || took > 30*time.Second {
+		if took := time.Since(started); !errors.Is(err, session.ErrEnded) || took < 25*time.Second || took > 30*time.Second {
 			t.Errorf("Serve() = %v after %s", err, took)
 		}
 	})
@@ -886,12 +887,12 @@ func TestServeAfterTheEndOfRun(t *testing.T) {
 		defer cut()
 		r.cancel(nil)
 		for range 2 {
-			if err := <-served; !errors.Is(err, mirror.ErrEnded) && !errors.Is(err, errEnded) {
+			if err := <-served; !errors.Is(err, session.ErrEnded) && !errors.Is(err, errEnded) {
 				t.Errorf("Serve() = %v", err)
 			}
 		}
 		r.wait.Wait()
-		if err := r.hub.Serve(t.Context(), mirror.Peer{}, conn{}); !errors.Is(err, mirror.ErrEnded) {
+		if err := r.hub.Serve(t.Context(), mirror.Peer{}, conn{}); !errors.Is(err, session.ErrEnded) {
 			t.Errorf("Serve() after the end = %v", err)
 		}
 		if _, err := r.hub.Stats(t.Context()); err == nil {

@@ -35,7 +35,7 @@ func (ou *outbox) traceCause(entry stream.EntryKey, key stream.ResourceKey) {
 	if e, ok := ou.effects[key]; ok && time.Since(e.at) < traceTime {
 		parent = e.context.WithRemote(true)
 	}
-	_, span := ou.m.cfg.Tracer.Start(worker.Carrying(parent), "mirror.observe", trace.WithAttributes(
+	_, span := ou.env.cfg.Tracer.Start(worker.Carrying(parent), "mirror.observe", trace.WithAttributes(
 		attribute.String("argomesh.resource", entry.String()), attribute.Stringer("argomesh.agent", ou.rules.Agent)))
 	span.End()
 	if text := worker.TraceParent(span.SpanContext()); text != "" {
@@ -75,6 +75,12 @@ func (ou *outbox) unkeep(entry stream.EntryKey) {
 	}
 }
 
+// unkeepAll forgets all content that is kept.
+func (ou *outbox) unkeepAll() {
+	clear(ou.made)
+	ou.madeBytes = 0
+}
+
 // recall returns what is kept of an entry, once, unless its object has changed.
 func (ou *outbox) recall(entry stream.EntryKey, key stream.ResourceKey) (link.Content, bool) {
 	m, kept := ou.made[entry]
@@ -98,7 +104,7 @@ type effect struct {
 func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, content link.Content) bool {
 	told := ou.link.Desired(entry)
 	switch {
-	case !statuses.CarriesStatus(entry.Collection) || ou.m.cfg.StatusDelay < 0:
+	case !statuses.CarriesStatus(entry.Collection) || ou.env.cfg.StatusDelay < 0:
 		return false
 	case content.Version.Absent():
 		delete(ou.pulses, entry)
@@ -115,19 +121,19 @@ func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, conten
 		return false
 	}
 	if statuses.Thinned(last, next) {
-		ou.m.cfg.Metrics.delayed.Inc()
+		ou.env.cfg.Metrics.delayed.Inc()
 		return true
 	}
 	if !last.Waits {
 		if len(ou.quiet) == 0 {
-			ou.quietEnd = time.Now().Add(ou.m.cfg.StatusDelay)
+			ou.quietEnd = time.Now().Add(ou.env.cfg.StatusDelay)
 			ou.lookAt(ou.quietEnd)
 		}
 		ou.quiet = append(ou.quiet, entry)
 		last.Waits = true
 		ou.pulses[entry] = last
 	}
-	ou.m.cfg.Metrics.delayed.Inc()
+	ou.env.cfg.Metrics.delayed.Inc()
 	return true
 }
 
@@ -159,3 +165,7 @@ func (ou *outbox) speak() {
 		}
 	}
 }
+
+// traceTime is how long after a change was applied an observation of the same
+// object counts as its consequence in a trace.
+const traceTime = 2 * time.Minute

@@ -144,9 +144,9 @@ func (p *projects) readGlobals() (changed bool) {
 	}
 	switch {
 	case next.Err != nil:
-		p.m.cfg.Log.Warn().Err(next.Err).Msg("cannot tell the global projects, AppProjects and Secrets of repositories are left as they are until it can be read")
+		p.env.cfg.Log.Warn().Err(next.Err).Msg("cannot tell the global projects, AppProjects and Secrets of repositories are left as they are until it can be read")
 	case p.globals.Err != nil:
-		p.m.cfg.Log.Info().Msg("global projects can be read again")
+		p.env.cfg.Log.Info().Msg("global projects can be read again")
 	}
 	p.globals = next
 	return true
@@ -169,10 +169,10 @@ func (p *projects) mergeGlobals() {
 		return
 	}
 	p.unmerged = false
-	for _, o := range p.m.cfg.Store.List(stream.AppProject, p.rules.Namespace) {
+	for _, o := range p.env.cfg.Store.List(stream.AppProject, p.rules.Namespace) {
 		p.observe(o.Key)
 	}
-	p.l.hold() // what may leave hangs on whether they can be told
+	p.hold() // what may leave hangs on whether they can be told
 }
 
 // virtual is a project of this side as its Argo CD asks it.
@@ -253,7 +253,7 @@ func (p *projects) selectRepositories() {
 		return
 	}
 	p.unselected = false
-	for _, o := range p.m.cfg.Store.List(stream.Secret, p.rules.Namespace) {
+	for _, o := range p.env.cfg.Store.List(stream.Secret, p.rules.Namespace) {
 		p.observe(o.Key)
 	}
 }
@@ -279,4 +279,12 @@ func (p *projects) need(entry stream.EntryKey, current *object.Object, content l
 		news = p.needs.Use(entry.Namespace+"/"+entry.Name, urls)
 	}
 	p.unselected = p.unselected || news
+}
+
+// hold passes on what Hold was last told, and what cannot be told.
+func (p *projects) hold() {
+	for _, c := range stream.Collections() {
+		untold := p.globals.Err != nil && (c == stream.AppProjects || c == stream.Repositories)
+		p.step(p.rules.Paused(c, untold || p.env.told.held.Load()))
+	}
 }

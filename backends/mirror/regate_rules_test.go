@@ -57,7 +57,7 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 	}
 	for _, key := range apps {
 		put(key, app("one"))
-		if l.projects.gates.Barred[key] == "" {
+		if l.source.projects.gates.Barred[key] == "" {
 			t.Fatalf("%s is admitted by a project that is not there", key)
 		}
 	}
@@ -65,9 +65,9 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 		"sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"name": "*", "namespace": "*"}},
 	})
 	put(apps[0], app("two"))
-	l.projects.regate()
+	l.source.projects.regate()
 	for _, key := range apps {
-		if why := l.projects.gates.Barred[key]; why != "" {
+		if why := l.source.projects.gates.Barred[key]; why != "" {
 			t.Errorf("%s: %s", key, why)
 		}
 	}

@@ -21,11 +21,6 @@ type removals struct {
 	gate   link.Cascades
 }
 
-// counts reports whether an entry is one whose end is counted.
-func (r *removals) counts(entry stream.EntryKey) bool {
-	return entry.Collection == stream.Applications && r.rules.Side == stream.Hub && r.rules.Mode == stream.Managed
-}
-
 // keeps reports whether an Application leaves its workloads on somebody's word. It is
 // remembered for as long as the object is there: an ApplicationSet takes away annotations
 // that are not of its template.
@@ -60,8 +55,8 @@ func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, curren
 			r.ending[entry] = after.Asked
 		}
 	}
-	if r.m.cfg.Cascades != nil {
-		accepted = r.m.cfg.Cascades.Note(r.rules.Agent, before, after, current != nil, r.m.cfg.Now())
+	if r.env.cfg.Cascades != nil {
+		accepted = r.env.cfg.Cascades.Note(r.rules.Agent, before, after, current != nil, r.env.cfg.Now())
 		r.weigh()
 	}
 	return kept || accepted
@@ -69,11 +64,11 @@ func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, curren
 
 // weigh tells the link what is made of the number of ends.
 func (r *removals) weigh() {
-	if r.m.cfg.Cascades == nil || !r.counts(stream.EntryKey{Collection: stream.Applications}) {
+	if r.env.cfg.Cascades == nil || !r.counts(stream.EntryKey{Collection: stream.Applications}) {
 		return
 	}
-	now := r.m.cfg.Now()
-	gate, again := r.m.cfg.Cascades.Gate(r.rules.Agent, now)
+	now := r.env.cfg.Now()
+	gate, again := r.env.cfg.Cascades.Gate(r.rules.Agent, now)
 	if !again.IsZero() {
 		r.lookAt(time.Now().Add(again.Sub(now)))
 	}
@@ -83,23 +78,10 @@ func (r *removals) weigh() {
 	}
 }
 
-// countAll looks at all that there is, and has it counted as a whole.
-func (r *removals) countAll() {
-	c := r.m.cfg.Cascades
-	if c == nil || !r.counts(stream.EntryKey{Collection: stream.Applications}) {
-		r.l.observeStore()
-		return
-	}
-	c.Begin(r.rules.Agent, r.m.tell)
-	r.l.observeStore()
-	c.Filled(r.rules.Agent, r.m.cfg.Now())
-	r.weigh()
-}
-
 // settle notes when nothing is left that is held.
 func (r *removals) settle() {
 	if r.gate.Held != "" && !r.link.Ending() {
-		r.m.cfg.Cascades.Idle(r.rules.Agent)
+		r.env.cfg.Cascades.Idle(r.rules.Agent)
 		r.weigh()
 	}
 }
@@ -119,7 +101,7 @@ func (r *removals) doomed(places map[string]string) link.Doomed {
 // places are the namespaces of this side of which a judgement is to say that.
 func (r *removals) places() []string {
 	var places []string
-	if c := r.m.cfg.Cascades; r.m.cfg.Places == nil || c == nil || !c.Holds(r.rules.Agent) {
+	if c := r.env.cfg.Cascades; r.env.cfg.Places == nil || c == nil || !c.Holds(r.rules.Agent) {
 		return nil
 	}
 	for _, wire := range r.link.Places() {

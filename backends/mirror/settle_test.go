@@ -25,23 +25,23 @@ func TestBurstIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLoop(&Mirror{cfg: Config{Rules: ownershiptest.Rules(t, stream.Hub, stream.Managed), Store: memory.New(memory.Config{})}})
 			for i := range test.entries {
-				l.outbox.made[key(i)] = made{}
+				l.source.outbox.made[key(i)] = made{}
 			}
-			before := reflect.ValueOf(l.outbox.made).Pointer()
-			l.settle()
+			before := reflect.ValueOf(l.source.outbox.made).Pointer()
+			l.work.shrink()
 			for i := range test.entries - 1 {
-				delete(l.outbox.made, key(i))
-				l.settle()
+				delete(l.source.outbox.made, key(i))
+				l.work.shrink()
 			}
-			if reflect.ValueOf(l.outbox.made).Pointer() != before || len(l.outbox.made) != 1 {
+			if reflect.ValueOf(l.source.outbox.made).Pointer() != before || len(l.source.outbox.made) != 1 {
 				t.Fatal("settle() forgot what is under way")
 			}
-			delete(l.outbox.made, key(test.entries-1))
-			l.settle()
-			if got := reflect.ValueOf(l.outbox.made).Pointer() != before; got != test.want {
+			delete(l.source.outbox.made, key(test.entries-1))
+			l.work.shrink()
+			if got := reflect.ValueOf(l.source.outbox.made).Pointer() != before; got != test.want {
 				t.Errorf("memory given back: %t, want %t", got, test.want)
 			}
-			l.outbox.made[key(0)] = made{} // there is a map for the next
+			l.source.outbox.made[key(0)] = made{} // there is a map for the next
 		})
 	}
 }

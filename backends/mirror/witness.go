@@ -81,27 +81,11 @@ func (s *deletionSet) take() []backends.Deletion {
 	return deletions
 }
 
-// sees reports whether this side can see deletions: it is the hub of a managed agent,
-// and somebody confirms them. The mirrors of an autonomous agent have their source on
-// the spoke.
-func (cfg Config) sees() bool {
-	return cfg.Confirm != nil && cfg.Rules.Side == stream.Hub && cfg.Rules.Mode == stream.Managed
-}
-
-// catchUp looks at all that the cache has come to show.
-func (l *loop) catchUp() {
-	keys := l.m.changed.Take() // first: of each of them the store has told the deletion before
-	for _, d := range l.m.deleted.take() {
-		l.witness.see(d)
-	}
-	l.observeAll(keys)
-}
-
 // see takes note of a deletion of which the API server told, if it was the agent's and
 // the spoke may have it.
 func (w *witness) see(d backends.Deletion) {
 	key := d.Last.Key
-	if key.Kind != stream.Application || len(w.rules.Keys(key)) == 0 || w.l.history.past.broken ||
+	if key.Kind != stream.Application || len(w.rules.Keys(key)) == 0 || w.past.broken ||
 		!w.link.MayHold(w.rules.Entry(stream.Applications, key)) {
 		return
 	}
@@ -109,7 +93,7 @@ func (w *witness) see(d backends.Deletion) {
 		return
 	}
 	if len(w.seen)+w.link.SeenDeletes() >= maxSeen {
-		w.m.cfg.Metrics.deleted("dropped")
+		w.env.cfg.Metrics.deleted("dropped")
 		return
 	}
 	d.Last.Raw = nil
@@ -145,9 +129,9 @@ func (w *witness) confirm() {
 	w.spawn = append(w.spawn, func(ctx context.Context) {
 		asking, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
-		confirmed, err := w.m.cfg.Confirm(asking, deletions)
+		confirmed, err := w.env.cfg.Confirm(asking, deletions)
 		// When the loop has ended nobody is left to tell.
-		_ = w.m.do(ctx, func(l *loop) { l.witness.confirmed(batch, confirmed, err) })
+		_ = w.env.do(ctx, func() { w.confirmed(batch, confirmed, err) })
 	})
 }
 
@@ -155,7 +139,7 @@ func (w *witness) confirm() {
 func (w *witness) confirmed(batch []seenDeletion, confirmed []bool, err error) {
 	w.confirming = false
 	if err != nil {
-		w.m.log.Warn().Err(err).Msg("cannot confirm deletions that the API server of the hub told of, trying again")
+		w.env.log.Warn().Err(err).Msg("cannot confirm deletions that the API server of the hub told of, trying again")
 	}
 	for i, d := range batch {
 		key := d.Last.Key
@@ -178,7 +162,7 @@ func (w *witness) confirmed(batch []seenDeletion, confirmed []bool, err error) {
 		default:
 			w.step(link.Seen{Key: w.rules.Entry(stream.Applications, key), UID: d.Last.UID, Revision: d.Revision})
 		}
-		w.m.cfg.Metrics.deleted(result)
+		w.env.cfg.Metrics.deleted(result)
 		delete(w.seen, key)
 		w.observe(key)
 	}
@@ -214,7 +198,7 @@ func (w *witness) confirmLater() {
 func (w *witness) unsee() {
 	for _, key := range slices.SortedFunc(maps.Keys(w.seen), stream.ResourceKey.Compare) {
 		delete(w.seen, key)
-		w.m.cfg.Metrics.deleted("unknown")
+		w.env.cfg.Metrics.deleted("unknown")
 		w.observe(key)
 	}
 }
@@ -281,10 +265,10 @@ func (p *proofs) forget(key stream.ResourceKey) {
 // unproven reports whether an Application that the spoke would make is not known to be there
 // still. It is asked about then.
 func (w *witness) unproven(entry stream.EntryKey, content link.Content) bool {
-	if !w.l.removals.counts(entry) || w.m.cfg.History == nil || content.Leaving || w.link.Believed(entry).SourceUID == content.Version.SourceUID {
+	if !w.counts(entry) || w.env.cfg.History == nil || content.Leaving || w.link.Believed(entry).SourceUID == content.Version.SourceUID {
 		return false
 	}
-	if !w.l.history.past.judged {
+	if !w.past.judged {
 		return true // the judgement says whether that is needed
 	}
 	key, _ := w.rules.Local(entry)
@@ -314,9 +298,9 @@ func (w *witness) prove() {
 	w.spawn = append(w.spawn, func(ctx context.Context) {
 		reading, cancel := context.WithTimeout(ctx, proofTime)
 		defer cancel()
-		found := w.m.readAll(reading, keys)
+		found := w.env.cfg.readAll(reading, keys)
 		// When the loop has ended nobody is left to tell.
-		_ = w.m.do(ctx, func(l *loop) { l.witness.proven(other, keys, found) })
+		_ = w.env.do(ctx, func() { w.proven(other, keys, found) })
 	})
 }
 
@@ -327,13 +311,13 @@ type reading struct {
 }
 
 // readAll reads objects by quorum.
-func (m *Mirror) readAll(ctx context.Context, keys []stream.ResourceKey) []reading {
+func (cfg Config) readAll(ctx context.Context, keys []stream.ResourceKey) []reading {
 	found := make([]reading, len(keys))
 	var g errgroup.Group
 	g.SetLimit(proofReads)
 	for i, key := range keys {
 		g.Go(func() error {
-			o, err := m.cfg.Store.Read(ctx, key)
+			o, err := cfg.Store.Read(ctx, key)
 			if errors.Is(err, stream.ErrNotFound) {
 				o, err = backends.Object{}, nil
 			}
@@ -366,17 +350,17 @@ func (w *witness) proven(other int64, keys []stream.ResourceKey, found []reading
 		case !wanted || !there || current.UID != asked:
 			delete(w.proofs.wanted, key) // load asks again if it is another
 		case read.err != nil:
-			w.m.cfg.Metrics.proven("failed")
+			w.env.cfg.Metrics.proven("failed")
 			failed = read.err
 			continue
 		case read.object.UID == "":
-			w.m.cfg.Metrics.proven("gone")
+			w.env.cfg.Metrics.proven("gone")
 			w.foresee(key, nil, asked)
 		default:
 			if newer {
 				w.foresee(key, &read.object, read.object.UID)
 			}
-			w.m.cfg.Metrics.proven("there")
+			w.env.cfg.Metrics.proven("there")
 			w.proofs.known[key] = read.object.UID
 			delete(w.proofs.wanted, key)
 		}
@@ -384,7 +368,7 @@ func (w *witness) proven(other int64, keys []stream.ResourceKey, found []reading
 		w.step(link.Proven{Key: w.rules.Entry(stream.Applications, key)})
 	}
 	if failed != nil {
-		w.m.log.Warn().Err(failed).Msg("cannot read Applications that are to be made on the spoke, trying again")
+		w.env.log.Warn().Err(failed).Msg("cannot read Applications that are to be made on the spoke, trying again")
 		w.proofs.again = time.Now().Add(proofPause)
 	}
 	w.prove()

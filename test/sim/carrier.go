@@ -16,7 +16,7 @@ import (
 var errCut = errors.New("the carrier was cut")
 
 // Carrier is one end of a connection in memory. Frames cross it as bytes, in
-// order, each after a delay. It keeps the contract of mirror.Conn.
+// order, each after a delay. It keeps the contract of session.Conn.
 type Carrier struct {
 	ctx      context.Context //nolint:containedctx // the life of the connection
 	in, out  chan delayed

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -111,17 +111,17 @@ func (p *process) delayed(ctx context.Context, actor string) context.Context {
 
 // gated is a connection of a process.
 type gated struct {
-	mirror.Conn
+	session.Conn
 	process *process
 }
 
-// Send implements mirror.Conn.
+// Send implements session.Conn.
 func (g gated) Send(m stream.Message) error {
 	g.process.await()
 	return g.Conn.Send(m)
 }
 
-// Recv implements mirror.Conn. The end of a connection is not noticed by a process that is
+// Recv implements session.Conn. The end of a connection is not noticed by a process that is
 // frozen, either.
 func (g gated) Recv() (stream.Message, error) {
 	m, err := g.Conn.Recv()

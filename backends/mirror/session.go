@@ -1,0 +1,21 @@
+package mirror
+
+import (
+	sessions "github.com/argomesh/argomesh/backends/session"
+	"github.com/argomesh/argomesh/stream"
+)
+
+// session is the connection of the moment as the loop sees it.
+type session struct {
+	*sessions.Session
+	peer  Peer
+	queue []stream.Message  // flushed, not yet taken by the connection
+	info  *stream.SpokeInfo // of Tell, what is queued or was sent
+	// puzzled says that an event which we do not know was logged.
+	puzzled bool
+	// beaten says that the peer sent a heartbeat.
+	beaten bool
+}
+
+// waits reports whether what the peer of a session sent waits here.
+func (s *session) waits() bool { return s != nil && s.peer.Waits != nil && s.peer.Waits() }
