@@ -17,7 +17,6 @@ import (
 // answers are what either side says of what it was sent, and did not take, or not all of.
 type answers struct {
 	*core
-	presence *presence
 	commands *commands
 	refused  refusals.Refusals // entries of the peer that we did not take
 	contests refusals.Contests
@@ -54,7 +53,7 @@ func (an *answers) parked() map[stream.EntryKey]stream.Refusal {
 // putBack notes what was put back of an entry.
 func (an *answers) putBack(entry stream.EntryKey, paths string) {
 	now := time.Now()
-	an.env.cfg.Metrics.undone(entry.Collection)
+	an.env.cfg.Metrics.Undone(entry.Collection)
 	if an.contests.Note(entry, paths, now) {
 		an.env.log.Warn().Stringer("resource", entry).Str("paths", paths).
 			Msg("somebody changes back again and again what is applied; it is applied once a minute from now on, if that goes on")
@@ -105,7 +104,7 @@ func (an *answers) fights() bool {
 // await notes which AppProject an entry waits for, empty for none.
 func (an *answers) await(entry stream.EntryKey, project string) {
 	if !an.awaiting.Note(entry, project) {
-		an.env.cfg.Metrics.unremembered()
+		an.env.cfg.Metrics.Unremembered()
 	}
 	if project != "" {
 		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: an.rules.Namespace, Name: project}
@@ -174,7 +173,7 @@ func (an *answers) shortened(entry stream.EntryKey) {
 func (an *answers) droppedOf(entry stream.EntryKey, current object.Object) (paths []string, known bool) {
 	if an.rules.Sources(entry.Collection) {
 		paths, known = an.link.Dropped(entry)
-		return paths, known && an.presence.ours()
+		return paths, known && an.presence.Ours()
 	}
 	return an.rules.Dropped(entry.Collection, current), true
 }
@@ -216,9 +215,9 @@ func (an *answers) settled(a link.Settled) {
 		an.env.log.WithLevel(severity(*a.Refusal)).Stringer("resource", a.Key).Str("kind", string(a.Refusal.Kind)).
 			Str("reason", a.Refusal.Message).Msg("peer did not apply an entry")
 	}
-	an.env.cfg.Metrics.sent(a.Key.Collection, result)
+	an.env.cfg.Metrics.Sent(a.Key.Collection, result)
 	if a.Undone != "" {
-		an.env.cfg.Metrics.undone(a.Key.Collection)
+		an.env.cfg.Metrics.Undone(a.Key.Collection)
 	}
 	if an.rules.Side != stream.Hub || !a.Current {
 		return

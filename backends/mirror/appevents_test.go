@@ -15,6 +15,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -37,7 +38,7 @@ func (s *shown) configure(t *testing.T) func(stream.Side, *mirror.Config) {
 			return
 		}
 		s.metrics = prometheus.NewRegistry()
-		metrics, err := mirror.NewMetrics(s.metrics)
+		metrics, err := linkmetrics.New(s.metrics)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -445,7 +446,7 @@ func counts(t *testing.T, o *options) (hub, spoke *shown) {
 			return
 		}
 		spoke.metrics = prometheus.NewRegistry()
-		metrics, err := mirror.NewMetrics(spoke.metrics)
+		metrics, err := linkmetrics.New(spoke.metrics)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/presence"
 	"github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -40,7 +41,7 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 		cut, _ := r.connect()
 		pass(time.Second)
 		cut()
-		r.hub.ShowLink(mirror.LinkState{Epoch: 2}) // another principal has it in between, and says nothing
+		r.hub.ShowLink(presence.LinkState{Epoch: 2}) // another principal has it in between, and says nothing
 		pass(time.Second)
 		r.update(r.hub, "short", func(app m) { delete(app, "status") })
 		pass(time.Second)

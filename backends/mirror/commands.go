@@ -1,10 +1,15 @@
 package mirror
 
 import (
+	"maps"
+	"slices"
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/operations"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
 )
@@ -119,4 +124,26 @@ func (co *commands) shows(key stream.ResourceKey, current object.Object) {
 		}
 	}
 	co.wait(key, current, waits)
+}
+
+// showLink takes what ShowLink was last told.
+func (co *commands) showLink() {
+	s := co.env.told.linkState.Load()
+	if s == nil {
+		return
+	}
+	if next := co.presence.Show(*s, time.Now()); !next.IsZero() {
+		co.lookAt(next)
+	}
+}
+
+// letGo looks again at the operations of a spoke that has been away for long.
+func (co *commands) letGo() {
+	switch {
+	case co.presence.Connected():
+	case co.presence.Away(time.Now()) < ownership.AwayTime:
+		co.lookAt(co.presence.AwayAt(ownership.AwayTime))
+	default:
+		co.observeAll(slices.Collect(maps.Keys(co.born)))
+	}
 }

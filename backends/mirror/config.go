@@ -14,6 +14,7 @@ import (
 	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/cascades"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/backends/statuses"
@@ -97,7 +98,7 @@ type Config struct {
 	// Quota is the room for what the peer sends, and for the work on it. Nil means one of
 	// its own.
 	Quota   *quota.Quota
-	Metrics *Metrics
+	Metrics *linkmetrics.Metrics
 	Tracer  trace.Tracer
 	Log     zerolog.Logger
 }
@@ -225,15 +226,6 @@ type sentObject struct {
 	entry                stream.EntryKey
 	key                  stream.ResourceKey
 	uid, resourceVersion string
-}
-
-// LinkState is what the Agent says of its link, whichever principal has it.
-type LinkState struct {
-	// Epoch is that of the newest claim (Judgement.Epoch); zero for none.
-	Epoch int64
-	// ObservedAt is when a principal last wrote that the agent was connected. It is by
-	// the clock of that principal, and compared with nothing but its value before.
-	ObservedAt time.Time
 }
 
 // withDefaults are the settings with what was left out.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -35,7 +36,7 @@ func TestFightIsTold(t *testing.T) {
 				registries := map[stream.Side]*prometheus.Registry{}
 				r := newRig(t, options{mode: test.mode, configure: func(side stream.Side, cfg *mirror.Config) {
 					registries[side] = prometheus.NewRegistry()
-					metrics, err := mirror.NewMetrics(registries[side])
+					metrics, err := linkmetrics.New(registries[side])
 					if err != nil {
 						t.Fatal(err)
 					}

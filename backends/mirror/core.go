@@ -9,6 +9,7 @@ import (
 	"github.com/argomesh/argomesh/backends/jobs"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/presence"
 	"github.com/argomesh/argomesh/backends/view"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
@@ -18,15 +19,16 @@ import (
 // changes but for its beginning and end with a session. A part knows the parts below it, by
 // name; what concerns those above it, or all, is a method of [whole].
 type core struct {
-	env     env
-	rules   ownership.Rules
-	link    *link.Link
-	view    *view.View
-	jobs    *jobs.Queue // waiting or under way
-	session *session    // nil while there is none
-	past    past
-	spawn   []func(context.Context) // to be run beside the loop
-	look    time.Time               // when something must be looked at that waits for time alone; zero for never
+	env      env
+	rules    ownership.Rules
+	link     *link.Link
+	view     *view.View
+	jobs     *jobs.Queue // waiting or under way
+	session  *session    // nil while there is none
+	past     past
+	presence *presence.Presence      // of the agent
+	spawn    []func(context.Context) // to be run beside the loop
+	look     time.Time               // when something must be looked at that waits for time alone; zero for never
 }
 
 // env is what surrounds the parts.

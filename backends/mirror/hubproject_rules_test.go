@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/ownership"
@@ -19,7 +20,7 @@ import (
 // TestAwaitingHasALimit: a hub can invent Applications of projects that never come. What is
 // beyond the limit is counted, and there is room again when something has come.
 func TestAwaitingHasALimit(t *testing.T) {
-	metrics, err := NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +33,14 @@ func TestAwaitingHasALimit(t *testing.T) {
 	for i := range refusals.MaxAwaiting + 1 {
 		l.answers.await(entry(i), fmt.Sprint("p", i%3))
 	}
-	if n, _ := l.answers.awaiting.Size(); testutil.ToFloat64(metrics.forgotten) != 1 || n != refusals.MaxAwaiting {
-		t.Errorf("%v are counted, %d remembered", testutil.ToFloat64(metrics.forgotten), n)
+	if n, _ := l.answers.awaiting.Size(); testutil.ToFloat64(metrics.Forgotten) != 1 || n != refusals.MaxAwaiting {
+		t.Errorf("%v are counted, %d remembered", testutil.ToFloat64(metrics.Forgotten), n)
 	}
 	l.answers.await(entry(0), "p1") // that is another project
 	l.answers.await(entry(1), "")
 	l.answers.await(entry(refusals.MaxAwaiting), "p0")
-	if n, _ := l.answers.awaiting.Size(); testutil.ToFloat64(metrics.forgotten) != 1 || n != refusals.MaxAwaiting {
-		t.Errorf("with room again %v are counted, %d remembered", testutil.ToFloat64(metrics.forgotten), n)
+	if n, _ := l.answers.awaiting.Size(); testutil.ToFloat64(metrics.Forgotten) != 1 || n != refusals.MaxAwaiting {
+		t.Errorf("with room again %v are counted, %d remembered", testutil.ToFloat64(metrics.Forgotten), n)
 	}
 	for i := range refusals.MaxAwaiting + 1 {
 		l.answers.await(entry(i), "")

@@ -117,7 +117,7 @@ func (i *inbox) heldNow(entry stream.EntryKey, key stream.ResourceKey) stream.Ve
 func (i *inbox) apply(e stream.Event) {
 	key, ok := i.rules.Local(e.Key)
 	if !ok {
-		i.env.cfg.Metrics.received(e.Key.Collection, "refused")
+		i.env.cfg.Metrics.Received(e.Key.Collection, "refused")
 		refusal := i.rules.Outside(e.Key)
 		if e.Verb == stream.Apply {
 			i.answers.refused.Note(e, refusal, time.Now())

@@ -10,6 +10,7 @@ import (
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/backends/policy"
+	"github.com/argomesh/argomesh/backends/presence"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -89,7 +90,7 @@ func TestOperationOfASpokeThatAnotherPrincipalObserves(t *testing.T) {
 		r := newRig(t, options{configure: refusing(&refuses)})
 		born := m{"initiatedBy": m{"automated": true}, "info": []any{m{"name": "argomesh.io/spoke", "value": "edge-1"}}}
 		observed := time.Now()
-		r.hub.ShowLink(mirror.LinkState{Epoch: 7, ObservedAt: observed})
+		r.hub.ShowLink(presence.LinkState{Epoch: 7, ObservedAt: observed})
 		rest := spec("one")
 		rest["operation"] = born
 		r.create(r.hub, "a", nil, rest)
@@ -102,7 +103,7 @@ func TestOperationOfASpokeThatAnotherPrincipalObserves(t *testing.T) {
 		for range 10 {
 			pass(time.Minute)
 			observed = observed.Add(time.Minute)
-			r.hub.ShowLink(mirror.LinkState{Epoch: 7, ObservedAt: observed})
+			r.hub.ShowLink(presence.LinkState{Epoch: 7, ObservedAt: observed})
 			shown("while another principal observes the agent", true)
 		}
 		pass(89 * time.Second)
@@ -121,7 +122,7 @@ func TestALinkThatWasTakenOver(t *testing.T) {
 		cut, _ := r.connect()
 		pass(time.Second)
 		cut()
-		r.hub.ShowLink(mirror.LinkState{Epoch: 2, ObservedAt: time.Now()})
+		r.hub.ShowLink(presence.LinkState{Epoch: 2, ObservedAt: time.Now()})
 		born := m{"initiatedBy": m{"automated": true}, "info": []any{m{"name": "argomesh.io/spoke", "value": "edge-1"}}}
 		r.update(r.hub, "a", func(app m) {
 			app["operation"] = born

@@ -6,12 +6,15 @@ import (
 
 	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/backends/bounds"
+	"github.com/argomesh/argomesh/backends/eventrelay"
 	"github.com/argomesh/argomesh/backends/needs"
 	"github.com/argomesh/argomesh/backends/operations"
 	"github.com/argomesh/argomesh/backends/ownership"
+	"github.com/argomesh/argomesh/backends/presence"
 	"github.com/argomesh/argomesh/backends/refusals"
 	"github.com/argomesh/argomesh/backends/statuses"
 	"github.com/argomesh/argomesh/backends/view"
+	asked "github.com/argomesh/argomesh/backends/witness"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
 )
@@ -21,13 +24,13 @@ type loop struct {
 	*core
 	m        *Mirror
 	commands *commands
-	presence *presence
 	answers  *answers
 	inbox    *inbox
 	source   *source
 	events   *appEvents
 	history  *history
 	work     *work
+	ticked   time.Time // when time was last let pass
 }
 
 func newLoop(m *Mirror) *loop {
@@ -42,19 +45,21 @@ func newLoop(m *Mirror) *loop {
 			Side: m.cfg.Rules.Side, Mode: m.cfg.Rules.Mode, Window: m.cfg.Window, WindowBytes: m.cfg.WindowBytes,
 			Guard: m.cfg.Rules.Side == stream.Hub, Verify: true,
 		}),
-		view: view.New(m.cfg.Store, m.cfg.Log),
+		view:     view.New(m.cfg.Store, m.cfg.Log),
+		presence: presence.New(m.cfg.History == nil, time.Now()),
 	}
 	l.core = c
 	l.commands = &commands{core: c, waiting: map[stream.ResourceKey]waiting{}, stale: map[stream.ResourceKey]string{}, born: map[stream.ResourceKey]bool{}, answered: map[stream.ResourceKey]bool{}, asked: map[stream.ResourceKey]operations.Requests{}, failures: map[stream.EntryKey]failure{}}
-	l.presence = &presence{core: c, commands: l.commands}
-	l.answers = &answers{core: c, presence: l.presence, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{}, awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{}, warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{}, gone: map[stream.EntryKey]stream.Version{}}
+	l.answers = &answers{core: c, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{}, awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{}, warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{}, gone: map[stream.EntryKey]stream.Version{}}
 	l.inbox = &inbox{core: c, answers: l.answers, opened: map[string]func(){}, replies: map[stream.EntryKey]ownership.Reply{}, taken: map[stream.EntryKey]operations.TakenCommand{}, weights: bounds.NewWeights(), bounds: m.cfg.Bounds}
-	l.source = &source{core: c, commands: l.commands, answers: l.answers, presence: l.presence}
+	l.source = &source{core: c, commands: l.commands, answers: l.answers}
 	l.source.outbox = &outbox{core: c, made: map[stream.EntryKey]made{}, causes: map[stream.EntryKey]string{}, effects: map[stream.ResourceKey]effect{}, pulses: map[stream.EntryKey]statuses.Pulse{}}
 	l.source.projects = &projects{core: c, gates: admission.NewGates(), needs: needs.NewNeeds(), uses: needs.NewUses()}
 	l.source.removals = &removals{core: c, ending: map[stream.EntryKey]time.Time{}, kept: map[stream.ResourceKey]string{}}
-	l.events = &appEvents{core: c, tidings: newTidings(m.cfg.Rules.Side)}
-	l.source.witness = &witness{core: c, seen: map[stream.ResourceKey]seenDeletion{}, proofs: newProofs()}
+	l.events = &appEvents{core: c, relay: eventrelay.New(eventrelay.Config{
+		Side: m.cfg.Rules.Side, Rate: m.cfg.EventRate, Budget: m.cfg.Budget, Metrics: m.cfg.Metrics, Log: m.cfg.Log,
+	})}
+	l.source.witness = &witness{core: c, deletions: asked.NewDeletions(), proofs: asked.NewProofs()}
 	l.history = &history{core: c, commands: l.commands, removals: l.source.removals}
 	l.work = &work{core: c, commands: l.commands, answers: l.answers, inbox: l.inbox, source: l.source, worker: m.worker, results: m.results, unfamiliar: map[stream.ResourceKey]time.Time{}}
 	l.jobs = l.work.newJobs()
@@ -65,8 +70,7 @@ func (l *loop) run(ctx context.Context) {
 	// Everything the cache holds is observed before the first connection, whether
 	// or not the store has told of it yet.
 	l.m.changed.Take()
-	l.presence.last.since = time.Now()
-	l.presence.part()
+	l.lookAt(l.presence.AwayAt(ownership.AwayTime))
 	l.inbox.rebound()
 	l.know(l.env.cfg.schemas())
 	l.countAll()
@@ -98,7 +102,7 @@ func (l *loop) run(ctx context.Context) {
 		case out <- message:
 			do = func() {
 				l.session.queue = l.session.queue[1:]
-				l.events.said(message)
+				l.events.relay.Sent(message)
 			}
 		case o := <-l.m.results:
 			do = func() { l.work.finish(o) }
@@ -111,7 +115,7 @@ func (l *loop) run(ctx context.Context) {
 // hear looks again at what the process was told of the peer.
 func (l *loop) hear() {
 	l.source.projects.hold()
-	l.presence.showLink()
+	l.commands.showLink()
 	l.history.doubt()
 	l.history.accept()
 	l.source.removals.weigh()
@@ -121,16 +125,16 @@ func (l *loop) hear() {
 
 // tick lets time pass.
 func (l *loop) tick() {
-	l.work.ticked = time.Now()
+	l.ticked = time.Now()
 	l.step(link.Tick{Waits: l.session.waits()})
-	if l.look.IsZero() || l.look.After(l.work.ticked) {
+	if l.look.IsZero() || l.look.After(l.ticked) {
 		return
 	}
 	l.look = time.Time{}
 	l.work.verify()
 	l.work.retry()
 	l.work.askAgain()
-	l.presence.letGo()
+	l.commands.letGo()
 	l.source.witness.confirmLater()
 	l.source.witness.prove()
 	l.source.outbox.speak()
@@ -157,7 +161,7 @@ func (l *loop) next() (chan<- stream.Message, stream.Message) {
 	if len(s.queue) == 0 {
 		s.queue = l.link.Flush(time.Now(), l.source.load)
 		l.work.askUnfamiliar()
-		l.presence.tell()
+		s.tell(l.env.told.info.Load())
 	}
 	if len(s.queue) == 0 {
 		l.events.say()
@@ -173,8 +177,8 @@ func (l *loop) sleep() time.Duration {
 	due := time.Now().Add(time.Hour)
 	if next := l.link.Next(); !next.IsZero() && next.Before(due) {
 		due = next
-		if l.session != nil && len(l.session.queue) > 0 && l.work.ticked.Add(stallTime).After(due) {
-			due = l.work.ticked.Add(stallTime) // the heartbeat that is due cannot leave
+		if l.session != nil && len(l.session.queue) > 0 && l.ticked.Add(stallTime).After(due) {
+			due = l.ticked.Add(stallTime) // the heartbeat that is due cannot leave
 		}
 	}
 	if !l.look.IsZero() && l.look.Before(due) {
@@ -192,7 +196,7 @@ func (l *loop) sleep() time.Duration {
 // catchUp looks at all that the cache has come to show.
 func (l *loop) catchUp() {
 	keys := l.m.changed.Take() // first: of each of them the store has told the deletion before
-	for _, d := range l.m.deleted.take() {
+	for _, d := range l.m.deleted.Take() {
 		l.source.witness.see(d)
 	}
 	l.observeAll(keys)

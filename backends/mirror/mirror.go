@@ -7,8 +7,11 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/keyset"
+	"github.com/argomesh/argomesh/backends/presence"
+	asked "github.com/argomesh/argomesh/backends/witness"
 	"github.com/argomesh/argomesh/backends/worker"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -20,7 +23,7 @@ type Mirror struct {
 	log     zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
 	inbox   chan func(*loop)
 	changed *keyset.Set[stream.ResourceKey]
-	deleted *deletionSet
+	deleted *asked.Told
 	results chan worker.Outcome
 	told    *told
 	done    chan struct{} // closed when Run returns
@@ -47,15 +50,15 @@ func New(cfg Config) (*Mirror, error) {
 		log:     cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
 		inbox:   make(chan func(*loop)),
 		changed: keyset.New[stream.ResourceKey](),
-		deleted: &deletionSet{},
+		deleted: &asked.Told{},
 		results: make(chan worker.Outcome),
 		told:    &told{news: make(chan struct{}, 1)},
 		done:    make(chan struct{}),
 	}
-	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.lostEnd, Log: m.log})
+	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.LostEnd, Log: m.log})
 	m.worker = worker.New(worker.Config{
 		Agent: cfg.Rules.Agent, Hub: cfg.Rules.Side == stream.Hub, Store: cfg.Store, Fence: cfg.Fence, Ends: m.ends, Quota: cfg.Quota, Now: cfg.Now,
-		Applied: cfg.Metrics.applied, Tracer: cfg.Tracer, Log: cfg.Log, Sampled: m.log,
+		Applied: cfg.Metrics.Applied, Tracer: cfg.Tracer, Log: cfg.Log, Sampled: m.log,
 	})
 	return m, nil
 }
@@ -70,7 +73,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	cancel := m.cfg.Subscribe(m.changed.Add)
 	defer cancel()
 	if m.cfg.sees() {
-		forget := m.cfg.Deletions(m.deleted.add)
+		forget := m.cfg.Deletions(m.deleted.Add)
 		defer forget()
 	}
 	if m.cfg.Rules.Side == stream.Spoke && m.cfg.Rules.Mode == stream.Managed {
@@ -160,7 +163,14 @@ const (
 
 // ShowLink says on the hub what the Agent says of its link. It does not block; the last
 // call counts.
-func (m *Mirror) ShowLink(s LinkState) {
+func (m *Mirror) ShowLink(s presence.LinkState) {
 	m.told.linkState.Store(&s)
 	m.told.tell()
+}
+
+// Report has the hub told of an event of a spoke's Application, if the object with that UID
+// is one that the hub shows, and the hub shows events. It blocks until the link has taken
+// note, or ctx is done.
+func (m *Mirror) Report(ctx context.Context, uid string, e appevents.Event) {
+	m.do(ctx, func(l *loop) { l.events.report(uid, e) })
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -175,7 +176,7 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		r.t.Fatal(err)
 	}

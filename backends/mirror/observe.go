@@ -84,7 +84,7 @@ func (l *loop) forget(key stream.ResourceKey) {
 	delete(l.answers.warned, key)
 	delete(l.commands.asked, key)
 	delete(l.source.removals.kept, key)
-	l.source.witness.proofs.forget(key)
+	l.source.witness.proofs.Forget(key)
 	for _, entry := range l.rules.Keys(key) {
 		delete(l.answers.refusals, entry)
 		delete(l.answers.gone, entry)

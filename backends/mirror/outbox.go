@@ -121,7 +121,7 @@ func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, conten
 		return false
 	}
 	if statuses.Thinned(last, next) {
-		ou.env.cfg.Metrics.delayed.Inc()
+		ou.env.cfg.Metrics.Delayed.Inc()
 		return true
 	}
 	if !last.Waits {
@@ -133,7 +133,7 @@ func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, conten
 		last.Waits = true
 		ou.pulses[entry] = last
 	}
-	ou.env.cfg.Metrics.delayed.Inc()
+	ou.env.cfg.Metrics.Delayed.Inc()
 	return true
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/object/objecttest"
@@ -17,7 +18,7 @@ import (
 // Applications changes before the others are looked at again.
 func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 	store := memory.New(memory.Config{})
-	metrics, err := NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"time"
+
 	sessions "github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -19,3 +21,14 @@ type session struct {
 
 // waits reports whether what the peer of a session sent waits here.
 func (s *session) waits() bool { return s != nil && s.peer.Waits != nil && s.peer.Waits() }
+
+// tell queues what Tell was last told, unless this session has it.
+func (s *session) tell(info *stream.SpokeInfo) {
+	if info == s.info {
+		return
+	}
+	s.info = info
+	now := *info
+	now.Told = time.Now()
+	s.queue = append(s.queue, now)
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/backends/object"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/backends/refusals"
 	sessions "github.com/argomesh/argomesh/backends/session"
 	"github.com/argomesh/argomesh/stream"
@@ -41,7 +42,8 @@ func (l *loop) attach(s *session) {
 	if l.session != nil {
 		l.end(stream.GoodbyeSuperseded, ErrSuperseded)
 	}
-	l.session, l.presence.apart = s, time.Time{}
+	l.session = s
+	l.presence.Arrive()
 	children := l.rules.Children
 	l.rules.Children = s.peer.Children
 	if l.rules.WriteCredentials != s.peer.WriteCredentials {
@@ -84,7 +86,8 @@ func (l *loop) forgetSession() {
 	l.events.part()
 	l.session = nil
 	l.source.outbox.unkeepAll()
-	l.presence.part()
+	l.presence.Part(time.Now())
+	l.lookAt(l.presence.AwayAt(ownership.AwayTime))
 	l.jobs.DropEvents()
 	l.inbox.closeAll()
 	l.answers.awaiting = refusals.NewAwaiting()
@@ -93,10 +96,10 @@ func (l *loop) forgetSession() {
 
 // follow is that of [whole].
 func (l *loop) follow(number uint64, j Judgement) {
-	if !l.presence.claim(j.Epoch) {
+	if !l.presence.Claim(j.Epoch) {
 		l.answers.observeTold()
 	}
-	l.source.witness.proofs.takeOver(j.Other)
+	l.source.witness.proofs.TakeOver(j.Other)
 	if j.Broken == "" {
 		l.past.answered = number
 		return

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/argomesh/argomesh/backends/object"
@@ -15,7 +17,6 @@ type source struct {
 	*core
 	commands *commands
 	answers  *answers
-	presence *presence
 	outbox   *outbox
 	projects *projects
 	removals *removals
@@ -73,10 +74,10 @@ func (so *source) situation(key stream.ResourceKey, current object.Object) owner
 	// that says no history could be taken again by a copy that was made later.
 	s.Present = so.session != nil && so.past.judged && !so.past.broken && (so.rules.Mode == stream.Autonomous ||
 		so.named() && so.link.Believed(entry).SourceUID == so.rules.SourceUID(current))
-	s.Away = so.presence.away()
-	s.Answers = so.presence.ours()
+	s.Away = so.presence.Away(time.Now())
+	s.Answers = so.presence.Ours()
 	// Of an autonomous agent this side is the one that refuses, and knows it.
-	s.Agreed = so.presence.ours() && (!so.rules.Sources(entry.Collection) || so.link.Satisfied(entry))
+	s.Agreed = so.presence.Ours() && (!so.rules.Sources(entry.Collection) || so.link.Satisfied(entry))
 	s.Barred = so.projects.gates.Barred[key]
 	s.HistoryBroken, s.Vouched = so.commands.stale[key], so.commands.vouched(key)
 	if f, ok := so.commands.failures[command]; ok && f.version == so.link.Desired(command) {

@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -29,7 +30,7 @@ func TestTell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+		metrics, err := linkmetrics.New(prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,6 @@ type work struct {
 	*core
 	burst    bool // there were many of jobs, of what the cache is behind, or of made
 	workers  sync.WaitGroup
-	ticked   time.Time // when time was last let pass
 	commands *commands
 	answers  *answers
 	inbox    *inbox
@@ -79,6 +78,9 @@ func (u *work) familiar(o worker.Outcome) {
 	}
 }
 
+// askPause is the pause after the API server could not be asked.
+const askPause = time.Second
+
 // askAgain asks again where the API server did not answer.
 func (u *work) askAgain() {
 	for key, again := range u.unfamiliar {
@@ -107,7 +109,7 @@ func (u *work) verify() {
 // newJobs is what waits for workers.
 func (u *work) newJobs() *jobs.Queue {
 	return jobs.New(jobs.Config{
-		Workers: u.env.cfg.Workers, Budget: u.env.cfg.Budget, Class: u.class, GiveBack: u.giveBack, Waited: u.env.cfg.Metrics.waited,
+		Workers: u.env.cfg.Workers, Budget: u.env.cfg.Budget, Class: u.class, GiveBack: u.giveBack, Waited: u.env.cfg.Metrics.Waited,
 		Size: func(key stream.ResourceKey) int {
 			o, _ := u.view.Newest(key)
 			return o.Size()
@@ -132,7 +134,7 @@ func (u *work) giveBack(key stream.ResourceKey, events map[stream.EntryKey]strea
 			Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "over budget: " + over.Sentence()},
 		})
 	}
-	u.env.cfg.Metrics.givenBack(len(events))
+	u.env.cfg.Metrics.GivenBack(len(events))
 }
 
 func (u *work) task(key stream.ResourceKey, w jobs.Work) worker.Task {
@@ -232,7 +234,7 @@ func (u *work) answer(o worker.Outcome, r worker.Result) {
 		u.env.log.WithLevel(severity(*r.Refusal)).Stringer("resource", entry).Str("kind", string(r.Refusal.Kind)).
 			Str("reason", r.Refusal.Message).Msg("entry was not applied")
 	}
-	u.env.cfg.Metrics.received(entry.Collection, result)
+	u.env.cfg.Metrics.Received(entry.Collection, result)
 	u.answers.refused.Note(r.Event, r.Refusal, time.Now())
 	if r.Refusal != nil && r.Refusal.Kind == stream.RefusalNotOwned {
 		u.answers.refused.StoodIn(entry, u.view.Current(o.Key))

@@ -16,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/backends/adopted"
 	"github.com/argomesh/argomesh/backends/copies"
 	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/backends/ownership"
@@ -65,7 +66,7 @@ type uplink struct {
 
 // newUplink starts nothing.
 func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, source *workload.Source, store *kube.Store) (*uplink, error) {
-	metrics, err := mirror.NewMetrics(base.Metrics)
+	metrics, err := linkmetrics.New(base.Metrics)
 	if err != nil {
 		return nil, err
 	}

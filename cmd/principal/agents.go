@@ -15,7 +15,7 @@ import (
 	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/kube/reflector"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/presence"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
@@ -206,7 +206,7 @@ type agentSays struct {
 	held     bool
 	history  stream.History
 	accepted string
-	link     mirror.LinkState
+	link     presence.LinkState
 	limits   budget.Limits
 	bounds   bounds.Bounds
 	left     budget.Levels
@@ -243,8 +243,8 @@ func shownBy(a v1alpha1.Agent) agentShows {
 }
 
 // linkStateOf is what a status says of the agent's link, whichever principal has it.
-func linkStateOf(s v1alpha1.AgentStatus) mirror.LinkState {
-	var state mirror.LinkState
+func linkStateOf(s v1alpha1.AgentStatus) presence.LinkState {
+	var state presence.LinkState
 	if s.Link != nil {
 		state.Epoch = s.Link.Epoch
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/keyset"
 	"github.com/argomesh/argomesh/backends/kube"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
@@ -65,7 +65,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	mirrors, err := mirror.NewMetrics(registry)
+	mirrors, err := linkmetrics.New(registry)
 	if err != nil {
 		return nil, err
 	}

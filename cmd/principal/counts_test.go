@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/copies"
 	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/backends/ownership"
@@ -24,7 +25,7 @@ import (
 // counted: ten of them take the second that one may take.
 func TestBusyLinksDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+		metrics, err := linkmetrics.New(prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
 		}

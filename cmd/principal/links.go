@@ -24,6 +24,7 @@ import (
 	"github.com/argomesh/argomesh/backends/departures"
 	"github.com/argomesh/argomesh/backends/keyset"
 	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
@@ -66,7 +67,7 @@ type links struct {
 	events   *appevents.Common
 	quota    *quota.Quota
 	reads    metadata.Interface
-	metrics  *mirror.Metrics
+	metrics  *linkmetrics.Metrics
 	tracer   trace.Tracer
 	log      zerolog.Logger
 

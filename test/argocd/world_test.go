@@ -18,6 +18,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -103,7 +104,7 @@ func theAgent(t testing.TB) identity.AgentName {
 
 func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) *mirror.Mirror {
 	w.t.Helper()
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/memory"
-	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -46,7 +46,7 @@ func newCrowdOf(w *world, ca authority, all []string, hub string) (*crowd, error
 // newCrowdWith is told what each agent has when it begins.
 func newCrowdWith(w *world, ca authority, all []string, has func() (backends.Store, *past)) (*crowd, error) {
 	c := &crowd{connected: newArrivals(len(all))}
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/backends/ownership"
@@ -84,7 +85,7 @@ type simulated struct {
 // newSimulated makes an agent that dials target, and says of the history of a hub what past
 // has. What the hub may have it write is bound by may; by the
 // defaults, if that is nil. connected is told of each connection.
-func newSimulated(name, target string, past *past, store backends.Store, may *budget.Peer, creds credentials.TransportCredentials, metrics *mirror.Metrics, connected func()) (*simulated, error) {
+func newSimulated(name, target string, past *past, store backends.Store, may *budget.Peer, creds credentials.TransportCredentials, metrics *linkmetrics.Metrics, connected func()) (*simulated, error) {
 	a := &simulated{store: store, past: past}
 	var err error
 	if a.name, err = identity.ParseAgentName(name); err != nil {
@@ -172,7 +173,7 @@ func newMemoryHub(ctx context.Context, dir string, store backends.Store, agents 
 	if h.source, err = workload.New(workload.Config{Socket: "unix://" + socket, Metrics: prometheus.NewRegistry()}); err != nil {
 		return nil, ca, err
 	}
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		return nil, ca, err
 	}
@@ -207,7 +208,7 @@ func newMemoryHub(ctx context.Context, dir string, store backends.Store, agents 
 	return h, ca, nil
 }
 
-func (h *memoryHub) link(name identity.AgentName, metrics *mirror.Metrics) (*hubLink, error) {
+func (h *memoryHub) link(name identity.AgentName, metrics *linkmetrics.Metrics) (*hubLink, error) {
 	l := &hubLink{}
 	var err error
 	l.mirror, err = mirror.New(mirror.Config{

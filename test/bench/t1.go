@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/backends"
-	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -162,7 +162,7 @@ func startFleet(ctx context.Context, dir string, r flood) (f *fleetInMemory, sto
 		return nil, nil, err
 	}
 	f.hub = hub
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		return nil, nil, err
 	}

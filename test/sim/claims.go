@@ -9,6 +9,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/mirror"
+	"github.com/argomesh/argomesh/backends/presence"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -89,7 +90,7 @@ func (p *process) informed(key stream.ResourceKey) {
 	kept, accepted := keptOf(o)
 	m.Accept(accepted)
 	m.Announce(stands(kept, 0))
-	says := mirror.LinkState{ObservedAt: linkOf(o).ObservedAt}
+	says := presence.LinkState{ObservedAt: linkOf(o).ObservedAt}
 	if link := linkOf(o).Link; link != nil {
 		says.Epoch = link.Epoch
 	}

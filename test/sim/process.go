@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/cascades"
 	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -231,7 +232,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	if err != nil {
 		panic(err) // ParseTrace and Generate make none
 	}
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		panic(err) // the registry is new
 	}

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/argomesh/argomesh/backends/copies"
+	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
@@ -98,7 +99,7 @@ type crowd struct {
 	began   time.Time
 	wait    sync.WaitGroup
 	hub     *memory.Store
-	metrics *mirror.Metrics
+	metrics *linkmetrics.Metrics
 	agents  []*crowdAgent
 	byName  map[string]*crowdAgent
 }
@@ -111,7 +112,7 @@ type crowdAgent struct {
 }
 
 func newCrowd(t *testing.T, agents int) *crowd {
-	metrics, err := mirror.NewMetrics(prometheus.NewRegistry())
+	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,8 +98,12 @@ var mayImport = map[string][]string{
 	"backends/jobs":                    {"backends/budget", "stream"},
 	"backends/refusals":                {"backends/object", "stream", "stream/link"},
 	"backends/session":                 {"stream"},
-	"backends/mirror":                  {"backends", "backends/admission", "backends/appevents", "backends/bounds", "backends/budget", "backends/cascades", "backends/jobs", "backends/keyset", "backends/needs", "backends/object", "backends/operations", "backends/ownership", "backends/refusals", "backends/schema", "backends/session", "backends/statuses", "backends/view", "backends/worker", "stream", "stream/link", "stream/quota"}, // it runs one link
-	"proxies/access":                   {"api/v1alpha1"},                                                                                                                                                                                                                                                                                                                                                                                        // spec.access is its rules on the hub
+	"backends/presence":                nil,
+	"backends/witness":                 {"backends", "backends/object", "stream"},
+	"backends/linkmetrics":             {"backends/budget", "stream"},
+	"backends/eventrelay":              {"backends", "backends/appevents", "backends/budget", "backends/linkmetrics", "stream"},
+	"backends/mirror":                  {"backends", "backends/admission", "backends/appevents", "backends/bounds", "backends/budget", "backends/cascades", "backends/eventrelay", "backends/jobs", "backends/keyset", "backends/linkmetrics", "backends/needs", "backends/object", "backends/operations", "backends/ownership", "backends/presence", "backends/refusals", "backends/schema", "backends/session", "backends/statuses", "backends/view", "backends/witness", "backends/worker", "stream", "stream/link", "stream/quota"}, // it runs one link
+	"proxies/access":                   {"api/v1alpha1"},                                                                                                                                                                                                                                                                                                                                                                                                                                                                                // spec.access is its rules on the hub
 	"proxies/audit":                    {"identity"},
 	"proxies/masking":                  {"stream/jsonlimit"},
 	"proxies/resource":                 {"identity", "proxies/access", "proxies/audit", "proxies/masking", "stream", "stream/jsonlimit"},

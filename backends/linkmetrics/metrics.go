@@ -1,4 +1,5 @@
-package mirror
+// Package linkmetrics counts what the links of a process do.
+package linkmetrics
 
 import (
 	"time"
@@ -15,8 +16,8 @@ type Metrics struct {
 	apply  *prometheus.HistogramVec
 	// undoings counts what was put back.
 	undoings *prometheus.CounterVec
-	// delayed counts changes of statuses that were held back.
-	delayed prometheus.Counter
+	// Delayed counts changes of statuses that were held back.
+	Delayed prometheus.Counter
 	// deletions counts those of Applications that the hub's API server told of.
 	deletions *prometheus.CounterVec
 	// proofs counts Applications that were read before a spoke made them.
@@ -24,16 +25,16 @@ type Metrics struct {
 	// waits and returned count what is over budget.
 	waits    *prometheus.CounterVec
 	returned prometheus.Counter
-	// forgotten counts entries that wait for their AppProject and were too many.
-	forgotten prometheus.Counter
+	// Forgotten counts entries that wait for their AppProject and were too many.
+	Forgotten prometheus.Counter
 	// lostEnds counts ends of copies that were too many to be remembered.
 	lostEnds prometheus.Counter
 	// tidings counts events of Applications.
 	tidings *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics of package mirror.
-func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+// New registers the metrics of package mirror.
+func New(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_mirror_events_total",
@@ -48,7 +49,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: "argomesh_mirror_undone_total",
 			Help: "Times that somebody on the receiving side had changed what was applied, and it was applied again.",
 		}, []string{"kind"}),
-		delayed: prometheus.NewCounter(prometheus.CounterOpts{
+		Delayed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argomesh_mirror_delayed_total",
 			Help: "Changes of a status that were held back, or thinned out, since they moved nothing but the time of the last reconciliation.",
 		}),
@@ -72,7 +73,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_given_back_total",
 		Help: "Entries that came while a budget was used up, and that the peer was asked to send again later.",
 	})
-	m.forgotten = prometheus.NewCounter(prometheus.CounterOpts{
+	m.Forgotten = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "argomesh_mirror_unawaited_total",
 		Help: "Entries that were refused until their AppProject comes, and that are not asked for when it does, since 65536 wait already: they come when the hub tries again.",
 	})
@@ -86,7 +87,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
 			"for lack of room (crowded), since nothing of a budget is to spare (over_budget), or with the connection that had them, which ended or was replaced (cut_off).",
 	}, []string{"result"})
-	for _, c := range []prometheus.Collector{m.tidings, m.forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.delayed, m.deletions, m.proofs, m.waits, m.returned} {
+	for _, c := range []prometheus.Collector{m.tidings, m.Forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.Delayed, m.deletions, m.proofs, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -94,26 +95,32 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func (m *Metrics) sent(c stream.Collection, result string) {
+// Sent counts an entry that the peer answered.
+func (m *Metrics) Sent(c stream.Collection, result string) {
 	m.events.WithLabelValues("sent", c.String(), result).Inc()
 }
 
-func (m *Metrics) received(c stream.Collection, result string) {
+// Received counts an entry of the peer by what became of it.
+func (m *Metrics) Received(c stream.Collection, result string) {
 	m.events.WithLabelValues("received", c.String(), result).Inc()
 }
 
-func (m *Metrics) undone(c stream.Collection) { m.undoings.WithLabelValues(c.String()).Inc() }
+// Undone counts what was put back of an entry.
+func (m *Metrics) Undone(c stream.Collection) { m.undoings.WithLabelValues(c.String()).Inc() }
 
-func (m *Metrics) proven(result string) { m.proofs.WithLabelValues(result).Inc() }
+// Proven counts an Application that was read before a spoke made it.
+func (m *Metrics) Proven(result string) { m.proofs.WithLabelValues(result).Inc() }
 
-func (m *Metrics) deleted(result string) { m.deletions.WithLabelValues(result).Inc() }
+// Deleted counts a deletion that the API server told of, by what it then said.
+func (m *Metrics) Deleted(result string) { m.deletions.WithLabelValues(result).Inc() }
 
-func (m *Metrics) applied(c stream.Collection, d time.Duration) {
+// Applied notes how long an event took to be stored.
+func (m *Metrics) Applied(c stream.Collection, d time.Duration) {
 	m.apply.WithLabelValues(c.String()).Observe(d.Seconds())
 }
 
-// waited counts what waits for a budget; for its object, where none was exceeded.
-func (m *Metrics) waited(over budget.Over) {
+// Waited counts what waits for a budget; for its object, where none was exceeded.
+func (m *Metrics) Waited(over budget.Over) {
 	label := overObject
 	if over != budget.OverNothing {
 		label = over.String()
@@ -124,10 +131,14 @@ func (m *Metrics) waited(over budget.Over) {
 // overObject is the label of what waits since its object was written too often.
 const overObject = "object"
 
-func (m *Metrics) unremembered() { m.forgotten.Inc() }
+// Unremembered counts an entry that waits for its AppProject and is not remembered.
+func (m *Metrics) Unremembered() { m.Forgotten.Inc() }
 
-func (m *Metrics) lostEnd() { m.lostEnds.Inc() }
+// LostEnd counts an end of a copy that is not remembered.
+func (m *Metrics) LostEnd() { m.lostEnds.Inc() }
 
-func (m *Metrics) givenBack(entries int) { m.returned.Add(float64(entries)) }
+// GivenBack counts entries that the peer is to send again later.
+func (m *Metrics) GivenBack(entries int) { m.returned.Add(float64(entries)) }
 
-func (m *Metrics) event(result string) { m.tidings.WithLabelValues(result).Inc() }
+// Event counts an event of an Application by what became of it.
+func (m *Metrics) Event(result string) { m.tidings.WithLabelValues(result).Inc() }
