@@ -3,22 +3,29 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/backends/keyset"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/linkmetrics"
+	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
+	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/agentwatch"
+	"github.com/argomesh/argomesh/fleet/division"
 	"github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/fleet/links"
+	"github.com/argomesh/argomesh/fleet/sessions"
 	"github.com/argomesh/argomesh/fleet/strangers"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -34,16 +41,22 @@ type core struct {
 	build buildinfo.Info
 	base  *start.Base
 
-	hub      *hubState
+	hub      *hub.State
 	source   *workload.Source
 	store    *kube.Store
 	agents   *fleet.Registry
-	watch    *agentWatch
-	sessions *sessions
-	links    *links
+	watch    *agentwatch.Watch
+	sessions *sessions.Sessions
+	links    *links.Links
 	tunnels  *tunnel.Dialer
 	quota    *quota.Quota
 	unknown  *strangers.Keeper
+	schemas  *kube.Definitions
+	witness  *kube.Witness
+	budgets  *links.Budgets
+	restores *links.Restores
+	owners   *division.Division // once it is known what the hub has decided
+	lease    *lease.Lease       // the hub's, held or not; set before Run
 }
 
 // newCore starts nothing.
@@ -57,10 +70,10 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	went := newRestores(log)
+	went := links.NewRestores(log)
 	store, err := kube.New(kube.Config{
-		Client: base.Dynamic, Writes: base.Writes, Watch: watched(cfg.Namespace), Only: watchedOnly(), Metrics: registry, Log: log,
-		Restored: went.listed,
+		Client: base.Dynamic, Writes: base.Writes, Watch: links.Watched(cfg.Namespace), Only: links.WatchedOnly(), Metrics: registry, Log: log,
+		Restored: went.Listed,
 	})
 	if err != nil {
 		return nil, err
@@ -79,59 +92,67 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	budgets, err := newBudgets(cfg.Limits, registry)
+	budgets, err := links.NewBudgets(cfg.Limits.Common(), registry)
 	if err != nil {
 		return nil, err
 	}
 	agents := &fleet.Registry{}
-	sessions := newSessions(replica())
+	sessions := sessions.New(replica())
 	unknown, err := strangers.New(strangers.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Known: agents.Owns, Metrics: registry, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	links := &links{
-		cfg: cfg, life: uuid.NewString(), client: base.Dynamic, writes: base.Writes, store: store, schemas: kube.NewDefinitions(base.Dynamic, log), census: kube.NewCensus(store, base.Metadata), witness: kube.NewWitness(store, base.Metadata, log), registry: agents, sessions: sessions,
-		cascades: sessions.cascades, budgets: budgets, events: appevents.NewCommon(), quota: room, reads: base.Metadata, metrics: mirrors, tracer: base.Tracer, log: log,
-		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
-		noted: keyset.New[identity.AgentName](), judged: keyset.New[identity.AgentName](), restores: went,
+	c := &core{
+		cfg: cfg, build: build, base: base,
+		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels, quota: room, unknown: unknown,
+		schemas: kube.NewDefinitions(base.Dynamic, log), witness: kube.NewWitness(store, base.Metadata, log),
+		budgets: budgets, restores: went,
 	}
 	// Nothing is mapped before it is known by what.
-	links.hub = newHubState(cfg, base.Dynamic, func(kept hub.Hub) {
+	c.hub = hub.NewState(hub.Keeper{
+		Client: base.Dynamic, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hub.Mapping(cfg.Mapping.By),
+	}, func(kept hub.Hub) {
 		agents.Map(cfg.Owners(kept.Mapping))
-		links.owners = newDivision(agents, store)
+		c.owners = division.New(agents, store)
 	}, log)
-	watch := &agentWatch{client: base.Dynamic, namespace: cfg.Namespace, registry: agents, note: links.noted.Add, log: log}
-	if err := registry.Register(newAgentGauges(watch.all)); err != nil {
-		return nil, err
-	}
-	return &core{
-		cfg: cfg, build: build, base: base, hub: links.hub,
-		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels,
-		links: links, quota: room, unknown: unknown, watch: watch,
-	}, nil
+	noted := keyset.New[identity.AgentName]()
+	c.watch = &agentwatch.Watch{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: agents, Note: noted.Add, Log: log}
+	c.links = links.New(links.Config{
+		Namespace: cfg.Namespace, Replica: replica(), Life: uuid.NewString(),
+		Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
+			return cfg.Rules(agents, decided, name, a)
+		},
+		Owners: func() *division.Division { return c.owners },
+		Client: base.Dynamic, Writes: base.Writes, Reads: base.Metadata,
+		Confirm: func(ctx context.Context) error { return c.lease.Confirm(ctx) }, NotHeld: lease.ErrNotHeld,
+		Store: store, Schemas: c.schemas, Census: kube.NewCensus(store, base.Metadata), Witness: c.witness,
+		Registry: agents, Sessions: sessions, Hub: c.hub, Restores: went, Budgets: budgets, Noted: noted,
+		EventRate: appevents.NewCommon(), Quota: room, Metrics: mirrors, Tracer: base.Tracer, Log: log,
+	})
+	return c, registry.Register(agentwatch.NewGauges(c.watch.All))
 }
 
 // Run keeps the core up to date until ctx is done.
 func (c *core) Run(ctx context.Context, singly *lease.Lease) error {
-	c.links.lease = singly
-	return together(ctx, c.hub.Run, c.source.Run, c.store.Run, c.links.witness.Run, c.links.schemas.Run, c.hub.then(c.watch.Run), c.unknown.Run, c.links.Run)
+	c.lease = singly
+	return together(ctx, c.followHub, c.source.Run, c.store.Run, c.witness.Run, c.schemas.Run, c.hub.Then(c.watch.Run), c.unknown.Run, c.links.Run)
+}
+
+// followHub ends the process's work, to begin anew, when the hub maps otherwise.
+func (c *core) followHub(ctx context.Context) error {
+	err := c.hub.Run(ctx)
+	if errors.Is(err, hub.ErrRemapped) {
+		return fmt.Errorf("%w: %w", err, process.ErrAgain)
+	}
+	return err
 }
 
 func (c *core) checks() []admin.Check {
 	return []admin.Check{
 		{Name: "identity", Ready: c.source.Ready, Degraded: c.source.Degraded},
 		{Name: "agents", Ready: c.agents.Ready},
-		{Name: "store", Ready: func() error { return synced(c.store) }},
-		{Name: "hub", Ready: c.links.identified},
-	}
-}
-
-func synced(store *kube.Store) error {
-	select {
-	case <-store.Synced():
-		return nil
-	default:
-		return errors.New("the Applications of the hub are not known yet: its API server has not answered")
+		{Name: "store", Ready: func() error { return links.Synced(c.store) }},
+		{Name: "hub", Ready: c.links.Identified},
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/fleet/division"
+	"github.com/argomesh/argomesh/fleet/live"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
 	"github.com/argomesh/argomesh/stream"
@@ -39,12 +41,12 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 	if keys := credentials.keys; keys != nil {
 		f.parts = append(f.parts, func(ctx context.Context) error { return tellAcknowledged(ctx, envoy, keys) })
 	}
-	whose := &owners{registry: c.agents, store: c.store, namespace: cfg.Namespace, rules: c.links.rulesOf}
-	objects, known := &lastObjects{owners: whose}, &kinds{}
+	whose := &live.Owners{Registry: c.agents, Store: c.store, Namespace: cfg.Namespace, Rules: c.links.RulesOf}
+	objects, known := &live.LastObjects{Owners: whose}, &live.Kinds{}
 	if cfg.ResourceProxy.Listen != "" {
 		live, err := newLiveAccess(ctx, liveConfig{
 			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: replica(), build: c.build, base: c.base, agents: c.agents,
-			tokens: bearers{credentials.keys}, dial: c.dials(stream.Kubernetes), objects: objects,
+			tokens: live.Bearers{Keys: credentials.keys}, dial: c.dials(stream.Kubernetes), objects: objects,
 		})
 		if err != nil {
 			return nil, err
@@ -54,12 +56,14 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		}
 		door.tokens = publishedTokens(credentials.keys)
 		f.parts = append(f.parts, live.Run)
-		known.hub = live.hub
+		known.Hub = live.hub
 	}
 	if cfg.RedisProxy.Listen != "" {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
-			owners: whose, objects: objects, unopened: unopened{core: c, owners: whose, kinds: known}, found: c.sessions.found, dial: c.dials(stream.Redis),
+			owners: whose, objects: objects, unopened: live.Unopened{
+				Hub: c.hub, Store: c.store, Registry: c.agents, Sessions: c.sessions, Division: func() *division.Division { return c.owners }, Owners: whose, Kinds: known,
+			}, found: c.sessions.Found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {
 			return nil, err

@@ -7,12 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
@@ -22,11 +19,10 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/cmd/internal/telemetry"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/live"
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
-	"github.com/argomesh/argomesh/proxies/token"
 )
 
 // liveAccess is the hub's end of the live Kubernetes API of spokes, with its audit.
@@ -95,7 +91,7 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 		return nil, err
 	}
 	if l.hub, err = resource.NewHub(resource.HubConfig{
-		Dial: c.dial, Tokens: c.tokens, Agents: newReachable(c.agents, log), Audit: l.audit, Replies: known, Objects: c.objects,
+		Dial: c.dial, Tokens: c.tokens, Agents: live.NewReachable(c.agents, log), Audit: l.audit, Replies: known, Objects: c.objects,
 		Tracer: c.base.Tracer, Metrics: registry, Log: log,
 		MaxCalls: c.cfg.MaxCalls, MaxCallsPerAgent: c.cfg.MaxAgentCalls,
 	}); err != nil {
@@ -144,61 +140,4 @@ func (l *liveAccess) close() error {
 		problems = append(problems, l.closers[i]())
 	}
 	return errors.Join(problems...)
-}
-
-// reachable is resource.Registry: the registry with each agent's policy of the hub.
-type reachable struct {
-	registry *fleet.Registry
-	log      zerolog.Logger
-
-	mu       sync.Mutex // guards policies
-	policies map[identity.AgentName]ruled
-}
-
-// ruled is the policy of one generation of an Agent.
-type ruled struct {
-	uid        types.UID
-	generation int64
-	policy     *access.Policy
-}
-
-func newReachable(registry *fleet.Registry, log zerolog.Logger) *reachable {
-	return &reachable{registry: registry, log: log, policies: map[identity.AgentName]ruled{}}
-}
-
-// Changed implements resource.Registry.
-func (r *reachable) Changed() <-chan struct{} { return r.registry.Changed() }
-
-// Target implements resource.Registry.
-func (r *reachable) Target(name identity.AgentName) (resource.Target, error) {
-	agent, err := r.registry.Reach(name)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		delete(r.policies, name)
-		return resource.Target{}, err
-	}
-	known, found := r.policies[name]
-	if !found || known.uid != agent.UID || known.generation != agent.Generation {
-		policy, err := access.New(access.Hub, access.OfAgent(agent.Spec))
-		if err != nil {
-			// The API server has checked the same, but for an Agent of a later release.
-			r.log.Warn().Err(err).Stringer("agent", name).Msg("spec.access cannot be used, so nothing is allowed")
-			policy = &access.Policy{}
-		}
-		known = ruled{uid: agent.UID, generation: agent.Generation, policy: policy}
-		r.policies[name] = known
-	}
-	return resource.Target{
-		UID: string(agent.UID), Created: agent.CreationTimestamp.Time, TokenGeneration: agent.Spec.TokenGeneration, Policy: known.policy,
-		Kubernetes: agent.Status.Versions.Kubernetes,
-	}, nil
-}
-
-// bearers is resource.Verifier.
-type bearers struct{ *token.Keys }
-
-// Bound implements it.
-func (b bearers) Bound(text string, of resource.Target) bool {
-	return b.Keys.Bound(text, token.Holder{UID: of.UID, Generation: of.TokenGeneration, Created: of.Created})
 }

@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string) error {
 	singly, err := lease.New(lease.Config{
 		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
 		Holder: replica() + "/" + streamListeners[0].Addr().String(), // the same again after a restart
-		Log:    base.Log, Restored: c.links.restores.written,
+		Log:    base.Log, Restored: c.restores.Written,
 	})
 	if err != nil {
 		return errors.Join(err, adminListener.Close(), closeAll(streamListeners))

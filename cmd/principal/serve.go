@@ -17,7 +17,7 @@ import (
 // serveAgents serves the connections of agents until ctx is done, from when the hub's
 // identity is known. It closes the listeners.
 func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error {
-	hub, known := c.hub.wait(ctx)
+	hub, known := c.hub.Wait(ctx)
 	if !known {
 		return closeAll(listeners) // ctx is done
 	}
@@ -26,9 +26,9 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 		Authenticate: workload.PeerFromContext,
 		Registry:     admitter{c.agents},
 		Withdrawn:    c.source.Withdrawn, Updated: c.source.Updated,
-		Serve:    c.links.serve,
-		Opened:   c.sessions.open,
-		Renewed:  c.sessions.renewed,
+		Serve:    c.links.Serve,
+		Opened:   c.sessions.Open,
+		Renewed:  c.sessions.Renewed,
 		Refused:  c.refused,
 		Register: c.tunnels.Register,
 		HubUID:   hub.UID, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes, stream.ShowEvents),
@@ -49,7 +49,7 @@ func (c *core) refused(r server.Refusal) {
 	switch {
 	case !r.Agent.IsZero():
 		if agent, known := c.agents.Agent(r.Agent); known {
-			c.sessions.refuse(agent.UID, r)
+			c.sessions.Refuse(agent.UID, r)
 		}
 	case !c.agents.Owns(r.Peer.ID): // else its Agent says that it is suspended, or deleted
 		c.unknown.Note(r.Peer.ID, time.Now())

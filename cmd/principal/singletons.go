@@ -7,12 +7,15 @@ import (
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/backends/projects"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/fleet/children"
 	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/fleet/sessions"
 )
 
 // singletons are what one replica of a hub does for all of them, under the Lease.
 type singletons struct {
-	hub    *hubState
+	hub    *hub.State
 	parts  []func(context.Context) error
 	checks []admin.Check
 }
@@ -24,11 +27,11 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 		Client: c.base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
 		ClusterConfig: f.credentials.config, ConfigChanged: f.credentials.changed,
 		Mapping: func() controller.Mapping {
-			kept, _ := c.hub.now()
+			kept, _ := c.hub.Now()
 			return controller.Mapping{InForce: string(kept.Mapping), Asked: cfg.Mapping.By}
 		},
-		Children: newChildReview(c.base.Dynamic, cfg.Namespace, c.agents, c.store).of,
-		Sessions: c.sessions, Depart: c.links.depart, Metrics: registry, Log: log,
+		Children: children.New(c.base.Dynamic, cfg.Namespace, c.agents, c.store).Of,
+		Sessions: c.sessions, Depart: c.links.Depart, Metrics: registry, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -37,7 +40,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	if err != nil {
 		return nil, err
 	}
-	showClusters, err := clusterInfoWriter(cfg, clusterSessions{sessions: c.sessions, registry: c.agents}, registry, log)
+	showClusters, err := clusterInfoWriter(cfg, sessions.Clusters{Sessions: c.sessions, Registry: c.agents}, registry, log)
 	if err != nil {
 		return nil, err
 	}
@@ -45,8 +48,8 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	remains := &adopted.Remains{
 		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, adopted.FoundType), Log: log,
 	}
-	keepCommon := func(ctx context.Context) error { return c.links.budgets.keep(ctx, c.hub.keeper, log) }
-	keepVersion := func(ctx context.Context) error { return c.hub.keepVersion(ctx, c.build.Version) }
+	keepCommon := func(ctx context.Context) error { return c.budgets.Keep(ctx, c.hub.Keeper, log) }
+	keepVersion := func(ctx context.Context) error { return c.hub.KeepVersion(ctx, c.build.Version) }
 	silent, err := newUntaken(c)
 	if err != nil {
 		return nil, err
@@ -69,5 +72,5 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 
 // Run works until ctx is done, from when it is known what the hub has decided.
 func (s *singletons) Run(ctx context.Context) error {
-	return s.hub.then(func(ctx context.Context) error { return together(ctx, s.parts...) })(ctx)
+	return s.hub.Then(func(ctx context.Context) error { return together(ctx, s.parts...) })(ctx)
 }

@@ -50,11 +50,11 @@ func (s *staleness) away() (map[identity.AgentName]stale.Absence, bool) {
 	for name, absence := range absences {
 		out[name] = stale.Absence(absence)
 	}
-	return out, known && s.core.links.owners.settled()
+	return out, known && s.core.owners.Settled()
 }
 
 func (s *staleness) owner(o backends.Object) (identity.AgentName, bool) {
-	return s.core.links.owners.ownerOf(o)
+	return s.core.owners.OwnerOf(o)
 }
 
 // applications need no link: there is none for a moment when an agent's rules change.
@@ -63,15 +63,11 @@ func (s *staleness) applications(name identity.AgentName) []backends.Object {
 	if !known {
 		return nil // its Agent goes, after which they are looked at as nobody's
 	}
-	return s.core.links.owners.list(s.core.links.rulesOf(name, a))
+	return s.core.owners.List(s.core.links.RulesOf(name, a))
 }
 
 func (s *staleness) link(name identity.AgentName) (ownership.Rules, *budget.Peer, bool) {
-	r := s.core.links.link(name)
-	if r == nil {
-		return ownership.Rules{}, nil, false
-	}
-	return r.rules, r.budget, true
+	return s.core.links.Of(name)
 }
 
 func (s *staleness) wrote(away bool, err error) {

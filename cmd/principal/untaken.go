@@ -9,12 +9,14 @@ import (
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/untaken"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/events"
+	"github.com/argomesh/argomesh/fleet/hubclusters"
 )
 
 // unclaimed says of the Applications that no agent takes that this is so.
 type unclaimed struct {
 	core     *core
-	clusters *hubClusters
+	clusters *hubclusters.Clusters
 	number   prometheus.Gauge
 }
 
@@ -22,7 +24,7 @@ type unclaimed struct {
 func newUntaken(c *core) (*unclaimed, error) {
 	u := &unclaimed{
 		core:     c,
-		clusters: newHubClusters(c.base.Dynamic, c.cfg.Namespace, c.base.Log),
+		clusters: hubclusters.New(c.base.Dynamic, c.cfg.Namespace, c.base.Log),
 		number: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_untaken_applications",
 			Help: "Applications of the hub that no agent takes and that say so in condition ArgomeshError, counted by the principal that holds the Lease.",
@@ -37,13 +39,13 @@ func (u *unclaimed) Run(ctx context.Context) error {
 	teller := &untaken.Sweep{
 		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Says: u.says, Changed: u.changed(ctx),
 		Event: func(ctx context.Context, about backends.Object, message string) error {
-			return warn(ctx, u.core.base.Dynamic, about, reasonNotTaken, message)
+			return events.Warn(ctx, u.core.base.Dynamic, about, reasonNotTaken, message)
 		},
 		Count: func(ctx context.Context, n int) error {
 			u.number.Set(float64(n))
-			ctx, cancel := context.WithTimeout(ctx, eventTimeout) // others wait to be told
+			ctx, cancel := context.WithTimeout(ctx, events.Timeout) // others wait to be told
 			defer cancel()
-			return u.core.hub.keeper.KeepUntaken(ctx, n)
+			return u.core.hub.Keeper.KeepUntaken(ctx, n)
 		},
 		Log: u.core.base.Log,
 	}
@@ -52,7 +54,7 @@ func (u *unclaimed) Run(ctx context.Context) error {
 
 // says is untaken.Sweep.Says.
 func (u *unclaimed) says() (func(string, mapping.Placement) (string, bool), bool) {
-	names, servers, known := u.clusters.known()
+	names, servers, known := u.clusters.Known()
 	if !known || u.core.agents.Ready() != nil {
 		return nil, false
 	}
@@ -68,7 +70,7 @@ func (u *unclaimed) says() (func(string, mapping.Placement) (string, bool), bool
 func (u *unclaimed) changed(ctx context.Context) func() <-chan struct{} {
 	return func() <-chan struct{} {
 		out := make(chan struct{})
-		agents, clusters, divisions := u.core.agents.Changed(), u.clusters.changed(), u.core.agents.Divisions()
+		agents, clusters, divisions := u.core.agents.Changed(), u.clusters.Changed(), u.core.agents.Divisions()
 		go func() {
 			defer close(out)
 			u.await(ctx, agents, clusters, divisions)

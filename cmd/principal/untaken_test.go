@@ -20,7 +20,10 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/events"
 	"github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/fleet/hubclusters"
+	"github.com/argomesh/argomesh/fleet/links"
 )
 
 // TestUntaken is what the principal does with an Application in Argo CD's namespace whose
@@ -48,14 +51,14 @@ func TestUntaken(t *testing.T) {
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	applications := schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		secrets: "SecretList", configMaps: "ConfigMapList", events: "EventList", applications: "ApplicationList",
+		hubclusters.Secrets: "SecretList", configMaps: "ConfigMapList", events.Events: "EventList", applications: "ApplicationList",
 		{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}: "AppProjectList",
 	}, application("astray", "edge-1"), application("pushed", "push"), application("lost", "nowhere"), push,
 		object("v1", "ConfigMap", hub.ConfigMap, map[string]any{"data": map[string]any{"uid": "u"}}))
 	cfg := principalconfig.Default()
 	cfg.Hub.ApplicationController = false
 	metrics := prometheus.NewRegistry()
-	store, err := kube.New(kube.Config{Client: client, Watch: watched("argocd"), Only: watchedOnly(), Metrics: metrics, Log: zerolog.Nop()})
+	store, err := kube.New(kube.Config{Client: client, Watch: links.Watched("argocd"), Only: links.WatchedOnly(), Metrics: metrics, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,7 @@ func TestUntaken(t *testing.T) {
 	agents.Set([]v1alpha1.Agent{edge})
 	u, err := newUntaken(&core{
 		cfg: cfg, base: &start.Base{Dynamic: client, Metrics: metrics, Log: zerolog.Nop()}, store: store, agents: agents,
-		hub: newHubState(cfg, client, nil, zerolog.Nop()),
+		hub: hub.NewState(hub.Keeper{Client: client, Namespace: cfg.Namespace}, nil, zerolog.Nop()),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,70 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 )
-
-// setHistory begins a new history, or adds a token to the present one, when the
-// session says that it may. A token is added when observedAt is renewed, so once a
-// minute, and the second one as soon as the spoke keeps the first: it tells that the
-// spoke does. Nothing else changes a history.
-//
-// The random values are lost when the status is not written now: nobody else saw
-// them, and the next pass makes others.
-func setHistory(want *v1alpha1.AgentStatus, session Session, observed bool) {
-	said := session.History
-	switch {
-	case !session.Connected:
-	case said.Begin && said.Replaces == historyID(want.History) && session.ClusterUID != "":
-		want.History = &v1alpha1.AgentHistory{
-			ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: session.ClusterUID,
-		}
-	case said.Broken == "" && want.History != nil && said.Stored != "" && said.Stored == newestToken(want.History) &&
-		(observed || !isKept(want.History)):
-		tokens := append([]string{uuid.NewString()}, want.History.Tokens...)
-		want.History.Tokens = tokens[:min(len(tokens), v1alpha1.MaxHistoryTokens)]
-	}
-}
-
-// beginning is a session's wish for a new history. The same wish is fulfilled once
-// by one controller: when the history that it made is gone, the hub was restored,
-// and another would hide that.
-type beginning struct {
-	wished           bool
-	since            time.Time
-	replaces, broken string
-	begins           int
-}
-
-// beginningOf is the zero value for a session without such a wish.
-func beginningOf(s Session) beginning {
-	if !s.History.Begin {
-		return beginning{}
-	}
-	return beginning{wished: true, since: s.Since, replaces: s.History.Replaces, broken: s.History.Broken, begins: s.History.Begins}
-}
-
-// historyID is empty when there is no history.
-func historyID(h *v1alpha1.AgentHistory) string {
-	if h == nil {
-		return ""
-	}
-	return h.ID
-}
-
-// isKept reports whether the spoke has said that it keeps a token of h, nil for no
-// history.
-func isKept(h *v1alpha1.AgentHistory) bool { return h != nil && len(h.Tokens) > 1 }
-
-func newestToken(h *v1alpha1.AgentHistory) string {
-	if len(h.Tokens) == 0 {
-		return ""
-	}
-	return h.Tokens[0]
-}
 
 // setHeld shows what a connected agent's session holds. After a disconnect the
 // last stays: the hold stands.

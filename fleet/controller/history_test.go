@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
 )
 
 // named returns a history with what is random replaced by where it was before:
@@ -66,13 +67,13 @@ func TestHistoryFollowsTheSession(t *testing.T) {
 		"asked to replace the present history, on another cluster": {
 			have: old("old3", "old2", "old1"),
 			session: func(s *Session) {
-				s.History = SessionHistory{Broken: "why", Begin: true, Replaces: "old"}
+				s.History = fleet.SessionHistory{Broken: "why", Begin: true, Replaces: "old"}
 				s.ClusterUID = "c2"
 			},
 			want: "new [new] of c2",
 		},
 		"asked to replace an earlier history": {
-			have: old("old1"), session: func(s *Session) { s.History = SessionHistory{Begin: true, Replaces: "older"} }, after: time.Minute,
+			have: old("old1"), session: func(s *Session) { s.History = fleet.SessionHistory{Begin: true, Replaces: "older"} }, after: time.Minute,
 			want: "old [old1] of c1",
 		},
 		"a minute after the last token, which the spoke keeps": {
@@ -105,16 +106,16 @@ func TestHistoryFollowsTheSession(t *testing.T) {
 		},
 		"a broken history": {
 			have:    old("old2", "old1"),
-			session: func(s *Session) { s.History = SessionHistory{Broken: "why", Stored: "old2"} }, after: time.Minute,
+			session: func(s *Session) { s.History = fleet.SessionHistory{Broken: "why", Stored: "old2"} }, after: time.Minute,
 			want: "old [old2 old1] of c1",
 		},
 		"an agent that went": {
 			have: old("old2", "old1"), after: time.Minute,
-			session: func(s *Session) { s.Connected, s.History = false, SessionHistory{Stored: "old2"} },
+			session: func(s *Session) { s.Connected, s.History = false, fleet.SessionHistory{Stored: "old2"} },
 			want:    "old [old2 old1] of c1",
 		},
 		"an agent that went before a history began": {
-			session: func(s *Session) { s.Connected, s.History = false, SessionHistory{Begin: true} },
+			session: func(s *Session) { s.Connected, s.History = false, fleet.SessionHistory{Begin: true} },
 			want:    "none",
 		},
 	}

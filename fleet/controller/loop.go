@@ -221,7 +221,7 @@ type pace struct {
 	version  string
 	behind   []string
 	// begun is the wish that the last new history fulfilled.
-	begun beginning
+	begun fleet.Wish
 	// applied is the Secret as last applied, nil before the first time, and
 	// appliedOver the resourceVersion it had before.
 	applied     *wantedSecret

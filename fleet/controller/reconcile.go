@@ -226,7 +226,7 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 	if err := l.clearAcceptance(ctx, agent, found.session); err != nil {
 		return 0, err
 	}
-	wish := beginningOf(found.session)
+	wish := found.session.History.Wish(found.session.Since.String())
 	if wish == p.begun {
 		found.session.History.Begin = false
 	}
@@ -246,7 +246,7 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 		l.log.Info().Str("agent", agent.Name).Bool("connected", want.Connected).Msg("agent status written")
 	}
 	l.logHistory(agent, want)
-	if historyID(agent.Status.History) != historyID(want.History) {
+	if fleet.HistoryID(agent.Status.History) != fleet.HistoryID(want.History) {
 		p.begun = wish
 	}
 	p.statusAt, p.status, p.version = now, want, version
@@ -258,7 +258,7 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 // logHistory tells of what operators follow beside the status.
 func (l *loop) logHistory(agent *v1alpha1.Agent, want v1alpha1.AgentStatus) {
 	log := l.log.With().Str("agent", agent.Name).Logger()
-	if historyID(agent.Status.History) != historyID(want.History) {
+	if fleet.HistoryID(agent.Status.History) != fleet.HistoryID(want.History) {
 		log.Info().Bool("first", agent.Status.History == nil).Msg("history begun")
 	}
 	switch held := want.DeletionsHeld; {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -57,7 +58,7 @@ type Session struct {
 	ClusterUID string
 	// History is what was found out about the past that hub and spoke share. It is
 	// that of a connected agent only.
-	History SessionHistory
+	History fleet.SessionHistory
 	// Held are the deletions of a connected agent that wait for a person, nil when
 	// none do. Its Since is zero: the status keeps when an ID was first held. Its
 	// Objects may be more than a status names, in any order, and Total may be less
@@ -109,25 +110,4 @@ type OverBudget struct {
 	// Message says for people what is exceeded, and how to raise it. It has no number that
 	// changes from one moment to the next.
 	Message string
-}
-
-// SessionHistory is how a session stands to its Agent's status.history. The zero
-// value leaves that as it is.
-type SessionHistory struct {
-	// Broken says why the history does not continue, as fleet.JudgeHistory does; it
-	// is empty when it continues. While it is broken no token is added.
-	Broken string
-	// Stored is the newest token that the spoke said it keeps; empty for none. The
-	// next one is made once the spoke keeps the one before.
-	Stored string
-	// Begin says that a new history may begin: the first one ever, or one after a
-	// break that a person accepted or for which nothing was held.
-	Begin bool
-	// Begins counts how often a new history could begin on this connection.
-	Begins int
-	// Replaces is the ID of the history that the new one replaces; empty when there
-	// was none. A history begins only while the status has that ID, and once for
-	// the same Since, Replaces, Broken and Begins, so that it begins once, however often it
-	// is asked for.
-	Replaces string
 }

@@ -87,7 +87,9 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 	want.ClusterProject = found.secret.project
 	setConnection(&want, found.session, now)
 	setDetails(&want, found.session)
-	setHistory(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
+	if found.session.Connected {
+		want.History = fleet.NextHistory(want.History, found.session.History, found.session.ClusterUID, !want.ObservedAt.Equal(agent.Status.ObservedAt))
+	}
 	setHeld(&want, found.session, now)
 	setCascades(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
 	setBudget(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
@@ -337,7 +339,7 @@ func isLarge(status v1alpha1.AgentStatus) bool {
 // spoke keeps it, other deletions held, and the count of cascades that another process
 // goes on with.
 func sameConnection(a, b v1alpha1.AgentStatus) bool {
-	return historyID(a.History) == historyID(b.History) && isKept(a.History) == isKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
+	return fleet.HistoryID(a.History) == fleet.HistoryID(b.History) && fleet.IsKept(a.History) == fleet.IsKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
 		equality.Semantic.DeepEqual(a.Cascades, b.Cascades) &&
 		a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
 		a.ObservedGeneration == b.ObservedGeneration &&

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -94,7 +95,7 @@ func (r *registration) testHistory(t *testing.T) {
 
 	// A break ends that, and a new history takes the old one's place once.
 	session.ObservedAt = session.ObservedAt.Add(time.Minute)
-	session.History = controller.SessionHistory{Broken: "restored", Stored: second.History.Tokens[0]}
+	session.History = fleet.SessionHistory{Broken: "restored", Stored: second.History.Tokens[0]}
 	r.sessions.set(t, "historic", session)
 	at := metav1.NewTime(session.ObservedAt.Truncate(time.Second))
 	broken := r.status("historic", "a later look", func(s v1alpha1.AgentStatus) bool { return s.ObservedAt.Equal(&at) })
@@ -151,7 +152,7 @@ func (r *registration) testTwoControllers(t *testing.T) {
 		}
 		return nil
 	})
-	session.History = controller.SessionHistory{}
+	session.History = fleet.SessionHistory{}
 	const minutes = 8
 	for range minutes {
 		newest := r.agent("twice").Status.History.Tokens[0]
@@ -293,7 +294,7 @@ func (r *registration) testCascade(t *testing.T) {
 	r.condition("cascading", v1alpha1.ConditionReady, metav1.ConditionFalse, "the Agent is being deleted and waits for the spoke to remove 2 Applications")
 
 	// Meanwhile it is an agent as others are: its status, history and Secret go on.
-	session.History = controller.SessionHistory{Stored: history.Tokens[0]}
+	session.History = fleet.SessionHistory{Stored: history.Tokens[0]}
 	session.ObservedAt = session.ObservedAt.Add(time.Minute)
 	r.sessions.set(t, "cascading", session)
 	r.status("cascading", "a second token", func(s v1alpha1.AgentStatus) bool { return len(s.History.Tokens) == 2 })

@@ -28,9 +28,9 @@
 // Agents may be deleted (departure.go), with what they have or without; a hub of which one
 // was deleted is not restored.
 //
-// The stores are the hub's and each spoke's; the principal's share in the history
-// of the hub (tokens, judgement, acceptance) is a model in history.go, since the
-// real one lives in cmd/principal and fleet/controller. A restore that is younger
+// The stores are the hub's and each spoke's. The history of the hub is judged, and goes on,
+// by the principal's code (fleet/continuity, fleet.NextHistory); history.go has only who
+// calls it, over a store. A restore that is younger
 // than a token, and a spoke rebuilt before the first, cannot be seen by design, so
 // commands that would bring that about do nothing.
 package sim

@@ -6,16 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/fleet/continuity"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -47,6 +45,15 @@ func (a Agent) memoryKey() stream.ResourceKey {
 // memoryKey is that of an agent's process.
 func (p *process) memoryKey() stream.ResourceKey { return p.site.agents[0].memoryKey() }
 
+// agentOf reads what is of the API of an Agent.
+func agentOf(o backends.Object) v1alpha1.Agent {
+	var agent v1alpha1.Agent
+	if err := json.Unmarshal(o.Raw, &agent); err != nil {
+		panic("sim: " + err.Error()) // a store holds JSON
+	}
+	return agent
+}
+
 // keptOf reads what an Agent keeps, and the id of the deletions that a person
 // accepted.
 func keptOf(o backends.Object) (kept *v1alpha1.AgentHistory, accepted string) {
@@ -70,56 +77,47 @@ func recordOf(key stream.ResourceKey, status any) []byte {
 	}}.raw()
 }
 
-// historian is a principal's view of one agent's history: what cmd/principal and
-// fleet/controller do around fleet.Continuity.
-type historian struct {
+// past is a principal's view of the history of one agent.
+type past struct {
 	process *process
 	agent   Agent
-
-	mu         sync.Mutex // guards what follows: a call for a connection that has ended may still run
-	continuity fleet.Continuity
-	other      int64 // the newest claim of another process that the Agent had
 }
 
-func (h *historian) store() client { return client{Store: h.process.client, process: h.process} }
+func (h *past) store() client { return client{Store: h.process.client, process: h.process} }
 
-// judge is mirror.Config.History.
-func (h *historian) judge(ctx context.Context, peer mirror.Peer, known mirror.Known) (mirror.Judgement, error) {
-	o, epoch, err := h.claim(ctx, peer)
-	if err != nil {
-		return mirror.Judgement{}, err
-	}
-	kept, _ := keptOf(o)
-	revision := h.process.client.Revision()
-	broken, err := h.weigh(ctx, fleet.Reading{Hub: hubUID, Kept: kept, Revision: revision}, fleet.Connection{
-		ID: peer.Connection,
-		Shown: fleet.Shown{
-			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision, ClusterUID: peer.Hello.ClusterUID,
+// judge is what the real principal judges by, over a store.
+func (h *past) judge() *continuity.Judge {
+	return continuity.New(continuity.Config{
+		Read: h.read, Hub: func() string { return hubUID }, Replica: h.process.name, Life: h.process.name,
+		CaughtUp: func(ctx context.Context) (bool, error) {
+			stale, err := h.stale(ctx)
+			return !stale, err
 		},
-		Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
 	})
-	if err != nil {
-		return mirror.Judgement{}, err
-	}
-	judgement := mirror.Judgement{Broken: broken, Now: stands(kept, revision), Epoch: epoch, Other: h.otherEpoch()}
-	if broken != "" {
-		judgement.Stale, err = h.stale(ctx)
-	}
-	return judgement, err
 }
 
-// weigh is Continuity.Judge for a connection that has not ended.
-func (h *historian) weigh(ctx context.Context, now fleet.Reading, c fleet.Connection) (string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return "", err
+// read is continuity.Config.Read.
+func (h *past) read(ctx context.Context) (continuity.Record, error) {
+	o, err := h.store().Read(ctx, h.agent.agentKey())
+	if errors.Is(err, stream.ErrNotFound) { // keep was not there yet
+		o, err = h.store().Create(ctx, h.agent.agentKey(), recordOf(h.agent.agentKey(), nil))
 	}
-	return h.continuity.Judge(now, c), nil
+	if err != nil {
+		return continuity.Record{}, err
+	}
+	return continuity.Record{
+		Agent: agentOf(o), Revision: h.process.client.Revision(),
+		Claim: func(ctx context.Context, link v1alpha1.AgentLink) error {
+			agent := parse(o.Raw)
+			agent.ensure("status")["link"] = link
+			_, err := h.store().Update(ctx, o, agent.raw())
+			return err
+		},
+	}, nil
 }
 
 // stale reports whether the cache shows what the hub does not have.
-func (h *historian) stale(ctx context.Context) (bool, error) {
+func (h *past) stale(ctx context.Context) (bool, error) {
 	cached := h.process.client.List(stream.Application, h.agent.key(stream.Hub, "").Namespace)
 	for _, kind := range []stream.Kind{stream.AppProject, stream.Secret, stream.ConfigMap} {
 		cached = append(cached, h.process.client.List(kind, argocdNamespace)...)
@@ -138,20 +136,12 @@ func (h *historian) stale(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// stands is where the hub's history stands by what an Agent keeps.
-func stands(kept *v1alpha1.AgentHistory, revision uint64) stream.History {
-	if kept == nil {
-		return stream.History{}
-	}
-	return stream.History{ID: kept.ID, Token: kept.Tokens[0], Revision: revision}
-}
-
 // keep hands out tokens, begins histories and writes that the agent is connected, for as
 // long as the process lives.
-func (h *historian) keep() {
+func (h *past) keep() {
 	p := h.process
 	m := p.mirrors[h.agent.Name]
-	fulfilled := "" // the wish for a new history that was fulfilled last
+	var fulfilled fleet.Wish // the wish for a new history that was fulfilled last
 	for pause(p.ctx, tokenTime) {
 		p.await()
 		o, err := h.store().Read(p.ctx, h.agent.agentKey())
@@ -163,24 +153,19 @@ func (h *historian) keep() {
 		if err != nil || statsErr != nil {
 			continue
 		}
-		kept, _ := keptOf(o)
-		id := ""
-		if kept != nil {
-			id = kept.ID
+		if !stats.Judged {
+			continue
 		}
-		wish := fmt.Sprint(p.peerOf(h.agent.Name), " ", stats.Replaces, " ", stats.Begins, " ", stats.Withheld.Broken)
-		begins := stats.Begin && stats.Replaces == id && wish != fulfilled
+		said := fleet.SessionHistory{
+			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Begins: stats.Begins, Replaces: stats.Replaces,
+		}
+		wish := said.Wish(p.peerOf(h.agent.Name))
+		said.Begin = said.Begin && wish != fulfilled
 		now := p.now()
 		observed := observes(linkOf(o).ObservedAt, now)
-		switch {
-		case !stats.Judged:
-			continue
-		case begins:
-			kept = &v1alpha1.AgentHistory{ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: p.clusterOf(h.agent.Name)}
-		case kept != nil && stats.Withheld.Broken == "" && stats.Stored != "" && stats.Stored == kept.Tokens[0] && (observed || len(kept.Tokens) == 1):
-			kept.Tokens = append([]string{uuid.NewString()}, kept.Tokens...)
-			kept.Tokens = kept.Tokens[:min(len(kept.Tokens), v1alpha1.MaxHistoryTokens)]
-		case !observed:
+		before, _ := keptOf(o)
+		kept := fleet.NextHistory(before, said, p.clusterOf(h.agent.Name), observed)
+		if kept == before && !observed {
 			continue
 		}
 		app := parse(o.Raw)
@@ -188,7 +173,7 @@ func (h *historian) keep() {
 		if observed {
 			app.ensure("status")["observedAt"] = now.UTC()
 		}
-		if _, err = h.store().Update(p.ctx, o, app.raw()); err == nil && begins { // or in the next pass
+		if _, err = h.store().Update(p.ctx, o, app.raw()); err == nil && fleet.HistoryID(kept) != fleet.HistoryID(before) { // or in the next pass
 			fulfilled = wish
 		}
 	}

@@ -87,7 +87,7 @@ type process struct {
 	ctx     context.Context //nolint:containedctx // its life
 	stop    context.CancelFunc
 	calls   atomic.Int64
-	keepers []*historian
+	keepers []*past
 	shares  *shares.Shares // of a principal
 	// cascades count for a principal how many Applications are asked to go; nil where that
 	// is not limited.
@@ -261,9 +261,9 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	}
 	if p.site.side == stream.Hub {
 		cfg.Rules.Hub = hubUID
-		h := &historian{process: p, agent: a}
+		h := &past{process: p, agent: a}
 		cfg.Cascades = p.cascades
-		cfg.History, cfg.Confirm = h.judge, client{Store: p.client, process: p}.Confirm
+		cfg.History, cfg.Confirm = h.judge().Judge, client{Store: p.client, process: p}.Confirm
 		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			return p.site.places(namespaces), nil
 		}

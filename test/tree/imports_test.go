@@ -50,7 +50,17 @@ var mayImport = map[string][]string{
 	"fleet/controller":                 {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
 	"fleet/meshpolicy":                 {"api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
 	"fleet/clusterinfo":                {"identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD
-	"stream":                           {"identity", "stream/streampb"},                                                  // the wire mapping is stream's
+	"fleet/agentwatch":                 {"api/v1alpha1", "backends/bounds", "backends/budget", "backends/kube/reflector", "backends/presence", "fleet", "fleet/continuity", "identity", "stream"},
+	"fleet/children":                   {"backends", "backends/mapping", "fleet", "fleet/controller", "identity", "stream"},
+	"fleet/continuity":                 {"api/v1alpha1", "backends/mirror", "fleet", "identity", "stream"},
+	"fleet/credentials":                {"api/v1alpha1", "fleet/controller", "identity", "identity/workload", "proxies/token"},
+	"fleet/division":                   {"backends", "backends/mapping", "backends/ownership", "backends/shares", "fleet", "identity", "stream"},
+	"fleet/events":                     {"backends", "backends/appevents", "identity", "stream"},
+	"fleet/hubclusters":                {"backends/kube/reflector"},
+	"fleet/links":                      {"api/v1alpha1", "backends", "backends/admission", "backends/appevents", "backends/budget", "backends/departures", "backends/keyset", "backends/kube", "backends/linkmetrics", "backends/mirror", "backends/object", "backends/ownership", "fleet", "fleet/agentwatch", "fleet/continuity", "fleet/controller", "fleet/division", "fleet/events", "fleet/hub", "fleet/sessions", "identity", "stream", "stream/quota", "stream/server"},
+	"fleet/live":                       {"api/v1alpha1", "backends", "backends/kube", "backends/mapping", "backends/ownership", "fleet", "fleet/division", "fleet/hub", "fleet/links", "fleet/sessions", "identity", "proxies/access", "proxies/redis", "proxies/resource", "proxies/token", "stream"},
+	"fleet/sessions":                   {"api/v1alpha1", "backends/budget", "backends/cascades", "backends/mirror", "fleet", "fleet/agentwatch", "fleet/clusterinfo", "fleet/controller", "identity", "stream", "stream/link", "stream/server"},
+	"stream":                           {"identity", "stream/streampb"}, // the wire mapping is stream's
 	"stream/streampb":                  nil,
 	"stream/link":                      {"stream"},
 	"stream/zstd":                      {"stream"}, // the limit of a frame

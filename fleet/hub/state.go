@@ -1,0 +1,128 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// State is what the hub has decided once, known from when Run could read it.
+type State struct {
+	Keeper Keeper
+	log    zerolog.Logger
+	// decided is called once kept is set, before anybody is told.
+	decided func(Hub)
+	known   chan struct{} // closed once kept is set
+	kept    Hub
+}
+
+// NewState calls decided with what the hub has decided, before anybody else is told.
+func NewState(keeper Keeper, decided func(Hub), log zerolog.Logger) *State {
+	return &State{Keeper: keeper, decided: decided, log: log, known: make(chan struct{})}
+}
+
+// ErrRemapped is wrapped when another mapping is in force than the one that the process
+// goes by.
+var ErrRemapped = errors.New("the mapping of the hub has changed")
+
+// Run asks until the API server answers, and then whether the mapping is still the one that
+// this process goes by, until ctx is done. Once it is not, the error wraps
+// errRemapped: whose everything is has changed, and is looked at as after a start.
+func (h *State) Run(ctx context.Context) error {
+	err := Retry(ctx, h.log, "cannot read what the hub has decided", func() (err error) {
+		h.kept, err = h.Keeper.Keep(ctx)
+		return err
+	})
+	if err != nil {
+		return nil //nolint:nilerr // ctx is done
+	}
+	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Str("mapping", string(h.kept.Mapping)).Msg("the identity of the hub is known")
+	if asked := h.Keeper.Mapping; asked != "" && asked != h.kept.Mapping {
+		h.log.Warn().Str("mapping.by", string(asked)).Str("mapping", string(h.kept.Mapping)).
+			Msg("mapping.by is not the mapping of this hub, which stays in force: see docs/mapping.md")
+	}
+	h.decided(h.kept)
+	close(h.known)
+	return h.follow(ctx)
+}
+
+// followInterval is how often the mapping in force is looked at.
+const followInterval = 5 * time.Second
+
+// follow returns when another mapping is in force. What cannot be read changes nothing.
+func (h *State) follow(ctx context.Context) error {
+	again := time.NewTicker(followInterval)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now, err := h.Keeper.Read(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			h.log.Debug().Err(err).Msg("cannot read which mapping is in force")
+		case err == nil && now.Mapping != "" && now.Mapping != h.kept.Mapping:
+			return fmt.Errorf("%w: it maps by %s now, and did by %s", ErrRemapped, now.Mapping, h.kept.Mapping)
+		}
+	}
+}
+
+// KeepVersion has the hub say of which release this principal is.
+func (h *State) KeepVersion(ctx context.Context, version string) error {
+	_ = Retry(ctx, h.log, "cannot write the principal's version", func() error { return h.Keeper.KeepVersion(ctx, version) }) // else ctx is done
+	return nil
+}
+
+// Wait returns what is known once it is; false when ctx was done first.
+func (h *State) Wait(ctx context.Context) (Hub, bool) {
+	select {
+	case <-h.known:
+		return h.kept, true
+	case <-ctx.Done():
+		return Hub{}, false
+	}
+}
+
+// Then runs a part from when it is known.
+func (h *State) Then(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if _, known := h.Wait(ctx); !known {
+			return nil
+		}
+		return run(ctx)
+	}
+}
+
+// Now returns what is known; false for nothing yet.
+func (h *State) Now() (Hub, bool) {
+	select {
+	case <-h.known:
+		return h.kept, true
+	default:
+		return Hub{}, false
+	}
+}
+
+// Retry calls f until it succeeds or ctx is done, logging the first failure of
+// each kind.
+func Retry(ctx context.Context, log zerolog.Logger, message string, f func() error) error {
+	backOff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 5 * time.Second}
+	last := ""
+	return backOff.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {
+		err := f()
+		if err == nil {
+			return true, nil
+		}
+		if ctx.Err() == nil && err.Error() != last {
+			last = err.Error()
+			log.Warn().Err(err).Msg(message)
+		}
+		return false, nil
+	})
+}

@@ -1,0 +1,40 @@
+package links
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/argomesh/argomesh/backends/departures"
+	"github.com/argomesh/argomesh/identity"
+)
+
+// sweepTimeout bounds one removal of strays; what is left follows with the next.
+const sweepTimeout = 30 * time.Second
+
+// removeStrays removes mirrors from namespaces that their agents no longer have, and
+// those of projects whose names are another agent's, if whose they are has changed.
+func (l *Links) removeStrays(ctx context.Context) {
+	namespaces := l.cfg.Registry.Namespaces()
+	projects := l.cfg.Registry.Prefixes()
+	if l.swept != nil && maps.Equal(namespaces, l.swept) && maps.Equal(projects, l.sweptProjects) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	agents := l.cfg.Registry.Agents()
+	err := departures.Strays{
+		Store: l.cfg.Store, Namespace: l.cfg.Namespace, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
+		ProjectOwner: l.cfg.Registry.ProjectOwner,
+		Registered: func(name identity.AgentName) bool {
+			_, registered := agents[name]
+			return registered
+		},
+	}.Remove(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.log.Warn().Err(err).Msg("cannot remove mirrors from namespaces that their agents no longer have, trying again")
+		return
+	}
+	l.swept, l.sweptProjects = namespaces, projects
+}
