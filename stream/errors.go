@@ -135,3 +135,12 @@ func RefusalKindOf(err error) RefusalKind {
 func Invalid(message string) *Refusal {
 	return &Refusal{Kind: RefusalInvalid, Message: message}
 }
+
+// Refusal says why a sink did not apply an event.
+type Refusal struct {
+	Kind    RefusalKind
+	Message string // for a person; names no address, path or secret
+	// Awaits is the AppProject of the hub for whose copy the sink waits before it takes
+	// the Application; empty for none.
+	Awaits string
+}

@@ -6,12 +6,7 @@ import (
 	"strings"
 
 	cepb "github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
-
-	"github.com/argomesh/argomesh/identity"
 )
-
-// Verb says what an event asks of the sink.
-type Verb uint8
 
 const (
 	// Apply asks the sink to hold the content of the event.
@@ -19,40 +14,6 @@ const (
 	// Delete asks the sink to hold nothing under that key: the source has nothing.
 	Delete
 )
-
-func (v Verb) String() string {
-	switch v {
-	case Apply:
-		return "apply"
-	case Delete:
-		return "delete"
-	}
-	return ""
-}
-
-// Event is one entry of a collection on its way from source to sink.
-type Event struct {
-	// ID is unique among the events of the sender's process; the answer names it.
-	ID      string
-	Key     EntryKey
-	Verb    Verb
-	Version Version // of Data; absent with Delete
-	// Deleted is, with Delete, the UID of the object whose deletion was seen at Revision, or
-	// with no Revision that of what the sink held as far as the source knew: what came since,
-	// of another connection perhaps, is not what it is about. It is empty from an older peer,
-	// which says no more than that the source has nothing.
-	Deleted string
-	// Revision is the resourceVersion at which the source read the object, or with
-	// Deleted that of its deletion; zero with any other Delete.
-	Revision uint64
-	// TraceParent is the W3C trace context of the change; may be empty.
-	TraceParent string
-	// Data is the source's canonical form of the object, JSON.
-	Data []byte
-	// GiveUp says of a Delete that the object stays, as it is and without our marks:
-	// it is no longer mirrored, and its owner goes on with it. Needs capability GiveUp.
-	GiveUp bool
-}
 
 // The bounds of what we accept from a peer.
 const (
@@ -235,35 +196,4 @@ func parseDeleted(e Event, attributes map[string]*cepb.CloudEventAttributeValue)
 	}
 	e.Deleted, e.Revision = uid.GetCeString(), revision
 	return e, nil
-}
-
-// checkName accepts what can name a namespaced Kubernetes object.
-func checkName(namespace, name string) error {
-	if len(namespace) > maxLabelBytes || name == "" || len(name) > maxNameBytes {
-		return fmt.Errorf("entry name of %d and %d bytes: %w", len(namespace), len(name), ViolationMalformed.Err())
-	}
-	if namespace != "" {
-		// A namespace and an agent name are both RFC 1123 labels.
-		if _, err := identity.ParseAgentName(namespace); err != nil {
-			return fmt.Errorf("entry namespace %.64q: %w", namespace, ViolationMalformed.Err())
-		}
-	}
-	for _, label := range strings.Split(name, ".") {
-		if !subdomainLabel(label) {
-			return fmt.Errorf("entry name %.64q: %w", name, ViolationMalformed.Err())
-		}
-	}
-	return nil
-}
-
-// subdomainLabel reports whether s may stand between the dots of an RFC 1123
-// subdomain as Kubernetes takes it, where a label may be as long as the name.
-func subdomainLabel(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || i == 0 || i == len(s)-1) {
-			return false
-		}
-	}
-	return s != ""
 }

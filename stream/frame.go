@@ -3,9 +3,7 @@ package stream
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/argomesh/argomesh/stream/streampb"
 )
@@ -207,32 +205,6 @@ func parseAbsences(pbs []*streampb.Absence) ([]Absence, error) {
 	return absences, nil
 }
 
-// historyOf writes no history as none.
-func historyOf(h History) *streampb.History {
-	if h == (History{}) {
-		return nil
-	}
-	return &streampb.History{Id: h.ID, Token: h.Token, Revision: h.Revision}
-}
-
-func parseHistory(pb *streampb.History) (History, error) {
-	if len(pb.GetId()) > maxIDBytes || len(pb.GetToken()) > maxIDBytes {
-		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ViolationMalformed.Err())
-	}
-	if !printable(pb.GetId()) || !printable(pb.GetToken()) {
-		return History{}, fmt.Errorf("history %q and %q is not printable ascii: %w", pb.GetId(), pb.GetToken(), ViolationMalformed.Err())
-	}
-	return History{ID: pb.GetId(), Token: pb.GetToken(), Revision: pb.GetRevision()}, nil
-}
-
-func parseHistoryMessage(pb *streampb.History) (Message, error) {
-	h, err := parseHistory(pb)
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
 func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
 	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 || pb.GetToldUnix() < 0 {
 		return nil, fmt.Errorf("spoke info with a negative number: %w", ViolationMalformed.Err())
@@ -356,35 +328,6 @@ func parseDropped(paths []string) ([]string, error) {
 
 func parseRefusal(pb *streampb.Refusal) *Refusal {
 	return &Refusal{Kind: ParseRefusalKind(pb.GetKind()), Message: clip(pb.GetMessage()), Awaits: clipTo(pb.GetAwaits(), maxNameBytes)}
-}
-
-// clip makes s one printable line of at most maxMessageBytes of UTF-8.
-func clip(s string) string { return clipTo(s, maxMessageBytes) }
-
-// clipTo makes s one printable line of at most limit bytes of UTF-8.
-func clipTo(s string, limit int) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "") // a character may be cut
-	}
-	return s
-}
-
-func versionOf(v Version) *streampb.Version {
-	return &streampb.Version{SourceUid: v.SourceUID, Hash: v.Hash[:]}
-}
-
-// parseVersion takes no absent version: there is none to be listed or held.
-func parseVersion(uid string, hash []byte) (Version, error) {
-	if !ValidUID(uid) || len(hash) != len(Hash{}) {
-		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ViolationMalformed.Err())
-	}
-	return Version{SourceUID: uid, Hash: Hash(hash)}, nil
 }
 
 func collectionOf(c Collection) streampb.Collection {

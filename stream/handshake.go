@@ -2,7 +2,6 @@ package stream
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
@@ -176,8 +175,4 @@ func bounded(capabilities []string, texts ...string) error {
 		}
 	}
 	return nil
-}
-
-func printable(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }

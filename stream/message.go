@@ -107,15 +107,6 @@ type Result struct {
 // MaxDropped is the largest number of paths that a Result names.
 const MaxDropped = 16
 
-// Refusal says why a sink did not apply an event.
-type Refusal struct {
-	Kind    RefusalKind
-	Message string // for a person; names no address, path or secret
-	// Awaits is the AppProject of the hub for whose copy the sink waits before it takes
-	// the Application; empty for none.
-	Awaits string
-}
-
 // Heartbeat shows that the peer lives, and what it holds. Absences has each
 // collection whose source is at the sender and knows what the sink holds.
 type Heartbeat struct {
@@ -208,3 +199,40 @@ func (Goodbye) message()           {}
 func (History) message()           {}
 func (SpokeInfo) message()         {}
 func (ApplicationEvents) message() {}
+
+// Verb says what an event asks of the sink.
+type Verb uint8
+
+func (v Verb) String() string {
+	switch v {
+	case Apply:
+		return "apply"
+	case Delete:
+		return "delete"
+	}
+	return ""
+}
+
+// Event is one entry of a collection on its way from source to sink.
+type Event struct {
+	// ID is unique among the events of the sender's process; the answer names it.
+	ID      string
+	Key     EntryKey
+	Verb    Verb
+	Version Version // of Data; absent with Delete
+	// Deleted is, with Delete, the UID of the object whose deletion was seen at Revision, or
+	// with no Revision that of what the sink held as far as the source knew: what came since,
+	// of another connection perhaps, is not what it is about. It is empty from an older peer,
+	// which says no more than that the source has nothing.
+	Deleted string
+	// Revision is the resourceVersion at which the source read the object, or with
+	// Deleted that of its deletion; zero with any other Delete.
+	Revision uint64
+	// TraceParent is the W3C trace context of the change; may be empty.
+	TraceParent string
+	// Data is the source's canonical form of the object, JSON.
+	Data []byte
+	// GiveUp says of a Delete that the object stays, as it is and without our marks:
+	// it is no longer mirrored, and its owner goes on with it. Needs capability GiveUp.
+	GiveUp bool
+}

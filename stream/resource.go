@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream/streampb"
 )
 
 // Kind is a Kubernetes kind that a Store holds.
@@ -92,3 +93,15 @@ func ValidUID(s string) bool {
 
 // Absent reports whether v is the version of nothing.
 func (v Version) Absent() bool { return v == Version{} }
+
+func versionOf(v Version) *streampb.Version {
+	return &streampb.Version{SourceUid: v.SourceUID, Hash: v.Hash[:]}
+}
+
+// parseVersion takes no absent version: there is none to be listed or held.
+func parseVersion(uid string, hash []byte) (Version, error) {
+	if !ValidUID(uid) || len(hash) != len(Hash{}) {
+		return Version{}, fmt.Errorf("version of %d and %d bytes: %w", len(uid), len(hash), ViolationMalformed.Err())
+	}
+	return Version{SourceUID: uid, Hash: Hash(hash)}, nil
+}

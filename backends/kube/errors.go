@@ -162,3 +162,9 @@ func shorten(text string, limit int) string {
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
+
+// contentError is a reason why we do not even ask the API server.
+type contentError string
+
+// isExpired reports whether the API server has forgotten a resourceVersion (410).
+func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }

@@ -129,3 +129,13 @@ func (h *health) count(why reason) int {
 	}
 	return n
 }
+
+func (m *metrics) setFailing(kind stream.Kind, failing map[*informer]failure) {
+	n := 0
+	for i := range failing {
+		if i.kind == kind {
+			n++
+		}
+	}
+	m.failing.WithLabelValues(string(kind)).Set(float64(n))
+}

@@ -42,25 +42,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/stream"
 )
-
-// FieldManager owns the fields we write, in metadata.managedFields.
-const FieldManager = "argomesh"
-
-const defaultTimeout = 15 * time.Second
-
-// resources says under which resource the API server serves a kind.
-var resources = map[stream.Kind]schema.GroupVersionResource{
-	stream.Application: {Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"},
-	stream.AppProject:  {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
-	stream.Secret:      {Version: "v1", Resource: "secrets"},
-	stream.ConfigMap:   {Version: "v1", Resource: "configmaps"},
-}
 
 // Config holds what a Store needs. Fields without a stated default are required.
 type Config struct {
@@ -272,4 +258,40 @@ func (s *Store) List(kind stream.Kind, namespace string) []backends.Object {
 		}
 	}
 	return objects
+}
+
+// validateOnly checks Config.Only.
+func (cfg Config) validateOnly() error {
+	var errs []error
+	for kind, selectors := range cfg.Only {
+		if _, watched := cfg.Watch[kind]; !watched {
+			errs = append(errs, fmt.Errorf("%s is selected, but not watched", kind))
+		}
+		if len(selectors) == 0 {
+			errs = append(errs, fmt.Errorf("no selector of %s", kind))
+		}
+		for i, s := range selectors {
+			errs = append(errs, s.validate(kind))
+			if s.Labels != "" && len(selectors) > 1 || slices.Contains(selectors[:i], s) {
+				// Two informers must not hold the same object.
+				errs = append(errs, fmt.Errorf("selectors of %s may name the same object", kind))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ListedSince reports whether every cache was filled by a list that began after t. An API
+// server whose etcd is restored while it runs may go on showing what it has in its own
+// cache, to consistent lists, too, and does not tell: only what was listed anew may show
+// the state after.
+func (s *Store) ListedSince(t time.Time) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, i := range s.informers {
+		if !i.listedAt.After(t) {
+			return false
+		}
+	}
+	return true
 }

@@ -85,16 +85,6 @@ func (m *metrics) held(kind stream.Kind, old, now backends.Object) {
 	m.bytes.WithLabelValues(string(kind)).Add(float64(len(now.Raw) - len(old.Raw)))
 }
 
-func (m *metrics) setFailing(kind stream.Kind, failing map[*informer]failure) {
-	n := 0
-	for i := range failing {
-		if i.kind == kind {
-			n++
-		}
-	}
-	m.failing.WithLabelValues(string(kind)).Set(float64(n))
-}
-
 func (m *metrics) called(verb verb, kind stream.Kind, failure error, took time.Duration) {
 	m.requests.WithLabelValues(string(verb), string(kind), resultOf(failure)).Inc()
 	m.seconds.WithLabelValues(string(verb)).Observe(took.Seconds())

@@ -1,7 +1,5 @@
 package kube
 
-import "time"
-
 // maxBuried bounds how many of the objects that went last an informer remembers.
 const maxBuried = 1024
 
@@ -28,18 +26,3 @@ func (b *buried) add(uid string) {
 }
 
 func (b *buried) has(uid string) bool { return b.uids[uid] }
-
-// ListedSince reports whether every cache was filled by a list that began after t. An API
-// server whose etcd is restored while it runs may go on showing what it has in its own
-// cache, to consistent lists, too, and does not tell: only what was listed anew may show
-// the state after.
-func (s *Store) ListedSince(t time.Time) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, i := range s.informers {
-		if !i.listedAt.After(t) {
-			return false
-		}
-	}
-	return true
-}

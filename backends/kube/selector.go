@@ -2,9 +2,7 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,27 +31,6 @@ func (s Selector) validate(kind stream.Kind) error {
 		return fmt.Errorf("label selector of %s: %w", kind, err)
 	}
 	return nil
-}
-
-// validateOnly checks Config.Only.
-func (cfg Config) validateOnly() error {
-	var errs []error
-	for kind, selectors := range cfg.Only {
-		if _, watched := cfg.Watch[kind]; !watched {
-			errs = append(errs, fmt.Errorf("%s is selected, but not watched", kind))
-		}
-		if len(selectors) == 0 {
-			errs = append(errs, fmt.Errorf("no selector of %s", kind))
-		}
-		for i, s := range selectors {
-			errs = append(errs, s.validate(kind))
-			if s.Labels != "" && len(selectors) > 1 || slices.Contains(selectors[:i], s) {
-				// Two informers must not hold the same object.
-				errs = append(errs, fmt.Errorf("selectors of %s may name the same object", kind))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // selected is a resource of which only some objects are listed and watched.

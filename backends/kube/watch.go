@@ -131,6 +131,3 @@ func (w *openWatch) Stop() {
 	w.Interface.Stop()
 	w.cancel()
 }
-
-// isExpired reports whether the API server has forgotten a resourceVersion (410).
-func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }

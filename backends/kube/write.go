@@ -134,7 +134,4 @@ func decode(key stream.ResourceKey, raw []byte) (*unstructured.Unstructured, err
 	return u, nil
 }
 
-// contentError is a reason why we do not even ask the API server.
-type contentError string
-
 func (e contentError) Error() string { return string(e) }

@@ -1,21 +1,18 @@
 package controller
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
-	"github.com/argomesh/argomesh/identity"
 )
 
 const (
@@ -82,33 +79,6 @@ func newLoop(c *Controller) *loop {
 	return l
 }
 
-func (l *loop) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer l.queue.ShutDown()
-	defer cancel()
-	forget := l.cfg.Sessions.Subscribe(func(name identity.AgentName) { l.queue.Add(name.String()) })
-	defer forget()
-	running.Go(func() { l.agents.run(ctx) })
-	running.Go(func() { l.secrets.run(ctx) })
-	for _, listed := range []<-chan struct{}{l.agents.listed, l.secrets.listed} {
-		select {
-		case <-listed:
-		case <-ctx.Done():
-			return nil // stopped before the API server answered
-		}
-	}
-	l.synced(true)
-	defer l.synced(false)
-	running.Go(func() { l.watchConfig(ctx) })
-	for range workers {
-		running.Go(func() { l.work(ctx) })
-	}
-	<-ctx.Done()
-	return nil
-}
-
 // agentChanged looks at an Agent, and at those that name one of its SPIFFE IDs or
 // namespaces.
 func (l *loop) agentChanged(agent *v1alpha1.Agent) {
@@ -155,57 +125,6 @@ func (l *loop) secretChanged(secret *corev1.Secret) {
 	for _, name := range candidates {
 		if _, registered := l.agents.get(name); registered {
 			l.queue.Add(name)
-		}
-	}
-}
-
-// watchConfig looks at every Agent whenever the configs of cluster Secrets may be
-// others.
-func (l *loop) watchConfig(ctx context.Context) {
-	for changed := l.cfg.ConfigChanged(); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		changed = l.cfg.ConfigChanged() // before the looks, so that no change is missed
-		for _, name := range l.agents.names() {
-			l.queue.Add(name)
-		}
-	}
-}
-
-func (l *loop) work(ctx context.Context) {
-	for {
-		name, shutdown := l.queue.Get()
-		if shutdown {
-			return
-		}
-		l.pass(ctx, name)
-		l.queue.Done(name)
-	}
-}
-
-func (l *loop) pass(ctx context.Context, name string) {
-	if ctx.Err() != nil {
-		return
-	}
-	again, err := l.reconcile(ctx, name)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		l.metrics.reconciles.WithLabelValues(resultError).Inc()
-		level := zerolog.DebugLevel
-		if l.queue.NumRequeues(name) == 0 && !apierrors.IsConflict(err) {
-			level = zerolog.WarnLevel // once, not at every attempt; a conflict is somebody being faster
-		}
-		l.log.WithLevel(level).Err(err).Str("agent", name).Msg("agent not reconciled, trying again")
-		l.queue.AddRateLimited(name)
-	default:
-		l.metrics.reconciles.WithLabelValues(resultOK).Inc()
-		l.queue.Forget(name)
-		if again > 0 {
-			l.queue.AddAfter(name, again)
 		}
 	}
 }

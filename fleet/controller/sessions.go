@@ -111,3 +111,30 @@ type OverBudget struct {
 	// changes from one moment to the next.
 	Message string
 }
+
+// Children is what a hub that maps by destination makes of the child applications of an
+// agent. The zero value says that nothing is in their way.
+type Children struct {
+	// Namespace is the one where they are shown; empty when Taken.
+	Namespace string
+	// Taken says that this namespace is somebody else's: Owner's, or for the zero name that
+	// of the hub's Argo CD.
+	Taken bool
+	Owner identity.AgentName
+	// Unwatched says that application.namespaces of the hub's Argo CD, as far as it can be
+	// read, does not name the namespace.
+	Unwatched bool
+	// Projects are AppProjects of those that are shown whose sourceNamespaces do not name
+	// the namespace, in order; the first MaxNamed of them.
+	Projects []string
+}
+
+// ChildrenElsewhere are child applications in namespaces of which none are shown.
+type ChildrenElsewhere struct {
+	Total int64
+	// Names are the first MaxNamed by namespace and name, of the spoke.
+	Names string
+}
+
+// MaxNamed is how many objects, or Agents, a message of a condition names.
+const MaxNamed = maxNamed

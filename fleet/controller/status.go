@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,8 +32,6 @@ const (
 	// names many objects is written at detailInterval: each write is a revision of the whole
 	// Agent in etcd, and all that a peer chooses in it is in it again.
 	largeStatus = 16 << 10
-	// maxMessageBytes is the longest message of a parked object and of a hold.
-	maxMessageBytes = 1024
 )
 
 // ourConditions are the condition types this package writes. Others stay with
@@ -44,38 +41,6 @@ var ourConditions = []string{
 	v1alpha1.ConditionClusterSecretConflict, v1alpha1.ConditionConflict, v1alpha1.ConditionDeletionsHeld,
 	v1alpha1.ConditionCacheMismatch, v1alpha1.ConditionProjectNames, v1alpha1.ConditionOverBudget,
 	v1alpha1.ConditionMappingIgnored, v1alpha1.ConditionChildApplications,
-}
-
-// Reasons of conditions.
-const (
-	reasonAsExpected       = "AsExpected"
-	reasonConnected        = "Connected"
-	reasonNotConnected     = "NotConnected"
-	reasonNeverConnected   = "NeverConnected"
-	reasonRefusedName      = "RefusedName"
-	reasonRefusedMode      = "RefusedMode"
-	reasonRefusedVersion   = "RefusedVersion"
-	reasonRefusedProtocol  = "RefusedProtocol"
-	reasonSuspended        = "Suspended"
-	reasonDeleting         = "Deleting"
-	reasonSPIFFEIDConflict = "SPIFFEIDConflict"
-	reasonMappingConflict  = "NamespaceConflict"
-	reasonSecretConflict   = "ClusterSecretConflict"
-	reasonSecretNotReady   = "ClusterSecretNotReady"
-	reasonCacheFormat      = "OtherFormat"
-)
-
-// findings are what a pass over an Agent found out.
-type findings struct {
-	conflicts  []fleet.Conflict
-	namespaces []fleet.NamespaceConflict
-	projects   namedProjects
-	mapping    Mapping
-	children   Children
-	secret     secretPlan
-	session    Session
-	// waits is what the deletion of the Agent waits for, to complete a sentence.
-	waits string
 }
 
 // wantStatus returns the status agent should have at now, by what it has and what
@@ -191,18 +156,6 @@ func oldestParked(parked []v1alpha1.ParkedObject) []v1alpha1.ParkedObject {
 		out[i].Message = cut(out[i].Message)
 	}
 	return out
-}
-
-// cut returns the beginning of s, at most maxMessageBytes, whole runes only.
-func cut(s string) string {
-	if len(s) <= maxMessageBytes {
-		return s
-	}
-	n := maxMessageBytes
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 func wantConditions(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found findings) []metav1.Condition {
@@ -357,6 +310,3 @@ func ours(s v1alpha1.AgentStatus) v1alpha1.AgentStatus {
 	s.Conditions = conditions
 	return s
 }
-
-// seconds returns t as the API server stores it.
-func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -46,14 +46,6 @@ const (
 	agentStreams = 100
 )
 
-// Filters of the resource proxy, in their order; a name is what a refusal cites.
-const (
-	plainFilter   = "plain"   // onlyPlain
-	subjectFilter = "subject" // onlySubject, by route
-	rateFilter    = "rate"    // agentRate
-	routerFilter  = "router"
-)
-
 // resourceProxyListener is HTTPS for callers that show a token.
 func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 	manager := p.manager(resourceProxyName)
@@ -215,9 +207,4 @@ func (p *encoder) listener(name string, at mesh.Address, maxConnections uint32, 
 		}
 	}
 	return l
-}
-
-// peerKeepalive finds an HTTP/2 peer that is gone.
-func peerKeepalive() *corev3.KeepaliveSettings {
-	return &corev3.KeepaliveSettings{Interval: durationpb.New(30 * time.Second), Timeout: durationpb.New(15 * time.Second)}
 }

@@ -125,16 +125,3 @@ func onlyPlain() *rbacv3.RBAC {
 		},
 	}
 }
-
-func exactly(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
-}
-
-func beginning(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}}
-}
-
-// matching takes a regular expression for the whole of the text.
-func matching(regex string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: regex}}}
-}
