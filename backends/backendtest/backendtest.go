@@ -552,36 +552,53 @@ func subscribe(s *suite) {
 	cancel() // twice is harmless
 }
 
-func deletions(s *suite) {
-	var mu sync.Mutex
-	var seen []backends.Deletion
-	told := map[stream.ResourceKey]bool{} // that Subscribe was, before Deletions
-	of := func(key stream.ResourceKey) (found []backends.Deletion) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, d := range seen {
-			if d.Last.Key == key {
-				found = append(found, d)
-			}
+// deletionWatch notes what a store tells of deletions, and in which order.
+type deletionWatch struct {
+	mu   sync.Mutex // guards what follows
+	seen []backends.Deletion
+	told map[stream.ResourceKey]bool // that Subscribe was, before Deletions
+}
+
+func (w *deletionWatch) see(d backends.Deletion) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, d)
+}
+
+// hear notes that a subscriber was told of an object that is gone.
+func (w *deletionWatch) hear(key stream.ResourceKey) {
+	before := len(w.of(key)) == 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told[key] = w.told[key] || before
+}
+
+func (w *deletionWatch) heardFirst(key stream.ResourceKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told[key]
+}
+
+func (w *deletionWatch) of(key stream.ResourceKey) (found []backends.Deletion) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.seen {
+		if d.Last.Key == key {
+			found = append(found, d)
 		}
-		return found
 	}
-	cancel := s.store.Deletions(func(d backends.Deletion) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, d)
-	})
-	stop := s.store.Subscribe(func(key stream.ResourceKey) {
-		_, there := s.store.Get(key)
-		if there {
-			return
+	return found
+}
+
+func deletions(s *suite) {
+	w := &deletionWatch{told: map[stream.ResourceKey]bool{}}
+	of := w.of
+	cancel := s.store.Deletions(w.see)
+	s.T.Cleanup(s.store.Subscribe(func(key stream.ResourceKey) {
+		if _, there := s.store.Get(key); !there {
+			w.hear(key)
 		}
-		before := len(of(key)) == 0
-		mu.Lock()
-		defer mu.Unlock()
-		told[key] = told[key] || before
-	})
-	s.T.Cleanup(stop)
+	}))
 
 	// That of an object with a finalizer is seen when it goes, and not before.
 	plain, finalized := s.key(stream.Application), s.key(stream.Application)
@@ -608,11 +625,9 @@ func deletions(s *suite) {
 	if got := of(finalized); len(got) != 1 || !cmp.Equal(got[0].Last, going) || got[0].Revision <= number(s.T, going) {
 		s.Errorf("the deletion of %+v is %+v", going, got)
 	}
-	mu.Lock()
-	if told[plain] || told[finalized] {
+	if w.heardFirst(plain) || w.heardFirst(finalized) {
 		s.Error("a subscriber was told first")
 	}
-	mu.Unlock()
 
 	cancel()
 	cancel() // twice is harmless

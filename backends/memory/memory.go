@@ -485,7 +485,7 @@ func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object
 		s.server.mu.Unlock()
 		return backends.Object{}, fmt.Errorf("%w: %w", stream.ErrUnavailable, errClosed)
 	}
-	if err := s.checkKey(key); err != nil {
+	if err := s.cfg.checkKey(key); err != nil {
 		s.server.mu.Unlock()
 		return backends.Object{}, err
 	}
@@ -503,9 +503,9 @@ func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object
 	return object, nil
 }
 
-func (s *Store) checkKey(key stream.ResourceKey) error {
+func (cfg Config) checkKey(key stream.ResourceKey) error {
 	switch {
-	case !slices.Contains(s.cfg.Kinds, key.Kind):
+	case !slices.Contains(cfg.Kinds, key.Kind):
 		return fmt.Errorf("%w: the store does not hold this kind", stream.ErrRefused)
 	case key.Namespace == "" || key.Name == "":
 		return fmt.Errorf("%w: namespace and name are required", stream.ErrRefused)

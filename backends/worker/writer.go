@@ -72,18 +72,7 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	var before *object.Object // the last write
 	wrote, refusal, err := w.execute(ctx, func(current *object.Object) ([]ownership.Write, *stream.Refusal) {
 		before = current
-		if why := w.task.obsolete(e.Key); why != "" { // during an attempt that met a conflict
-			return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: why}
-		}
-		if overtaken := w.overtaken(e, current); overtaken != nil {
-			return nil, overtaken
-		}
-		if c == stream.Commands && current != nil {
-			if lost := w.task.Taken.Lost(e, *current); lost != nil {
-				return nil, lost
-			}
-		}
-		return w.planWithin(e, current)
+		return w.plan(e, current)
 	})
 	if err == nil && refusal == nil && w.current == nil && rules.Side == stream.Spoke && ownership.Leaving(e) {
 		refusal = w.worker.cfg.Ends.Answer(w.task.Key, e)
@@ -104,31 +93,9 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	}
 	if w.current != nil {
 		if parsed, err := w.object(); err == nil {
-			o := *parsed
-			if r.Refusal == nil && e.Verb == stream.Apply && c != stream.Commands && rules.UIDIn(c, o) == e.Version.SourceUID {
-				if rec, _ := record.Of(o); c == stream.Statuses && rules.Unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() ||
-					c == stream.Children && !wrote { // what was thinned counts as held
-
-					reply := rules.ReplyOf(c, e.Version, o)
-					r.Reply = &reply
-				}
-			}
-			if r.Refusal == nil && e.Verb == stream.Delete && c == stream.Statuses {
-				// The last status stays to be seen, but it is no longer the spoke's.
-				reply := rules.ReplyOf(c, stream.Version{}, o)
-				r.Reply = &reply
-			}
+			w.holds(&r, *parsed, wrote)
 			if wrote && r.Refusal == nil {
-				r.Undone = rules.Undone(e, before, o)
-			}
-			r.Held, r.Dropped, r.Wanted = rules.Held(c, o, nil), rules.Dropped(c, o), rules.Wants(c, o)
-			if r.Implied = r.Reply != nil && !r.Held.Absent() && r.Reply.Version == r.Held; r.Implied {
-				r.Reply = nil
-			} else if r.Reply != nil {
-				r.Held = rules.Held(c, o, r.Reply)
-			}
-			if c == stream.Applications && rules.TakenDown(o) {
-				w.worker.cfg.Log.Warn().Stringer("resource", w.task.Key).Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
+				r.Undone = rules.Undone(e, before, *parsed)
 			}
 		}
 	}
@@ -137,6 +104,51 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	}
 	w.out.Results = append(w.out.Results, r)
 	w.worker.cfg.Applied(c, time.Since(started))
+}
+
+// plan is what an event asks to be written of the object as it is now.
+func (w *writer) plan(e stream.Event, current *object.Object) ([]ownership.Write, *stream.Refusal) {
+	if why := w.task.obsolete(e.Key); why != "" { // during an attempt that met a conflict
+		return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: why}
+	}
+	if overtaken := w.overtaken(e, current); overtaken != nil {
+		return nil, overtaken
+	}
+	if e.Key.Collection == stream.Commands && current != nil {
+		if lost := w.task.Taken.Lost(e, *current); lost != nil {
+			return nil, lost
+		}
+	}
+	return w.planWithin(e, current)
+}
+
+// holds notes what this side holds of the entry of a result, now that its object is o, and
+// what is to be remembered of it.
+func (w *writer) holds(r *Result, o object.Object, wrote bool) {
+	e, rules, c := r.Event, w.task.Rules, r.Event.Key.Collection
+	switch {
+	case r.Refusal != nil:
+	case e.Verb == stream.Apply && c != stream.Commands && rules.UIDIn(c, o) == e.Version.SourceUID:
+		if rec, _ := record.Of(o); c == stream.Statuses && rules.Unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() ||
+			c == stream.Children && !wrote { // what was thinned counts as held
+
+			reply := rules.ReplyOf(c, e.Version, o)
+			r.Reply = &reply
+		}
+	case e.Verb == stream.Delete && c == stream.Statuses:
+		// The last status stays to be seen, but it is no longer the spoke's.
+		reply := rules.ReplyOf(c, stream.Version{}, o)
+		r.Reply = &reply
+	}
+	r.Held, r.Dropped, r.Wanted = rules.Held(c, o, nil), rules.Dropped(c, o), rules.Wants(c, o)
+	if r.Implied = r.Reply != nil && !r.Held.Absent() && r.Reply.Version == r.Held; r.Implied {
+		r.Reply = nil
+	} else if r.Reply != nil {
+		r.Held = rules.Held(c, o, r.Reply)
+	}
+	if c == stream.Applications && rules.TakenDown(o) {
+		w.worker.cfg.Log.Warn().Stringer("resource", w.task.Key).Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
+	}
 }
 
 // beside are the rules with what the plan of an event needs beside the object.

@@ -54,43 +54,11 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer base.Close(ctx)
-	log, registry := base.Log, base.Metrics
-
-	source, err := workload.New(workload.Config{
-		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
-		JWTBundles: cfg.Principal.NeedsProof(),
-		Metrics:    registry, Log: log,
-	})
+	a, err := newAgent(cfg, build, base)
 	if err != nil {
 		return err
 	}
-	watch, selectors := watched(cfg)
-	store, err := kube.New(kube.Config{Client: base.Dynamic, Writes: base.Writes, Watch: watch, Only: selectors, Metrics: registry, Log: log})
-	if err != nil {
-		return err
-	}
-	u, err := newUplink(cfg, build, base, source, store)
-	if err != nil {
-		return err
-	}
-	tellInfo, err := spokeInfo(cfg, store.Synced(), func() int {
-		return len(store.List(stream.Application, "")) // of all namespaces that it watches
-	}, u.tell, registry, log)
-	if err != nil {
-		return err
-	}
-	adminServer, err := admin.New(admin.Config{
-		Checks: []admin.Check{
-			{Name: "identity", Ready: source.Ready, Degraded: source.Degraded},
-			{Name: "store", Ready: func() error { return synced(store) }},
-			{Name: "spoke", Ready: u.described.ready},
-			{
-				Name: "principal", Ready: func() error { return u.standing().ready() },
-				Degraded: func() error { return u.standing().degraded() },
-			},
-		},
-		Metrics: registry, Log: log,
-	})
+	adminServer, err := admin.New(admin.Config{Checks: a.checks(), Metrics: base.Metrics, Log: base.Log})
 	if err != nil {
 		return err
 	}
@@ -100,20 +68,76 @@ func run(ctx context.Context, args []string) error {
 	}
 	only, err := lease.New(lease.Config{
 		Leases: base.Leases, Namespace: cfg.Namespace, Name: leaseName,
-		Holder: holder(adminListener.Addr()), Log: log,
+		Holder: holder(adminListener.Addr()), Log: base.Log,
 	})
 	if err != nil {
 		return errors.Join(err, adminListener.Close())
 	}
-	log.Info().Stringer("mode", cfg.Mode).Str("version", build.Version).Msg("agent starts")
+	base.Log.Info().Stringer("mode", cfg.Mode).Str("version", build.Version).Msg("agent starts")
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return adminServer.Run(ctx, adminListener) })
-	g.Go(func() error { return source.Run(ctx) })
-	g.Go(func() error { return store.Run(ctx) })
-	g.Go(func() error { return u.schemas.Run(ctx) })
-	g.Go(func() error { return tellInfo(ctx) })
-	g.Go(func() error { return u.Run(ctx, only) })
+	g.Go(func() error { return a.run(ctx, only) })
+	return g.Wait()
+}
+
+// parts are what an agent is made of.
+type parts struct {
+	source   *workload.Source
+	store    *kube.Store
+	uplink   *uplink
+	tellInfo func(context.Context) error
+}
+
+// newAgent starts nothing.
+func newAgent(cfg agentconfig.Config, build buildinfo.Info, base *start.Base) (*parts, error) {
+	log, registry := base.Log, base.Metrics
+	source, err := workload.New(workload.Config{
+		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
+		JWTBundles: cfg.Principal.NeedsProof(),
+		Metrics:    registry, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	watch, selectors := watched(cfg)
+	store, err := kube.New(kube.Config{Client: base.Dynamic, Writes: base.Writes, Watch: watch, Only: selectors, Metrics: registry, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	u, err := newUplink(cfg, build, base, source, store)
+	if err != nil {
+		return nil, err
+	}
+	tellInfo, err := spokeInfo(cfg, store.Synced(), func() int {
+		return len(store.List(stream.Application, "")) // of all namespaces that it watches
+	}, u.tell, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	return &parts{source: source, store: store, uplink: u, tellInfo: tellInfo}, nil
+}
+
+func (a *parts) checks() []admin.Check {
+	return []admin.Check{
+		{Name: "identity", Ready: a.source.Ready, Degraded: a.source.Degraded},
+		{Name: "store", Ready: func() error { return synced(a.store) }},
+		{Name: "spoke", Ready: a.uplink.described.ready},
+		{
+			Name: "principal", Ready: func() error { return a.uplink.standing().ready() },
+			Degraded: func() error { return a.uplink.standing().degraded() },
+		},
+	}
+}
+
+// run runs them until ctx is done. only is the Lease of the spoke, held or not.
+func (a *parts) run(ctx context.Context, only *lease.Lease) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.source.Run(ctx) })
+	g.Go(func() error { return a.store.Run(ctx) })
+	g.Go(func() error { return a.uplink.schemas.Run(ctx) })
+	g.Go(func() error { return a.tellInfo(ctx) })
+	g.Go(func() error { return a.uplink.Run(ctx, only) })
 	return g.Wait()
 }
 

@@ -108,28 +108,34 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 		schemas: kube.NewDefinitions(base.Dynamic, log), witness: kube.NewWitness(store, base.Metadata, log),
 		budgets: budgets, restores: went,
 	}
+	c.link(mirrors)
+	return c, registry.Register(agentwatch.NewGauges(c.watch.All))
+}
+
+// link makes what runs the links, and what tells them of Agents.
+func (c *core) link(metrics *linkmetrics.Metrics) {
+	cfg, base, log := c.cfg, c.base, c.base.Log
 	// Nothing is mapped before it is known by what.
 	c.hub = hub.NewState(hub.Keeper{
 		Client: base.Dynamic, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hub.Mapping(cfg.Mapping.By),
 	}, func(kept hub.Hub) {
-		agents.Map(cfg.Owners(kept.Mapping))
-		c.owners = division.New(agents, store)
+		c.agents.Map(cfg.Owners(kept.Mapping))
+		c.owners = division.New(c.agents, c.store)
 	}, log)
 	noted := keyset.New[identity.AgentName]()
-	c.watch = &agentwatch.Watch{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: agents, Note: noted.Add, Log: log}
+	c.watch = &agentwatch.Watch{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents, Note: noted.Add, Log: log}
 	c.links = links.New(links.Config{
 		Namespace: cfg.Namespace, Replica: replica(), Life: uuid.NewString(),
 		Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
-			return cfg.Rules(agents, decided, name, a)
+			return cfg.Rules(c.agents, decided, name, a)
 		},
 		Owners: func() *division.Division { return c.owners },
 		Client: base.Dynamic, Writes: base.Writes, Reads: base.Metadata,
 		Confirm: func(ctx context.Context) error { return c.lease.Confirm(ctx) }, NotHeld: lease.ErrNotHeld,
-		Store: store, Schemas: c.schemas, Census: kube.NewCensus(store, base.Metadata), Witness: c.witness,
-		Registry: agents, Sessions: sessions, Hub: c.hub, Restores: went, Budgets: budgets, Noted: noted,
-		EventRate: appevents.NewCommon(), Quota: room, Metrics: mirrors, Tracer: base.Tracer, Log: log,
+		Store: c.store, Schemas: c.schemas, Census: kube.NewCensus(c.store, base.Metadata), Witness: c.witness,
+		Registry: c.agents, Sessions: c.sessions, Hub: c.hub, Restores: c.restores, Budgets: c.budgets, Noted: noted,
+		EventRate: appevents.NewCommon(), Quota: c.quota, Metrics: metrics, Tracer: base.Tracer, Log: log,
 	})
-	return c, registry.Register(agentwatch.NewGauges(c.watch.All))
 }
 
 // Run keeps the core up to date until ctx is done.

@@ -31,15 +31,8 @@ func main() { process.Main("principal", run) }
 
 func run(ctx context.Context, args []string) error {
 	build := buildinfo.Read()
-	cfg, err := config.Load(config.Program{
-		Name:    "principal",
-		Summary: "Hub end of Argomesh: takes agents' connections and mirrors Applications.",
-		Version: build.String(),
-	}, args, principalconfig.Default())
+	cfg, err := load(build, args)
 	if err != nil {
-		return err
-	}
-	if err := cfg.Identity.CheckFolder(); err != nil {
 		return err
 	}
 	base, err := start.New(ctx, start.Config{
@@ -88,7 +81,6 @@ func run(ctx context.Context, args []string) error {
 		return errors.Join(err, adminListener.Close(), closeAll(streamListeners))
 	}
 	base.Log.Info().Str("version", build.Version).Msg("principal starts")
-
 	return together(ctx,
 		func(ctx context.Context) error { return status.Run(ctx, adminListener) },
 		func(ctx context.Context) error { return c.Run(ctx, singly) },
@@ -96,6 +88,19 @@ func run(ctx context.Context, args []string) error {
 		func(ctx context.Context) error { return singly.Run(ctx, once.Run) },
 		func(ctx context.Context) error { return c.serveAgents(ctx, streamListeners) },
 	)
+}
+
+// load reads the configuration, and checks what it names.
+func load(build buildinfo.Info, args []string) (principalconfig.Config, error) {
+	cfg, err := config.Load(config.Program{
+		Name:    "principal",
+		Summary: "Hub end of Argomesh: takes agents' connections and mirrors Applications.",
+		Version: build.String(),
+	}, args, principalconfig.Default())
+	if err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.Identity.CheckFolder()
 }
 
 // together runs parts until all have ended; when one fails, the others are told to end

@@ -170,7 +170,6 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 	}
 	var work sync.WaitGroup
 	serving, end := context.WithCancel(ctx)
-	open := make(chan struct{}, h.cfg.MaxConnections)
 	work.Go(func() { h.followers.run(serving) })
 	work.Go(func() { h.cfg.Owners.Watch(serving, h.followers.changed) })
 	g.Go(func() error {
@@ -181,30 +180,42 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 				r.closeIdle()
 			}
 		}()
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil // closed by us
-				}
-				return errors.Join(fmt.Errorf("redis proxy: accept: %w", err), l.Close())
-			}
-			select {
-			case open <- struct{}{}:
-			default:
-				h.metrics.refused.WithLabelValues("connections").Inc()
-				refuse(conn, "ERR max number of clients reached")
-				continue
-			}
-			work.Go(func() {
-				defer func() { <-open }()
-				h.metrics.connections.Inc()
-				defer h.metrics.connections.Dec()
-				h.serve(serving, conn, func(f func(context.Context)) { work.Go(func() { f(serving) }) })
-			})
-		}
+		spawn := func(f func(context.Context)) { work.Go(func() { f(serving) }) }
+		return h.accept(ctx, l, func(conn net.Conn, closed func()) {
+			spawn(func(ctx context.Context) { h.count(ctx, conn, closed, spawn) })
+		})
 	})
 	return g.Wait()
+}
+
+// count serves a connection and counts it while it is open.
+func (h *Hub) count(ctx context.Context, conn net.Conn, closed func(), spawn spawn) {
+	defer closed()
+	h.metrics.connections.Inc()
+	defer h.metrics.connections.Dec()
+	h.serve(ctx, conn, spawn)
+}
+
+// accept takes connections until ctx is done, and hands them to serve, which does not block.
+// One beyond MaxConnections that are not closed is refused.
+func (h *Hub) accept(ctx context.Context, l net.Listener, serve func(conn net.Conn, closed func())) error {
+	open := make(chan struct{}, h.cfg.MaxConnections)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // closed by us
+			}
+			return errors.Join(fmt.Errorf("redis proxy: accept: %w", err), l.Close())
+		}
+		select {
+		case open <- struct{}{}:
+			serve(conn, func() { <-open })
+		default:
+			h.metrics.refused.WithLabelValues("connections").Inc()
+			refuse(conn, "ERR max number of clients reached")
+		}
+	}
 }
 
 // refuseTime bounds what is said to a caller that is not served.

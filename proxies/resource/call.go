@@ -104,55 +104,61 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 			p.masked.ask(header, masking.MediaType)
 		}
 	}
-	e.answer = func(res *http.Response) error {
-		c.judge(res)
-		h.refusals.noteAnswer(p, &c.record, res.StatusCode)
-		own := res.Header.Get(headerOwnKinds) != ""
-		stripAnswer(res.Header)
-		if err := redirect(res, p.name); err != nil {
-			return err
-		}
-		if p.masked != nil {
-			return h.masker.fromAgent(p.masked, res, c.record.AnsweredBy == audit.ByAgent)
-		}
-		if err := boundAnswer(res, answerLimit(p.request, c.long), h.metrics.cut.Inc); err != nil {
-			return err
-		}
-		switch {
-		case kept && c.record.AnsweredBy == audit.ByAPIServer:
-			h.cfg.Replies.observe(key, own, res, time.Now())
-		case kept && c.record.DecidedBy == audit.Spoke:
-			h.cfg.Replies.forget(key)
-		}
-		return nil
-	}
-	e.failed = func(w http.ResponseWriter, err error) {
-		e.log.Debug().Err(err).Msg("call not answered")
-		if p.masked != nil && c.failMasked(w, p, err) {
-			return
-		}
-		why := unansweredBy(err)
-		e.peerLost.Store(why == isAway || why == isLost)
-		switch {
-		case why == isClosed:
-			h.cfg.Replies.forgetAgent(p.name, p.uid)
-			h.refusals.close(p.name, p.uid)
-		case why != isRedirect && why != isTooMuch && why != isGarbled && kept && h.cfg.Replies.serve(w, r, key, why):
-			c.record.AnsweredBy = audit.ByLastKnown
-			return
-		}
-		if kept && why != isRedirect && key.path == versionPath && writeVersion(w, p.name, p.kubernetes, why) {
-			c.record.AnsweredBy = audit.ByLastKnown
-			return
-		}
-		if c.serveLast(w, r, p, why) {
-			c.record.AnsweredBy = audit.ByLastKnown
-			return
-		}
-		c.record.AnsweredBy = audit.ByHub
-		writeStatus(w, p.target.Path, why.status(p.name))
-	}
+	e.answer = func(res *http.Response) error { return c.answer(res, p, key, kept) }
+	e.failed = func(w http.ResponseWriter, err error) { c.fail(w, r, p, err, key, kept) }
 	e.run(w, r)
+}
+
+// answer makes of the spoke's answer what the caller gets. key is that of the kept replies,
+// if the call is one that is kept.
+func (c *call) answer(res *http.Response, p passing, key replyKey, kept bool) error {
+	h := c.hub
+	c.judge(res)
+	h.refusals.noteAnswer(p, &c.record, res.StatusCode)
+	own := res.Header.Get(headerOwnKinds) != ""
+	stripAnswer(res.Header)
+	if err := redirect(res, p.name); err != nil {
+		return err
+	}
+	if p.masked != nil {
+		return h.masker.fromAgent(p.masked, res, c.record.AnsweredBy == audit.ByAgent)
+	}
+	if err := boundAnswer(res, answerLimit(p.request, c.long), h.metrics.cut.Inc); err != nil {
+		return err
+	}
+	switch {
+	case kept && c.record.AnsweredBy == audit.ByAPIServer:
+		h.cfg.Replies.observe(key, own, res, time.Now())
+	case kept && c.record.DecidedBy == audit.Spoke:
+		h.cfg.Replies.forget(key)
+	}
+	return nil
+}
+
+// fail answers a call that the spoke did not: by what is known from before, where that may
+// be, or by why there is no answer.
+func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error, key replyKey, kept bool) {
+	h := c.hub
+	c.exchange.log.Debug().Err(err).Msg("call not answered")
+	if p.masked != nil && c.failMasked(w, p, err) {
+		return
+	}
+	why := unansweredBy(err)
+	c.exchange.peerLost.Store(why == isAway || why == isLost)
+	switch {
+	case why == isClosed:
+		h.cfg.Replies.forgetAgent(p.name, p.uid)
+		h.refusals.close(p.name, p.uid)
+	case why != isRedirect && why != isTooMuch && why != isGarbled && kept && h.cfg.Replies.serve(w, r, key, why):
+		c.record.AnsweredBy = audit.ByLastKnown
+		return
+	}
+	if kept && why != isRedirect && key.path == versionPath && writeVersion(w, p.name, p.kubernetes, why) || c.serveLast(w, r, p, why) {
+		c.record.AnsweredBy = audit.ByLastKnown
+		return
+	}
+	c.record.AnsweredBy = audit.ByHub
+	writeStatus(w, p.target.Path, why.status(p.name))
 }
 
 // failMasked answers a call whose answer could not be masked; false when that is not why it

@@ -332,54 +332,61 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, f forwarding) {
 			f.masked.ask(header, plain)
 		}
 	}
-	e.answer = func(res *http.Response) error {
-		stripAnswer(res.Header)
-		unbase(res, e.base)
-		if f.own {
-			res.Header.Set(headerOwnKinds, "true")
+	e.answer = func(res *http.Response) error { return v.answer(r.Context(), res, f, groups) }
+	e.failed = func(w http.ResponseWriter, err error) { v.notAnswered(w, f, err) }
+	e.run(w, r)
+}
+
+// answer makes of the API server's answer what the hub gets. groups says that it is the
+// list of groups, of which only the API server's own are told.
+func (v *visit) answer(ctx context.Context, res *http.Response, f forwarding, groups bool) error {
+	stripAnswer(res.Header)
+	unbase(res, v.exchange.base)
+	if f.own {
+		res.Header.Set(headerOwnKinds, "true")
+	}
+	if groups {
+		select {
+		case v.spoke.reading <- struct{}{}:
+			defer func() { <-v.spoke.reading }()
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		if groups {
-			select {
-			case v.spoke.reading <- struct{}{}:
-				defer func() { <-v.spoke.reading }()
-			case <-r.Context().Done():
-				return r.Context().Err()
-			}
-			if err := keepOwnGroups(res); err != nil {
-				return err
-			}
-		}
-		if res.StatusCode == http.StatusUnauthorized && !f.request.IsProxy() { // behind a proxy it may be a service's
-			return errCredentials
-		}
-		if f.masked == nil {
-			return nil
-		}
-		if err := v.spoke.masker.fromServer(r.Context(), f.masked, res); err != nil {
+		if err := keepOwnGroups(res); err != nil {
 			return err
 		}
-		if f.maskedHere {
-			res.Header.Set(headerMasked, "true")
-		}
+	}
+	if res.StatusCode == http.StatusUnauthorized && !f.request.IsProxy() { // behind a proxy it may be a service's
+		return errCredentials
+	}
+	if f.masked == nil {
 		return nil
 	}
-	e.failed = func(w http.ResponseWriter, err error) {
-		e.log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
-		status := badCredentials()
-		notMasked := maskFailure(access.Spoke, err)
-		switch {
-		case f.masked != nil && notMasked != nil:
-			status = notMasked
-		case errors.Is(err, errGroups):
-			status = access.BadGateway("argomesh spoke: what its API server says of its groups cannot be read")
-		case !errors.Is(err, errCredentials):
-			e.peerLost.Store(true)
-			status = access.BadGateway("argomesh spoke: its API server does not answer")
-		}
-		w.Header().Set(headerFailed, "true")
-		writeStatus(w, f.target.Path, status)
+	if err := v.spoke.masker.fromServer(ctx, f.masked, res); err != nil {
+		return err
 	}
-	e.run(w, r)
+	if f.maskedHere {
+		res.Header.Set(headerMasked, "true")
+	}
+	return nil
+}
+
+// notAnswered answers a call that the API server did not.
+func (v *visit) notAnswered(w http.ResponseWriter, f forwarding, err error) {
+	v.exchange.log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
+	status := badCredentials()
+	notMasked := maskFailure(access.Spoke, err)
+	switch {
+	case f.masked != nil && notMasked != nil:
+		status = notMasked
+	case errors.Is(err, errGroups):
+		status = access.BadGateway("argomesh spoke: what its API server says of its groups cannot be read")
+	case !errors.Is(err, errCredentials):
+		v.exchange.peerLost.Store(true)
+		status = access.BadGateway("argomesh spoke: its API server does not answer")
+	}
+	w.Header().Set(headerFailed, "true")
+	writeStatus(w, f.target.Path, status)
 }
 
 // refuse answers a call that the spoke does not let through, and tells the hub by

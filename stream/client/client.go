@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,90 +177,25 @@ type progress struct {
 // Run connects, again and again, until ctx is done, and returns nil when every
 // call of Serve has returned. It may be called again then.
 func (c *Client) Run(ctx context.Context) error {
-	reports := make(chan progress)
-	running := map[int]bool{} // by number of the connection: whether it is up
-	since := map[int]time.Time{}
-	dialling, last, failures := 0, 0, 0
-	// proven is when the authority of the newest connection ends, proving that of
-	// the one being dialled.
-	var proven, proving time.Time
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	resting := true // until pause fires
-	able := true    // to prove ourselves, at the last attempt
-	// again fires when the principal wants to see another connection, which then is due.
-	again, due := time.NewTimer(0), false
-	again.Stop()
-	defer again.Stop()
-	anyUp := func() bool { return slices.Contains(slices.Collect(maps.Values(running)), true) }
 	c.failure.Store(nil) // that of an earlier run may be long over
 	defer c.show(false)
+	r := newConnections(c)
+	defer r.pause.Stop()
+	defer r.again.Stop()
 	for {
 		updated := c.cfg.Updated()
-		up := anyUp()
-		c.show(up)
-		ready := c.cfg.Ready() == nil
-		renewed := up && (due || c.cfg.Proves().After(proven))
-		if resting && !able && ready {
-			resting = false // we can do now what we could not
-		}
-		if dialling == 0 && !resting && (!up || renewed) {
-			if renewed {
-				c.cfg.Log.Debug().Msg("proving our identity on a new connection")
-			}
-			last++
-			dialling, proving, able = last, c.cfg.Proves(), ready
-			running[last] = false
-			go c.connection(ctx, last, reports)
-		}
+		r.dialDue(ctx)
 		select {
 		case <-ctx.Done():
-			for range len(running) {
-				for p := range reports {
-					if !p.up {
-						break
-					}
-				}
-			}
+			r.await()
 			return nil
-		case <-pause.C:
-			resting = false
+		case <-r.pause.C:
+			r.resting = false
 		case <-updated:
-		case <-again.C:
-			due = true
-		case p := <-reports:
-			if p.connection == dialling {
-				dialling = 0
-			}
-			if p.up {
-				running[p.connection], since[p.connection], proven = true, time.Now(), proving
-				if due = false; p.again > 0 {
-					again.Reset(p.again)
-				} else {
-					again.Stop()
-				}
-				continue
-			}
-			was, lasted := running[p.connection], time.Since(since[p.connection])
-			c.failure.Store(&p.err) // what Failure says once none is up
-			delete(running, p.connection)
-			delete(since, p.connection)
-			// Behind a proxy the end of the older may overtake the welcome of the newer.
-			if was && (anyUp() || dialling != 0) {
-				if revoked(p.err) { // what the newer one is told may say less
-					c.cfg.Log.Error().Err(p.err).Msg(revokedMessage)
-				} else {
-					c.cfg.Log.Debug().Err(p.err).Msg("an older connection to the principal ended")
-				}
-				continue
-			}
-			if failures++; was && lasted >= settledTime {
-				failures = 0
-			}
-			delay := c.cfg.BackOff.Pause(failures, p.err)
-			c.report(p.err, was, delay)
-			resting = true
-			pause.Reset(delay)
+		case <-r.again.C:
+			r.due = true
+		case p := <-r.reports:
+			r.take(p)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Credentials == nil || cfg.Authenticate == nil || cfg.Serve == nil || cfg.HubUID == "" {
 		return nil, errors.New("stream server: credentials, authenticate, serve and hub uid are required")
 	}
-	cfg.setDefaults()
+	cfg = cfg.withDefaults()
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
@@ -167,8 +168,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// setDefaults fills in what may be left out.
-func (cfg *Config) setDefaults() {
+// withDefaults are the settings with what was left out.
+func (cfg Config) withDefaults() Config {
 	if cfg.Opened == nil {
 		cfg.Opened = func(Session) func() { return func() {} }
 	}
@@ -178,22 +179,16 @@ func (cfg *Config) setDefaults() {
 	if cfg.Renewed == nil {
 		cfg.Renewed = func(Session) {}
 	}
-	setDefault(&cfg.MaxConnections, 20000)
-	setDefault(&cfg.MaxAgentConnections, 64)
-	setDefault(&cfg.HandshakeTimeout, 10*time.Second)
-	setDefault(&cfg.DrainTimeout, 5*time.Second)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 20000)
+	cfg.MaxAgentConnections = cmp.Or(cfg.MaxAgentConnections, 64)
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, 10*time.Second)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
+	return cfg
 }
 
 // maxHeaderBytes bounds the metadata of a call, as Envoy does: room for what a few
 // proxies say of their clients, certificates included.
 const maxHeaderBytes = 64 << 10
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 // Run serves on all listeners until ctx is done, then says goodbye to the agents and
 // waits for their streams. It closes the listeners in every case and is called once.
@@ -237,27 +232,9 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		return err
 	}
 	log, peer, agent := caller.Log, caller.Peer, caller.Agent
-	hello, err := s.hello(g)
-	if errors.Is(err, call.ErrDraining) {
-		return call.StatusOf(g.Context(), err) // nothing is wrong with the caller
-	}
+	hello, err := s.greet(g, caller)
 	if err != nil {
-		s.refused(caller, err)
-	}
-	if errors.Is(err, stream.ErrIncompatible) {
-		return s.gate.Refuse(log, "incompatible", err)
-	}
-	if errors.Is(err, io.EOF) {
-		// Who ends its call without a word asks as whom it is known.
-		g.SetTrailer(agent.Trailer())
-	}
-	if err != nil {
-		s.metrics.exceeded(err)
-		return s.gate.Refuse(log, "protocol", err)
-	}
-	if err := check(hello, agent); err != nil {
-		s.refused(caller, err)
-		return s.gate.Refuse(log, "mismatch", err)
+		return err
 	}
 	if !s.arrivals.Take(agent.Name, time.Now()) {
 		return s.gate.Refuse(log, "busy", fmt.Errorf("it begins anew too often: %w", call.ErrBusy))
@@ -294,13 +271,48 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	if err := g.Send(stream.WelcomeFrame(welcome)); err != nil {
 		return err
 	}
+	return s.serve(g, caller, session)
+}
+
+// greet takes the hello of a caller, and refuses one that is not as it should be.
+func (s *Server) greet(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller) (stream.Hello, error) {
+	log, agent := caller.Log, caller.Agent
+	hello, err := s.hello(g)
+	if errors.Is(err, call.ErrDraining) {
+		return hello, call.StatusOf(g.Context(), err) // nothing is wrong with the caller
+	}
+	if err != nil {
+		s.refused(caller, err)
+	}
+	if errors.Is(err, stream.ErrIncompatible) {
+		return hello, s.gate.Refuse(log, "incompatible", err)
+	}
+	if errors.Is(err, io.EOF) {
+		// Who ends its call without a word asks as whom it is known.
+		g.SetTrailer(agent.Trailer())
+	}
+	if err != nil {
+		s.metrics.exceeded(err)
+		return hello, s.gate.Refuse(log, "protocol", err)
+	}
+	if err := check(hello, agent); err != nil {
+		s.refused(caller, err)
+		return hello, s.gate.Refuse(log, "mismatch", err)
+	}
+	return hello, nil
+}
+
+// serve runs an admitted connection until it ends.
+func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller, session Session) error {
+	peer, agent := caller.Peer, caller.Agent
+	log := caller.Log.With().Str("connection", session.Connection).Logger()
 	ctx, end := context.WithCancelCause(g.Context())
 	var guard sync.WaitGroup
 	guard.Go(func() { end(s.gate.Watch(ctx, caller, s.gate.Draining())) })
 	defer guard.Wait()
 	defer end(nil)
 
-	log.Info().Str("version", hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
+	log.Info().Str("version", session.Hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
 	conn := &Conn{frames: g, agent: agent.Name, quota: s.cfg.Quota, unsupported: s.metrics.unsupported, renewal: &renewal{
 		method: s.method(g.Context()), peer: peer, total: s.metrics.renewals,
 		proven: func(p identity.Peer) {
@@ -310,7 +322,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 			s.cfg.Renewed(renewed)
 		},
 	}}
-	err = s.cfg.Serve(ctx, session, conn)
+	err := s.cfg.Serve(ctx, session, conn)
 	s.metrics.violated(err)
 	log.Info().AnErr("reason", reason(ctx, err)).Msg("agent disconnected")
 	return call.StatusOf(ctx, err)
