@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -53,7 +55,7 @@ type objectName struct{ group, namespace, name string }
 // holder is an Application that has an object of that name, of one kind.
 type holder struct {
 	kind     string
-	instance redis.Instance
+	instance appkey.Instance
 }
 
 // Object implements resource.LastObjects.
@@ -100,7 +102,7 @@ func (l *LastObjects) index(agent identity.AgentName, uid string) *objectIndex {
 		}
 		delete(l.indexes, oldest)
 	}
-	made := &objectIndex{uid: uid, at: now, holders: indexOf(l.Owners.all(), l.Owners.instance, func(i redis.Instance) bool {
+	made := &objectIndex{uid: uid, at: now, holders: indexOf(l.Owners.all(), l.Owners.instance, func(i appkey.Instance) bool {
 		target, owned, err := l.Owners.Owner(i)
 		return err == nil && owned && target.Known && target.Agent == agent && target.UID == uid
 	})}
@@ -113,7 +115,7 @@ func (l *LastObjects) index(agent identity.AgentName, uid string) *objectIndex {
 
 // indexOf returns which of the Applications that are owned have which objects, by their
 // status.
-func indexOf(applications []backends.Object, instance func(stream.ResourceKey) redis.Instance, owned func(redis.Instance) bool) map[objectName][]holder {
+func indexOf(applications []backends.Object, instance func(stream.ResourceKey) appkey.Instance, owned func(appkey.Instance) bool) map[objectName][]holder {
 	holders, n := map[objectName][]holder{}, 0
 	for _, application := range applications {
 		is := instance(application.Key)

@@ -5,11 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/proxies/access"
-	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -21,13 +22,13 @@ func TestLastObjectIndex(t *testing.T) {
 		return backends.Object{Key: stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}, Raw: []byte(`{"status":{"resources":[` + resources + `]}}`)}
 	}
 	const shop = `{"group":"apps","kind":"Deployment","namespace":"web","name":"shop"},{"kind":"Service","namespace":"web","name":"shop","health":{}}`
-	mine := func(i redis.Instance) bool { return i.Name != "another" }
+	mine := func(i appkey.Instance) bool { return i.Name != "another" }
 	index := indexOf([]backends.Object{
 		application("edge-1", "shop", shop), application("argocd", "copy", shop), application("edge-2", "another", shop),
 		{Key: stream.ResourceKey{Name: "broken"}, Raw: []byte("{")},
 	}, o.instance, mine)
 	got := holdersOf(index[objectName{"apps", "web", "shop"}], access.Request{Group: "apps", Version: "v1", Resource: "deployments"})
-	want := []holder{{"Deployment", redis.Instance{Namespace: "edge-1", Name: "shop"}}, {"Deployment", redis.Instance{Name: "copy"}}}
+	want := []holder{{"Deployment", appkey.Instance{Namespace: "edge-1", Name: "shop"}}, {"Deployment", appkey.Instance{Name: "copy"}}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(holder{})); diff != "" {
 		t.Error(diff)
 	}

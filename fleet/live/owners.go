@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/mapping"
@@ -92,20 +94,20 @@ func (o *Owners) whereabouts(application backends.Object) mapping.Whereabouts {
 }
 
 // Watch implements redis.Owners.
-func (o *Owners) Watch(ctx context.Context, changed func(redis.Instance)) {
+func (o *Owners) Watch(ctx context.Context, changed func(appkey.Instance)) {
 	cancel := o.Store.Subscribe(func(key stream.ResourceKey) {
 		if key.Kind != stream.Application {
 			return
 		}
-		changed(redis.Instance{Namespace: key.Namespace, Name: key.Name})
+		changed(appkey.Instance{Namespace: key.Namespace, Name: key.Name})
 		if key.Namespace == o.Namespace {
-			changed(redis.Instance{Name: key.Name}) // it goes by both names
+			changed(appkey.Instance{Name: key.Name}) // it goes by both names
 		}
 	})
 	defer cancel()
 	for {
 		agents := o.Registry.Changed()
-		changed(redis.Instance{}) // after which none is missed
+		changed(appkey.Instance{}) // after which none is missed
 		select {
 		case <-agents:
 		case <-ctx.Done():
@@ -115,7 +117,7 @@ func (o *Owners) Watch(ctx context.Context, changed func(redis.Instance)) {
 }
 
 // Owner implements redis.Owners.
-func (o *Owners) Owner(i redis.Instance) (target redis.Target, owned bool, err error) {
+func (o *Owners) Owner(i appkey.Instance) (target redis.Target, owned bool, err error) {
 	key := o.keyOf(i)
 	if err := o.Registry.Ready(); err != nil {
 		return redis.Target{}, true, err
@@ -150,21 +152,21 @@ func (o *Owners) Owner(i redis.Instance) (target redis.Target, owned bool, err e
 	if !ours || known && !rules.Runs(where) {
 		return redis.Target{}, false, nil // it is in the agent's namespace, and runs elsewhere
 	}
-	return redis.Target{Agent: name, UID: string(agent.UID), Instance: redis.Instance{Namespace: namespace, Name: i.Name}, Known: known}, true, nil
+	return redis.Target{Agent: name, UID: string(agent.UID), Instance: appkey.Instance{Namespace: namespace, Name: i.Name}, Known: known}, true, nil
 }
 
 // all returns the Applications of the hub, in no order.
 func (o *Owners) all() []backends.Object { return o.Store.List(stream.Application, "") }
 
 // instance is how the hub's Argo CD names an Application in its Redis.
-func (o *Owners) instance(key stream.ResourceKey) redis.Instance {
+func (o *Owners) instance(key stream.ResourceKey) appkey.Instance {
 	if key.Namespace == o.Namespace {
-		return redis.Instance{Name: key.Name}
+		return appkey.Instance{Name: key.Name}
 	}
-	return redis.Instance{Namespace: key.Namespace, Name: key.Name}
+	return appkey.Instance{Namespace: key.Namespace, Name: key.Name}
 }
 
 // keyOf is the Application of such a name.
-func (o *Owners) keyOf(i redis.Instance) stream.ResourceKey {
+func (o *Owners) keyOf(i appkey.Instance) stream.ResourceKey {
 	return stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.Namespace), Name: i.Name}
 }

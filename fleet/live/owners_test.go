@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -70,10 +72,10 @@ func TestOwners(t *testing.T) {
 		}
 	}
 	of := func(name string, known bool) redis.Target {
-		return redis.Target{Agent: edge1, UID: "u1", Instance: redis.Instance{Name: name}, Known: known}
+		return redis.Target{Agent: edge1, UID: "u1", Instance: appkey.Instance{Name: name}, Known: known}
 	}
 	o := &Owners{Registry: registry, Store: store, Namespace: "argocd", Rules: rules}
-	check := func(all map[redis.Instance]redis.Target) {
+	check := func(all map[appkey.Instance]redis.Target) {
 		t.Helper()
 		for instance, want := range all {
 			got, owned, err := o.Owner(instance)
@@ -84,7 +86,7 @@ func TestOwners(t *testing.T) {
 	}
 	team := of("by-name", true)
 	team.Instance.Namespace = "team"
-	check(map[redis.Instance]redis.Target{
+	check(map[appkey.Instance]redis.Target{
 		{Namespace: "edge-1-team", Name: "by-name"}: team,
 		{Namespace: "edge-1", Name: "by-name"}:      of("by-name", true),
 		{Namespace: "edge-1", Name: "by-server"}:    of("by-server", true),
@@ -98,11 +100,11 @@ func TestOwners(t *testing.T) {
 		{Namespace: "edge-9", Name: "by-name"}:    {},
 		{Name: "by-name"}:                         {},
 	})
-	if _, owned, err := o.Owner(redis.Instance{Namespace: "edge-2", Name: "x"}); !owned || !errors.Is(err, identity.ErrDenied) {
+	if _, owned, err := o.Owner(appkey.Instance{Namespace: "edge-2", Name: "x"}); !owned || !errors.Is(err, identity.ErrDenied) {
 		t.Errorf("Owner() of one that is suspended = %t, %v", owned, err)
 	}
 	o.Store = notSynced{store}
-	if _, owned, err := o.Owner(redis.Instance{Namespace: "edge-1", Name: "none"}); !owned || err == nil {
+	if _, owned, err := o.Owner(appkey.Instance{Namespace: "edge-1", Name: "none"}); !owned || err == nil {
 		t.Errorf("Owner() before the Applications are known = %t, %v", owned, err)
 	}
 	o.Store = store
@@ -112,7 +114,7 @@ func TestOwners(t *testing.T) {
 	o.Registry = &fleet.Registry{Mapping: fleet.Mapping{
 		Namespace: "argocd", ByDestination: true, Admits: func(namespace string) bool { return strings.HasPrefix(namespace, "edge-") }, Server: server,
 	}}
-	if _, owned, err := o.Owner(redis.Instance{Name: "by-name"}); !owned || err == nil {
+	if _, owned, err := o.Owner(appkey.Instance{Name: "by-name"}); !owned || err == nil {
 		t.Errorf("Owner() before the Agents are known = %t, %v", owned, err)
 	}
 	o.Registry.Set([]v1alpha1.Agent{{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", UID: "u1"}, Spec: v1alpha1.AgentSpec{
@@ -125,7 +127,7 @@ func TestOwners(t *testing.T) {
 	}
 	inEdge1 := of("by-name", true)
 	inEdge1.Instance.Namespace = "edge-1"
-	check(map[redis.Instance]redis.Target{
+	check(map[appkey.Instance]redis.Target{
 		{Name: "by-name"}:                         of("by-name", true),
 		{Name: "of-the-hub"}:                      {},
 		{Name: "none"}:                            {},
@@ -180,13 +182,13 @@ func TestOwnersAwait(t *testing.T) {
 func TestOwnersWatch(t *testing.T) {
 	registry, store := &fleet.Registry{}, memory.New(memory.Config{})
 	o := &Owners{Registry: registry, Store: store, Namespace: "argocd", Rules: func(identity.AgentName, v1alpha1.Agent) ownership.Rules { return ownership.Rules{} }}
-	told, ended := make(chan redis.Instance, 100), make(chan struct{})
+	told, ended := make(chan appkey.Instance, 100), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer close(ended)
-		o.Watch(ctx, func(i redis.Instance) { told <- i })
+		o.Watch(ctx, func(i appkey.Instance) { told <- i })
 	}()
-	hears := func(what string, want ...redis.Instance) {
+	hears := func(what string, want ...appkey.Instance) {
 		t.Helper()
 		for _, w := range want {
 			select {
@@ -199,9 +201,9 @@ func TestOwnersWatch(t *testing.T) {
 			}
 		}
 	}
-	hears("at the begin", redis.Instance{})
+	hears("at the begin", appkey.Instance{})
 	registry.Set(nil)
-	hears("Agents changed", redis.Instance{})
+	hears("Agents changed", appkey.Instance{})
 	write := func(namespace string) {
 		t.Helper()
 		key := stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "shop"}
@@ -211,9 +213,9 @@ func TestOwnersWatch(t *testing.T) {
 		}
 	}
 	write("edge-1")
-	hears("an Application came", redis.Instance{Namespace: "edge-1", Name: "shop"})
+	hears("an Application came", appkey.Instance{Namespace: "edge-1", Name: "shop"})
 	write("argocd")
-	hears("one came that has two names", redis.Instance{Namespace: "argocd", Name: "shop"}, redis.Instance{Name: "shop"})
+	hears("one came that has two names", appkey.Instance{Namespace: "argocd", Name: "shop"}, appkey.Instance{Name: "shop"})
 	cancel()
 	<-ended
 	registry.Set(nil)

@@ -3,6 +3,10 @@ package live
 import (
 	"context"
 
+	"github.com/argomesh/argomesh/proxies/redis/warmplan"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -61,7 +65,7 @@ func (u Unopened) connected() map[identity.AgentName]string {
 }
 
 // applications are those of an agent.
-func (u Unopened) applications(name identity.AgentName) map[redis.Instance]uint64 {
+func (u Unopened) applications(name identity.AgentName) map[appkey.Instance]uint64 {
 	a, known := u.Registry.Agent(name)
 	if !known {
 		return nil // its connection ends
@@ -70,16 +74,16 @@ func (u Unopened) applications(name identity.AgentName) map[redis.Instance]uint6
 }
 
 // contentsOf returns what Applications say of their resources.
-func contentsOf(applications []backends.Object, instance func(stream.ResourceKey) redis.Instance) map[redis.Instance]uint64 {
-	out := make(map[redis.Instance]uint64, len(applications))
+func contentsOf(applications []backends.Object, instance func(stream.ResourceKey) appkey.Instance) map[appkey.Instance]uint64 {
+	out := make(map[appkey.Instance]uint64, len(applications))
 	for _, o := range applications {
-		out[instance(o.Key)] = redis.ContentOf(o.Raw)
+		out[instance(o.Key)] = warmplan.ContentOf(o.Raw)
 	}
 	return out
 }
 
 // look is redis.WarmConfig.Look.
-func (u Unopened) look(i redis.Instance) (name identity.AgentName, content uint64, ok bool) {
+func (u Unopened) look(i appkey.Instance) (name identity.AgentName, content uint64, ok bool) {
 	o, there := u.Store.Get(u.Owners.keyOf(i))
 	if !there {
 		return identity.AgentName{}, 0, false
@@ -88,11 +92,11 @@ func (u Unopened) look(i redis.Instance) (name identity.AgentName, content uint6
 	if !owned || !u.Sessions.Connected(name) {
 		return identity.AgentName{}, 0, false
 	}
-	return name, redis.ContentOf(o.Raw), true
+	return name, warmplan.ContentOf(o.Raw), true
 }
 
 // kept is redis.WarmConfig.Kept.
-func (u Unopened) kept(ctx context.Context, name identity.AgentName, i redis.Instance) {
+func (u Unopened) kept(ctx context.Context, name identity.AgentName, i appkey.Instance) {
 	session, connected := u.Sessions.Connection(name)
 	if o, there := u.Store.Get(u.Owners.keyOf(i)); there && connected {
 		u.Kinds.learn(ctx, name, session, o)

@@ -3,10 +3,13 @@ package live
 import (
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/redis/warmplan"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/fleet/sessions"
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 )
@@ -55,11 +58,11 @@ func TestContentsOf(t *testing.T) {
 		return backends.Object{Key: stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "shop"}, Raw: []byte(`{"status":{"resources":[` + resources + `]}}`)}
 	}
 	got := contentsOf([]backends.Object{object("argocd", `{"kind":"Pod"}`), object("edge-1", `{"kind":"Job"}`)}, o.instance)
-	own, other := redis.Instance{Name: "shop"}, redis.Instance{Namespace: "edge-1", Name: "shop"}
-	if len(got) != 2 || got[own] == got[other] || got[own] != redis.ContentOf(object("x", `{"kind":"Pod"}`).Raw) {
+	own, other := appkey.Instance{Name: "shop"}, appkey.Instance{Namespace: "edge-1", Name: "shop"}
+	if len(got) != 2 || got[own] == got[other] || got[own] != warmplan.ContentOf(object("x", `{"kind":"Pod"}`).Raw) {
 		t.Errorf("they are %v", got)
 	}
-	for instance, namespace := range map[redis.Instance]string{own: "argocd", other: "edge-1"} {
+	for instance, namespace := range map[appkey.Instance]string{own: "argocd", other: "edge-1"} {
 		if key := o.keyOf(instance); key != object(namespace, "").Key || o.instance(key) != instance {
 			t.Errorf("%v is %v", instance, key)
 		}

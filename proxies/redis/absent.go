@@ -7,6 +7,9 @@ import (
 	"net"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
+	"github.com/argomesh/argomesh/proxies/redis/values"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -18,9 +21,9 @@ func (f *fetch) missing() []byte {
 	case "TTL":
 		return []byte(":-2\r\n")
 	case "MGET":
-		b := appendHeader(nil, '*', len(f.keys))
+		b := resp.AppendHeader(nil, '*', len(f.keys))
 		for range f.keys {
-			b = appendNull(b, false)
+			b = resp.AppendNull(b, false)
 		}
 		return b
 	}
@@ -31,23 +34,23 @@ func (f *fetch) missing() []byte {
 func (f *fetch) failed(ctx context.Context, err error) *reply {
 	name := f.keys[0].target.Agent
 	var (
-		answered refusal
+		answered resp.RefusalError
 		timeout  net.Error
 	)
 	result := "away"
 	switch {
-	case errors.As(err, &answered) && answered.code == spokeFormat && isFormat(answered.rest):
+	case errors.As(err, &answered) && answered.Code == appkey.SpokeFormat && appkey.IsFormat(answered.Rest):
 		f.hub.metrics.reads.WithLabelValues("format").Inc()
 		f.remote.warnFormat()
-		f.judged(answered.rest)
-		return &reply{raw: encodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
-			"both must be of one release, with one --redis-compress", codeFormat, name, answered.rest, f.asked[0].key.Format))}
-	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.code == spokeDenied:
+		f.judged(answered.Rest)
+		return &reply{raw: resp.EncodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
+			"both must be of one release, with one --redis-compress", codeFormat, name, answered.Rest, f.asked[0].key.Format))}
+	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.Code == appkey.SpokeDenied:
 		f.hub.metrics.reads.WithLabelValues("refused").Inc()
-		return &reply{raw: encodeError(fmt.Sprintf("%s agent %s does not let the hub read its Redis: see redis_proxy.enabled there", codeRefused, name))}
+		return &reply{raw: resp.EncodeError(fmt.Sprintf("%s agent %s does not let the hub read its Redis: see redis_proxy.enabled there", codeRefused, name))}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		result = "timeout"
-	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
+	case errors.Is(err, resp.ErrProtocol), errors.Is(err, resp.ErrTooLong):
 		f.remote.warn("protocol", "what an agent answers cannot be read")
 	}
 	f.hub.metrics.reads.WithLabelValues(result).Inc()
@@ -59,7 +62,7 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	if !errors.Is(err, stream.ErrNotConnected) {
 		why = "is connected, but its Redis does not answer"
 	}
-	return &reply{raw: encodeError(fmt.Sprintf("%s agent %s %s, and no last value is kept", codeAway, name, why))}
+	return &reply{raw: resp.EncodeError(fmt.Sprintf("%s agent %s %s, and no last value is kept", codeAway, name, why))}
 }
 
 // last answers from what was kept, and says in it why nothing newer is shown.
@@ -69,12 +72,12 @@ func (f *fetch) last(ctx context.Context, why string) ([]byte, bool) {
 	}
 	var b []byte
 	if f.verb == "MGET" {
-		b = appendHeader(b, '*', len(f.keys))
+		b = resp.AppendHeader(b, '*', len(f.keys))
 	}
 	there, left := 0, int64(-2)
 	for _, k := range f.keys {
 		value, age := f.hub.keeping.last(ctx, k)
-		if value != nil && measuredWhole(k.key, value) != nil {
+		if value != nil && values.MeasuredWhole(k.key, value) != nil {
 			value = nil // kept by an earlier release
 		}
 		if value != nil {
@@ -85,9 +88,9 @@ func (f *fetch) last(ctx context.Context, why string) ([]byte, bool) {
 		switch {
 		case f.verb != "MGET" && f.verb != "GET":
 		case value == nil:
-			b = appendNull(b, false)
+			b = resp.AppendNull(b, false)
 		default:
-			b = appendBulk(b, string(f.hub.marked(ctx, k, value, "as of "+clock(time.Now().Add(-age))+", "+why)))
+			b = resp.AppendBulk(b, string(f.hub.marked(ctx, k, value, "as of "+values.Clock(time.Now().Add(-age))+", "+why)))
 		}
 	}
 	if there == 0 {
@@ -95,9 +98,9 @@ func (f *fetch) last(ctx context.Context, why string) ([]byte, bool) {
 	}
 	switch f.verb {
 	case "EXISTS":
-		b = appendNumber(b, int64(there))
+		b = resp.AppendNumber(b, int64(there))
 	case "TTL":
-		b = appendNumber(b, max(left, 0))
+		b = resp.AppendNumber(b, max(left, 0))
 	}
 	return b, true
 }

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 // relay takes what the hub's Redis says.
@@ -23,7 +27,7 @@ func (c *caller) relay(ctx context.Context) error {
 		case first[0] == '>' && c.resp3, first[0] == '*' && c.subscribing():
 			err = c.told(ctx)
 		case c.front == nil:
-			err = errors.Join(errProtocol, errors.New("the hub's redis answers what nobody asked"))
+			err = errors.Join(resp.ErrProtocol, errors.New("the hub's redis answers what nobody asked"))
 		default:
 			e := c.front
 			if err = c.answer(ctx, e, first[0]); err == nil {
@@ -67,7 +71,7 @@ func (c *caller) subscribing() bool {
 func (c *caller) copy(values int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fromHub.copyValues(c.out, values, false)
+	return c.fromHub.CopyValues(c.out, values, false)
 }
 
 // answer gives the answer to e, of which the hub's Redis has begun its own.
@@ -89,7 +93,7 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 		if err := c.skip(); err != nil {
 			return err
 		}
-		return c.write(encodeError(e.says))
+		return c.write(resp.EncodeError(e.says))
 	case agent:
 		if failed {
 			e.drop()
@@ -116,7 +120,7 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 	if !failed && (e.hello > 0 || e.resets) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if err := c.fromHub.copyValues(c.out, 1, false); err != nil {
+		if err := c.fromHub.CopyValues(c.out, 1, false); err != nil {
 			return err
 		}
 		c.resp3 = e.hello == 3
@@ -132,26 +136,26 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 
 // skip reads an answer that nobody is to see.
 func (c *caller) skip() error {
-	return c.fromHub.copyValues(c.unseen, 1, false)
+	return c.fromHub.CopyValues(c.unseen, 1, false)
 }
 
 // told takes a message or a confirmation.
 func (c *caller) told(ctx context.Context) error {
-	n, err := c.fromHub.collection('>', '*')
+	n, err := c.fromHub.Collection('>', '*')
 	if err != nil {
 		return err
 	}
 	if n == 0 {
-		return errProtocol
+		return resp.ErrProtocol
 	}
-	what, _, err := c.fromHub.small()
+	what, _, err := c.fromHub.Small()
 	if err != nil {
 		return err
 	}
 	if c.front != nil && c.front.kind == subscribe && what == c.front.confirms && n == 3 {
 		return c.confirmed(ctx, c.front)
 	}
-	if err := c.write(appendBulk(appendPush(nil, c.resp3, n), what)); err != nil {
+	if err := c.write(resp.AppendBulk(resp.AppendPush(nil, c.resp3, n), what)); err != nil {
 		return err
 	}
 	if what == "pong" && !c.resp3 && c.front != nil {
@@ -162,11 +166,11 @@ func (c *caller) told(ctx context.Context) error {
 
 // confirmed takes one of the confirmations that e waits for.
 func (c *caller) confirmed(ctx context.Context, e *entry) error {
-	channel, null, err := c.fromHub.small()
+	channel, null, err := c.fromHub.Small()
 	if err != nil {
 		return err
 	}
-	count, err := c.fromHub.number()
+	count, err := c.fromHub.Number()
 	if err != nil {
 		return err
 	}
@@ -179,17 +183,17 @@ func (c *caller) confirmed(ctx context.Context, e *entry) error {
 	if e.want--; e.want == 0 {
 		c.front = nil
 	}
-	b := appendBulk(appendPush(nil, c.resp3, 3), e.confirms)
+	b := resp.AppendBulk(resp.AppendPush(nil, c.resp3, 3), e.confirms)
 	if null {
-		b = appendNull(b, c.resp3)
+		b = resp.AppendNull(b, c.resp3)
 	} else {
-		b = appendBulk(b, channel)
+		b = resp.AppendBulk(b, channel)
 	}
 	// Both at once: when push sent what is written here before it is noted, the caller could
 	// look before the agent's Redis tells of changes, and would not be told to look again.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := c.out.Write(appendNumber(b, count)); err != nil {
+	if _, err := c.out.Write(resp.AppendNumber(b, count)); err != nil {
 		return err
 	}
 	if begins {
@@ -211,7 +215,7 @@ func (c *caller) begin(ctx context.Context, what, channel string) {
 	if what != "subscribe" {
 		return
 	}
-	if key, ok := ParseKey(channel); ok {
+	if key, ok := appkey.ParseKey(channel); ok {
 		_ = c.flush() // whoever waits for an earlier answer; an error shows at the next write
 		c.listener.attach(ctx, channel, key)
 	}

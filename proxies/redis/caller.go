@@ -4,14 +4,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
-	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 // What callers are told of agents' keys, by its first word.
@@ -28,11 +25,11 @@ const (
 type caller struct {
 	hub     *Hub
 	spawn   spawn
-	conn    *patient
-	in      wire
-	up      *patient // to the hub's Redis
+	conn    *resp.Patient
+	in      resp.Wire
+	up      *resp.Patient // to the hub's Redis
 	toHub   *bufio.Writer
-	fromHub wire
+	fromHub resp.Wire
 	// waiting are the commands that were passed on, in order.
 	waiting chan *entry
 
@@ -84,85 +81,6 @@ const (
 	subscribe             // the answer is confirmations
 )
 
-// toCaller tells errors of writes to a caller from those of whoever is asked for it.
-type toCaller struct{ io.Writer }
-
-// callerError is that a caller cannot be written to.
-type callerError struct{ error }
-
-func (e callerError) Unwrap() error { return e.error }
-
-func (w toCaller) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	if err != nil {
-		err = callerError{err}
-	}
-	return n, err
-}
-
-func newCaller(h *Hub, conn, up net.Conn, spawn spawn) *caller {
-	c := &caller{
-		hub: h, spawn: spawn,
-		conn: &patient{Conn: conn, write: h.cfg.WriteTimeout}, up: &patient{Conn: up, write: h.cfg.WriteTimeout},
-		waiting: make(chan *entry, h.cfg.MaxPipelined),
-		sets:    map[string]map[string]struct{}{},
-	}
-	c.in, c.out = newWire(c.conn), bufio.NewWriterSize(toCaller{c.conn}, maxLine)
-	c.fromHub, c.toHub = newWire(c.up), bufio.NewWriterSize(c.up, maxLine)
-	c.listener, c.unseen = newListener(h, spawn), bufio.NewWriterSize(io.Discard, 16)
-	return c
-}
-
-// run serves until either side ends, or ctx.
-func (c *caller) run(ctx context.Context) {
-	g, ctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(ctx, func() { _, _ = c.conn.Close(), c.up.Close() }) // it interrupts all
-	defer func() {
-		if stop() {
-			_, _ = c.conn.Close(), c.up.Close()
-		}
-	}()
-	defer c.listener.detachAll()
-	g.Go(func() error { return c.read(ctx) })
-	g.Go(func() error { return c.relay(ctx) })
-	g.Go(func() error { return c.push(ctx) })
-	err := g.Wait()
-	if reason := ending(err); reason != "" {
-		c.hub.metrics.refused.WithLabelValues(reason).Inc()
-		c.hub.cfg.Log.Debug().Err(err).Msg("a connection of the redis proxy ended")
-	}
-	// What was begun for commands that nobody waits for any more.
-	for {
-		select {
-		case e := <-c.waiting:
-			e.drop()
-		default:
-			if c.front != nil {
-				c.front.drop()
-			}
-			return
-		}
-	}
-}
-
-// ending is why we end a caller's connection, as the metrics have it; empty when it
-// was the caller who did, or nobody is to blame.
-func ending(err error) string {
-	var ours callerError
-	timeout := errors.Is(err, os.ErrDeadlineExceeded)
-	switch {
-	case errors.Is(err, errBrokeOff):
-		return "agent"
-	case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
-		return "protocol"
-	case errors.Is(err, errSlow), timeout && errors.As(err, &ours):
-		return "slow"
-	case timeout: // the only other writes
-		return "redis"
-	}
-	return ""
-}
-
 func (e *entry) drop() {
 	if e.fetch != nil {
 		e.fetch.drop()
@@ -176,7 +94,7 @@ var errEnd = errors.New("the caller left")
 func (c *caller) farewell(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := c.out.Write(encodeError(text)); err == nil {
+	if _, err := c.out.Write(resp.EncodeError(text)); err == nil {
 		_ = c.out.Flush() // it is closed in any case
 	}
 }
@@ -221,7 +139,7 @@ func (c *caller) tell(messages []message) error {
 	defer c.mu.Unlock()
 	now := time.Now()
 	for _, m := range messages {
-		if _, err := c.out.Write(appendMessage(nil, c.resp3, m.channel, m.payload)); err != nil {
+		if _, err := c.out.Write(resp.AppendMessage(nil, c.resp3, m.channel, m.payload)); err != nil {
 			return err
 		}
 		c.hub.metrics.delivery.Observe(now.Sub(m.at).Seconds())

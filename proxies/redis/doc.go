@@ -4,8 +4,8 @@
 //
 // A [Hub] takes the hub's Argo CD as its Redis would. Each connection has one of its
 // own to the hub's Redis, where every command goes, so that AUTH, HELLO, transactions
-// and subscriptions are Redis' own. A [Key] of an Application that belongs to an agent
-// is answered by the agent's [Spoke] instead, once the hub's Redis has let the caller
+// and subscriptions are Redis' own. A key ([appkey.Key]) of an Application that belongs to an agent
+// is answered by the agent's [spoke.Spoke] instead, once the hub's Redis has let the caller
 // use it. What can be done with such a key is GET, MGET, EXISTS, TTL, SUBSCRIBE and
 // UNSUBSCRIBE; the rest is an error that says so.
 //

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
+	"github.com/argomesh/argomesh/proxies/redis/values"
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
@@ -141,7 +144,7 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 		if err == nil {
 			return reply, nil
 		}
-		var refused refusal
+		var refused resp.RefusalError
 		if errors.As(err, &refused) {
 			r.give(l)
 		} else {
@@ -160,7 +163,7 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 func (f *fetch) exchange(ctx, begin context.Context, l *link, args []string, leave func()) (*reply, error) {
 	interrupt := func() { _ = l.conn.Close() }
 	stop := context.AfterFunc(begin, interrupt)
-	err := l.in.ask(l.conn, args...)
+	err := l.in.Ask(l.conn, args...)
 	if !stop() {
 		err = begin.Err()
 	}
@@ -200,23 +203,23 @@ func (f *fetch) take(l *link) (*reply, error) {
 	case "MGET":
 		return f.list(l)
 	}
-	n, err := l.in.number()
+	n, err := l.in.Number()
 	if err != nil {
 		return nil, fmt.Errorf("the answer to %s: %w", f.verb, err)
 	}
-	return &reply{raw: appendNumber(nil, n)}, nil
+	return &reply{raw: resp.AppendNumber(nil, n)}, nil
 }
 
 // value is the answer to GET.
 func (f *fetch) value(l *link) (*reply, error) {
-	line, err := l.in.line()
+	line, err := l.in.Line()
 	if err != nil {
 		return nil, err
 	}
 	if line[0] != '$' {
-		return nil, fmt.Errorf("%w: the answer to GET", errProtocol)
+		return nil, fmt.Errorf("%w: the answer to GET", resp.ErrProtocol)
 	}
-	n, err := size(line, maxBulk)
+	n, err := resp.Size(line, resp.MaxBulk)
 	if err != nil {
 		return nil, err
 	}
@@ -229,17 +232,17 @@ func (f *fetch) value(l *link) (*reply, error) {
 	}
 	release, held := f.hub.hold(f.remote.agent, n)
 	if !held {
-		return &reply{link: l, size: n, keys: []Key{f.keys[0].key}, remote: f.remote}, nil
+		return &reply{link: l, size: n, keys: []appkey.Key{f.keys[0].key}, remote: f.remote}, nil
 	}
-	whole, value, err := l.in.bulk(n)
+	whole, value, err := l.in.Bulk(n)
 	if err != nil {
 		release()
 		return nil, err
 	}
-	if err := measuredWhole(f.keys[0].key, value); err != nil {
+	if err := values.MeasuredWhole(f.keys[0].key, value); err != nil {
 		release()
 		f.remote.exceeded(err)
-		return &reply{raw: encodeError(fmt.Sprintf("%s a value of agent %s is refused: %s", codeRefused, f.keys[0].target.Agent, err))}, nil
+		return &reply{raw: resp.EncodeError(fmt.Sprintf("%s a value of agent %s is refused: %s", codeRefused, f.keys[0].target.Agent, err))}, nil
 	}
 	if !f.unasked {
 		f.hub.keeping.keep(f.keys[0], value)
@@ -276,18 +279,18 @@ func (h *Hub) hold(agent identity.AgentName, n int) (release func(), ok bool) {
 
 // list is the answer to MGET, of which every element is still to come.
 func (f *fetch) list(l *link) (*reply, error) {
-	header := appendHeader(nil, '*', len(f.asked))
+	header := resp.AppendHeader(nil, '*', len(f.asked))
 	peeked, err := l.in.Peek(len(header))
 	if err != nil {
-		return nil, unexpected(err)
+		return nil, resp.Unexpected(err)
 	}
 	if !bytes.Equal(peeked, header) {
-		return nil, fmt.Errorf("%w: the answer to MGET", errProtocol)
+		return nil, fmt.Errorf("%w: the answer to MGET", resp.ErrProtocol)
 	}
 	if _, err := l.in.Discard(len(header)); err != nil {
 		return nil, err
 	}
-	elements, keys := make([]bool, len(f.keys)), make([]Key, len(f.keys))
+	elements, keys := make([]bool, len(f.keys)), make([]appkey.Key, len(f.keys))
 	for i, k := range f.keys {
 		elements[i], keys[i] = k.target.Known, k.key
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/argomesh/argomesh/identity"
@@ -84,11 +86,11 @@ func (p place) subscribedAnew(t *testing.T, before string) {
 func TestSubscriptionsFollow(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
 	a, b := w.add("a", nil), w.add("b", nil)
-	shop, name := redis.Instance{Namespace: "a", Name: "shop"}, channel("a", "shop")
+	shop, name := appkey.Instance{Namespace: "a", Name: "shop"}, channel("a", "shop")
 	atA := place{a.redis.client(t, 3), channel("", "shop")}
 	atB := place{b.redis.client(t, 3), channel("", "moved")}
 	atHub := place{w.redis.client(t, 3), name} // where all are subscribed at any time
-	toB := redis.Target{Agent: agentName(t, "b"), UID: "uid-b", Instance: redis.Instance{Name: "moved"}, Known: true}
+	toB := redis.Target{Agent: agentName(t, "b"), UID: "uid-b", Instance: appkey.Instance{Name: "moved"}, Known: true}
 	pages := []*goredis.PubSub{subscribeTo(t, w.client(2), name), subscribeTo(t, w.client(3), name)}
 	stays := subscribeTo(t, w.client(3), channel("a", "other"))
 	from := atA
@@ -97,13 +99,13 @@ func TestSubscriptionsFollow(t *testing.T) {
 		do   func()
 		to   place
 	}{
-		{"nowhere", func() { w.tell(shop); w.tell(redis.Instance{}) }, atA},
+		{"nowhere", func() { w.tell(shop); w.tell(appkey.Instance{}) }, atA},
 		{"to another agent, under another name", func() { w.move(shop, toB) }, atB},
 		{"back, when anything may have changed", func() {
 			w.mu.Lock()
 			delete(w.moved, shop)
 			w.mu.Unlock()
-			w.tell(redis.Instance{})
+			w.tell(appkey.Instance{})
 		}, atA},
 		{"to the hub itself", func() { w.move(shop, redis.Target{}) }, atHub},
 		{"to an agent that is away, and comes back", func() {
@@ -118,11 +120,11 @@ func TestSubscriptionsFollow(t *testing.T) {
 		}, atB},
 		{"from one that is suspended", func() {
 			w.set(b, false, func(e *edge) { e.banned = true })
-			w.tell(redis.Instance{})
+			w.tell(appkey.Instance{})
 		}, atHub},
 		{"to one that no longer is", func() {
 			w.set(b, false, func(e *edge) { e.banned = false })
-			w.tell(redis.Instance{})
+			w.tell(appkey.Instance{})
 		}, atB},
 	} {
 		step.do()
@@ -154,11 +156,11 @@ func TestSubscriptionsFollow(t *testing.T) {
 func TestSubscriptionBeforeTheApplication(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
 	spoke := w.add("a", nil).redis.client(t, 3)
-	early, name := redis.Instance{Namespace: "a", Name: "unknown"}, channel("a", "unknown")
+	early, name := appkey.Instance{Namespace: "a", Name: "unknown"}, channel("a", "unknown")
 	s := subscribeTo(t, w.client(3), name)
 	there := place{spoke, channel("", "unknown")}
 	there.subscribed(t, 0)
-	w.move(early, redis.Target{Agent: agentName(t, "a"), UID: "uid-a", Instance: redis.Instance{Name: "unknown"}, Known: true})
+	w.move(early, redis.Target{Agent: agentName(t, "a"), UID: "uid-a", Instance: appkey.Instance{Name: "unknown"}, Known: true})
 	there.subscribed(t, 1)
 	must(t, spoke.Publish(ctx, there.channel, "here").Err())
 	if told := until(t, s, name, "here"); told == 0 {

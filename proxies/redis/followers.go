@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"sync"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 )
 
 // followers knows which callers are subscribed to channels of which Applications, so
@@ -12,18 +14,18 @@ import (
 type followers struct {
 	wake chan struct{} // has a value when something has changed
 
-	mu      sync.Mutex                     // guards what follows
-	of      map[Instance]map[*listener]int // with the number of its channels
-	changes map[Instance]struct{}
+	mu      sync.Mutex                            // guards what follows
+	of      map[appkey.Instance]map[*listener]int // with the number of its channels
+	changes map[appkey.Instance]struct{}
 	all     bool // anything may have changed
 }
 
 func newFollowers() *followers {
-	return &followers{wake: make(chan struct{}, 1), of: map[Instance]map[*listener]int{}, changes: map[Instance]struct{}{}}
+	return &followers{wake: make(chan struct{}, 1), of: map[appkey.Instance]map[*listener]int{}, changes: map[appkey.Instance]struct{}{}}
 }
 
 // add notes a channel of a listener's.
-func (f *followers) add(i Instance, l *listener) {
+func (f *followers) add(i appkey.Instance, l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of[i] == nil {
@@ -33,7 +35,7 @@ func (f *followers) add(i Instance, l *listener) {
 }
 
 // remove takes back an add.
-func (f *followers) remove(i Instance, l *listener) {
+func (f *followers) remove(i appkey.Instance, l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of[i][l]--; f.of[i][l] > 0 {
@@ -48,11 +50,11 @@ func (f *followers) remove(i Instance, l *listener) {
 
 // changed takes note that the owner of an Application may have changed; with the zero
 // Instance that of any. It is what Owners.Watch calls.
-func (f *followers) changed(i Instance) {
+func (f *followers) changed(i appkey.Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case i == Instance{}:
+	case i == appkey.Instance{}:
 		f.all = true
 	case f.of[i] == nil:
 		return
@@ -82,14 +84,14 @@ func (f *followers) run(ctx context.Context) {
 }
 
 // due returns who is to look at what.
-func (f *followers) due() map[*listener][]Instance {
+func (f *followers) due() map[*listener][]appkey.Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	due := map[*listener][]Instance{}
+	due := map[*listener][]appkey.Instance{}
 	if f.all {
 		for _, listeners := range f.of {
 			for l := range listeners {
-				due[l] = []Instance{{}}
+				due[l] = []appkey.Instance{{}}
 			}
 		}
 	} else {

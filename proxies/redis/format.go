@@ -39,14 +39,3 @@ func (f fit) String() string {
 	return fmt.Sprintf("the spoke's Argo CD keeps its cache as %s, and the hub's asks for %s: both must be of one release, with one --redis-compress, "+
 		"and redis.cache_version and redis.compression of the agent must say the same", f.kept, f.asked)
 }
-
-// judged takes what an answer says of the agent's cache.
-func (r *remote) judged(asked, kept string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before := r.fit
-	r.fit = before.next(asked, kept, time.Now())
-	if r.hub.cfg.Found != nil && (r.fit.known != before.known || r.fit.asked != before.asked || r.fit.kept != before.kept) {
-		r.hub.cfg.Found(r.agent, r.fit.String())
-	}
-}

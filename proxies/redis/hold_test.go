@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-
-	"github.com/argomesh/argomesh/proxies/redis"
 )
 
 // A hub that asks on all its connections at once, and reads none, has the spoke's Redis hold
@@ -24,9 +26,9 @@ func TestSpokeHoldsNoMoreThanItsLimit(t *testing.T) {
 	client := server.client(t, 3)
 	must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", length), 0).Err())
 	metrics := prometheus.NewRegistry()
-	s, err := redis.NewSpoke(redis.SpokeConfig{
+	s, err := spoke.New(spoke.Config{
 		Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "", password, nil },
-		Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Version: version, Allow: func(appkey.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
 		Metrics: metrics, MaxBytes: fit * length, AnswerTimeout: patience,
 	})
 	must(t, err)
@@ -97,9 +99,9 @@ func TestSpokeWithTheRightsOfAUser(t *testing.T) {
 			must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", 65<<10), 0).Err())
 			user := []any{"ACL", "SETUSER", "reader", "on", ">" + password, "~app|*", "resetchannels", "&app|*", "+ping", "+select", "+get", "+exists", "+ttl", "+scan", "+subscribe", "+unsubscribe"}
 			must(t, client.Do(t.Context(), append(user, tc.rights...)...).Err())
-			s, err := redis.NewSpoke(redis.SpokeConfig{
+			s, err := spoke.New(spoke.Config{
 				Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "reader", password, nil },
-				Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
+				Version: version, Allow: func(appkey.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
 				Metrics: metrics, AnswerTimeout: patience,
 			})
 			must(t, err)
@@ -148,9 +150,9 @@ func TestNextValueFindsNoRoom(t *testing.T) {
 	must(t, client.Set(t.Context(), tree("", "long"), strings.Repeat("a", length), 0).Err())
 	must(t, client.Set(t.Context(), tree("", "short"), "a", 0).Err())
 	metrics := prometheus.NewRegistry()
-	s, err := redis.NewSpoke(redis.SpokeConfig{
+	s, err := spoke.New(spoke.Config{
 		Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "", password, nil },
-		Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Version: version, Allow: func(appkey.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)),
 		Metrics: metrics, MaxBytes: length, AnswerTimeout: patience,
 	})
 	must(t, err)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
 	"github.com/google/go-cmp/cmp"
 	goredis "github.com/redis/go-redis/v9"
 
@@ -302,7 +304,7 @@ func TestSubscriptionsSurvive(t *testing.T) {
 // when it is away, and when it is back; what it sees then says so.
 func TestSubscribersAreToldOfALoss(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
-	e := w.add("a", func(c *redis.SpokeConfig) { c.Plain = true })
+	e := w.add("a", func(c *spoke.Config) { c.Plain = true })
 	spoke := e.redis.client(t, 3)
 	const text = `{"nodes":[{"kind":"Service"}]}`
 	key := strings.TrimSuffix(tree("a", "shop"), ".gz")
@@ -416,7 +418,7 @@ func TestAbsentSpoke(t *testing.T) {
 
 func TestOtherFormat(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
-	w.add("old", func(cfg *redis.SpokeConfig) { cfg.Version = "1.8.2" })
+	w.add("old", func(cfg *spoke.Config) { cfg.Version = "1.8.2" })
 	plain := w.add("plain", nil).redis.client(t, 3)
 	must(t, plain.Set(ctx, strings.TrimSuffix(tree("", "shop"), ".gz"), "{}", 0).Err())
 	c := w.client(3)

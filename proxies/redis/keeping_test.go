@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -75,7 +77,7 @@ func TestSeenAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := func(app string) owned {
-			return owned{key: Key{Family: resourcesTree, Instance: Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
+			return owned{key: appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
 		}
 		sees := func(app, value string) {
 			k.keep(key(app), []byte(value))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/values"
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
@@ -19,24 +21,24 @@ type Object struct{ Group, Kind, Namespace, Name string }
 // agent's. The UID is that of the Agent. The value is measured as for callers, and what is
 // longer than a tree that is marked is not looked through. What it returns is the spoke's
 // word.
-func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string, i Instance, of Object) (live []byte, at time.Time, ok bool) {
+func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string, i appkey.Instance, of Object) (live []byte, at time.Time, ok bool) {
 	format := h.keptFormat()
 	target, isOwned, err := h.cfg.Owners.Owner(i)
 	if h.keeping == nil || format == "" || err != nil || !isOwned || !target.Known || target.Agent != agent || target.UID != uid {
 		return nil, time.Time{}, false
 	}
-	key := owned{key: Key{Family: managedResources, Instance: i, Format: format}, target: target}
-	release, err := h.cfg.Quota.Take(ctx, agent, quota.Working, markingBytes)
+	key := owned{key: appkey.Key{Family: appkey.ManagedResources, Instance: i, Format: format}, target: target}
+	release, err := h.cfg.Quota.Take(ctx, agent, quota.Working, values.MarkingBytes)
 	if err != nil {
 		return nil, time.Time{}, false // nobody waits for it
 	}
 	defer release()
 	value, age := h.keeping.last(ctx, key)
 	defer h.cfg.Quota.Compute(agent).End()
-	if value == nil || measuredWhole(key.key, value) != nil {
+	if value == nil || values.MeasuredWhole(key.key, value) != nil {
 		return nil, time.Time{}, false
 	}
-	text, err := expand(value, strings.HasSuffix(format, compressedFormat))
+	text, err := values.Expand(value, strings.HasSuffix(format, appkey.CompressedFormat))
 	if err != nil {
 		return nil, time.Time{}, false
 	}

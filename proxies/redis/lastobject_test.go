@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/argomesh/argomesh/proxies/redis"
 )
 
@@ -12,7 +16,7 @@ import (
 // resources, for its own agent alone.
 func TestLastLive(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
-	e := w.add("a", func(c *redis.SpokeConfig) { c.Plain = true })
+	e := w.add("a", func(c *spoke.Config) { c.Plain = true })
 	w.add("b", nil)
 	managed := func(agent string) string {
 		return strings.TrimSuffix(strings.Replace(tree(agent, "shop"), "resources-tree", "managed-resources", 1), ".gz")
@@ -20,7 +24,7 @@ func TestLastLive(t *testing.T) {
 	const text = `[{"group":"apps","kind":"Deployment","namespace":"web","name":"shop","targetState":"null","liveState":"{\"kind\":\"Deployment\"}"},
 		{"group":"","kind":"ConfigMap","namespace":"web","name":"gone","liveState":"null"},{"kind":"Service","namespace":"web","name":"shop","liveState":"{}"}]`
 	must(t, e.redis.client(t, 3).Set(ctx, managed(""), text, 0).Err())
-	shop, deployment := redis.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}
+	shop, deployment := appkey.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}
 	if _, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", shop, deployment); ok {
 		t.Error("it is known before anything was read")
 	}

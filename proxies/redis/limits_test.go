@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
@@ -16,29 +20,29 @@ import (
 )
 
 func TestCommandHead(t *testing.T) {
-	args := func(n int, each string) command {
+	args := func(n int, each string) resp.Command {
 		t.Helper()
 		all := make([]string, n)
 		for i := range all {
 			all[i] = each
 		}
-		c, err := newWire(strings.NewReader(string(encodeCommand(all...)))).command()
+		c, err := resp.NewWire(strings.NewReader(string(resp.EncodeCommand(all...)))).Command()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	if c := args(maxHeadArgs, "x"); len(c.args) != maxHeadArgs || c.left != 0 {
-		t.Errorf("of as many arguments as are held, %d are, and %d are left", len(c.args), c.left)
+	if c := args(resp.MaxHeadArgs, "x"); len(c.Args) != resp.MaxHeadArgs || c.Left != 0 {
+		t.Errorf("of as many arguments as are held, %d are, and %d are left", len(c.Args), c.Left)
 	}
-	if c := args(maxHeadArgs+1, "x"); len(c.args) != maxHeadArgs || c.left != 1 || c.next != 1 {
-		t.Errorf("of one argument more, %d are held, and %d are left", len(c.args), c.left)
+	if c := args(resp.MaxHeadArgs+1, "x"); len(c.Args) != resp.MaxHeadArgs || c.Left != 1 || c.Next != 1 {
+		t.Errorf("of one argument more, %d are held, and %d are left", len(c.Args), c.Left)
 	}
-	if c := args(2, strings.Repeat("x", maxHead/2)); len(c.args) != 2 || c.left != 0 {
-		t.Errorf("of as many bytes as are held, %d arguments are", len(c.args))
+	if c := args(2, strings.Repeat("x", resp.MaxHead/2)); len(c.Args) != 2 || c.Left != 0 {
+		t.Errorf("of as many bytes as are held, %d arguments are", len(c.Args))
 	}
-	if c := args(2, strings.Repeat("x", maxHead/2+1)); len(c.args) != 1 || c.left != 1 || c.next != maxHead/2+1 {
-		t.Errorf("of more bytes, %d arguments are held, and %d are left", len(c.args), c.left)
+	if c := args(2, strings.Repeat("x", resp.MaxHead/2+1)); len(c.Args) != 1 || c.Left != 1 || c.Next != resp.MaxHead/2+1 {
+		t.Errorf("of more bytes, %d arguments are held, and %d are left", len(c.Args), c.Left)
 	}
 }
 
@@ -73,7 +77,7 @@ func TestMailboxHoldsSoMuch(t *testing.T) {
 
 // Of changes no more is noted than callers are subscribed to.
 func TestFollowersAreBounded(t *testing.T) {
-	f, l, shop := newFollowers(), &listener{}, Instance{Name: "shop"}
+	f, l, shop := newFollowers(), &listener{}, appkey.Instance{Name: "shop"}
 	f.changed(shop)
 	if due := f.due(); len(due) != 0 || len(f.wake) != 0 {
 		t.Errorf("what nobody is subscribed to is due: %v", due)
@@ -87,8 +91,8 @@ func TestFollowersAreBounded(t *testing.T) {
 		t.Errorf("after three changes %v is due", due)
 	}
 	f.changed(shop)
-	f.changed(Instance{})
-	if due := f.due(); len(due) != 1 || len(due[l]) != 1 || due[l][0] != (Instance{}) {
+	f.changed(appkey.Instance{})
+	if due := f.due(); len(due) != 1 || len(due[l]) != 1 || due[l][0] != (appkey.Instance{}) {
 		t.Errorf("after a change of all %v is due", due)
 	}
 	f.changed(shop)
@@ -124,7 +128,7 @@ func TestKeepingIsBounded(t *testing.T) {
 	}
 	k := newKeeping(noKeeper{}, m, zerolog.Nop())
 	key := func(i int) owned {
-		return owned{key: Key{Family: resourcesTree, Instance: Instance{Name: fmt.Sprint("a", i)}, Format: "1"}, target: Target{UID: "u"}}
+		return owned{key: appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: fmt.Sprint("a", i)}, Format: "1"}, target: Target{UID: "u"}}
 	}
 	for i := range keepQueue {
 		k.keep(key(i), []byte("x"))
@@ -178,8 +182,8 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		for range n {
 			near, far := net.Pipe()
 			t.Cleanup(func() { _ = far.Close() }) // there is nobody
-			p := &patient{Conn: near}
-			r.give(&link{conn: p, in: newWire(p)})
+			p := &resp.Patient{Conn: near}
+			r.give(&link{conn: p, in: resp.NewWire(p)})
 		}
 	}
 	r, other := newRemote(h, identity.AgentName{}), newRemote(h, identity.AgentName{})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 )
 
 // confirmWait is how long the confirmation of a subscription waits for the agent's, so
@@ -25,7 +27,7 @@ type listener struct {
 // subscription is a channel of an Application, as a caller has it.
 type subscription struct {
 	name string
-	key  Key
+	key  appkey.Key
 	// told says that the caller knows that it is subscribed.
 	told bool
 	// share is its part in what an agent is asked for; nil while no agent is to be asked.
@@ -38,7 +40,7 @@ func newListener(h *Hub, spawn spawn) *listener {
 
 // attach subscribes to a channel, and waits a moment for the agent to confirm, if there
 // is one. The caller is told, and then confirm is called.
-func (l *listener) attach(ctx context.Context, name string, key Key) {
+func (l *listener) attach(ctx context.Context, name string, key appkey.Key) {
 	share := l.add(name, key)
 	if share == nil {
 		return
@@ -54,7 +56,7 @@ func (l *listener) attach(ctx context.Context, name string, key Key) {
 }
 
 // add notes a subscription, and returns its share if it is a new one that has one.
-func (l *listener) add(name string, key Key) *share {
+func (l *listener) add(name string, key appkey.Key) *share {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.subscriptions[name] != nil {
@@ -74,7 +76,7 @@ func (l *listener) place(s *subscription) {
 		channel string
 	)
 	if target, isOwned, err := l.hub.cfg.Owners.Owner(s.key.Instance); err == nil && isOwned && target.Known {
-		at, channel = l.hub.remote(target.Agent).subscriber, s.key.of(target.Instance).String()
+		at, channel = l.hub.remote(target.Agent).subscriber, s.key.Of(target.Instance).String()
 	}
 	if at == nil && s.share == nil || s.share != nil && s.share.at == at && s.share.topic.channel == channel {
 		return
@@ -114,11 +116,11 @@ func (l *listener) confirm(name string) {
 
 // look puts the subscriptions to channels of an Application where it is now, and with
 // the zero Instance those to channels of any.
-func (l *listener) look(i Instance) {
+func (l *listener) look(i appkey.Instance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.subscriptions {
-		if i == (Instance{}) || i == s.key.Instance {
+		if i == (appkey.Instance{}) || i == s.key.Instance {
 			l.place(s)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
+	"github.com/argomesh/argomesh/proxies/redis/values"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -51,8 +53,8 @@ func newRemote(h *Hub, agent identity.AgentName) *remote {
 
 // link is one connection to an agent's Spoke.
 type link struct {
-	conn *patient
-	in   wire
+	conn *resp.Patient
+	in   resp.Wire
 	// expiry ends it when it is idle.
 	expiry *time.Timer
 }
@@ -62,8 +64,8 @@ func (r *remote) dial(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &patient{Conn: conn, read: progressTimeout, write: progressTimeout}
-	return &link{conn: p, in: newWire(p)}, nil
+	p := &resp.Patient{Conn: conn, ReadTime: progressTimeout, WriteTime: progressTimeout}
+	return &link{conn: p, in: resp.NewWire(p)}, nil
 }
 
 // hears notes that the agent's Redis says something.
@@ -107,7 +109,7 @@ func (r *remote) absence(err error) string {
 	if since.IsZero() {
 		return text
 	}
-	return text + " since " + clock(since)
+	return text + " since " + values.Clock(since)
 }
 
 // takeIdle returns a connection that was kept; nil when there is none.
@@ -187,14 +189,25 @@ func (r *remote) warn(kind, text string) {
 
 // exceeded counts the limit, and logs it, if err says that a value is beyond one.
 func (r *remote) exceeded(err error) {
-	var e excess
+	var e values.ExcessError
 	if errors.As(err, &e) {
-		r.hub.metrics.limits.WithLabelValues(e.limit).Inc()
-		r.warn("limit "+e.limit, "a value of an agent is refused: "+e.text)
+		r.hub.metrics.limits.WithLabelValues(e.Limit).Inc()
+		r.warn("limit "+e.Limit, "a value of an agent is refused: "+e.Text)
 	}
 }
 
 // warnFormat says that nothing can be read there, and what is to be done.
 func (r *remote) warnFormat() {
 	r.warn("format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+}
+
+// judged takes what an answer says of the agent's cache.
+func (r *remote) judged(asked, kept string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.fit
+	r.fit = before.next(asked, kept, time.Now())
+	if r.hub.cfg.Found != nil && (r.fit.known != before.known || r.fit.asked != before.asked || r.fit.kept != before.kept) {
+		r.hub.cfg.Found(r.agent, r.fit.String())
+	}
 }

@@ -5,6 +5,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
+	"github.com/argomesh/argomesh/proxies/redis/values"
 )
 
 // reply is the answer to a fetch: whole, still to be read from the agent, or an error
@@ -16,7 +21,7 @@ type reply struct {
 	value []byte
 	link  *link // still to be read
 	// Of link: keys is what is read, in order, for what it may be, and remote from whom.
-	keys   []Key
+	keys   []appkey.Key
 	remote *remote
 	// Of link: size is the length of a string, of which the header was read, and elements,
 	// unless it is nil, are those of a list instead, true for one that is to be read, and
@@ -58,7 +63,7 @@ func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 		_, err := to.Write(r.bulk) // at once: each piece wakes whoever is on the way
 		return err
 	case r.link == nil:
-		return newWire(bytes.NewReader(r.raw)).copyValues(to, 1, resp3)
+		return resp.NewWire(bytes.NewReader(r.raw)).CopyValues(to, 1, resp3)
 	}
 	err := r.pass(to, resp3)
 	var ours callerError
@@ -75,36 +80,52 @@ func (r *reply) pass(to *bufio.Writer, resp3 bool) error {
 	if r.elements != nil {
 		return r.passList(to, resp3)
 	}
-	if _, err := to.Write(appendHeader(nil, '$', r.size)); err != nil {
+	if _, err := to.Write(resp.AppendHeader(nil, '$', r.size)); err != nil {
 		return err
 	}
-	return r.link.in.copyMeasured(to, r.size, r.keys[0])
+	return values.CopyMeasured(r.link.in, to, r.size, r.keys[0])
 }
 
 func (r *reply) passList(to *bufio.Writer, resp3 bool) error {
-	if _, err := to.Write(appendHeader(nil, '*', len(r.elements))); err != nil {
+	if _, err := to.Write(resp.AppendHeader(nil, '*', len(r.elements))); err != nil {
 		return err
 	}
 	for i, there := range r.elements {
 		n := -1
 		if there {
 			var err error
-			if n, err = r.link.in.element(); err != nil {
-				return unexpected(err)
+			if n, err = r.link.in.Element(); err != nil {
+				return resp.Unexpected(err)
 			}
 		}
 		if n < 0 {
-			if _, err := to.Write(appendNull(nil, resp3)); err != nil {
+			if _, err := to.Write(resp.AppendNull(nil, resp3)); err != nil {
 				return err
 			}
 			continue
 		}
-		if _, err := to.Write(appendHeader(nil, '$', n)); err != nil {
+		if _, err := to.Write(resp.AppendHeader(nil, '$', n)); err != nil {
 			return err
 		}
-		if err := r.link.in.copyMeasured(to, n, r.keys[i]); err != nil {
-			return unexpected(err)
+		if err := values.CopyMeasured(r.link.in, to, n, r.keys[i]); err != nil {
+			return resp.Unexpected(err)
 		}
 	}
 	return nil
+}
+
+// toCaller tells errors of writes to a caller from those of whoever is asked for it.
+type toCaller struct{ io.Writer }
+
+// callerError is that a caller cannot be written to.
+type callerError struct{ error }
+
+func (e callerError) Unwrap() error { return e.error }
+
+func (w toCaller) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if err != nil {
+		err = callerError{err}
+	}
+	return n, err
 }

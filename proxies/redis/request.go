@@ -5,19 +5,23 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 // read takes commands and passes them on.
 func (c *caller) read(ctx context.Context) error {
 	for {
-		cmd, err := c.in.command()
+		cmd, err := c.in.Command()
 		if err == nil {
 			err = c.take(ctx, cmd)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return errEnd
-		case errors.Is(err, errProtocol), errors.Is(err, errTooLong):
+		case errors.Is(err, resp.ErrProtocol), errors.Is(err, resp.ErrTooLong):
 			c.farewell("ERR Protocol error: " + err.Error())
 			return err
 		case err != nil:
@@ -61,12 +65,12 @@ var confirmations = map[string]string{
 }
 
 // take decides about one command.
-func (c *caller) take(ctx context.Context, cmd command) error {
-	if len(cmd.args) == 0 {
-		return errTooLong // a name of that length
+func (c *caller) take(ctx context.Context, cmd resp.Command) error {
+	if len(cmd.Args) == 0 {
+		return resp.ErrTooLong // a name of that length
 	}
-	name := strings.ToUpper(cmd.args[0])
-	keys, other, err := c.keysOf(cmd.args[1:])
+	name := strings.ToUpper(cmd.Args[0])
+	keys, other, err := c.keysOf(cmd.Args[1:])
 	switch {
 	case err != nil && (name == "SUBSCRIBE" || name == "UNSUBSCRIBE"):
 		// Whose the channel is, or that it may be reached, is perhaps known in a moment, as
@@ -77,7 +81,7 @@ func (c *caller) take(ctx context.Context, cmd command) error {
 		return c.instead(ctx, cmd, keys, codeRefused+" "+err.Error())
 	case len(keys) > 0:
 		return c.takeAgent(ctx, name, cmd, keys, other)
-	case notPassed[name], name == "CLIENT" && len(cmd.args) > 1 && strings.EqualFold(cmd.args[1], "REPLY"):
+	case notPassed[name], name == "CLIENT" && len(cmd.Args) > 1 && strings.EqualFold(cmd.Args[1], "REPLY"):
 		return c.instead(ctx, cmd, nil, "ERR this command does not pass the redis proxy")
 	case confirmations[name] != "":
 		return c.takeSubscribe(ctx, name, cmd)
@@ -86,8 +90,8 @@ func (c *caller) take(ctx context.Context, cmd command) error {
 	switch name {
 	case "HELLO":
 		c.epoch.Add(1)
-		if len(cmd.args) > 1 {
-			switch cmd.args[1] {
+		if len(cmd.Args) > 1 {
+			switch cmd.Args[1] {
 			case "2":
 				e.hello = 2
 			case "3":
@@ -100,7 +104,7 @@ func (c *caller) take(ctx context.Context, cmd command) error {
 		c.epoch.Add(1)
 		e.resets, e.ends, c.multi = true, true, false
 	case "MULTI":
-		e.begins = len(cmd.args) == 1 && cmd.left == 0
+		e.begins = len(cmd.Args) == 1 && cmd.Left == 0
 		c.multi = c.multi || e.begins
 	case "EXEC", "DISCARD":
 		e.ends, c.multi = true, false
@@ -113,7 +117,7 @@ func (c *caller) take(ctx context.Context, cmd command) error {
 }
 
 // takeAgent decides about a command that names agents' keys.
-func (c *caller) takeAgent(ctx context.Context, name string, cmd command, keys []owned, other int) error {
+func (c *caller) takeAgent(ctx context.Context, name string, cmd resp.Command, keys []owned, other int) error {
 	switch name {
 	case "SUBSCRIBE", "UNSUBSCRIBE":
 		return c.takeSubscribe(ctx, name, cmd)
@@ -124,7 +128,7 @@ func (c *caller) takeAgent(ctx context.Context, name string, cmd command, keys [
 	switch {
 	case c.multi:
 		return c.instead(ctx, cmd, keys, codeCommand+" what an agent's spoke keeps has no part in a transaction")
-	case cmd.left > 0:
+	case cmd.Left > 0:
 		return c.instead(ctx, cmd, keys, codeCommand+" too many keys of an agent in one command")
 	case other > 0:
 		return c.instead(ctx, cmd, keys, codeCommand+" the keys of one command are all of one agent, or none is an agent's")
@@ -149,14 +153,14 @@ func (c *caller) takeAgent(ctx context.Context, name string, cmd command, keys [
 }
 
 // takeSubscribe passes on what is answered by confirmations.
-func (c *caller) takeSubscribe(ctx context.Context, name string, cmd command) error {
+func (c *caller) takeSubscribe(ctx context.Context, name string, cmd resp.Command) error {
 	switch {
 	case c.multi:
 		return c.instead(ctx, cmd, nil, "ERR subscriptions have no part in a transaction")
-	case cmd.left > 0:
+	case cmd.Left > 0:
 		return c.instead(ctx, cmd, nil, "ERR too many channels in one command")
 	}
-	e := &entry{kind: subscribe, confirms: confirmations[name], want: len(cmd.args) - 1}
+	e := &entry{kind: subscribe, confirms: confirmations[name], want: len(cmd.Args) - 1}
 	if strings.HasSuffix(name, "UNSUBSCRIBE") {
 		e.all = e.want == 0
 	} else if c.channels.Add(int64(e.want)) > int64(c.hub.cfg.MaxSubscriptions) {
@@ -176,7 +180,7 @@ const nowhere = "argomesh|nowhere"
 
 // instead answers a command with an error, in its turn, and only to a caller that may
 // ask the hub's Redis for such a key. A transaction is spoilt by it.
-func (c *caller) instead(ctx context.Context, cmd command, keys []owned, text string) error {
+func (c *caller) instead(ctx context.Context, cmd resp.Command, keys []owned, text string) error {
 	c.hub.metrics.commands.WithLabelValues("refused").Inc()
 	if err := c.discard(cmd); err != nil {
 		return err
@@ -191,22 +195,22 @@ func (c *caller) instead(ctx context.Context, cmd command, keys []owned, text st
 	if err := c.enqueue(ctx, e); err != nil {
 		return err
 	}
-	_, err := c.toHub.Write(encodeCommand(probe...))
+	_, err := c.toHub.Write(resp.EncodeCommand(probe...))
 	return err
 }
 
 // discard reads what is left of a command.
-func (c *caller) discard(cmd command) error {
-	for ; cmd.left > 0; cmd.left-- {
-		if _, err := c.in.Discard(cmd.next); err != nil {
-			return unexpected(err)
+func (c *caller) discard(cmd resp.Command) error {
+	for ; cmd.Left > 0; cmd.Left-- {
+		if _, err := c.in.Discard(cmd.Next); err != nil {
+			return resp.Unexpected(err)
 		}
-		if err := c.in.end(); err != nil {
+		if err := c.in.End(); err != nil {
 			return err
 		}
-		if cmd.left > 1 {
+		if cmd.Left > 1 {
 			var err error
-			if cmd.next, err = c.in.argument(); err != nil {
+			if cmd.Next, err = c.in.Argument(); err != nil {
 				return err
 			}
 		}
@@ -219,20 +223,20 @@ func (c *caller) discard(cmd command) error {
 var errLateKey = errors.New("an agent's key in a long command")
 
 // send passes a command on, the head at once and the rest as it comes.
-func (c *caller) send(cmd command) error {
-	head := appendHeader(nil, '*', len(cmd.args)+cmd.left)
-	for _, arg := range cmd.args {
-		head = appendBulk(head, arg)
+func (c *caller) send(cmd resp.Command) error {
+	head := resp.AppendHeader(nil, '*', len(cmd.Args)+cmd.Left)
+	for _, arg := range cmd.Args {
+		head = resp.AppendBulk(head, arg)
 	}
 	if _, err := c.toHub.Write(head); err != nil {
 		return err
 	}
-	for ; cmd.left > 0; cmd.left-- {
-		if _, err := c.toHub.Write(appendHeader(nil, '$', cmd.next)); err != nil {
+	for ; cmd.Left > 0; cmd.Left-- {
+		if _, err := c.toHub.Write(resp.AppendHeader(nil, '$', cmd.Next)); err != nil {
 			return err
 		}
-		if cmd.next <= maxKeyBytes {
-			arg, err := c.in.bytes(cmd.next)
+		if cmd.Next <= appkey.MaxKeyBytes {
+			arg, err := c.in.Bytes(cmd.Next)
 			if err != nil {
 				return err
 			}
@@ -243,15 +247,37 @@ func (c *caller) send(cmd command) error {
 			if _, err := c.toHub.Write(append(arg, "\r\n"...)); err != nil {
 				return err
 			}
-		} else if err := c.in.copyString(c.toHub, cmd.next); err != nil {
+		} else if err := c.in.CopyString(c.toHub, cmd.Next); err != nil {
 			return err
 		}
-		if cmd.left > 1 {
+		if cmd.Left > 1 {
 			var err error
-			if cmd.next, err = c.in.argument(); err != nil {
+			if cmd.Next, err = c.in.Argument(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// keysOf returns the arguments that are agents' keys, and how many are not. An error
+// comes with the first key that it is about.
+func (c *caller) keysOf(args []string) (keys []owned, other int, err error) {
+	for _, arg := range args {
+		key, ok := appkey.ParseKey(arg)
+		if !ok {
+			other++
+			continue
+		}
+		target, isOwned, err := c.hub.cfg.Owners.Owner(key.Instance)
+		if err != nil {
+			return []owned{{key: key, text: arg}}, other, err
+		}
+		if !isOwned {
+			other++
+			continue
+		}
+		keys = append(keys, owned{key: key, text: arg, target: target})
+	}
+	return keys, other, nil
 }

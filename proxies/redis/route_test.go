@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/test/heap"
 )
@@ -12,14 +14,14 @@ import (
 // onlyEdge1 is an Owners with one agent.
 type onlyEdge1 struct{ name identity.AgentName }
 
-func (o onlyEdge1) Owner(i Instance) (Target, bool, error) {
+func (o onlyEdge1) Owner(i appkey.Instance) (Target, bool, error) {
 	if i.Namespace != o.name.String() {
 		return Target{}, false, nil
 	}
-	return Target{Agent: o.name, UID: "u", Instance: Instance{Name: i.Name}, Known: true}, true, nil
+	return Target{Agent: o.name, UID: "u", Instance: appkey.Instance{Name: i.Name}, Known: true}, true, nil
 }
 
-func (onlyEdge1) Watch(context.Context, func(Instance)) {}
+func (onlyEdge1) Watch(context.Context, func(appkey.Instance)) {}
 
 // What parses is written as it was, an instance is never more than it says, and what
 // an agent is asked for is the same key of its own Application.
@@ -43,7 +45,7 @@ func FuzzParseKey(f *testing.F) {
 		if err != nil || len(keys)+other != 1 {
 			t.Fatalf("keysOf(%q) = %v, %d, %v", text, keys, other, err)
 		}
-		k, ok := ParseKey(text)
+		k, ok := appkey.ParseKey(text)
 		if !ok {
 			if len(keys) > 0 {
 				t.Errorf("%q is no key, and asked of agent %s", text, keys[0].target.Agent)
@@ -53,7 +55,7 @@ func FuzzParseKey(f *testing.F) {
 		if k.String() != text {
 			t.Errorf("ParseKey(%q).String() = %q", text, k)
 		}
-		if again, ok := ParseKey(k.String()); !ok || again != k {
+		if again, ok := appkey.ParseKey(k.String()); !ok || again != k {
 			t.Errorf("ParseKey(%q) is %+v the second time", text, again)
 		}
 		if strings.ContainsAny(text, "\r\n *?[") || strings.ContainsAny(k.Instance.Namespace+k.Instance.Name, "_|") {
@@ -65,8 +67,8 @@ func FuzzParseKey(f *testing.F) {
 		if len(keys) == 0 {
 			return
 		}
-		asked, ok := ParseKey(keys[0].asked())
-		if want := (Key{Family: k.Family, Instance: Instance{Name: k.Instance.Name}, Shard: k.Shard, Format: k.Format}); !ok || asked != want {
+		asked, ok := appkey.ParseKey(keys[0].asked())
+		if want := (appkey.Key{Family: k.Family, Instance: appkey.Instance{Name: k.Instance.Name}, Shard: k.Shard, Format: k.Format}); !ok || asked != want {
 			t.Errorf("for %q the agent is asked %q", text, keys[0].asked())
 		}
 	})

@@ -12,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -103,34 +106,34 @@ func repeat(s string, n int) []string {
 
 func TestSpokeIsUnavailable(t *testing.T) {
 	server := startRedis(t, "--requirepass", password)
-	cfg := redis.SpokeConfig{
+	cfg := spoke.Config{
 		Dial: server.dial, Credentials: func(context.Context) (string, string, error) { return "", password, nil },
-		Version: version, Allow: func(redis.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)), MaxConnections: 1,
+		Version: version, Allow: func(appkey.Instance) bool { return true }, Log: zerolog.New(zerolog.NewTestWriter(t)), MaxConnections: 1,
 	}
-	serve := func(change func(*redis.SpokeConfig)) error {
+	serve := func(change func(*spoke.Config)) error {
 		cfg := cfg
 		cfg.Metrics = prometheus.NewRegistry()
 		change(&cfg)
-		s, err := redis.NewSpoke(cfg)
+		s, err := spoke.New(cfg)
 		must(t, err)
 		near, far := net.Pipe()
 		defer func() { _, _ = near.Close(), far.Close() }() // nothing was said
 		return s.Serve(t.Context(), far)
 	}
 	wrong := func(context.Context) (string, string, error) { return "", "s3cre", nil }
-	if err := serve(func(c *redis.SpokeConfig) { c.Credentials = wrong }); err == nil || strings.Contains(err.Error(), "s3cre") {
+	if err := serve(func(c *spoke.Config) { c.Credentials = wrong }); err == nil || strings.Contains(err.Error(), "s3cre") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 	silent := func(context.Context) (net.Conn, error) {
 		near, _ := net.Pipe()
 		return near, nil
 	}
-	if err := serve(func(c *redis.SpokeConfig) { c.Dial, c.AnswerTimeout = silent, 50*time.Millisecond }); err == nil {
+	if err := serve(func(c *spoke.Config) { c.Dial, c.AnswerTimeout = silent, 50*time.Millisecond }); err == nil {
 		t.Error("a Redis that says nothing is used")
 	}
 	// One connection more than there may be.
 	cfg.Metrics = prometheus.NewRegistry()
-	s, err := redis.NewSpoke(cfg)
+	s, err := spoke.New(cfg)
 	must(t, err)
 	near, far := net.Pipe()
 	ended := make(chan error, 1)

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 const (
@@ -205,7 +209,7 @@ func (s *subscriber) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	link.conn.read = 2 * pingEvery
+	link.conn.ReadTime = 2 * pingEvery
 	stop := context.AfterFunc(ctx, func() { _ = link.conn.Close() }) // it interrupts both
 	defer stop()
 	ended := make(chan error, 1)
@@ -230,7 +234,7 @@ func (s *subscriber) session(ctx context.Context) error {
 		select {
 		case <-s.wake:
 		case <-ping.C:
-			if _, err := link.conn.Write(encodeCommand("PING")); err != nil {
+			if _, err := link.conn.Write(resp.EncodeCommand("PING")); err != nil {
 				return err
 			}
 		case err := <-ended:
@@ -248,19 +252,19 @@ func (s *subscriber) due() (commands []byte, needed bool) {
 		switch {
 		case len(t.shares) == 0:
 			if t.asked {
-				commands = append(commands, encodeCommand("UNSUBSCRIBE", channel)...)
+				commands = append(commands, resp.EncodeCommand("UNSUBSCRIBE", channel)...)
 			}
 			delete(s.topics, channel)
 		case !t.asked:
 			t.asked = true
-			commands = append(commands, encodeCommand("SUBSCRIBE", channel)...)
+			commands = append(commands, resp.EncodeCommand("SUBSCRIBE", channel)...)
 		}
 	}
 	return commands, len(s.topics) > 0
 }
 
 // hear takes what the agent says.
-func (s *subscriber) hear(in wire) error {
+func (s *subscriber) hear(in resp.Wire) error {
 	for {
 		first, err := in.Peek(1)
 		if err != nil {
@@ -268,7 +272,7 @@ func (s *subscriber) hear(in wire) error {
 		}
 		s.remote.hears()
 		if first[0] == '-' {
-			line, err := in.line()
+			line, err := in.Line()
 			if err != nil {
 				return err
 			}
@@ -278,40 +282,40 @@ func (s *subscriber) hear(in wire) error {
 			continue
 		}
 		if first[0] == '+' { // PONG, before there is a subscription
-			if _, err := in.line(); err != nil {
+			if _, err := in.Line(); err != nil {
 				return err
 			}
 			continue
 		}
-		n, err := in.collection('*')
+		n, err := in.Collection('*')
 		if err != nil {
 			return err
 		}
-		what, _, err := in.small()
+		what, _, err := in.Small()
 		if err != nil {
 			return err
 		}
-		channel, _, err := in.small()
+		channel, _, err := in.Small()
 		if err != nil {
 			return err
 		}
 		switch {
 		case what == "pong" && n == 2:
 		case what == "message" && n == 3:
-			payload, _, err := in.small()
+			payload, _, err := in.Small()
 			if err != nil {
 				return err
 			}
 			s.deliver(channel, payload)
 		case (what == "subscribe" || what == "unsubscribe") && n == 3:
-			if _, err := in.number(); err != nil {
+			if _, err := in.Number(); err != nil {
 				return err
 			}
 			if what == "subscribe" {
 				s.active(channel)
 			}
 		default:
-			return errProtocol
+			return resp.ErrProtocol
 		}
 	}
 }
@@ -320,10 +324,10 @@ func (s *subscriber) hear(in wire) error {
 func (s *subscriber) refused(text string) error {
 	code, rest, _ := strings.Cut(text, " ")
 	channel := rest
-	if code == spokeFormat {
+	if code == appkey.SpokeFormat {
 		_, channel, _ = strings.Cut(rest, " ")
 	}
-	if code != spokeFormat && code != spokeDenied {
+	if code != appkey.SpokeFormat && code != appkey.SpokeDenied {
 		return errors.New("the agent's redis does not serve subscriptions")
 	}
 	s.mu.Lock()
@@ -332,7 +336,7 @@ func (s *subscriber) refused(text string) error {
 		t.settle()
 	}
 	s.mu.Unlock()
-	if code == spokeFormat {
+	if code == appkey.SpokeFormat {
 		s.remote.warnFormat()
 	}
 	return nil

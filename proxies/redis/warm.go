@@ -9,6 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/warmplan"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -42,14 +48,14 @@ type WarmConfig struct {
 	Sessions func() map[identity.AgentName]string
 	// Applications returns those of an agent, as the hub's Argo CD names them, each with what
 	// [ContentOf] says of it.
-	Applications func(identity.AgentName) map[Instance]uint64
+	Applications func(identity.AgentName) map[appkey.Instance]uint64
 	// Look returns the same of one, and whose it is; false for one that is nobody's, or of an
 	// agent that is not connected.
-	Look func(Instance) (agent identity.AgentName, content uint64, ok bool)
+	Look func(appkey.Instance) (agent identity.AgentName, content uint64, ok bool)
 	// Kept is told whenever the managed resources of an Application are kept that nobody
 	// has asked for. It may block, for as long as ctx lasts: nothing else is read of that agent
 	// meanwhile.
-	Kept    func(ctx context.Context, agent identity.AgentName, i Instance)
+	Kept    func(ctx context.Context, agent identity.AgentName, i appkey.Instance)
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
@@ -60,7 +66,7 @@ type WarmConfig struct {
 // the same limits, and it takes room only where they leave enough.
 type Warm struct {
 	cfg     WarmConfig
-	plan    *warmPlan // of Run
+	plan    *warmplan.Plan // of Run
 	reads   *prometheus.CounterVec
 	waiting prometheus.Gauge
 
@@ -72,7 +78,7 @@ type Warm struct {
 	looked int
 
 	mu      sync.Mutex // guards changed
-	changed map[Instance]struct{}
+	changed map[appkey.Instance]struct{}
 }
 
 // NewWarm checks cfg and starts nothing.
@@ -81,7 +87,7 @@ func NewWarm(cfg WarmConfig) (*Warm, error) {
 		return nil, errors.New("unopened applications: a hub that keeps last values, and what says of Applications, are required")
 	}
 	w := &Warm{
-		cfg: cfg, plan: newWarmPlan(maxWarm), changed: map[Instance]struct{}{},
+		cfg: cfg, plan: warmplan.New(warmplan.MaxWarm), changed: map[appkey.Instance]struct{}{},
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_redis_proxy_warm_reads_total", Help: "Keys of spokes that were read without a caller, to have them while the spoke is away, by result: kept, missing on the spoke, long or excess (more than is kept, or than passes), failed, another format of the cache, refused by the agent, moved to another agent; and limit: Applications beyond those that are remembered.",
 		}, []string{"result"}),
@@ -97,25 +103,25 @@ func NewWarm(cfg WarmConfig) (*Warm, error) {
 
 // Changed takes note that an Application may have changed, or its owner. It does not
 // block.
-func (w *Warm) Changed(i Instance) {
+func (w *Warm) Changed(i appkey.Instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changed[i] = struct{}{} // as many as the hub has
 }
 
 // take returns what has changed.
-func (w *Warm) take() map[Instance]struct{} {
+func (w *Warm) take() map[appkey.Instance]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed := w.changed
-	w.changed = map[Instance]struct{}{}
+	w.changed = map[appkey.Instance]struct{}{}
 	return changed
 }
 
 // warmOutcome is what became of a key, and of a tree in how many parts it is.
 type warmOutcome struct {
-	job    warmJob
-	result warmResult
+	job    warmplan.Job
+	result warmplan.Result
 	shards int
 }
 
@@ -133,7 +139,7 @@ func (w *Warm) Run(ctx context.Context) error {
 	for under := 0; ; {
 		for under < maxWarmReads {
 			now := time.Now()
-			job, ok, again := w.plan.next(now, w.free)
+			job, ok, again := w.plan.Next(now, w.free)
 			if !ok {
 				if !again.IsZero() {
 					next.Reset(again.Sub(now))
@@ -151,7 +157,7 @@ func (w *Warm) Run(ctx context.Context) error {
 				}
 			})
 		}
-		w.waiting.Set(float64(w.plan.waits))
+		w.waiting.Set(float64(w.plan.Waits))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -161,19 +167,19 @@ func (w *Warm) Run(ctx context.Context) error {
 		case o := <-outcomes:
 			under--
 			w.reads.WithLabelValues(string(o.result)).Inc()
-			w.plan.done(o.job, o.result, o.shards, time.Now())
+			w.plan.Done(o.job, o.result, o.shards, time.Now())
 		}
 	}
 }
 
 // tell tells of an Application whose managed resources are kept.
 func (w *Warm) tell(ctx context.Context, o warmOutcome) {
-	if o.result != warmKept || o.job.family != managedResources {
+	if o.result != warmplan.WarmKept || o.job.Family != appkey.ManagedResources {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmReadTime)
 	defer cancel()
-	w.cfg.Kept(ctx, o.job.agent.name, o.job.instance)
+	w.cfg.Kept(ctx, o.job.Agent.Name, o.job.Instance)
 }
 
 // free reports whether callers leave room for a read from an agent: they come first.
@@ -188,9 +194,9 @@ func (w *Warm) look(now time.Time) {
 		return
 	}
 	changed, sessions := w.take(), w.cfg.Sessions()
-	for name := range w.plan.agents {
+	for name := range w.plan.Agents {
 		if _, connected := sessions[name]; !connected {
-			w.plan.disconnect(name)
+			w.plan.Disconnect(name)
 		}
 	}
 	w.looked = max(w.looked-maxWarmLooked, 0)
@@ -198,7 +204,7 @@ func (w *Warm) look(now time.Time) {
 		if w.looked >= maxWarmLooked {
 			break // the next look goes on, with any of them
 		}
-		if !w.plan.connect(name, session+" "+w.format) { // in another one all is read again
+		if !w.plan.Connect(name, session+" "+w.format) { // in another one all is read again
 			continue
 		}
 		apps := w.cfg.Applications(name)
@@ -211,7 +217,7 @@ func (w *Warm) look(now time.Time) {
 		if name, content, ok := w.cfg.Look(i); ok {
 			w.see(name, i, content)
 		} else {
-			w.plan.forget(i)
+			w.plan.Forget(i)
 		}
 	}
 }
@@ -229,27 +235,27 @@ func (w *Warm) follow(now time.Time) {
 	}
 }
 
-func (w *Warm) see(name identity.AgentName, i Instance, content uint64) {
-	if !w.plan.see(name, i, content) {
-		w.reads.WithLabelValues(string(warmLimit)).Inc()
+func (w *Warm) see(name identity.AgentName, i appkey.Instance, content uint64) {
+	if !w.plan.See(name, i, content) {
+		w.reads.WithLabelValues(string(warmplan.WarmLimit)).Inc()
 	}
 }
 
 // read reads a key, and has it kept.
-func (w *Warm) read(ctx context.Context, job warmJob, format string) warmOutcome {
+func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOutcome {
 	ctx, cancel := context.WithTimeout(ctx, warmReadTime)
 	defer cancel()
 	h := w.cfg.Hub
-	target, isOwned, err := h.cfg.Owners.Owner(job.instance)
+	target, isOwned, err := h.cfg.Owners.Owner(job.Instance)
 	switch {
 	case err != nil && !errors.Is(err, identity.ErrDenied):
-		return warmOutcome{job: job, result: warmFailed} // it is not known yet
-	case err != nil || !isOwned || !target.Known || target.Agent != job.agent.name:
-		return warmOutcome{job: job, result: warmMoved}
+		return warmOutcome{job: job, result: warmplan.WarmFailed} // it is not known yet
+	case err != nil || !isOwned || !target.Known || target.Agent != job.Agent.Name:
+		return warmOutcome{job: job, result: warmplan.WarmMoved}
 	}
-	key := owned{key: Key{Family: job.family, Instance: job.instance, Format: format}, target: target}
-	if job.shard > 0 {
-		key.key.Shard = strconv.Itoa(job.shard)
+	key := owned{key: appkey.Key{Family: job.Family, Instance: job.Instance, Format: format}, target: target}
+	if job.Shard > 0 {
+		key.key.Shard = strconv.Itoa(job.Shard)
 	}
 	f := &fetch{hub: h, verb: "GET", keys: []owned{key}, asked: []owned{key}, remote: h.remote(target.Agent), unasked: true}
 	r, err := f.ask(ctx)
@@ -259,44 +265,44 @@ func (w *Warm) read(ctx context.Context, job warmJob, format string) warmOutcome
 	defer r.close()
 	f.remote.hears()
 	o := warmOutcome{job: job, result: resultOf(r, h.cfg.MaxKeptBytes)}
-	if o.result != warmKept {
+	if o.result != warmplan.WarmKept {
 		return o
 	}
-	if job.family == resourcesTree && job.shard == 0 {
-		o.shards = shardsOf(r.value, strings.HasSuffix(format, compressedFormat))
+	if job.Family == appkey.ResourcesTree && job.Shard == 0 {
+		o.shards = warmplan.ShardsOf(r.value, strings.HasSuffix(format, appkey.CompressedFormat))
 	}
 	if h.keeping.keepUnasked(ctx, key, r.value) != nil {
-		o.result = warmFailed
+		o.result = warmplan.WarmFailed
 	}
 	return o
 }
 
 // resultOf returns what a reply to GET is; a value that can be kept is warmKept.
-func resultOf(r *reply, longest int) warmResult {
+func resultOf(r *reply, longest int) warmplan.Result {
 	switch {
 	case r.value != nil:
-		return warmKept
+		return warmplan.WarmKept
 	case r.link != nil && r.size > longest:
-		return warmLong
+		return warmplan.WarmLong
 	case r.link != nil:
-		return warmFailed // others have the room
+		return warmplan.WarmFailed // others have the room
 	case r.raw[0] == '-':
-		return warmExcess
+		return warmplan.WarmExcess
 	}
-	return warmMissing
+	return warmplan.WarmMissing
 }
 
 // failed returns what an error means.
-func (w *Warm) failed(f *fetch, err error) warmResult {
-	var answered refusal
+func (w *Warm) failed(f *fetch, err error) warmplan.Result {
+	var answered resp.RefusalError
 	isAnswer := errors.As(err, &answered)
 	switch {
-	case isAnswer && answered.code == spokeFormat && isFormat(answered.rest):
-		f.judged(answered.rest)
-		return warmFormat
-	case errors.Is(err, stream.ErrRefused), isAnswer && answered.code == spokeDenied:
-		return warmRefused
+	case isAnswer && answered.Code == appkey.SpokeFormat && appkey.IsFormat(answered.Rest):
+		f.judged(answered.Rest)
+		return warmplan.WarmFormat
+	case errors.Is(err, stream.ErrRefused), isAnswer && answered.Code == appkey.SpokeDenied:
+		return warmplan.WarmRefused
 	}
 	w.cfg.Log.Debug().Err(err).Stringer("agent", f.remote.agent).Msg("what an agent keeps of an application cannot be read, trying again")
-	return warmFailed
+	return warmplan.WarmFailed
 }

@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
@@ -30,17 +34,17 @@ type unopened struct {
 
 	mu       sync.Mutex // guards what follows
 	sessions map[identity.AgentName]string
-	apps     map[redis.Instance]uint64 // with their content
-	told     []redis.Instance          // of which the managed resources were kept
+	apps     map[appkey.Instance]uint64 // with their content
+	told     []appkey.Instance          // of which the managed resources were kept
 }
 
 // warms runs one with the agents that are named, each with an Application "shop".
 func (w *world) warms(agents ...string) *unopened {
 	w.t.Helper()
-	u := &unopened{w: w, metrics: prometheus.NewRegistry(), sessions: map[identity.AgentName]string{}, apps: map[redis.Instance]uint64{}}
+	u := &unopened{w: w, metrics: prometheus.NewRegistry(), sessions: map[identity.AgentName]string{}, apps: map[appkey.Instance]uint64{}}
 	for _, name := range agents {
 		u.sessions[agentName(w.t, name)] = "1"
-		u.apps[redis.Instance{Namespace: name, Name: "shop"}] = 1
+		u.apps[appkey.Instance{Namespace: name, Name: "shop"}] = 1
 	}
 	var err error
 	u.warm, err = redis.NewWarm(redis.WarmConfig{
@@ -65,15 +69,15 @@ func (u *unopened) connected() map[identity.AgentName]string {
 	return maps.Clone(u.sessions)
 }
 
-func (u *unopened) of(name identity.AgentName) map[redis.Instance]uint64 {
+func (u *unopened) of(name identity.AgentName) map[appkey.Instance]uint64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	apps := maps.Clone(u.apps)
-	maps.DeleteFunc(apps, func(i redis.Instance, _ uint64) bool { return i.Namespace != name.String() })
+	maps.DeleteFunc(apps, func(i appkey.Instance, _ uint64) bool { return i.Namespace != name.String() })
 	return apps
 }
 
-func (u *unopened) look(i redis.Instance) (agent identity.AgentName, content uint64, ok bool) {
+func (u *unopened) look(i appkey.Instance) (agent identity.AgentName, content uint64, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	name, err := identity.ParseAgentName(i.Namespace)
@@ -81,7 +85,7 @@ func (u *unopened) look(i redis.Instance) (agent identity.AgentName, content uin
 	return name, content, err == nil && known
 }
 
-func (u *unopened) kept(_ context.Context, name identity.AgentName, i redis.Instance) {
+func (u *unopened) kept(_ context.Context, name identity.AgentName, i appkey.Instance) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if i.Namespace == name.String() {
@@ -90,7 +94,7 @@ func (u *unopened) kept(_ context.Context, name identity.AgentName, i redis.Inst
 }
 
 // changes has the resources of an Application changed.
-func (u *unopened) changes(i redis.Instance) {
+func (u *unopened) changes(i appkey.Instance) {
 	u.mu.Lock()
 	u.apps[i]++
 	u.mu.Unlock()
@@ -168,7 +172,7 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 	u := w.warms("a")
 	u.counts("kept", 3)
 	u.mu.Lock()
-	if told := u.told; !slices.Equal(told, []redis.Instance{{Namespace: "a", Name: "shop"}}) {
+	if told := u.told; !slices.Equal(told, []appkey.Instance{{Namespace: "a", Name: "shop"}}) {
 		t.Errorf("told of %v", told)
 	}
 	u.mu.Unlock()
@@ -184,7 +188,7 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 			t.Errorf("%s is %s, %v", key, text.String(), err)
 		}
 	}
-	if live, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", redis.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}); !ok {
+	if live, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", appkey.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}); !ok {
 		t.Errorf("its object is %s, %t", live, ok)
 	}
 	if n, err := testutil.GatherAndCount(w.metrics, "argomesh_redis_proxy_read_seconds"); err != nil || n != 1 {
@@ -197,7 +201,7 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 func TestUnopenedApplicationsAreReadAgain(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
 	spoke := w.add("a", nil).redis.client(t, 3)
-	shop := redis.Instance{Namespace: "a", Name: "shop"}
+	shop := appkey.Instance{Namespace: "a", Name: "shop"}
 	u := w.warms("a")
 	_ = w.client(3).Get(ctx, tree("a", "unknown")).Err() // there is none, and the format is told
 	u.counts("missing", 1)
@@ -229,13 +233,13 @@ func TestUnopenedApplicationsAreReadAgain(t *testing.T) {
 // format than the hub's Argo CD asks for.
 func TestUnopenedApplicationsOfWhoRefuses(t *testing.T) {
 	w := newWorld(t, func(c *redis.HubConfig) { c.Format = version + ".gz" })
-	w.add("a", func(c *redis.SpokeConfig) { c.Allow = func(redis.Instance) bool { return false } })
-	w.add("b", func(c *redis.SpokeConfig) { c.Version = "9.9.9" })
+	w.add("a", func(c *spoke.Config) { c.Allow = func(appkey.Instance) bool { return false } })
+	w.add("b", func(c *spoke.Config) { c.Version = "9.9.9" })
 	u := w.warms("a", "b")
 	u.counts("refused", 1)
 	u.counts("format", 1)
 	for i := range 3 {
-		u.changes(redis.Instance{Namespace: "a", Name: "shop"})
+		u.changes(appkey.Instance{Namespace: "a", Name: "shop"})
 		u.connects("b")
 		u.counts("format", 2+i) // after which the change was seen
 	}

@@ -8,6 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/warmplan"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
@@ -46,7 +50,7 @@ func TestUnaskedValuesWaitForRoom(t *testing.T) {
 		go func() { _ = k.run(ctx) }()
 		name := warmAgentName(t, "edge-1")
 		key := func(app string) owned {
-			return owned{key: Key{Family: resourcesTree, Instance: Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
+			return owned{key: appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
 		}
 		k.keep(key("first"), []byte("x")) // is being kept
 		synctest.Wait()
@@ -169,9 +173,9 @@ func TestWarmFollowsTheFormat(t *testing.T) {
 
 // Applications beyond those that are remembered are counted.
 func TestWarmCountsWhatItDoesNotHold(t *testing.T) {
-	w := &Warm{plan: newWarmPlan(1), reads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "reads"}, []string{"result"})}
+	w := &Warm{plan: warmplan.New(1), reads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "reads"}, []string{"result"})}
 	name := warmAgentName(t, "edge-1")
-	w.plan.connect(name, "1")
+	w.plan.Connect(name, "1")
 	for n := range 3 {
 		w.see(name, appOf(name, n), 1)
 	}
@@ -199,17 +203,17 @@ func TestWarmLooksAtSoMany(t *testing.T) {
 			}
 			return all
 		},
-		Applications: func(name identity.AgentName) map[Instance]uint64 {
+		Applications: func(name identity.AgentName) map[appkey.Instance]uint64 {
 			seen[name] = true
-			of := map[Instance]uint64{}
+			of := map[appkey.Instance]uint64{}
 			for n := range apps {
 				of[appOf(name, n)] = 1
 			}
 			looked += apps
 			return of
 		},
-		Look:    func(Instance) (identity.AgentName, uint64, bool) { return identity.AgentName{}, 0, false },
-		Kept:    func(context.Context, identity.AgentName, Instance) {},
+		Look:    func(appkey.Instance) (identity.AgentName, uint64, bool) { return identity.AgentName{}, 0, false },
+		Kept:    func(context.Context, identity.AgentName, appkey.Instance) {},
 		Metrics: metrics, Log: zerolog.Nop(),
 	})
 	if err != nil {
@@ -225,4 +229,17 @@ func TestWarmLooksAtSoMany(t *testing.T) {
 	if len(seen) != agents {
 		t.Errorf("%d agents had a turn, want %d", len(seen), agents)
 	}
+}
+
+func warmAgentName(t testing.TB, s string) identity.AgentName {
+	t.Helper()
+	name, err := identity.ParseAgentName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func appOf(name identity.AgentName, n int) appkey.Instance {
+	return appkey.Instance{Namespace: name.String(), Name: fmt.Sprint("app-", n)}
 }

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -160,14 +164,14 @@ type world struct {
 	found  []string // mismatches of caches, each with its agent before it
 	// moved are Applications that are not where their namespace says; the zero Target is
 	// the hub's own affair.
-	moved    map[redis.Instance]redis.Target
-	unsureOf error                // what Owner says of all, unless nil
-	changed  func(redis.Instance) // nil before Watch
+	moved    map[appkey.Instance]redis.Target
+	unsureOf error                 // what Owner says of all, unless nil
+	changed  func(appkey.Instance) // nil before Watch
 }
 
 // edge is one agent with the Redis of its spoke.
 type edge struct {
-	spoke *redis.Spoke
+	spoke *spoke.Spoke
 	redis *server
 	// away says that the agent is not connected, stuck that it takes connections and
 	// does nothing, banned that the registry does not let it be reached.
@@ -187,7 +191,7 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 	w := &world{
 		t: t, redis: startRedis(t, "--requirepass", password), socket: filepath.Join(folder(t), "p.sock"), metrics: prometheus.NewRegistry(),
 		spokes: map[identity.AgentName]*edge{}, keep: &memory{values: map[string][]byte{}},
-		moved: map[redis.Instance]redis.Target{},
+		moved: map[appkey.Instance]redis.Target{},
 	}
 	cfg := redis.HubConfig{
 		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, Keep: w.keep, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
@@ -225,21 +229,21 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 }
 
 // add adds a spoke with a Redis of its own.
-func (w *world) add(name string, change func(*redis.SpokeConfig)) *edge {
+func (w *world) add(name string, change func(*spoke.Config)) *edge {
 	w.t.Helper()
 	e := &edge{redis: startRedis(w.t, "--requirepass", password), conns: map[net.Conn]struct{}{}}
-	cfg := redis.SpokeConfig{
+	cfg := spoke.Config{
 		Dial:        e.redis.dial,
 		Credentials: func(context.Context) (string, string, error) { return "", password, nil },
 		Version:     version,
-		Allow:       func(i redis.Instance) bool { return i.Namespace == "" },
+		Allow:       func(i appkey.Instance) bool { return i.Namespace == "" },
 		Metrics:     prometheus.NewRegistry(), Log: zerolog.New(zerolog.NewTestWriter(w.t)),
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	var err error
-	if e.spoke, err = redis.NewSpoke(cfg); err != nil {
+	if e.spoke, err = spoke.New(cfg); err != nil {
 		w.t.Fatal(err)
 	}
 	w.mu.Lock()
@@ -273,7 +277,7 @@ func (w *world) told() []string {
 }
 
 // Owner implements redis.Owners. Applications called "unknown" are not on the hub.
-func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
+func (w *world) Owner(i appkey.Instance) (redis.Target, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	target, moved := w.moved[i]
@@ -282,7 +286,7 @@ func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
 		if err != nil {
 			return redis.Target{}, false, nil // no agent has that name
 		}
-		target = redis.Target{Agent: name, UID: "uid-" + name.String(), Instance: redis.Instance{Name: i.Name}, Known: i.Name != "unknown"}
+		target = redis.Target{Agent: name, UID: "uid-" + name.String(), Instance: appkey.Instance{Name: i.Name}, Known: i.Name != "unknown"}
 	}
 	e := w.spokes[target.Agent]
 	if e == nil {
@@ -298,11 +302,11 @@ func (w *world) Owner(i redis.Instance) (redis.Target, bool, error) {
 }
 
 // Watch implements redis.Owners.
-func (w *world) Watch(ctx context.Context, changed func(redis.Instance)) {
+func (w *world) Watch(ctx context.Context, changed func(appkey.Instance)) {
 	w.mu.Lock()
 	w.changed = changed
 	w.mu.Unlock()
-	changed(redis.Instance{})
+	changed(appkey.Instance{})
 	<-ctx.Done()
 }
 
@@ -311,11 +315,11 @@ func (w *world) unsure(err error) {
 	w.mu.Lock()
 	w.unsureOf = err
 	w.mu.Unlock()
-	w.tell(redis.Instance{})
+	w.tell(appkey.Instance{})
 }
 
 // tell says that the owner of an Application may have changed.
-func (w *world) tell(i redis.Instance) {
+func (w *world) tell(i appkey.Instance) {
 	w.mu.Lock()
 	changed := w.changed
 	w.mu.Unlock()
@@ -325,7 +329,7 @@ func (w *world) tell(i redis.Instance) {
 }
 
 // move moves an Application to an agent, or with the zero Target to nobody.
-func (w *world) move(i redis.Instance, to redis.Target) {
+func (w *world) move(i appkey.Instance, to redis.Target) {
 	w.mu.Lock()
 	w.moved[i] = to
 	w.mu.Unlock()

@@ -13,6 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
 	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -22,7 +26,6 @@ import (
 
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/proxies/redis"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/tunnel"
 	"github.com/argomesh/argomesh/test/harness"
@@ -152,14 +155,14 @@ func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at fu
 	}
 	acceptors := make([]*tunnel.Acceptor, len(agents))
 	for i, agent := range agents {
-		spoke, err := redis.NewSpoke(redis.SpokeConfig{
+		spoke, err := spoke.New(spoke.Config{
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				var d net.Dialer
 				return d.DialContext(ctx, "tcp", at(agent))
 			},
 			Credentials: func(context.Context) (string, string, error) { return "", "", nil },
 			Version:     clusterinfo.Version,
-			Allow:       func(redis.Instance) bool { return true },
+			Allow:       func(appkey.Instance) bool { return true },
 			Metrics:     prometheus.NewRegistry(), Log: zerolog.Nop(),
 		})
 		if err != nil {
@@ -196,12 +199,12 @@ func t8App(agent string) string { return "shop-" + agent }
 // t8Key is that of the tree of an agent's Application, which is in a namespace; none is
 // that of Argo CD.
 func t8Key(namespace, agent string) string {
-	return "app|resources-tree|" + (redis.Instance{Namespace: namespace, Name: t8App(agent)}).String() + "|" + clusterinfo.Version + ".gz"
+	return "app|resources-tree|" + (appkey.Instance{Namespace: namespace, Name: t8App(agent)}).String() + "|" + clusterinfo.Version + ".gz"
 }
 
 // t8Channel is where a change of it is told of.
 func t8Channel(namespace, agent string) string {
-	return "app|managed-resources|" + (redis.Instance{Namespace: namespace, Name: t8App(agent)}).String() + "|" + clusterinfo.Version
+	return "app|managed-resources|" + (appkey.Instance{Namespace: namespace, Name: t8App(agent)}).String() + "|" + clusterinfo.Version
 }
 
 // treeNamespace is that of the keys of an agent's Application on the hub, in whose own

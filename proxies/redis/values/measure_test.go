@@ -1,4 +1,4 @@
-package redis
+package values
 
 import (
 	"bufio"
@@ -12,12 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 	"github.com/argomesh/argomesh/test/heap"
 )
 
 var (
-	packedTree = Key{Family: resourcesTree, Instance: Instance{Name: "shop"}, Format: "1.8.3.gz"}
-	plainTree  = Key{Family: resourcesTree, Instance: Instance{Name: "shop"}, Format: "1.8.3"}
+	packedTree = appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: "shop"}, Format: "1.8.3.gz"}
+	plainTree  = appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: "shop"}, Format: "1.8.3"}
 )
 
 // treeOf is a tree of n resources of which each is that.
@@ -69,19 +71,19 @@ func tooMuch(t testing.TB) map[string][]byte {
 // A value of a spoke is refused by the name of the limit that it exceeds once it is
 // unpacked, whether it is there or passes piece by piece, and then its end does not come.
 func TestMeasured(t *testing.T) {
-	passes := func(key Key, value []byte) (written []byte, err error) {
+	passes := func(key appkey.Key, value []byte) (written []byte, err error) {
 		var out bytes.Buffer
 		to := bufio.NewWriterSize(&out, 512)
-		in := newWire(io.MultiReader(bytes.NewReader(value), strings.NewReader("\r\n")))
-		err = in.copyMeasured(to, len(value), key)
+		in := resp.NewWire(io.MultiReader(bytes.NewReader(value), strings.NewReader("\r\n")))
+		err = CopyMeasured(in, to, len(value), key)
 		_ = to.Flush()
 		return out.Bytes(), err
 	}
 	for limit, value := range tooMuch(t) {
 		written, passErr := passes(packedTree, value)
-		for way, err := range map[string]error{"whole": measuredWhole(packedTree, value), "piece by piece": passErr} {
-			var e excess
-			if !errors.As(err, &e) || e.limit != limit {
+		for way, err := range map[string]error{"whole": MeasuredWhole(packedTree, value), "piece by piece": passErr} {
+			var e ExcessError
+			if !errors.As(err, &e) || e.Limit != limit {
 				t.Errorf("%s, %s: %v", limit, way, err)
 			}
 		}
@@ -91,7 +93,7 @@ func TestMeasured(t *testing.T) {
 	}
 	large := treeOf(valueLimits.Elements, `{"kind":"Pod","name":"shop","uid":"`+noise(36)+`","parentRefs":[{"kind":"ReplicaSet"}]}`)
 	for name, tt := range map[string]struct {
-		key   Key
+		key   appkey.Key
 		value []byte
 	}{
 		"nothing":                        {plainTree, nil},
@@ -102,7 +104,7 @@ func TestMeasured(t *testing.T) {
 		"what is cut":                    {packedTree, pack(t, large)[:1000]},
 		"a few bytes that unpack to 1 M": {packedTree, pack(t, []byte(`"`+strings.Repeat("x", 1<<20-2)+`"`))},
 	} {
-		if err := measuredWhole(tt.key, tt.value); err != nil {
+		if err := MeasuredWhole(tt.key, tt.value); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if written, err := passes(tt.key, tt.value); err != nil || !bytes.Equal(written, append(bytes.Clone(tt.value), "\r\n"...)) {
@@ -121,10 +123,10 @@ func TestHeapOfTrees(t *testing.T) {
 	}
 	values["the longest"] = repeated(t, `{"nodes":[{"name":"`, noise(1<<16), maxMarkedBytes>>16-1, `"}]}`)
 	for name, value := range values {
-		if took := heap.Of(func() { _ = measuredWhole(packedTree, value) }); took > 1<<20 {
+		if took := heap.Of(func() { _ = MeasuredWhole(packedTree, value) }); took > 1<<20 {
 			t.Errorf("to measure %s, %d bytes: %d bytes of heap", name, len(value), took)
 		}
-		if took := heap.Of(func() { _, _ = markTree(value, true, "as of today") }); took > instrumented*64<<20 {
+		if took := heap.Of(func() { _, _ = MarkTree(value, true, "as of today") }); took > instrumented*64<<20 {
 			t.Errorf("to mark %s, %d bytes: %d bytes of heap", name, len(value), took)
 		}
 	}
@@ -147,8 +149,8 @@ func FuzzMark(f *testing.F) {
 		var marked []byte
 		var err error
 		took := heap.Of(func() {
-			if err = measuredWhole(key, value); err == nil {
-				marked, err = markTree(value, compressed, "as of today")
+			if err = MeasuredWhole(key, value); err == nil {
+				marked, err = MarkTree(value, compressed, "as of today")
 			}
 		})
 		if took > instrumented*64<<20 {
@@ -157,8 +159,8 @@ func FuzzMark(f *testing.F) {
 		if err != nil {
 			return
 		}
-		before, beforeErr := expand(value, compressed)
-		after, afterErr := expand(marked, compressed)
+		before, beforeErr := Expand(value, compressed)
+		after, afterErr := Expand(marked, compressed)
 		if beforeErr != nil || afterErr != nil {
 			t.Fatal(beforeErr, afterErr)
 		}

@@ -1,4 +1,4 @@
-package redis
+package spoke
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 // shortValue is how long a value may be that waits for no others.
@@ -41,20 +43,20 @@ func (c *spokeSession) hold(ctx context.Context, key string) (free func(), err e
 // length is how long a value is, in bytes. Of one about which Redis does not let us ask, it
 // is as long as any may be.
 func (c *spokeSession) length(key string) (int64, error) {
-	var refused refusal
-	switch err := c.fromRedis.ask(c.redis, "STRLEN", key); {
+	var refused resp.RefusalError
+	switch err := c.fromRedis.Ask(c.redis, "STRLEN", key); {
 	case errors.As(err, &refused):
-		return maxBulk, nil
+		return resp.MaxBulk, nil
 	case err != nil:
 		return 0, err
 	}
-	line, err := c.fromRedis.line()
+	line, err := c.fromRedis.Line()
 	if err != nil {
-		return 0, unexpected(err)
+		return 0, resp.Unexpected(err)
 	}
 	n, err := strconv.ParseInt(string(line[1:]), 10, 64)
 	if err != nil || line[0] != ':' || n < 0 {
-		return 0, fmt.Errorf("%w: no length of a value", errProtocol)
+		return 0, fmt.Errorf("%w: no length of a value", resp.ErrProtocol)
 	}
 	return n, nil
 }

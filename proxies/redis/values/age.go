@@ -1,63 +1,37 @@
-package redis
+// Package values reads what Argo CD keeps of an Application: whether it is too much to
+// unpack, and the age that a tree is to show.
+package values
 
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 	"github.com/argomesh/argomesh/stream/jsonlimit"
-	"github.com/argomesh/argomesh/stream/quota"
 )
 
 const (
 	// maxMarkedBytes is the longest tree, not compressed, that is marked with its age. A
 	// longer one is shown as it is: that its agent is away shows at its cluster.
 	maxMarkedBytes = 8 << 20
-	// markingBytes is what that takes: the text as it is, with its marks, and compressed.
-	markingBytes = 3 * maxMarkedBytes
+	// MarkingBytes is what that takes: the text as it is, with its marks, and compressed.
+	MarkingBytes = 3 * maxMarkedBytes
 	// markName is what the mark is called. Argo CD shows its value on the resource.
 	markName = "Last known"
 )
 
-// errUnmarked is that a value is no tree that can be marked.
-var errUnmarked = errors.New("not a tree to be marked")
-
-// compressedFormat ends the formats in which values are compressed.
-const compressedFormat = ".gz"
-
-// clock is a time as people read it. Argo CD shows marks in lower case, so it has no
+// Clock is a time as people read it. Argo CD shows marks in lower case, so it has no
 // letters that would look odd then.
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC on 2006-01-02") }
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC on 2006-01-02") }
 
-// marked returns a value with the age that it has: a tree says so at each of its roots.
-// What is no tree is returned as it is.
-func (h *Hub) marked(ctx context.Context, of owned, value []byte, age string) []byte {
-	if of.key.Family != resourcesTree {
-		return value
-	}
-	release, err := h.cfg.Quota.Take(ctx, of.target.Agent, quota.Working, markingBytes)
-	if err != nil {
-		return value // nobody waits for it
-	}
-	defer release()
-	defer h.cfg.Quota.Compute(of.target.Agent).End()
-	marked, err := markTree(value, strings.HasSuffix(of.key.Format, compressedFormat), age)
-	if err != nil {
-		h.cfg.Log.Debug().Err(err).Msg("a last value is shown without its age")
-		return value
-	}
-	return marked
-}
-
-// markTree adds to each resource without a parent what Argo CD shows on it. The text is
+// MarkTree adds to each resource without a parent what Argo CD shows on it. The text is
 // copied with what is added; of its values none is decoded.
-func markTree(value []byte, compressed bool, age string) ([]byte, error) {
-	text, err := expand(value, compressed)
+func MarkTree(value []byte, compressed bool, age string) ([]byte, error) {
+	text, err := Expand(value, compressed)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +68,11 @@ type item struct {
 	Value string `json:"value"`
 }
 
-// expand returns what a value holds.
-func expand(value []byte, compressed bool) ([]byte, error) {
+// Expand returns what a value holds.
+func Expand(value []byte, compressed bool) ([]byte, error) {
 	if !compressed {
 		if len(value) > maxMarkedBytes {
-			return nil, errTooLong
+			return nil, resp.ErrTooLong
 		}
 		return value, nil
 	}
@@ -111,7 +85,7 @@ func expand(value []byte, compressed bool) ([]byte, error) {
 	case err != nil:
 		return nil, errors.Join(errUnmarked, err)
 	case len(text) > maxMarkedBytes:
-		return nil, errTooLong
+		return nil, resp.ErrTooLong
 	}
 	return text, nil
 }

@@ -1,22 +1,22 @@
-package redis_test
+package appkey_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 
-	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestParseKey(t *testing.T) {
-	for text, want := range map[string]redis.Key{
-		"app|managed-resources|shop|1.8.3.gz":           {Family: "managed-resources", Instance: redis.Instance{Name: "shop"}, Format: "1.8.3.gz"},
-		"app|managed-resources|edge-1_shop.web|1.8.3":   {Family: "managed-resources", Instance: redis.Instance{Namespace: "edge-1", Name: "shop.web"}, Format: "1.8.3"},
-		"app|resources-tree|edge-1_shop|12|1.8.3.gz":    {Family: "resources-tree", Instance: redis.Instance{Namespace: "edge-1", Name: "shop"}, Shard: "12", Format: "1.8.3.gz"},
-		"app|resources-tree|edge-1_shop|1.8.3-rc1+x.gz": {Family: "resources-tree", Instance: redis.Instance{Namespace: "edge-1", Name: "shop"}, Format: "1.8.3-rc1+x.gz"},
+	for text, want := range map[string]appkey.Key{
+		"app|managed-resources|shop|1.8.3.gz":           {Family: "managed-resources", Instance: appkey.Instance{Name: "shop"}, Format: "1.8.3.gz"},
+		"app|managed-resources|edge-1_shop.web|1.8.3":   {Family: "managed-resources", Instance: appkey.Instance{Namespace: "edge-1", Name: "shop.web"}, Format: "1.8.3"},
+		"app|resources-tree|edge-1_shop|12|1.8.3.gz":    {Family: "resources-tree", Instance: appkey.Instance{Namespace: "edge-1", Name: "shop"}, Shard: "12", Format: "1.8.3.gz"},
+		"app|resources-tree|edge-1_shop|1.8.3-rc1+x.gz": {Family: "resources-tree", Instance: appkey.Instance{Namespace: "edge-1", Name: "shop"}, Format: "1.8.3-rc1+x.gz"},
 	} {
-		got, ok := redis.ParseKey(text)
+		got, ok := appkey.ParseKey(text)
 		if diff := cmp.Diff(want, got); !ok || diff != "" {
 			t.Errorf("ParseKey(%s) %t (-want +got)\n%s", text, ok, diff)
 		}
@@ -29,7 +29,7 @@ func TestParseKey(t *testing.T) {
 		"app|resources-tree|" + strings.Repeat("a", 254) + "|1.8.3", "app|resources-tree|" + strings.Repeat("a", 64) + "_b|1.8.3", "app|resources-tree|a-_b|1.8.3", "app|resources-tree|a..b|1.8.3",
 		"app|resources-tree|shop|" + strings.Repeat("1", 65), "cluster|info|https://x|1.8.3.gz",
 	} {
-		if k, ok := redis.ParseKey(text); ok {
+		if k, ok := appkey.ParseKey(text); ok {
 			t.Errorf("ParseKey(%q) = %+v", text, k)
 		}
 	}

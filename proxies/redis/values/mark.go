@@ -1,6 +1,9 @@
-package redis
+package values
 
-import "iter"
+import (
+	"errors"
+	"iter"
+)
 
 // jsonText is a valid JSON text, read in place.
 type jsonText []byte
@@ -146,3 +149,6 @@ func (t jsonText) skip(at int) int {
 		}
 	}
 }
+
+// errUnmarked is that a value is no tree that can be marked.
+var errUnmarked = errors.New("not a tree to be marked")

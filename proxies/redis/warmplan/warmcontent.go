@@ -1,4 +1,4 @@
-package redis
+package warmplan
 
 import (
 	"bufio"
@@ -36,10 +36,10 @@ func ContentOf(application []byte) uint64 {
 // shardsName is the field of the first part of a tree that says how many there are.
 const shardsName = "shardsCount"
 
-// shardsOf returns in how many parts a tree is kept, by its first one, at most maxShards; 1
+// ShardsOf returns in how many parts a tree is kept, by its first one, at most maxShards; 1
 // when it does not say. The value is gone through byte by byte: it may be long once it
 // is unpacked, and its texts as well. It was measured before.
-func shardsOf(value []byte, compressed bool) int {
+func ShardsOf(value []byte, compressed bool) int {
 	text := io.Reader(bytes.NewReader(value))
 	if compressed {
 		unpacked, err := gzip.NewReader(text)

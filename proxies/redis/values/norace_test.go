@@ -1,5 +1,5 @@
 //go:build !race
 
-package redis
+package values
 
 const instrumented = 1

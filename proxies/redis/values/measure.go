@@ -1,4 +1,4 @@
-package redis
+package values
 
 import (
 	"bufio"
@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 	"github.com/argomesh/argomesh/stream/jsonlimit"
 )
 
@@ -24,11 +26,11 @@ const (
 
 var valueLimits = jsonlimit.Limits{Depth: 64, Values: 1 << 20, Elements: 20000}
 
-// excess is that a value is more than passes. Its text names the limit, for callers and
+// ExcessError is that a value is more than passes. Its text names the limit, for callers and
 // the log.
-type excess struct{ limit, text string }
+type ExcessError struct{ Limit, Text string }
 
-func (e excess) Error() string { return e.text }
+func (e ExcessError) Error() string { return e.Text }
 
 // measured reads a value to its end and returns an excess for what is too much once it
 // is unpacked. It keeps nothing of it. What cannot be unpacked is no more than it is: its
@@ -50,14 +52,14 @@ func measured(value io.Reader, compressed bool) error {
 		total += n
 		switch {
 		case total > maxUnpacked:
-			return excess{"bytes", fmt.Sprintf("it has more than %d MiB once it is unpacked", maxUnpacked>>20)}
+			return ExcessError{"bytes", fmt.Sprintf("it has more than %d MiB once it is unpacked", maxUnpacked>>20)}
 		case compressed && total > ratioFrom && total > maxRatio*packed.n:
-			return excess{"ratio", fmt.Sprintf("it unpacks to more than %d times its length", maxRatio)}
+			return ExcessError{"ratio", fmt.Sprintf("it unpacks to more than %d times its length", maxRatio)}
 		}
 		if _, err := scanner.Write(buffer[:n]); err != nil {
 			var beyond jsonlimit.Error
 			errors.As(err, &beyond)
-			return excess{beyond.Limit, err.Error()}
+			return ExcessError{beyond.Limit, err.Error()}
 		}
 		if err != nil {
 			return rest(value)
@@ -83,18 +85,18 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// measuredWhole is measured of a value that is there.
-func measuredWhole(key Key, value []byte) error {
-	return measured(bytes.NewReader(value), strings.HasSuffix(key.Format, compressedFormat))
+// MeasuredWhole is measured of a value that is there.
+func MeasuredWhole(key appkey.Key, value []byte) error {
+	return measured(bytes.NewReader(value), strings.HasSuffix(key.Format, appkey.CompressedFormat))
 }
 
-// copyMeasured copies the bytes of a string, and its end, unless it turns out to be too
+// CopyMeasured copies the bytes of a string, and its end, unless it turns out to be too
 // much: then its end does not come, and with it nothing that its reader would decode.
-func (w wire) copyMeasured(to *bufio.Writer, n int, key Key) error {
+func CopyMeasured(w resp.Wire, to *bufio.Writer, n int, key appkey.Key) error {
 	value, pieces := io.Pipe()
 	result := make(chan error, 1)
 	go func() {
-		err := measured(value, strings.HasSuffix(key.Format, compressedFormat))
+		err := measured(value, strings.HasSuffix(key.Format, appkey.CompressedFormat))
 		_ = value.CloseWithError(err) // interrupts whoever writes
 		result <- err
 	}()
@@ -104,7 +106,7 @@ func (w wire) copyMeasured(to *bufio.Writer, n int, key Key) error {
 	}
 	for n > 0 {
 		if _, err := w.Peek(1); err != nil {
-			return verdict(unexpected(err))
+			return verdict(resp.Unexpected(err))
 		}
 		piece, _ := w.Peek(min(n, w.Buffered())) // it is there
 		if _, err := pieces.Write(piece); err != nil {
@@ -121,8 +123,8 @@ func (w wire) copyMeasured(to *bufio.Writer, n int, key Key) error {
 	if err := verdict(nil); err != nil {
 		return err
 	}
-	if err := w.end(); err != nil {
+	if err := w.End(); err != nil {
 		return err
 	}
-	return writeLine(to, nil)
+	return resp.WriteLine(to, nil)
 }

@@ -1,9 +1,12 @@
-package redis
+// Package warmplan decides which last values are read that nobody asked for, and when. It has
+// no clock and reads nothing.
+package warmplan
 
 import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 )
 
 const (
@@ -11,8 +14,8 @@ const (
 	// for: of an agent, and of all. So at most 5 and 100 are read in any second.
 	warmAgentEvery = time.Second / 5
 	warmEvery      = time.Second / 100
-	// maxWarm bounds the Applications that are remembered; more are not read.
-	maxWarm = 65536
+	// MaxWarm bounds the Applications that are remembered; more are not read.
+	MaxWarm = 65536
 	// maxShards bounds the parts of a tree that are read.
 	maxShards = 256
 	// warmAgain is how long an Application waits of which the spoke has nothing, or that
@@ -29,23 +32,23 @@ const (
 	warmBusy = 250 * time.Millisecond
 )
 
-// warmPlan decides which key is read next of Applications that nobody may have opened: of
+// Plan decides which key is read next of Applications that nobody may have opened: of
 // each one once after its agent has connected, and again when its resources have changed.
 // It knows no clock and does no I/O.
-type warmPlan struct {
-	agents map[identity.AgentName]*warmAgent // that are connected
-	apps   map[Instance]*warmApp             // of these, at most most
+type Plan struct {
+	Agents map[identity.AgentName]*warmAgent // that are connected
+	apps   map[appkey.Instance]*warmApp      // of these, at most most
 	// under are the agents that are asked for a key, also on a connection that has ended.
 	under map[identity.AgentName]bool
 	most  int
 	due   time.Time // none is read before
 	turns uint64
-	waits int // Applications that wait, or are being read
+	Waits int // Applications that wait, or are being read
 }
 
 // warmAgent is what there is to read of an agent, from one connection to the next.
 type warmAgent struct {
-	name    identity.AgentName
+	Name    identity.AgentName
 	session string
 	// apps are those that are remembered.
 	apps map[*warmApp]struct{}
@@ -64,7 +67,7 @@ type warmAgent struct {
 
 // warmApp is an Application. It is small: there is one for each of the hub.
 type warmApp struct {
-	instance Instance
+	instance appkey.Instance
 	agent    *warmAgent
 	content  uint64 // of its resources, as they were when it began to wait
 	entry    uint32 // which warmTurn counts
@@ -98,46 +101,47 @@ type warmRead struct {
 	part, shards, failed int
 }
 
-// warmJob is one key to be read.
-type warmJob struct {
-	agent    *warmAgent
-	instance Instance
-	family   string
-	shard    int
+// Job is one key to be read.
+type Job struct {
+	Agent    *warmAgent
+	Instance appkey.Instance
+	Family   string
+	Shard    int
 }
 
-func newWarmPlan(most int) *warmPlan {
-	return &warmPlan{agents: map[identity.AgentName]*warmAgent{}, apps: map[Instance]*warmApp{}, under: map[identity.AgentName]bool{}, most: most}
+// New returns a plan that knows of no agent yet.
+func New(most int) *Plan {
+	return &Plan{Agents: map[identity.AgentName]*warmAgent{}, apps: map[appkey.Instance]*warmApp{}, under: map[identity.AgentName]bool{}, most: most}
 }
 
-// connect takes note of a connection, and reports whether it is another one than before: then
+// Connect takes note of a connection, and reports whether it is another one than before: then
 // all of the agent's Applications are to be seen.
-func (p *warmPlan) connect(name identity.AgentName, session string) bool {
-	before := p.agents[name]
+func (p *Plan) Connect(name identity.AgentName, session string) bool {
+	before := p.Agents[name]
 	if before != nil && before.session == session {
 		return false
 	}
-	a := &warmAgent{name: name, session: session, apps: map[*warmApp]struct{}{}}
+	a := &warmAgent{Name: name, session: session, apps: map[*warmApp]struct{}{}}
 	if before != nil {
 		a.due, a.turn = before.due, before.turn // its rate is that of the agent
-		p.disconnect(name)
+		p.Disconnect(name)
 	}
-	p.agents[name] = a
+	p.Agents[name] = a
 	return true
 }
 
-// disconnect forgets an agent.
-func (p *warmPlan) disconnect(name identity.AgentName) {
-	a := p.agents[name]
+// Disconnect forgets an agent.
+func (p *Plan) Disconnect(name identity.AgentName) {
+	a := p.Agents[name]
 	if a == nil {
 		return
 	}
 	p.drop(a)
-	delete(p.agents, name)
+	delete(p.Agents, name)
 }
 
 // drop forgets all Applications of an agent.
-func (p *warmPlan) drop(a *warmAgent) {
+func (p *Plan) drop(a *warmAgent) {
 	for app := range a.apps {
 		p.remove(app)
 	}
@@ -145,7 +149,7 @@ func (p *warmPlan) drop(a *warmAgent) {
 }
 
 // remove forgets an Application.
-func (p *warmPlan) remove(app *warmApp) {
+func (p *Plan) remove(app *warmApp) {
 	p.settle(app, warmDone)
 	delete(p.apps, app.instance)
 	delete(app.agent.apps, app)
@@ -155,17 +159,17 @@ func (p *warmPlan) remove(app *warmApp) {
 	app.agent = nil
 }
 
-// forget takes note that an Application is no agent's that is connected.
-func (p *warmPlan) forget(i Instance) {
+// Forget takes note that an Application is no agent's that is connected.
+func (p *Plan) Forget(i appkey.Instance) {
 	if app := p.apps[i]; app != nil {
 		p.remove(app)
 	}
 }
 
-// see takes note of an Application and what its resources are; false when there is no room
+// See takes note of an Application and what its resources are; false when there is no room
 // for it.
-func (p *warmPlan) see(name identity.AgentName, i Instance, content uint64) bool {
-	a, app := p.agents[name], p.apps[i]
+func (p *Plan) See(name identity.AgentName, i appkey.Instance, content uint64) bool {
+	a, app := p.Agents[name], p.apps[i]
 	if app != nil && app.agent != a {
 		p.remove(app)
 		app = nil
@@ -188,7 +192,7 @@ func (p *warmPlan) see(name identity.AgentName, i Instance, content uint64) bool
 }
 
 // wait has an Application read, in its turn.
-func (p *warmPlan) wait(app *warmApp) {
+func (p *Plan) wait(app *warmApp) {
 	switch app.state {
 	case warmWaiting:
 	case warmReading:
@@ -201,27 +205,27 @@ func (p *warmPlan) wait(app *warmApp) {
 }
 
 // settle sets the state of an Application.
-func (p *warmPlan) settle(app *warmApp, state warmState) {
+func (p *Plan) settle(app *warmApp, state warmState) {
 	if app.state != warmDone {
-		p.waits--
+		p.Waits--
 	}
 	if state != warmDone {
-		p.waits++
+		p.Waits++
 	}
 	app.state = state
 }
 
-// next returns the key that is read now. If there is none, again is when to ask for one
+// Next returns the key that is read now. If there is none, again is when to ask for one
 // anew, and zero when that takes an event. Free reports whether there is room for a read from an
 // agent. Of those with something to read it is the turn of who had none for the longest time.
-func (p *warmPlan) next(now time.Time, free func(identity.AgentName) bool) (job warmJob, ok bool, again time.Time) {
+func (p *Plan) Next(now time.Time, free func(identity.AgentName) bool) (job Job, ok bool, again time.Time) {
 	sooner := func(at time.Time) {
 		if again.IsZero() || at.Before(again) {
 			again = at
 		}
 	}
 	var turn *warmAgent
-	for name, a := range p.agents {
+	for name, a := range p.Agents {
 		at, waits := a.ready()
 		switch {
 		case !waits || p.under[name]:
@@ -236,13 +240,13 @@ func (p *warmPlan) next(now time.Time, free func(identity.AgentName) bool) (job 
 	}
 	switch {
 	case turn == nil:
-		return warmJob{}, false, again
+		return Job{}, false, again
 	case now.Before(p.due):
-		return warmJob{}, false, p.due
+		return Job{}, false, p.due
 	}
 	p.turns++
 	p.due, turn.due, turn.turn = now.Add(warmEvery), now.Add(warmAgentEvery), p.turns
-	p.under[turn.name] = true
+	p.under[turn.Name] = true
 	return p.begin(turn, now), true, time.Time{}
 }
 
@@ -276,7 +280,7 @@ func counting(queue []warmTurn) []warmTurn {
 }
 
 // begin returns the next key of an agent that has one.
-func (p *warmPlan) begin(a *warmAgent, now time.Time) warmJob {
+func (p *Plan) begin(a *warmAgent, now time.Time) Job {
 	if a.now.app == nil {
 		queue := &a.waiting
 		due := len(a.later) > 0 && !now.Before(a.later[0].at)
@@ -287,53 +291,53 @@ func (p *warmPlan) begin(a *warmAgent, now time.Time) warmJob {
 		*queue = (*queue)[1:]
 		p.settle(a.now.app, warmReading)
 	}
-	job := warmJob{agent: a, instance: a.now.app.instance, family: resourcesTree}
+	job := Job{Agent: a, Instance: a.now.app.instance, Family: appkey.ResourcesTree}
 	switch part := a.now.part; {
 	case part == 1:
-		job.family = managedResources
+		job.Family = appkey.ManagedResources
 	case part > 1:
-		job.shard = part - 1
+		job.Shard = part - 1
 	}
 	return job
 }
 
-// warmResult is what became of a key.
-type warmResult string
+// Result is what became of a key.
+type Result string
 
 // As the metrics have them.
 const (
-	warmKept    warmResult = "kept"
-	warmLong    warmResult = "long"    // longer than what is kept
-	warmExcess  warmResult = "excess"  // more than passes
-	warmMissing warmResult = "missing" // the spoke does not have it
-	warmFailed  warmResult = "failed"  // the agent, or its Redis, does not answer
-	warmFormat  warmResult = "format"  // the agent keeps another one
-	warmRefused warmResult = "refused" // the agent lets nobody read
-	warmMoved   warmResult = "moved"   // the Application is no longer that agent's
-	// warmLimit is that an Application is not remembered.
-	warmLimit warmResult = "limit"
+	WarmKept    Result = "kept"
+	WarmLong    Result = "long"    // longer than what is kept
+	WarmExcess  Result = "excess"  // more than passes
+	WarmMissing Result = "missing" // the spoke does not have it
+	WarmFailed  Result = "failed"  // the agent, or its Redis, does not answer
+	WarmFormat  Result = "format"  // the agent keeps another one
+	WarmRefused Result = "refused" // the agent lets nobody read
+	WarmMoved   Result = "moved"   // the Application is no longer that agent's
+	// WarmLimit is that an Application is not remembered.
+	WarmLimit Result = "limit"
 )
 
-// done takes what became of a key that next returned, and of a tree in how many parts it is.
-func (p *warmPlan) done(job warmJob, result warmResult, shards int, now time.Time) {
-	a := job.agent
-	delete(p.under, a.name)
+// Done takes what became of a key that next returned, and of a tree in how many parts it is.
+func (p *Plan) Done(job Job, result Result, shards int, now time.Time) {
+	a := job.Agent
+	delete(p.under, a.Name)
 	app := a.now.app
-	if app == nil || app.instance != job.instance || p.agents[a.name] != a {
+	if app == nil || app.instance != job.Instance || p.Agents[a.Name] != a {
 		return // it is forgotten
 	}
-	if result != warmFailed {
+	if result != WarmFailed {
 		a.rest, a.now.failed = 0, 0
 	}
 	switch result {
-	case warmFormat, warmRefused:
+	case WarmFormat, WarmRefused:
 		p.drop(a)
 		a.refuses = true
-	case warmMoved:
+	case WarmMoved:
 		p.remove(app)
-	case warmFailed:
+	case WarmFailed:
 		p.failed(a, now)
-	case warmMissing:
+	case WarmMissing:
 		if app.tries++; app.tries < warmTries {
 			p.end(a, now.Add(warmAgain))
 		} else {
@@ -351,7 +355,7 @@ func (p *warmPlan) done(job warmJob, result warmResult, shards int, now time.Tim
 }
 
 // failed lets an agent rest.
-func (p *warmPlan) failed(a *warmAgent, now time.Time) {
+func (p *Plan) failed(a *warmAgent, now time.Time) {
 	a.rest = min(max(2*a.rest, warmRest), warmRestMax)
 	a.rests = now.Add(a.rest)
 	if a.now.failed++; a.now.failed >= warmFails {
@@ -361,7 +365,7 @@ func (p *warmPlan) failed(a *warmAgent, now time.Time) {
 
 // end ends the reading of an Application, which is read again later, at once when it has
 // changed meanwhile, or, with the zero time, when it changes.
-func (p *warmPlan) end(a *warmAgent, later time.Time) {
+func (p *Plan) end(a *warmAgent, later time.Time) {
 	app := a.now.app
 	a.now = warmRead{}
 	switch {

@@ -1,4 +1,6 @@
-package redis
+// Package spoke is the spoke's end of the Redis proxy: it lets the hub read and follow what
+// the spoke's Argo CD keeps of Applications, and nothing else.
+package spoke
 
 import (
 	"bufio"
@@ -14,6 +16,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -30,15 +34,8 @@ const (
 	spokeIdle = 2 * time.Minute
 )
 
-// The first words of a Spoke's errors.
-const (
-	spokeDenied = "DENIED"  // the command or the key is not for the hub
-	spokeFormat = "FORMAT"  // the format it keeps follows
-	spokeAway   = "NOREDIS" // its Redis does not answer
-)
-
-// SpokeConfig holds what a Spoke needs. Fields without a stated default are required.
-type SpokeConfig struct {
+// Config holds what a Spoke needs. Fields without a stated default are required.
+type Config struct {
 	// Dial opens a connection to the spoke's Redis, on which nothing was said yet.
 	Dial func(context.Context) (net.Conn, error)
 	// Credentials returns who we are there; nothing for nobody.
@@ -50,7 +47,7 @@ type SpokeConfig struct {
 	Version string
 	Plain   bool
 	// Allow says which Applications the hub may see. It does not block.
-	Allow   func(Instance) bool
+	Allow   func(appkey.Instance) bool
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 	// MaxConnections bounds the hub's connections; more are refused. Zero means 256.
@@ -67,7 +64,7 @@ type SpokeConfig struct {
 // Spoke is the spoke's end: it lets the hub read and subscribe to what Argo CD keeps of
 // Applications, and do nothing else. The credentials of the spoke's Redis stay here.
 type Spoke struct {
-	cfg     SpokeConfig
+	cfg     Config
 	metrics *spokeMetrics
 	open    chan struct{}
 	room    *semaphore.Weighted // MaxBytes
@@ -79,12 +76,12 @@ type Spoke struct {
 	judged time.Time
 }
 
-// NewSpoke checks cfg and starts nothing.
-func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Spoke, error) {
 	if cfg.Dial == nil || cfg.Credentials == nil || cfg.Allow == nil {
 		return nil, errors.New("redis of the spoke: dial, credentials and allow are required")
 	}
-	if !isFormat(cfg.Version) || cfg.Database < 0 || cfg.MaxConnections < 0 || cfg.MaxBytes < 0 || cfg.AnswerTimeout < 0 {
+	if !appkey.IsFormat(cfg.Version) || cfg.Database < 0 || cfg.MaxConnections < 0 || cfg.MaxBytes < 0 || cfg.AnswerTimeout < 0 {
 		return nil, errors.New("redis of the spoke: version, database or limits cannot be used")
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 256)
@@ -123,29 +120,29 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("redis of the spoke: %w", err)
 	}
-	session.hub = &patient{Conn: conn, read: spokeIdle, write: s.cfg.AnswerTimeout}
+	session.hub = &resp.Patient{Conn: conn, ReadTime: spokeIdle, WriteTime: s.cfg.AnswerTimeout}
 	stop := context.AfterFunc(ctx, func() {
 		_ = session.redis.Close() // it interrupts what is under way there
-		session.hub.interrupt()   // and here
+		session.hub.Interrupt()   // and here
 	})
 	defer func() {
 		if stop() {
 			_ = session.redis.Close() // all was said
 		}
 	}()
-	session.in, session.out = newWire(session.hub), bufio.NewWriterSize(session.hub, spokeWrite)
+	session.in, session.out = resp.NewWire(session.hub), bufio.NewWriterSize(session.hub, spokeWrite)
 	return session.serve(ctx)
 }
 
 // judge returns what the hub is told instead of an answer about a key; empty when it
 // may have one.
 func (s *Spoke) judge(text, format string) (refusal, result string) {
-	k, ok := ParseKey(text)
+	k, ok := appkey.ParseKey(text)
 	switch {
 	case !ok || !s.cfg.Allow(k.Instance):
-		return spokeDenied, resultDenied
+		return appkey.SpokeDenied, resultDenied
 	case k.Format != format:
-		return spokeFormat + " " + format, resultFormat
+		return appkey.SpokeFormat + " " + format, resultFormat
 	}
 	return "", resultOK
 }

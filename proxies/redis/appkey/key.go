@@ -1,4 +1,6 @@
-package redis
+// Package appkey has what both ends of the Redis proxy know of the keys under which Argo CD
+// keeps what it shows of an Application, and the words in which the spoke refuses.
+package appkey
 
 import (
 	"strings"
@@ -6,14 +8,14 @@ import (
 
 // The families of keys in which Argo CD keeps what it knows of one Application.
 const (
-	managedResources = "managed-resources"
-	resourcesTree    = "resources-tree"
+	ManagedResources = "managed-resources"
+	ResourcesTree    = "resources-tree"
 )
 
 const (
-	// maxKeyBytes is more than the longest Key: family, namespace and name of an
+	// MaxKeyBytes is more than the longest Key: family, namespace and name of an
 	// Application (RFC 1123), shard, version.
-	maxKeyBytes = 512
+	MaxKeyBytes = 512
 	// maxNamespaceBytes and maxNameBytes are those of Kubernetes.
 	maxNamespaceBytes = 63
 	maxNameBytes      = 253
@@ -53,7 +55,7 @@ type Key struct {
 
 // ParseKey returns false for what is not exactly such a key.
 func ParseKey(text string) (Key, bool) {
-	if len(text) > maxKeyBytes || !strings.HasPrefix(text, "app|") {
+	if len(text) > MaxKeyBytes || !strings.HasPrefix(text, "app|") {
 		return Key{}, false
 	}
 	fields := strings.Split(text, "|")
@@ -61,11 +63,11 @@ func ParseKey(text string) (Key, bool) {
 		return Key{}, false
 	}
 	k := Key{Family: fields[1], Format: fields[len(fields)-1]}
-	if k.Family != managedResources && k.Family != resourcesTree {
+	if k.Family != ManagedResources && k.Family != ResourcesTree {
 		return Key{}, false
 	}
 	if len(fields) == 5 {
-		if k.Shard = fields[3]; k.Family != resourcesTree || !isShard(k.Shard) {
+		if k.Shard = fields[3]; k.Family != ResourcesTree || !isShard(k.Shard) {
 			return Key{}, false
 		}
 	}
@@ -74,7 +76,7 @@ func ParseKey(text string) (Key, bool) {
 	if !qualified {
 		namespace, name = "", fields[2]
 	}
-	if qualified && !isLabel(namespace, maxNamespaceBytes) || !isName(name) || !isFormat(k.Format) {
+	if qualified && !isLabel(namespace, maxNamespaceBytes) || !isName(name) || !IsFormat(k.Format) {
 		return Key{}, false
 	}
 	k.Instance = Instance{Namespace: namespace, Name: name}
@@ -90,8 +92,8 @@ func (k Key) String() string {
 	return s + "|" + k.Format
 }
 
-// of is the same key of another Argo CD's Application.
-func (k Key) of(i Instance) Key {
+// Of is the same key of another Argo CD's Application.
+func (k Key) Of(i Instance) Key {
 	k.Instance = i
 	return k
 }
@@ -133,7 +135,8 @@ func isLabel(s string, most int) bool {
 	return true
 }
 
-func isFormat(s string) bool {
+// IsFormat reports whether a text can be the last field of a key.
+func IsFormat(s string) bool {
 	if s == "" || len(s) > maxFormatBytes {
 		return false
 	}
@@ -146,3 +149,6 @@ func isFormat(s string) bool {
 	}
 	return true
 }
+
+// CompressedFormat ends the formats in which values are compressed.
+const CompressedFormat = ".gz"

@@ -1,4 +1,4 @@
-package redis
+package resp
 
 import (
 	"bufio"
@@ -18,64 +18,48 @@ func TestCopyValues(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		w := bufio.NewWriter(&out)
-		in := newWire(strings.NewReader(whole + "+next\r\n"))
-		if err := in.copyValues(w, 1, false); err != nil {
+		in := NewWire(strings.NewReader(whole + "+next\r\n"))
+		if err := in.CopyValues(w, 1, false); err != nil {
 			t.Errorf("%.40q: %v", whole, err)
 		}
 		if err := w.Flush(); err != nil || out.String() != whole {
 			t.Errorf("%.40q became %.40q, %v", whole, out.String(), err)
 		}
-		if line, err := in.line(); err != nil || string(line) != "+next" {
+		if line, err := in.Line(); err != nil || string(line) != "+next" {
 			t.Errorf("after %.40q there is %q, %v", whole, line, err)
 		}
 		for n := range min(len(whole), 60) {
-			if err := newWire(strings.NewReader(whole[:n])).copyValues(bufio.NewWriter(io.Discard), 1, false); err == nil || n > 0 && errors.Is(err, io.EOF) {
+			if err := NewWire(strings.NewReader(whole[:n])).CopyValues(bufio.NewWriter(io.Discard), 1, false); err == nil || n > 0 && errors.Is(err, io.EOF) {
 				t.Errorf("the first %d bytes of %.40q: %v", n, whole, err)
 			}
 		}
 	}
 	for _, bad := range []string{
-		"OK\r\n", "\r\n", "$1\r\nab\r\n", "$01\r\na\r\n", "$-2\r\n", "$+1\r\na\r\n", "$67108865\r\n", "*99999999999\r\n", "$\r\n", "+OK\n", "*1\r\n?\r\n", "+" + strings.Repeat("x", maxLine) + "\r\n",
+		"OK\r\n", "\r\n", "$1\r\nab\r\n", "$01\r\na\r\n", "$-2\r\n", "$+1\r\na\r\n", "$67108865\r\n", "*99999999999\r\n", "$\r\n", "+OK\n", "*1\r\n?\r\n", "+" + strings.Repeat("x", MaxLine) + "\r\n",
 	} {
-		if err := newWire(strings.NewReader(bad)).copyValues(bufio.NewWriter(io.Discard), 1, false); err == nil {
+		if err := NewWire(strings.NewReader(bad)).CopyValues(bufio.NewWriter(io.Discard), 1, false); err == nil {
 			t.Errorf("%.40q is taken", bad)
 		}
 	}
 }
 
-// writes counts them, and keeps what is written.
-type writes struct {
-	bytes.Buffer
-	n int
-}
-
-func (w *writes) Write(b []byte) (int, error) {
-	w.n++
-	return w.Buffer.Write(b)
-}
-
-// A string of any length is read as a whole, and written at once.
+// A string of any length is read as a whole.
 func TestBulk(t *testing.T) {
-	for _, n := range []int{0, 1, maxLine - 6, maxLine, 1 << 20} {
+	for _, n := range []int{0, 1, MaxLine - 6, MaxLine, 1 << 20} {
 		want := strings.Repeat("x", n)
-		text := string(appendBulk(nil, want))
+		text := string(AppendBulk(nil, want))
 		header, rest, _ := strings.Cut(text, "\r\n")
-		in := newWire(strings.NewReader(rest + "+next\r\n"))
-		whole, value, err := in.bulk(n)
+		in := NewWire(strings.NewReader(rest + "+next\r\n"))
+		whole, value, err := in.Bulk(n)
 		if err != nil || string(whole) != text || string(value) != want {
 			t.Fatalf("after %s: %d and %d bytes, %v", header, len(whole), len(value), err)
 		}
-		var to writes
-		out := bufio.NewWriterSize(&to, maxLine)
-		if err := errors.Join((&reply{bulk: whole}).write(out, true), out.Flush()); err != nil || to.n != 1 || to.String() != text {
-			t.Errorf("after %s: %d bytes in %d writes, %v", header, to.Len(), to.n, err)
-		}
-		if line, err := in.line(); err != nil || string(line) != "+next" {
+		if line, err := in.Line(); err != nil || string(line) != "+next" {
 			t.Errorf("after %s there is %q, %v", header, line, err)
 		}
 	}
 	for _, bad := range []string{"", "abc", "abcd", "abcd\r", "abcdefg"} {
-		if whole, _, err := newWire(strings.NewReader(bad)).bulk(4); err == nil || errors.Is(err, io.EOF) {
+		if whole, _, err := NewWire(strings.NewReader(bad)).Bulk(4); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("of %q: %q, %v", bad, whole, err)
 		}
 	}
@@ -84,30 +68,30 @@ func TestBulk(t *testing.T) {
 // What is taken as commands is what it says, and its memory is bounded.
 // mostWireHeap is what n bytes of RESP may take: eight times themselves, the reader's
 // buffer, and a whole head.
-func mostWireHeap(n int) uint64 { return uint64(8*n + 4*maxHead + 64<<10) }
+func mostWireHeap(n int) uint64 { return uint64(8*n + 4*MaxHead + 64<<10) }
 
 func FuzzCommand(f *testing.F) {
 	for _, seed := range []string{"*1\r\n$4\r\nPING\r\n", "*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nQUIT\r\n", "PING\r\n", "*1\r\n$40000\r\n", "*-1\r\n", "*2\r\n$0\r\n\r\n$1\r\n\r\r\n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		in, rest := newWire(bytes.NewReader(input)), input
+		in, rest := NewWire(bytes.NewReader(input)), input
 		for {
-			var c command
+			var c Command
 			var err error
-			if took := heap.Of(func() { c, err = in.command() }); took > mostWireHeap(len(input)) {
+			if took := heap.Of(func() { c, err = in.Command() }); took > mostWireHeap(len(input)) {
 				t.Errorf("%d bytes of heap for %d", took, len(input))
 			}
 			if err != nil {
 				return
 			}
-			if size := len(strings.Join(c.args, "")); size > maxHead || len(c.args) > maxHeadArgs {
-				t.Fatalf("%d bytes in %d arguments are held", size, len(c.args))
+			if size := len(strings.Join(c.Args, "")); size > MaxHead || len(c.Args) > MaxHeadArgs {
+				t.Fatalf("%d bytes in %d arguments are held", size, len(c.Args))
 			}
-			if c.left > 0 {
+			if c.Left > 0 {
 				return
 			}
-			want := encodeCommand(c.args...)
+			want := EncodeCommand(c.Args...)
 			if !bytes.HasPrefix(rest, want) {
 				t.Fatalf("%q was read of %q", want, rest)
 			}
@@ -124,9 +108,9 @@ func FuzzCopyValues(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		var out bytes.Buffer
 		w := bufio.NewWriter(&out)
-		in := newWire(bytes.NewReader(input))
+		in := NewWire(bytes.NewReader(input))
 		var err error
-		if took := heap.Of(func() { err = in.copyValues(w, 1, false) }); took > mostWireHeap(len(input)) {
+		if took := heap.Of(func() { err = in.CopyValues(w, 1, false) }); took > mostWireHeap(len(input)) {
 			t.Errorf("%d bytes of heap for %d", took, len(input))
 		}
 		if flushed := w.Flush(); flushed != nil {

@@ -1,19 +1,23 @@
-package redis
+package spoke
 
 import (
 	"fmt"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 
 	"golang.org/x/sync/errgroup"
 )
 
 // subscriptions serves a connection from its first subscription on.
-func (c *spokeSession) subscriptions(cmd command) error {
-	c.redis.read = spokeIdle // the hub asks for a sign of life more often
+func (c *spokeSession) subscriptions(cmd resp.Command) error {
+	c.redis.ReadTime = spokeIdle // the hub asks for a sign of life more often
 	var g errgroup.Group
 	broken := func(err error) error {
 		// The other direction has nobody to serve.
 		_ = c.redis.Close() // it interrupts what is under way there
-		c.hub.interrupt()
+		c.hub.Interrupt()
 		return err
 	}
 	left := false
@@ -31,19 +35,19 @@ func (c *spokeSession) subscriptions(cmd command) error {
 }
 
 // hearHub passes subscriptions on.
-func (c *spokeSession) hearHub(cmd command) error {
+func (c *spokeSession) hearHub(cmd resp.Command) error {
 	channels := map[string]struct{}{}
 	for {
-		if cmd.left > 0 {
-			return errTooLong
+		if cmd.Left > 0 {
+			return resp.ErrTooLong
 		}
-		switch name := cmd.args[0]; {
-		case name == "PING" && len(cmd.args) == 1:
-		case (name == "SUBSCRIBE" || name == "UNSUBSCRIBE") && len(cmd.args) == 2:
-			channel := cmd.args[1]
-			if _, ok := ParseKey(channel); !ok {
+		switch name := cmd.Args[0]; {
+		case name == "PING" && len(cmd.Args) == 1:
+		case (name == "SUBSCRIBE" || name == "UNSUBSCRIBE") && len(cmd.Args) == 2:
+			channel := cmd.Args[1]
+			if _, ok := appkey.ParseKey(channel); !ok {
 				c.count(resultDenied)
-				return fmt.Errorf("%w: a channel that is none", errProtocol)
+				return fmt.Errorf("%w: a channel that is none", resp.ErrProtocol)
 			}
 			if name == "UNSUBSCRIBE" {
 				delete(channels, channel)
@@ -51,29 +55,29 @@ func (c *spokeSession) hearHub(cmd command) error {
 			}
 			refusal, result := c.spoke.judge(channel, c.spoke.cfg.Version)
 			if _, had := channels[channel]; !had && len(channels) >= maxSpokeChannels && refusal == "" {
-				refusal, result = spokeDenied, resultDenied
+				refusal, result = appkey.SpokeDenied, resultDenied
 			}
 			c.count(result)
 			if refusal != "" {
-				c.writeLocked(encodeError(refusal + " " + channel))
+				c.writeLocked(resp.EncodeError(refusal + " " + channel))
 				if err := c.flush(); err != nil {
 					return err
 				}
-				cmd.args = nil
+				cmd.Args = nil
 			} else {
 				channels[channel] = struct{}{}
 			}
 		default:
 			c.count(resultDenied)
-			return fmt.Errorf("%w: no command for a connection with subscriptions", errProtocol)
+			return fmt.Errorf("%w: no command for a connection with subscriptions", resp.ErrProtocol)
 		}
-		if cmd.args != nil {
-			if _, err := c.redis.Write(encodeCommand(cmd.args...)); err != nil {
+		if cmd.Args != nil {
+			if _, err := c.redis.Write(resp.EncodeCommand(cmd.Args...)); err != nil {
 				return err
 			}
 		}
 		var err error
-		if cmd, err = c.in.command(); err != nil {
+		if cmd, err = c.in.Command(); err != nil {
 			return ended(err)
 		}
 	}
@@ -83,7 +87,7 @@ func (c *spokeSession) hearHub(cmd command) error {
 func (c *spokeSession) hearRedis() error {
 	for {
 		if _, err := c.fromRedis.Peek(1); err != nil {
-			return unexpected(err)
+			return resp.Unexpected(err)
 		}
 		if err := c.pass(); err != nil {
 			return err
@@ -94,7 +98,7 @@ func (c *spokeSession) hearRedis() error {
 func (c *spokeSession) pass() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.fromRedis.copyValues(c.out, 1, false); err != nil {
+	if err := c.fromRedis.CopyValues(c.out, 1, false); err != nil {
 		return err
 	}
 	if c.fromRedis.Buffered() > 0 {

@@ -1,4 +1,4 @@
-package redis
+package spoke
 
 import (
 	"bufio"
@@ -10,15 +10,19 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 // spokeSession is one connection of the hub with its own to the spoke's Redis.
 type spokeSession struct {
 	spoke     *Spoke
-	redis     *patient
-	fromRedis wire
-	hub       *patient
-	in        wire
+	redis     *resp.Patient
+	fromRedis resp.Wire
+	hub       *resp.Patient
+	in        resp.Wire
 
 	mu  sync.Mutex // guards out, once there are two who write
 	out *bufio.Writer
@@ -32,8 +36,8 @@ func (c *spokeSession) connect(ctx context.Context) error {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // it interrupts what follows
-	c.redis = &patient{Conn: conn, read: cfg.AnswerTimeout, write: cfg.AnswerTimeout}
-	c.fromRedis = newWire(c.redis)
+	c.redis = &resp.Patient{Conn: conn, ReadTime: cfg.AnswerTimeout, WriteTime: cfg.AnswerTimeout}
+	c.fromRedis = resp.NewWire(c.redis)
 	err = c.introduce(ctx)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -60,10 +64,10 @@ func (c *spokeSession) introduce(ctx context.Context) error {
 		commands = append(commands, []string{"SELECT", strconv.Itoa(c.spoke.cfg.Database)})
 	}
 	for _, command := range append(commands, []string{"PING"}) {
-		if err := c.fromRedis.ask(c.redis, command...); err != nil {
+		if err := c.fromRedis.Ask(c.redis, command...); err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(command[0]), err)
 		}
-		if _, _, err := c.fromRedis.small(); err != nil {
+		if _, _, err := c.fromRedis.Small(); err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(command[0]), err)
 		}
 	}
@@ -85,26 +89,26 @@ func (c *spokeSession) count(result string) {
 // serve takes reads until the first subscription.
 func (c *spokeSession) serve(ctx context.Context) error {
 	for {
-		cmd, err := c.in.command()
+		cmd, err := c.in.Command()
 		if err != nil {
 			return ended(err)
 		}
-		if cmd.left > 0 {
-			return errTooLong
+		if cmd.Left > 0 {
+			return resp.ErrTooLong
 		}
-		name := cmd.args[0]
+		name := cmd.Args[0]
 		switch name {
 		case "PING":
 			c.writeLocked([]byte("+PONG\r\n"))
 		case "SUBSCRIBE", "UNSUBSCRIBE":
 			return c.subscriptions(cmd)
 		case "GET", "MGET", "EXISTS", "TTL":
-			if err := c.read(ctx, name, cmd.args[1:]); err != nil {
+			if err := c.read(ctx, name, cmd.Args[1:]); err != nil {
 				return err
 			}
 		default:
 			c.count(resultDenied)
-			c.writeLocked(encodeError(spokeDenied))
+			c.writeLocked(resp.EncodeError(appkey.SpokeDenied))
 		}
 		if err := c.flush(); err != nil {
 			return err
@@ -137,13 +141,13 @@ func (c *spokeSession) flush() error {
 func (c *spokeSession) read(ctx context.Context, name string, keys []string) error {
 	if n := len(keys); n == 0 || n > maxSpokeKeys || n > 1 && (name == "GET" || name == "TTL") {
 		c.count(resultDenied)
-		c.writeLocked(encodeError(spokeDenied))
+		c.writeLocked(resp.EncodeError(appkey.SpokeDenied))
 		return nil
 	}
 	for _, key := range keys {
 		if refusal, result := c.spoke.judge(key, c.spoke.format()); refusal != "" {
 			c.count(result)
-			c.writeLocked(encodeError(refusal))
+			c.writeLocked(resp.EncodeError(refusal))
 			return nil
 		}
 	}
@@ -162,13 +166,13 @@ func (c *spokeSession) read(ctx context.Context, name string, keys []string) err
 	}
 	if name == "GET" {
 		if null, err := c.fromRedis.Peek(3); err != nil {
-			return unexpected(err)
+			return resp.Unexpected(err)
 		} else if string(null) == "$-1" {
 			return c.missing()
 		}
 	}
 	c.count(resultOK)
-	return c.fromRedis.copyValues(c.out, 1, false)
+	return c.fromRedis.CopyValues(c.out, 1, false)
 }
 
 // readEach answers MGET, one value after the other: Redis would have all of them in its
@@ -182,7 +186,7 @@ func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
 	if answers, err := c.ask("GET", keys[0]); !answers {
 		return err
 	}
-	c.writeLocked(appendHeader(nil, '*', len(keys)))
+	c.writeLocked(resp.AppendHeader(nil, '*', len(keys)))
 	for i, key := range keys {
 		if i > 0 {
 			free()
@@ -190,7 +194,7 @@ func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
 				return fmt.Errorf("redis of the spoke: %w", err) // what was begun has no other end
 			}
 		}
-		if err := c.fromRedis.copyValues(c.out, 1, false); err != nil {
+		if err := c.fromRedis.CopyValues(c.out, 1, false); err != nil {
 			return err
 		}
 	}
@@ -205,18 +209,18 @@ func (c *spokeSession) next(ctx context.Context, key string) (free func(), err e
 	if err != nil {
 		return func() {}, err
 	}
-	return free, c.fromRedis.ask(c.redis, "GET", key)
+	return free, c.fromRedis.Ask(c.redis, "GET", key)
 }
 
 // ask asks Redis, and reports whether it answers. If not, the hub has been told.
 func (c *spokeSession) ask(args ...string) (answers bool, err error) {
-	err = c.fromRedis.ask(c.redis, args...)
-	var refused refusal
+	err = c.fromRedis.Ask(c.redis, args...)
+	var refused resp.RefusalError
 	switch {
 	case errors.As(err, &refused):
 		c.count(resultFailed)
 		c.spoke.cfg.Log.Warn().Err(err).Msg("redis of the spoke refuses a read")
-		c.writeLocked(encodeError(spokeAway))
+		c.writeLocked(resp.EncodeError(appkey.SpokeAway))
 		return false, nil
 	case err != nil:
 		return false, c.tellAway(err)
@@ -227,6 +231,6 @@ func (c *spokeSession) ask(args ...string) (answers bool, err error) {
 // tellAway tells the hub that the spoke's Redis does not answer, and returns why.
 func (c *spokeSession) tellAway(why error) error {
 	c.count(resultFailed)
-	c.writeLocked(encodeError(spokeAway))
+	c.writeLocked(resp.EncodeError(appkey.SpokeAway))
 	return errors.Join(fmt.Errorf("redis of the spoke: %w", why), c.flush())
 }

@@ -1,17 +1,21 @@
-package redis
+package warmplan
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/identity"
 )
 
-func warmAgentName(t testing.TB, s string) identity.AgentName {
+func agentName(t testing.TB, s string) identity.AgentName {
 	t.Helper()
 	name, err := identity.ParseAgentName(s)
 	if err != nil {
@@ -20,26 +24,26 @@ func warmAgentName(t testing.TB, s string) identity.AgentName {
 	return name
 }
 
-func appOf(name identity.AgentName, n int) Instance {
-	return Instance{Namespace: name.String(), Name: fmt.Sprint("app-", n)}
+func appOf(name identity.AgentName, n int) appkey.Instance {
+	return appkey.Instance{Namespace: name.String(), Name: fmt.Sprint("app-", n)}
 }
 
 // warmWorld runs a plan with a clock of its own, on which each read takes some time.
 type warmWorld struct {
 	t     *testing.T
-	plan  *warmPlan
+	plan  *Plan
 	now   time.Time
 	takes time.Duration
 	// busy are agents whose calls others need.
 	busy map[string]bool
 	// says is what becomes of a read.
-	says  func(warmJob) (warmResult, int)
+	says  func(Job) (Result, int)
 	under []warmUnder
 	reads []warmSeen
 }
 
 type warmUnder struct {
-	job warmJob
+	job Job
 	end time.Time
 }
 
@@ -52,20 +56,20 @@ type warmSeen struct {
 func newWarmWorld(t *testing.T, most int) *warmWorld {
 	t.Helper()
 	return &warmWorld{
-		t: t, plan: newWarmPlan(most), now: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC), takes: time.Millisecond, busy: map[string]bool{},
-		says: func(warmJob) (warmResult, int) { return warmKept, 1 },
+		t: t, plan: New(most), now: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC), takes: time.Millisecond, busy: map[string]bool{},
+		says: func(Job) (Result, int) { return WarmKept, 1 },
 	}
 }
 
 // has connects an agent with Applications from 0 on.
 func (w *warmWorld) has(agent, session string, apps int) {
 	w.t.Helper()
-	name := warmAgentName(w.t, agent)
-	if !w.plan.connect(name, session) {
+	name := agentName(w.t, agent)
+	if !w.plan.Connect(name, session) {
 		w.t.Fatalf("%s is connected already", agent)
 	}
 	for n := range apps {
-		if !w.plan.see(name, appOf(name, n), 1) {
+		if !w.plan.See(name, appOf(name, n), 1) {
 			w.t.Fatal("there is no room")
 		}
 	}
@@ -78,13 +82,13 @@ func (w *warmWorld) run(d time.Duration) []warmSeen {
 	w.t.Helper()
 	end, began := w.now.Add(d), len(w.reads)
 	for {
-		job, ok, again := w.plan.next(w.now, w.free)
+		job, ok, again := w.plan.Next(w.now, w.free)
 		if ok {
-			key := job.instance.Name + " " + job.family
-			if job.shard > 0 {
-				key += fmt.Sprint(" ", job.shard)
+			key := job.Instance.Name + " " + job.Family
+			if job.Shard > 0 {
+				key += fmt.Sprint(" ", job.Shard)
 			}
-			w.reads = append(w.reads, warmSeen{job.agent.name.String(), key, w.now})
+			w.reads = append(w.reads, warmSeen{job.Agent.Name.String(), key, w.now})
 			w.under = append(w.under, warmUnder{job, w.now.Add(w.takes)})
 			continue
 		}
@@ -99,7 +103,7 @@ func (w *warmWorld) run(d time.Duration) []warmSeen {
 			u := w.under[0]
 			w.under, w.now = w.under[1:], u.end
 			result, shards := w.says(u.job)
-			w.plan.done(u.job, result, shards, w.now)
+			w.plan.Done(u.job, result, shards, w.now)
 			continue
 		}
 		if w.now = at; at.Equal(end) {
@@ -133,13 +137,13 @@ func mostInASecond(reads []warmSeen) (most int) {
 
 // No second has more than 5 reads of an agent and 100 of all, and what there is goes round.
 func TestWarmRates(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
+	w := newWarmWorld(t, MaxWarm)
 	const agents, apps = 40, 20
 	for n := range agents {
 		w.has(fmt.Sprint("edge-", n), "1", apps)
 	}
-	if w.plan.waits != agents*apps {
-		t.Errorf("%d wait", w.plan.waits)
+	if w.plan.Waits != agents*apps {
+		t.Errorf("%d wait", w.plan.Waits)
 	}
 	reads := w.run(4 * time.Second)
 	if got := mostInASecond(reads); got > 100 || len(reads) != 400 {
@@ -154,8 +158,8 @@ func TestWarmRates(t *testing.T) {
 			t.Errorf("agent %s: %d reads, at most %d in a second", agent, len(mine), mostInASecond(mine))
 		}
 	}
-	if reads = w.run(time.Hour); len(w.reads) != agents*apps*2 || w.plan.waits != 0 {
-		t.Errorf("%d reads in all, %d wait", len(w.reads), w.plan.waits)
+	if reads = w.run(time.Hour); len(w.reads) != agents*apps*2 || w.plan.Waits != 0 {
+		t.Errorf("%d reads in all, %d wait", len(w.reads), w.plan.Waits)
 	}
 	slices.SortFunc(w.reads, func(a, b warmSeen) int { return a.at.Compare(b.at) })
 	if got := mostInASecond(reads); got > 100 {
@@ -166,13 +170,13 @@ func TestWarmRates(t *testing.T) {
 // An agent that connects again and again while it does not answer has one read at a time, and
 // the others theirs.
 func TestWarmReadsOneOfAnAgent(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
+	w := newWarmWorld(t, MaxWarm)
 	w.takes = 30 * time.Second
 	for n := range 10 {
 		w.has("edge-1", fmt.Sprint(n), 1)
 		w.run(time.Second)
 		if n%2 == 0 { // it is seen to be away, too
-			w.plan.disconnect(warmAgentName(t, "edge-1"))
+			w.plan.Disconnect(agentName(t, "edge-1"))
 			w.run(time.Second)
 		}
 	}
@@ -187,7 +191,7 @@ func TestWarmReadsOneOfAnAgent(t *testing.T) {
 // An agent with much to read does not keep one with little waiting, and alone it has 5 reads
 // a second.
 func TestWarmIsFair(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
+	w := newWarmWorld(t, MaxWarm)
 	w.has("large", "1", 1000)
 	if reads := w.run(10 * time.Second); len(reads) != 50 || mostInASecond(reads) != 5 {
 		t.Errorf("%d reads of one agent, at most %d in a second", len(reads), mostInASecond(reads))
@@ -208,24 +212,24 @@ func TestWarmIsFair(t *testing.T) {
 // The keys of an Application are its tree, its managed resources, and what the tree says of
 // further parts, within a limit.
 func TestWarmKeys(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
-	w.says = func(job warmJob) (warmResult, int) {
-		if job.family == resourcesTree && job.shard == 0 {
-			return warmKept, 3
+	w := newWarmWorld(t, MaxWarm)
+	w.says = func(job Job) (Result, int) {
+		if job.Family == appkey.ResourcesTree && job.Shard == 0 {
+			return WarmKept, 3
 		}
-		return warmKept, 0
+		return WarmKept, 0
 	}
 	w.has("edge-1", "1", 1)
 	want := []string{"app-0 resources-tree", "app-0 managed-resources", "app-0 resources-tree 1", "app-0 resources-tree 2"}
 	if diff := cmp.Diff(want, keysRead(w.run(time.Minute))); diff != "" {
 		t.Error(diff)
 	}
-	w.says = func(warmJob) (warmResult, int) { return warmKept, 1 << 30 }
+	w.says = func(Job) (Result, int) { return WarmKept, 1 << 30 }
 	w.has("edge-2", "1", 1)
 	if reads := w.run(time.Hour); len(reads) != maxShards+1 {
 		t.Errorf("%d reads at the limit", len(reads))
 	}
-	w.says = func(warmJob) (warmResult, int) { return warmLong, 0 }
+	w.says = func(Job) (Result, int) { return WarmLong, 0 }
 	w.has("edge-3", "1", 1)
 	if diff := cmp.Diff(want[:2], keysRead(w.run(time.Hour))); diff != "" {
 		t.Error("of what is too long:", diff)
@@ -235,8 +239,8 @@ func TestWarmKeys(t *testing.T) {
 // An Application is read once more when its resources have changed, or its agent has connected
 // again, and not otherwise.
 func TestWarmReadsAgain(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
-	edge := warmAgentName(t, "edge-1")
+	w := newWarmWorld(t, MaxWarm)
+	edge := agentName(t, "edge-1")
 	w.has("edge-1", "1", 2)
 	reads := func(what string, want int) {
 		t.Helper()
@@ -245,35 +249,35 @@ func TestWarmReadsAgain(t *testing.T) {
 		}
 	}
 	reads("at first", 4)
-	if w.plan.connect(edge, "1") {
+	if w.plan.Connect(edge, "1") {
 		t.Error("the same connection is another one")
 	}
-	w.plan.see(edge, appOf(edge, 0), 1)
+	w.plan.See(edge, appOf(edge, 0), 1)
 	reads("unchanged", 0)
 	for content := range 5 {
-		w.plan.see(edge, appOf(edge, 0), 10+uint64(content))
+		w.plan.See(edge, appOf(edge, 0), 10+uint64(content))
 	}
 	reads("changed several times", 2)
-	w.plan.see(edge, appOf(edge, 7), 1)
+	w.plan.See(edge, appOf(edge, 7), 1)
 	reads("a new one", 2)
 	// It changes while it is read.
-	w.plan.see(edge, appOf(edge, 0), 20)
+	w.plan.See(edge, appOf(edge, 0), 20)
 	w.run(0)
-	w.plan.see(edge, appOf(edge, 0), 21)
+	w.plan.See(edge, appOf(edge, 0), 21)
 	reads("changed meanwhile", 3)
-	w.plan.forget(appOf(edge, 7))
-	w.plan.forget(appOf(edge, 7))
+	w.plan.Forget(appOf(edge, 7))
+	w.plan.Forget(appOf(edge, 7))
 	w.has("edge-1", "2", 2)
 	reads("connected again", 4)
-	w.plan.disconnect(edge)
-	w.plan.see(edge, appOf(edge, 0), 30)
-	if reads("away", 0); len(w.plan.apps) != 0 || w.plan.waits != 0 {
-		t.Errorf("%d Applications are remembered, %d wait", len(w.plan.apps), w.plan.waits)
+	w.plan.Disconnect(edge)
+	w.plan.See(edge, appOf(edge, 0), 30)
+	if reads("away", 0); len(w.plan.apps) != 0 || w.plan.Waits != 0 {
+		t.Errorf("%d Applications are remembered, %d wait", len(w.plan.apps), w.plan.Waits)
 	}
 	// Another agent has it.
 	w.has("edge-1", "3", 1)
 	w.has("edge-2", "1", 0)
-	w.plan.see(warmAgentName(t, "edge-2"), appOf(edge, 0), 1)
+	w.plan.See(agentName(t, "edge-2"), appOf(edge, 0), 1)
 	if got := w.run(time.Hour); len(got) != 2 || got[0].agent != "edge-2" {
 		t.Errorf("of one that is another agent's: %v", got)
 	}
@@ -281,23 +285,23 @@ func TestWarmReadsAgain(t *testing.T) {
 
 // An agent that refuses is left alone until it connects again.
 func TestWarmRefusal(t *testing.T) {
-	for _, result := range []warmResult{warmFormat, warmRefused} {
-		w := newWarmWorld(t, maxWarm)
-		edge := warmAgentName(t, "edge-1")
-		w.says = func(job warmJob) (warmResult, int) {
-			if job.agent.name == edge {
+	for _, result := range []Result{WarmFormat, WarmRefused} {
+		w := newWarmWorld(t, MaxWarm)
+		edge := agentName(t, "edge-1")
+		w.says = func(job Job) (Result, int) {
+			if job.Agent.Name == edge {
 				return result, 0
 			}
-			return warmKept, 1
+			return WarmKept, 1
 		}
 		w.has("edge-1", "1", 10)
 		w.has("edge-2", "1", 1)
 		reads := w.run(time.Hour)
-		w.plan.see(edge, appOf(edge, 3), 9)
-		if reads = append(reads, w.run(time.Hour)...); len(reads) != 3 || w.plan.waits != 0 || len(w.plan.apps) != 1 {
-			t.Errorf("%s: %v, %d wait, %d are remembered", result, reads, w.plan.waits, len(w.plan.apps))
+		w.plan.See(edge, appOf(edge, 3), 9)
+		if reads = append(reads, w.run(time.Hour)...); len(reads) != 3 || w.plan.Waits != 0 || len(w.plan.apps) != 1 {
+			t.Errorf("%s: %v, %d wait, %d are remembered", result, reads, w.plan.Waits, len(w.plan.apps))
 		}
-		w.says = func(warmJob) (warmResult, int) { return warmKept, 1 }
+		w.says = func(Job) (Result, int) { return WarmKept, 1 }
 		w.has("edge-1", "2", 10)
 		if reads := w.run(time.Hour); len(reads) != 20 {
 			t.Errorf("%s: %d reads after it has connected again", result, len(reads))
@@ -308,45 +312,45 @@ func TestWarmRefusal(t *testing.T) {
 // What the spoke has not yet is looked for some more times, and what cannot be read until it
 // can; neither keeps others waiting.
 func TestWarmTriesAgain(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
+	w := newWarmWorld(t, MaxWarm)
 	const late = "app-0"
-	w.says = func(job warmJob) (warmResult, int) {
-		if job.instance.Name == late {
-			return warmMissing, 0
+	w.says = func(job Job) (Result, int) {
+		if job.Instance.Name == late {
+			return WarmMissing, 0
 		}
-		return warmKept, 1
+		return WarmKept, 1
 	}
 	w.has("edge-1", "1", 2)
 	if diff := cmp.Diff([]string{"app-0 resources-tree", "app-1 resources-tree", "app-1 managed-resources"}, keysRead(w.run(warmAgain))); diff != "" {
 		t.Error(diff)
 	}
-	if reads := w.run(time.Hour); len(reads) != warmTries-1 || w.plan.waits != 0 {
-		t.Errorf("what is missing is looked for %d times more, %d wait", len(reads), w.plan.waits)
+	if reads := w.run(time.Hour); len(reads) != warmTries-1 || w.plan.Waits != 0 {
+		t.Errorf("what is missing is looked for %d times more, %d wait", len(reads), w.plan.Waits)
 	}
-	edge := warmAgentName(t, "edge-1")
-	w.plan.see(edge, appOf(edge, 0), 2)
+	edge := agentName(t, "edge-1")
+	w.plan.See(edge, appOf(edge, 0), 2)
 	w.run(warmAgain / 2)
-	w.says = func(warmJob) (warmResult, int) { return warmKept, 1 }
-	if reads := w.run(time.Hour); len(reads) != 2 || w.plan.waits != 0 {
+	w.says = func(Job) (Result, int) { return WarmKept, 1 }
+	if reads := w.run(time.Hour); len(reads) != 2 || w.plan.Waits != 0 {
 		t.Errorf("when it is there: %v", reads)
 	}
 
 	// Its Redis is away.
-	w.says = func(warmJob) (warmResult, int) { return warmFailed, 0 }
+	w.says = func(Job) (Result, int) { return WarmFailed, 0 }
 	w.has("edge-2", "1", 3)
 	if reads := w.run(time.Hour); len(reads) < 60 || len(reads) > 80 {
 		t.Errorf("%d reads in an hour of one that does not answer", len(reads))
 	}
-	w.says = func(warmJob) (warmResult, int) { return warmKept, 1 }
-	if reads := w.run(3 * time.Minute); len(reads) != 6 || w.plan.waits != 0 {
+	w.says = func(Job) (Result, int) { return WarmKept, 1 }
+	if reads := w.run(3 * time.Minute); len(reads) != 6 || w.plan.Waits != 0 {
 		t.Errorf("after it is back: %v", reads)
 	}
 }
 
 // What is missing again and again, and what waits, take turns.
 func TestWarmLaterAndWaitingTakeTurns(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
-	w.says = func(warmJob) (warmResult, int) { return warmMissing, 0 }
+	w := newWarmWorld(t, MaxWarm)
+	w.says = func(Job) (Result, int) { return WarmMissing, 0 }
 	w.has("edge-1", "1", 400) // more than has its turn in warmAgain
 	seen := map[string]bool{}
 	for _, r := range w.run(3 * warmAgain) {
@@ -359,7 +363,7 @@ func TestWarmLaterAndWaitingTakeTurns(t *testing.T) {
 
 // While others need an agent's calls, nothing is read of it, and of others it is.
 func TestWarmLeavesRoom(t *testing.T) {
-	w := newWarmWorld(t, maxWarm)
+	w := newWarmWorld(t, MaxWarm)
 	w.busy["edge-1"] = true
 	w.has("edge-1", "1", 1)
 	w.has("edge-2", "1", 1)
@@ -368,7 +372,7 @@ func TestWarmLeavesRoom(t *testing.T) {
 		t.Errorf("%v", reads)
 	}
 	w.busy["edge-1"] = false
-	if reads := w.run(time.Minute); len(reads) != 2 || w.plan.waits != 0 {
+	if reads := w.run(time.Minute); len(reads) != 2 || w.plan.Waits != 0 {
 		t.Errorf("when there is room: %v", reads)
 	}
 }
@@ -376,27 +380,27 @@ func TestWarmLeavesRoom(t *testing.T) {
 // So many Applications are remembered, and no more.
 func TestWarmHoldsSoMany(t *testing.T) {
 	w := newWarmWorld(t, 3)
-	edge := warmAgentName(t, "edge-1")
+	edge := agentName(t, "edge-1")
 	w.has("edge-1", "1", 3)
-	if w.plan.see(edge, appOf(edge, 3), 1) || len(w.plan.apps) != 3 {
+	if w.plan.See(edge, appOf(edge, 3), 1) || len(w.plan.apps) != 3 {
 		t.Errorf("%d are remembered", len(w.plan.apps))
 	}
-	if !w.plan.see(edge, appOf(edge, 2), 2) {
+	if !w.plan.See(edge, appOf(edge, 2), 2) {
 		t.Error("one that is remembered has no room")
 	}
-	w.plan.forget(appOf(edge, 0))
-	if !w.plan.see(edge, appOf(edge, 3), 1) {
+	w.plan.Forget(appOf(edge, 0))
+	if !w.plan.See(edge, appOf(edge, 3), 1) {
 		t.Error("what is forgotten has its room still")
 	}
 	if reads := w.run(time.Hour); len(reads) != 6 {
 		t.Errorf("%v", reads)
 	}
 	// What was begun of one that is forgotten is of no account.
-	w.plan.see(edge, appOf(edge, 1), 5)
+	w.plan.See(edge, appOf(edge, 1), 5)
 	w.run(0)
-	w.plan.forget(appOf(edge, 1))
-	if reads := w.run(time.Hour); len(reads) != 0 || w.plan.waits != 0 || len(w.plan.apps) != 2 {
-		t.Errorf("%v, %d wait, %d are remembered", reads, w.plan.waits, len(w.plan.apps))
+	w.plan.Forget(appOf(edge, 1))
+	if reads := w.run(time.Hour); len(reads) != 0 || w.plan.Waits != 0 || len(w.plan.apps) != 2 {
+		t.Errorf("%v, %d wait, %d are remembered", reads, w.plan.Waits, len(w.plan.apps))
 	}
 }
 
@@ -442,14 +446,28 @@ func TestShardsOf(t *testing.T) {
 		`[{"shardsCount":4}]`:                             1,
 		`{"a":[1,[2,{"b":"]}"}]],"shardsCount":6,"nodes":[{"k":"}"}]}`: 6,
 	} {
-		if got := shardsOf([]byte(text), false); got != want {
+		if got := ShardsOf([]byte(text), false); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
 		}
-		if got := shardsOf(pack(t, []byte(text)), true); got != want {
+		if got := ShardsOf(packed(t, []byte(text)), true); got != want {
 			t.Errorf("%s, compressed: %d, want %d", text, got, want)
 		}
 	}
-	if got := shardsOf([]byte("no gzip"), true); got != 1 {
+	if got := ShardsOf([]byte("no gzip"), true); got != 1 {
 		t.Errorf("of what is not compressed: %d", got)
 	}
+}
+
+// packed compresses as Argo CD does.
+func packed(t testing.TB, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }

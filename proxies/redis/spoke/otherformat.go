@@ -1,9 +1,13 @@
-package redis
+package spoke
 
 import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 const (
@@ -16,7 +20,7 @@ const (
 
 // missing answers that there is no such key, unless all are in another format.
 func (c *spokeSession) missing() error {
-	if _, err := c.fromRedis.line(); err != nil {
+	if _, err := c.fromRedis.Line(); err != nil {
 		return err
 	}
 	other, err := c.otherFormat()
@@ -25,11 +29,11 @@ func (c *spokeSession) missing() error {
 	}
 	if other != "" {
 		c.count(resultFormat)
-		c.writeLocked(encodeError(spokeFormat + " " + other))
+		c.writeLocked(resp.EncodeError(appkey.SpokeFormat + " " + other))
 		return nil
 	}
 	c.count(resultOK)
-	c.writeLocked(appendNull(nil, false))
+	c.writeLocked(resp.AppendNull(nil, false))
 	return nil
 }
 
@@ -69,30 +73,30 @@ func (c *spokeSession) otherFormat() (string, error) {
 func (c *spokeSession) look() (other string, err error) {
 	cursor := "0"
 	for range judgeSteps {
-		if err := c.fromRedis.ask(c.redis, "SCAN", cursor, "MATCH", "app|*", "COUNT", strconv.Itoa(judgeCount)); err != nil {
-			var refused refusal
+		if err := c.fromRedis.Ask(c.redis, "SCAN", cursor, "MATCH", "app|*", "COUNT", strconv.Itoa(judgeCount)); err != nil {
+			var refused resp.RefusalError
 			if errors.As(err, &refused) {
 				return "", nil // without that right nobody can tell
 			}
 			return "", err
 		}
-		if n, err := c.fromRedis.collection('*'); err != nil || n != 2 {
-			return "", errors.Join(errProtocol, err)
+		if n, err := c.fromRedis.Collection('*'); err != nil || n != 2 {
+			return "", errors.Join(resp.ErrProtocol, err)
 		}
-		if cursor, _, err = c.fromRedis.small(); err != nil {
+		if cursor, _, err = c.fromRedis.Small(); err != nil {
 			return "", err
 		}
-		n, err := c.fromRedis.collection('*')
+		n, err := c.fromRedis.Collection('*')
 		if err != nil {
 			return "", err
 		}
 		ours := false
 		for range n {
-			text, _, err := c.fromRedis.small()
+			text, _, err := c.fromRedis.Small()
 			if err != nil {
 				return "", err
 			}
-			if k, ok := ParseKey(text); ok {
+			if k, ok := appkey.ParseKey(text); ok {
 				ours = ours || k.Format == c.spoke.format()
 				other = k.Format
 			}

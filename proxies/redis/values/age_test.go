@@ -1,9 +1,8 @@
-package redis
+package values
 
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,8 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
 // pack compresses as Argo CD does.
@@ -41,7 +39,7 @@ func TestMarkTree(t *testing.T) {
 			{"kind":"Pod","name":"shop-1","parentRefs":[{"kind":"ReplicaSet","name":"shop"}],"x":12345678901234567890},{"kind":"Service","name":"<shop>","info":[` + mark + `]},null],
 			"orphanedNodes":[{"kind":"Job"}],"shardsCount":3}`
 	)
-	age := "as of " + clock(time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))) + ", agent edge-1 is away"
+	age := "as of " + Clock(time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("CET", 3600))) + ", agent edge-1 is away"
 	parsed := func(text []byte) (v any) {
 		t.Helper()
 		d := json.NewDecoder(bytes.NewReader(text))
@@ -56,7 +54,7 @@ func TestMarkTree(t *testing.T) {
 		if compressed {
 			value = pack(t, value)
 		}
-		got, err := markTree(value, compressed, age)
+		got, err := MarkTree(value, compressed, age)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,9 +78,9 @@ func TestMarkTree(t *testing.T) {
 		want       error
 	}{
 		"the longest":             {padded(maxMarkedBytes), false, nil},
-		"longer":                  {padded(maxMarkedBytes + 1), false, errTooLong},
+		"longer":                  {padded(maxMarkedBytes + 1), false, resp.ErrTooLong},
 		"the longest, compressed": {pack(t, padded(maxMarkedBytes)), true, nil},
-		"longer, compressed":      {pack(t, padded(maxMarkedBytes+1)), true, errTooLong},
+		"longer, compressed":      {pack(t, padded(maxMarkedBytes+1)), true, resp.ErrTooLong},
 		"not compressed":          {[]byte(tree), true, errUnmarked},
 		"compressed":              {pack(t, []byte(tree)), false, errUnmarked},
 		"cut":                     {pack(t, []byte(tree))[:40], true, errUnmarked},
@@ -92,42 +90,8 @@ func TestMarkTree(t *testing.T) {
 		"other resources":         {[]byte(`{"nodes":{}}`), false, errUnmarked},
 		"other information":       {[]byte(`{"nodes":[{"info":{}}]}`), false, errUnmarked},
 	} {
-		if _, err := markTree(tt.value, tt.compressed, age); !errors.Is(err, tt.want) {
+		if _, err := MarkTree(tt.value, tt.compressed, age); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
-		}
-	}
-}
-
-// What is no tree is shown as it is, and so is a tree for which there is no time.
-func TestMarked(t *testing.T) {
-	const tree = `{"nodes":[{"kind":"Service"}]}`
-	q, err := quota.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &Hub{cfg: HubConfig{Quota: q}}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	for name, tt := range map[string]struct {
-		family, value string
-		busy, want    bool
-	}{
-		"a tree":                       {resourcesTree, tree, false, true},
-		"no tree":                      {resourcesTree, "x", false, false},
-		"managed resources":            {managedResources, tree, false, false},
-		"a tree that nobody waits for": {resourcesTree, tree, true, false},
-	} {
-		ctx, release := t.Context(), func() {}
-		if tt.busy {
-			ctx = ended
-			if release, err = q.Take(t.Context(), identity.AgentName{}, quota.Working, quota.PeerWorking); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got := h.marked(ctx, owned{key: Key{Family: tt.family, Format: "1"}}, []byte(tt.value), "as of today")
-		release()
-		if changed := string(got) != tt.value; changed != tt.want {
-			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

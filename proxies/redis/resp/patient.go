@@ -1,4 +1,4 @@
-package redis
+package resp
 
 import (
 	"net"
@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// patient is a connection each of whose reads and writes has a time of its own. Zero
+// Patient is a connection each of whose reads and writes has a time of its own. Zero
 // is no limit. Its fields are changed by who reads, or writes.
-type patient struct {
+type Patient struct {
 	net.Conn
-	read, write time.Duration
-	interrupted atomic.Bool
+	ReadTime, WriteTime time.Duration
+	interrupted         atomic.Bool
 }
 
-// interrupt ends reads and writes, those under way and all later ones.
-func (p *patient) interrupt() {
+// Interrupt ends reads and writes, those under way and all later ones.
+func (p *Patient) Interrupt() {
 	p.interrupted.Store(true)
 	_ = p.SetDeadline(past) // a connection that has none is closed
 }
@@ -24,9 +24,9 @@ func (p *patient) interrupt() {
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
-func (p *patient) Read(b []byte) (int, error) {
-	if p.read > 0 {
-		if err := p.SetReadDeadline(time.Now().Add(p.read)); err != nil {
+func (p *Patient) Read(b []byte) (int, error) {
+	if p.ReadTime > 0 {
+		if err := p.SetReadDeadline(time.Now().Add(p.ReadTime)); err != nil {
 			return 0, err
 		}
 	}
@@ -36,9 +36,9 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	if p.write > 0 {
-		if err := p.SetWriteDeadline(time.Now().Add(p.write)); err != nil {
+func (p *Patient) Write(b []byte) (int, error) {
+	if p.WriteTime > 0 {
+		if err := p.SetWriteDeadline(time.Now().Add(p.WriteTime)); err != nil {
 			return 0, err
 		}
 	}
