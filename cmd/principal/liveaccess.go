@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/cmd/internal/argoredis"
@@ -80,13 +82,13 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 	}); err != nil {
 		return nil, err
 	}
-	replies := resource.RepliesConfig{MaxBytes: c.cfg.LastKnownBytes, Metrics: registry, Log: log}
+	settings := replies.Config{MaxBytes: c.cfg.LastKnownBytes, Metrics: registry, Log: log}
 	if c.redis.Address != "" {
 		client := argoredis.Open(c.redis)
 		l.closers = append(l.closers, client.Close)
-		replies.Keep = client.KeptOf("argomesh|reply|", resource.KeptBytes, resource.KeptFor)
+		settings.Keep = client.KeptOf("argomesh|reply|", replies.KeptBytes, replies.KeptFor)
 	}
-	known, err := resource.NewReplies(replies)
+	known, err := replies.New(settings)
 	if err != nil {
 		return nil, err
 	}

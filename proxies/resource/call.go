@@ -12,13 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/masking"
@@ -70,22 +71,10 @@ func (c *call) open(r *http.Request) {
 	c.hub.cfg.Audit.Write(r.Context(), record)
 }
 
-// passing says what is passed on.
-type passing struct {
-	name    identity.AgentName
-	request access.Request
-	target  *url.URL
-	uid     string
-	tracked bool
-	masked  *maskedRead // nil for an answer that passes as it is
-	// kubernetes is the version that the agent reported.
-	kubernetes string
-}
-
 // pass passes the call on to the agent, and its answer back.
 func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	h := c.hub
-	key, kept := keyOf(p.name, p.uid, p.request, p.target, r.Header)
+	key, kept := replies.KeyOf(p.name, p.uid, p.request, p.target, r.Header)
 	e := &c.exchange
 	e.out = h.agents
 	e.base = &url.URL{Scheme: "http", Host: p.name.String()}
@@ -111,7 +100,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 
 // answer makes of the spoke's answer what the caller gets. key is that of the kept replies,
 // if the call is one that is kept.
-func (c *call) answer(res *http.Response, p passing, key replyKey, kept bool) error {
+func (c *call) answer(res *http.Response, p passing, key replies.Key, kept bool) error {
 	h := c.hub
 	c.judge(res)
 	h.refusals.noteAnswer(p, &c.record, res.StatusCode)
@@ -128,16 +117,16 @@ func (c *call) answer(res *http.Response, p passing, key replyKey, kept bool) er
 	}
 	switch {
 	case kept && c.record.AnsweredBy == audit.ByAPIServer:
-		h.cfg.Replies.observe(key, own, res, time.Now())
+		h.cfg.Replies.Observe(key, own, res, time.Now())
 	case kept && c.record.DecidedBy == audit.Spoke:
-		h.cfg.Replies.forget(key)
+		h.cfg.Replies.Forget(key)
 	}
 	return nil
 }
 
 // fail answers a call that the spoke did not: by what is known from before, where that may
 // be, or by why there is no answer.
-func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error, key replyKey, kept bool) {
+func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error, key replies.Key, kept bool) {
 	h := c.hub
 	c.exchange.log.Debug().Err(err).Msg("call not answered")
 	if p.masked != nil && c.failMasked(w, p, err) {
@@ -147,13 +136,13 @@ func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error
 	c.exchange.peerLost.Store(why == isAway || why == isLost)
 	switch {
 	case why == isClosed:
-		h.cfg.Replies.forgetAgent(p.name, p.uid)
+		h.cfg.Replies.ForgetAgent(p.name, p.uid)
 		h.refusals.close(p.name, p.uid)
-	case why != isRedirect && why != isTooMuch && why != isGarbled && kept && h.cfg.Replies.serve(w, r, key, why):
+	case why != isRedirect && why != isTooMuch && why != isGarbled && kept && h.cfg.Replies.Serve(w, r, key, why.warning()):
 		c.record.AnsweredBy = audit.ByLastKnown
 		return
 	}
-	if kept && why != isRedirect && key.path == versionPath && writeVersion(w, p.name, p.kubernetes, why) || c.serveLast(w, r, p, why) {
+	if kept && why != isRedirect && key.Path == versionPath && writeVersion(w, p.name, p.kubernetes, why) || c.serveLast(w, r, p, why) {
 		c.record.AnsweredBy = audit.ByLastKnown
 		return
 	}
@@ -197,20 +186,6 @@ func (c *call) judge(res *http.Response) {
 	}
 }
 
-// unanswered is why a call got no answer of the spoke, as is said of the agent.
-type unanswered string
-
-const (
-	isRedirect unanswered = "answered with a redirect to elsewhere"
-	isTooMuch  unanswered = "answered with more than is passed on"
-	isGarbled  unanswered = "answered with what says that it is packed with gzip and cannot be unpacked"
-	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
-	isBusy     unanswered = "has no connection to spare"
-	isSilent   unanswered = "does not answer"
-	isAway     unanswered = "is not connected"
-	isLost     unanswered = "was lost before it answered"
-)
-
 func unansweredBy(err error) unanswered {
 	var dial dialError
 	switch {
@@ -230,24 +205,6 @@ func unansweredBy(err error) unanswered {
 		return isBusy
 	}
 	return isLost
-}
-
-// warning says the same of a last known reply, which is served for an agent that is
-// busy or does not answer, too: it is no less true then.
-func (u unanswered) warning() string {
-	if u == isBusy || u == isSilent {
-		return string(u)
-	}
-	return "is away"
-}
-
-// status is the answer to the call.
-func (u unanswered) status(name identity.AgentName) *metav1.Status {
-	message := "argomesh hub: agent " + name.String() + " " + string(u)
-	if u == isRedirect || u == isTooMuch || u == isGarbled || u == isLost {
-		return access.BadGateway(message)
-	}
-	return access.Unavailable(message, 0)
 }
 
 // end records what became of the call, and makes room for the next one.

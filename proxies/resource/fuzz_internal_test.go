@@ -2,13 +2,10 @@ package resource
 
 import (
 	"bufio"
-	"bytes"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
@@ -79,66 +76,6 @@ func FuzzCheckMessage(f *testing.F) {
 			if isStripped(name) || strings.Contains(strings.ToLower(strings.Join(r.Header[webSocketProtocols], ",")), webSocketToken) {
 				t.Fatalf("%q keeps %s: %q", text, name, r.Header[name])
 			}
-		}
-	})
-}
-
-// What a Keep holds may be anything: it is a reply of its key, or none.
-func FuzzDecodeReply(f *testing.F) {
-	name, err := identity.ParseAgentName("edge-1")
-	if err != nil {
-		f.Fatal(err)
-	}
-	whole, err := (&reply{
-		key: replyKey{agent: name, uid: "1", path: "/version", accept: "application/json"},
-		at:  time.Unix(1, 0).UTC(), kind: "application/json", etag: `"x"`, length: 3, packed: []byte("abc"),
-	}).encode()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(whole)
-	f.Add([]byte("{}\n"))
-	f.Fuzz(func(t *testing.T, value []byte) {
-		var first *reply
-		var err error
-		heap.Bound(t, len(value), func() { first, err = decodeReply(value) })
-		if err != nil {
-			return
-		}
-		text, err := first.encode()
-		if err != nil {
-			return // a year that JSON has no form for
-		}
-		second, err := decodeReply(text)
-		if err != nil || second.key != first.key || second.length != first.length || !bytes.Equal(second.packed, first.packed) || !second.at.Equal(first.at) {
-			t.Fatalf("%+v became %+v, %v", first, second, err)
-		}
-	})
-}
-
-// An Accept is one of a closed set, which means to us what it was read from.
-func FuzzAcceptOf(f *testing.F) {
-	f.Add("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")
-	f.Add("application/com.github.proto-openapi.spec.v3@v1.0+protobuf")
-	f.Add("*/*;q=0.8, application/yaml")
-	f.Fuzz(func(t *testing.T, accept string) {
-		var got string
-		var known bool
-		heap.Bound(t, len(accept), func() { got, known = acceptOf([]string{accept}) })
-		if !known {
-			return
-		}
-		types := strings.Split(got, ",")
-		for i, one := range types {
-			if !slices.Contains(forms, one) && (one != plain || i < len(types)-1) {
-				t.Fatalf("acceptOf(%q) = %q", accept, got)
-			}
-		}
-		if len(types) > maxForms+1 {
-			t.Fatalf("acceptOf(%q) = %q, which is too many", accept, got)
-		}
-		if again, known := acceptOf([]string{got}); again != got || !known {
-			t.Fatalf("acceptOf(%q) = %q, and of that %q", accept, got, again)
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -109,7 +111,7 @@ func fuzzedHub(f *testing.F, names []string, dials *dials) *resource.Hub {
 	if err != nil {
 		f.Fatal(err)
 	}
-	replies, err := resource.NewReplies(resource.RepliesConfig{Metrics: metrics, Log: zerolog.Nop()})
+	replies, err := replies.New(replies.Config{Metrics: metrics, Log: zerolog.Nop()})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package resource
 import (
 	"fmt"
 	"testing"
+
+	"github.com/argomesh/argomesh/identity"
 )
 
 // Agents whose calls hang take all there is, but for a few of each other agent.
@@ -12,7 +14,7 @@ func TestGateReserves(t *testing.T) {
 	enter := func(agent string, n int) (entered int) {
 		t.Helper()
 		for range n {
-			if g.enter(key(t, agent, "").agent) == "" {
+			if g.enter(agentName(t, agent)) == "" {
 				entered++
 			}
 		}
@@ -20,7 +22,7 @@ func TestGateReserves(t *testing.T) {
 	}
 	leave := func(agent string, n int) {
 		for range n {
-			g.leave(key(t, agent, "").agent)
+			g.leave(agentName(t, agent))
 		}
 	}
 	stuck := 0
@@ -44,9 +46,18 @@ func TestGateReserves(t *testing.T) {
 		t.Errorf("%d calls where two beyond the reserve have ended, want 2", n)
 	}
 	for _, agent := range []string{"stuck-0", "stuck-1", "stuck-2", "stuck-3", "edge-1", "edge-2"} {
-		leave(agent, g.byAgent[key(t, agent, "").agent])
+		leave(agent, g.byAgent[agentName(t, agent)])
 	}
 	if g.count() != 0 || g.beyond != 0 || len(g.byAgent) != 0 {
 		t.Errorf("%d calls, %d of them beyond, of %d agents after all have ended", g.count(), g.beyond, len(g.byAgent))
 	}
+}
+
+func agentName(t *testing.T, s string) identity.AgentName {
+	t.Helper()
+	name, err := identity.ParseAgentName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
 }

@@ -214,7 +214,7 @@ func TestStripped(t *testing.T) {
 	}, settings{hubAccess: &impersonating, spokeAccess: &impersonating})
 	r := w.request(t.Context(), http.MethodGet, "/api/v1/pods", nil)
 	gone := []string{
-		"X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "X-Remote-Uid", "X-Forwarded-Client-Cert", "X-Forwarded-For", "X-Forwarded-Host",
+		"X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "X-Remote-UID", "X-Forwarded-Client-Cert", "X-Forwarded-For", "X-Forwarded-Host",
 		"X-Forwarded-Proto", "X-Forwarded-Uri", "Forwarded", "X-Real-Ip", "X-Envoy-Original-Path", "X-Request-Id", "Cookie", "Proxy-Authorization", "Proxy-Connection",
 		"Keep-Alive", "Te", "Idempotency-Key", "X-Idempotency-Key", "Argomesh-Tracked-Only", "Argomesh-Refused-By", "Baggage", "Expect",
 		"Audit-Id",

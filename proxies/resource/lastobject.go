@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,12 +62,7 @@ func asksForObject(r access.Request, target *url.URL, header http.Header) bool {
 // admitsPlain reports whether an Accept lets an object be plain JSON.
 func admitsPlain(lines []string) bool {
 	all := strings.Join(lines, ",")
-	return all == "" || slices.ContainsFunc(strings.Split(all, ","), func(clause string) bool { return slices.Contains(alike, form(clause)) })
-}
-
-// isAbsence reports whether an agent gave no answer since it could not be asked.
-func (u unanswered) isAbsence() bool {
-	return u == isAway || u == isSilent || u == isBusy || u == isLost
+	return all == "" || slices.ContainsFunc(strings.Split(all, ","), func(clause string) bool { return slices.Contains(mediatype.Alike, mediatype.Form(clause)) })
 }
 
 // serveLast answers a call from what is known of its object without the agent; false when
@@ -95,7 +92,7 @@ func (c *call) serveLast(w http.ResponseWriter, r *http.Request, p passing, why 
 	h.metrics.last.WithLabelValues("served").Inc()
 	header := w.Header()
 	header.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is what its Argo CD saw last, of %s"`, p.name, why.warning(), at.UTC().Format(time.RFC3339)))
-	header.Set("Content-Type", plain)
+	header.Set("Content-Type", mediatype.Plain)
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)

@@ -9,6 +9,10 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argomesh/argomesh/identity"
@@ -48,16 +52,16 @@ func (h *Hub) learn(ctx context.Context, agent identity.AgentName, group, versio
 	if err != nil {
 		return learnRefused
 	}
-	header := http.Header{"Accept": {plain}, "User-Agent": {"argomesh-principal"}}
+	header := http.Header{"Accept": {mediatype.Plain}, "User-Agent": {"argomesh-principal"}}
 	request, err := access.Parse(http.MethodGet, path, header)
 	if err != nil || !target.Policy.Decide(request).Allowed {
 		return learnRefused
 	}
-	key, kept := keyOf(agent, target.UID, request, there, header)
+	key, kept := replies.KeyOf(agent, target.UID, request, there, header)
 	if !kept {
 		return learnRefused
 	}
-	if _, known := h.cfg.Replies.lookup(ctx, key); known {
+	if h.cfg.Replies.Has(ctx, key) {
 		return learnKnown
 	}
 	if h.gate.enter(agent) != "" {
@@ -70,7 +74,7 @@ func (h *Hub) learn(ctx context.Context, agent identity.AgentName, group, versio
 		h.cfg.Log.Debug().Err(err).Stringer("agent", agent).Str("path", path).Msg("the kinds of an api version are not known")
 		return learnFailed
 	}
-	if _, known := h.cfg.Replies.memory(key); !known {
+	if !h.cfg.Replies.Holds(key) {
 		return learnFailed
 	}
 	return learnLearned
@@ -92,8 +96,8 @@ func kindsPath(group, version string) (string, bool) {
 var errNotTold = errors.New("the spoke does not tell")
 
 // ask has the reply kept of that key.
-func (h *Hub) ask(ctx context.Context, key replyKey, header http.Header) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+key.agent.String()+key.path, http.NoBody)
+func (h *Hub) ask(ctx context.Context, key replies.Key, header http.Header) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+key.Agent.String()+key.Path, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -101,8 +105,8 @@ func (h *Hub) ask(ctx context.Context, key replyKey, header http.Header) error {
 	res, err := h.agents.RoundTrip(req)
 	if err != nil {
 		if unansweredBy(err) == isClosed {
-			h.cfg.Replies.forgetAgent(key.agent, key.uid)
-			h.refusals.close(key.agent, key.uid)
+			h.cfg.Replies.ForgetAgent(key.Agent, key.UID)
+			h.refusals.close(key.Agent, key.UID)
 		}
 		return err
 	}
@@ -117,7 +121,7 @@ func (h *Hub) ask(ctx context.Context, key replyKey, header http.Header) error {
 	if err := boundAnswer(res, maxListAnswer, h.metrics.cut.Inc); err != nil {
 		return err
 	}
-	h.cfg.Replies.observe(key, own, res, time.Now())
+	h.cfg.Replies.Observe(key, own, res, time.Now())
 	_, err = io.Copy(io.Discard, res.Body)
 	return errors.Join(err, res.Body.Close())
 }

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -133,7 +135,7 @@ func (k *masker) fromServer(ctx context.Context, m *maskedRead, res *http.Respon
 		return ctx.Err()
 	}
 	return k.counted(k.answer(m, res, false, func(body io.Reader) (*masking.Outlines, error) {
-		if !isPlainly(res, plain) {
+		if !isPlainly(res, mediatype.Plain) {
 			return nil, masking.ErrNoSecrets
 		}
 		return masking.Read(body, m.scope)
@@ -258,7 +260,7 @@ func tellFailure(res *http.Response, itself bool) error {
 	if err != nil {
 		return err
 	}
-	replaceAnswer(res, plain, int64(len(answer)), io.NopCloser(bytes.NewReader(answer)))
+	replaceAnswer(res, mediatype.Plain, int64(len(answer)), io.NopCloser(bytes.NewReader(answer)))
 	if status.Details != nil {
 		res.Header.Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/pool"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -30,7 +32,7 @@ type metrics struct {
 }
 
 // showDials registers how many connections to the API server of a spoke are being made.
-func showDials(r prometheus.Registerer, room dials) error {
+func showDials(r prometheus.Registerer, room pool.Dials) error {
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_dials", Help: "Connections to the spoke's API server that are being made, at most 32. More wait.",
 	}, func() float64 { return float64(len(room)) }))

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,10 +33,10 @@ var errGroups = errors.New("the answer about groups cannot be read")
 // keepOwnGroups reads: JSON as it is, and all resources in one answer where the caller
 // takes the form of today for that.
 func askForGroups(header http.Header) {
-	accept := plain
+	accept := mediatype.Plain
 	for clause := range strings.SplitSeq(strings.Join(header["Accept"], ","), ",") {
-		if form(clause) == aggregated+"v=v2" {
-			accept = strings.TrimSpace(clause) + "," + plain
+		if mediatype.Form(clause) == mediatype.Aggregated+"v=v2" {
+			accept = strings.TrimSpace(clause) + "," + mediatype.Plain
 		}
 	}
 	header.Set("Accept", accept)

@@ -24,6 +24,9 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/masking"
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+	"github.com/argomesh/argomesh/proxies/resource/objects"
+	"github.com/argomesh/argomesh/proxies/resource/pool"
 )
 
 const (
@@ -89,11 +92,11 @@ func NewSpoke(cfg SpokeConfig) (*Spoke, error) {
 	if s.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("live access: address of the API server: %w", err)
 	}
-	room := make(dials, maxDials)
-	if s.server, err = serverTransport(config, s.base.Scheme == "https", cfg.MaxCalls, room); err != nil {
+	room := make(pool.Dials, pool.MaxDials)
+	if s.server, err = pool.ServerTransport(config, s.base.Scheme == "https", cfg.MaxCalls, room); err != nil {
 		return nil, fmt.Errorf("live access: transport to the API server: %w", err)
 	}
-	objects, err := newObjects(cfg.REST)
+	objects, err := objects.New(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("live access: %w", err)
 	}
@@ -329,7 +332,7 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, f forwarding) {
 			askForGroups(header)
 		}
 		if f.masked != nil {
-			f.masked.ask(header, plain)
+			f.masked.ask(header, mediatype.Plain)
 		}
 	}
 	e.answer = func(res *http.Response) error { return v.answer(r.Context(), res, f, groups) }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+
 	"k8s.io/apimachinery/pkg/util/version"
 	kubernetes "k8s.io/apimachinery/pkg/version"
 
@@ -30,7 +32,7 @@ func writeVersion(w http.ResponseWriter, name identity.AgentName, reported strin
 	}
 	h := w.Header()
 	h.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is the version it reported last"`, name, why.warning()))
-	h.Set("Content-Type", plain)
+	h.Set("Content-Type", mediatype.Plain)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)

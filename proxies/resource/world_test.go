@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -83,7 +85,7 @@ type settings struct {
 	hubAccess, spokeAccess *access.Config
 	hub                    func(*resource.HubConfig)
 	spoke                  func(*resource.SpokeConfig)
-	keep                   resource.Keep
+	keep                   replies.Keep
 }
 
 const tokenKind = "eyJhbGciOiJFUzI1NiJ9"
@@ -215,7 +217,7 @@ func start(t *testing.T, api http.HandlerFunc, with settings) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replies, err := resource.NewReplies(resource.RepliesConfig{Keep: with.keep, Metrics: w.metrics, Log: zerolog.Nop()})
+	replies, err := replies.New(replies.Config{Keep: with.keep, Metrics: w.metrics, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -206,7 +208,7 @@ func (l *liveSpoke) serveHub(hubAccess, spokeAccess access.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replies, err := resource.NewReplies(resource.RepliesConfig{Metrics: metrics, Log: zerolog.Nop()})
+	replies, err := replies.New(replies.Config{Metrics: metrics, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,11 @@ var mayImport = map[string][]string{
 	"proxies/access":                   {"api/v1alpha1"},                                                                                                                                                                                                                                                                                                                                                                                                                                                                                // spec.access is its rules on the hub
 	"proxies/audit":                    {"identity"},
 	"proxies/masking":                  {"stream/jsonlimit"},
-	"proxies/resource":                 {"identity", "proxies/access", "proxies/audit", "proxies/masking", "stream", "stream/jsonlimit"},
+	"proxies/resource/mediatype":       nil,
+	"proxies/resource/pool":            nil,
+	"proxies/resource/replies":         {"identity", "proxies/access", "proxies/resource/mediatype"},
+	"proxies/resource/objects":         nil,
+	"proxies/resource":                 {"identity", "proxies/access", "proxies/audit", "proxies/masking", "proxies/resource/mediatype", "proxies/resource/objects", "proxies/resource/pool", "proxies/resource/replies", "stream", "stream/jsonlimit"},
 	"proxies/token":                    {"identity"},
 	"proxies/redis/appkey":             nil,
 	"proxies/redis/resp":               nil,

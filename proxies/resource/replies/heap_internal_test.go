@@ -1,4 +1,4 @@
-package resource
+package replies
 
 import (
 	"bytes"
@@ -61,14 +61,14 @@ func TestHeapOfReplies(t *testing.T) {
 		"what is not compressed":        {"gzip", io.LimitReader(zeros{}, maxReply), false},
 		"a long name in gzip's header":  {"gzip", io.MultiReader(strings.NewReader("\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff"), io.LimitReader(neverZero{}, maxReply)), false},
 	} {
-		r, err := NewReplies(RepliesConfig{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
+		r, err := New(Config{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		of := key(t, "edge-1", "/openapi/v2")
 		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {tt.coding}}, Body: io.NopCloser(tt.body), ContentLength: -1}
 		took := heap.Of(func() {
-			r.observe(of, false, res, time.Now())
+			r.Observe(of, false, res, time.Now())
 			if _, err := io.Copy(io.Discard, res.Body); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -94,7 +94,7 @@ func TestHeapOfReplies(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			w.Body = nil
-			if !r.serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), of, unanswered("")) {
+			if !r.Serve(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), of, "") {
 				t.Errorf("%s: it is not given again", name)
 			}
 		})

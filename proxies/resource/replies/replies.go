@@ -1,4 +1,6 @@
-package resource
+// Package replies keeps the last replies of spokes to the questions that do not change, for
+// the time when they are away.
+package replies
 
 import (
 	"bytes"
@@ -13,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,9 +58,9 @@ const (
 	windowBytes = 128 << 10
 )
 
-// RepliesConfig holds what Replies need. Fields without a stated default are
+// Config holds what Replies need. Fields without a stated default are
 // required.
-type RepliesConfig struct {
+type Config struct {
 	// MaxBytes bounds the replies of all agents together, packed. The one that was not
 	// used for longest goes first. Zero means 128 MiB.
 	MaxBytes int
@@ -75,7 +79,7 @@ type RepliesConfig struct {
 // again, so a Keep may lose it; the hub's Redis does. Methods may be called
 // concurrently.
 type Replies struct {
-	cfg     RepliesConfig
+	cfg     Config
 	metrics *replyMetrics
 	dirty   chan change // to be written to the Keep
 
@@ -83,7 +87,7 @@ type Replies struct {
 	waiting map[identity.AgentName]map[change]struct{}
 
 	mu         sync.Mutex // guards what follows
-	byKey      map[replyKey]*list.Element
+	byKey      map[Key]*list.Element
 	order      *list.List // of *reply, the one used last in front
 	bytes      int
 	agents     map[identity.AgentName]*agentReplies
@@ -97,18 +101,18 @@ type agentReplies struct {
 	own bool
 }
 
-// replyKey names one reply. The UID is that of the Agent, so that another spoke that
+// Key names one reply. The UID is that of the Agent, so that another spoke that
 // is registered under the same name later starts without any.
-type replyKey struct {
-	agent  identity.AgentName
-	uid    string
-	path   string // with the hash of an OpenAPI document, if any
+type Key struct {
+	Agent  identity.AgentName
+	UID    string
+	Path   string // with the hash of an OpenAPI document, if any
 	accept string // of acceptOf
 }
 
 // reply is what is kept of one.
 type reply struct {
-	key    replyKey
+	key    Key
 	at     time.Time
 	kind   string // Content-Type
 	etag   string
@@ -118,10 +122,10 @@ type reply struct {
 }
 
 // size is what a reply counts for.
-func (r *reply) size() int { return len(r.packed) + len(r.key.path) + len(r.key.accept) + 512 }
+func (r *reply) size() int { return len(r.packed) + len(r.key.Path) + len(r.key.accept) + 512 }
 
-// NewReplies checks cfg and starts nothing.
-func NewReplies(cfg RepliesConfig) (*Replies, error) {
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Replies, error) {
 	if cfg.MaxBytes < 0 {
 		return nil, fmt.Errorf("last known replies: max bytes is %d", cfg.MaxBytes)
 	}
@@ -131,7 +135,7 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 	r := &Replies{
 		cfg: cfg, dirty: make(chan change, keepQueue), recordings: map[identity.AgentName]int{},
 		waiting: map[identity.AgentName]map[change]struct{}{},
-		byKey:   map[replyKey]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
+		byKey:   map[Key]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
 	}
 	var err error
 	if r.metrics, err = newReplyMetrics(cfg.Metrics, r.held); err != nil {
@@ -140,13 +144,13 @@ func NewReplies(cfg RepliesConfig) (*Replies, error) {
 	return r, nil
 }
 
-// keyOf returns the key of a call whose reply is kept: a plain GET of what tells the
+// KeyOf returns the key of a call whose reply is kept: a plain GET of what tells the
 // version and the kinds of an API server.
-func keyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (replyKey, bool) {
-	accept, known := acceptOf(h["Accept"])
+func KeyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (Key, bool) {
+	accept, known := mediatype.AcceptOf(h["Accept"])
 	if !known || request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
 		len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
-		return replyKey{}, false
+		return Key{}, false
 	}
 	path := strings.TrimSuffix(request.Path, "/")
 	for name, values := range target.Query() {
@@ -155,10 +159,10 @@ func keyOf(agent identity.AgentName, uid string, request access.Request, target 
 		case name == "hash" && len(values) == 1 && strings.HasPrefix(path, "/openapi/v3/"): // others have no hash
 			path += "?hash=" + values[0]
 		default:
-			return replyKey{}, false
+			return Key{}, false
 		}
 	}
-	return replyKey{agent: agent, uid: uid, path: path, accept: accept}, true
+	return Key{Agent: agent, UID: uid, Path: path, accept: accept}, true
 }
 
 // describes reports whether path tells the version or the kinds of an API server.
@@ -177,12 +181,12 @@ func describes(path string) bool {
 	return false
 }
 
-// observe looks at an answer of the spoke's API server to a call with that key. Of
+// Observe looks at an answer of the spoke's API server to a call with that key. Of
 // one that is to be kept it takes the body down as it passes. When its owner shows
 // Kubernetes' own kinds alone, what is known of others is forgotten.
-func (r *Replies) observe(key replyKey, own bool, res *http.Response, now time.Time) {
-	if own && !r.knowsOwnAlone(key.agent) {
-		r.forgetAgent(key.agent, key.uid)
+func (r *Replies) Observe(key Key, own bool, res *http.Response, now time.Time) {
+	if own && !r.knowsOwnAlone(key.Agent) {
+		r.ForgetAgent(key.Agent, key.UID)
 	}
 	switch {
 	case res.StatusCode == http.StatusNotModified:
@@ -190,7 +194,7 @@ func (r *Replies) observe(key replyKey, own bool, res *http.Response, now time.T
 	case res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests:
 		return // it says nothing of what the spoke has
 	case res.StatusCode != http.StatusOK:
-		r.forget(key) // gone, or no longer for us
+		r.Forget(key) // gone, or no longer for us
 		return
 	}
 	coding := res.Header.Get("Content-Encoding")
@@ -203,7 +207,7 @@ func (r *Replies) observe(key replyKey, own bool, res *http.Response, now time.T
 	if known, found := r.memory(key); found && now.Sub(known.at).Abs() < replyAge && etag == known.etag {
 		return
 	}
-	if !r.mayRecord(key.agent) {
+	if !r.mayRecord(key.Agent) {
 		return // the next one of its kind comes soon
 	}
 	recording := &recording{
@@ -247,7 +251,7 @@ func (r *Replies) recorded(agent identity.AgentName) {
 }
 
 // memory returns a reply that is in memory.
-func (r *Replies) memory(key replyKey) (*reply, bool) {
+func (r *Replies) memory(key Key) (*reply, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	element, found := r.byKey[key]
@@ -270,17 +274,17 @@ func (r *Replies) store(next *reply) {
 		r.remove(old)
 	}
 	r.byKey[next.key] = r.order.PushFront(next)
-	of := r.agents[next.key.agent]
+	of := r.agents[next.key.Agent]
 	if of == nil {
 		of = &agentReplies{}
-		r.agents[next.key.agent] = of
+		r.agents[next.key.Agent] = of
 	}
 	of.own = next.own && (of.own || of.count == 0)
 	of.count++
 	of.bytes += next.size()
 	r.bytes += next.size()
 	for of.count > maxReplies || of.bytes > maxAgentBytes {
-		r.remove(r.oldest(next.key.agent))
+		r.remove(r.oldest(next.key.Agent))
 	}
 	for r.bytes > r.cfg.MaxBytes {
 		r.remove(r.order.Back())
@@ -291,7 +295,7 @@ func (r *Replies) store(next *reply) {
 // holds mu.
 func (r *Replies) oldest(agent identity.AgentName) *list.Element {
 	at := r.order.Back()
-	for at.Value.(*reply).key.agent != agent {
+	for at.Value.(*reply).key.Agent != agent {
 		at = at.Prev()
 	}
 	return at
@@ -302,16 +306,16 @@ func (r *Replies) remove(element *list.Element) {
 	old := r.order.Remove(element).(*reply)
 	delete(r.byKey, old.key)
 	r.bytes -= old.size()
-	of := r.agents[old.key.agent]
+	of := r.agents[old.key.Agent]
 	of.count--
 	of.bytes -= old.size()
 	if of.count == 0 {
-		delete(r.agents, old.key.agent)
+		delete(r.agents, old.key.Agent)
 	}
 }
 
-// forget removes a reply that is no longer true, from the Keep too.
-func (r *Replies) forget(key replyKey) {
+// Forget removes a reply that is no longer true, from the Keep too.
+func (r *Replies) Forget(key Key) {
 	r.mu.Lock()
 	if element, found := r.byKey[key]; found {
 		r.remove(element)
@@ -320,18 +324,18 @@ func (r *Replies) forget(key replyKey) {
 	r.changed(change{key: key, gone: true}) // an earlier process may have kept it
 }
 
-// forgetAgent removes all replies of an agent, from the Keep too.
-func (r *Replies) forgetAgent(agent identity.AgentName, uid string) {
+// ForgetAgent removes all replies of an agent, from the Keep too.
+func (r *Replies) ForgetAgent(agent identity.AgentName, uid string) {
 	r.mu.Lock()
 	for r.agents[agent] != nil {
 		r.remove(r.oldest(agent))
 	}
 	r.mu.Unlock()
-	r.changed(change{key: replyKey{agent: agent, uid: uid}, gone: true})
+	r.changed(change{key: Key{Agent: agent, UID: uid}, gone: true})
 }
 
 // lookup returns the last known reply, from memory or the Keep.
-func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
+func (r *Replies) lookup(ctx context.Context, key Key) (*reply, bool) {
 	if known, found := r.memory(key); found {
 		return known, true
 	}
@@ -353,9 +357,21 @@ func (r *Replies) lookup(ctx context.Context, key replyKey) (*reply, bool) {
 	return known, true
 }
 
-// serve answers with the last known reply; false when there is none. The answer says
+// Has reports whether there is a last reply, kept or in memory.
+func (r *Replies) Has(ctx context.Context, key Key) bool {
+	_, has := r.lookup(ctx, key)
+	return has
+}
+
+// Holds reports whether there is one in memory.
+func (r *Replies) Holds(key Key) bool {
+	_, holds := r.memory(key)
+	return holds
+}
+
+// Serve answers with the last known reply; false when there is none. The answer says
 // how old it is, and why the spoke has not answered.
-func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey, why unanswered) bool {
+func (r *Replies) Serve(w http.ResponseWriter, req *http.Request, key Key, warning string) bool {
 	known, found := r.lookup(req.Context(), key)
 	if !found {
 		r.metrics.results.WithLabelValues(replyMiss).Inc()
@@ -369,7 +385,7 @@ func (r *Replies) serve(w http.ResponseWriter, req *http.Request, key replyKey, 
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is its last known reply, of %s"`, key.agent, why.warning(), known.at.UTC().Format(time.RFC3339)))
+	h.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is its last known reply, of %s"`, key.Agent, warning, known.at.UTC().Format(time.RFC3339)))
 	if known.kind != "" {
 		h.Set("Content-Type", known.kind)
 	}

@@ -1,4 +1,6 @@
-package resource
+// Package pool bounds the connections that live calls are passed on by, and how many of them
+// are made at a time.
+package pool
 
 import (
 	"fmt"
@@ -14,23 +16,23 @@ import (
 // its API server. One that is not kept is made anew, with a stream of the tunnel and a
 // TLS handshake, which costs several times what the call itself does.
 const (
-	// idleDials is the number of connections to one agent, and of that to its API server:
+	// IdleDials is the number of connections to one agent, and of that to its API server:
 	// as many as a busy Argo CD calls one spoke at a time. What is beyond ends with its
 	// call.
-	idleDials = 128
-	// idleDialsInAll is the number to all agents together. The one that was not used for
+	IdleDials = 128
+	// IdleDialsInAll is the number to all agents together. The one that was not used for
 	// longest goes first.
-	idleDialsInAll = 1024
-	// idleDialTime is for how long. The other end keeps them longer, so that who is about
+	IdleDialsInAll = 1024
+	// IdleDialTime is for how long. The other end keeps them longer, so that who is about
 	// to use one is who ends it.
-	idleDialTime = 30 * time.Second
+	IdleDialTime = 30 * time.Second
 )
 
-// serverTransport returns what reaches the API server of a REST config, with the bounds
+// ServerTransport returns what reaches the API server of a REST config, with the bounds
 // above, and that of calls, in place of client-go's. A connection that is made for a call
 // that was given up counts as well, so that who calls and gives up does not have ever more
 // of them made.
-func serverTransport(config *rest.Config, secure bool, calls int, room dials) (http.RoundTripper, error) {
+func ServerTransport(config *rest.Config, secure bool, calls int, room Dials) (http.RoundTripper, error) {
 	if config.Transport != nil {
 		return rest.TransportFor(config) // it has bounds of its own
 	}
@@ -49,7 +51,7 @@ func serverTransport(config *rest.Config, secure bool, calls int, room dials) (h
 	for inner := server; ; {
 		switch t := inner.(type) {
 		case *http.Transport:
-			t.MaxIdleConnsPerHost, t.MaxIdleConns, t.IdleConnTimeout = idleDials, idleDials, idleDialTime
+			t.MaxIdleConnsPerHost, t.MaxIdleConns, t.IdleConnTimeout = IdleDials, IdleDials, IdleDialTime
 			t.MaxConnsPerHost = calls
 			return server, nil
 		case utilnet.RoundTripperWrapper:

@@ -1,4 +1,4 @@
-package resource
+package replies
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ type Keep interface {
 // change is a reply that is new in memory, or one that is no longer true; without a
 // path it is all that the agent has.
 type change struct {
-	key  replyKey
+	key  Key
 	gone bool
 }
 
@@ -53,7 +53,7 @@ func (r *Replies) Run(ctx context.Context) error {
 			r.taken(c)
 			if err := r.keep(ctx, c); err != nil && ctx.Err() == nil {
 				r.metrics.results.WithLabelValues(replyNotKept).Inc()
-				log.Warn().Err(err).Stringer("agent", c.key.agent).Msg("a last known reply is only in memory")
+				log.Warn().Err(err).Stringer("agent", c.key.Agent).Msg("a last known reply is only in memory")
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (r *Replies) Run(ctx context.Context) error {
 func (r *Replies) keep(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	if c.key.path == "" {
+	if c.key.Path == "" {
 		return r.cfg.Keep.Clear(ctx, c.key.owner())
 	}
 	known, found := r.memory(c.key)
@@ -88,7 +88,7 @@ func (r *Replies) changed(c change) {
 	}
 	r.waitMu.Lock()
 	defer r.waitMu.Unlock()
-	of := r.waiting[c.key.agent]
+	of := r.waiting[c.key.Agent]
 	if _, waits := of[c]; waits {
 		return
 	}
@@ -97,7 +97,7 @@ func (r *Replies) changed(c change) {
 		case r.dirty <- c:
 			if of == nil {
 				of = map[change]struct{}{}
-				r.waiting[c.key.agent] = of
+				r.waiting[c.key.Agent] = of
 			}
 			of[c] = struct{}{}
 			return
@@ -111,18 +111,18 @@ func (r *Replies) changed(c change) {
 func (r *Replies) taken(c change) {
 	r.waitMu.Lock()
 	defer r.waitMu.Unlock()
-	of := r.waiting[c.key.agent]
+	of := r.waiting[c.key.Agent]
 	if delete(of, c); len(of) == 0 {
-		delete(r.waiting, c.key.agent)
+		delete(r.waiting, c.key.Agent)
 	}
 }
 
 // owner is whose the key is in the Keep.
-func (k replyKey) owner() string { return k.agent.String() + "|" + k.uid }
+func (k Key) owner() string { return k.Agent.String() + "|" + k.UID }
 
 // name is the key in the Keep, among those of its owner.
-func (k replyKey) name() string {
-	sum := sha256.Sum256([]byte(k.path + "\n" + k.accept))
+func (k Key) name() string {
+	sum := sha256.Sum256([]byte(k.Path + "\n" + k.accept))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -144,7 +144,7 @@ const maxReplyHeader = 8 << 10
 
 func (r *reply) encode() ([]byte, error) {
 	line, err := json.Marshal(replyHeader{
-		Agent: r.key.agent, UID: r.key.uid, Path: r.key.path, Accept: r.key.accept,
+		Agent: r.key.Agent, UID: r.key.UID, Path: r.key.Path, Accept: r.key.accept,
 		At: r.at, Kind: r.kind, ETag: r.etag, Own: r.own, Length: r.length,
 	})
 	if err != nil {
@@ -167,7 +167,7 @@ func decodeReply(value []byte) (*reply, error) {
 		return nil, errors.New("a kept reply has an impossible length")
 	}
 	return &reply{
-		key: replyKey{agent: h.Agent, uid: h.UID, path: h.Path, accept: h.Accept},
+		key: Key{Agent: h.Agent, UID: h.UID, Path: h.Path, accept: h.Accept},
 		at:  h.At, kind: h.Kind, etag: h.ETag, own: h.Own, length: h.Length, packed: packed,
 	}, nil
 }

@@ -1,4 +1,4 @@
-package resource
+package pool
 
 import (
 	"context"
@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// maxDials is how many connections to the API server are made at a time. A TLS handshake
+// MaxDials is how many connections to the API server are made at a time. A TLS handshake
 // costs it more than most calls do, before it knows whom to put off, and one that was begun
 // goes on when its call is given up.
-const maxDials = 32
+const MaxDials = 32
 
 // dialFunc makes a connection.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dials has a value for each connection that is being made, up to its capacity.
-type dials chan struct{}
+// Dials has a value for each connection that is being made, up to its capacity.
+type Dials chan struct{}
 
 // bounded makes at most as many connections at a time as there is room; others wait. One is
 // made once the other side has said something, which in TLS is its answer to our hello.
-func (room dials) bounded(dial dialFunc) dialFunc {
+func (room Dials) bounded(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		select {
 		case room <- struct{}{}:

@@ -1,4 +1,4 @@
-package resource
+package replies
 
 import (
 	"fmt"
@@ -17,18 +17,18 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 )
 
-func key(t *testing.T, agent, path string) replyKey {
+func key(t *testing.T, agent, path string) Key {
 	t.Helper()
 	name, err := identity.ParseAgentName(agent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return replyKey{agent: name, uid: "1", path: path}
+	return Key{Agent: name, UID: "1", Path: path}
 }
 
-// Memory is bounded in all, of an agent, and in number; what was used last stays.
+// memory is bounded in all, of an agent, and in number; what was used last stays.
 func TestRepliesAreBounded(t *testing.T) {
-	r, err := NewReplies(RepliesConfig{MaxBytes: 20 << 20, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
+	r, err := New(Config{MaxBytes: 20 << 20, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	for n := range 4 {
 		put("edge-1", fmt.Sprintf("/openapi/%d", n), maxAgentBytes/3)
 	}
-	if of := r.agents[key(t, "edge-1", "").agent]; of.bytes > maxAgentBytes || !has("edge-2", "/version") || !has("edge-1", "/openapi/3") || has("edge-1", "/openapi/0") {
+	if of := r.agents[key(t, "edge-1", "").Agent]; of.bytes > maxAgentBytes || !has("edge-2", "/version") || !has("edge-1", "/openapi/3") || has("edge-1", "/openapi/0") {
 		t.Errorf("%d bytes of an agent", of.bytes)
 	}
 	// The bytes of all: what was not used for longest goes, whosever it is.
@@ -70,54 +70,16 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 	// What is gone is accounted for.
 	for element := r.order.Front(); element != nil; element = r.order.Front() {
-		r.forget(element.Value.(*reply).key)
+		r.Forget(element.Value.(*reply).key)
 	}
 	if count, bytes := r.held(); count != 0 || bytes != 0 || len(r.agents) != 0 {
 		t.Errorf("%d replies, %d bytes, %d agents after all were forgotten", count, bytes, len(r.agents))
 	}
 }
 
-// What a caller may write into Accept without end is one thing, or not kept.
-func TestAcceptOf(t *testing.T) {
-	const (
-		v2      = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-		v2beta1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-		openapi = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
-	)
-	tests := map[string]struct {
-		accept []string
-		want   string // empty when it is not kept
-	}{
-		"none":                        {nil, plain},
-		"an empty one":                {[]string{""}, plain},
-		"JSON":                        {[]string{"application/json"}, plain},
-		"anything":                    {[]string{"*/*"}, plain},
-		"JSON and anything":           {[]string{"Application/JSON, */*"}, plain},
-		"in two lines":                {[]string{"application/json", "application/yaml"}, plain},
-		"client-go's discovery":       {[]string{v2 + "," + v2beta1 + "," + plain}, aggregated + "v=v2," + aggregated + "v=v2beta1," + plain},
-		"the same, written otherwise": {[]string{"application/json; as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io," + v2 + ",," + v2beta1 + "," + plain + ",x/y"}, aggregated + "v=v2," + aggregated + "v=v2beta1," + plain},
-		"client-go's, of itself":      {[]string{v2 + ";profile=nopeer," + v2 + "," + v2beta1 + "," + plain}, aggregated + "profile=nopeer;v=v2," + aggregated + "v=v2," + aggregated + "v=v2beta1," + plain},
-		"protobuf, or else JSON":      {[]string{"application/vnd.kubernetes.protobuf,application/json"}, "application/vnd.kubernetes.protobuf," + plain},
-		"OpenAPI's protobuf":          {[]string{openapi}, openapi},
-		"a parameter nobody knows":    {[]string{"application/json;x=1"}, ""},
-		"another version":             {[]string{strings.Replace(v2, "v2", "v3", 1)}, ""},
-		"what is liked more":          {[]string{"application/json;q=0.5,application/yaml"}, ""},
-		"another type first":          {[]string{"text/html,application/json"}, ""},
-		"a parameter that is quoted":  {[]string{`application/json;as="APIGroupDiscoveryList"`}, ""},
-		"too many":                    {[]string{"application/yaml,application/cbor," + openapi + ",application/vnd.kubernetes.protobuf"}, ""},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got, known := acceptOf(tt.accept); got != tt.want || known != (tt.want != "") {
-				t.Errorf("acceptOf(%q) = %q, %v, want %q", tt.accept, got, known, tt.want)
-			}
-		})
-	}
-}
-
 // Nor is there one for each query that an API server does not look at.
 func TestKeyOf(t *testing.T) {
-	agent := key(t, "edge-1", "").agent
+	agent := key(t, "edge-1", "").Agent
 	for target, want := range map[string]string{
 		"/version?timeout=32s":             "/version",
 		"/openapi/v3/apis/apps/v1?hash=AB": "/openapi/v3/apis/apps/v1?hash=AB",
@@ -134,8 +96,8 @@ func TestKeyOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, kept := keyOf(agent, "1", request, there, nil); got.path != want || kept != (want != "") {
-			t.Errorf("keyOf(%s) = %q, %v, want %q", target, got.path, kept, want)
+		if got, kept := KeyOf(agent, "1", request, there, nil); got.Path != want || kept != (want != "") {
+			t.Errorf("keyOf(%s) = %q, %v, want %q", target, got.Path, kept, want)
 		}
 	}
 }
@@ -146,14 +108,14 @@ func TestRecordingsThatStandStill(t *testing.T) {
 	for _, coding := range []string{"", "gzip"} {
 		t.Run("coding "+coding, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, err := NewReplies(RepliesConfig{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
+				r, err := New(Config{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
 				if err != nil {
 					t.Fatal(err)
 				}
 				observe := func(agent string, n int) (body io.ReadCloser, recorded bool) {
 					t.Helper()
 					res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {coding}}, Body: io.NopCloser(strings.NewReader("a reply"))}
-					r.observe(key(t, agent, fmt.Sprintf("/apis/%d", n)), false, res, time.Now())
+					r.Observe(key(t, agent, fmt.Sprintf("/apis/%d", n)), false, res, time.Now())
 					_, recorded = res.Body.(*recordedBody)
 					return res.Body, recorded
 				}

@@ -1,4 +1,4 @@
-package resource
+package replies
 
 import (
 	"bytes"
@@ -107,7 +107,7 @@ func (c *recording) end(whole bool) {
 	}
 	c.ended = true
 	c.timer.Stop()
-	defer c.replies.recorded(c.reply.key.agent)
+	defer c.replies.recorded(c.reply.key.Agent)
 	defer func() { c.in, c.packed = nil, bytes.Buffer{} }() // the body may go on for long
 	if c.in == nil {
 		return

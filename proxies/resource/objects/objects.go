@@ -1,4 +1,5 @@
-package resource
+// Package objects reads the metadata of objects of a spoke, for the rules of live access.
+package objects
 
 import (
 	"context"
@@ -27,9 +28,9 @@ const (
 	maxKinds  = 256
 )
 
-// objects reads the metadata of the spoke's objects with the agent's own service
+// Reader reads the metadata of the spoke's objects with the agent's own service
 // account: access.Objects.
-type objects struct {
+type Reader struct {
 	metadata  metadata.Interface
 	discovery rest.Interface
 
@@ -43,7 +44,8 @@ type knownKinds struct {
 	resources []metav1.APIResource
 }
 
-func newObjects(config *rest.Config) (*objects, error) {
+// New reads from the API server of a REST config.
+func New(config *rest.Config) (*Reader, error) {
 	reader, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for metadata: %w", err)
@@ -52,11 +54,11 @@ func newObjects(config *rest.Config) (*objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for discovery: %w", err)
 	}
-	return &objects{metadata: reader, discovery: client.RESTClient(), kinds: map[schema.GroupVersion]knownKinds{}}, nil
+	return &Reader{metadata: reader, discovery: client.RESTClient(), kinds: map[schema.GroupVersion]knownKinds{}}, nil
 }
 
 // Object implements access.Objects.
-func (o *objects) Object(ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+func (o *Reader) Object(ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, objectTime)
 	defer cancel()
 	object, err := o.metadata.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
@@ -74,7 +76,7 @@ func (o *objects) Object(ctx context.Context, resource schema.GroupVersionResour
 }
 
 // Owner implements access.Objects.
-func (o *objects) Owner(ctx context.Context, namespace string, reference metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (o *Reader) Owner(ctx context.Context, namespace string, reference metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	version, err := schema.ParseGroupVersion(reference.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("owner reference: %w", err)
@@ -97,7 +99,7 @@ func (o *objects) Owner(ctx context.Context, namespace string, reference metav1.
 }
 
 // find returns the resource of an API version that is meant.
-func (o *objects) find(ctx context.Context, version schema.GroupVersion, is func(metav1.APIResource) bool) (metav1.APIResource, error) {
+func (o *Reader) find(ctx context.Context, version schema.GroupVersion, is func(metav1.APIResource) bool) (metav1.APIResource, error) {
 	for _, oldest := range []time.Duration{kindsTime, kindsAge} {
 		kinds, err := o.kindsOf(ctx, version, oldest)
 		if err != nil {
@@ -112,7 +114,7 @@ func (o *objects) find(ctx context.Context, version schema.GroupVersion, is func
 
 // kindsOf returns the resources of an API version, as they were no longer ago than
 // oldest. The caller does not change them.
-func (o *objects) kindsOf(ctx context.Context, version schema.GroupVersion, oldest time.Duration) ([]metav1.APIResource, error) {
+func (o *Reader) kindsOf(ctx context.Context, version schema.GroupVersion, oldest time.Duration) ([]metav1.APIResource, error) {
 	o.mu.Lock()
 	known, found := o.kinds[version]
 	o.mu.Unlock()

@@ -1,0 +1,45 @@
+package resource
+
+import (
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// unanswered is why a call got no answer of the spoke, as is said of the agent.
+type unanswered string
+
+const (
+	isRedirect unanswered = "answered with a redirect to elsewhere"
+	isTooMuch  unanswered = "answered with more than is passed on"
+	isGarbled  unanswered = "answered with what says that it is packed with gzip and cannot be unpacked"
+	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
+	isBusy     unanswered = "has no connection to spare"
+	isSilent   unanswered = "does not answer"
+	isAway     unanswered = "is not connected"
+	isLost     unanswered = "was lost before it answered"
+)
+
+// warning says the same of a last known reply, which is served for an agent that is
+// busy or does not answer, too: it is no less true then.
+func (u unanswered) warning() string {
+	if u == isBusy || u == isSilent {
+		return string(u)
+	}
+	return "is away"
+}
+
+// status is the answer to the call.
+func (u unanswered) status(name identity.AgentName) *metav1.Status {
+	message := "argomesh hub: agent " + name.String() + " " + string(u)
+	if u == isRedirect || u == isTooMuch || u == isGarbled || u == isLost {
+		return access.BadGateway(message)
+	}
+	return access.Unavailable(message, 0)
+}
+
+// isAbsence reports whether an agent gave no answer since it could not be asked.
+func (u unanswered) isAbsence() bool {
+	return u == isAway || u == isSilent || u == isBusy || u == isLost
+}
