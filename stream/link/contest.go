@@ -7,103 +7,12 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// What somebody on the sink's side changes back is mended contestFree times at once.
-// When that goes on it is contested: the entry counts as parked, says so, and is sent
-// once in contestPause, since two writers that fight must not be an endless loop. It
-// ends when nothing was changed back for ContestMemory.
-const (
-	contestFree  = 3
-	contestPause = time.Minute
-	// retryFree is how often a sink may ask for an entry again, within ContestMemory, before
-	// that counts as changed back: whatever it says there must be no endless loop.
-	retryFree = 12
-	// ContestMemory is how long it is remembered that something was changed back.
-	ContestMemory = 5 * time.Minute
-)
-
-// Contested says that an entry of a source has become contested, or is no more: see
-// Link.Contest.
-type Contested struct{ Key stream.EntryKey }
-
-func (Contested) action() {}
-
-// Contestable reports whether an entry of c can be contested. A status is followed by
-// a newer one before long, and the hub's own writes are part of what it shows.
-func Contestable(c stream.Collection) bool { return guarded(c) }
-
-// Undoings counts how often something was changed back, without a pause longer than
-// ContestMemory. The zero value is never.
-type Undoings struct {
-	count int
-	last  time.Time
-}
-
-// Note counts one.
-func (u *Undoings) Note(now time.Time) {
-	if u.Over(now) {
-		u.count = 0
-	}
-	u.count, u.last = u.count+1, now
-}
-
-// Contested reports whether there were too many for a coincidence.
-func (u *Undoings) Contested() bool { return u.count > contestFree }
-
-// Spent reports whether as many were mended at once as are. The sink, which counts what
-// it put back, cannot know of one more before that is put back a minute later.
-func (u *Undoings) Spent() bool { return u.count >= contestFree }
-
-// Over reports whether there was none for long enough to forget them.
-func (u *Undoings) Over(now time.Time) bool { return now.Sub(u.last) >= ContestMemory }
-
-// Contest says of an entry of our source what somebody on the peer's side changes back
-// again and again; nil when nobody does.
-func (l *Link) Contest(key stream.EntryKey) *stream.Refusal {
-	if s := l.source(key.Collection); s != nil {
-		if e := s.entries.get(key); e != nil {
-			return l.contest(e)
-		}
-	}
-	return nil
-}
-
-func (l *Link) contest(e *entry) *stream.Refusal {
-	if !e.contested() {
-		return nil
-	}
-	side := stream.Spoke
-	if l.cfg.Side == stream.Spoke {
-		side = stream.Hub
-	}
-	refusal := ContestedBy(side, e.pending.undone)
-	return &refusal
-}
-
-// ContestedBy is a refusal that says what somebody on a side does again and again, as
-// Undone says it.
-func ContestedBy(side stream.Side, does string) stream.Refusal {
-	return stream.Refusal{Kind: stream.RefusalContested, Message: "somebody on the " + side.String() + " " + does}
-}
-
-// Undone says for people what somebody does who changes what is at paths, or something
-// that is not known when that is empty.
-func Undone(paths string) string {
-	if paths == "" {
-		return "changes it back"
-	}
-	return "changes it back: " + paths
-}
-
-const undoneByDeletion = "deletes it"
-
-func (e *entry) contested() bool { return e.pending != nil && e.pending.contested }
-
 // undone notes that somebody on the sink's side undid what was applied, of which the
 // sink now holds held.
 func (s *source) undone(now time.Time, key stream.EntryKey, e *entry, held stream.Version) {
 	p := e.pend()
 	p.undoings.Note(now)
-	s.calmAt(now.Add(ContestMemory), key)
+	s.agenda.calmAt(now.Add(ContestMemory), key)
 	switch {
 	case held.Absent():
 		p.undone = undoneByDeletion
@@ -114,13 +23,13 @@ func (s *source) undone(now time.Time, key stream.EntryKey, e *entry, held strea
 	case !p.undoings.Contested():
 	case !Contestable(s.collection):
 		p.attempts = p.undoings.count
-		s.park(now, key, e)
+		s.agenda.park(now, key, e)
 	default:
 		if !p.contested {
 			p.contested = true
 			s.turned = append(s.turned, key)
 		}
-		s.parkFor(now, key, e, contestPause)
+		s.agenda.parkFor(now, key, e, contestPause)
 	}
 }
 
@@ -132,7 +41,7 @@ func (s *source) retried(now time.Time, r stream.Result, e *entry) bool {
 	}
 	p := e.pend()
 	p.retries.Note(now)
-	s.calmAt(now.Add(ContestMemory), r.Key)
+	s.agenda.calmAt(now.Add(ContestMemory), r.Key)
 	return p.retries.count <= retryFree
 }
 
@@ -147,21 +56,21 @@ func (s *source) putBack(key stream.EntryKey, e *entry, paths string) {
 }
 
 // calmAt has calm look at an entry.
-func (s *source) calmAt(at time.Time, key stream.EntryKey) {
-	if len(s.calming) >= s.crowd() {
-		s.calming.keep(func(d due) bool {
-			e := s.entries.get(d.key)
+func (a *agenda) calmAt(at time.Time, key stream.EntryKey) {
+	if len(a.calming) >= a.crowd() {
+		a.calming.keep(func(d due) bool {
+			e := a.entries.get(d.key)
 			return e != nil && e.pending != nil &&
 				(e.pending.undoings.last.Add(ContestMemory).Equal(d.at) || e.pending.retries.last.Add(ContestMemory).Equal(d.at))
 		})
 	}
-	heap.Push(&s.calming, due{at: at, key: key})
+	heap.Push(&a.calming, due{at: at, key: key})
 }
 
 // calm forgets what was not changed back for long enough.
 func (s *source) calm(now time.Time) {
-	for len(s.calming) > 0 && !s.calming[0].at.After(now) {
-		d, _ := heap.Pop(&s.calming).(due)
+	for len(s.agenda.calming) > 0 && !s.agenda.calming[0].at.After(now) {
+		d, _ := heap.Pop(&s.agenda.calming).(due)
 		e := s.entries.get(d.key)
 		if e == nil || e.pending == nil {
 			continue
@@ -187,29 +96,21 @@ func (s *source) contend(now time.Time) {
 	for key, e := range s.entries.all() {
 		if e.contested() {
 			e.pending.undoings.last = now
-			s.calmAt(now.Add(ContestMemory), key)
+			s.agenda.calmAt(now.Add(ContestMemory), key)
 		}
 	}
 }
 
-// Taken says that the peer holds an entry of a source that it had refused, though it did not
-// answer so: it came to be there all the same.
-type Taken struct{ Key stream.EntryKey }
-
-func (Taken) action() {}
-
-// turned are the actions for what has become contested, or is no more, and for what was
-// refused and is held.
-func (l *Link) turned() []Action {
-	var actions []Action
-	for _, s := range l.sources {
-		for _, key := range s.turned {
-			actions = append(actions, Contested{Key: key})
-		}
-		for _, key := range s.taken {
-			actions = append(actions, Taken{Key: key})
-		}
-		s.turned, s.taken = nil, nil
+// contest is what is contested about e, for people of the side of its source; nil for
+// nothing.
+func (e *entry) contest(side stream.Side) *stream.Refusal {
+	if !e.contested() {
+		return nil
 	}
-	return actions
+	there := stream.Spoke
+	if side == stream.Spoke {
+		there = stream.Hub
+	}
+	refusal := ContestedBy(there, e.pending.undone)
+	return &refusal
 }

@@ -30,7 +30,7 @@ func TestPeerThatSaysOneThingAndThenTheOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(0, 0)
 			l := New(Config{Side: stream.Hub, Mode: stream.Managed})
-			s := l.source(stream.Applications)
+			s := l.ends.source(stream.Applications)
 			var keys []stream.EntryKey
 			for i := range entries + c.names {
 				key := stream.EntryKey{Collection: stream.Applications, Name: strconv.Itoa(i)}
@@ -63,9 +63,9 @@ func TestPeerThatSaysOneThingAndThenTheOther(t *testing.T) {
 					l.Flush(now, load)
 				}
 			}
-			if most := 2*len(keys) + maxSpare; s.dirty.len() > most || len(s.parked) > most || len(s.calming) > most {
+			if most := 2*len(keys) + maxSpare; s.agenda.dirty.len() > most || len(s.agenda.parked) > most || len(s.agenda.calming) > most {
 				t.Errorf("after %d rounds of %d entries %d are queued, %d parked, %d remembered; want %d at most",
-					rounds, len(keys), s.dirty.len(), len(s.parked), len(s.calming), most)
+					rounds, len(keys), s.agenda.dirty.len(), len(s.agenda.parked), len(s.agenda.calming), most)
 			}
 		})
 	}

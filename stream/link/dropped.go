@@ -3,22 +3,9 @@ package link
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/argomesh/argomesh/stream"
 )
-
-// Retry says that a sink may take now what it refused of an entry. The peer tries it
-// again soon, if it still waits to.
-type Retry struct{ Key stream.EntryKey }
-
-func (Retry) input() {}
-
-// Shortened tells that the peer says something new of what its API server does not
-// keep of an entry of ours: see Link.Dropped.
-type Shortened struct{ Key stream.EntryKey }
-
-func (Shortened) action() {}
 
 // dropped are the paths that the peer's API server does not keep of what it holds of
 // the entries of a source.
@@ -69,29 +56,6 @@ func (d *dropped) get(key stream.EntryKey) (paths []string, known bool) {
 	return nil, d.complete
 }
 
-// Dropped returns the paths that the peer's API server does not keep of what it holds
-// of an entry of our source, as it said last. known is false while it has not said.
-func (l *Link) Dropped(key stream.EntryKey) (paths []string, known bool) {
-	if s := l.source(key.Collection); s != nil {
-		return s.dropped.get(key)
-	}
-	return nil, false
-}
-
-// AllDropped returns the paths that either side's API server does not keep, of all
-// entries of which there are some.
-func (l *Link) AllDropped() map[stream.EntryKey][]string {
-	all := map[stream.EntryKey][]string{}
-	for _, s := range l.sources {
-		maps.Copy(all, s.dropped.before)
-		maps.Copy(all, s.dropped.told)
-	}
-	for _, s := range l.sinks {
-		maps.Copy(all, s.dropped)
-	}
-	return all
-}
-
 // shorten notes what a result says of what is dropped.
 func (s *source) shorten(r stream.Result) []Action {
 	e := s.entries.get(r.Key)
@@ -102,20 +66,6 @@ func (s *source) shorten(r stream.Result) []Action {
 		return nil
 	}
 	return []Action{Shortened{Key: r.Key}}
-}
-
-// hasten lets an entry that was refused be due soon.
-func (s *source) hasten(now time.Time, key stream.EntryKey, e *entry) {
-	p := e.pending
-	if p == nil || p.refusal == nil || p.retry.IsZero() {
-		return
-	}
-	waits := p.retry
-	p.attempts = 0
-	s.park(now, key, e)
-	if waits.Before(p.retry) {
-		s.parkUntil(waits, key, e) // the peer says so again and again
-	}
 }
 
 // drop notes what our API server does not keep of an entry, and reports whether that
@@ -146,13 +96,4 @@ func (s *sink) shortened() []stream.Result {
 // result reports an entry unasked.
 func (s *sink) result(key stream.EntryKey) stream.Result {
 	return stream.Result{Key: key, Held: s.held.get(key), Dropped: s.dropped[key]}
-}
-
-// retry tells the peer that what was refused of an entry may be taken now.
-func (l *Link) retry(s *sink, key stream.EntryKey) {
-	if l.connected && len(l.results) < maxUnsent {
-		r := s.result(key)
-		r.Retry = true
-		l.results = append(l.results, r)
-	}
 }

@@ -25,7 +25,7 @@ func TestOneSourceUIDForEachName(t *testing.T) {
 	l.Step(now, Desired{Key: status, Version: version("newer status")})
 	l.Step(now, Held{Key: copied, Version: version("newer spec")})
 
-	held, desired := l.sink(stream.Applications).held.get(copied), l.Desired(status)
+	held, desired := l.ends.sink(stream.Applications).held.get(copied), l.Desired(status)
 	if held != version("newer spec") || desired != version("newer status") {
 		t.Fatalf("held %v, desired %v", held, desired)
 	}
@@ -85,15 +85,15 @@ func TestBurstIsForgotten(t *testing.T) {
 			for i := range test.events {
 				batch.Events = append(batch.Events, stream.Event{ID: strconv.Itoa(i), Key: key(i), Verb: stream.Delete})
 			}
-			before := reflect.ValueOf(l.open).Pointer()
+			before := reflect.ValueOf(l.inbound.open).Pointer()
 			l.Step(now, Received{Message: batch})
 			for i := range test.events {
-				if len(l.open) != test.events-i || reflect.ValueOf(l.open).Pointer() != before {
-					t.Fatalf("after %d answers %d events are open", i, len(l.open))
+				if len(l.inbound.open) != test.events-i || reflect.ValueOf(l.inbound.open).Pointer() != before {
+					t.Fatalf("after %d answers %d events are open", i, len(l.inbound.open))
 				}
 				l.Step(now, Held{Key: key(i), Event: strconv.Itoa(i)})
 			}
-			if got := reflect.ValueOf(l.open).Pointer() != before; got != test.want {
+			if got := reflect.ValueOf(l.inbound.open).Pointer() != before; got != test.want {
 				t.Errorf("memory given back: %t, want %t", got, test.want)
 			}
 		})

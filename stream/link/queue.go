@@ -45,6 +45,30 @@ func (q *queue) pop() (stream.EntryKey, bool) {
 	return key, true
 }
 
+// agenda is which entries of a source are to be looked at, and when.
+type agenda struct {
+	entries table[*entry]
+	dirty   queue
+	parked  schedule
+	// calming has each time at which something that was changed back may be forgotten.
+	calming schedule
+}
+
+// pop returns the oldest dirty entry, out of the queue but still marked as
+// queued; nil when there is none.
+func (a *agenda) pop() (stream.EntryKey, *entry) {
+	for {
+		key, ok := a.dirty.pop()
+		if !ok {
+			return stream.EntryKey{}, nil
+		}
+		if e := a.entries.get(key); e != nil && e.queued {
+			// load is asked even for an entry that is satisfied by now: it may be newer.
+			return key, e
+		}
+	}
+}
+
 // Back-off of parked entries: an API server that does not answer is tried again
 // soon, content that is refused seldom, since only a change on the sink's side
 // can make it acceptable. So is what the sink took without holding anything of it,
@@ -70,62 +94,51 @@ const (
 // listPause is the least time between two lists of what a sink holds.
 const listPause = time.Second
 
-func (s *source) park(now time.Time, key stream.EntryKey, e *entry) {
+func (a *agenda) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
 	p := e.pend()
 	if p.refusal != nil && !p.refusal.Kind.Passing() || p.refusal == nil && p.nowhere {
 		shortest, longest = minRetryRefused, maxRetryRefused
 	}
-	s.parkFor(now, key, e, min(shortest<<min(p.attempts, 16), longest))
+	a.parkFor(now, key, e, min(shortest<<min(p.attempts, 16), longest))
 	p.attempts++
 }
 
 // parkFor makes e due after delay.
-func (s *source) parkFor(now time.Time, key stream.EntryKey, e *entry, delay time.Duration) {
+func (a *agenda) parkFor(now time.Time, key stream.EntryKey, e *entry, delay time.Duration) {
 	// Up to a quarter more, by key, so that a crowd of parked entries disperses.
 	delay += delay * time.Duration(e.bucket) / (4 * stream.BucketCount)
-	s.parkUntil(now.Add(delay), key, e)
+	a.parkUntil(now.Add(delay), key, e)
 }
 
 // parkUntil makes e due at a time.
-func (s *source) parkUntil(at time.Time, key stream.EntryKey, e *entry) {
+func (a *agenda) parkUntil(at time.Time, key stream.EntryKey, e *entry) {
 	e.pend().retry = at
-	if len(s.parked) >= s.crowd() {
-		s.parked.keep(func(d due) bool {
-			e := s.entries.get(d.key)
+	if len(a.parked) >= a.crowd() {
+		a.parked.keep(func(d due) bool {
+			e := a.entries.get(d.key)
 			return e != nil && e.parked().Equal(d.at)
 		})
 	}
-	heap.Push(&s.parked, due{at: at, key: key})
+	heap.Push(&a.parked, due{at: at, key: key})
 }
 
 // crowd is how many keys a queue or a schedule may have. More than two for each entry are
 // mostly of a peer that says one thing and then the other: what is overtaken goes then.
-func (s *source) crowd() int { return 2*s.entries.len() + maxSpare }
+func (a *agenda) crowd() int { return 2*a.entries.len() + maxSpare }
 
 // enqueue puts an entry that is marked as queued into the queue.
-func (s *source) enqueue(key stream.EntryKey) {
-	if s.dirty.len() >= s.crowd() {
+func (a *agenda) enqueue(key stream.EntryKey) {
+	if a.dirty.len() >= a.crowd() {
 		there := map[stream.EntryKey]bool{key: true} // it comes last
-		s.dirty.keep(func(key stream.EntryKey) bool {
-			e := s.entries.get(key)
+		a.dirty.keep(func(key stream.EntryKey) bool {
+			e := a.entries.get(key)
 			stays := e != nil && e.queued && !there[key]
 			there[key] = true
 			return stays
 		})
 	}
-	s.dirty.push(key)
-}
-
-// unpark queues what is due.
-func (s *source) unpark(now time.Time) {
-	for len(s.parked) > 0 && !s.parked[0].at.After(now) {
-		d, _ := heap.Pop(&s.parked).(due)
-		if e := s.entries.get(d.key); e != nil && e.parked().Equal(d.at) {
-			e.pending.retry = time.Time{} // d.at is not zero
-			s.settle(d.key, e)
-		}
-	}
+	a.dirty.push(key)
 }
 
 // schedule is a heap of parked entries; one that was unparked otherwise stays in

@@ -11,24 +11,23 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 	switch m := m.(type) {
 	case stream.Digests:
 		for _, d := range m.Digests {
-			if s := l.source(d.Collection); s != nil {
-				s.heard = true
+			if s := l.ends.source(d.Collection); s != nil {
 				l.out = append(l.out, s.compare(now, d)...)
 			}
 		}
-		l.digested = true
+		l.conn.stage = digested
 	case stream.Heartbeat:
-		l.announced(m.Absences)
-		for _, s := range l.sources {
+		l.guard.announced(m.Absences)
+		for _, s := range l.ends.sources {
 			s.dropped.finish()
 		}
 		for _, d := range m.Digests {
-			if s := l.source(d.Collection); s != nil && s.ready {
+			if s := l.ends.source(d.Collection); s != nil && s.phase == phaseReady {
 				l.out = append(l.out, s.compare(now, d)...)
 			}
 		}
 	case stream.Buckets:
-		switch s := l.sink(m.Collection); {
+		switch s := l.ends.sink(m.Collection); {
 		case s == nil:
 			return []Action{violates(stream.ViolationDirection)}
 		case s.asked != nil:
@@ -39,11 +38,11 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 			s.asked = &m
 		}
 	case stream.Inventory:
-		s := l.source(m.Collection)
+		s := l.ends.source(m.Collection)
 		switch {
 		case s == nil:
 			return []Action{violates(stream.ViolationDirection)}
-		case !s.repairing:
+		case !s.phase.repairing():
 			return []Action{violates(stream.ViolationOrder)}
 		}
 		if v := s.repair(m); v != "" {
@@ -60,41 +59,41 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 }
 
 func (l *Link) flushResults() {
-	for results := range slices.Chunk(l.results, stream.MaxResults) {
+	for results := range slices.Chunk(l.inbound.results, stream.MaxResults) {
 		l.out = append(l.out, stream.Applied{Results: results})
 	}
-	l.results = nil
+	l.inbound.results = nil
 }
 
 func (l *Link) apply(m stream.Batch) []Action {
 	actions := make([]Action, 0, len(m.Events))
-	l.announced(m.Absences)
+	l.guard.announced(m.Absences)
 	for _, u := range m.Unsupported {
-		if len(l.results) == maxUnsent {
+		if len(l.inbound.results) == maxUnsent {
 			return append(actions, Disconnect{Cause: CauseStalled})
 		}
-		l.results = append(l.results, stream.Result{Event: u.ID, Refusal: &stream.Refusal{
+		l.inbound.results = append(l.inbound.results, stream.Result{Event: u.ID, Refusal: &stream.Refusal{
 			Kind: stream.RefusalUnsupported, Message: "this release does not know events of that type",
 		}})
 	}
 	for _, e := range m.Events {
-		s := l.sink(e.Key.Collection)
+		s := l.ends.sink(e.Key.Collection)
 		if s == nil {
 			return append(actions, violates(stream.ViolationDirection))
 		}
-		if _, again := l.open[e.ID]; again {
+		if _, again := l.inbound.open[e.ID]; again {
 			return append(actions, violates(stream.ViolationMalformed)) // its bounds count by id
 		}
-		l.open[e.ID] = len(e.Data)
-		l.openBytes += len(e.Data)
-		if len(l.open) > maxOpen || l.openBytes > maxOpenBytes {
+		l.inbound.open[e.ID] = len(e.Data)
+		l.inbound.bytes += len(e.Data)
+		if len(l.inbound.open) > maxOpen || l.inbound.bytes > maxOpenBytes {
 			return append(actions, violates(stream.ViolationLimit))
 		}
 		if e.Verb == stream.Delete && e.Deleted == "" && guarded(e.Key.Collection) {
 			// Of an older release, which does not say it.
 			e.Deleted = s.held.get(e.Key).SourceUID
 		}
-		answer, passes := l.guardEvent(s, e)
+		answer, passes := l.guard.guardEvent(s, e)
 		actions = append(actions, answer...)
 		if passes {
 			actions = append(actions, Apply{Event: e})
@@ -107,52 +106,30 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 	var actions []Action
 	for _, r := range m.Results {
 		if r.Key == (stream.EntryKey{}) {
-			key, ok := l.flights[r.Event]
+			key, ok := l.window.flights[r.Event]
 			if !ok {
 				continue // answered already
 			}
 			r.Key = key
-			s := l.source(key.Collection)
+			s := l.ends.source(key.Collection)
 			r.Held = s.entries.get(key).held()
 			r.Dropped, _ = s.dropped.get(key)
 		}
-		s := l.source(r.Key.Collection)
+		s := l.ends.source(r.Key.Collection)
 		if s == nil {
 			return append(actions, violates(stream.ViolationDirection))
 		}
 		actions = append(actions, s.shorten(r)...)
 		settled, bytes := s.answer(now, r)
-		if len(s.missing) > maxMissing {
+		if len(s.gone.missing) > maxMissing {
 			return append(actions, violates(stream.ViolationLimit))
 		}
 		if settled != nil {
-			delete(l.flights, r.Event)
-			l.inFlight--
-			l.bytes -= bytes
+			delete(l.window.flights, r.Event)
+			l.window.inFlight--
+			l.window.bytes -= bytes
 			actions = append(actions, *settled)
 		}
 	}
 	return actions
-}
-
-func (l *Link) hold(s *sink, in Held) []Action {
-	if size, ok := l.open[in.Event]; ok {
-		l.openBytes -= size
-		delete(l.open, in.Event)
-	}
-	if in.Version.Absent() {
-		in.Dropped = nil
-	}
-	changed := s.set(in.Key, l.sharing(in.Key, in.Version))
-	changed = s.drop(in.Key, in.Dropped) || changed
-	if l.connected && (changed || in.Event != "") {
-		if len(l.results) == maxUnsent {
-			return []Action{Disconnect{Cause: CauseStalled}} // the next digest tells it all
-		}
-		l.results = append(l.results, stream.Result{
-			Key: in.Key, Event: in.Event, Held: in.Version, Refusal: in.Refusal,
-			Undone: in.Undone, Dropped: in.Dropped, Retry: in.Retry,
-		})
-	}
-	return nil
 }

@@ -8,48 +8,38 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Content is what a source sends of one entry.
-type Content struct {
-	Version     stream.Version
-	Leaving     bool
-	Revision    uint64
-	TraceParent string
-	Data        []byte
-	// GiveUp is what the event says of an entry that is not there: see stream.Event.
-	GiveUp bool
-	// Unproven says that it is not to be sent yet: the caller does not know whether it is
-	// still there. It is asked for again after Proven or Judged.
-	Unproven bool
+// window is what was sent and is not answered.
+type window struct {
+	events   uint64 // sent, for their ids
+	inFlight int
+	bytes    int
+	flights  map[string]stream.EntryKey // by the id of the event
 }
 
-// Proven says that the content of an entry may be asked for again that was Unproven.
-type Proven struct{ Key stream.EntryKey }
+// id is that of the next event on a connection.
+func (w *window) id(connection string) string {
+	w.events++
+	return connection + "." + strconv.FormatUint(w.events, 36)
+}
 
-func (Proven) input() {}
+// hasRoom reports whether another event may be sent.
+func (w *window) hasRoom(cfg Config) bool {
+	return w.inFlight < cfg.Window && (w.inFlight == 0 || w.bytes < cfg.WindowBytes)
+}
 
-// Load returns the newest content of an entry of a source; false when there is
-// none.
-type Load func(stream.EntryKey) (Content, bool)
+// fly notes that an event was sent.
+func (w *window) fly(event stream.Event) {
+	w.flights[event.ID] = event.Key
+	w.inFlight++
+	w.bytes += len(event.Data)
+}
 
 // batches fills the window.
 func (l *Link) batches(now time.Time, load Load) []stream.Message {
-	var out []stream.Message
-	var batch stream.Batch
-	size := 0
-	absent := false // the batch holds a deletion
-	cut := func() {
-		if len(batch.Events) > 0 {
-			if absent {
-				batch.Absences = l.absences()
-			}
-			absent = false
-			out = append(out, batch)
-			batch, size = stream.Batch{}, 0
-		}
-	}
-	for _, s := range l.sources {
-		for s.ready && !s.paused && l.inFlight < l.cfg.Window && (l.inFlight == 0 || l.bytes < l.cfg.WindowBytes) {
-			key, e := s.pop()
+	b := batcher{absences: l.guard.absences}
+	for _, s := range l.ends.sources {
+		for s.phase == phaseReady && !s.paused && l.window.hasRoom(l.cfg) {
+			key, e := s.agenda.pop()
 			if e == nil {
 				break
 			}
@@ -57,47 +47,73 @@ func (l *Link) batches(now time.Time, load Load) []stream.Message {
 			if !present {
 				content = Content{TraceParent: content.TraceParent, GiveUp: content.GiveUp}
 			}
-			s.desire(key, l.sharing(key, content.Version), content.Leaving) // does not queue it again while queued is set
+			s.desire(key, l.ends.sharing(key, content.Version), content.Leaving) // does not queue it again while queued is set
 			e.queued = false
-			if e.satisfied() || s.leavingOnly && !e.leaving && !e.accepted {
-				continue
-			}
-			if content.Unproven || l.withholds(s, key, e) || !present && l.doubts(s, key) {
+			switch {
+			case e.satisfied() || s.leavingOnly && !e.leaving && !e.accepted:
+			case content.Unproven || l.guard.withholds(s, key, e) || !present && l.guard.doubts(s, key):
 				e.withheld = true
-				continue
-			}
-			if len(content.Data) > stream.MaxDataBytes {
+			case len(content.Data) > stream.MaxDataBytes:
 				s.keep(now, key, e, len(content.Data))
-				continue
+			default:
+				event := l.event(s, key, e, content, present)
+				s.sent(e, event)
+				l.window.fly(event)
+				b.add(event)
 			}
-			l.events++
-			event := stream.Event{
-				ID: l.id + "." + strconv.FormatUint(l.events, 36), Key: key, Verb: stream.Delete,
-				TraceParent: content.TraceParent, GiveUp: content.GiveUp,
-			}
-			if d, fact := l.fact(s, key, e); fact {
-				event.Deleted, event.Revision = d.uid, d.revision
-			} else if guarded(s.collection) {
-				event.Deleted = e.held().SourceUID
-			}
-			if present {
-				event.Verb, event.Deleted = stream.Apply, ""
-				event.Version, event.Revision, event.Data, event.GiveUp = content.Version, content.Revision, content.Data, false
-			}
-			if size > 0 && size+len(event.Data) > maxBatchBytes || len(batch.Events) == stream.MaxEvents {
-				cut()
-			}
-			absent = absent || !present
-			s.sent(e, event)
-			l.flights[event.ID] = key
-			l.inFlight++
-			l.bytes += len(event.Data)
-			batch.Events = append(batch.Events, event)
-			size += len(event.Data)
 		}
 	}
-	cut()
-	return out
+	b.cut()
+	return b.out
+}
+
+// event is what tells the peer of an entry; present says that there is content.
+func (l *Link) event(s *source, key stream.EntryKey, e *entry, content Content, present bool) stream.Event {
+	event := stream.Event{
+		ID: l.window.id(l.conn.id), Key: key, Verb: stream.Delete,
+		TraceParent: content.TraceParent, GiveUp: content.GiveUp,
+	}
+	if present {
+		event.Verb, event.GiveUp = stream.Apply, false
+		event.Version, event.Revision, event.Data = content.Version, content.Revision, content.Data
+		return event
+	}
+	if d, fact := l.guard.fact(s, key, e); fact {
+		event.Deleted, event.Revision = d.uid, d.revision
+	} else if guarded(s.collection) {
+		event.Deleted = e.held().SourceUID
+	}
+	return event
+}
+
+// batcher makes batches of events.
+type batcher struct {
+	absences func() []stream.Absence
+	out      []stream.Message
+	batch    stream.Batch
+	size     int
+	absent   bool // the batch holds a deletion
+}
+
+func (b *batcher) add(event stream.Event) {
+	if b.size > 0 && b.size+len(event.Data) > maxBatchBytes || len(b.batch.Events) == stream.MaxEvents {
+		b.cut()
+	}
+	b.absent = b.absent || event.Verb == stream.Delete
+	b.batch.Events = append(b.batch.Events, event)
+	b.size += len(event.Data)
+}
+
+// cut ends a batch, if there is something in it.
+func (b *batcher) cut() {
+	if len(b.batch.Events) == 0 {
+		return
+	}
+	if b.absent {
+		b.batch.Absences = b.absences()
+	}
+	b.out = append(b.out, b.batch)
+	b.batch, b.size, b.absent = stream.Batch{}, 0, false
 }
 
 // keep parks what is too long to be sent as if the sink had refused it: its API server
@@ -109,7 +125,7 @@ func (s *source) keep(now time.Time, key stream.EntryKey, e *entry, bytes int) {
 		Message: fmt.Sprintf("the content has %d bytes, and an API server takes %d at most", bytes, stream.MaxDataBytes),
 	}
 	if p.retry.IsZero() {
-		s.park(now, key, e)
+		s.agenda.park(now, key, e)
 	}
 	s.settle(key, e)
 }

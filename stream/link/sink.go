@@ -112,3 +112,42 @@ func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
 	}
 	return append(out, inv)
 }
+
+// withholds reports whether the sink holds back deletions that someone can accept. A peer
+// asks for one after the other, and who accepts the first of them alone would have to
+// accept again and again; so it is no set before the peer has asked for as many as it
+// said that it lacks, or has asked for no other for a while.
+func (s *sink) withholds() bool {
+	if len(s.refused) == 0 {
+		return false
+	}
+	named := s.told && uint64(len(s.refused)+len(s.passed)) >= s.absences
+	return named || !s.naming
+}
+
+// waiting is a deletion that waits for a judgement.
+type waiting struct {
+	event stream.Event
+	asked bool
+}
+
+func (s *sink) waitingKeys() []stream.EntryKey {
+	keys := make([]stream.EntryKey, 0, len(s.waiting))
+	for key := range s.waiting {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, byName)
+	return keys
+}
+
+// settled forgets what was held back of an entry that is there again, or gone.
+func (s *sink) settled(key stream.EntryKey) {
+	delete(s.refused, key)
+	delete(s.accepted, key)
+	delete(s.passed, key)
+}
+
+func (s *sink) forgetAccepted() {
+	clear(s.accepted)
+	clear(s.passed)
+}

@@ -2,6 +2,7 @@ package link
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"time"
 
@@ -14,28 +15,48 @@ type source struct {
 	entries    table[*entry]
 	desired    tally
 	believed   tally
-	dirty      queue
-	parked     schedule
-	// calming has each time at which something that was changed back may be forgotten,
-	// turned what has become contested since, or is no more.
-	calming schedule
-	turned  []stream.EntryKey
+	agenda     agenda
+	// turned is what has become contested, or is no more.
+	turned []stream.EntryKey
 	// taken is what was refused and turned out to be held, without an answer that says so.
 	taken []stream.EntryKey
 	// known says that believed came from the sink since this process began.
-	known bool
-	// heard says that the sink sent its digest on this connection.
-	heard bool
-	// ready says that believed is the sink's state on this connection.
-	ready bool
-	// repairing says that Buckets were sent and the Inventory is not yet complete.
-	repairing bool
-	// listing says that the first part of that Inventory has come.
-	listing bool
-	paused  bool
+	known  bool
+	phase  phase
+	paused bool
 	// leavingOnly says that only entries that announce their end are sent. The
 	// others leave the queue unsent.
 	leavingOnly bool
+	gone        absences
+	// endings are the entries that announce their end.
+	endings endings
+	// seen are the deletions of which Seen told, until the sink is known to hold nothing
+	// of the object.
+	seen map[stream.EntryKey]deletion
+	// verify says that absences are doubted; doubted are those that are, each with whether
+	// Unfamiliar has named it.
+	verify  bool
+	doubted map[stream.EntryKey]bool
+	// dropped is what the sink does not keep of what it holds.
+	dropped dropped
+	repairs repairs
+}
+
+// phase is what is known on this connection of what the sink holds.
+type phase uint8
+
+const (
+	phaseUnheard phase = iota // the sink has sent no digest
+	phaseAsked                // Buckets were sent, and no part of the Inventory has come
+	phaseListed               // the first part of the Inventory has come, and not the last
+	phaseReady                // believed is the state of the sink
+)
+
+// repairing reports whether an Inventory is under way.
+func (p phase) repairing() bool { return p == phaseAsked || p == phaseListed }
+
+// absences are the entries of which source and sink do not have the same object.
+type absences struct {
 	// missing are the entries that the sink holds and we have not, leaving those that
 	// announce their end, which is not yet known, flying those that are on their
 	// way while we have them no more, and another those of which the sink holds another
@@ -49,173 +70,39 @@ type source struct {
 	fresh bool
 	many  bool
 	peaks peaks
-	// endings are the entries that announce their end.
-	endings endings
-	// seen are the deletions of which Seen told, until the sink is known to hold nothing
-	// of the object.
-	seen map[stream.EntryKey]deletion
-	// verify says that absences are doubted; doubted are those that are, each with whether
-	// Unfamiliar has named it.
-	verify  bool
-	doubted map[stream.EntryKey]bool
-	// dropped is what the sink does not keep of what it holds.
-	dropped dropped
-	// repairs counts how often the sink turned out to hold something else than it had
-	// said, without a pause longer than repairMemory; repaired is the last time.
-	repairs  int
-	repaired time.Time
 }
 
-// entry is one entry of a source. There are as many as there are objects, nearly
-// all of them at rest: what is known only of the others is in pending.
-type entry struct {
-	desired stream.Version
-	pending *pending // nil for one at rest
-	bucket  uint8
-	// lacking says that the sink holds nothing of it: see held.
-	lacking bool
-	leaving bool
-	queued  bool
-	// asked says that a judgement was asked for since the entry is missing, free
-	// that it may go on this connection, accepted that it may on any, and withheld
-	// that it left the queue unsent: the guard holds it back, or it is unproven.
-	asked, free, accepted, withheld bool
+// repairs counts how often the sink turned out to hold something else than it had
+// said, without a pause longer than repairMemory.
+type repairs struct {
+	count int
+	last  time.Time
 }
 
-// pending is what is known of an entry that is under way, or was not taken as it
-// was meant. The zero value says nothing.
-type pending struct {
-	// other is what the sink said it holds, if that is neither nothing nor the
-	// desired version.
-	other stream.Version
-	event string // id of the event in flight; empty when there is none
-	sent  stream.Version
-	bytes int
-	// gone is the leaving version that the sink answered by holding nothing.
-	gone    stream.Version
-	refusal *stream.Refusal
-	// nowhere says that the sink took a version and holds nothing of it. A newer one
-	// waits as well: the sink says when there is a place for it.
-	nowhere bool
-	// attempts counts the answers in a row after which the sink still did not hold
-	// the desired version.
-	attempts int
-	retry    time.Time // when a parked entry is due; zero when not parked
-	// undoings are those of somebody on the sink's side, undone says what he does, and
-	// contested that he does it again and again.
-	undoings  Undoings
-	undone    string
-	contested bool
-	// retries counts what the sink asked for again for a reason of its own.
-	retries Undoings
-}
-
-// pend returns what is pending of e, for a change.
-func (e *entry) pend() *pending {
-	if e.pending == nil {
-		e.pending = new(pending)
+// tired reports whether a repair in the middle of a connection has to wait: a sink
+// whose digest never is that of what it lists would be asked without end. It notes
+// the repair that need not.
+func (r *repairs) tired(now time.Time) bool {
+	if now.Sub(r.last) > repairMemory {
+		r.count = 0
 	}
-	return e.pending
-}
-
-// rest forgets what is pending of e if that says nothing.
-func (e *entry) rest() {
-	if e.pending != nil && *e.pending == (pending{}) {
-		e.pending = nil
+	if r.count >= repairFree && now.Sub(r.last) < repairPause {
+		return true
 	}
-}
-
-// held is what the sink said it holds: nothing, something else than is desired, or,
-// as nearly always, what is desired, of which no second copy is kept.
-func (e *entry) held() stream.Version {
-	switch {
-	case e.lacking:
-		return stream.Version{}
-	case e.pending != nil && !e.pending.other.Absent():
-		return e.pending.other
-	}
-	return e.desired
-}
-
-// hold notes what the sink said it holds.
-func (e *entry) hold(v stream.Version) {
-	e.lacking = v.Absent()
-	if v == e.desired {
-		v = stream.Version{}
-	}
-	if e.pending != nil || !v.Absent() {
-		e.pend().other = v
-	}
-}
-
-// desire changes what the sink should hold, and not what it does.
-func (e *entry) desire(v stream.Version) {
-	held := e.held()
-	e.desired = v
-	e.hold(held)
-}
-
-// inFlight is the id of the event in flight; empty when there is none.
-func (e *entry) inFlight() string {
-	if e.pending == nil {
-		return ""
-	}
-	return e.pending.event
-}
-
-// gone is the leaving version that the sink answered by holding nothing.
-func (e *entry) gone() stream.Version {
-	if e.pending == nil {
-		return stream.Version{}
-	}
-	return e.pending.gone
-}
-
-// refusal is the sink's answer to the desired version; nil when it did not refuse.
-func (e *entry) refusal() *stream.Refusal {
-	if e.pending == nil {
-		return nil
-	}
-	return e.pending.refusal
-}
-
-// parked is when e is due; zero when it is not parked.
-func (e *entry) parked() time.Time {
-	if e.pending == nil {
-		return time.Time{}
-	}
-	return e.pending.retry
-}
-
-// relieve lets e begin anew, without the attempts so far.
-func (e *entry) relieve() {
-	if p := e.pending; p != nil {
-		p.attempts, p.retry, p.refusal, p.nowhere = 0, time.Time{}, nil, false
-	}
-}
-
-// land takes the event of e out of flight.
-func (e *entry) land() {
-	if p := e.pending; p != nil {
-		p.event, p.sent, p.bytes = "", stream.Version{}, 0
-	}
+	r.count, r.last = r.count+1, now
+	return false
 }
 
 func newSource(c stream.Collection, verify bool) *source {
+	entries := newTable[*entry](c)
 	return &source{
-		collection: c, verify: verify, doubted: map[stream.EntryKey]bool{}, entries: newTable[*entry](c), missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{},
-		flying: map[stream.EntryKey]*entry{}, another: map[stream.EntryKey]*entry{}, dropped: newDropped(),
-		seen: map[stream.EntryKey]deletion{},
+		collection: c, verify: verify, doubted: map[stream.EntryKey]bool{}, entries: entries, agenda: agenda{entries: entries},
+		gone: absences{
+			missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{},
+			flying: map[stream.EntryKey]*entry{}, another: map[stream.EntryKey]*entry{},
+		},
+		endings: endings{all: map[stream.EntryKey]*ending{}}, dropped: newDropped(), seen: map[stream.EntryKey]deletion{},
 	}
-}
-
-// satisfied reports whether the sink holds what it should.
-func (e *entry) satisfied() bool {
-	held := e.held()
-	if e.leaving && held.Absent() {
-		return e.gone() == e.desired
-	}
-	return held == e.desired
 }
 
 func (s *source) entry(key stream.EntryKey) *entry {
@@ -254,9 +141,9 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 
 // believe records what the sink holds.
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
-	if _, missing := s.missing[key]; missing && e.held().SourceUID != v.SourceUID {
+	if _, missing := s.gone.missing[key]; missing && e.held().SourceUID != v.SourceUID {
 		// What was allowed was the end of the other.
-		e.asked, e.free, s.fresh = false, false, true
+		e.asked, e.free, s.gone.fresh = false, false, true
 	}
 	before := e.held().SourceUID
 	s.believed.remove(key, e.held())
@@ -282,7 +169,7 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 	case !e.satisfied():
 		if !e.queued && !e.withheld && e.parked().IsZero() {
 			e.queued = true
-			s.enqueue(key)
+			s.agenda.enqueue(key)
 		}
 	default:
 		if e.refusal() != nil {
@@ -291,7 +178,7 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 		e.relieve()
 		e.rest()
 		if e.desired.Absent() {
-			if s.ready {
+			if s.phase == phaseReady {
 				delete(s.seen, key)
 			}
 			delete(s.doubted, key)
@@ -336,21 +223,6 @@ func byName(a, b stream.EntryKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// pop returns the oldest dirty entry, out of the queue but still marked as
-// queued; nil when there is none.
-func (s *source) pop() (stream.EntryKey, *entry) {
-	for {
-		key, ok := s.dirty.pop()
-		if !ok {
-			return stream.EntryKey{}, nil
-		}
-		if e := s.entries.get(key); e != nil && e.queued {
-			// load is asked even for an entry that is satisfied by now: it may be newer.
-			return key, e
-		}
-	}
-}
-
 func (s *source) sent(e *entry, event stream.Event) {
 	p := e.pend()
 	p.event, p.sent, p.bytes = event.ID, event.Version, len(event.Data)
@@ -359,10 +231,10 @@ func (s *source) sent(e *entry, event stream.Event) {
 
 // disconnect forgets what is in flight; the next digest tells what became of it.
 func (s *source) disconnect() {
-	s.heard, s.ready, s.repairing, s.listing = false, false, false, false
-	s.fresh, s.many = len(s.missing) > 0, false
-	clear(s.flying)
-	s.displace()
+	s.phase = phaseUnheard
+	s.gone.fresh, s.gone.many = len(s.gone.missing) > 0, false
+	clear(s.gone.flying)
+	s.endings.displace()
 	s.dropped.disconnect()
 	s.settleAll(func(e *entry) bool {
 		lost := e.inFlight() != "" || e.withheld
@@ -390,7 +262,7 @@ func (s *source) connect(now time.Time) {
 // compare takes the sink's digest and returns what must be asked.
 func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 	switch {
-	case s.repairing:
+	case s.phase.repairing():
 		return nil
 	case s.believed.equals(d):
 		s.learned()
@@ -400,21 +272,21 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 		s.learned()
 		return nil
 	}
-	if s.ready && s.tired(now) {
+	if s.phase == phaseReady && s.repairs.tired(now) {
 		return nil
 	}
 	if !s.known {
 		// Most entries will be as they should be; say so and be corrected.
 		s.claim()
 	}
-	s.ready, s.repairing, s.listing = false, true, false
+	s.phase = phaseAsked
 	return []stream.Message{stream.Buckets{Collection: s.collection, Sums: *sumsOf(s.belief)}}
 }
 
 // learned notes that what the sink holds is known now.
 func (s *source) learned() {
-	s.ready, s.known = true, true
-	s.tellEndings()
+	s.phase, s.known = phaseReady, true
+	s.endings.tell(s.entries)
 	for key := range s.seen {
 		if e := s.entries.get(key); e == nil || !e.missing() && e.inFlight() == "" && e.desired.Absent() {
 			delete(s.seen, key) // it is over
@@ -431,20 +303,6 @@ func (s *source) belief(yield func(stream.EntryKey, stream.Version) bool) {
 	}
 }
 
-// tired reports whether a repair in the middle of a connection has to wait: a sink
-// whose digest never is that of what it lists would be asked without end. It notes
-// the repair that need not.
-func (s *source) tired(now time.Time) bool {
-	if now.Sub(s.repaired) > repairMemory {
-		s.repairs = 0
-	}
-	if s.repairs >= repairFree && now.Sub(s.repaired) < repairPause {
-		return true
-	}
-	s.repairs, s.repaired = s.repairs+1, now
-	return false
-}
-
 // claim believes that the sink holds what it should.
 func (s *source) claim() {
 	for key, e := range s.entries.all() {
@@ -458,8 +316,8 @@ func (s *source) claim() {
 // repair takes the sink's list of the buckets that differed. It returns a violation
 // for a list of other buckets than it says, and for one without end.
 func (s *source) repair(m stream.Inventory) stream.Violation {
-	if !s.listing {
-		s.listing = true
+	if s.phase == phaseAsked {
+		s.phase = phaseListed
 		for key, e := range s.entries.all() {
 			if m.Buckets.Has(e.bucket) {
 				s.believe(key, e, stream.Version{})
@@ -472,14 +330,13 @@ func (s *source) repair(m stream.Inventory) stream.Violation {
 			return stream.ViolationMalformed
 		}
 		s.believe(key, s.entry(key), held.Version)
-		if len(s.missing) > maxMissing {
+		if len(s.gone.missing) > maxMissing {
 			return stream.ViolationLimit
 		}
 	}
 	if m.More {
 		return ""
 	}
-	s.repairing, s.listing = false, false
 	s.learned()
 	s.settleAll(func(e *entry) bool { return m.Buckets.Has(e.bucket) })
 	return ""
@@ -491,7 +348,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 	e := s.entry(r.Key)
 	was := e.satisfied()
 	if e.held().Absent() && !r.Held.Absent() {
-		s.peaks.came()
+		s.gone.peaks.came()
 	}
 	s.believe(r.Key, e, r.Held)
 	event := e.inFlight()
@@ -528,10 +385,108 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 				s.undone(now, r.Key, e, r.Held)
 			}
 			if p.retry.IsZero() {
-				s.park(now, r.Key, e)
+				s.agenda.park(now, r.Key, e)
 			}
 		}
 	}
 	s.settle(r.Key, e)
 	return settled, bytes
 }
+
+// weigh keeps the sets of what is missing, leaving, on its way and another, after a
+// change of e.
+func (s *source) weigh(key stream.EntryKey, e *entry) {
+	missing, leaving := e.missing(), e.leaving && !e.satisfied()
+	came := mark(s.gone.missing, key, e, missing)
+	s.gone.fresh = s.gone.fresh || came && missing
+	if mark(s.gone.leaving, key, e, leaving) || came {
+		// What was allowed was the other, or is done.
+		e.asked, e.free, e.accepted, e.withheld = false, false, false, false
+	}
+	mark(s.gone.flying, key, e, e.inFlight() != "" && e.desired.Absent())
+	s.endings.keep(key, e, s.phase == phaseReady)
+	mark(s.gone.another, key, e, e.another())
+}
+
+// mark puts e into a set or takes it out, and reports whether that is a change.
+func mark(set map[stream.EntryKey]*entry, key stream.EntryKey, e *entry, in bool) bool {
+	_, was := set[key]
+	if in {
+		set[key] = e
+	} else {
+		delete(set, key)
+	}
+	return in != was
+}
+
+// acceptEnding takes an entry's end, or its absence, at its word.
+func (s *source) acceptEnding(key stream.EntryKey) {
+	e := s.entries.get(key)
+	if e == nil {
+		return
+	}
+	if g := s.endings.all[key]; g != nil {
+		g.accepted = true
+	} else if e.missing() && !e.accepted {
+		e.accepted = true
+		for i := range s.gone.peaks {
+			s.gone.peaks[i].size-- // it counts as gone, lest it be remembered as lost when it is
+		}
+	}
+	e.withheld = false
+	s.settle(key, e)
+}
+
+// deletion is one that was seen.
+type deletion struct {
+	uid      string
+	revision uint64
+	counted  bool // has left the memory of sizes
+}
+
+// count takes a fact out of the memory of sizes, once. Not before it is one: to a peer that
+// cannot be told so it is an absence, which counts.
+func (s *source) count(key stream.EntryKey, d deletion) {
+	if !d.counted {
+		d.counted = true
+		s.seen[key] = d
+		s.gone.peaks.seen()
+	}
+}
+
+// doubt notes that the absence of an entry follows from nothing but that the store does
+// not show it.
+func (s *source) doubt(key stream.EntryKey, e *entry) {
+	if s.verify && e.desired.Absent() && !e.held().Absent() {
+		s.doubted[key] = false
+	}
+}
+
+// unpark queues what is due.
+func (s *source) unpark(now time.Time) {
+	for len(s.agenda.parked) > 0 && !s.agenda.parked[0].at.After(now) {
+		d, _ := heap.Pop(&s.agenda.parked).(due)
+		if e := s.entries.get(d.key); e != nil && e.parked().Equal(d.at) {
+			e.pending.retry = time.Time{} // d.at is not zero
+			s.settle(d.key, e)
+		}
+	}
+}
+
+// hasten lets an entry that was refused be due soon.
+func (s *source) hasten(now time.Time, key stream.EntryKey, e *entry) {
+	p := e.pending
+	if p == nil || p.refusal == nil || p.retry.IsZero() {
+		return
+	}
+	waits := p.retry
+	p.attempts = 0
+	s.agenda.park(now, key, e)
+	if waits.Before(p.retry) {
+		s.agenda.parkUntil(waits, key, e) // the peer says so again and again
+	}
+}
+
+// unheard reports whether the peer is known to take nothing of a collection: its
+// release does not know it, and so sends no digest of it.
+func (s *source) unheard(c *connection) bool { return c.stage == digested && s.phase == phaseUnheard }

@@ -128,3 +128,143 @@ const (
 func (Apply) action()      {}
 func (Settled) action()    {}
 func (Disconnect) action() {}
+
+// Content is what a source sends of one entry.
+type Content struct {
+	Version     stream.Version
+	Leaving     bool
+	Revision    uint64
+	TraceParent string
+	Data        []byte
+	// GiveUp is what the event says of an entry that is not there: see stream.Event.
+	GiveUp bool
+	// Unproven says that it is not to be sent yet: the caller does not know whether it is
+	// still there. It is asked for again after Proven or Judged.
+	Unproven bool
+}
+
+// Proven says that the content of an entry may be asked for again that was Unproven.
+type Proven struct{ Key stream.EntryKey }
+
+func (Proven) input() {}
+
+// Load returns the newest content of an entry of a source; false when there is
+// none.
+type Load func(stream.EntryKey) (Content, bool)
+
+// Retry says that a sink may take now what it refused of an entry. The peer tries it
+// again soon, if it still waits to.
+type Retry struct{ Key stream.EntryKey }
+
+func (Retry) input() {}
+
+// Shortened tells that the peer says something new of what its API server does not
+// keep of an entry of ours: see Link.Dropped.
+type Shortened struct{ Key stream.EntryKey }
+
+func (Shortened) action() {}
+
+// Contested says that an entry of a source has become contested, or is no more: see
+// Link.Contest.
+type Contested struct{ Key stream.EntryKey }
+
+func (Contested) action() {}
+
+// Taken says that the peer holds an entry of a source that it had refused, though it did not
+// answer so: it came to be there all the same.
+type Taken struct{ Key stream.EntryKey }
+
+func (Taken) action() {}
+
+// Judge asks the caller to judge whether the history continues, by what the hub's
+// API server says after this moment, and to answer by Judged, after Doomed where there
+// are Places.
+type Judge struct{}
+
+// Begin says that a new history may begin in place of one that did not continue:
+// nothing is held back on its account, or what was has been accepted.
+type Begin struct{}
+
+// Judged answers Judge.
+type Judged struct {
+	// Broken says for people why the history does not continue; empty when it does.
+	Broken string
+	// Unknown says that it could not be found out, and Broken means nothing.
+	Unknown bool
+	// Stale says that what the caller's store shows may be from before the break, so
+	// that nothing follows from it as yet; it is to be judged again soon.
+	Stale bool
+}
+
+// Doubted says that the caller saw a reason to have the history judged again.
+type Doubted struct{}
+
+// Accepted takes the absences at their word that Withheld names with this ID.
+type Accepted struct{ ID string }
+
+func (Judge) action() {}
+
+func (Begin) action() {}
+
+func (Judged) input() {}
+
+func (Accepted) input() {}
+
+func (Doubted) input() {}
+
+// guarded reports whether the entries of c exist by the word of their source.
+func guarded(c stream.Collection) bool {
+	switch c {
+	case stream.Applications, stream.AppProjects, stream.Repositories, stream.Trust:
+		return true
+	}
+	return false
+}
+
+// Verified says that the API server itself was asked about the object behind an entry
+// that Unfamiliar named, and that what is desired of it follows from the answer.
+type Verified struct{ Key stream.EntryKey }
+
+func (Verified) input() {}
+
+// verifiable reports whether the entries of c exist by the word of their source, or show
+// what does.
+func verifiable(c stream.Collection) bool { return guarded(c) || c == stream.Children }
+
+// Seen says that the object behind an entry of a source of ours was seen to be deleted,
+// and that nothing has taken its place. That is a fact and no absence: the guard does
+// not count it. It still goes only once a Judged has said, after that and on this
+// connection, that the history continues, only to a peer that checks what a Delete
+// names (Connected.SeenDeletes), and only while the sink is known to hold a version of
+// that UID. It outlives connections, and ends when a history does not continue.
+//
+// The caller bounds how many there are: see SeenDeletes. It has no effect where there
+// is no guard.
+type Seen struct {
+	Key      stream.EntryKey
+	UID      string
+	Revision uint64 // of the deletion
+}
+
+func (Seen) input() {}
+
+// Cascades is what the caller, who counts the entries that announce their end, makes of
+// their number. The zero value holds nothing back.
+type Cascades struct {
+	// Held says for people why ends that the sink does not know of wait for someone;
+	// empty when they do not.
+	Held string
+	// Counting says that more may come, so that ends wait, each countTime at most.
+	Counting bool
+}
+
+// Doomed says, before the Judged that answers a Judge, which of Places are being
+// deleted with all that is in them.
+type Doomed struct {
+	// Places has the reason for people, by the namespace of entries.
+	Places map[string]string
+}
+
+func (Cascades) input() {}
+
+func (Doomed) input() {}

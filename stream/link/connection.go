@@ -1,0 +1,22 @@
+package link
+
+import "time"
+
+// stage is how far a connection has come.
+type stage uint8
+
+const (
+	away stage = iota // there is none
+	open
+	// digested is after the peer said which collections it takes.
+	digested
+)
+
+// connection is what is known of the present connection.
+type connection struct {
+	stage  stage
+	id     string
+	heard  time.Time // when the peer was last heard
+	beat   time.Time // when the next heartbeat is due
+	checks bool      // Connected.SeenDeletes
+}

@@ -1,0 +1,173 @@
+package link
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// entry is one entry of a source. There are as many as there are objects, nearly
+// all of them at rest: what is known only of the others is in pending.
+type entry struct {
+	desired stream.Version
+	pending *pending // nil for one at rest
+	bucket  uint8
+	// lacking says that the sink holds nothing of it: see held.
+	lacking bool
+	leaving bool
+	queued  bool
+	// asked says that a judgement was asked for since the entry is missing, free
+	// that it may go on this connection, accepted that it may on any, and withheld
+	// that it left the queue unsent: the guard holds it back, or it is unproven.
+	asked, free, accepted, withheld bool
+}
+
+// pending is what is known of an entry that is under way, or was not taken as it
+// was meant. The zero value says nothing.
+type pending struct {
+	// other is what the sink said it holds, if that is neither nothing nor the
+	// desired version.
+	other stream.Version
+	event string // id of the event in flight; empty when there is none
+	sent  stream.Version
+	bytes int
+	// gone is the leaving version that the sink answered by holding nothing.
+	gone    stream.Version
+	refusal *stream.Refusal
+	// nowhere says that the sink took a version and holds nothing of it. A newer one
+	// waits as well: the sink says when there is a place for it.
+	nowhere bool
+	// attempts counts the answers in a row after which the sink still did not hold
+	// the desired version.
+	attempts int
+	retry    time.Time // when a parked entry is due; zero when not parked
+	// undoings are those of somebody on the sink's side, undone says what he does, and
+	// contested that he does it again and again.
+	undoings  Undoings
+	undone    string
+	contested bool
+	// retries counts what the sink asked for again for a reason of its own.
+	retries Undoings
+}
+
+// pend returns what is pending of e, for a change.
+func (e *entry) pend() *pending {
+	if e.pending == nil {
+		e.pending = new(pending)
+	}
+	return e.pending
+}
+
+// rest forgets what is pending of e if that says nothing.
+func (e *entry) rest() {
+	if e.pending != nil && *e.pending == (pending{}) {
+		e.pending = nil
+	}
+}
+
+// held is what the sink said it holds: nothing, something else than is desired, or,
+// as nearly always, what is desired, of which no second copy is kept.
+func (e *entry) held() stream.Version {
+	switch {
+	case e.lacking:
+		return stream.Version{}
+	case e.pending != nil && !e.pending.other.Absent():
+		return e.pending.other
+	}
+	return e.desired
+}
+
+// hold notes what the sink said it holds.
+func (e *entry) hold(v stream.Version) {
+	e.lacking = v.Absent()
+	if v == e.desired {
+		v = stream.Version{}
+	}
+	if e.pending != nil || !v.Absent() {
+		e.pend().other = v
+	}
+}
+
+// desire changes what the sink should hold, and not what it does.
+func (e *entry) desire(v stream.Version) {
+	held := e.held()
+	e.desired = v
+	e.hold(held)
+}
+
+// inFlight is the id of the event in flight; empty when there is none.
+func (e *entry) inFlight() string {
+	if e.pending == nil {
+		return ""
+	}
+	return e.pending.event
+}
+
+// gone is the leaving version that the sink answered by holding nothing.
+func (e *entry) gone() stream.Version {
+	if e.pending == nil {
+		return stream.Version{}
+	}
+	return e.pending.gone
+}
+
+// refusal is the sink's answer to the desired version; nil when it did not refuse.
+func (e *entry) refusal() *stream.Refusal {
+	if e.pending == nil {
+		return nil
+	}
+	return e.pending.refusal
+}
+
+// parked is when e is due; zero when it is not parked.
+func (e *entry) parked() time.Time {
+	if e.pending == nil {
+		return time.Time{}
+	}
+	return e.pending.retry
+}
+
+// relieve lets e begin anew, without the attempts so far.
+func (e *entry) relieve() {
+	if p := e.pending; p != nil {
+		p.attempts, p.retry, p.refusal, p.nowhere = 0, time.Time{}, nil, false
+	}
+}
+
+// land takes the event of e out of flight.
+func (e *entry) land() {
+	if p := e.pending; p != nil {
+		p.event, p.sent, p.bytes = "", stream.Version{}, 0
+	}
+}
+
+// satisfied reports whether the sink holds what it should.
+func (e *entry) satisfied() bool {
+	held := e.held()
+	if e.leaving && held.Absent() {
+		return e.gone() == e.desired
+	}
+	return held == e.desired
+}
+
+// missing reports whether the sink holds an entry that the source has not: it has
+// nothing, or the end of another object of that name.
+func (e *entry) missing() bool {
+	held := e.held()
+	return !held.Absent() && (e.desired.Absent() || e.leaving && held.SourceUID != e.desired.SourceUID)
+}
+
+// another reports whether the sink holds another object than the one of that name
+// that it should.
+func (e *entry) another() bool {
+	held := e.held()
+	return !held.Absent() && !e.desired.Absent() && held.SourceUID != e.desired.SourceUID
+}
+
+// untaken reports whether the sink does not let us have the object that it holds: one
+// that is another hub's until the break of the history is accepted.
+func (e *entry) untaken() bool {
+	return e.another() && e.refusal() != nil && e.refusal().Kind == stream.RefusalNotOwned
+}
+
+func (e *entry) contested() bool { return e.pending != nil && e.pending.contested }

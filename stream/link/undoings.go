@@ -1,0 +1,67 @@
+package link
+
+import (
+	"time"
+
+	"github.com/argomesh/argomesh/stream"
+)
+
+// What somebody on the sink's side changes back is mended contestFree times at once.
+// When that goes on it is contested: the entry counts as parked, says so, and is sent
+// once in contestPause, since two writers that fight must not be an endless loop. It
+// ends when nothing was changed back for ContestMemory.
+const (
+	contestFree  = 3
+	contestPause = time.Minute
+	// retryFree is how often a sink may ask for an entry again, within ContestMemory, before
+	// that counts as changed back: whatever it says there must be no endless loop.
+	retryFree = 12
+	// ContestMemory is how long it is remembered that something was changed back.
+	ContestMemory = 5 * time.Minute
+)
+
+const undoneByDeletion = "deletes it"
+
+// Undoings counts how often something was changed back, without a pause longer than
+// ContestMemory. The zero value is never.
+type Undoings struct {
+	count int
+	last  time.Time
+}
+
+// Note counts one.
+func (u *Undoings) Note(now time.Time) {
+	if u.Over(now) {
+		u.count = 0
+	}
+	u.count, u.last = u.count+1, now
+}
+
+// Contested reports whether there were too many for a coincidence.
+func (u *Undoings) Contested() bool { return u.count > contestFree }
+
+// Spent reports whether as many were mended at once as are. The sink, which counts what
+// it put back, cannot know of one more before that is put back a minute later.
+func (u *Undoings) Spent() bool { return u.count >= contestFree }
+
+// Over reports whether there was none for long enough to forget them.
+func (u *Undoings) Over(now time.Time) bool { return now.Sub(u.last) >= ContestMemory }
+
+// ContestedBy is a refusal that says what somebody on a side does again and again, as
+// Undone says it.
+func ContestedBy(side stream.Side, does string) stream.Refusal {
+	return stream.Refusal{Kind: stream.RefusalContested, Message: "somebody on the " + side.String() + " " + does}
+}
+
+// Undone says for people what somebody does who changes what is at paths, or something
+// that is not known when that is empty.
+func Undone(paths string) string {
+	if paths == "" {
+		return "changes it back"
+	}
+	return "changes it back: " + paths
+}
+
+// Contestable reports whether an entry of c can be contested. A status is followed by
+// a newer one before long, and the hub's own writes are part of what it shows.
+func Contestable(c stream.Collection) bool { return guarded(c) }
