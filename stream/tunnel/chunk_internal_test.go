@@ -234,7 +234,7 @@ func FuzzPeer(f *testing.F) {
 		}
 		over := make(chan struct{})
 		c := newConn(side, edge1(t), "id", pace{heartbeat: DefaultHeartbeat, silence: DefaultSilence}, s, func(error) { close(over) })
-		c.asked = func(stream.Service, int) {
+		c.hooks.asked = func(stream.Service, int) {
 			if use {
 				_, _ = c.Read(nil)
 			}
@@ -257,7 +257,7 @@ func FuzzPeer(f *testing.F) {
 		}
 		c.mu.Lock()
 		held := 0
-		for _, b := range c.in {
+		for _, b := range c.ch.in.data {
 			held += cap(b)
 		}
 		c.mu.Unlock()

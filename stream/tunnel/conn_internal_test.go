@@ -50,7 +50,7 @@ func ends(t *testing.T) (hub, spoke *conn, cut func()) {
 	end := func(side stream.Side, out, in chan *streampb.Chunk) *conn {
 		l := &line{out: out, in: in, cut: gone, ended: make(chan struct{})}
 		c := newConn(side, edge1(t), "id", pace{heartbeat: DefaultHeartbeat, silence: DefaultSilence}, l, func(error) { close(l.ended) })
-		c.asked = func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() }
+		c.hooks.asked = func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() }
 		go c.receive()
 		return c
 	}
@@ -166,11 +166,11 @@ func TestSmallDataIsJoined(t *testing.T) {
 	c.occupy(stream.Redis, 0, nil, nil)
 	c.receive()
 	held := 0
-	for _, b := range c.in {
+	for _, b := range c.ch.in.data {
 		held += cap(b)
 	}
-	if held > 2*window || len(c.in) > 2*window/maxData {
-		t.Errorf("%d bytes in %d pieces are held for %d", held, len(c.in), window)
+	if held > 2*window || len(c.ch.in.data) > 2*window/maxData {
+		t.Errorf("%d bytes in %d pieces are held for %d", held, len(c.ch.in.data), window)
 	}
 	got, err := io.ReadAll(c)
 	if len(got) != window || !errors.Is(err, ErrLost) || slices.ContainsFunc(got, func(b byte) bool { return b != 'x' }) {
@@ -223,7 +223,7 @@ func TestViolations(t *testing.T) {
 				s.chunks = append(s.chunks, c.wire())
 			}
 			c := newConn(tt.side, edge1(t), "id", pace{heartbeat: time.Hour, silence: time.Hour}, s, func(error) {})
-			c.asked = func(stream.Service, int) {}
+			c.hooks.asked = func(stream.Service, int) {}
 			if tt.taken {
 				c.occupy(stream.Redis, 0, nil, nil)
 			}
@@ -245,7 +245,7 @@ func TestChunksCountAtTheProcessors(t *testing.T) {
 	over := make(chan struct{})
 	c := newConn(stream.Hub, edge1(t), "id", pace{heartbeat: time.Hour, silence: time.Hour}, s, func(error) { close(over) })
 	spent := 0
-	c.spend = func() { spent++ }
+	c.hooks.spend = func() { spent++ }
 	close(s.end)
 	c.receive()
 	<-over

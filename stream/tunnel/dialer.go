@@ -307,7 +307,7 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 func (d *Dialer) offer(c *conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.agents[c.agent]
+	p := d.agents[c.ch.agent]
 	if len(p.waiting) == 0 {
 		p.spare = append(p.spare, c)
 		d.metrics.spare.Inc()
@@ -327,7 +327,7 @@ func (d *Dialer) offer(c *conn) {
 func (d *Dialer) withdraw(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.agents[c.agent]
+	p := d.agents[c.ch.agent]
 	i := slices.Index(p.spare, c)
 	if i < 0 {
 		return false
@@ -443,9 +443,9 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	defer cancel()
 	c := newConn(stream.Hub, caller.Agent.Name, uuid.NewString(), pace{heartbeat: d.cfg.Heartbeat, silence: d.cfg.Silence}, g,
 		func(error) { cancel() })
-	log := caller.Log.With().Str("connection", c.id).Logger()
+	log := caller.Log.With().Str("connection", c.ch.id).Logger()
 	if d.cfg.Quota != nil {
-		c.spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
+		c.hooks.spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
 	}
 	c.greet(proof)
 	go c.receive() // ends with the call

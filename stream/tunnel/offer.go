@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/stream"
@@ -57,24 +58,9 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	if err != nil {
 		return withCause(life, err)
 	}
-	hello := chunk{kind: kindHello, agent: t.cfg.Agent, nonce: s.carrier.nonce}
-	if err := g.Send(hello.wire()); err != nil {
-		// io.EOF: the status is what Recv returns.
-		t.cfg.Log.Debug().Err(err).Msg("cannot send hello")
-	}
-	first, err := g.Recv()
-	if err != nil {
-		return withCause(life, err)
-	}
-	welcome, err := helloOf(first)
+	welcome, err := t.shake(life, g, s.carrier.nonce)
 	if err != nil {
 		return err
-	}
-	if err := t.cfg.Check(call.Proof{Token: welcome.proof, Nonce: welcome.nonce}, s.carrier.nonce); err != nil {
-		return err
-	}
-	if welcome.agent != t.cfg.Agent {
-		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.agent, call.ErrMismatch)
 	}
 	if !patience.Stop() {
 		return errPatience
@@ -92,9 +78,9 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	})
 	use, spent := context.WithCancel(life)
 	defer spent()
-	c.spent = spent
+	c.hooks.spent = spent
 	var serving sync.WaitGroup
-	c.asked = func(service stream.Service, waiting int) {
+	c.hooks.asked = func(service stream.Service, waiting int) {
 		tell <- news{of: s, kind: taken, waiting: waiting}
 		serving.Go(func() { t.serve(use, c, service) })
 	}
@@ -107,6 +93,31 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	c.receive()
 	serving.Wait()
 	return c.failure()
+}
+
+// shake says hello on a call, and takes the principal's, which is to prove itself against
+// the nonce.
+func (t *term) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk], nonce stream.Nonce) (chunk, error) {
+	hello := chunk{kind: kindHello, agent: t.cfg.Agent, nonce: nonce}
+	if err := g.Send(hello.wire()); err != nil {
+		// io.EOF: the status is what Recv returns.
+		t.cfg.Log.Debug().Err(err).Msg("cannot send hello")
+	}
+	first, err := g.Recv()
+	if err != nil {
+		return chunk{}, withCause(ctx, err)
+	}
+	welcome, err := helloOf(first)
+	if err != nil {
+		return chunk{}, err
+	}
+	if err := t.cfg.Check(call.Proof{Token: welcome.proof, Nonce: welcome.nonce}, nonce); err != nil {
+		return chunk{}, err
+	}
+	if welcome.agent != t.cfg.Agent {
+		return chunk{}, fmt.Errorf("the principal takes this agent for %q: %w", welcome.agent, call.ErrMismatch)
+	}
+	return welcome, nil
 }
 
 func withCause(ctx context.Context, err error) error {
@@ -159,7 +170,7 @@ func (t *term) serve(ctx context.Context, c *conn, service stream.Service) {
 	t.metrics.accepts.WithLabelValues(service.String(), result).Inc()
 	if broken {
 		log := t.cfg.Log.Sample(t.logged)
-		log.Warn().Err(err).Str("connection", c.id).Stringer("service", service).Str("reason", result).
+		log.Warn().Err(err).Str("connection", c.ch.id).Stringer("service", service).Str("reason", result).
 			Msg("a connection of the hub to a service of this spoke failed")
 	}
 }

@@ -270,7 +270,7 @@ func (t *term) hear(n news) {
 		}
 		if s.carrier.up.IsZero() {
 			s.carrier.up = time.Now()
-			t.cfg.Log.Info().Str("connection", n.conn.id).Msg("tunnel connection to the principal is up")
+			t.cfg.Log.Info().Str("connection", n.conn.ch.id).Msg("tunnel connection to the principal is up")
 		}
 	case taken:
 		s.state = taken
