@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -14,8 +16,8 @@ import (
 )
 
 // newTunnel makes the spoke's end of the tunnel.
-func newTunnel(cfg agentconfig.Config, source *workload.Source, by authentication, services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer, log zerolog.Logger) (*tunnel.Acceptor, error) {
-	a, err := tunnel.NewAcceptor(tunnel.AcceptorConfig{
+func newTunnel(cfg agentconfig.Config, source *workload.Source, by authentication, services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer, log zerolog.Logger) (*acceptor.Acceptor, error) {
+	a, err := acceptor.New(acceptor.Config{
 		Target:      cfg.Principal.Address,
 		Credentials: by.credentials,
 		Mutual:      by.Mutual,

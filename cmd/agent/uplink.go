@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -55,7 +57,7 @@ type uplink struct {
 	// Of Run, before the first term, as is mirror.Fence.
 	begun  atomic.Bool // client and tunnel are there
 	client *client.Client
-	tunnel *tunnel.Acceptor
+	tunnel *acceptor.Acceptor
 	lease  *lease.Lease
 	works  atomic.Bool // a term is under way
 

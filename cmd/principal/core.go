@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
+
 	"github.com/google/uuid"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -31,7 +33,6 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
-	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // core is what the other parts of a principal stand on: who it is itself, which agents
@@ -48,7 +49,7 @@ type core struct {
 	watch    *agentwatch.Watch
 	sessions *sessions.Sessions
 	links    *links.Links
-	tunnels  *tunnel.Dialer
+	tunnels  *dialer.Dialer
 	quota    *quota.Quota
 	unknown  *strangers.Keeper
 	schemas  *kube.Definitions
@@ -86,7 +87,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	tunnels, err := tunnel.NewDialer(tunnel.DialerConfig{
+	tunnels, err := dialer.New(dialer.Config{
 		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Quota: room, Metrics: registry, Log: log,
 	})
 	if err != nil {

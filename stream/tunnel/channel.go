@@ -195,7 +195,7 @@ func (c *channel) takeClose(ch chunk) error {
 	case c.stage == stageOpen:
 		c.endReads(io.EOF)
 	default:
-		c.endReads(errRetired)
+		c.endReads(ErrRetired)
 		c.effects.spent = true
 	}
 	c.out.data = nil // nobody reads it

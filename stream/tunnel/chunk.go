@@ -19,8 +19,8 @@ const (
 	maxData = 32 << 10
 	// window bounds the bytes of one direction that the receiver has not read.
 	window = 256 << 10
-	// maxChunk bounds a chunk as gRPC counts it.
-	maxChunk = maxData + 1<<10
+	// MaxChunk bounds a chunk as gRPC counts it.
+	MaxChunk = maxData + 1<<10
 	// maxText bounds a name or a reason, in bytes.
 	maxText = 128
 	// maxWaiting bounds what a principal may say of waiting dials; more is taken for
@@ -42,18 +42,25 @@ const (
 	kindHeartbeat
 )
 
+// Hello is the first chunk of each end.
+type Hello struct {
+	Agent      identity.AgentName
+	Connection string // empty from an agent
+	// Nonce of an agent asks for the proof of the principal, which repeats it there.
+	Nonce stream.Nonce
+	// Proof and ProveAgain are empty from an agent. Whether to believe the proof is another
+	// matter.
+	Proof      string
+	ProveAgain time.Duration
+}
+
+// Wire is h as it is sent.
+func (h Hello) Wire() *streampb.Chunk { return chunk{kind: kindHello, Hello: h}.wire() }
+
 // chunk is one message of a tunnel. Which fields count follows from its kind.
 type chunk struct {
-	kind kind
-	// Of kindHello.
-	agent      identity.AgentName
-	connection string // empty from an agent
-	// nonce of an agent asks for the proof of the principal, which repeats it there.
-	nonce stream.Nonce
-	// proof and proveAgain are empty from an agent. Whether to believe proof is another
-	// matter.
-	proof      string
-	proveAgain time.Duration
+	kind  kind
+	Hello // of kindHello
 	// Of kindOpen. The service is zero when this release does not know it.
 	service stream.Service
 	waiting int
@@ -70,8 +77,8 @@ func (c chunk) wire() *streampb.Chunk {
 	switch c.kind {
 	case kindHello:
 		return &streampb.Chunk{Body: &streampb.Chunk_Hello{Hello: &streampb.TunnelHello{
-			Protocol: Protocol, Agent: c.agent.String(), Connection: c.connection, Nonce: []byte(c.nonce),
-			Credential: c.proof, ProveAgainSeconds: uint32(min(c.proveAgain, stream.MaxProveAgain) / time.Second),
+			Protocol: Protocol, Agent: c.Agent.String(), Connection: c.Connection, Nonce: []byte(c.Nonce),
+			Credential: c.Proof, ProveAgainSeconds: uint32(min(c.ProveAgain, stream.MaxProveAgain) / time.Second),
 		}}}
 	case kindOpen:
 		return &streampb.Chunk{Body: &streampb.Chunk_Open{Open: &streampb.TunnelOpen{
@@ -162,18 +169,18 @@ func parseHello(pb *streampb.TunnelHello) (chunk, error) {
 	if again > stream.MaxProveAgain {
 		return chunk{}, fmt.Errorf("hello: prove again after %s: %w", again, stream.ViolationLimit.Err())
 	}
-	return chunk{
-		kind: kindHello, agent: name, connection: pb.GetConnection(), nonce: nonce, proof: pb.GetCredential(), proveAgain: again,
-	}, nil
+	return chunk{kind: kindHello, Hello: Hello{
+		Agent: name, Connection: pb.GetConnection(), Nonce: nonce, Proof: pb.GetCredential(), ProveAgain: again,
+	}}, nil
 }
 
-// helloOf parses what must be a hello.
-func helloOf(pb *streampb.Chunk) (chunk, error) {
+// HelloOf parses what must be a hello.
+func HelloOf(pb *streampb.Chunk) (Hello, error) {
 	c, err := parse(pb)
 	if err == nil && c.kind != kindHello {
 		err = fmt.Errorf("first chunk is not hello: %w", stream.ViolationOrder.Err())
 	}
-	return c, err
+	return c.Hello, err
 }
 
 // Reason says why the agent does not, or no longer, serve a connection. It is a

@@ -30,12 +30,14 @@ func edge1(t testing.TB) identity.AgentName {
 // everyKind is a chunk of each kind.
 func everyKind(t testing.TB) map[string]chunk {
 	return map[string]chunk{
-		"hello of an agent":    {kind: kindHello, agent: edge1(t)},
-		"hello of a principal": {kind: kindHello, agent: edge1(t), connection: "c"},
-		"hello with a nonce":   {kind: kindHello, agent: edge1(t), nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes))},
+		"hello of an agent":    {kind: kindHello, Hello: Hello{Agent: edge1(t)}},
+		"hello of a principal": {kind: kindHello, Hello: Hello{Agent: edge1(t), Connection: "c"}},
+		"hello with a nonce":   {kind: kindHello, Hello: Hello{Agent: edge1(t), Nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes))}},
 		"hello with a proof": {
-			kind: kindHello, agent: edge1(t), connection: "c", nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes)),
-			proof: strings.Repeat("p", identity.MaxTokenBytes), proveAgain: stream.MaxProveAgain,
+			kind: kindHello, Hello: Hello{
+				Agent: edge1(t), Connection: "c", Nonce: stream.Nonce(strings.Repeat("n", stream.NonceBytes)),
+				Proof: strings.Repeat("p", identity.MaxTokenBytes), ProveAgain: stream.MaxProveAgain,
+			},
 		},
 		"open":                  {kind: kindOpen, service: stream.Redis, waiting: 3},
 		"open of many":          {kind: kindOpen, service: stream.Kubernetes, waiting: maxWaiting},
@@ -59,7 +61,7 @@ func TestChunksAreReadAsTheyAreWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(raw) > maxChunk {
+		if len(raw) > MaxChunk {
 			t.Errorf("%s: %d bytes are longer than gRPC lets pass", what, len(raw))
 		}
 		pb := &streampb.Chunk{}
@@ -161,7 +163,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if len(c.data) > maxData || c.credit < 0 || c.credit > window || c.waiting < 0 || c.waiting > maxWaiting || len(c.connection) > maxText {
+		if len(c.data) > maxData || c.credit < 0 || c.credit > window || c.waiting < 0 || c.waiting > maxWaiting || len(c.Connection) > maxText {
 			t.Fatalf("parse() = %+v, which is beyond the limits", c)
 		}
 		if c.kind == kindOpen && c.service == 0 {
@@ -233,13 +235,13 @@ func FuzzPeer(f *testing.F) {
 			side = stream.Hub
 		}
 		over := make(chan struct{})
-		c := newConn(side, edge1(t), "id", pace{heartbeat: DefaultHeartbeat, silence: DefaultSilence}, s, func(error) { close(over) })
-		c.hooks.asked = func(stream.Service, int) {
+		c := NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, s, func(error) { close(over) })
+		c.Hooks.Asked = func(stream.Service, int) {
 			if use {
 				_, _ = c.Read(nil)
 			}
 		}
-		if hub && use && !c.occupy(stream.Redis, 0, nil, nil) {
+		if hub && use && !c.Occupy(stream.Redis, 0, nil, nil) {
 			t.Fatal("a new stream cannot be occupied")
 		}
 		// Beside what is sent, as many times as any decoder may take of it, each chunk may
@@ -247,7 +249,7 @@ func FuzzPeer(f *testing.F) {
 		const ofStream = 16 << 10
 		took := heap.Of(func() {
 			received := make(chan struct{})
-			go func() { c.receive(); close(received) }()
+			go func() { c.Receive(); close(received) }()
 			close(s.end)
 			<-received
 			<-over
@@ -264,7 +266,7 @@ func FuzzPeer(f *testing.F) {
 		if held > 2*window {
 			t.Errorf("%d bytes are held", held)
 		}
-		if err := c.failure(); err != nil && !errors.Is(err, stream.ErrProtocol) && !errors.Is(err, ErrLost) {
+		if err := c.Failure(); err != nil && !errors.Is(err, stream.ErrProtocol) && !errors.Is(err, ErrLost) {
 			t.Errorf("the stream ends with %v, which is of no kind", err)
 		}
 		for range 20 { // what was received, and then an end

@@ -28,19 +28,21 @@ const (
 	DefaultSilence   = 25 * time.Second
 )
 
-// pace is the times of a connection.
-type pace struct {
-	heartbeat time.Duration // between two of ours
-	silence   time.Duration // after which the peer is gone, or has not answered a close
+// Pace is the times of a connection.
+type Pace struct {
+	Heartbeat time.Duration // between two of ours
+	Silence   time.Duration // after which the peer is gone, or has not answered a close
 }
 
-// conn is one stream, and the net.Conn that it becomes when it is taken: a channel with a
+// Conn is one stream, and the net.Conn that it becomes when it is taken: a channel with a
 // lock, clocks and a wire. A goroutine sends whenever there is something, and an idle
 // connection has none. All methods may be called from several goroutines at once.
-type conn struct {
-	pace  pace
+type Conn struct {
+	Agent identity.AgentName
+	ID    string // in both logs
+	pace  Pace
 	wire  wire
-	hooks hooks
+	Hooks hooks
 
 	writing sync.Mutex // held for all of a Write, whose bytes stay together
 
@@ -48,7 +50,7 @@ type conn struct {
 	ch       channel
 	readable sync.Cond
 	writable sync.Cond
-	answered chan struct{} // closed when stageOpening ends
+	Answered chan struct{} // closed when stageOpening ends
 	closed   chan struct{} // closed when our end is
 	heard    time.Time     // when the peer was last heard
 	sending  bool          // a goroutine is at it
@@ -63,14 +65,14 @@ type hooks struct {
 	// finished is called once, with mu held, when nothing more is sent or received:
 	// with nil when both sides closed in good order.
 	finished func(error)
-	// asked is called at the spoke when the stream was taken, without mu held. Nil
+	// Asked is called at the spoke when the stream was taken, without mu held. Nil
 	// at the hub.
-	asked func(stream.Service, int)
-	// spent is called, perhaps again, with mu held, when the connection is of no more
+	Asked func(stream.Service, int)
+	// Spent is called, perhaps again, with mu held, when the connection is of no more
 	// use at this end. Nil at the hub.
-	spent func()
-	// spend is called for each chunk that comes. Nil at the spoke.
-	spend func()
+	Spent func()
+	// Spend is called for each chunk that comes. Nil at the spoke.
+	Spend func()
 }
 
 // counters count the bytes of a connection; nil until they are known.
@@ -97,22 +99,22 @@ func (t *timers) stop() {
 	}
 }
 
-// newConn returns a spare stream. Its clock runs; receive must be called.
-func newConn(side stream.Side, agent identity.AgentName, id string, p pace, w wire, finished func(error)) *conn {
-	c := &conn{
-		pace: p, wire: w, hooks: hooks{finished: finished}, ch: newChannel(side, agent, id), heard: time.Now(),
-		answered: make(chan struct{}), closed: make(chan struct{}),
+// NewConn returns a spare stream. Its clock runs; receive must be called.
+func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wire, finished func(error)) *Conn {
+	c := &Conn{
+		Agent: agent, ID: id, pace: p, wire: w, Hooks: hooks{finished: finished}, ch: newChannel(side, agent, id), heard: time.Now(),
+		Answered: make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.readable.L, c.writable.L = &c.mu, &c.mu
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.timers.beat = time.AfterFunc(rand.N(p.heartbeat)+1, c.tick) // not all of an agent at once
-	c.timers.silent = time.AfterFunc(p.silence, c.listen)
+	c.timers.beat = time.AfterFunc(rand.N(p.Heartbeat)+1, c.tick) // not all of an agent at once
+	c.timers.silent = time.AfterFunc(p.Silence, c.listen)
 	return c
 }
 
 // locked runs f on the channel, and does what follows.
-func (c *conn) locked(f func(*channel)) {
+func (c *Conn) locked(f func(*channel)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(&c.ch)
@@ -121,11 +123,11 @@ func (c *conn) locked(f func(*channel)) {
 
 // follow does what follows from calls of the channel, and sends what is to be sent. mu is
 // held.
-func (c *conn) follow() {
+func (c *Conn) follow() {
 	e := c.ch.effects
 	c.ch.effects = effects{}
 	if e.answered {
-		close(c.answered)
+		close(c.Answered)
 	}
 	if e.closed {
 		close(c.closed)
@@ -141,17 +143,17 @@ func (c *conn) follow() {
 	if e.writers {
 		c.writable.Broadcast()
 	}
-	if e.spent && c.hooks.spent != nil {
-		c.hooks.spent()
+	if e.spent && c.Hooks.Spent != nil {
+		c.Hooks.Spent()
 	}
 	if e.finished {
-		c.hooks.finished(c.ch.err)
+		c.Hooks.finished(c.ch.err)
 	}
 	c.send()
 }
 
 // tick sends a heartbeat.
-func (c *conn) tick() {
+func (c *Conn) tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ch.over {
@@ -159,48 +161,48 @@ func (c *conn) tick() {
 	}
 	c.ch.out.beat = true
 	c.send()
-	c.timers.beat.Reset(c.pace.heartbeat)
+	c.timers.beat.Reset(c.pace.Heartbeat)
 }
 
 // listen ends the stream when nothing came for too long.
-func (c *conn) listen() {
+func (c *Conn) listen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ch.over {
 		return
 	}
-	if left := c.pace.silence - time.Since(c.heard); left > 0 {
+	if left := c.pace.Silence - time.Since(c.heard); left > 0 {
 		c.timers.silent.Reset(left)
 		return
 	}
-	c.ch.finish(fmt.Errorf("nothing came for %s: %w: %w", c.pace.silence, stream.ErrSilent, ErrLost))
+	c.ch.finish(fmt.Errorf("nothing came for %s: %w: %w", c.pace.Silence, stream.ErrSilent, ErrLost))
 	c.follow()
 }
 
-// end finishes the stream for a failure.
-func (c *conn) end(err error) { c.locked(func(ch *channel) { ch.finish(err) }) }
+// End finishes the stream for a failure.
+func (c *Conn) End(err error) { c.locked(func(ch *channel) { ch.finish(err) }) }
 
-// revoke finishes the stream for a failure after which nothing that it brought may
+// Revoke finishes the stream for a failure after which nothing that it brought may
 // be read.
-func (c *conn) revoke(err error) { c.locked(func(ch *channel) { ch.revoke(err) }) }
+func (c *Conn) Revoke(err error) { c.locked(func(ch *channel) { ch.revoke(err) }) }
 
-// failure is why the stream is over; nil when it is not, or in good order.
-func (c *conn) failure() error {
+// Failure is why the stream is over; nil when it is not, or in good order.
+func (c *Conn) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ch.err
 }
 
-// greet sends a hello with our proof.
-func (c *conn) greet(p call.Proof) {
+// Greet sends a hello with our proof.
+func (c *Conn) Greet(p call.Proof) {
 	c.locked(func(ch *channel) {
-		ch.out.hello = &chunk{kind: kindHello, agent: ch.agent, connection: ch.id, nonce: p.Nonce, proof: p.Token, proveAgain: p.ProveAgain}
+		ch.out.hello = &chunk{kind: kindHello, Hello: Hello{Agent: ch.agent, Connection: ch.id, Nonce: p.Nonce, Proof: p.Token, ProveAgain: p.ProveAgain}}
 	})
 }
 
-// occupy takes a spare stream for a dial, and reports whether it is one still.
+// Occupy takes a spare stream for a dial, and reports whether it is one still.
 // waiting is how many more dials wait.
-func (c *conn) occupy(service stream.Service, waiting int, in, out prometheus.Counter) (occupied bool) {
+func (c *Conn) Occupy(service stream.Service, waiting int, in, out prometheus.Counter) (occupied bool) {
 	c.locked(func(ch *channel) {
 		if occupied = ch.occupy(service, waiting); occupied {
 			c.bytes = counters{in: in, out: out}
@@ -209,40 +211,40 @@ func (c *conn) occupy(service stream.Service, waiting int, in, out prometheus.Co
 	return occupied
 }
 
-// outcome is what became of an occupied stream, once it is answered.
-func (c *conn) outcome() error {
+// Outcome is what became of an occupied stream, once it is answered.
+func (c *Conn) Outcome() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ch.refusal
 }
 
-// retire closes a stream that is spare, and reports whether it did: one that the hub has
+// Retire closes a stream that is spare, and reports whether it did: one that the hub has
 // opened goes on.
-func (c *conn) retire() (retired bool) {
+func (c *Conn) Retire() (retired bool) {
 	c.locked(func(ch *channel) { retired = ch.retire() })
 	return retired
 }
 
-// abandon closes the spoke's end for a reason. A hub that waits for the answer is
+// Abandon closes the spoke's end for a reason. A hub that waits for the answer is
 // refused, and reads fail there else.
-func (c *conn) abandon(r Reason) { c.locked(func(ch *channel) { ch.abandon(r) }) }
+func (c *Conn) Abandon(r Reason) { c.locked(func(ch *channel) { ch.abandon(r) }) }
 
-// serving is the service the stream was taken for; zero while it is spare.
-func (c *conn) serving() stream.Service {
+// Serving is the service the stream was taken for; zero while it is spare.
+func (c *Conn) Serving() stream.Service {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ch.service
 }
 
-// accepted reports whether the hub was told that it is connected.
-func (c *conn) accepted() bool {
+// Accepted reports whether the hub was told that it is connected.
+func (c *Conn) Accepted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ch.stage == stageOpen
 }
 
-// measure sets where the bytes are counted.
-func (c *conn) measure(in, out prometheus.Counter) {
+// Measure sets where the bytes are counted.
+func (c *Conn) Measure(in, out prometheus.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bytes = counters{in: in, out: out}

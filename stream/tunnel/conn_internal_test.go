@@ -44,27 +44,27 @@ func (l *line) Recv() (*streampb.Chunk, error) {
 }
 
 // ends returns both ends of a stream that is spare, and a function that cuts it.
-func ends(t *testing.T) (hub, spoke *conn, cut func()) {
+func ends(t *testing.T) (hub, spoke *Conn, cut func()) {
 	t.Helper()
 	a, b, gone := make(chan *streampb.Chunk, 1), make(chan *streampb.Chunk, 1), make(chan struct{})
-	end := func(side stream.Side, out, in chan *streampb.Chunk) *conn {
+	end := func(side stream.Side, out, in chan *streampb.Chunk) *Conn {
 		l := &line{out: out, in: in, cut: gone, ended: make(chan struct{})}
-		c := newConn(side, edge1(t), "id", pace{heartbeat: DefaultHeartbeat, silence: DefaultSilence}, l, func(error) { close(l.ended) })
-		c.hooks.asked = func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() }
-		go c.receive()
+		c := NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, l, func(error) { close(l.ended) })
+		c.Hooks.Asked = func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() }
+		go c.Receive()
 		return c
 	}
 	return end(stream.Hub, a, b), end(stream.Spoke, b, a), func() { close(gone) }
 }
 
 // open takes a stream.
-func open(t *testing.T, hub *conn) {
+func open(t *testing.T, hub *Conn) {
 	t.Helper()
-	if !hub.occupy(stream.Redis, 0, nil, nil) {
+	if !hub.Occupy(stream.Redis, 0, nil, nil) {
 		t.Fatal("a spare stream cannot be occupied")
 	}
-	<-hub.answered
-	if err := hub.outcome(); err != nil {
+	<-hub.Answered
+	if err := hub.Outcome(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,8 +79,8 @@ func TestIdleStreamsLive(t *testing.T) {
 					open(t, hub)
 				}
 				time.Sleep(24 * time.Hour) //nolint:forbidigo // virtual time
-				for _, c := range []*conn{hub, spoke} {
-					if err := c.failure(); err != nil {
+				for _, c := range []*Conn{hub, spoke} {
+					if err := c.Failure(); err != nil {
 						t.Errorf("after a day the stream has ended: %v", err)
 					}
 				}
@@ -94,10 +94,10 @@ func TestIdleStreamsLive(t *testing.T) {
 // A peer that falls silent is found by both ends within 30 s, in whatever state the
 // stream is; reads and writes that wait then fail.
 func TestSilenceEndsStreams(t *testing.T) {
-	for what, prepare := range map[string]func(*testing.T, *conn){
-		"spare": func(*testing.T, *conn) {},
+	for what, prepare := range map[string]func(*testing.T, *Conn){
+		"spare": func(*testing.T, *Conn) {},
 		"taken": open,
-		"a writer waits": func(t *testing.T, hub *conn) {
+		"a writer waits": func(t *testing.T, hub *Conn) {
 			open(t, hub)
 			go func() {
 				if n, err := hub.Write(make([]byte, 1<<20)); !errors.Is(err, ErrLost) {
@@ -105,7 +105,7 @@ func TestSilenceEndsStreams(t *testing.T) {
 				}
 			}()
 		},
-		"closed by the hub": func(t *testing.T, hub *conn) { open(t, hub); _ = hub.CloseWrite() },
+		"closed by the hub": func(t *testing.T, hub *Conn) { open(t, hub); _ = hub.CloseWrite() },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestSilenceEndsStreams(t *testing.T) {
 				time.Sleep(40 * time.Second) //nolint:forbidigo // virtual time
 				cut()
 				began := time.Now()
-				for _, c := range []*conn{hub, spoke} {
-					if c.serving() == 0 {
+				for _, c := range []*Conn{hub, spoke} {
+					if c.Serving() == 0 {
 						continue
 					}
 					if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, ErrLost) {
@@ -127,8 +127,8 @@ func TestSilenceEndsStreams(t *testing.T) {
 				}
 				time.Sleep(30*time.Second - time.Since(began)) //nolint:forbidigo // virtual time
 				synctest.Wait()
-				for _, c := range []*conn{hub, spoke} {
-					if err := c.failure(); !errors.Is(err, ErrLost) {
+				for _, c := range []*Conn{hub, spoke} {
+					if err := c.Failure(); !errors.Is(err, ErrLost) {
 						t.Errorf("after 30s the stream has ended with %v, want %v", err, ErrLost)
 					}
 				}
@@ -142,7 +142,7 @@ func TestCloseDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{end: make(chan struct{})}
 		over := make(chan struct{})
-		c := newConn(stream.Hub, edge1(t), "id", pace{heartbeat: time.Hour, silence: DefaultSilence}, s, func(error) { close(over) })
+		c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: DefaultSilence}, s, func(error) { close(over) })
 		_ = c.Close()
 		began := time.Now()
 		<-over
@@ -162,9 +162,9 @@ func TestSmallDataIsJoined(t *testing.T) {
 	for range window {
 		s.chunks = append(s.chunks, &streampb.Chunk{Body: &streampb.Chunk_Data{Data: []byte("x")}})
 	}
-	c := newConn(stream.Hub, edge1(t), "id", pace{heartbeat: time.Hour, silence: time.Hour}, s, func(error) {})
-	c.occupy(stream.Redis, 0, nil, nil)
-	c.receive()
+	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, func(error) {})
+	c.Occupy(stream.Redis, 0, nil, nil)
+	c.Receive()
 	held := 0
 	for _, b := range c.ch.in.data {
 		held += cap(b)
@@ -180,7 +180,7 @@ func TestSmallDataIsJoined(t *testing.T) {
 
 // What a peer may not send at a moment ends the stream with a violation.
 func TestViolations(t *testing.T) {
-	hello, open, opened := chunk{kind: kindHello, agent: edge1(t)}, chunk{kind: kindOpen, service: stream.Redis}, chunk{kind: kindOpened}
+	hello, open, opened := chunk{kind: kindHello, Hello: Hello{Agent: edge1(t)}}, chunk{kind: kindOpen, service: stream.Redis}, chunk{kind: kindOpened}
 	data, credit, fin := chunk{kind: kindData, data: []byte("x")}, chunk{kind: kindCredit, credit: 1}, chunk{kind: kindFin}
 	bye, beat := chunk{kind: kindClose}, chunk{kind: kindHeartbeat}
 	full := slices.Repeat([]chunk{{kind: kindData, data: make([]byte, maxData)}}, window/maxData)
@@ -222,14 +222,14 @@ func TestViolations(t *testing.T) {
 			for _, c := range tt.chunks {
 				s.chunks = append(s.chunks, c.wire())
 			}
-			c := newConn(tt.side, edge1(t), "id", pace{heartbeat: time.Hour, silence: time.Hour}, s, func(error) {})
-			c.hooks.asked = func(stream.Service, int) {}
+			c := NewConn(tt.side, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, func(error) {})
+			c.Hooks.Asked = func(stream.Service, int) {}
 			if tt.taken {
-				c.occupy(stream.Redis, 0, nil, nil)
+				c.Occupy(stream.Redis, 0, nil, nil)
 			}
-			c.receive()
-			if got := stream.ViolationOf(c.failure()); got != tt.want {
-				t.Errorf("the stream ends with %v, want violation %q", c.failure(), tt.want)
+			c.Receive()
+			if got := stream.ViolationOf(c.Failure()); got != tt.want {
+				t.Errorf("the stream ends with %v, want violation %q", c.Failure(), tt.want)
 			}
 		})
 	}
@@ -243,11 +243,11 @@ func TestChunksCountAtTheProcessors(t *testing.T) {
 		s.chunks = append(s.chunks, chunk{kind: kindHeartbeat}.wire())
 	}
 	over := make(chan struct{})
-	c := newConn(stream.Hub, edge1(t), "id", pace{heartbeat: time.Hour, silence: time.Hour}, s, func(error) { close(over) })
+	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, func(error) { close(over) })
 	spent := 0
-	c.hooks.spend = func() { spent++ }
+	c.Hooks.Spend = func() { spent++ }
 	close(s.end)
-	c.receive()
+	c.Receive()
 	<-over
 	if spent != 100 {
 		t.Errorf("%d chunks were counted, want 100", spent)

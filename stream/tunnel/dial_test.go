@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -26,11 +30,11 @@ import (
 // A dial that fails says which side it is, and why, and leaves the tunnel as it was.
 func TestDialErrors(t *testing.T) {
 	leavesNothing(t)
-	h := newHub(t, func(cfg *tunnel.DialerConfig) { cfg.AnswerTimeout = 5 * time.Second }, nil)
+	h := newHub(t, func(cfg *dialer.Config) { cfg.AnswerTimeout = 5 * time.Second }, nil)
 	var service atomic.Pointer[tunnel.Handler]
 	s := h.spoke("edge-1", map[stream.Service]tunnel.Handler{
 		stream.Redis: func(ctx context.Context, conn net.Conn) error { return (*service.Load())(ctx, conn) },
-	}, func(cfg *tunnel.AcceptorConfig) { cfg.AcceptTimeout = 2 * time.Second })
+	}, func(cfg *acceptor.Config) { cfg.AcceptTimeout = 2 * time.Second })
 	released := make(chan struct{})
 	nowhere := loopback.Address(t)
 	fails := func(err error) tunnel.Handler { return func(context.Context, net.Conn) error { return err } }
@@ -106,7 +110,7 @@ func TestDialIsCancelled(t *testing.T) {
 		<-ctx.Done()
 		gone <- struct{}{}
 		return ctx.Err()
-	}), func(cfg *tunnel.AcceptorConfig) { cfg.MinSpares, cfg.MaxSpares, cfg.MaxStreams = 1, 1, 2 })
+	}), func(cfg *acceptor.Config) { cfg.MinSpares, cfg.MaxSpares, cfg.MaxStreams = 1, 1, 2 })
 	ctx, cancel := context.WithCancel(testContext(t))
 	failed := make(chan error)
 	dial := func() {
@@ -138,7 +142,7 @@ func TestDialIsCancelled(t *testing.T) {
 func TestSparesFollowDemand(t *testing.T) {
 	leavesNothing(t)
 	h := newHub(t, nil, nil)
-	s := h.spoke("edge-1", only(stream.Redis, echo), func(cfg *tunnel.AcceptorConfig) { cfg.Review = 200 * time.Millisecond })
+	s := h.spoke("edge-1", only(stream.Redis, echo), func(cfg *acceptor.Config) { cfg.Review = 200 * time.Millisecond })
 	const dials = 200
 	conns := make([]net.Conn, dials)
 	var g sync.WaitGroup
@@ -183,7 +187,7 @@ func TestSparesFollowDemand(t *testing.T) {
 func TestShortConnections(t *testing.T) {
 	leavesNothing(t)
 	h := newHub(t, nil, nil)
-	h.spoke("edge-1", only(stream.Redis, echo), func(cfg *tunnel.AcceptorConfig) { cfg.MinSpares, cfg.MaxSpares = 1, 1 })
+	h.spoke("edge-1", only(stream.Redis, echo), func(cfg *acceptor.Config) { cfg.MinSpares, cfg.MaxSpares = 1, 1 })
 	for i := range 300 {
 		c, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
 		if err != nil {
@@ -199,8 +203,8 @@ func TestShortConnections(t *testing.T) {
 func TestBoundAtTheAgent(t *testing.T) {
 	leavesNothing(t)
 	const streams = 8
-	h := newHub(t, func(cfg *tunnel.DialerConfig) { cfg.SpareTimeout, cfg.MaxWaiting = 3*time.Second, 2 }, nil)
-	h.spoke("edge-1", only(stream.Redis, echo), func(cfg *tunnel.AcceptorConfig) { cfg.MaxStreams = streams })
+	h := newHub(t, func(cfg *dialer.Config) { cfg.SpareTimeout, cfg.MaxWaiting = 3*time.Second, 2 }, nil)
+	h.spoke("edge-1", only(stream.Redis, echo), func(cfg *acceptor.Config) { cfg.MaxStreams = streams })
 	var conns []halfConn
 	for range streams {
 		conns = append(conns, h.dial("edge-1", stream.Redis))
@@ -231,13 +235,13 @@ func TestBoundAtTheAgent(t *testing.T) {
 // An agent that opens more streams than the hub takes keeps those that it has, and
 // another agent's are not fewer for it.
 func TestBoundsAtTheHub(t *testing.T) {
-	for bound, change := range map[string]func(*tunnel.DialerConfig){
-		"per agent": func(cfg *tunnel.DialerConfig) { cfg.MaxStreams = 6 },
-		"in all":    func(cfg *tunnel.DialerConfig) { cfg.MaxTotalStreams = 2 }, // and four of their own
+	for bound, change := range map[string]func(*dialer.Config){
+		"per agent": func(cfg *dialer.Config) { cfg.MaxStreams = 6 },
+		"in all":    func(cfg *dialer.Config) { cfg.MaxTotalStreams = 2 }, // and four of their own
 	} {
 		t.Run(bound, func(t *testing.T) {
 			leavesNothing(t)
-			h := newHub(t, func(cfg *tunnel.DialerConfig) { cfg.SpareTimeout = 3 * time.Second; change(cfg) }, nil)
+			h := newHub(t, func(cfg *dialer.Config) { cfg.SpareTimeout = 3 * time.Second; change(cfg) }, nil)
 			s := h.spoke("edge-1", only(stream.Redis, echo), nil)
 			var conns []halfConn
 			for range 6 {
@@ -422,7 +426,7 @@ func TestEndIsNeverSilent(t *testing.T) {
 				}
 				return errors.New("the service has gone")
 			},
-		}, func(cfg *tunnel.AcceptorConfig) { cfg.Target = way.Addr().String() })
+		}, func(cfg *acceptor.Config) { cfg.Target = way.Addr().String() })
 		c = h.dial("edge-1", stream.Kubernetes)
 		exchanged := make([]byte, len(half))
 		if _, err := io.ReadFull(c, exchanged); err != nil {
@@ -484,7 +488,7 @@ func TestEndIsNeverSilent(t *testing.T) {
 // as before.
 func TestReconnect(t *testing.T) {
 	leavesNothing(t)
-	h := newHub(t, func(cfg *tunnel.DialerConfig) { cfg.DrainTimeout = 100 * time.Millisecond }, nil)
+	h := newHub(t, func(cfg *dialer.Config) { cfg.DrainTimeout = 100 * time.Millisecond }, nil)
 	h.spoke("edge-1", only(stream.Redis, echo), nil)
 	for range 3 {
 		exchange(t, h.dial("edge-1", stream.Redis), "before")
@@ -500,26 +504,26 @@ func TestReconnect(t *testing.T) {
 }
 
 func TestConfigsAreChecked(t *testing.T) {
-	if _, err := tunnel.NewDialer(tunnel.DialerConfig{}); err == nil {
+	if _, err := dialer.New(dialer.Config{}); err == nil {
 		t.Error("NewDialer() without metrics succeeds")
 	}
-	good := tunnel.AcceptorConfig{
+	good := acceptor.Config{
 		Target: "127.0.0.1:1", Credentials: h2c(), Agent: name(t, "edge-1"), Services: only(stream.Redis, echo),
 	}
-	for what, change := range map[string]func(*tunnel.AcceptorConfig){
-		"no target":               func(c *tunnel.AcceptorConfig) { c.Target = "" },
-		"no credentials":          func(c *tunnel.AcceptorConfig) { c.Credentials = nil },
-		"no agent":                func(c *tunnel.AcceptorConfig) { c.Agent = identity.AgentName{} },
-		"no service":              func(c *tunnel.AcceptorConfig) { c.Services = nil },
-		"no metrics":              func(c *tunnel.AcceptorConfig) { c.Metrics = nil },
-		"fewer than no spares":    func(c *tunnel.AcceptorConfig) { c.MinSpares = -1 },
-		"fewer than least spares": func(c *tunnel.AcceptorConfig) { c.MinSpares, c.MaxSpares = 3, 2 },
-		"spares only":             func(c *tunnel.AcceptorConfig) { c.MinSpares, c.MaxStreams = 2, 2 },
+	for what, change := range map[string]func(*acceptor.Config){
+		"no target":               func(c *acceptor.Config) { c.Target = "" },
+		"no credentials":          func(c *acceptor.Config) { c.Credentials = nil },
+		"no agent":                func(c *acceptor.Config) { c.Agent = identity.AgentName{} },
+		"no service":              func(c *acceptor.Config) { c.Services = nil },
+		"no metrics":              func(c *acceptor.Config) { c.Metrics = nil },
+		"fewer than no spares":    func(c *acceptor.Config) { c.MinSpares = -1 },
+		"fewer than least spares": func(c *acceptor.Config) { c.MinSpares, c.MaxSpares = 3, 2 },
+		"spares only":             func(c *acceptor.Config) { c.MinSpares, c.MaxStreams = 2, 2 },
 	} {
 		cfg := good
 		cfg.Metrics = prometheus.NewRegistry()
 		change(&cfg)
-		if _, err := tunnel.NewAcceptor(cfg); err == nil {
+		if _, err := acceptor.New(cfg); err == nil {
 			t.Errorf("NewAcceptor() with %s succeeds", what)
 		}
 	}

@@ -32,8 +32,8 @@ var (
 	errGone = fmt.Errorf("the other end has closed the connection: %w", syscall.EPIPE)
 	// errFinished: a write after CloseWrite.
 	errFinished = errors.New("write after the end was written")
-	// errRetired: the stream ended before it was opened.
-	errRetired = errors.New("the stream ended before it was used")
+	// ErrRetired: the stream ended before it was opened.
+	ErrRetired = errors.New("the stream ended before it was used")
 	// errLinger: the peer did not answer to the end.
 	errLinger = errors.New("the other end did not close in time")
 )
@@ -77,8 +77,8 @@ func (e *ServiceError) Unwrap() error {
 	return stream.ErrUnavailable
 }
 
-// reasonOf is what the hub learns of an error of a Handler.
-func reasonOf(err error) Reason {
+// ReasonOf is what the hub learns of an error of a Handler.
+func ReasonOf(err error) Reason {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, identity.ErrDenied), errors.Is(err, stream.ErrRefused):

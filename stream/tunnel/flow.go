@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// receive handles what comes until the stream ends.
-func (c *conn) receive() {
+// Receive handles what comes until the stream ends.
+func (c *Conn) Receive() {
 	for {
 		pb, err := c.wire.Recv()
 		if err != nil {
-			c.end(fmt.Errorf("%w: %w", ErrLost, err))
+			c.End(fmt.Errorf("%w: %w", ErrLost, err))
 			return
 		}
-		if c.hooks.spend != nil {
-			c.hooks.spend()
+		if c.Hooks.Spend != nil {
+			c.Hooks.Spend()
 		}
 		ch, err := parse(pb)
 		if err == nil {
 			err = c.take(ch)
 		}
 		if err != nil {
-			c.end(err)
+			c.End(err)
 			return
 		}
 	}
 }
 
 // take handles one chunk. Errors wrap a stream.Violation.
-func (c *conn) take(ch chunk) error {
+func (c *Conn) take(ch chunk) error {
 	c.mu.Lock()
 	c.heard = time.Now()
 	ask, err := c.ch.take(ch)
@@ -38,14 +38,14 @@ func (c *conn) take(ch chunk) error {
 	c.follow()
 	c.mu.Unlock()
 	if ask {
-		c.hooks.asked(ch.service, ch.waiting)
+		c.Hooks.Asked(ch.service, ch.waiting)
 	}
 	return err
 }
 
 // send starts a goroutine that sends what is to be sent, if there is none. mu is
 // held.
-func (c *conn) send() {
+func (c *Conn) send() {
 	if !c.sending && c.ch.pending() {
 		c.sending = true
 		go c.flush()
@@ -53,7 +53,7 @@ func (c *conn) send() {
 }
 
 // flush sends all that is to be sent.
-func (c *conn) flush() {
+func (c *Conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() { c.sending = false }()
@@ -72,7 +72,7 @@ func (c *conn) flush() {
 		if next.kind == kindClose {
 			c.ch.saidBye()
 			if c.follow(); !c.ch.over {
-				c.timers.linger = time.AfterFunc(c.pace.silence, func() { c.end(errLinger) })
+				c.timers.linger = time.AfterFunc(c.pace.Silence, func() { c.End(errLinger) })
 			}
 			return
 		}

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // foundWithin is how long a connection to a peer that is lost may look alive.
@@ -28,7 +29,7 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 		_, err := io.Copy(conn, conn)
 		spokeEnd <- err
 		return err
-	}), func(cfg *tunnel.AcceptorConfig) { cfg.Target = way.Addr().String() })
+	}), func(cfg *acceptor.Config) { cfg.Target = way.Addr().String() })
 	c := h.dial("edge-1", stream.Redis)
 	exchange(t, c, "hello")
 	close(way.swallow)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/tunnel"
 )
@@ -280,7 +282,7 @@ func TestListenerWithoutServer(t *testing.T) {
 	leavesNothing(t)
 	h := newHub(t, nil, nil)
 	l := tunnel.NewListener()
-	h.spoke("edge-1", only(stream.Kubernetes, l.Handle), func(cfg *tunnel.AcceptorConfig) { cfg.AcceptTimeout = 100 * time.Millisecond })
+	h.spoke("edge-1", only(stream.Kubernetes, l.Handle), func(cfg *acceptor.Config) { cfg.AcceptTimeout = 100 * time.Millisecond })
 	refused := func(want tunnel.Reason) {
 		t.Helper()
 		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Kubernetes)

@@ -15,6 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -183,7 +187,7 @@ type hub struct {
 	trust    *trust
 	source   *workload.Source
 	registry *fleet.Registry
-	dialer   *tunnel.Dialer
+	dialer   *dialer.Dialer
 	metrics  *prometheus.Registry
 	log      *logLines
 	change   func(*server.Config)
@@ -194,16 +198,16 @@ type hub struct {
 
 // newHub runs one with edge-1 and edge-2 registered. The functions may alter its
 // configuration.
-func newHub(t testing.TB, dialer func(*tunnel.DialerConfig), change func(*server.Config)) *hub {
+func newHub(t testing.TB, tune func(*dialer.Config), change func(*server.Config)) *hub {
 	t.Helper()
 	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: newLogLines(), change: change, address: loopback.Address(t)}
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
 	h.source = h.trust.source(principalID, 0)
-	cfg := tunnel.DialerConfig{Metrics: h.metrics, Log: zerolog.New(h.log)}
-	if dialer != nil {
-		dialer(&cfg)
+	cfg := dialer.Config{Metrics: h.metrics, Log: zerolog.New(h.log)}
+	if tune != nil {
+		tune(&cfg)
 	}
-	d, err := tunnel.NewDialer(cfg)
+	d, err := dialer.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,16 +272,16 @@ func credentialsOf(s *workload.Source) credentials.TransportCredentials {
 
 // spoke is a running acceptor.
 type spoke struct {
-	*tunnel.Acceptor
+	*acceptor.Acceptor
 	metrics *prometheus.Registry
 	log     *logLines
 	stop    func()
 }
 
 // config is that of an agent with a source of identity.
-func (h *hub) config(agent string, source *workload.Source, services map[stream.Service]tunnel.Handler) tunnel.AcceptorConfig {
+func (h *hub) config(agent string, source *workload.Source, services map[stream.Service]tunnel.Handler) acceptor.Config {
 	h.t.Helper()
-	return tunnel.AcceptorConfig{
+	return acceptor.Config{
 		Target: h.address, Credentials: credentialsOf(source), Agent: name(h.t, agent), Services: services,
 		Updated: source.Updated,
 		Proves: func() time.Time {
@@ -291,11 +295,11 @@ func (h *hub) config(agent string, source *workload.Source, services map[stream.
 	}
 }
 
-func accept(t testing.TB, cfg tunnel.AcceptorConfig) *spoke {
+func accept(t testing.TB, cfg acceptor.Config) *spoke {
 	t.Helper()
 	s := &spoke{metrics: prometheus.NewRegistry(), log: newLogLines()}
 	cfg.Metrics, cfg.Log = s.metrics, zerolog.New(s.log)
-	a, err := tunnel.NewAcceptor(cfg)
+	a, err := acceptor.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +309,7 @@ func accept(t testing.TB, cfg tunnel.AcceptorConfig) *spoke {
 }
 
 // spoke runs an acceptor of an agent, and waits until it has spare streams.
-func (h *hub) spoke(agent string, services map[stream.Service]tunnel.Handler, change func(*tunnel.AcceptorConfig)) *spoke {
+func (h *hub) spoke(agent string, services map[stream.Service]tunnel.Handler, change func(*acceptor.Config)) *spoke {
 	h.t.Helper()
 	id := map[string]spiffeid.ID{"edge-1": edge1ID, "edge-2": edge2ID}[agent]
 	cfg := h.config(agent, h.trust.source(id, 0), services)

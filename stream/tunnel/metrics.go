@@ -6,48 +6,53 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// common is what both ends measure.
-type common struct {
-	spare       prometheus.Gauge
-	connections *prometheus.GaugeVec
+// Metrics is what both ends measure.
+type Metrics struct {
+	Spare       prometheus.Gauge
+	Connections *prometheus.GaugeVec
 	bytes       *prometheus.CounterVec
-	violations  *prometheus.CounterVec
+	Violations  *prometheus.CounterVec
 }
 
-func newCommon() common {
-	m := common{
-		spare: prometheus.NewGauge(prometheus.GaugeOpts{
+// NewMetrics registers nothing: see Collectors.
+func NewMetrics() Metrics {
+	m := Metrics{
+		Spare: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_tunnel_spare_streams", Help: "Streams of the tunnel that wait to be taken.",
 		}),
-		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argomesh_tunnel_connections", Help: "Connections through the tunnel, by service.",
 		}, []string{"service"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_tunnel_bytes_total", Help: "Bytes of connections through the tunnel, by service and direction.",
 		}, []string{"service", "direction"}),
-		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_tunnel_violations_total", Help: "Streams of the tunnel that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
 	}
 	for _, v := range stream.Violations() {
-		m.violations.WithLabelValues(string(v)) // so that the first one is seen as a change
+		m.Violations.WithLabelValues(string(v)) // so that the first one is seen as a change
 	}
 	return m
 }
 
-func (m common) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.spare, m.connections, m.bytes, m.violations}
+// Collectors are what is to be registered.
+func (m Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.Spare, m.Connections, m.bytes, m.Violations}
 }
 
-func (m common) received(s stream.Service) prometheus.Counter {
+// Received counts the bytes of a service that come through the tunnel.
+func (m Metrics) Received(s stream.Service) prometheus.Counter {
 	return m.bytes.WithLabelValues(s.String(), "received")
 }
 
-func (m common) sent(s stream.Service) prometheus.Counter {
+// Sent counts those that leave through it.
+func (m Metrics) Sent(s stream.Service) prometheus.Counter {
 	return m.bytes.WithLabelValues(s.String(), "sent")
 }
 
-func register(r prometheus.Registerer, collectors []prometheus.Collector) error {
+// Register registers collectors. Nil for r is an error.
+func Register(r prometheus.Registerer, collectors []prometheus.Collector) error {
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
 			return err

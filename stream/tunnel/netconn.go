@@ -10,7 +10,7 @@ import (
 
 // Read implements net.Conn. Its error is io.EOF only when the peer has said that it
 // sends no more.
-func (c *conn) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ch.accept()
@@ -25,7 +25,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn. It returns when all of b is on its way, and blocks
 // while the peer does not read.
-func (c *conn) Write(b []byte) (n int, err error) {
+func (c *Conn) Write(b []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.mu.Lock()
@@ -44,7 +44,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 }
 
 // CloseWrite tells the peer that no more comes. Reads go on.
-func (c *conn) CloseWrite() (err error) {
+func (c *Conn) CloseWrite() (err error) {
 	c.locked(func(ch *channel) {
 		ch.accept()
 		err = ch.finWrites()
@@ -54,7 +54,7 @@ func (c *conn) CloseWrite() (err error) {
 
 // Close implements net.Conn. What was written still goes to the peer. It does not
 // block, and may be called again.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	c.locked(func(ch *channel) {
 		ch.accept()
 		ch.shut()
@@ -63,13 +63,13 @@ func (c *conn) Close() error {
 }
 
 // LocalAddr implements net.Conn. It names the connection, by its id in both logs.
-func (c *conn) LocalAddr() net.Addr { return c.address(stream.Hub) }
+func (c *Conn) LocalAddr() net.Addr { return c.address(stream.Hub) }
 
 // RemoteAddr implements net.Conn.
-func (c *conn) RemoteAddr() net.Addr { return c.address(stream.Spoke) }
+func (c *Conn) RemoteAddr() net.Addr { return c.address(stream.Spoke) }
 
 // address is that of our end for our side's, and else of the other end.
-func (c *conn) address(hubOn stream.Side) net.Addr {
+func (c *Conn) address(hubOn stream.Side) net.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ch.side == hubOn {
@@ -79,7 +79,7 @@ func (c *conn) address(hubOn stream.Side) net.Addr {
 }
 
 // SetDeadline implements net.Conn.
-func (c *conn) SetDeadline(t time.Time) error {
+func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
 	}
@@ -87,12 +87,12 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readBy, &c.readable, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readBy, &c.readable, t) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeBy, &c.writable, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeBy, &c.writable, t) }
 
-func (c *conn) setDeadline(d *deadline, waiting *sync.Cond, t time.Time) error {
+func (c *Conn) setDeadline(d *deadline, waiting *sync.Cond, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ch.local {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -24,7 +26,6 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
-	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // gatewayID is what ends TLS before the principal.
@@ -53,7 +54,7 @@ func (h *hub) by(m *server.Method) {
 }
 
 // withToken is what edge-1 does whose TLS ends before the principal.
-func withToken(cfg tunnel.AcceptorConfig, source *workload.Source) tunnel.AcceptorConfig {
+func withToken(cfg acceptor.Config, source *workload.Source) acceptor.Config {
 	token := source.Token(principalID.String())
 	cfg.Credentials, cfg.Proves, cfg.Ready = h2c(), nil, source.Ready
 	cfg.Token = func(ctx context.Context) (string, time.Time, error) {

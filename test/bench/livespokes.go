@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -118,7 +120,7 @@ func (a *smallAPI) own() *rest.Config {
 
 // newLiveSpoke makes the spoke's end of live access of an agent, with an API server
 // behind it.
-func newLiveSpoke(name, target string, ca authority, api *smallAPI) (*tunnel.Acceptor, error) {
+func newLiveSpoke(name, target string, ca authority, api *smallAPI) (*acceptor.Acceptor, error) {
 	agent, err := identity.ParseAgentName(name)
 	if err != nil {
 		return nil, err
@@ -137,7 +139,7 @@ func newLiveSpoke(name, target string, ca authority, api *smallAPI) (*tunnel.Acc
 	if err != nil {
 		return nil, err
 	}
-	return tunnel.NewAcceptor(tunnel.AcceptorConfig{
+	return acceptor.New(acceptor.Config{
 		Target: target, Credentials: creds, Agent: agent, Services: map[stream.Service]tunnel.Handler{stream.Kubernetes: spoke.Serve},
 		Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
@@ -146,7 +148,7 @@ func newLiveSpoke(name, target string, ca authority, api *smallAPI) (*tunnel.Acc
 // liveSpokes are simulated spokes whose tunnels can be opened one after the other.
 type liveSpokes struct {
 	names  []string
-	spokes []*tunnel.Acceptor
+	spokes []*acceptor.Acceptor
 	// callers call them through the hub, direct the API that is behind all of them.
 	callers []caller
 	direct  caller

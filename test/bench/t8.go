@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"github.com/argomesh/argomesh/proxies/redis/spoke"
 
 	"github.com/argomesh/argomesh/proxies/redis/appkey"
@@ -153,7 +155,7 @@ func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at fu
 	if err != nil {
 		return nil, err
 	}
-	acceptors := make([]*tunnel.Acceptor, len(agents))
+	acceptors := make([]*acceptor.Acceptor, len(agents))
 	for i, agent := range agents {
 		spoke, err := spoke.New(spoke.Config{
 			Dial: func(ctx context.Context) (net.Conn, error) {
@@ -176,7 +178,7 @@ func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at fu
 		if err != nil {
 			return nil, err
 		}
-		if acceptors[i], err = tunnel.NewAcceptor(tunnel.AcceptorConfig{
+		if acceptors[i], err = acceptor.New(acceptor.Config{
 			Target: w.principal.Address, Credentials: creds, Agent: name,
 			Services: map[stream.Service]tunnel.Handler{stream.Redis: spoke.Serve},
 			Metrics:  prometheus.NewRegistry(), Log: zerolog.Nop(),

@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
 	"golang.org/x/net/nettest"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 
 	"github.com/argomesh/argomesh/stream"
-	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // tunnelWindow is how many bytes of one direction of a connection may be on their way.
@@ -164,7 +165,7 @@ func TestEnvoyTunnelAgentThatStandsStill(t *testing.T) {
 }
 
 // few is for an agent all of whose streams are to be on one TCP connection.
-func few(cfg *tunnel.AcceptorConfig) { cfg.MaxSpares = 1 }
+func few(cfg *acceptor.Config) { cfg.MaxSpares = 1 }
 
 // progress checks that connections go on, and that an agent of each can be dialled.
 func (w *tunnelWorld) progress(conns []halfConn) {
@@ -299,7 +300,7 @@ const manyTunnels = 200
 // way refuses a stream, and when they have ended there is no more than before.
 func TestEnvoyTunnelCarriesMany(t *testing.T) {
 	throughEnvoy(t, func(w *tunnelWorld) {
-		s := w.spoke(managed, func(cfg *tunnel.AcceptorConfig) { cfg.Review = 100 * time.Millisecond })
+		s := w.spoke(managed, func(cfg *acceptor.Config) { cfg.Review = 100 * time.Millisecond })
 		first := w.dial(managed, stream.Redis)
 		if err := errors.Join(bounce(first, tunnelWindow), first.Close()); err != nil {
 			w.t.Fatal(err)

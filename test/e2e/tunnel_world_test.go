@@ -19,6 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -45,7 +49,7 @@ type tunnelWorld struct {
 	t       *testing.T
 	name    string // of its test
 	h       *harness.Harness
-	dialer  *tunnel.Dialer
+	dialer  *dialer.Dialer
 	metrics *prometheus.Registry // of dialer
 	gateway *harness.Process
 	admin   string // of gateway
@@ -76,8 +80,8 @@ func newTunnelWorld(t *testing.T, limits map[string]any) *tunnelWorld {
 	w.admin = "unix://" + w.h.Path("admin.sock")
 	var err error
 	// What waits, waits as long as it takes on a busy machine.
-	cfg := tunnel.DialerConfig{SpareTimeout: patience, AnswerTimeout: patience, Silence: patience, Metrics: w.metrics, Log: w.log()}
-	if w.dialer, err = tunnel.NewDialer(cfg); err != nil {
+	cfg := dialer.Config{SpareTimeout: patience, AnswerTimeout: patience, Silence: patience, Metrics: w.metrics, Log: w.log()}
+	if w.dialer, err = dialer.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	w.serve(w.h.Path("stream.sock"))
@@ -214,7 +218,7 @@ type halfConn interface {
 
 // spoke runs an acceptor of an agent that echoes at stream.Redis, and waits until it has
 // as many spare streams as it wants. change may alter its configuration.
-func (w *tunnelWorld) spoke(agent string, change func(*tunnel.AcceptorConfig)) *tunnelSpoke {
+func (w *tunnelWorld) spoke(agent string, change func(*acceptor.Config)) *tunnelSpoke {
 	w.t.Helper()
 	source := w.source(idOf(agent))
 	toGateway, err := source.GatewayCredentials(workload.Gateway{Authorize: identity.AllowIDs(spiffeid.RequireFromString(gatewayID)), Present: true})
@@ -222,7 +226,7 @@ func (w *tunnelWorld) spoke(agent string, change func(*tunnel.AcceptorConfig)) *
 		w.t.Fatal(err)
 	}
 	s := &tunnelSpoke{metrics: prometheus.NewRegistry(), cable: &cable{}, held: make(chan halfConn)}
-	cfg := tunnel.AcceptorConfig{
+	cfg := acceptor.Config{
 		Target: w.address, Credentials: overCable{toGateway, s.cable}, Agent: agentName(w.t, agent), MinSpares: 1,
 		Mutual: streamcall.Mutual{Verify: func(proof string, nonce stream.Nonce) error {
 			p, err := source.VerifyToken(proof, idOf(agent), nonce.Audience())
@@ -242,7 +246,7 @@ func (w *tunnelWorld) spoke(agent string, change func(*tunnel.AcceptorConfig)) *
 	if change != nil {
 		change(&cfg)
 	}
-	a, err := tunnel.NewAcceptor(cfg)
+	a, err := acceptor.New(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

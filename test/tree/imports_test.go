@@ -71,7 +71,9 @@ var mayImport = map[string][]string{
 	"stream/call":                      {"identity", "stream", "stream/quota", "stream/wire"}, // what the services have in common
 	"stream/server":                    {"identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
 	"stream/client":                    {"identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
-	"stream/tunnel":                    {"identity", "stream", "stream/call", "stream/quota", "stream/streampb"},
+	"stream/tunnel":                    {"identity", "stream", "stream/call", "stream/streampb"},
+	"stream/tunnel/dialer":             {"identity", "stream", "stream/call", "stream/quota", "stream/streampb", "stream/tunnel"},
+	"stream/tunnel/acceptor":           {"identity", "stream", "stream/call", "stream/streampb", "stream/tunnel"},
 	"backends":                         {"identity", "stream"},
 	"backends/backendtest":             {"backends", "identity", "stream"},
 	"backends/appevents":               {"stream"},

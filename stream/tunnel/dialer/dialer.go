@@ -1,6 +1,9 @@
-package tunnel
+// Package dialer is the hub's end of the tunnel: it has the spare streams of agents, takes
+// one for each dial, and bounds both.
+package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +22,12 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
-// DialerConfig holds what a Dialer needs. Fields without a stated default are
+// Config holds what a Dialer needs. Fields without a stated default are
 // required.
-type DialerConfig struct {
+type Config struct {
 	// MaxStreams bounds the open streams of one agent, spare or taken. Zero means
 	// 1,024.
 	MaxStreams int
@@ -62,7 +66,7 @@ const reserved = 4
 // Dialer is the hub's end of the tunnels of all agents. It may be used by several
 // goroutines at once.
 type Dialer struct {
-	cfg     DialerConfig
+	cfg     Config
 	metrics *dialerMetrics
 	// logged bounds what an agent can write to our log.
 	logged *call.Pace
@@ -80,9 +84,9 @@ const replacement = time.Second
 // pool is the streams of one agent. Dialer.mu guards it.
 type pool struct {
 	open    int
-	spare   []*conn     // the newest last
-	waiting []*wait     // the oldest first
-	lapse   *time.Timer // nil, or running while none is open
+	spare   []*tunnel.Conn // the newest last
+	waiting []*wait        // the oldest first
+	lapse   *time.Timer    // nil, or running while none is open
 	// silent says that the last stream that was taken did not answer.
 	silent bool
 }
@@ -90,34 +94,28 @@ type pool struct {
 // wait is a dial that waits for a stream.
 type wait struct {
 	service stream.Service
-	spare   chan *conn // gets one, or nil when the agent has gone
+	spare   chan *tunnel.Conn // gets one, or nil when the agent has gone
 }
 
-// NewDialer checks cfg.
-func NewDialer(cfg DialerConfig) (*Dialer, error) {
+// New checks cfg.
+func New(cfg Config) (*Dialer, error) {
 	if cfg.Metrics == nil {
 		return nil, errors.New("tunnel dialer: metrics are required")
 	}
-	setDefault(&cfg.MaxStreams, 1024)
-	setDefault(&cfg.MaxTotalStreams, 16384)
-	setDefault(&cfg.MaxWaiting, 1024)
-	setDefault(&cfg.MaxTotalWaiting, 4096)
-	setDefault(&cfg.SpareTimeout, 5*time.Second)
-	setDefault(&cfg.AnswerTimeout, 15*time.Second)
-	setDefault(&cfg.DrainTimeout, 2*time.Second)
-	setDefault(&cfg.Heartbeat, DefaultHeartbeat)
-	setDefault(&cfg.Silence, DefaultSilence)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1024)
+	cfg.MaxTotalStreams = cmp.Or(cfg.MaxTotalStreams, 16384)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 1024)
+	cfg.MaxTotalWaiting = cmp.Or(cfg.MaxTotalWaiting, 4096)
+	cfg.SpareTimeout = cmp.Or(cfg.SpareTimeout, 5*time.Second)
+	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, 15*time.Second)
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 2*time.Second)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, tunnel.DefaultHeartbeat)
+	cfg.Silence = cmp.Or(cfg.Silence, tunnel.DefaultSilence)
 	m, err := newDialerMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("tunnel dialer: %w", err)
 	}
 	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}, logged: call.NewPace(1, 20)}, nil
-}
-
-func setDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
 }
 
 // Register adds the service by which agents offer streams to r, whose callers come
@@ -146,7 +144,7 @@ func (d *Dialer) Dial(ctx context.Context, to identity.AgentName, service stream
 	return c, nil
 }
 
-func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream.Service) (*conn, error) {
+func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream.Service) (*tunnel.Conn, error) {
 	for {
 		c, err := d.occupy(ctx, to, service)
 		if err != nil {
@@ -158,7 +156,7 @@ func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream
 			return c, nil
 		}
 		_ = c.Close() // it has no error to return
-		if !errors.Is(err, errRetired) {
+		if !errors.Is(err, tunnel.ErrRetired) {
 			return nil, err
 		}
 		// The agent gave the stream up before it heard of us.
@@ -166,7 +164,7 @@ func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream
 }
 
 // occupy returns a stream that is now the caller's, and that has not answered.
-func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stream.Service) (*conn, error) {
+func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stream.Service) (*tunnel.Conn, error) {
 	d.mu.Lock()
 	p := d.agents[to]
 	if p == nil {
@@ -179,9 +177,9 @@ func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stre
 	}
 	if len(p.waiting) >= d.cfg.MaxWaiting || d.waiting >= d.cfg.MaxTotalWaiting {
 		d.mu.Unlock()
-		return nil, ErrBusy
+		return nil, tunnel.ErrBusy
 	}
-	w := &wait{service: service, spare: make(chan *conn, 1)}
+	w := &wait{service: service, spare: make(chan *tunnel.Conn, 1)}
 	p.waiting = append(p.waiting, w)
 	d.waiting++
 	d.metrics.waiting.WithLabelValues(service.String()).Inc()
@@ -218,9 +216,9 @@ func (d *Dialer) withoutSpare(p *pool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.silent {
-		return ErrNoAnswer
+		return tunnel.ErrNoAnswer
 	}
-	return ErrNoSpare
+	return tunnel.ErrNoSpare
 }
 
 // note notes whether the agent has answered on a stream, by what became of the dial.
@@ -234,13 +232,13 @@ func (d *Dialer) note(to identity.AgentName, err error) {
 
 // takeSpare occupies the newest spare stream, which is the likeliest to be alive;
 // nil when there is none. d.mu is held.
-func (d *Dialer) takeSpare(p *pool, service stream.Service) *conn {
+func (d *Dialer) takeSpare(p *pool, service stream.Service) *tunnel.Conn {
 	for len(p.spare) > 0 {
 		last := len(p.spare) - 1
 		c := p.spare[last]
 		p.spare[last] = nil
 		p.spare = p.spare[:last]
-		d.metrics.spare.Dec()
+		d.metrics.Spare.Dec()
 		if d.give(p, c, service) {
 			return c
 		}
@@ -249,11 +247,11 @@ func (d *Dialer) takeSpare(p *pool, service stream.Service) *conn {
 }
 
 // give occupies c for a service, and reports whether it could be. d.mu is held.
-func (d *Dialer) give(p *pool, c *conn, service stream.Service) bool {
-	if !c.occupy(service, len(p.waiting), d.metrics.received(service), d.metrics.sent(service)) {
+func (d *Dialer) give(p *pool, c *tunnel.Conn, service stream.Service) bool {
+	if !c.Occupy(service, len(p.waiting), d.metrics.Received(service), d.metrics.Sent(service)) {
 		return false
 	}
-	d.metrics.connections.WithLabelValues(service.String()).Inc()
+	d.metrics.Connections.WithLabelValues(service.String()).Inc()
 	return true
 }
 
@@ -264,14 +262,14 @@ func (d *Dialer) unwait(w *wait) {
 }
 
 // answer waits until the agent says that it has reached the service.
-func (d *Dialer) answer(ctx context.Context, c *conn) error {
+func (d *Dialer) answer(ctx context.Context, c *tunnel.Conn) error {
 	patience := time.NewTimer(d.cfg.AnswerTimeout)
 	defer patience.Stop()
 	select {
-	case <-c.answered:
-		return c.outcome()
+	case <-c.Answered:
+		return c.Outcome()
 	case <-patience.C:
-		return fmt.Errorf("waited for %s: %w", d.cfg.AnswerTimeout, ErrNoAnswer)
+		return fmt.Errorf("waited for %s: %w", d.cfg.AnswerTimeout, tunnel.ErrNoAnswer)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -304,13 +302,13 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 
 // offer makes a stream that has joined a spare one, or gives it to a dial that
 // waits.
-func (d *Dialer) offer(c *conn) {
+func (d *Dialer) offer(c *tunnel.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.agents[c.ch.agent]
+	p := d.agents[c.Agent]
 	if len(p.waiting) == 0 {
 		p.spare = append(p.spare, c)
-		d.metrics.spare.Inc()
+		d.metrics.Spare.Inc()
 		return
 	}
 	w := p.waiting[0]
@@ -324,16 +322,16 @@ func (d *Dialer) offer(c *conn) {
 }
 
 // withdraw takes a stream off the spare ones, and reports whether it was one.
-func (d *Dialer) withdraw(c *conn) bool {
+func (d *Dialer) withdraw(c *tunnel.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.agents[c.ch.agent]
+	p := d.agents[c.Agent]
 	i := slices.Index(p.spare, c)
 	if i < 0 {
 		return false
 	}
 	p.spare = slices.Delete(p.spare, i, i+1)
-	d.metrics.spare.Dec()
+	d.metrics.Spare.Dec()
 	return true
 }
 
@@ -401,9 +399,9 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	if errors.Is(err, call.ErrDraining) {
 		return call.StatusOf(g.Context(), err)
 	}
-	var hello chunk
+	var hello tunnel.Hello
 	if err == nil {
-		hello, err = helloOf(message)
+		hello, err = tunnel.HelloOf(message)
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
 		return s.gate.Refuse(caller.Log, "incompatible", err)
@@ -411,16 +409,16 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	if err != nil {
 		return s.gate.Refuse(caller.Log, "protocol", err)
 	}
-	if hello.agent != caller.Agent.Name {
+	if hello.Agent != caller.Agent.Name {
 		return s.gate.Refuse(caller.Log, "mismatch",
-			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.agent))
+			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.Agent))
 	}
 	release, err := s.gate.Hold(caller)
 	if err != nil {
 		return s.gate.Refuse(caller.Log, "busy", err)
 	}
 	defer release()
-	proof, err := s.gate.Prove(g.Context(), caller, hello.nonce)
+	proof, err := s.gate.Prove(g.Context(), caller, hello.Nonce)
 	if err != nil {
 		return s.gate.Refuse(caller.Log, "unproven", err)
 	}
@@ -432,23 +430,23 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		d.logs(caller, caller.Log).Info().Msg("tunnel of the agent is up")
 	}
 	c := s.serve(g, caller, proof)
-	d.leave(caller, c.serving() != 0 && c.failure() == nil)
-	return call.StatusOf(g.Context(), c.failure())
+	d.leave(caller, c.Serving() != 0 && c.Failure() == nil)
+	return call.StatusOf(g.Context(), c.Failure())
 }
 
 // serve answers with our proof, offers the stream until it is over, and returns it.
-func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller, proof call.Proof) *conn {
+func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller, proof call.Proof) *tunnel.Conn {
 	d := s.dialer
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
-	c := newConn(stream.Hub, caller.Agent.Name, uuid.NewString(), pace{heartbeat: d.cfg.Heartbeat, silence: d.cfg.Silence}, g,
+	c := tunnel.NewConn(stream.Hub, caller.Agent.Name, uuid.NewString(), tunnel.Pace{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g,
 		func(error) { cancel() })
-	log := caller.Log.With().Str("connection", c.ch.id).Logger()
+	log := caller.Log.With().Str("connection", c.ID).Logger()
 	if d.cfg.Quota != nil {
-		c.hooks.spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
+		c.Hooks.Spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
 	}
-	c.greet(proof)
-	go c.receive() // ends with the call
+	c.Greet(proof)
+	go c.Receive() // ends with the call
 	d.offer(c)
 	err := s.gate.Watch(ctx, caller, s.gate.Draining())
 	if errors.Is(err, call.ErrDraining) && !d.withdraw(c) { // it is in use
@@ -459,39 +457,39 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	}
 	switch {
 	case errors.Is(err, call.ErrDraining):
-		c.end(err)
+		c.End(err)
 	case err != nil:
-		c.revoke(err)
+		c.Revoke(err)
 	default:
-		c.end(ErrLost) // if it is not over, the call is
+		c.End(tunnel.ErrLost) // if it is not over, the call is
 	}
 	d.withdraw(c)
-	if service := c.serving(); service != 0 {
-		d.metrics.connections.WithLabelValues(service.String()).Dec()
+	if service := c.Serving(); service != 0 {
+		d.metrics.Connections.WithLabelValues(service.String()).Dec()
 	}
-	err = c.failure()
+	err = c.Failure()
 	if v := stream.ViolationOf(err); v != "" {
-		d.metrics.violations.WithLabelValues(string(v)).Inc()
+		d.metrics.Violations.WithLabelValues(string(v)).Inc()
 		d.logs(caller, log).Warn().Err(err).Msg("tunnel stream ended by a violation")
 	} else {
-		log.Debug().Err(err).Stringer("service", c.serving()).Msg("tunnel stream ended")
+		log.Debug().Err(err).Stringer("service", c.Serving()).Msg("tunnel stream ended")
 	}
 	return c
 }
 
 // resultOf names what became of a dial, in a closed set.
 func resultOf(err error) string {
-	var refused *ServiceError
+	var refused *tunnel.ServiceError
 	switch {
 	case err == nil:
 		return "ok"
 	case errors.Is(err, stream.ErrNotConnected):
 		return "not-connected"
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, tunnel.ErrBusy):
 		return "busy"
-	case errors.Is(err, ErrNoSpare):
+	case errors.Is(err, tunnel.ErrNoSpare):
 		return "no-spare"
-	case errors.Is(err, ErrNoAnswer):
+	case errors.Is(err, tunnel.ErrNoAnswer):
 		return "no-answer"
 	case errors.As(err, &refused):
 		return string(refused.Reason)

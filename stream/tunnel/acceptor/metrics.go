@@ -1,11 +1,13 @@
-package tunnel
+package acceptor
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 type acceptorMetrics struct {
-	common
+	tunnel.Metrics
 	carriers prometheus.Gauge
 	connects *prometheus.CounterVec
 	accepts  *prometheus.CounterVec
@@ -13,7 +15,7 @@ type acceptorMetrics struct {
 
 func newAcceptorMetrics(r prometheus.Registerer) (*acceptorMetrics, error) {
 	m := &acceptorMetrics{
-		common: newCommon(),
+		Metrics: tunnel.NewMetrics(),
 		carriers: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_tunnel_carriers", Help: "TCP connections to the principal that carry streams of the tunnel.",
 		}),
@@ -24,5 +26,5 @@ func newAcceptorMetrics(r prometheus.Registerer) (*acceptorMetrics, error) {
 			Name: "argomesh_tunnel_accepts_total", Help: "Connections that the principal asked for, by service and by what became of them.",
 		}, []string{"service", "result"}),
 	}
-	return m, register(r, append(m.collectors(), m.carriers, m.connects, m.accepts))
+	return m, tunnel.Register(r, append(m.Collectors(), m.carriers, m.connects, m.accepts))
 }

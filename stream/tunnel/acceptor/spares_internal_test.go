@@ -1,10 +1,13 @@
-package tunnel
+package acceptor
 
 import (
 	"context"
 	"net"
 	"testing"
 	"time"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream/tunnel"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,9 +19,9 @@ import (
 // all of them onto one connection to the principal. The next follow as soon as one is
 // open, as long as somebody waits.
 func TestStreamsAreOpenedFewAtATime(t *testing.T) {
-	a, err := NewAcceptor(AcceptorConfig{
+	a, err := New(Config{
 		Target: "127.0.0.1:1", Credentials: insecure.NewCredentials(), Agent: edge1(t), Metrics: prometheus.NewRegistry(),
-		Services: map[stream.Service]Handler{stream.Redis: func(context.Context, net.Conn) error { return nil }},
+		Services: map[stream.Service]tunnel.Handler{stream.Redis: func(context.Context, net.Conn) error { return nil }},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,4 +80,13 @@ func TestStreamsAreOpenedFewAtATime(t *testing.T) {
 	if ready, _, _ := r.count(time.Time{}); ready != a.cfg.MaxSpares {
 		t.Errorf("%d streams are spare when nobody waits any more, want %d", ready, a.cfg.MaxSpares)
 	}
+}
+
+func edge1(t testing.TB) identity.AgentName {
+	t.Helper()
+	name, err := identity.ParseAgentName("edge-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
 }

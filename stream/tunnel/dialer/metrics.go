@@ -1,11 +1,13 @@
-package tunnel
+package dialer
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 type dialerMetrics struct {
-	common
+	tunnel.Metrics
 	waiting *prometheus.GaugeVec
 	dials   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
@@ -13,7 +15,7 @@ type dialerMetrics struct {
 
 func newDialerMetrics(r prometheus.Registerer) (*dialerMetrics, error) {
 	m := &dialerMetrics{
-		common: newCommon(),
+		Metrics: tunnel.NewMetrics(),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argomesh_tunnel_waiting_dials", Help: "Dials that wait for a spare stream, by service.",
 		}, []string{"service"}),
@@ -25,5 +27,5 @@ func newDialerMetrics(r prometheus.Registerer) (*dialerMetrics, error) {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"service"}),
 	}
-	return m, register(r, append(m.collectors(), m.waiting, m.dials, m.seconds))
+	return m, tunnel.Register(r, append(m.Collectors(), m.waiting, m.dials, m.seconds))
 }

@@ -1,10 +1,12 @@
-package tunnel
+package acceptor
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/argomesh/argomesh/stream/tunnel"
 
 	"google.golang.org/grpc"
 
@@ -38,7 +40,7 @@ type carrier struct {
 type offered struct {
 	carrier *carrier
 	state   offer
-	conn    *conn // from up on
+	conn    *tunnel.Conn // from up on
 	// again is when to prove ourselves by another stream, with the next token; zero
 	// where there is none.
 	again time.Time
@@ -59,7 +61,7 @@ type news struct {
 	kind offer // spare, taken, or opening when it has ended
 	// Of spare: of its carrier, after how long to prove ourselves by another; and of
 	// itself, when.
-	conn       *conn
+	conn       *tunnel.Conn
 	proveAgain time.Duration
 	again      time.Time
 	// Of taken.
@@ -169,7 +171,7 @@ func (t *term) balance(ctx context.Context) {
 		stale--
 	}
 	t.unused = min(t.unused, ready)
-	t.metrics.spare.Set(float64(ready + stale))
+	t.metrics.Spare.Set(float64(ready + stale))
 	t.metrics.carriers.Set(float64(len(t.carriers)))
 	t.age()
 }
@@ -197,7 +199,7 @@ func (t *term) retireOne(proves time.Time, stale bool) bool {
 		if one == nil {
 			return false
 		}
-		if one.conn.retire() {
+		if one.conn.Retire() {
 			one.state = retiring
 			return true
 		}
@@ -242,7 +244,7 @@ func (t *term) open(ctx context.Context, proves time.Time) bool {
 		}
 	}
 	if on == nil {
-		limit := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxChunk))
+		limit := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(tunnel.MaxChunk))
 		cc, err := grpc.NewClient(t.cfg.Target, append(call.DialOptions(t.cfg.Credentials), limit)...)
 		if err != nil {
 			t.rest(fmt.Errorf("dial: %w", err), true)
@@ -270,7 +272,7 @@ func (t *term) hear(n news) {
 		}
 		if s.carrier.up.IsZero() {
 			s.carrier.up = time.Now()
-			t.cfg.Log.Info().Str("connection", n.conn.ch.id).Msg("tunnel connection to the principal is up")
+			t.cfg.Log.Info().Str("connection", n.conn.ID).Msg("tunnel connection to the principal is up")
 		}
 	case taken:
 		s.state = taken

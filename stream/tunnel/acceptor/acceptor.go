@@ -1,6 +1,9 @@
-package tunnel
+// Package acceptor is the spoke's end of the tunnel: it keeps spare streams open, and hands
+// each that is taken to the handler of its service.
+package acceptor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +17,12 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
-// AcceptorConfig holds what an Acceptor needs. Fields without a stated default are
+// Config holds what an Acceptor needs. Fields without a stated default are
 // required.
-type AcceptorConfig struct {
+type Config struct {
 	// Target is the principal's host:port, or a gRPC target.
 	Target string
 	// Credentials accept the principal only, or whoever ends TLS before it.
@@ -28,7 +32,7 @@ type AcceptorConfig struct {
 	call.Mutual
 	Agent identity.AgentName
 	// Services is what the hub may reach. Others are refused.
-	Services map[stream.Service]Handler
+	Services map[stream.Service]tunnel.Handler
 	// Updated returns a channel that is closed when our SVID may have changed since
 	// the call. Nil means never.
 	Updated func() <-chan struct{}
@@ -70,14 +74,14 @@ type AcceptorConfig struct {
 
 // Acceptor is the spoke's end of the tunnel.
 type Acceptor struct {
-	cfg     AcceptorConfig
+	cfg     Config
 	metrics *acceptorMetrics
 	// logged bounds what a hub can write to our log.
 	logged zerolog.Sampler
 }
 
-// NewAcceptor checks cfg and starts nothing.
-func NewAcceptor(cfg AcceptorConfig) (*Acceptor, error) {
+// New checks cfg and starts nothing.
+func New(cfg Config) (*Acceptor, error) {
 	if cfg.Target == "" || cfg.Credentials == nil || cfg.Agent.IsZero() || len(cfg.Services) == 0 || cfg.Metrics == nil {
 		return nil, errors.New("tunnel acceptor: target, credentials, agent, services and metrics are required")
 	}
@@ -94,15 +98,15 @@ func NewAcceptor(cfg AcceptorConfig) (*Acceptor, error) {
 		cfg.While = context.WithCancel
 	}
 	cfg.Services = maps.Clone(cfg.Services)
-	setDefault(&cfg.MaxStreams, 1024)
-	setDefault(&cfg.MinSpares, 2)
-	setDefault(&cfg.MaxSpares, 64)
-	setDefault(&cfg.Review, 30*time.Second)
-	setDefault(&cfg.HandshakeTimeout, 15*time.Second)
-	setDefault(&cfg.AcceptTimeout, 10*time.Second)
-	setDefault(&cfg.StopTimeout, time.Second)
-	setDefault(&cfg.Heartbeat, DefaultHeartbeat)
-	setDefault(&cfg.Silence, DefaultSilence)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1024)
+	cfg.MinSpares = cmp.Or(cfg.MinSpares, 2)
+	cfg.MaxSpares = cmp.Or(cfg.MaxSpares, 64)
+	cfg.Review = cmp.Or(cfg.Review, 30*time.Second)
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, 15*time.Second)
+	cfg.AcceptTimeout = cmp.Or(cfg.AcceptTimeout, 10*time.Second)
+	cfg.StopTimeout = cmp.Or(cfg.StopTimeout, time.Second)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, tunnel.DefaultHeartbeat)
+	cfg.Silence = cmp.Or(cfg.Silence, tunnel.DefaultSilence)
 	if cfg.MinSpares < 1 || cfg.MaxSpares < cfg.MinSpares || cfg.MaxStreams <= cfg.MinSpares {
 		return nil, fmt.Errorf("tunnel acceptor: at least one spare stream, and more streams than those: not %d to %d of %d",
 			cfg.MinSpares, cfg.MaxSpares, cfg.MaxStreams)

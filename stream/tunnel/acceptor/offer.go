@@ -1,4 +1,4 @@
-package tunnel
+package acceptor
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
 // offer runs one stream from its opening to its end, and tells news of it.
@@ -20,7 +21,7 @@ func (t *term) offer(ctx context.Context, s *offered, tell chan<- news) {
 	err := t.stream(ctx, s, tell)
 	t.metrics.connects.WithLabelValues(status.Code(err).String()).Inc()
 	if v := stream.ViolationOf(err); v != "" {
-		t.metrics.violations.WithLabelValues(string(v)).Inc()
+		t.metrics.Violations.WithLabelValues(string(v)).Inc()
 		log := t.cfg.Log.Sample(t.logged)
 		log.Warn().Err(err).Msg("tunnel stream ended by a violation")
 	}
@@ -69,7 +70,7 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 		return stopping(ctx)
 	}
 
-	c := newConn(stream.Spoke, t.cfg.Agent, welcome.connection, pace{heartbeat: t.cfg.Heartbeat, silence: t.cfg.Silence}, g, func(err error) {
+	c := tunnel.NewConn(stream.Spoke, t.cfg.Agent, welcome.Connection, tunnel.Pace{Heartbeat: t.cfg.Heartbeat, Silence: t.cfg.Silence}, g, func(err error) {
 		if err == nil {
 			_ = g.CloseSend() // the principal ends the call then
 			return
@@ -78,44 +79,44 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	})
 	use, spent := context.WithCancel(life)
 	defer spent()
-	c.hooks.spent = spent
+	c.Hooks.Spent = spent
 	var serving sync.WaitGroup
-	c.hooks.asked = func(service stream.Service, waiting int) {
+	c.Hooks.Asked = func(service stream.Service, waiting int) {
 		tell <- news{of: s, kind: taken, waiting: waiting}
 		serving.Go(func() { t.serve(use, c, service) })
 	}
 	going := context.AfterFunc(ctx, func() {
-		c.abandon(ReasonStopping)
+		c.Abandon(tunnel.ReasonStopping)
 		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(stopping(ctx)) })
 	})
 	defer going()
-	tell <- news{of: s, kind: spare, conn: c, proveAgain: welcome.proveAgain, again: again}
-	c.receive()
+	tell <- news{of: s, kind: spare, conn: c, proveAgain: welcome.ProveAgain, again: again}
+	c.Receive()
 	serving.Wait()
-	return c.failure()
+	return c.Failure()
 }
 
 // shake says hello on a call, and takes the principal's, which is to prove itself against
 // the nonce.
-func (t *term) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk], nonce stream.Nonce) (chunk, error) {
-	hello := chunk{kind: kindHello, agent: t.cfg.Agent, nonce: nonce}
-	if err := g.Send(hello.wire()); err != nil {
+func (t *term) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk], nonce stream.Nonce) (tunnel.Hello, error) {
+	hello := tunnel.Hello{Agent: t.cfg.Agent, Nonce: nonce}
+	if err := g.Send(hello.Wire()); err != nil {
 		// io.EOF: the status is what Recv returns.
 		t.cfg.Log.Debug().Err(err).Msg("cannot send hello")
 	}
 	first, err := g.Recv()
 	if err != nil {
-		return chunk{}, withCause(ctx, err)
+		return tunnel.Hello{}, withCause(ctx, err)
 	}
-	welcome, err := helloOf(first)
+	welcome, err := tunnel.HelloOf(first)
 	if err != nil {
-		return chunk{}, err
+		return tunnel.Hello{}, err
 	}
-	if err := t.cfg.Check(call.Proof{Token: welcome.proof, Nonce: welcome.nonce}, nonce); err != nil {
-		return chunk{}, err
+	if err := t.cfg.Check(call.Proof{Token: welcome.Proof, Nonce: welcome.Nonce}, nonce); err != nil {
+		return tunnel.Hello{}, err
 	}
-	if welcome.agent != t.cfg.Agent {
-		return chunk{}, fmt.Errorf("the principal takes this agent for %q: %w", welcome.agent, call.ErrMismatch)
+	if welcome.Agent != t.cfg.Agent {
+		return tunnel.Hello{}, fmt.Errorf("the principal takes this agent for %q: %w", welcome.Agent, call.ErrMismatch)
 	}
 	return welcome, nil
 }
@@ -128,22 +129,22 @@ func withCause(ctx context.Context, err error) error {
 }
 
 // serve hands a stream that was taken to its handler. ctx ends when c is spent.
-func (t *term) serve(ctx context.Context, c *conn, service stream.Service) {
+func (t *term) serve(ctx context.Context, c *tunnel.Conn, service stream.Service) {
 	handler := t.cfg.Services[service]
 	if handler == nil {
-		t.metrics.accepts.WithLabelValues(service.String(), string(ReasonUnsupported)).Inc()
-		c.abandon(ReasonUnsupported)
+		t.metrics.accepts.WithLabelValues(service.String(), string(tunnel.ReasonUnsupported)).Inc()
+		c.Abandon(tunnel.ReasonUnsupported)
 		return
 	}
-	c.measure(t.metrics.received(service), t.metrics.sent(service))
-	connections := t.metrics.connections.WithLabelValues(service.String())
+	c.Measure(t.metrics.Received(service), t.metrics.Sent(service))
+	connections := t.metrics.Connections.WithLabelValues(service.String())
 	connections.Inc()
 	defer connections.Dec()
 	use, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	patience := time.AfterFunc(t.cfg.AcceptTimeout, func() {
 		select {
-		case <-c.answered:
+		case <-c.Answered:
 		default:
 			cancel(context.DeadlineExceeded)
 		}
@@ -160,17 +161,17 @@ func (t *term) serve(ctx context.Context, c *conn, service stream.Service) {
 	case !broken:
 		result = "ended" // by the hub, or with the way to it
 		_ = c.Close()
-	case c.accepted():
-		result = string(ReasonFailed)
-		c.abandon(ReasonFailed)
+	case c.Accepted():
+		result = string(tunnel.ReasonFailed)
+		c.Abandon(tunnel.ReasonFailed)
 	default:
-		result = string(reasonOf(err))
-		c.abandon(reasonOf(err))
+		result = string(tunnel.ReasonOf(err))
+		c.Abandon(tunnel.ReasonOf(err))
 	}
 	t.metrics.accepts.WithLabelValues(service.String(), result).Inc()
 	if broken {
 		log := t.cfg.Log.Sample(t.logged)
-		log.Warn().Err(err).Str("connection", c.ch.id).Stringer("service", service).Str("reason", result).
+		log.Warn().Err(err).Str("connection", c.ID).Stringer("service", service).Str("reason", result).
 			Msg("a connection of the hub to a service of this spoke failed")
 	}
 }
