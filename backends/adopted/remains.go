@@ -14,6 +14,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/record"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -49,15 +50,12 @@ const foundGoneKey = object.OwnPrefix + "found-gone"
 // Run works until ctx is done. Of several processes one runs it; others beside it do no
 // harm.
 func (r *Remains) Run(ctx context.Context) error {
-	went := make(chan struct{}, 1)
+	went := notify.NewSignal()
 	cancel := r.Store.Deletions(func(d backends.Deletion) {
 		if !wasAdopted(d.Last) {
 			return
 		}
-		select {
-		case went <- struct{}{}:
-		default:
-		}
+		went.Tell()
 	})
 	defer cancel()
 	select {

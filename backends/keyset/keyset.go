@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -16,7 +17,7 @@ import (
 type Set[K comparable] struct {
 	// Signal has a value while there are keys: receive from it, then Take.
 	Signal <-chan struct{}
-	signal chan struct{}
+	signal notify.Signal
 	mu     sync.Mutex // guards keys and seen
 	keys   []K
 	seen   map[K]bool
@@ -24,7 +25,7 @@ type Set[K comparable] struct {
 
 // New returns an empty Set.
 func New[K comparable]() *Set[K] {
-	signal := make(chan struct{}, 1)
+	signal := notify.NewSignal()
 	return &Set[K]{Signal: signal, signal: signal, seen: map[K]bool{}}
 }
 
@@ -36,10 +37,7 @@ func (s *Set[K]) Add(key K) {
 		s.keys = append(s.keys, key)
 	}
 	s.mu.Unlock()
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
+	s.signal.Tell()
 }
 
 // Take empties the set and returns what was in it, the key that was added first at first.

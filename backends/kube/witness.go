@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/argomesh/argomesh/backends"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -53,7 +54,7 @@ type Witness struct {
 	mu      sync.Mutex // guards what follows
 	grounds map[ground]standing
 	unread  map[ground]bool // that are to be read
-	wake    chan struct{}   // has a value while there are any
+	wake    notify.Signal   // has a value while there are any
 }
 
 // ground is what an Application stands on: a namespace, or with an empty name the
@@ -72,7 +73,7 @@ type standing struct {
 func NewWitness(store *Store, client metadata.Interface, log zerolog.Logger) *Witness {
 	return &Witness{
 		store: store, client: client, log: log,
-		grounds: map[ground]standing{}, unread: map[ground]bool{}, wake: make(chan struct{}, 1),
+		grounds: map[ground]standing{}, unread: map[ground]bool{}, wake: notify.NewSignal(),
 	}
 }
 
@@ -124,10 +125,7 @@ func (w *Witness) want(grounds ...ground) {
 	some := len(w.unread) > 0
 	w.mu.Unlock()
 	if some {
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.wake.Tell()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends/presence"
 	asked "github.com/argomesh/argomesh/backends/witness"
 	"github.com/argomesh/argomesh/backends/worker"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -52,7 +53,7 @@ func New(cfg Config) (*Mirror, error) {
 		changed: keyset.New[stream.ResourceKey](),
 		deleted: &asked.Told{},
 		results: make(chan worker.Outcome),
-		told:    &told{news: make(chan struct{}, 1)},
+		told:    &told{news: notify.NewSignal()},
 		done:    make(chan struct{}),
 	}
 	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.LostEnd, Log: m.log})

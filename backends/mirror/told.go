@@ -5,6 +5,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/bounds"
 	"github.com/argomesh/argomesh/backends/presence"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -17,13 +18,10 @@ type told struct {
 	bounds    atomic.Pointer[bounds.Bounds]      // of Bound; nil for nothing
 	linkState atomic.Pointer[presence.LinkState] // of ShowLink; nil for nothing
 	doubted   atomic.Bool                        // Doubt was called since the loop looked
-	news      chan struct{}                      // has a value when one of them, or of the schemas, may have changed
+	news      notify.Signal                      // has a value when one of them, or of the schemas, may have changed
 }
 
 // tell has the loop look again. It does not block.
 func (t *told) tell() {
-	select {
-	case t.news <- struct{}{}:
-	default:
-	}
+	t.news.Tell()
 }

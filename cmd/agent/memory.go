@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/backends/budget"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -59,11 +60,11 @@ type memory struct {
 	mu    sync.Mutex // guards what follows
 	known bool       // kept was read, or written
 	kept  kept
-	lost  chan struct{} // closed when the spoke turns out not to keep what it did
+	lost  notify.Broadcast // closed when the spoke turns out not to keep what it did
 }
 
 func newMemory(client dynamic.Interface, namespace string, b *budget.Peer, log zerolog.Logger) *memory {
-	return &memory{client: client, namespace: namespace, budget: b, log: log, lost: make(chan struct{})}
+	return &memory{client: client, namespace: namespace, budget: b, log: log}
 }
 
 // kept is what the ConfigMap says. The zero value says nothing.
@@ -109,7 +110,7 @@ func (m *memory) tell(ctx context.Context) (hub string, h stream.History, err er
 // what it did: what a connection of before has shown is not true any more.
 func (m *memory) during(ctx context.Context) (life context.Context, stop func()) {
 	m.mu.Lock()
-	lost := m.lost
+	lost := m.lost.Next()
 	m.mu.Unlock()
 	until, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -125,8 +126,7 @@ func (m *memory) during(ctx context.Context) (life context.Context, stop func())
 func (m *memory) lose() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	close(m.lost)
-	m.lost = make(chan struct{})
+	m.lost.Tell()
 }
 
 // remember is mirror.Config.Remember. It refuses what is older than what is kept,

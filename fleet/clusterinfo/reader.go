@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -52,7 +53,7 @@ type Reader struct {
 
 	mu      sync.Mutex // guards what follows
 	latest  stream.SpokeInfo
-	changed chan struct{}
+	changed notify.Broadcast
 }
 
 // NewReader checks cfg and registers metrics; it starts nothing.
@@ -60,7 +61,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 	if cfg.Source == nil || cfg.Metrics == nil {
 		return nil, errors.New("cluster info reader: source and metrics are required")
 	}
-	r := &Reader{cfg: cfg, tried: make(chan struct{}), changed: make(chan struct{}), reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+	r := &Reader{cfg: cfg, tried: make(chan struct{}), reads: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_clusterinfo_reads_total",
 		Help: "Reads of the cluster info in the spoke's Redis, by result: ok, missing, invalid, error.",
 	}, []string{"result"})}
@@ -76,7 +77,7 @@ func NewReader(cfg ReaderConfig) (*Reader, error) {
 func (r *Reader) Latest() (stream.SpokeInfo, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.latest, r.changed
+	return r.latest, r.changed.Next()
 }
 
 // Tried returns a channel that is closed once Run has read, or has found out that
@@ -146,8 +147,7 @@ func (r *Reader) set(info stream.SpokeInfo) {
 	defer r.mu.Unlock()
 	if info != r.latest {
 		r.latest = info
-		close(r.changed)
-		r.changed = make(chan struct{})
+		r.changed.Tell()
 	}
 }
 

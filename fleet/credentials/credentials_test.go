@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 	edge.Name = "edge-1"
 	w := &world{t: t, edge: edge, ca: "PEM 1", keys: &countingKeys{life: 24 * time.Hour, signed: map[string]token.Signed{}, ready: true, changed: make(chan struct{})}}
 	w.c = &Issuer{
-		keys: w.keys, life: w.keys.life, log: zerolog.Nop(), issued: map[identity.AgentName]token.Signed{}, renewed: make(chan struct{}),
+		keys: w.keys, life: w.keys.life, log: zerolog.Nop(), issued: map[identity.AgentName]token.Signed{},
 		authorities: Authorities{Read: func() ([]byte, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/proxies/token"
 )
 
@@ -94,14 +95,14 @@ type Issuer struct {
 	ca      []byte                              // PEM
 	known   bool                                // ca was read
 	issued  map[identity.AgentName]token.Signed // the last token of each agent, until it expires
-	renewed chan struct{}                       // closed when config may return something else
+	renewed notify.Broadcast                    // closed when config may return something else
 	failed  string                              // why ca cannot be read, said once
 }
 
 // New makes tokens of at most that life.
 func New(keys tokenKeys, life time.Duration, from Authorities, log zerolog.Logger) *Issuer {
 	return &Issuer{
-		keys: keys, life: life, authorities: from, log: log, issued: map[identity.AgentName]token.Signed{}, renewed: make(chan struct{}),
+		keys: keys, life: life, authorities: from, log: log, issued: map[identity.AgentName]token.Signed{},
 	}
 }
 
@@ -168,7 +169,7 @@ func (c *Issuer) token(agent identity.AgentName, holder token.Holder, held, issu
 func (c *Issuer) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.renewed
+	return c.renewed.Next()
 }
 
 // Run follows keys and authorities until ctx is done.
@@ -231,6 +232,5 @@ func (c *Issuer) forget(now time.Time) {
 func (c *Issuer) tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.renewed)
-	c.renewed = make(chan struct{})
+	c.renewed.Tell()
 }

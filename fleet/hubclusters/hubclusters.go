@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends/kube/reflector"
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 // Secrets is the resource of Secrets.
@@ -29,14 +30,14 @@ type Clusters struct {
 	mu       sync.Mutex // guards what follows
 	listed   bool
 	clusters map[string]hubCluster // by the Secret's name
-	signal   chan struct{}         // closed when the rest changes
+	signal   notify.Broadcast      // closed when the rest changes
 }
 
 type hubCluster struct{ name, server string }
 
 // New knows nothing before Run has listed.
 func New(client dynamic.Interface, namespace string, log zerolog.Logger) *Clusters {
-	return &Clusters{client: client, namespace: namespace, log: log, signal: make(chan struct{})}
+	return &Clusters{client: client, namespace: namespace, log: log}
 }
 
 // Run watches until ctx is done.
@@ -73,7 +74,7 @@ func (h *Clusters) Known() (names, servers map[string]bool, known bool) {
 func (h *Clusters) Changed() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.signal
+	return h.signal.Next()
 }
 
 // change is called with what changes the clusters, under the lock, and reports whether it did.
@@ -81,8 +82,7 @@ func (h *Clusters) change(do func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if do() {
-		close(h.signal)
-		h.signal = make(chan struct{})
+		h.signal.Tell()
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/fleet/sessions"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
@@ -83,14 +84,14 @@ type Links struct {
 	running map[identity.AgentName]*runningLink
 	// retired are the Agents, by UID, whose link has nothing left to do.
 	retired map[types.UID]bool
-	retire  chan struct{} // has a value when retired may have changed
+	retire  notify.Signal // has a value when retired may have changed
 }
 
 // New starts nothing.
 func New(cfg Config) *Links {
 	return &Links{
 		cfg: cfg, log: cfg.Log, judged: keyset.New[identity.AgentName](),
-		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: make(chan struct{}, 1),
+		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: notify.NewSignal(),
 	}
 }
 

@@ -40,10 +40,7 @@ func (l *Links) setRetired(uid types.UID) {
 	l.mu.Lock()
 	l.retired[uid] = true
 	l.mu.Unlock()
-	select {
-	case l.retire <- struct{}{}:
-	default:
-	}
+	l.retire.Tell()
 }
 
 // dropRetired takes the Agents whose links have retired out of agents, and forgets

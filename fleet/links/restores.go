@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 // Restores counts how often this process saw the hub's API server go back to an earlier
@@ -13,7 +15,7 @@ import (
 type Restores struct {
 	log zerolog.Logger
 	// signal has a value when there is another one.
-	signal chan struct{}
+	signal notify.Signal
 
 	mu    sync.Mutex // guards what follows
 	seen  int
@@ -22,7 +24,7 @@ type Restores struct {
 
 // NewRestores returns those of a process that saw none yet.
 func NewRestores(log zerolog.Logger) *Restores {
-	return &Restores{log: log, signal: make(chan struct{}, 1)}
+	return &Restores{log: log, signal: notify.NewSignal()}
 }
 
 // Written is lease.Config.Restored. Writes show it at once, and an API server that outlived
@@ -41,10 +43,7 @@ func (r *Restores) note(by string, since time.Time) {
 	r.mu.Unlock()
 	r.log.Warn().Str("by", by).
 		Msg("the hub's API server shows an earlier state, it was restored; nothing is removed from spokes before each agent's history is judged")
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
+	r.signal.Tell()
 }
 
 // count is how many there were.

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/mesh/objects"
 )
 
@@ -32,13 +33,13 @@ type loop struct {
 	log     zerolog.Logger
 	keepers []*keeper
 	says    *conditions
-	changed chan struct{} // of size 1: something of the mesh's objects changed
+	changed notify.Signal // of size 1: something of the mesh's objects changed
 	// failures counts the passes that failed since one did not.
 	failures int
 }
 
 func newLoop(cfg Config, m *metrics) *loop {
-	l := &loop{cfg: cfg, metrics: m, log: cfg.Log, changed: make(chan struct{}, 1), says: newConditions(cfg)}
+	l := &loop{cfg: cfg, metrics: m, log: cfg.Log, changed: notify.NewSignal(), says: newConditions(cfg)}
 	for _, part := range cfg.Parts {
 		l.keepers = append(l.keepers, newKeeper(cfg, part, m, l.look))
 	}
@@ -47,10 +48,7 @@ func newLoop(cfg Config, m *metrics) *loop {
 
 // look asks for a pass.
 func (l *loop) look() {
-	select {
-	case l.changed <- struct{}{}:
-	default: // one is asked for already
-	}
+	l.changed.Tell()
 }
 
 func (l *loop) run(ctx context.Context) {

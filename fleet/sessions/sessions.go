@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/link"
 	"github.com/argomesh/argomesh/stream/server"
@@ -35,7 +36,7 @@ type Sessions struct {
 	mu      sync.Mutex // guards what follows
 	agents  map[identity.AgentName]*agentSession
 	caches  map[identity.AgentName]string // how a spoke's cache differs, where that is known
-	changed chan struct{}
+	changed notify.Broadcast
 	// subscribers are told which agent's controller.Session changed.
 	subscribers map[*subscriber]struct{}
 }
@@ -59,7 +60,7 @@ type agentSession struct {
 // New returns those of a process that no agent is connected to yet. replica names it.
 func New(replica string) *Sessions {
 	s := &Sessions{
-		replica: replica, agents: map[identity.AgentName]*agentSession{}, caches: map[identity.AgentName]string{}, changed: make(chan struct{}),
+		replica: replica, agents: map[identity.AgentName]*agentSession{}, caches: map[identity.AgentName]string{},
 		subscribers: map[*subscriber]struct{}{},
 	}
 	s.Cascades = cascades.New(s.counted)
@@ -395,13 +396,12 @@ func (s *Sessions) Subscribe(changed func(identity.AgentName)) (cancel func()) {
 func (s *Sessions) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.changed
+	return s.changed.Next()
 }
 
 // wake tells that something changed. It is called with mu locked.
 func (s *Sessions) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Tell()
 }
 
 // touch tells of a change of an agent's controller.Session. It is called with mu

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 // Name is that of the ConfigMap.
@@ -45,7 +47,7 @@ type Config struct {
 type Keeper struct {
 	cfg     Config
 	dropped prometheus.Counter
-	noted   chan struct{} // holds one when pending has something
+	noted   notify.Signal // holds one when pending has something
 
 	mu      sync.Mutex // guards pending
 	pending List       // since the last write
@@ -59,7 +61,7 @@ func New(cfg Config) (*Keeper, error) {
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "argomesh_unknown_ids_dropped_total", Help: "SPIFFE IDs of no Agent that are no longer kept, since as many newer ones came as are kept.",
 	})
-	return &Keeper{cfg: cfg, dropped: dropped, noted: make(chan struct{}, 1)}, cfg.Metrics.Register(dropped)
+	return &Keeper{cfg: cfg, dropped: dropped, noted: notify.NewSignal()}, cfg.Metrics.Register(dropped)
 }
 
 // Note counts a refusal of an ID that was proven. It does not block.
@@ -75,10 +77,7 @@ func (k *Keeper) add(more List) {
 	pending, dropped := k.pending.merge(more).newest()
 	k.pending = pending
 	k.dropped.Add(float64(dropped))
-	select {
-	case k.noted <- struct{}{}:
-	default:
-	}
+	k.noted.Tell()
 }
 
 // Run writes until ctx is done. What could not be written is written with the next.

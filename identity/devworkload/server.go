@@ -38,6 +38,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 const (
@@ -91,7 +93,7 @@ type Server struct {
 	log         zerolog.Logger
 
 	// wake tells Run that the time of the next refresh may have changed.
-	wake chan struct{}
+	wake notify.Signal
 
 	// mu guards all below.
 	mu        sync.Mutex
@@ -103,7 +105,7 @@ type Server struct {
 	issued    map[spiffeid.ID]issued
 	snapshot  *snapshot
 	// changed is closed, and replaced, when snapshot is.
-	changed chan struct{}
+	changed notify.Broadcast
 }
 
 // New checks cfg, reads or makes the authorities and signs the first SVIDs. It
@@ -146,12 +148,11 @@ func New(cfg Config) (*Server, error) {
 		shared:      cfg.CADir != "" || len(others) > 0,
 		allBundles:  cmp.Or(cfg.AllBundlesName, secretAllBundles),
 		log:         cfg.Log.With().Stringer("trust_domain", cfg.TrustDomain).Logger(),
-		wake:        make(chan struct{}, 1),
+		wake:        notify.NewSignal(),
 		store:       store,
 		others:      others,
 		federated:   make(map[spiffeid.TrustDomain]*spiffebundle.Bundle),
 		issued:      make(map[spiffeid.ID]issued),
-		changed:     make(chan struct{}),
 	}
 	if err := s.SetEntries(cfg.Entries); err != nil {
 		return nil, err
@@ -270,10 +271,7 @@ func (s *Server) keepFresh(ctx context.Context) {
 // refresh is due. The caller holds mu.
 func (s *Server) refreshNow() error {
 	_, err := s.refresh(time.Now())
-	select {
-	case s.wake <- struct{}{}:
-	default: // it is awake already
-	}
+	s.wake.Tell()
 	return err
 }
 
@@ -330,8 +328,7 @@ func (s *Server) publish(svids []*x509svid.SVID, own *spiffebundle.Bundle, feder
 		fresh.version = old.version + 1
 	}
 	s.snapshot = fresh
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Tell()
 }
 
 // current returns what callers are told now, and a channel that is closed when
@@ -339,7 +336,7 @@ func (s *Server) publish(svids []*x509svid.SVID, own *spiffebundle.Bundle, feder
 func (s *Server) current() (*snapshot, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.snapshot, s.changed
+	return s.snapshot, s.changed.Next()
 }
 
 func (s *Server) currentEntries() []Entry {

@@ -24,7 +24,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/argomesh/argomesh/identity"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
@@ -32,6 +31,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 var (
@@ -87,7 +89,7 @@ type Source struct {
 
 	mu sync.Mutex
 	// updated is closed, and replaced, when held changes; guarded by mu.
-	updated chan struct{}
+	updated notify.Broadcast
 }
 
 // holding is what a Source has at one time. It is never changed.
@@ -130,7 +132,6 @@ func New(cfg Config) (*Source, error) {
 		needsJWT: cfg.JWTBundles,
 		metrics:  m,
 		log:      cfg.Log,
-		updated:  make(chan struct{}),
 	}
 	s.jwtBundles.Store(jwtbundle.NewSet())
 	s.held.Store(&holding{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})
@@ -225,7 +226,7 @@ func (s *Source) WaitReady(ctx context.Context) error {
 func (s *Source) Updated() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.updated
+	return s.updated.Next()
 }
 
 // GetX509SVID returns the X.509-SVID to present now. The error wraps
@@ -278,6 +279,5 @@ func (s *Source) hold(next *holding) {
 func (s *Source) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.updated)
-	s.updated = make(chan struct{})
+	s.updated.Tell()
 }

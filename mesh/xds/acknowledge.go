@@ -6,6 +6,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/mesh"
 )
 
@@ -26,7 +27,7 @@ type acknowledgements struct {
 	streams  map[int64]*streamState
 	versions []keyVersion // oldest first, at most maxVersions
 	keys     []string     // what Acknowledged returns
-	changed  chan struct{}
+	changed  notify.Broadcast
 }
 
 type keyVersion struct {
@@ -42,7 +43,7 @@ type streamState struct {
 }
 
 func newAcknowledgements() acknowledgements {
-	return acknowledgements{streams: map[int64]*streamState{}, changed: make(chan struct{})}
+	return acknowledgements{streams: map[int64]*streamState{}}
 }
 
 // rendered says which keys a version of the key set has.
@@ -125,7 +126,7 @@ func (a *acknowledgements) answered(id int64, nonce string, accepted bool, initi
 func (a *acknowledgements) current() ([]string, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.keys), a.changed
+	return slices.Clone(a.keys), a.changed.Next()
 }
 
 // update computes keys. The caller holds mu.
@@ -154,8 +155,7 @@ func (a *acknowledgements) update() {
 		return
 	}
 	a.keys = keys
-	close(a.changed)
-	a.changed = make(chan struct{})
+	a.changed.Tell()
 }
 
 // keyIDs returns the IDs of the keys, sorted.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/proxies/redis/appkey"
 )
 
@@ -12,7 +13,7 @@ import (
 // looked at is never more than what callers are subscribed to, and however often
 // something changes, it is looked at once.
 type followers struct {
-	wake chan struct{} // has a value when something has changed
+	wake notify.Signal // has a value when something has changed
 
 	mu      sync.Mutex                            // guards what follows
 	of      map[appkey.Instance]map[*listener]int // with the number of its channels
@@ -21,7 +22,7 @@ type followers struct {
 }
 
 func newFollowers() *followers {
-	return &followers{wake: make(chan struct{}, 1), of: map[appkey.Instance]map[*listener]int{}, changes: map[appkey.Instance]struct{}{}}
+	return &followers{wake: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{}, changes: map[appkey.Instance]struct{}{}}
 }
 
 // add notes a channel of a listener's.
@@ -61,10 +62,7 @@ func (f *followers) changed(i appkey.Instance) {
 	default:
 		f.changes[i] = struct{}{}
 	}
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Tell()
 }
 
 // run has listeners look where changes may concern them, until ctx is done.

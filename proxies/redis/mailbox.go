@@ -3,6 +3,8 @@ package redis
 import (
 	"sync"
 	"time"
+
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 const (
@@ -22,7 +24,7 @@ type message struct {
 
 // mailbox holds the messages that wait for a caller.
 type mailbox struct {
-	ready chan struct{} // has a value when there are messages
+	ready notify.Signal // has a value when there are messages
 
 	mu      sync.Mutex // guards what follows
 	waiting []message
@@ -30,7 +32,7 @@ type mailbox struct {
 	slow    bool
 }
 
-func newMailbox() *mailbox { return &mailbox{ready: make(chan struct{}, 1)} }
+func newMailbox() *mailbox { return &mailbox{ready: notify.NewSignal()} }
 
 // deliver queues a message. One that waits already does for another like it.
 func (b *mailbox) deliver(m message) {
@@ -46,10 +48,7 @@ func (b *mailbox) deliver(m message) {
 	} else {
 		b.waiting, b.bytes = append(b.waiting, m), b.bytes+len(m.payload)
 	}
-	select {
-	case b.ready <- struct{}{}:
-	default:
-	}
+	b.ready.Tell()
 }
 
 // take returns the messages that wait, and false when there were too many.

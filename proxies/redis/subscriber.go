@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argomesh/argomesh/internal/notify"
 	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
@@ -28,7 +28,7 @@ const (
 // made again for as long as there are any.
 type subscriber struct {
 	remote *remote
-	wake   chan struct{} // has a value when topics may have changed
+	wake   notify.Signal // has a value when topics may have changed
 
 	mu      sync.Mutex // guards what follows
 	topics  map[string]*topic
@@ -66,7 +66,7 @@ type share struct {
 }
 
 func newSubscriber(r *remote) *subscriber {
-	return &subscriber{remote: r, wake: make(chan struct{}, 1), topics: map[string]*topic{}}
+	return &subscriber{remote: r, wake: notify.NewSignal(), topics: map[string]*topic{}}
 }
 
 func (t *topic) settle() {
@@ -99,10 +99,7 @@ func (s *subscriber) join(l *listener, name, channel string, confirmed bool) *sh
 }
 
 func (s *subscriber) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Tell()
 }
 
 // confirm says that the caller knows that it is subscribed.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 // Bounds and defaults of the settings.
@@ -78,7 +79,7 @@ type Keys struct {
 	cfg      Config
 	rotation Rotation
 	metrics  *metrics
-	looks    chan struct{} // of one element: Rotate is to look again
+	looks    notify.Signal // of one element: Rotate is to look again
 
 	mu      sync.RWMutex // guards what follows
 	issuer  string
@@ -86,7 +87,7 @@ type Keys struct {
 	book    *book // of state and issuer
 	known   bool  // the Secret was read, or is known to be absent
 	problem error // why the Secret cannot be used; state is what it was before
-	changed chan struct{}
+	changed notify.Broadcast
 }
 
 // New checks cfg and registers metrics; it starts nothing.
@@ -110,7 +111,7 @@ func New(cfg Config) (*Keys, error) {
 	}
 	k := &Keys{
 		cfg: cfg, rotation: Rotation{Life: cfg.Life, KeyLife: cfg.KeyLife},
-		looks: make(chan struct{}, 1), changed: make(chan struct{}),
+		looks: notify.NewSignal(),
 	}
 	k.open()
 	var err error
@@ -134,7 +135,7 @@ func (k *Keys) current() *book {
 func (k *Keys) Changed() <-chan struct{} {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.changed
+	return k.changed.Next()
 }
 
 // Ready returns nil when tokens can be signed and checked, and otherwise why not: an
@@ -250,10 +251,7 @@ func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Si
 
 // Look makes Rotate ask Acknowledged again. It does not block.
 func (k *Keys) Look() {
-	select {
-	case k.looks <- struct{}{}:
-	default:
-	}
+	k.looks.Tell()
 }
 
 // Run keeps Keys as the Secret is until ctx is done, and returns nil then. While the
@@ -351,8 +349,7 @@ func (k *Keys) take(state State, problem error) {
 		k.open()
 	}
 	if (problem == nil && (!beforeKnown || !same(before, state))) || (was == nil) != (problem == nil) {
-		close(k.changed)
-		k.changed = make(chan struct{})
+		k.changed.Tell()
 	}
 	state = k.state
 	k.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
 )
 
 // Why a connection without an admitted call is ended by us. A closed set: it is a label.
@@ -47,15 +48,15 @@ type listener struct {
 
 	mu        sync.Mutex // guards what follows, and the fields of connections
 	open      map[*connection]struct{}
-	strangers *list.List    // of *connection; who came first is first
-	changed   chan struct{} // closed when there may be room
+	strangers *list.List       // of *connection; who came first is first
+	changed   notify.Broadcast // closed when there may be room
 }
 
 func newListener(l net.Listener, r room, m *metrics) *listener {
 	done := make(chan struct{})
 	return &listener{
 		Listener: l, room: r, metrics: m, closed: sync.OnceFunc(func() { close(done) }), done: done,
-		open: map[*connection]struct{}{}, strangers: list.New(), changed: make(chan struct{}),
+		open: map[*connection]struct{}{}, strangers: list.New(),
 	}
 }
 
@@ -106,7 +107,7 @@ func (l *listener) take(c *connection) (taken bool, again <-chan struct{}, wait 
 	for len(l.open) >= l.room.all || !c.shared && l.strangers.Len() >= l.room.strangers {
 		victim, wait := l.victim()
 		if victim == nil || wait > 0 {
-			return false, l.changed, wait
+			return false, l.changed.Next(), wait
 		}
 		l.end(victim, endedCrowded)
 	}
@@ -202,8 +203,7 @@ func (l *listener) forget(c *connection) {
 }
 
 func (l *listener) signal() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+	l.changed.Tell()
 }
 
 // cut closes all connections that are open.

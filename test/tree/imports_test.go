@@ -40,26 +40,27 @@ var mayImport = map[string][]string{
 	"backends/kube/reflector": nil,
 
 	"identity":                         nil,
-	"identity/workload":                {"identity", "stream/protolimit"},
+	"internal/notify":                  nil,
+	"identity/workload":                {"internal/notify", "identity", "stream/protolimit"},
 	"identity/header":                  {"identity"},
-	"identity/devworkload":             {"identity"},
+	"identity/devworkload":             {"internal/notify", "identity"},
 	"identity/inspect":                 {"identity"},
 	"fleet":                            {"api/v1alpha1", "identity"},
 	"fleet/hub":                        {"api/v1alpha1"},
-	"fleet/strangers":                  nil,
+	"fleet/strangers":                  {"internal/notify"},
 	"fleet/controller":                 {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
-	"fleet/meshpolicy":                 {"api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
-	"fleet/clusterinfo":                {"identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD
+	"fleet/meshpolicy":                 {"internal/notify", "api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
+	"fleet/clusterinfo":                {"internal/notify", "identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD
 	"fleet/agentwatch":                 {"api/v1alpha1", "backends/bounds", "backends/budget", "backends/kube/reflector", "backends/presence", "fleet", "fleet/continuity", "identity", "stream"},
 	"fleet/children":                   {"backends", "backends/mapping", "fleet", "fleet/controller", "identity", "stream"},
 	"fleet/continuity":                 {"api/v1alpha1", "backends/mirror", "fleet", "identity", "stream"},
-	"fleet/credentials":                {"api/v1alpha1", "fleet/controller", "identity", "identity/workload", "proxies/token"},
+	"fleet/credentials":                {"internal/notify", "api/v1alpha1", "fleet/controller", "identity", "identity/workload", "proxies/token"},
 	"fleet/division":                   {"backends", "backends/mapping", "backends/ownership", "backends/shares", "fleet", "identity", "stream"},
 	"fleet/events":                     {"backends", "backends/appevents", "identity", "stream"},
-	"fleet/hubclusters":                {"backends/kube/reflector"},
-	"fleet/links":                      {"api/v1alpha1", "backends", "backends/admission", "backends/appevents", "backends/budget", "backends/departures", "backends/keyset", "backends/kube", "backends/linkmetrics", "backends/mirror", "backends/object", "backends/ownership", "fleet", "fleet/agentwatch", "fleet/continuity", "fleet/controller", "fleet/division", "fleet/events", "fleet/hub", "fleet/sessions", "identity", "stream", "stream/quota", "stream/server"},
+	"fleet/hubclusters":                {"internal/notify", "backends/kube/reflector"},
+	"fleet/links":                      {"internal/notify", "api/v1alpha1", "backends", "backends/admission", "backends/appevents", "backends/budget", "backends/departures", "backends/keyset", "backends/kube", "backends/linkmetrics", "backends/mirror", "backends/object", "backends/ownership", "fleet", "fleet/agentwatch", "fleet/continuity", "fleet/controller", "fleet/division", "fleet/events", "fleet/hub", "fleet/sessions", "identity", "stream", "stream/quota", "stream/server"},
 	"fleet/live":                       {"api/v1alpha1", "backends", "backends/kube", "backends/mapping", "backends/ownership", "fleet", "fleet/division", "fleet/hub", "fleet/links", "fleet/sessions", "identity", "proxies/access", "proxies/redis", "proxies/redis/appkey", "proxies/redis/warmplan", "proxies/resource", "proxies/token", "stream"},
-	"fleet/sessions":                   {"api/v1alpha1", "backends/budget", "backends/cascades", "backends/mirror", "fleet", "fleet/agentwatch", "fleet/clusterinfo", "fleet/controller", "identity", "stream", "stream/link", "stream/server"},
+	"fleet/sessions":                   {"internal/notify", "api/v1alpha1", "backends/budget", "backends/cascades", "backends/mirror", "fleet", "fleet/agentwatch", "fleet/clusterinfo", "fleet/controller", "identity", "stream", "stream/link", "stream/server"},
 	"stream":                           {"identity", "stream/streampb"}, // the wire mapping is stream's
 	"stream/streampb":                  nil,
 	"stream/link":                      {"stream"},
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 	"stream/quota":                     {"identity"},
 	"stream/wire":                      {"identity", "stream", "stream/quota"},                // what comes, before it is anything
 	"stream/call":                      {"identity", "stream", "stream/quota", "stream/wire"}, // what the services have in common
-	"stream/server":                    {"identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
+	"stream/server":                    {"internal/notify", "identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
 	"stream/client":                    {"identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
 	"stream/tunnel":                    {"identity", "stream", "stream/call", "stream/streampb"},
 	"stream/tunnel/dialer":             {"identity", "stream", "stream/call", "stream/quota", "stream/streampb", "stream/tunnel"},
@@ -85,10 +86,10 @@ var mayImport = map[string][]string{
 	"backends/object/objecttest":       {"backends/object", "stream"},
 	"backends/ownership/ownershiptest": {"backends/object", "backends/ownership", "identity", "stream", "backends/mapping", "backends/operations", "backends/copies"},
 	"backends/schema":                  nil,
-	"backends/kube":                    {"backends", "identity", "stream", "backends/kube/reflector", "backends/schema"},
+	"backends/kube":                    {"internal/notify", "backends", "identity", "stream", "backends/kube/reflector", "backends/schema"},
 	"backends/memory":                  {"backends", "identity", "stream", "backends/schema"},
-	"backends/keyset":                  {"backends", "stream"},
-	"backends/adopted":                 {"backends", "backends/object", "backends/ownership", "stream", "backends/record"},
+	"backends/keyset":                  {"internal/notify", "backends", "stream"},
+	"backends/adopted":                 {"internal/notify", "backends", "backends/object", "backends/ownership", "stream", "backends/record"},
 	"backends/departures":              {"backends", "backends/adopted", "backends/object", "backends/ownership", "identity", "stream", "backends/record", "backends/mapping", "backends/copies"},
 	"backends/shares":                  {"backends", "backends/ownership", "identity", "stream", "backends/mapping"},
 	"backends/stale":                   {"backends", "backends/budget", "backends/copies", "backends/keyset", "backends/object", "backends/ownership", "identity", "stream"},
@@ -114,8 +115,8 @@ var mayImport = map[string][]string{
 	"backends/witness":                 {"backends", "backends/object", "stream"},
 	"backends/linkmetrics":             {"backends/budget", "stream"},
 	"backends/eventrelay":              {"backends", "backends/appevents", "backends/budget", "backends/linkmetrics", "stream"},
-	"backends/mirror":                  {"backends", "backends/admission", "backends/appevents", "backends/bounds", "backends/budget", "backends/cascades", "backends/eventrelay", "backends/jobs", "backends/keyset", "backends/linkmetrics", "backends/needs", "backends/object", "backends/operations", "backends/ownership", "backends/presence", "backends/refusals", "backends/schema", "backends/session", "backends/statuses", "backends/view", "backends/witness", "backends/worker", "stream", "stream/link", "stream/quota"}, // it runs one link
-	"proxies/access":                   {"api/v1alpha1"},                                                                                                                                                                                                                                                                                                                                                                                                                                                                                // spec.access is its rules on the hub
+	"backends/mirror":                  {"internal/notify", "backends", "backends/admission", "backends/appevents", "backends/bounds", "backends/budget", "backends/cascades", "backends/eventrelay", "backends/jobs", "backends/keyset", "backends/linkmetrics", "backends/needs", "backends/object", "backends/operations", "backends/ownership", "backends/presence", "backends/refusals", "backends/schema", "backends/session", "backends/statuses", "backends/view", "backends/witness", "backends/worker", "stream", "stream/link", "stream/quota"}, // it runs one link
+	"proxies/access":                   {"api/v1alpha1"},                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                   // spec.access is its rules on the hub
 	"proxies/audit":                    {"identity"},
 	"proxies/masking":                  {"stream/jsonlimit"},
 	"proxies/resource/mediatype":       nil,
@@ -123,20 +124,20 @@ var mayImport = map[string][]string{
 	"proxies/resource/replies":         {"identity", "proxies/access", "proxies/resource/mediatype"},
 	"proxies/resource/objects":         nil,
 	"proxies/resource":                 {"identity", "proxies/access", "proxies/audit", "proxies/masking", "proxies/resource/mediatype", "proxies/resource/objects", "proxies/resource/pool", "proxies/resource/replies", "stream", "stream/jsonlimit"},
-	"proxies/token":                    {"identity"},
+	"proxies/token":                    {"internal/notify", "identity"},
 	"proxies/redis/appkey":             nil,
 	"proxies/redis/resp":               nil,
 	"proxies/redis/spoke":              {"proxies/redis/appkey", "proxies/redis/resp", "stream"},
 	"proxies/redis/values":             {"proxies/redis/appkey", "proxies/redis/resp", "stream/jsonlimit"},
 	"proxies/redis/warmplan":           {"identity", "proxies/redis/appkey"},
-	"proxies/redis":                    {"identity", "proxies/redis/appkey", "proxies/redis/resp", "proxies/redis/values", "proxies/redis/warmplan", "stream", "stream/quota"},
+	"proxies/redis":                    {"internal/notify", "identity", "proxies/redis/appkey", "proxies/redis/resp", "proxies/redis/values", "proxies/redis/warmplan", "stream", "stream/quota"},
 	"mesh":                             {"identity"},
 	"mesh/objects":                     nil,
 	"mesh/istio":                       {"identity", "mesh", "mesh/objects"},
 	"mesh/spire":                       {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit", "stream/protolimit"}, // the wire mapping is spire's
 	"mesh/spire/spirepb":               nil,
 	"mesh/spire/spiretest":             {"mesh/spire/spirepb"},
-	"mesh/xds":                         {"identity", "mesh"},
+	"mesh/xds":                         {"internal/notify", "identity", "mesh"},
 	"test/...":                         {anything},
 	"test/tools":                       {"test/tools/toolset"}, // compiles in a second on a fresh machine
 	"test/tools/toolset":               nil,

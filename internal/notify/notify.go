@@ -1,0 +1,48 @@
+// Package notify wakes who waits for a change.
+//
+// Who waits asks for the channel first, and then looks at what may change: a change that
+// comes in between closes the channel, or leaves a value in it, so none is missed.
+package notify
+
+import "sync"
+
+// Broadcast wakes all who wait. The zero value is ready. Its methods may be called
+// concurrently, also with locks held: they wait for nobody.
+type Broadcast struct {
+	mu   sync.Mutex    // guards next
+	next chan struct{} // nil while nobody waits
+}
+
+// Next returns a channel that is closed by the next call of Tell.
+func (b *Broadcast) Next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == nil {
+		b.next = make(chan struct{})
+	}
+	return b.next
+}
+
+// Tell wakes all who have asked for the channel since it was called last.
+func (b *Broadcast) Tell() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next != nil {
+		close(b.next)
+		b.next = nil
+	}
+}
+
+// Signal wakes one who waits: it has a value while it was told and nobody has looked since.
+type Signal chan struct{}
+
+// NewSignal returns one that was not told.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Tell leaves a value, if there is none. It does not block.
+func (s Signal) Tell() {
+	select {
+	case s <- struct{}{}:
+	default: // who waits is to look already
+	}
+}
