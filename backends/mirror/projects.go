@@ -193,7 +193,7 @@ func (p *projects) untold() (entry stream.EntryKey, refusal stream.Refusal, is b
 
 // Argo CD needs the AppProject of an Application to delete it, and what it may delete is
 // what the project permits. So a project does not leave a spoke before the Applications
-// that name it: see loop.stay for the hub, and stays and permitsNothing for the spoke.
+// that name it: see projects.stay for the hub, and stays and permitsNothing for the spoke.
 
 // users notes the AppProject that an Application names, and lets those be looked at again
 // for which that makes a difference.

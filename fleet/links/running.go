@@ -21,7 +21,7 @@ type runningLink struct {
 	rules  ownership.Rules
 	stop   context.CancelCauseFunc
 	done   chan struct{}
-	said   *agentwatch.Says // of links.Run's goroutine; nil before the first
+	said   *agentwatch.Says // of the goroutine of Links.Run; nil before the first
 
 	mu      sync.Mutex // guards what follows
 	changed func(stream.ResourceKey)

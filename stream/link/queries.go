@@ -159,4 +159,4 @@ func (l *Link) Ending() bool { return l.guard.ending() }
 
 // Unfamiliar returns entries whose absence is doubted, each once: the caller answers each
 // with Verified, whatever becomes of the connection meanwhile.
-func (l *Link) Unfamiliar() []stream.EntryKey { return l.guard.unfamiliarOnes() }
+func (l *Link) Unfamiliar() []stream.EntryKey { return l.guard.takeUnfamiliar() }

@@ -19,9 +19,9 @@ func (gd *guard) doubts(s *source, key stream.EntryKey) bool {
 	return doubted
 }
 
-// unfamiliarOnes are entries whose absence is doubted, each once: the caller answers each
+// takeUnfamiliar returns entries whose absence is doubted, each once: the caller answers each
 // with Verified, whatever becomes of the connection meanwhile.
-func (gd *guard) unfamiliarOnes() []stream.EntryKey {
+func (gd *guard) takeUnfamiliar() []stream.EntryKey {
 	keys := gd.unfamiliar
 	gd.unfamiliar = nil
 	return keys
