@@ -17,7 +17,7 @@ type AgentName struct{ label string }
 // when s is not a DNS label in lower case.
 func ParseAgentName(s string) (AgentName, error) {
 	if problem := labelProblem(s); problem != "" {
-		return AgentName{}, fmt.Errorf("agent name %s: %s: %w", quote(s), problem, ErrInvalid)
+		return AgentName{}, fmt.Errorf("agent name %s: %s: %w", Quote(s), problem, ErrInvalid)
 	}
 	return AgentName{label: s}, nil
 }
@@ -70,8 +70,10 @@ func labelProblem(s string) string {
 // maxQuotedBytes bounds how much of a rejected text an error repeats.
 const maxQuotedBytes = 100
 
-// quote returns s quoted for an error message, cut when it is long.
-func quote(s string) string {
+// Quote returns s as a Go string literal, for an error about a text from outside. Of a long
+// one it is the first 100 bytes and an ellipsis, so that the text does not decide how large
+// the error is.
+func Quote(s string) string {
 	if len(s) > maxQuotedBytes {
 		return fmt.Sprintf("%q…", s[:maxQuotedBytes])
 	}

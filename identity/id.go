@@ -27,11 +27,11 @@ const (
 func ParseID(s string) (spiffeid.ID, error) {
 	if len(s) > maxIDBytes {
 		return spiffeid.ID{}, fmt.Errorf("spiffe id %s: has %d bytes, at most %d are allowed: %w",
-			quote(s), len(s), maxIDBytes, ErrInvalid)
+			Quote(s), len(s), maxIDBytes, ErrInvalid)
 	}
 	id, err := spiffeid.FromString(s)
 	if err != nil {
-		return spiffeid.ID{}, fmt.Errorf("spiffe id %s: %w: %w", quote(s), err, ErrInvalid)
+		return spiffeid.ID{}, fmt.Errorf("spiffe id %s: %w: %w", Quote(s), err, ErrInvalid)
 	}
 	if err := CheckID(id); err != nil {
 		return spiffeid.ID{}, err
@@ -58,7 +58,7 @@ func CheckID(id spiffeid.ID) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("spiffe id %s: %s: %w", quote(id.String()), problem, ErrInvalid)
+	return fmt.Errorf("spiffe id %s: %s: %w", Quote(id.String()), problem, ErrInvalid)
 }
 
 // AgentID returns the SPIFFE ID that agentctl gives to an agent when nobody chose

@@ -26,7 +26,7 @@ func ParseMode(s string) (Mode, error) {
 	case "autonomous":
 		return Autonomous, nil
 	}
-	return 0, fmt.Errorf("mode %q is neither managed nor autonomous: %w", s, identity.ErrInvalid)
+	return 0, fmt.Errorf("mode %s is neither managed nor autonomous: %w", identity.Quote(s), identity.ErrInvalid)
 }
 
 func (m Mode) String() string {

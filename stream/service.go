@@ -28,7 +28,7 @@ func ParseService(s string) (Service, error) {
 			return service, nil
 		}
 	}
-	return 0, fmt.Errorf("service %q is neither kubernetes nor redis: %w", s, identity.ErrInvalid)
+	return 0, fmt.Errorf("service %s is neither kubernetes nor redis: %w", identity.Quote(s), identity.ErrInvalid)
 }
 
 func (s Service) String() string {

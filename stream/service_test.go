@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/argomesh/argomesh/identity"
@@ -42,6 +43,7 @@ func FuzzParseService(f *testing.F) {
 	f.Add("kubernetes")
 	f.Add("redis")
 	f.Add("")
+	f.Add(strings.Repeat("\x00", 1<<14))
 	f.Fuzz(func(t *testing.T, text string) {
 		var s stream.Service
 		var err error

@@ -3,12 +3,14 @@ package stream_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 func TestParseMode(t *testing.T) {
@@ -35,6 +37,8 @@ func TestParseMode(t *testing.T) {
 			t.Errorf("UnmarshalText(%q) = %v and leaves %v", text, err, kept)
 		}
 	}
+	long := strings.Repeat("\x00", 1<<14)
+	heap.Bound(t, len(long), func() { _, _ = stream.ParseMode(long) })
 	var zero stream.Mode
 	if got := zero.String(); got != "" {
 		t.Errorf("the zero mode is written %q", got)
