@@ -65,11 +65,14 @@ type Rules struct {
 // Paused is how the source of c is paused; held is what the Mirror was told of all.
 func (r Rules) Paused(c stream.Collection, held bool) link.Paused {
 	departing := r.Departing && r.Side == stream.Hub && r.Mode == stream.Managed
-	return link.Paused{
-		Collection:  c,
-		Paused:      held || departing && c != stream.Applications,
-		LeavingOnly: departing && c == stream.Applications,
+	waits := link.PauseNone
+	switch {
+	case held, departing && c != stream.Applications:
+		waits = link.PauseAll
+	case departing:
+		waits = link.PauseChanges
 	}
+	return link.Paused{Collection: c, Waits: waits}
 }
 
 // DefaultProject says whether a managed agent gets the hub's AppProject default, which

@@ -13,14 +13,35 @@ type entry struct {
 	pending *pending // nil for one at rest
 	bucket  uint8
 	// lacking says that the sink holds nothing of it: see held.
-	lacking bool
-	leaving bool
-	queued  bool
-	// asked says that a judgement was asked for since the entry is missing, free
-	// that it may go on this connection, accepted that it may on any, and withheld
-	// that it left the queue unsent: the guard holds it back, or it is unproven.
-	asked, free, accepted, withheld bool
+	lacking   bool
+	leaving   bool
+	queued    bool
+	clearance clearance
+	// withheld says that it left the queue unsent: the guard holds it back, or it is
+	// unproven.
+	withheld bool
 }
+
+// clearance is how far the guard lets the absence or the end of an entry go.
+type clearance uint8
+
+const (
+	notAsked clearance = iota // no judgement was asked for since it is missing
+	asked                     // one was
+	cleared                   // a judgement lets it go, on this connection
+	accepted                  // someone accepted it, on any connection
+)
+
+// stand takes back what judgements gave: the entry waits for one that is yet to be asked
+// for. What someone accepted stays.
+func (e *entry) stand() {
+	if e.clearance != accepted {
+		e.clearance = notAsked
+	}
+}
+
+// accepted reports whether someone accepted its absence or its end.
+func (e *entry) accepted() bool { return e.clearance == accepted }
 
 // pending is what is known of an entry that is under way, or was not taken as it
 // was meant. The zero value says nothing.

@@ -224,8 +224,8 @@ func (p *program) act() {
 		p.now = p.now.Add(time.Duration(p.next()) * 100 * time.Millisecond)
 		p.step(link.Tick{})
 	case 14:
-		flags := p.next()
-		p.step(link.Paused{Collection: p.collection(), Paused: flags&1 != 0, LeavingOnly: flags&2 != 0})
+		waits := []link.Pause{link.PauseNone, link.PauseAll, link.PauseChanges, link.PauseAll}[p.next()&3]
+		p.step(link.Paused{Collection: p.collection(), Waits: waits})
 	case 15:
 		if id := least(p.taken); id != "" {
 			key := p.taken[id]

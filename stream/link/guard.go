@@ -69,15 +69,15 @@ type guard struct {
 
 // judgement is what a link knows of the history on its present connection.
 type judgement struct {
-	// known says that there was a Judged on this connection, and broken what it said.
-	known  bool
-	broken string
-	failed int       // in a row, that could not be had
-	since  time.Time // when it was first said to be broken
-	stale  bool      // what we desire or hold may be from before the break
-	wanted bool      // something waits for one
-	asked  bool      // Judge was returned and not yet answered
-	again  time.Time // when to want one again; zero for not before something happens
+	history history
+	why     string    // of a broken one, for people
+	failed  int       // in a row, that could not be had
+	since   time.Time // when it was first said to be broken
+	stale   bool      // what we desire or hold may be from before the break
+	// wanted says that something waits for one, asked that Judge was returned and is not
+	// answered: what comes in between wants another.
+	wanted, asked bool
+	again         time.Time // when to want one again; zero for not before something happens
 	// recent counts those asked for since window; after judgeFree of them there is
 	// judgeSoon between two, whatever the peer does.
 	recent int
@@ -85,8 +85,29 @@ type judgement struct {
 	next   time.Time
 }
 
+// history is what the last Judged of this connection said.
+type history uint8
+
+const (
+	historyUnknown history = iota // there was none
+	historyContinues
+	historyBroken
+)
+
 // closed reports whether nothing may go, intended or not.
-func (j *judgement) closed() bool { return !j.known || j.broken != "" }
+func (j *judgement) closed() bool { return j.history != historyContinues }
+
+// note takes what a Judged says.
+func (j *judgement) note(now time.Time, in Judged) {
+	if j.history != historyBroken {
+		j.since = now
+	}
+	j.failed, j.why, j.stale = 0, in.Broken, in.Stale
+	j.history = historyContinues
+	if in.Broken != "" {
+		j.history = historyBroken
+	}
+}
 
 // tell takes what is for the guard alone.
 func (gd *guard) tell(now time.Time, in Input) []Action {
@@ -122,7 +143,7 @@ func (gd *guard) withholds(s *source, key stream.EntryKey, e *entry) bool {
 	if !gd.on || !guarded(s.collection) {
 		return false
 	}
-	return !e.accepted && (e.missing() && !e.free || e.leaving && (gd.judgement.closed() || !e.missing() && gd.keeps(s, key)))
+	return !e.accepted() && (e.missing() && e.clearance != cleared || e.leaving && (gd.judgement.closed() || !e.missing() && gd.keeps(s, key)))
 }
 
 // judge ends a Step: it asks for a judgement when one is wanted, and tells when a
@@ -140,8 +161,8 @@ func (gd *guard) judge(now time.Time, actions []Action) []Action {
 			j.wanted = true
 		}
 	}
-	if j.known && j.broken != "" && !j.stale && now.Sub(j.since) >= beginTime && gd.nothingToHold() {
-		j.broken = ""
+	if j.history == historyBroken && !j.stale && now.Sub(j.since) >= beginTime && gd.nothingToHold() {
+		j.history, j.why = historyContinues, ""
 		for _, s := range gd.ends.sinks {
 			s.forgetAccepted()
 		}
@@ -167,7 +188,7 @@ func (gd *guard) judge(now time.Time, actions []Action) []Action {
 	j.wanted, j.asked, j.again = false, true, time.Time{}
 	for _, s := range gd.ends.sources {
 		for _, e := range s.gone.missing {
-			e.asked = true
+			e.clearance = max(e.clearance, asked)
 		}
 		s.endings.ask()
 	}
@@ -195,13 +216,13 @@ func (gd *guard) nothingToHold() bool {
 		}
 		for _, set := range []map[stream.EntryKey]*entry{s.gone.missing, s.gone.leaving} {
 			for _, e := range set {
-				if !e.accepted {
+				if !e.accepted() {
 					return false
 				}
 			}
 		}
 		for _, e := range s.gone.another {
-			if !e.accepted && (e.refusal() == nil || e.untaken()) {
+			if !e.accepted() && (e.refusal() == nil || e.untaken()) {
 				return false // or it is not known yet whether the sink lets us have it
 			}
 		}
@@ -231,16 +252,12 @@ func (gd *guard) judged(now time.Time, in Judged) []Action {
 			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
 		})
 	}
-	if j.broken == "" {
-		j.since = now
-	}
-	j.failed = 0
-	j.known, j.broken, j.stale = true, in.Broken, in.Stale
-	if j.broken != "" {
+	j.note(now, in)
+	if j.history == historyBroken {
 		gd.unsee()
 	}
 	for _, s := range gd.ends.sinks {
-		if s.acceptedFor != j.broken {
+		if s.acceptedFor != j.why {
 			s.forgetAccepted() // what is missing now was not meant
 		}
 	}
@@ -259,7 +276,7 @@ func (gd *guard) judged(now time.Time, in Judged) []Action {
 			held = held || kept
 		}
 	}
-	if held || j.broken != "" {
+	if held || j.history == historyBroken {
 		j.again = now.Add(judgeAgain)
 	}
 	if j.stale {
@@ -277,46 +294,48 @@ func (gd *guard) weighSource(now time.Time, s *source) (held bool) {
 	// What was accepted counts as gone, lest it be remembered as lost when it is.
 	going, size := 0, int(s.believed.entries)
 	for _, e := range s.gone.leaving {
-		if e.accepted && !e.missing() {
+		if e.accepted() && !e.missing() {
 			size--
 		}
 	}
 	for key, e := range s.gone.missing {
-		if e.accepted {
+		if e.accepted() {
 			size--
 			continue
 		}
 		if d, fact := gd.fact(s, key, e); fact {
 			s.count(key, d)
 			size--
-			if e.asked {
+			if e.clearance >= asked {
 				facts = append(facts, e)
 			}
 			continue
 		}
 		going++
-		if e.asked && !e.free {
+		if e.clearance == asked {
 			due = append(due, e)
 		}
 	}
 	s.gone.many = tooMany(s.gone.peaks.highest(now, size), size-going)
-	free(facts) // there are none after a break
-	if gd.judgement.broken != "" {
+	letGo(facts) // there are none after a break
+	if gd.judgement.history == historyBroken {
 		for _, e := range s.gone.missing {
-			e.free = false // it was of the history that is broken now
+			if e.clearance == cleared {
+				e.clearance = asked // it was of the history that is broken now
+			}
 		}
 		return going > 0
 	}
 	if s.gone.many {
 		return going > 0
 	}
-	free(due)
+	letGo(due)
 	return false
 }
 
-func free(entries []*entry) {
+func letGo(entries []*entry) {
 	for _, e := range entries {
-		e.free = true
+		e.clearance = max(e.clearance, cleared)
 	}
 }
 
@@ -325,7 +344,7 @@ func (gd *guard) weighSink(now time.Time, s *sink) (actions []Action, held bool)
 	passed := len(s.passed) // they count as gone
 	going := max(int(min(s.absences, maxMissing))-passed, len(s.waiting))
 	size := s.held.len() - passed
-	if gd.judgement.broken == "" && !tooMany(s.peaks.highest(now, size), size-going) {
+	if gd.judgement.history != historyBroken && !tooMany(s.peaks.highest(now, size), size-going) {
 		for _, key := range s.waitingKeys() {
 			if w := s.waiting[key]; w.asked {
 				delete(s.waiting, key)
@@ -454,17 +473,21 @@ func (gd *guard) accept(id string) {
 				s.endings.all[key].accepted = true
 			}
 		}
-		if !guarded(s.collection) || !s.gone.many && gd.judgement.broken == "" {
+		if !guarded(s.collection) || !s.gone.many && gd.judgement.history != historyBroken {
 			continue // not of this set
 		}
 		for _, e := range s.gone.missing {
-			e.accepted = true
+			e.clearance = accepted
 		}
-		for _, e := range s.gone.leaving {
-			e.accepted = e.accepted || gd.judgement.broken != ""
-		}
-		for _, e := range s.gone.another {
-			e.accepted = e.accepted || gd.judgement.broken != "" && e.untaken()
+		if gd.judgement.history == historyBroken {
+			for _, e := range s.gone.leaving {
+				e.clearance = accepted
+			}
+			for _, e := range s.gone.another {
+				if e.untaken() {
+					e.clearance = accepted
+				}
+			}
 		}
 		s.gone.many, s.gone.peaks = false, nil
 	}
@@ -476,14 +499,14 @@ func (gd *guard) accept(id string) {
 			s.accepted[key] = true
 		}
 		clear(s.refused)
-		s.acceptedFor, s.peaks = gd.judgement.broken, nil
+		s.acceptedFor, s.peaks = gd.judgement.why, nil
 	}
 	gd.release()
 }
 
 // withheld is what is held back at present.
 func (gd *guard) withheld() Withheld {
-	w := Withheld{Broken: gd.judgement.broken}
+	w := Withheld{Broken: gd.judgement.why}
 	if !gd.on {
 		return w
 	}
@@ -498,19 +521,19 @@ func (gd *guard) withheld() Withheld {
 		}
 		var keys []stream.EntryKey
 		for key, e := range s.gone.missing {
-			if _, fact := gd.fact(s, key, e); !fact && !e.accepted && !e.free && (s.gone.many || gd.judgement.broken != "") {
+			if _, fact := gd.fact(s, key, e); !fact && e.clearance < cleared && (s.gone.many || gd.judgement.history == historyBroken) {
 				keys = append(keys, key)
 			}
 		}
 		for key, e := range s.gone.leaving {
 			why := gd.heldEnding(s, key, e)
-			if !e.accepted && !e.missing() && (why != "" || gd.judgement.broken != "") {
+			if !e.accepted() && !e.missing() && (why != "" || gd.judgement.history == historyBroken) {
 				keys, w.Ending = append(keys, key), append(w.Ending, key)
 				w.Cascades = max(w.Cascades, why)
 			}
 		}
 		for key, e := range s.gone.another {
-			if gd.judgement.broken != "" && !e.accepted && !e.leaving && e.untaken() {
+			if gd.judgement.history == historyBroken && !e.accepted() && !e.leaving && e.untaken() {
 				keys = append(keys, key)
 			}
 		}

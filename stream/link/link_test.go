@@ -116,7 +116,7 @@ func (h *history) act() {
 		clear(e.refuses)
 	case 17:
 		h.step(h.source(key.Collection), link.Paused{
-			Collection: key.Collection, Paused: h.chance.IntN(2) == 0, LeavingOnly: h.chance.IntN(3) == 0,
+			Collection: key.Collection, Waits: []link.Pause{link.PauseNone, link.PauseNone, link.PauseChanges, link.PauseAll, link.PauseAll, link.PauseAll}[h.chance.IntN(6)],
 		})
 	case 19:
 		verdicts := []link.Judged{{}, {}, {Broken: "restored"}, {Unknown: true}}
@@ -304,7 +304,7 @@ func TestZeroAndForeignInputsAreHarmless(t *testing.T) {
 	for name, in := range map[string]link.Input{
 		"a desired entry of the peer's source": link.Desired{Key: status, Version: v},
 		"a held entry of the peer's sink":      link.Held{Key: app, Version: v},
-		"a pause of the peer's source":         link.Paused{Collection: stream.Statuses, Paused: true},
+		"a pause of the peer's source":         link.Paused{Collection: stream.Statuses, Waits: link.PauseAll},
 		"an absent entry nobody knew":          link.Desired{Key: app},
 		"no collection":                        link.Desired{Version: v},
 		"an end of no connection":              link.Disconnected{},

@@ -173,7 +173,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 		w.boot(w.end(t, d, arg(0)))
 	case "pause", "resume", "depart":
 		c := parseCollection(t, d, arg(0))
-		w.step(w.source(c), link.Paused{Collection: c, Paused: d.Cmd == "pause", LeavingOnly: d.Cmd == "depart"})
+		w.step(w.source(c), link.Paused{Collection: c, Waits: map[string]link.Pause{"pause": link.PauseAll, "depart": link.PauseChanges}[d.Cmd]})
 	case "flow":
 		w.deliver()
 	case "send":

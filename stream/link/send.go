@@ -38,7 +38,7 @@ func (w *window) fly(event stream.Event) {
 func (l *Link) batches(now time.Time, load Load) []stream.Message {
 	b := batcher{absences: l.guard.absences}
 	for _, s := range l.ends.sources {
-		for s.phase == phaseReady && !s.paused && l.window.hasRoom(l.cfg) {
+		for s.phase == phaseReady && s.waits != PauseAll && l.window.hasRoom(l.cfg) {
 			key, e := s.agenda.pop()
 			if e == nil {
 				break
@@ -50,7 +50,7 @@ func (l *Link) batches(now time.Time, load Load) []stream.Message {
 			s.desire(key, l.ends.sharing(key, content.Version), content.Leaving) // does not queue it again while queued is set
 			e.queued = false
 			switch {
-			case e.satisfied() || s.leavingOnly && !e.leaving && !e.accepted:
+			case e.satisfied() || s.waits == PauseChanges && !e.leaving && !e.accepted():
 			case content.Unproven || l.guard.withholds(s, key, e) || !present && l.guard.doubts(s, key):
 				e.withheld = true
 			case len(content.Data) > stream.MaxDataBytes:

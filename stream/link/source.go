@@ -21,13 +21,11 @@ type source struct {
 	// taken is what was refused and turned out to be held, without an answer that says so.
 	taken []stream.EntryKey
 	// known says that believed came from the sink since this process began.
-	known  bool
-	phase  phase
-	paused bool
-	// leavingOnly says that only entries that announce their end are sent. The
-	// others leave the queue unsent.
-	leavingOnly bool
-	gone        absences
+	known bool
+	phase phase
+	// waits is what is not sent. With PauseChanges it leaves the queue unsent.
+	waits Pause
+	gone  absences
 	// endings are the entries that announce their end.
 	endings endings
 	// seen are the deletions of which Seen told, until the sink is known to hold nothing
@@ -143,7 +141,8 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 	if _, missing := s.gone.missing[key]; missing && e.held().SourceUID != v.SourceUID {
 		// What was allowed was the end of the other.
-		e.asked, e.free, s.gone.fresh = false, false, true
+		e.stand()
+		s.gone.fresh = true
 	}
 	before := e.held().SourceUID
 	s.believed.remove(key, e.held())
@@ -196,9 +195,9 @@ func (s *source) resume(key stream.EntryKey) {
 }
 
 func (s *source) pause(in Paused) {
-	again := s.leavingOnly && !in.LeavingOnly
-	s.paused, s.leavingOnly = in.Paused, in.LeavingOnly
-	if again {
+	was := s.waits
+	s.waits = in.Waits
+	if was == PauseChanges && s.waits != PauseChanges {
 		s.settleAll(func(e *entry) bool { return !e.satisfied() })
 	}
 }
@@ -239,7 +238,8 @@ func (s *source) disconnect() {
 	s.settleAll(func(e *entry) bool {
 		lost := e.inFlight() != "" || e.withheld
 		e.land()
-		e.asked, e.free, e.withheld = false, false, false
+		e.stand()
+		e.withheld = false
 		return lost
 	})
 }
@@ -401,7 +401,7 @@ func (s *source) weigh(key stream.EntryKey, e *entry) {
 	s.gone.fresh = s.gone.fresh || came && missing
 	if mark(s.gone.leaving, key, e, leaving) || came {
 		// What was allowed was the other, or is done.
-		e.asked, e.free, e.accepted, e.withheld = false, false, false, false
+		e.clearance, e.withheld = notAsked, false
 	}
 	mark(s.gone.flying, key, e, e.inFlight() != "" && e.desired.Absent())
 	s.endings.keep(key, e, s.phase == phaseReady)
@@ -427,8 +427,8 @@ func (s *source) acceptEnding(key stream.EntryKey) {
 	}
 	if g := s.endings.all[key]; g != nil {
 		g.accepted = true
-	} else if e.missing() && !e.accepted {
-		e.accepted = true
+	} else if e.missing() && !e.accepted() {
+		e.clearance = accepted
 		for i := range s.gone.peaks {
 			s.gone.peaks[i].size-- // it counts as gone, lest it be remembered as lost when it is
 		}

@@ -64,11 +64,20 @@ type Tick struct {
 // Paused stops or resumes what a source sends.
 type Paused struct {
 	Collection stream.Collection
-	Paused     bool
-	// LeavingOnly lets what announces its own end pass, and nothing else: neither
-	// changes nor absences are told.
-	LeavingOnly bool
+	// Waits is what waits from now on.
+	Waits Pause
 }
+
+// Pause is what of a source waits.
+type Pause uint8
+
+const (
+	PauseNone Pause = iota
+	// PauseChanges lets what announces its own end pass, and what someone accepted: other
+	// changes and absences are not told.
+	PauseChanges
+	PauseAll
+)
 
 func (Connected) input()    {}
 func (Disconnected) input() {}
