@@ -4,7 +4,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/start"
 	"github.com/argomesh/argomesh/proxies/access"
-	"github.com/argomesh/argomesh/proxies/resource"
+	resource "github.com/argomesh/argomesh/proxies/resource/spoke"
 	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
@@ -15,12 +15,12 @@ func newLiveAccess(cfg agentconfig.Config, base *start.Base) (serve tunnel.Handl
 	if err != nil {
 		return nil, err
 	}
-	spoke, err := resource.NewSpoke(resource.SpokeConfig{
+	live, err := resource.New(resource.Config{
 		REST: base.REST, Policy: policy, TrackingLabel: cfg.Access.TrackingLabel, MaxCalls: cfg.LiveAccess.MaxCalls,
 		Tracer: base.Tracer, Metrics: base.Metrics, Log: base.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return spoke.Serve, nil
+	return live.Serve, nil
 }

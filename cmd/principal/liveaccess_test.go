@@ -27,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 )
 
 // onlyAgent takes "token" for a token of edge-1.
@@ -54,7 +55,7 @@ func TestLiveAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoke, err := resource.NewSpoke(resource.SpokeConfig{
+	spoke, err := spoke.New(spoke.Config{
 		REST: &rest.Config{Host: api.URL}, Policy: policy, Tracer: noop.NewTracerProvider().Tracer(""), Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
 	if err != nil {

@@ -8,11 +8,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/argomesh/argomesh/proxies/resource/replies"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -23,6 +20,9 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/masking"
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+	"github.com/argomesh/argomesh/proxies/resource/secretread"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -36,31 +36,19 @@ func (c *call) describe(request access.Request, target *url.URL) {
 	if !request.IsResource() {
 		r.Path = request.Path
 	}
-	c.long = isLong(request, target, r.Upgrade)
-}
-
-// isLong reports whether a call goes on until somebody ends it.
-func isLong(request access.Request, target *url.URL, upgrade string) bool {
-	if upgrade != "" || request.Verb == "watch" {
-		return true
-	}
-	if request.Subresource != "log" || !target.Query().Has("follow") {
-		return false
-	}
-	follow, err := strconv.ParseBool(target.Query().Get("follow"))
-	return err != nil || follow // Kubernetes takes follow without a value for true
+	c.long = exchange.IsLong(request, target, r.Upgrade)
 }
 
 // refuse answers a call that is not passed on.
 func (c *call) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
 	c.refused = true
 	c.record.Rule, c.record.HubRule, c.record.AnsweredBy = rule, rule, audit.ByHub
-	writeStatus(&meter{ResponseWriter: w, exchange: &c.exchange}, c.path, status)
+	exchange.WriteStatus(&exchange.Meter{ResponseWriter: w, Exchange: &c.exchange}, c.path, status)
 }
 
 // withdraw ends a call under way, so that what came of it does not look complete.
 func (c *call) withdraw(reason error) {
-	c.exchange.peerLost.Store(true)
+	c.exchange.PeerLost.Store(true)
 	c.finish(reason)
 }
 
@@ -76,26 +64,26 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 	h := c.hub
 	key, kept := replies.KeyOf(p.name, p.uid, p.request, p.target, r.Header)
 	e := &c.exchange
-	e.out = h.agents
-	e.base = &url.URL{Scheme: "http", Host: p.name.String()}
-	e.target = p.target
+	e.Out = h.agents
+	e.Base = &url.URL{Scheme: "http", Host: p.name.String()}
+	e.Target = p.target
 	if p.masked != nil {
-		e.target = p.masked.target(p.target)
+		e.Target = p.masked.Target(p.target)
 	}
-	e.bodyTimeout = h.cfg.BodyTimeout
-	e.log = h.cfg.Log.With().Stringer("agent", p.name).Logger()
-	e.outgoing = func(header http.Header) {
+	e.BodyTimeout = h.cfg.BodyTimeout
+	e.Log = h.cfg.Log.With().Stringer("agent", p.name).Logger()
+	e.Outgoing = func(header http.Header) {
 		propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(header))
 		if p.tracked {
 			header.Set(access.TrackedOnlyHeader, "true")
 		}
 		if p.masked != nil {
-			p.masked.ask(header, masking.MediaType)
+			p.masked.Ask(header, masking.MediaType)
 		}
 	}
-	e.answer = func(res *http.Response) error { return c.answer(res, p, key, kept) }
-	e.failed = func(w http.ResponseWriter, err error) { c.fail(w, r, p, err, key, kept) }
-	e.run(w, r)
+	e.Answer = func(res *http.Response) error { return c.answer(res, p, key, kept) }
+	e.Failed = func(w http.ResponseWriter, err error) { c.fail(w, r, p, err, key, kept) }
+	e.Run(w, r)
 }
 
 // answer makes of the spoke's answer what the caller gets. key is that of the kept replies,
@@ -104,15 +92,15 @@ func (c *call) answer(res *http.Response, p passing, key replies.Key, kept bool)
 	h := c.hub
 	c.judge(res)
 	h.refusals.noteAnswer(p, &c.record, res.StatusCode)
-	own := res.Header.Get(headerOwnKinds) != ""
-	stripAnswer(res.Header)
+	own := res.Header.Get(exchange.HeaderOwnKinds) != ""
+	exchange.StripAnswer(res.Header)
 	if err := redirect(res, p.name); err != nil {
 		return err
 	}
 	if p.masked != nil {
-		return h.masker.fromAgent(p.masked, res, c.record.AnsweredBy == audit.ByAgent)
+		return h.masker.FromAgent(p.masked, res, c.record.AnsweredBy == audit.ByAgent)
 	}
-	if err := boundAnswer(res, answerLimit(p.request, c.long), h.metrics.cut.Inc); err != nil {
+	if err := exchange.BoundAnswer(res, exchange.AnswerLimit(p.request, c.long), h.metrics.Cut.Inc); err != nil {
 		return err
 	}
 	switch {
@@ -128,12 +116,12 @@ func (c *call) answer(res *http.Response, p passing, key replies.Key, kept bool)
 // be, or by why there is no answer.
 func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error, key replies.Key, kept bool) {
 	h := c.hub
-	c.exchange.log.Debug().Err(err).Msg("call not answered")
+	c.exchange.Log.Debug().Err(err).Msg("call not answered")
 	if p.masked != nil && c.failMasked(w, p, err) {
 		return
 	}
 	why := unansweredBy(err)
-	c.exchange.peerLost.Store(why == isAway || why == isLost)
+	c.exchange.PeerLost.Store(why == isAway || why == isLost)
 	switch {
 	case why == isClosed:
 		h.cfg.Replies.ForgetAgent(p.name, p.uid)
@@ -147,39 +135,39 @@ func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error
 		return
 	}
 	c.record.AnsweredBy = audit.ByHub
-	writeStatus(w, p.target.Path, why.status(p.name))
+	exchange.WriteStatus(w, p.target.Path, why.status(p.name))
 }
 
 // failMasked answers a call whose answer could not be masked; false when that is not why it
 // failed.
 func (c *call) failMasked(w http.ResponseWriter, p passing, err error) bool {
-	status := maskFailure(access.Hub, err)
-	if errors.Is(err, errNotMasked) {
+	status := secretread.Failure(access.Hub, err)
+	if errors.Is(err, secretread.ErrNotMasked) {
 		c.record.Decision, c.record.HubDecision, c.record.DecidedBy = audit.Deny, audit.Deny, audit.Hub
 		c.record.Rule, c.record.HubRule = access.RuleSecrets, access.RuleSecrets
-		status = forbidden("refused by the hub, rule \"" + access.RuleSecrets + "\": spec.access.secrets of the Agent is masked, and agent " + p.name.String() +
+		status = exchange.Forbidden("refused by the hub, rule \"" + access.RuleSecrets + "\": spec.access.secrets of the Agent is masked, and agent " + p.name.String() +
 			" is of a release that does not mask Secrets: upgrade it")
 	}
 	if status == nil {
 		return false
 	}
 	c.record.AnsweredBy = audit.ByHub
-	writeStatus(w, p.target.Path, status)
+	exchange.WriteStatus(w, p.target.Path, status)
 	return true
 }
 
 // judge notes who answered, by what the agent says, which nobody else can say. An answer
 // that is none of a refusal or a failure is neither, whatever is said of it.
 func (c *call) judge(res *http.Response) {
-	rules := res.Header[headerRefusedBy]
-	if res.Header.Get(headerMasked) != "" && c.record.Masked == "" {
+	rules := res.Header[exchange.HeaderRefusedBy]
+	if res.Header.Get(exchange.HeaderMasked) != "" && c.record.Masked == "" {
 		c.record.Masked = audit.Spoke
 	}
 	switch code := res.StatusCode; {
 	case code >= http.StatusBadRequest && code < http.StatusInternalServerError && len(rules) == 1 && access.IsRule(rules[0]):
 		c.record.Decision, c.record.DecidedBy, c.record.Rule = audit.Deny, audit.Spoke, rules[0]
 		c.record.AnsweredBy = audit.ByAgent
-	case code >= http.StatusBadRequest && res.Header.Get(headerFailed) != "":
+	case code >= http.StatusBadRequest && res.Header.Get(exchange.HeaderFailed) != "":
 		c.record.AnsweredBy = audit.ByAgent
 	default:
 		c.record.AnsweredBy = audit.ByAPIServer
@@ -191,9 +179,9 @@ func unansweredBy(err error) unanswered {
 	switch {
 	case errors.Is(err, errRedirect):
 		return isRedirect
-	case errors.Is(err, errLongAnswer):
+	case errors.Is(err, exchange.ErrLongAnswer):
 		return isTooMuch
-	case errors.Is(err, errNotPacked):
+	case errors.Is(err, exchange.ErrNotPacked):
 		return isGarbled
 	case errors.Is(err, stream.ErrNotConnected):
 		return isAway
@@ -212,8 +200,8 @@ func (c *call) end(r *http.Request) {
 	e, record := &c.exchange, &c.record
 	took := time.Since(c.start)
 	record.Stage = audit.End
-	record.Status = e.status
-	record.RequestBytes, record.ResponseBytes = e.sent.Load(), e.received.Load()
+	record.Status = e.Status
+	record.RequestBytes, record.ResponseBytes = e.Sent.Load(), e.Received.Load()
 	record.Seconds = took.Seconds()
 	var withdrawn withdrawnError
 	switch cause := context.Cause(r.Context()); {
@@ -221,17 +209,17 @@ func (c *call) end(r *http.Request) {
 		record.Result = audit.Stopped
 	case errors.As(cause, &withdrawn):
 		record.Result, record.Rule = audit.Withdrawn, withdrawn.rule
-	case e.peerLost.Load():
+	case e.PeerLost.Load():
 		record.Result = audit.AgentGone
-	case e.callerLost.Load() || r.Context().Err() != nil:
+	case e.CallerLost.Load() || r.Context().Err() != nil:
 		record.Result = audit.CallerGone
 	default:
 		record.Result = audit.Complete
 	}
 	c.hub.cfg.Audit.Write(r.Context(), *record)
-	c.hub.metrics.ended(record.Verb, record.Status, took, c.long, record.RequestBytes, record.ResponseBytes)
+	c.hub.metrics.Ended(record.Verb, record.Status, took, c.long, record.RequestBytes, record.ResponseBytes)
 	if c.entered {
-		c.hub.gate.leave(record.Agent)
+		c.hub.limiter.Release(record.Agent)
 	}
 }
 
@@ -267,12 +255,6 @@ func source(h http.Header) string {
 		return ""
 	}
 	return address.String()
-}
-
-// startSpan begins the span of a call, as part of the caller's trace if it has one.
-func startSpan(r *http.Request, tracer trace.Tracer, name string, kind trace.SpanKind) (context.Context, trace.Span) {
-	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	return tracer.Start(ctx, name, trace.WithSpanKind(kind)) //nolint:spancheck // the caller ends it
 }
 
 // endSpan ends the span of a call with what its record says.

@@ -90,3 +90,11 @@ type HubConfig struct {
 	// DrainTimeout bounds how long Run waits for calls under way. Zero means 5s.
 	DrainTimeout time.Duration
 }
+
+// LastObjects knows objects of spokes that are away. What it returns is a spoke's word, of
+// which nothing is believed.
+type LastObjects interface {
+	// Object returns the object for which a call asks, as JSON, and when it was seen to be
+	// that; false when it is not known. The UID is that of the Agent object.
+	Object(ctx context.Context, agent identity.AgentName, uid string, r access.Request) (raw []byte, at time.Time, ok bool)
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 )
 
 // slowDoor is a listener on whose connections nothing is heard until it opens.
@@ -66,7 +67,7 @@ func TestConnectionsOfCallsThatAreGivenUp(t *testing.T) {
 	api.StartTLS()
 	t.Cleanup(api.Close)
 	arrived := make(chan struct{}, waves*calls+1)
-	w := start(t, nil, settings{spoke: func(c *resource.SpokeConfig) {
+	w := start(t, nil, settings{spoke: func(c *spoke.Config) {
 		c.MaxCalls = calls
 		c.Policy = arriving{c.Policy, arrived}
 		c.REST = &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}

@@ -1,14 +1,12 @@
-// Package resource is the live Kubernetes API of a spoke as seen from the hub: both
-// ends of it. It owns how an HTTP call is checked, passed on and answered, on the hub
-// ([Hub]) and on the spoke ([Spoke]). What is allowed is package access's, what is
+// Package resource is the live Kubernetes API of a spoke as seen from the hub: the end
+// there ([Hub]). It owns how an HTTP call is checked, passed on and answered; the other end
+// is package spoke, and what both do is in the packages beside it: exchange, secretread,
+// concurrency and callmetrics. What is allowed is package access's, what is
 // remembered of a call package audit's; connections come from a tunnel that this
 // package does not know.
 //
 //	hub, err := resource.NewHub(resource.HubConfig{Dial: tunnel, Tokens: keys, Agents: registry, ...})
 //	err = hub.Run(ctx, listener) // behind Envoy, on a unix socket
-//
-//	spoke, err := resource.NewSpoke(resource.SpokeConfig{REST: config, Policy: policy, ...})
-//	err = spoke.Serve(ctx, conn) // one connection of the tunnel
 //
 // A call at /agents/<name>/<path> reaches <path> at the API server of that agent's
 // spoke, with the agent's own service account there, and what the API server says

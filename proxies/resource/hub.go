@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/pool"
-
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,12 +17,14 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/proxies/resource/callmetrics"
+	"github.com/argomesh/argomesh/proxies/resource/concurrency"
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
+	"github.com/argomesh/argomesh/proxies/resource/pool"
+	"github.com/argomesh/argomesh/proxies/resource/secretread"
 )
 
 const (
-	// maxHeader bounds the header of a call, in bytes. An exec with a long command
-	// fits, a certificate chain in a header does not.
-	maxHeader = 96 << 10
 	// maxAnswerHeader bounds the header of an answer, in bytes.
 	maxAnswerHeader = 256 << 10
 	// headerTimeout bounds the wait for the header of a call once it has begun.
@@ -42,10 +42,10 @@ const (
 // it would be refused.
 type Hub struct {
 	cfg     HubConfig
-	gate    *gate
+	limiter *concurrency.Limiter
 	grants  *grants
-	metrics *metrics
-	masker  *masker
+	metrics *callmetrics.Metrics
+	masker  *secretread.Masker
 	// refusals are those of spokes, and lastObjects has a value for each object that is
 	// looked for without one.
 	refusals    refusals
@@ -66,12 +66,12 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
-	h := &Hub{cfg: cfg, gate: newGate(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
+	h := &Hub{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
 	var err error
-	if h.metrics, err = newMetrics(cfg.Metrics, "hub", func() float64 { return float64(h.gate.count()) }); err != nil {
+	if h.metrics, err = callmetrics.New(cfg.Metrics, "hub", func() float64 { return float64(h.limiter.Count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
 	}
-	h.masker = newMasker(h.metrics, maskBytesOfAgent)
+	h.masker = secretread.NewMasker(h.metrics.Masked, secretread.BytesOfAgent)
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	h.agents = &http.Transport{
@@ -101,8 +101,8 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          stdlibLog(cfg.Log),
+		MaxHeaderBytes:    exchange.MaxHeader,
+		ErrorLog:          exchange.StdlibLog(cfg.Log),
 		// OPTIONS * is refused as all else that is no path.
 		DisableGeneralOptionsHandler: true,
 	}
@@ -156,7 +156,7 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 func (h *Hub) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return h.gate.empty(ctx)
+	return h.limiter.Wait(ctx)
 }
 
 // call is one call at the hub.
@@ -167,31 +167,21 @@ type call struct {
 	token    string
 	record   audit.Record
 	long     bool
-	exchange exchange
+	exchange exchange.Exchange
 	entered  bool
 	refused  bool
 	// finish ends the call for a reason.
 	finish context.CancelCauseFunc
 }
 
-// The rules in a record of a call that comes to no decision of a policy: the hub's registry
-// or its token does not let it through, or either side does not understand it or has no room.
-const (
-	ruleRegistry    = "registry"
-	ruleToken       = "token"
-	ruleMessage     = "message"
-	rulePath        = "path"
-	ruleConcurrency = "concurrency"
-)
-
 // ServeHTTP serves one call.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{hub: h, start: time.Now(), record: audit.Record{
-		Call: h.cfg.Audit.Call(), Verb: verbNone, DecidedBy: audit.Hub, Decision: audit.Deny, HubDecision: audit.Deny,
+		Call: h.cfg.Audit.Call(), Verb: callmetrics.VerbNone, DecidedBy: audit.Hub, Decision: audit.Deny, HubDecision: audit.Deny,
 		Source: source(r.Header), UserAgent: r.UserAgent(),
 	}}
 	c.record.Time = c.start
-	ctx, span := startSpan(r, h.cfg.Tracer, "resource.call", trace.SpanKindServer)
+	ctx, span := exchange.StartSpan(r, h.cfg.Tracer, "resource.call", trace.SpanKindServer)
 	ctx, c.finish = context.WithCancelCause(ctx)
 	defer c.finish(nil)
 	r = r.WithContext(ctx)
@@ -201,22 +191,22 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		c.end(r)
 		endSpan(span, &c.record)
-		boundRest(w, r, h.cfg.BodyTimeout)
+		exchange.BoundRest(w, r, h.cfg.BodyTimeout)
 	}()
 	c.serve(w, r)
 }
 
 // serve checks the call and passes it on.
 func (c *call) serve(w http.ResponseWriter, r *http.Request) {
-	upgrade, err := checkMessage(r)
+	upgrade, err := exchange.CheckMessage(r)
 	if err != nil {
-		c.refuse(w, ruleMessage, badRequest(err))
+		c.refuse(w, exchange.RuleMessage, exchange.BadRequest(err))
 		return
 	}
 	c.record.Upgrade = upgrade
 	name, path, err := splitTarget(r.RequestURI)
 	if err != nil {
-		c.refuse(w, rulePath, badRequest(err))
+		c.refuse(w, rulePath, exchange.BadRequest(err))
 		return
 	}
 	c.path = path
@@ -226,12 +216,12 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := access.Parse(r.Method, path, r.Header)
 	if err != nil {
-		c.refuse(w, ruleMessage, access.StatusOf(err))
+		c.refuse(w, exchange.RuleMessage, access.StatusOf(err))
 		return
 	}
 	there, err := url.ParseRequestURI(path)
 	if err != nil {
-		c.refuse(w, rulePath, badRequest(errors.New("the target cannot be read"))) // Parse has read it before
+		c.refuse(w, rulePath, exchange.BadRequest(errors.New("the target cannot be read"))) // Parse has read it before
 		return
 	}
 	c.describe(request, there)
@@ -241,17 +231,17 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, decision.Rule, decision.Status())
 		return
 	}
-	var masked *maskedRead
+	var masked *secretread.Call
 	if decision.Masked {
 		var refusal *metav1.Status
-		if masked, refusal = maskedReadOf(request, there, r.Header); refusal != nil {
-			c.refuse(w, ruleMessage, refusal)
+		if masked, refusal = secretread.Of(request, there, r.Header); refusal != nil {
+			c.refuse(w, exchange.RuleMessage, refusal)
 			return
 		}
-		masked.agent, c.record.Masked = name, audit.Hub
+		masked.Agent, c.record.Masked = name, audit.Hub
 	}
-	if refusal := c.hub.gate.enter(name); refusal != "" {
-		c.refuse(w, ruleConcurrency, tooMany("argomesh hub: "+refusal))
+	if refusal := c.hub.limiter.Acquire(name); refusal != "" {
+		c.refuse(w, exchange.RuleConcurrency, exchange.TooMany("argomesh hub: "+refusal))
 		return
 	}
 	c.entered = true
@@ -270,7 +260,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.AgentName) (Target, bool) {
 	token, found := bearer(r.Header)
 	if !found {
-		c.refuse(w, ruleToken, unauthorized())
+		c.refuse(w, ruleToken, exchange.Unauthorized())
 		return Target{}, false
 	}
 	of, err := c.hub.cfg.Tokens.Verify(token)
@@ -280,13 +270,13 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 			c.refuse(w, ruleToken, access.Unavailable("argomesh hub: the keys of tokens are not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, ruleToken, unauthorized())
+		c.refuse(w, ruleToken, exchange.Unauthorized())
 		return Target{}, false
 	}
 	c.token, c.record.Agent = token, of
 	c.record.Subject, c.record.TokenID = claims(token)
 	if of != name {
-		c.refuse(w, ruleToken, forbidden("the token is for another agent"))
+		c.refuse(w, ruleToken, exchange.Forbidden("the token is for another agent"))
 		return Target{}, false
 	}
 	target, err := c.hub.cfg.Agents.Target(name)
@@ -295,11 +285,11 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 			c.refuse(w, ruleRegistry, access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, ruleRegistry, forbidden("agent "+name.String()+" is not registered, or suspended: see the Agent "+name.String()))
+		c.refuse(w, ruleRegistry, exchange.Forbidden("agent "+name.String()+" is not registered, or suspended: see the Agent "+name.String()))
 		return Target{}, false
 	}
 	if !c.hub.cfg.Tokens.Bound(token, target) {
-		c.refuse(w, ruleToken, unauthorized())
+		c.refuse(w, ruleToken, exchange.Unauthorized())
 		return Target{}, false
 	}
 	return target, true

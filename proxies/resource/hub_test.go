@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 )
 
 func TestAnswersPassAsTheyAre(t *testing.T) {
@@ -355,7 +356,7 @@ func TestRedirectsWithinTheSpoke(t *testing.T) {
 			w := start(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", c.location)
 				w.WriteHeader(c.code)
-			}, settings{spoke: func(s *resource.SpokeConfig) { s.REST.Host += c.base }})
+			}, settings{spoke: func(s *spoke.Config) { s.REST.Host += c.base }})
 			res, body := w.get(c.path)
 			if got := res.Header.Get("Location"); res.Code != c.code || got != "/agents/edge-1"+c.want {
 				t.Errorf("answer %d %s, Location %q, want %q", res.Code, body, got, "/agents/edge-1"+c.want)
@@ -735,7 +736,7 @@ func TestNewHub(t *testing.T) {
 	if _, err := resource.NewHub(resource.HubConfig{}); err == nil {
 		t.Error("a hub without anything was made")
 	}
-	if _, err := resource.NewSpoke(resource.SpokeConfig{}); err == nil {
+	if _, err := spoke.New(spoke.Config{}); err == nil {
 		t.Error("a spoke without anything was made")
 	}
 }

@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,15 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/mediatype"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
 	"github.com/argomesh/argomesh/stream/jsonlimit"
 )
 
@@ -35,14 +32,6 @@ const (
 )
 
 var lastObjectLimits = jsonlimit.Limits{Depth: 64, Values: 1 << 16, Elements: 20000}
-
-// LastObjects knows objects of spokes that are away. What it returns is a spoke's word, of
-// which nothing is believed.
-type LastObjects interface {
-	// Object returns the object for which a call asks, as JSON, and when it was seen to be
-	// that; false when it is not known. The UID is that of the Agent object.
-	Object(ctx context.Context, agent identity.AgentName, uid string, r access.Request) (raw []byte, at time.Time, ok bool)
-}
 
 // asksForObject reports whether a call is for one object as it is, and for nothing else. Of
 // Secrets nothing is known that may be given.
@@ -76,20 +65,20 @@ func (c *call) serveLast(w http.ResponseWriter, r *http.Request, p passing, why 
 	case h.lastObjects <- struct{}{}:
 		defer func() { <-h.lastObjects }()
 	default:
-		h.metrics.last.WithLabelValues("busy").Inc()
+		h.metrics.Last.WithLabelValues("busy").Inc()
 		return false
 	}
 	raw, at, found := h.cfg.Objects.Object(r.Context(), p.name, p.uid, p.request)
 	if !found {
-		h.metrics.last.WithLabelValues("unknown").Inc()
+		h.metrics.Last.WithLabelValues("unknown").Inc()
 		return false
 	}
 	body, ok := lastObject(raw, p, fmt.Sprintf("as of %s: agent %s %s, and this is what its Argo CD saw last", at.UTC().Format("15:04:05 UTC on 2006-01-02"), p.name, why.warning()))
 	if !ok {
-		h.metrics.last.WithLabelValues("refused").Inc()
+		h.metrics.Last.WithLabelValues("refused").Inc()
 		return false
 	}
-	h.metrics.last.WithLabelValues("served").Inc()
+	h.metrics.Last.WithLabelValues("served").Inc()
 	header := w.Header()
 	header.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is what its Argo CD saw last, of %s"`, p.name, why.warning(), at.UTC().Format(time.RFC3339)))
 	header.Set("Content-Type", mediatype.Plain)

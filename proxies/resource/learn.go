@@ -9,15 +9,14 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/replies"
-
-	"github.com/argomesh/argomesh/proxies/resource/mediatype"
-
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
+	"github.com/argomesh/argomesh/proxies/resource/replies"
 )
 
 // learnTime bounds one question for the kinds of an API version.
@@ -38,7 +37,7 @@ const (
 // whether they are known, and may be called concurrently.
 func (h *Hub) Learn(ctx context.Context, agent identity.AgentName, group, version string) bool {
 	result := h.learn(ctx, agent, group, version)
-	h.metrics.learned.WithLabelValues(result).Inc()
+	h.metrics.Learned.WithLabelValues(result).Inc()
 	return result == learnKnown || result == learnLearned
 }
 
@@ -64,10 +63,10 @@ func (h *Hub) learn(ctx context.Context, agent identity.AgentName, group, versio
 	if h.cfg.Replies.Has(ctx, key) {
 		return learnKnown
 	}
-	if h.gate.enter(agent) != "" {
+	if h.limiter.Acquire(agent) != "" {
 		return learnFailed
 	}
-	defer h.gate.leave(agent)
+	defer h.limiter.Release(agent)
 	ctx, cancel := context.WithTimeout(ctx, learnTime)
 	defer cancel()
 	if err := h.ask(ctx, key, header); err != nil {
@@ -113,12 +112,12 @@ func (h *Hub) ask(ctx context.Context, key replies.Key, header http.Header) erro
 	defer func() { _ = res.Body.Close() }() // all was read, or it is of no use
 	c := &call{hub: h}
 	c.judge(res)
-	own := res.Header.Get(headerOwnKinds) != ""
-	stripAnswer(res.Header)
+	own := res.Header.Get(exchange.HeaderOwnKinds) != ""
+	exchange.StripAnswer(res.Header)
 	if c.record.AnsweredBy != audit.ByAPIServer || res.StatusCode != http.StatusOK {
 		return fmt.Errorf("%w: it answers %d", errNotTold, res.StatusCode)
 	}
-	if err := boundAnswer(res, maxListAnswer, h.metrics.cut.Inc); err != nil {
+	if err := exchange.BoundAnswer(res, exchange.MaxListAnswer, h.metrics.Cut.Inc); err != nil {
 		return err
 	}
 	h.cfg.Replies.Observe(key, own, res, time.Now())

@@ -3,6 +3,8 @@ package resource
 import (
 	"net"
 	"sync"
+
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
 )
 
 // limitListener bounds the open connections; more wait to be accepted. Unlike that
@@ -51,10 +53,10 @@ func (c *limitedConn) Close() error {
 }
 
 // CloseWrite ends our direction alone.
-func (c *limitedConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *limitedConn) CloseWrite() error { return exchange.CloseWrite(c.Conn) }
 
-// abort closes the connection so that its peer sees a failure, where it can.
-func (c *limitedConn) abort() error {
+// Abort closes the connection so that its peer sees a failure, where it can.
+func (c *limitedConn) Abort() error {
 	defer c.release()
-	return abort(c.Conn)
+	return exchange.Abort(c.Conn)
 }

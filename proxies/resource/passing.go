@@ -5,6 +5,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/resource/secretread"
 )
 
 // passing says what is passed on.
@@ -14,7 +15,7 @@ type passing struct {
 	target  *url.URL
 	uid     string
 	tracked bool
-	masked  *maskedRead // nil for an answer that passes as it is
+	masked  *secretread.Call // nil for an answer that passes as it is
 	// kubernetes is the version that the agent reported.
 	kubernetes string
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -224,7 +225,7 @@ func (n *narrowed) Decide(r access.Request) access.Decision {
 func TestRepliesThatTheAgentRefusesAreForgotten(t *testing.T) {
 	keep := &keep{values: map[string][]byte{}}
 	var policy *narrowed
-	w := start(t, discovery, settings{keep: keep, spoke: func(c *resource.SpokeConfig) {
+	w := start(t, discovery, settings{keep: keep, spoke: func(c *spoke.Config) {
 		policy = &narrowed{Policy: c.Policy}
 		c.Policy = policy
 	}})

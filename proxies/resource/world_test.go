@@ -19,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/replies"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -32,6 +30,8 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -66,7 +66,7 @@ type world struct {
 	t     *testing.T
 	api   *httptest.Server
 	hub   *resource.Hub
-	spoke *resource.Spoke
+	spoke *spoke.Spoke
 	// address is a unix socket, as Envoy would dial it.
 	address string
 	metrics *prometheus.Registry
@@ -84,7 +84,7 @@ type world struct {
 type settings struct {
 	hubAccess, spokeAccess *access.Config
 	hub                    func(*resource.HubConfig)
-	spoke                  func(*resource.SpokeConfig)
+	spoke                  func(*spoke.Config)
 	keep                   replies.Keep
 }
 
@@ -201,7 +201,7 @@ func start(t *testing.T, api http.HandlerFunc, with settings) *world {
 	if with.spokeAccess != nil {
 		spokeAccess = *with.spokeAccess
 	}
-	spokeConfig := resource.SpokeConfig{
+	spokeConfig := spoke.Config{
 		REST:   &rest.Config{Host: w.api.URL, BearerToken: "of-the-agent"},
 		Policy: policy(t, access.Spoke, spokeAccess), Tracer: noop.NewTracerProvider().Tracer(""),
 		Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
@@ -210,7 +210,7 @@ func start(t *testing.T, api http.HandlerFunc, with settings) *world {
 		with.spoke(&spokeConfig)
 	}
 	var err error
-	if w.spoke, err = resource.NewSpoke(spokeConfig); err != nil {
+	if w.spoke, err = spoke.New(spokeConfig); err != nil {
 		t.Fatal(err)
 	}
 	log, err := audit.New(audit.Config{Process: "test", Writer: w.records, Metrics: w.metrics, Log: zerolog.Nop()})

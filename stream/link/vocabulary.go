@@ -72,10 +72,12 @@ type Paused struct {
 type Pause uint8
 
 const (
+	// PauseNone lets everything pass.
 	PauseNone Pause = iota
 	// PauseChanges lets what announces its own end pass, and what someone accepted: other
 	// changes and absences are not told.
 	PauseChanges
+	// PauseAll lets nothing pass.
 	PauseAll
 )
 

@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -31,9 +29,10 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/proxies/access"
-	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -133,14 +132,14 @@ func newLiveSpoke(name, target string, ca authority, api *smallAPI) (*acceptor.A
 	if err != nil {
 		return nil, err
 	}
-	spoke, err := resource.NewSpoke(resource.SpokeConfig{
+	live, err := spoke.New(spoke.Config{
 		REST: api.own(), Policy: policy, Tracer: noop.NewTracerProvider().Tracer(""), Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return acceptor.New(acceptor.Config{
-		Target: target, Credentials: creds, Agent: agent, Services: map[stream.Service]tunnel.Handler{stream.Kubernetes: spoke.Serve},
+		Target: target, Credentials: creds, Agent: agent, Services: map[stream.Service]tunnel.Handler{stream.Kubernetes: live.Serve},
 		Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
 }

@@ -19,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/replies"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -33,6 +31,8 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
+	"github.com/argomesh/argomesh/proxies/resource/replies"
+	"github.com/argomesh/argomesh/proxies/resource/spoke"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -198,7 +198,7 @@ func (l *liveSpoke) serveHub(hubAccess, spokeAccess access.Config) {
 	}
 	metrics := prometheus.NewRegistry()
 	tracer := noop.NewTracerProvider().Tracer("")
-	spoke, err := resource.NewSpoke(resource.SpokeConfig{
+	live, err := spoke.New(spoke.Config{
 		REST: l.cluster.REST(), Policy: spokePolicy, Tracer: tracer, Metrics: metrics, Log: zerolog.Nop(),
 	})
 	if err != nil {
@@ -213,7 +213,7 @@ func (l *liveSpoke) serveHub(hubAccess, spokeAccess access.Config) {
 		t.Fatal(err)
 	}
 	hub, err := resource.NewHub(resource.HubConfig{
-		Dial: l.dialer(spoke), Tokens: l, Agents: oneAgent{hubPolicy}, Audit: log, Replies: replies,
+		Dial: l.dialer(live), Tokens: l, Agents: oneAgent{hubPolicy}, Audit: log, Replies: replies,
 		Tracer: tracer, Metrics: metrics, Log: zerolog.Nop(), DrainTimeout: 100 * time.Millisecond,
 	})
 	if err != nil {
@@ -261,7 +261,7 @@ func (o oneAgent) Target(name identity.AgentName) (resource.Target, error) {
 func (oneAgent) Changed() <-chan struct{} { return nil }
 
 // dialer gives connections to the spoke over loopback.
-func (l *liveSpoke) dialer(spoke *resource.Spoke) func(context.Context, identity.AgentName) (net.Conn, error) {
+func (l *liveSpoke) dialer(live *spoke.Spoke) func(context.Context, identity.AgentName) (net.Conn, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		l.t.Fatal(err)
@@ -277,7 +277,7 @@ func (l *liveSpoke) dialer(spoke *resource.Spoke) func(context.Context, identity
 			l.tunnels = append(l.tunnels, conn)
 			l.mu.Unlock()
 			go func() {
-				if spoke.Serve(context.Background(), conn) != nil {
+				if live.Serve(context.Background(), conn) != nil {
 					_ = conn.(*net.TCPConn).SetLinger(0)
 				}
 				_ = conn.Close()

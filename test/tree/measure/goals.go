@@ -44,7 +44,7 @@ var flows = []flow{
 	{Name: "a status back", Program: "cmd/principal", Start: "backends/ownership.planStatus:e"},
 	{Name: "a message in the loop", Program: "cmd/principal", Start: "backends/mirror.loop.receive:msg"},
 	{Name: "a live GET on the hub", Program: "cmd/principal", Start: "proxies/resource.Hub.ServeHTTP:r"},
-	{Name: "a live GET on the spoke", Program: "cmd/agent", Start: "proxies/resource.Spoke.ServeHTTP:r"},
+	{Name: "a live GET on the spoke", Program: "cmd/agent", Start: "proxies/resource/spoke.Spoke.ServeHTTP:r"},
 }
 
 // missed is a goal that the code misses in a place.

@@ -1,4 +1,4 @@
-package resource
+package exchange
 
 import (
 	"bytes"
@@ -22,39 +22,39 @@ const (
 	// maxObjectAnswer bounds an answer about one object: several times what an API server
 	// stores of one.
 	maxObjectAnswer = 16 << 20
-	// maxListAnswer bounds every other: lists, kinds, OpenAPI.
-	maxListAnswer = 128 << 20
+	// MaxListAnswer bounds every other: lists, kinds, OpenAPI.
+	MaxListAnswer = 128 << 20
 )
 
 var (
-	// errLongAnswer is an answer that is longer than that.
-	errLongAnswer = errors.New("the spoke's answer is longer than any")
-	// errNotPacked is one that says that it is packed and is not, or not whole.
-	errNotPacked = errors.New("the spoke's answer cannot be unpacked")
+	// ErrLongAnswer is an answer that is longer than that.
+	ErrLongAnswer = errors.New("the spoke's answer is longer than any")
+	// ErrNotPacked is one that says that it is packed and is not, or not whole.
+	ErrNotPacked = errors.New("the spoke's answer cannot be unpacked")
 )
 
-// answerLimit is how long the answer to a call may be, in bytes; zero for one that is read
+// AnswerLimit is how long the answer to a call may be, in bytes; zero for one that is read
 // as it comes: a watch, a log, what is behind a proxy or an upgrade.
-func answerLimit(r access.Request, long bool) int64 {
+func AnswerLimit(r access.Request, long bool) int64 {
 	switch {
 	case long, r.IsProxy(), r.Subresource == "log":
 		return 0
 	case !r.IsResource(), r.Verb == "list", r.Verb == "deletecollection":
-		return maxListAnswer
+		return MaxListAnswer
 	}
 	return maxObjectAnswer
 }
 
-// boundAnswer has the body of an answer end with errLongAnswer beyond the limit, and refuses
+// BoundAnswer has the body of an answer end with errLongAnswer beyond the limit, and refuses
 // one that says before that it is longer. cut is told of either, once. It waits for the begin
 // of the body: while nothing was passed on a caller can be told what is wrong with it.
-func boundAnswer(res *http.Response, limit int64, cut func()) error {
+func BoundAnswer(res *http.Response, limit int64, cut func()) error {
 	if limit == 0 || res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
 	if res.ContentLength > limit {
 		cut()
-		return fmt.Errorf("%w: %d bytes", errLongAnswer, res.ContentLength)
+		return fmt.Errorf("%w: %d bytes", ErrLongAnswer, res.ContentLength)
 	}
 	b := &boundedBody{ReadCloser: res.Body, left: limit, cut: sync.OnceFunc(cut)}
 	if strings.EqualFold(strings.TrimSpace(res.Header.Get("Content-Encoding")), "gzip") {
@@ -74,15 +74,15 @@ func boundAnswer(res *http.Response, limit int64, cut func()) error {
 func countGzip(from io.Reader, limit int64) error {
 	unpacked, err := gzip.NewReader(from)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotPacked, err)
+		return fmt.Errorf("%w: %w", ErrNotPacked, err)
 	}
 	defer func() { _ = unpacked.Close() }() // it has nothing to say that a read has not
 	n, err := io.Copy(io.Discard, io.LimitReader(unpacked, limit+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errNotPacked, err)
+		return fmt.Errorf("%w: %w", ErrNotPacked, err)
 	case n > limit:
-		return errLongAnswer
+		return ErrLongAnswer
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (b *boundedBody) begin() error {
 	}
 	if b.unpacking != nil && n > 0 && !bytes.HasPrefix(b.buffer[:n], []byte(gzipMagic)) {
 		b.cut()
-		return errNotPacked
+		return ErrNotPacked
 	}
 	b.first, b.firstErr = b.buffer[:n], err
 	return nil
@@ -151,7 +151,7 @@ func (b *boundedBody) next(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		b.cut()
-		return 0, errLongAnswer
+		return 0, ErrLongAnswer
 	}
 	if b.unpacking == nil {
 		return n, err

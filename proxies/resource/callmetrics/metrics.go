@@ -1,4 +1,5 @@
-package resource
+// Package callmetrics are the metrics of live calls, which both ends have.
+package callmetrics
 
 import (
 	"errors"
@@ -6,44 +7,49 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/pool"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argomesh/argomesh/proxies/resource/pool"
+	"github.com/argomesh/argomesh/proxies/resource/secretread"
 )
 
 // verbs are the values of label verb; "other" stands for the rest.
-var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "proxy", verbNone}
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "proxy", VerbNone}
 
-// verbNone is the verb of a call that was refused before it had one.
+// VerbNone is the verb of a call that was refused before it had one.
 const (
-	verbNone  = "none"
+	VerbNone  = "none"
 	verbOther = "other"
 )
 
-// metrics are those of one end. Label side is hub or spoke.
-type metrics struct {
+// Metrics are those of one end. Label side is hub or spoke.
+type Metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 	bytes   *prometheus.CounterVec
-	cut     prometheus.Counter
-	masked  *prometheus.CounterVec
-	last    *prometheus.CounterVec
-	learned *prometheus.CounterVec
+	// Cut counts answers that were too long, or could not be unpacked.
+	Cut prometheus.Counter
+	// Masked counts answers about Secrets, by secretread.Results.
+	Masked *prometheus.CounterVec
+	// Last counts calls for an object of a spoke that is away, Learned what is learned of kinds.
+	Last    *prometheus.CounterVec
+	Learned *prometheus.CounterVec
 }
 
-// showDials registers how many connections to the API server of a spoke are being made.
-func showDials(r prometheus.Registerer, room pool.Dials) error {
+// ShowDials registers how many connections to the API server of a spoke are being made.
+func ShowDials(r prometheus.Registerer, room pool.Dials) error {
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_dials", Help: "Connections to the spoke's API server that are being made, at most 32. More wait.",
 	}, func() float64 { return float64(len(room)) }))
 }
 
-func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (*metrics, error) {
+// New registers them. side is hub or spoke, and underWay counts the calls that were let in.
+func New(r prometheus.Registerer, side string, underWay func() float64) (*Metrics, error) {
 	if r == nil {
 		return nil, errors.New("metrics are required")
 	}
 	labels := prometheus.Labels{"side": side}
-	m := &metrics{
+	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_resource_calls_total", Help: "Calls to the Kubernetes API of spokes that ended, by verb and class of status: 2xx, or none when the caller left before.",
 			ConstLabels: labels,
@@ -57,29 +63,29 @@ func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (
 			ConstLabels: labels,
 		}, []string{"direction"}),
 	}
-	m.cut = prometheus.NewCounter(prometheus.CounterOpts{
+	m.Cut = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "argomesh_resource_answers_cut_total", Help: "Answers of spokes that did not come to their end, since they were longer than any, 16 MiB about one object and 128 MiB else, or could not be unpacked.",
 		ConstLabels: labels,
 	})
-	m.masked = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.Masked = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_resource_masked_total", Help: "Answers about Secrets that were masked, by what became of them: told, too-much, no-room, not-masked when the agent is of a release that does not, or failed.",
 		ConstLabels: labels,
 	}, []string{"result"})
-	for _, result := range []string{maskTold, maskTooMuch, maskNoRoom, maskNotMasked, maskFailed} {
-		m.masked.WithLabelValues(result)
+	for _, result := range secretread.Results() {
+		m.Masked.WithLabelValues(result)
 	}
-	m.last = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.Last = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_resource_last_objects_total", Help: "Calls for one object of a spoke that is away, by what became of them: served as its Argo CD saw it last, unknown, refused when it is not what was asked for, or busy.",
 		ConstLabels: labels,
 	}, []string{"result"})
-	m.learned = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.Learned = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_resource_learned_kinds_total", Help: "API versions of the objects of Applications whose kinds are to be known while the spoke is away, by what became of that: known before, learned, refused, or failed.",
 		ConstLabels: labels,
 	}, []string{"result"})
 	calls := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_calls_in_flight", Help: "Calls under way that were let through.", ConstLabels: labels,
 	}, underWay)
-	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.cut, m.masked, m.last, m.learned, calls} {
+	for _, c := range []prometheus.Collector{m.calls, m.seconds, m.bytes, m.Cut, m.Masked, m.Last, m.Learned, calls} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -87,12 +93,12 @@ func newMetrics(r prometheus.Registerer, side string, underWay func() float64) (
 	return m, nil
 }
 
-// ended counts a call. A long one has no time that says anything.
-func (m *metrics) ended(verb string, status int, took time.Duration, long bool, sent, received int64) {
+// Ended counts a call. A long one has no time that says anything.
+func (m *Metrics) Ended(verb string, status int, took time.Duration, long bool, sent, received int64) {
 	if !slices.Contains(verbs, verb) {
 		verb = verbOther
 	}
-	code := verbNone
+	code := VerbNone
 	if status != 0 {
 		code = strconv.Itoa(status/100) + "xx"
 	}

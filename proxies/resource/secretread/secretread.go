@@ -1,4 +1,7 @@
-package resource
+// Package secretread is a call for Secrets whose answer has no values: at both ends of live
+// access, whether the spoke's owner or the hub wants it so. What is told of a Secret is
+// package masking's.
+package secretread
 
 import (
 	"bytes"
@@ -15,8 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/resource/mediatype"
-
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -24,6 +26,8 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/proxies/masking"
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
 	"github.com/argomesh/argomesh/stream/jsonlimit"
 )
 
@@ -33,10 +37,10 @@ const (
 	// maskReads is how many answers of an API server are masked at a time, of which each
 	// has one Secret in memory; others wait.
 	maskReads = 4
-	// maskBytes is what outlines under way may take at one end, and maskBytesOfAgent those
-	// of one agent at the hub. More are answered 429.
-	maskBytes        = 64 << 20
-	maskBytesOfAgent = 16 << 20
+	// Bytes is what outlines under way may take at one end; more are answered 429.
+	Bytes = 64 << 20
+	// BytesOfAgent is what those of one agent may take of it at the hub.
+	BytesOfAgent = 16 << 20
 	// maxMaskedStatus is the longest Status that is read, and maxMaskedWords the longest
 	// message of one, in bytes.
 	maxMaskedStatus = 64 << 10
@@ -44,32 +48,32 @@ const (
 )
 
 var (
-	// errNotMasked is an answer about Secrets of an agent that does not mask.
-	errNotMasked = errors.New("the agent does not mask Secrets")
+	// ErrNotMasked is an answer about Secrets of an agent that does not mask.
+	ErrNotMasked = errors.New("the agent does not mask Secrets")
 	// errMaskRoom is an answer for which there is no room.
 	errMaskRoom = errors.New("too many Secrets are being masked")
 )
 
-// maskedRead is a call for Secrets whose answer has no values.
-type maskedRead struct {
-	agent identity.AgentName // at the hub
+// Call is a call for Secrets whose answer has no values.
+type Call struct {
+	Agent identity.AgentName // at the hub
 	scope masking.Scope
-	form  masking.Form
-	most  int64 // bytes of the answer
+	Form  masking.Form // in which the caller wants it
+	most  int64        // bytes of the answer
 }
 
-// maskedReadOf returns what a call that access.ReadsSecrets asks for, or why it is refused.
-func maskedReadOf(r access.Request, target *url.URL, header http.Header) (*maskedRead, *metav1.Status) {
-	m := &maskedRead{scope: masking.One, most: answerLimit(r, false)}
+// Of returns what a call that access.ReadsSecrets asks for, or why it is refused.
+func Of(r access.Request, target *url.URL, header http.Header) (*Call, *metav1.Status) {
+	m := &Call{scope: masking.One, most: exchange.AnswerLimit(r, false)}
 	if r.Verb == "list" {
 		m.scope = masking.List
 	}
-	if m.form = masking.FormOf(header["Accept"], target.Query().Get("includeObject")); m.form == masking.NoForm {
+	if m.Form = masking.FormOf(header["Accept"], target.Query().Get("includeObject")); m.Form == masking.NoForm {
 		return nil, access.Failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 			"argomesh: masked Secrets come as application/json, or as a Table or the metadata of meta.k8s.io/v1 in JSON")
 	}
 	if !selectsShown(r.FieldSelector) {
-		return nil, badRequest(errors.New("masked Secrets are selected by metadata.name, metadata.namespace and type alone"))
+		return nil, exchange.BadRequest(errors.New("masked Secrets are selected by metadata.name, metadata.namespace and type alone"))
 	}
 	return m, nil
 }
@@ -90,8 +94,8 @@ var maskedOptions = []string{
 	"fieldSelector", "labelSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeout", "timeoutSeconds",
 }
 
-// target is where the call goes: with the options that say which Secrets, and no others.
-func (m *maskedRead) target(target *url.URL) *url.URL {
+// Target is where the call goes: with the options that say which Secrets, and no others.
+func (m *Call) Target(target *url.URL) *url.URL {
 	out := *target
 	query := target.Query()
 	for name := range query {
@@ -103,31 +107,32 @@ func (m *maskedRead) target(target *url.URL) *url.URL {
 	return &out
 }
 
-// ask has the answer come in one form, as a whole.
-func (m *maskedRead) ask(header http.Header, kind string) {
+// Ask has the answer come in one form, as a whole.
+func (m *Call) Ask(header http.Header, kind string) {
 	header.Set("Accept", kind)
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "If-Range", "Range"} {
 		header.Del(name)
 	}
 }
 
-// masker masks answers at one end.
-type masker struct {
-	metrics *metrics
-	reading chan struct{} // holds one for each answer of an API server that is read
-	mine    int           // what one agent may have of maskBytes
+// Masker masks answers at one end.
+type Masker struct {
+	answers *prometheus.CounterVec // by result
+	reading chan struct{}          // holds one for each answer of an API server that is read
+	mine    int                    // what one agent may have of Bytes
 
 	mu    sync.Mutex // guards what follows
 	taken int
 	of    map[identity.AgentName]int
 }
 
-func newMasker(m *metrics, ofAgent int) *masker {
-	return &masker{metrics: m, reading: make(chan struct{}, maskReads), mine: ofAgent, of: map[identity.AgentName]int{}}
+// NewMasker counts answers by Results, and lets one agent have ofAgent bytes of outlines.
+func NewMasker(answers *prometheus.CounterVec, ofAgent int) *Masker {
+	return &Masker{answers: answers, reading: make(chan struct{}, maskReads), mine: ofAgent, of: map[identity.AgentName]int{}}
 }
 
-// fromServer masks the answer of an API server.
-func (k *masker) fromServer(ctx context.Context, m *maskedRead, res *http.Response) error {
+// FromServer masks the answer of an API server.
+func (k *Masker) FromServer(ctx context.Context, m *Call, res *http.Response) error {
 	select {
 	case k.reading <- struct{}{}:
 		defer func() { <-k.reading }()
@@ -142,15 +147,15 @@ func (k *masker) fromServer(ctx context.Context, m *maskedRead, res *http.Respon
 	}))
 }
 
-// fromAgent masks the answer of an agent, which it must have masked itself. Its own words
+// FromAgent masks the answer of an agent, which it must have masked itself. Its own words
 // are told, of its API server's only some.
-func (k *masker) fromAgent(m *maskedRead, res *http.Response, itself bool) error {
+func (k *Masker) FromAgent(m *Call, res *http.Response, itself bool) error {
 	if res.StatusCode == http.StatusNotAcceptable && !itself { // its API server does not know the form
-		return k.counted(errNotMasked)
+		return k.counted(ErrNotMasked)
 	}
 	return k.counted(k.answer(m, res, itself, func(body io.Reader) (*masking.Outlines, error) {
 		if !isPlainly(res, masking.MediaType) {
-			return nil, errNotMasked
+			return nil, ErrNotMasked
 		}
 		text, err := io.ReadAll(io.LimitReader(body, int64(masking.Most(m.scope))+1))
 		if err != nil {
@@ -168,7 +173,7 @@ func isPlainly(res *http.Response, kind string) bool {
 }
 
 // answer puts what is told of Secrets, or of a failure, in place of an answer.
-func (k *masker) answer(m *maskedRead, res *http.Response, itself bool, read func(io.Reader) (*masking.Outlines, error)) error {
+func (k *Masker) answer(m *Call, res *http.Response, itself bool, read func(io.Reader) (*masking.Outlines, error)) error {
 	body := res.Body
 	defer func() { _ = body.Close() }() // all of it was read, or it is of no use
 	late := time.AfterFunc(maskTime, func() { _ = body.Close() })
@@ -180,27 +185,27 @@ func (k *masker) answer(m *maskedRead, res *http.Response, itself bool, read fun
 		return masking.ErrNoSecrets
 	}
 	room := masking.Most(m.scope)
-	if !k.take(m.agent, room) {
+	if !k.take(m.Agent, room) {
 		return errMaskRoom
 	}
 	outlines, err := read(body)
 	if err != nil {
-		k.give(m.agent, room)
+		k.give(m.Agent, room)
 		return err
 	}
-	k.give(m.agent, room-outlines.Size())
+	k.give(m.Agent, room-outlines.Size())
 	text, length, err := rendered(outlines, m)
 	if err != nil {
-		k.give(m.agent, outlines.Size())
+		k.give(m.Agent, outlines.Size())
 		return err
 	}
-	replaceAnswer(res, m.form.ContentType(), length, &maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.give(m.agent, outlines.Size()) })})
+	replaceAnswer(res, m.Form.ContentType(), length, &maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.give(m.Agent, outlines.Size()) })})
 	return nil
 }
 
-func rendered(outlines *masking.Outlines, m *maskedRead) (io.ReadCloser, int64, error) {
-	if m.form != masking.Outlined {
-		return outlines.Render(m.form, m.most, time.Now())
+func rendered(outlines *masking.Outlines, m *Call) (io.ReadCloser, int64, error) {
+	if m.Form != masking.Outlined {
+		return outlines.Render(m.Form, m.most, time.Now())
 	}
 	text, err := outlines.Bytes()
 	return io.NopCloser(bytes.NewReader(text)), int64(len(text)), err
@@ -268,10 +273,10 @@ func tellFailure(res *http.Response, itself bool) error {
 }
 
 // take takes room for an agent's outlines, if there is some.
-func (k *masker) take(of identity.AgentName, n int) bool {
+func (k *Masker) take(of identity.AgentName, n int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.taken+n > maskBytes || k.of[of]+n > k.mine {
+	if k.taken+n > Bytes || k.of[of]+n > k.mine {
 		return false
 	}
 	k.taken += n
@@ -280,7 +285,7 @@ func (k *masker) take(of identity.AgentName, n int) bool {
 }
 
 // give gives room back.
-func (k *masker) give(of identity.AgentName, n int) {
+func (k *Masker) give(of identity.AgentName, n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.taken -= n
@@ -298,8 +303,13 @@ const (
 	maskFailed    = "failed"
 )
 
+// Results are the values of label result.
+func Results() []string {
+	return []string{maskTold, maskTooMuch, maskNoRoom, maskNotMasked, maskFailed}
+}
+
 // counted counts an answer.
-func (k *masker) counted(err error) error {
+func (k *Masker) counted(err error) error {
 	result := maskFailed
 	switch {
 	case err == nil:
@@ -308,23 +318,23 @@ func (k *masker) counted(err error) error {
 		result = maskTooMuch
 	case errors.Is(err, errMaskRoom):
 		result = maskNoRoom
-	case errors.Is(err, errNotMasked):
+	case errors.Is(err, ErrNotMasked):
 		result = maskNotMasked
 	}
-	k.metrics.masked.WithLabelValues(result).Inc()
+	k.answers.WithLabelValues(result).Inc()
 	return err
 }
 
-// maskFailure is the answer to a call whose answer was not masked; nil when that is not why
+// Failure is the answer to a call whose answer was not masked; nil when that is not why
 // it failed. side is who says so.
-func maskFailure(side access.Side, err error) *metav1.Status {
+func Failure(side access.Side, err error) *metav1.Status {
 	who := "argomesh " + side.String() + ": "
 	switch {
 	case errors.Is(err, masking.ErrTooMuch):
 		return access.Failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
 			who+"these Secrets are more than can be masked at a time; ask for one by its name, or for fewer with limit, as kubectl does with --chunk-size")
 	case errors.Is(err, errMaskRoom):
-		return tooMany(who + errMaskRoom.Error())
+		return exchange.TooMany(who + errMaskRoom.Error())
 	case errors.Is(err, masking.ErrNoSecrets):
 		return access.BadGateway(who + "the answer is not one about Secrets, which are masked")
 	}

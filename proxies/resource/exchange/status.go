@@ -1,4 +1,4 @@
-package resource
+package exchange
 
 import (
 	"encoding/json"
@@ -11,14 +11,14 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 )
 
-// writeStatus answers a call for path with status. What its details say about trying
+// WriteStatus answers a call for path with status. What its details say about trying
 // again is said in Retry-After too, which is what clients heed.
 //
 // A call for an object is answered as an API server does, by a Status. To discovery a
 // refusal or a failure is the sentence alone: client-go does not decode a Status there,
 // and shows "unknown" instead of it. What it shows of a 503 is its own sentence in any
 // case, so that becomes a 502.
-func writeStatus(w http.ResponseWriter, path string, status *metav1.Status) {
+func WriteStatus(w http.ResponseWriter, path string, status *metav1.Status) {
 	code, kind := int(status.Code), "application/json"
 	body, err := json.Marshal(status)
 	if err != nil {
@@ -51,25 +51,25 @@ func isObject(path string) bool {
 	return (segments[0] == "api" && len(segments) > 2) || (segments[0] == "apis" && len(segments) > 3)
 }
 
-// tooMany is the answer to a call above a limit.
-func tooMany(message string) *metav1.Status {
+// TooMany is the answer to a call above a limit.
+func TooMany(message string) *metav1.Status {
 	s := access.Failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, message)
 	s.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return s
 }
 
-// unauthorized is the answer to a call without a token of an agent.
-func unauthorized() *metav1.Status {
+// Unauthorized is the answer to a call without a token of an agent.
+func Unauthorized() *metav1.Status {
 	return access.Failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "argomesh hub: the call has no valid token of an agent")
 }
 
-// forbidden is the answer to a caller who is known, and not for whom it calls.
-func forbidden(why string) *metav1.Status {
+// Forbidden is the answer to a caller who is known, and not for whom it calls.
+func Forbidden(why string) *metav1.Status {
 	return access.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "argomesh hub: "+why)
 }
 
-// badRequest is the answer to a call whose form is refused.
-func badRequest(err error) *metav1.Status {
+// BadRequest is the answer to a call whose form is refused.
+func BadRequest(err error) *metav1.Status {
 	return access.Failure(http.StatusBadRequest, metav1.StatusReasonBadRequest, "argomesh: "+err.Error())
 }
 

@@ -1,4 +1,4 @@
-package resource
+package exchange
 
 import (
 	stdlog "log" //nolint:depguard // net/http has no other way to say what it met
@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// stdlibLog is log for net/http, which writes about single connections: at debug.
-func stdlibLog(log zerolog.Logger) *stdlog.Logger { return stdlog.New(serverLog{log}, "", 0) }
+// StdlibLog is log for net/http, which writes about single connections: at debug.
+func StdlibLog(log zerolog.Logger) *stdlog.Logger { return stdlog.New(serverLog{log}, "", 0) }
 
 type serverLog struct{ log zerolog.Logger }
 

@@ -1,4 +1,5 @@
-package resource
+// Package concurrency bounds the live calls under way, in all and of each agent.
+package concurrency
 
 import (
 	"context"
@@ -12,10 +13,10 @@ import (
 // are.
 const reserved = 4
 
-// gate bounds the calls under way, in all and of each agent. The first few of an agent
+// Limiter bounds the calls under way, in all and of each agent. The first few of an agent
 // do not count among all, so that agents whose calls hang, however many, leave some
 // for the others.
-type gate struct {
+type Limiter struct {
 	all, each int
 
 	mu      sync.Mutex // guards what follows
@@ -25,12 +26,14 @@ type gate struct {
 	emptied chan struct{} // closed when total is 0 again; nil while nobody waits
 }
 
-func newGate(all, each int) *gate {
-	return &gate{all: all, each: each, byAgent: map[identity.AgentName]int{}}
+// New returns a Limiter for all calls beyond the reserved ones, and for each agent. Its
+// methods may be called concurrently.
+func New(all, each int) *Limiter {
+	return &Limiter{all: all, each: each, byAgent: map[identity.AgentName]int{}}
 }
 
-// enter counts a call in. When there is no room it returns why, for people.
-func (g *gate) enter(name identity.AgentName) (refusal string) {
+// Acquire counts a call in. When there is no room it returns why, for people.
+func (g *Limiter) Acquire(name identity.AgentName) (refusal string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -47,8 +50,8 @@ func (g *gate) enter(name identity.AgentName) (refusal string) {
 	return ""
 }
 
-// leave counts a call out that enter let in.
-func (g *gate) leave(name identity.AgentName) {
+// Release counts a call out that Acquire let in.
+func (g *Limiter) Release(name identity.AgentName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.total--; g.total == 0 && g.emptied != nil {
@@ -63,15 +66,15 @@ func (g *gate) leave(name identity.AgentName) {
 	}
 }
 
-// count returns the number of calls under way.
-func (g *gate) count() int {
+// Count returns the number of calls under way.
+func (g *Limiter) Count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.total
 }
 
-// empty waits until no call is under way.
-func (g *gate) empty(ctx context.Context) error {
+// Wait waits until no call is under way.
+func (g *Limiter) Wait(ctx context.Context) error {
 	g.mu.Lock()
 	if g.total == 0 {
 		g.mu.Unlock()
@@ -86,6 +89,6 @@ func (g *gate) empty(ctx context.Context) error {
 	case <-emptied:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d calls did not end: %w", g.count(), ctx.Err())
+		return fmt.Errorf("%d calls did not end: %w", g.Count(), ctx.Err())
 	}
 }

@@ -1,4 +1,4 @@
-package resource
+package spoke
 
 import (
 	"bytes"
@@ -11,12 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/argomesh/argomesh/proxies/resource/mediatype"
-
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/proxies/access"
+	"github.com/argomesh/argomesh/proxies/resource/mediatype"
 )
 
 // maxGroups is the longest answer about groups that is read, in bytes. With every

@@ -1,40 +1,28 @@
-package resource
+package exchange
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
 )
 
-// prefix begins the path of every call to the hub's end.
-const prefix = "/agents/"
+const (
+	// MaxHeader bounds the header of a call, in bytes. An exec with a long command
+	// fits, a certificate chain in a header does not.
+	MaxHeader = 96 << 10
+)
 
-// splitTarget divides the target of a request line into the agent it is for and the
-// target at the agent's API server. The name is compared as it was sent: an encoded
-// one is none.
-func splitTarget(target string) (identity.AgentName, string, error) {
-	rest, found := strings.CutPrefix(target, prefix)
-	if !found {
-		return identity.AgentName{}, "", errors.New("the path is not /agents/<name>/<path of the Kubernetes API>")
-	}
-	end := strings.IndexAny(rest, "/?")
-	if end < 0 {
-		end = len(rest)
-	}
-	name, err := identity.ParseAgentName(rest[:end])
-	if err != nil {
-		return identity.AgentName{}, "", fmt.Errorf("the path names no agent: %w", err)
-	}
-	rest = rest[end:]
-	if !strings.HasPrefix(rest, "/") {
-		rest = "/" + rest
-	}
-	return name, rest, nil
-}
+// The rules in a record of a call that comes to no decision of a policy: a side does not
+// understand it, or has no room.
+const (
+	RuleMessage     = "message"
+	RuleConcurrency = "concurrency"
+)
 
 // The protocols that Kubernetes upgrades a connection to.
 const (
@@ -42,12 +30,12 @@ const (
 	spdy      = "SPDY/3.1"
 )
 
-// checkMessage refuses what two readers of HTTP could take for two things, or what
+// CheckMessage refuses what two readers of HTTP could take for two things, or what
 // would become another call behind us. It returns the protocol that the caller wants
 // to upgrade to, as Kubernetes writes it, or "". net/http has already refused
 // malformed lines and headers, a Transfer-Encoding other than chunked, and disagreeing
 // lengths; a Content-Length beside chunked it drops, and ours is written anew.
-func checkMessage(r *http.Request) (upgrade string, err error) {
+func CheckMessage(r *http.Request) (upgrade string, err error) {
 	switch {
 	case !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1:
 		// A body of HTTP/1.0 ends with its connection, so that a lost one looks whole.
@@ -96,14 +84,14 @@ func connectionOptions(lines []string) (upgrade bool, err error) {
 // came from elsewhere.
 const (
 	headerOurs = "Argomesh-"
-	// headerRefusedBy names the rule by which the agent refused.
-	headerRefusedBy = "Argomesh-Refused-By"
-	// headerFailed says that the agent answered in place of its API server.
-	headerFailed = "Argomesh-Failed"
-	// headerOwnKinds says that the spoke's owner shows Kubernetes' own kinds alone.
-	headerOwnKinds = "Argomesh-Own-Kinds"
-	// headerMasked says that the spoke's owner lets no values of Secrets through.
-	headerMasked = "Argomesh-Masked"
+	// HeaderRefusedBy names the rule by which the agent refused.
+	HeaderRefusedBy = "Argomesh-Refused-By"
+	// HeaderFailed says that the agent answered in place of its API server.
+	HeaderFailed = "Argomesh-Failed"
+	// HeaderOwnKinds says that the spoke's owner shows Kubernetes' own kinds alone.
+	HeaderOwnKinds = "Argomesh-Own-Kinds"
+	// HeaderMasked says that the spoke's owner lets no values of Secrets through.
+	HeaderMasked = "Argomesh-Masked"
 )
 
 // stripped are headers that do not pass: credentials, whom a proxy takes the caller
@@ -154,10 +142,10 @@ func isStripped(name string) bool {
 	})
 }
 
-// stripAnswer removes from the header of an answer what the two ends have for each
+// StripAnswer removes from the header of an answer what the two ends have for each
 // other, and what would make a browser remember something of a host that serves many
 // spokes.
-func stripAnswer(h http.Header) {
+func StripAnswer(h http.Header) {
 	for name := range h {
 		canonical := http.CanonicalHeaderKey(name)
 		if strings.HasPrefix(canonical, headerOurs) || slices.Contains([]string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security"}, canonical) {
@@ -166,18 +154,26 @@ func stripAnswer(h http.Header) {
 	}
 }
 
-// bearer returns the token of a call: of exactly one Authorization of type Bearer.
-func bearer(h http.Header) (string, bool) {
-	lines := h["Authorization"]
-	if len(lines) != 1 || len(lines[0]) > maxToken {
-		return "", false
+// IsLong reports whether a call goes on until somebody ends it.
+func IsLong(request access.Request, target *url.URL, upgrade string) bool {
+	if upgrade != "" || request.Verb == "watch" {
+		return true
 	}
-	scheme, token, found := strings.Cut(lines[0], " ")
-	if !found || !strings.EqualFold(scheme, "Bearer") || token == "" || strings.ContainsAny(token, " \t,") {
-		return "", false
+	if request.Subresource != "log" || !target.Query().Has("follow") {
+		return false
 	}
-	return token, true
+	follow, err := strconv.ParseBool(target.Query().Get("follow"))
+	return err != nil || follow // Kubernetes takes follow without a value for true
 }
 
-// maxToken is the longest Authorization that is looked at, in bytes.
-const maxToken = 8 << 10
+// Moves reports whether an answer with that status sends the caller to its Location.
+// Kubernetes gives such for an OpenAPI document whose hash is old, and for a proxy of a
+// service without a slash at its end; and what is behind such a proxy has redirects of its
+// own.
+func Moves(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}

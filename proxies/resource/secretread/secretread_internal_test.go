@@ -1,4 +1,4 @@
-package resource
+package secretread
 
 import (
 	"errors"
@@ -12,16 +12,14 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/masking"
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
 )
 
 // outlines of one agent have some room and those of all more; what is beyond is refused and
 // counted, and room comes back with the end of each answer.
 func TestMaskRoom(t *testing.T) {
-	m, err := newMetrics(prometheus.NewRegistry(), "hub", func() float64 { return 0 })
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := newMasker(m, maskBytesOfAgent)
+	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "answers_total"}, []string{"result"})
+	k := NewMasker(answers, BytesOfAgent)
 	name := func(text string) identity.AgentName {
 		n, err := identity.ParseAgentName(text)
 		if err != nil {
@@ -33,7 +31,7 @@ func TestMaskRoom(t *testing.T) {
 	answer := func(of identity.AgentName) (*http.Response, error) {
 		body := "{}\n" + strings.Repeat(`{"name":"a"}`+"\n", 3)
 		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {masking.MediaType}}, Body: io.NopCloser(strings.NewReader(body))}
-		return res, k.fromAgent(&maskedRead{agent: of, scope: masking.List, form: masking.Plain, most: maxListAnswer}, res, false)
+		return res, k.FromAgent(&Call{Agent: of, scope: masking.List, Form: masking.Plain, most: exchange.MaxListAnswer}, res, false)
 	}
 	refused := func(of identity.AgentName) error {
 		res, err := answer(of)
@@ -45,7 +43,7 @@ func TestMaskRoom(t *testing.T) {
 	if err := refused(one); !errors.Is(err, errMaskRoom) {
 		t.Errorf("an agent without room: %v", err)
 	}
-	if n := testutil.ToFloat64(m.masked.WithLabelValues(maskNoRoom)); n != 1 {
+	if n := testutil.ToFloat64(answers.WithLabelValues(maskNoRoom)); n != 1 {
 		t.Errorf("%v are counted", n)
 	}
 	res, err := answer(other)
@@ -62,15 +60,15 @@ func TestMaskRoom(t *testing.T) {
 		t.Errorf("%d bytes are taken of %d", k.of[other], k.taken)
 	}
 	for i := range 10 {
-		k.take(name("more-"+string(rune('a'+i))), maskBytesOfAgent)
+		k.take(name("more-"+string(rune('a'+i))), BytesOfAgent)
 	}
-	if k.taken > maskBytes {
+	if k.taken > Bytes {
 		t.Errorf("all together take %d bytes", k.taken)
 	}
 	if err := refused(other); !errors.Is(err, errMaskRoom) {
 		t.Errorf("a hub without room: %v", err)
 	}
-	if status := maskFailure(1, errMaskRoom); status == nil || status.Code != http.StatusTooManyRequests || status.Details.RetryAfterSeconds == 0 {
+	if status := Failure(1, errMaskRoom); status == nil || status.Code != http.StatusTooManyRequests || status.Details.RetryAfterSeconds == 0 {
 		t.Errorf("the caller is told %+v", status)
 	}
 }

@@ -1,4 +1,7 @@
-package resource
+// Package exchange passes one HTTP call on and its answer back, which both ends of live
+// access do: what of a message is taken, how long an answer may be, how its end is told
+// from its loss, and what a caller reads that is refused.
+package exchange
 
 import (
 	"bufio"
@@ -22,57 +25,59 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// exchange passes one call on, and knows what became of it.
-type exchange struct {
-	out         http.RoundTripper
-	base        *url.URL // scheme, host and path before the target's
-	target      *url.URL
-	bodyTimeout time.Duration // longest wait for the next bytes of the caller's body
-	log         zerolog.Logger
-	// outgoing finishes the header of the call.
-	outgoing func(http.Header)
-	// answer looks at the answer before it is passed on. After an error it is not.
-	answer func(*http.Response) error
-	// failed answers a call that got no answer.
-	failed func(w http.ResponseWriter, err error)
+// Exchange passes one call on, and knows what became of it.
+type Exchange struct {
+	// Out takes the call.
+	Out         http.RoundTripper
+	Base        *url.URL // scheme, host and path before the target's
+	Target      *url.URL
+	BodyTimeout time.Duration // longest wait for the next bytes of the caller's body
+	Log         zerolog.Logger
+	// Outgoing finishes the header of the call.
+	Outgoing func(http.Header)
+	// Answer looks at the answer before it is passed on. After an error it is not.
+	Answer func(*http.Response) error
+	// Failed answers a call that got no answer.
+	Failed func(w http.ResponseWriter, err error)
 
-	status     int
-	sent       atomic.Int64 // bytes from the caller
-	received   atomic.Int64 // bytes to the caller
-	callerLost atomic.Bool  // the caller did not take or bring its bytes to the end
-	peerLost   atomic.Bool  // the other side did not
+	// What follows is for who asks, once Run has returned.
+	Status     int          // of the answer; 0 for none
+	Sent       atomic.Int64 // bytes from the caller
+	Received   atomic.Int64 // bytes to the caller
+	CallerLost atomic.Bool  // the caller did not take or bring its bytes to the end
+	PeerLost   atomic.Bool  // the other side did not
 	// bodyDue is when the next bytes of the caller's body must be there, in nanoseconds
 	// since 1970; 0 when none are waited for.
 	bodyDue atomic.Int64
 }
 
-// run passes r on and the answer back. It panics with http.ErrAbortHandler when the
+// Run passes r on and the answer back. It panics with http.ErrAbortHandler when the
 // answer broke off, or must not be given: net/http has no other way to close a
 // connection without ending the body, and its server takes that value for nothing else.
-func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
+func (e *Exchange) Run(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	in := r.Clone(httptrace.WithClientTrace(r.Context(), boundEarly()))
 	if r.Body != nil && r.Body != http.NoBody {
 		in.Body = &callerBody{ReadCloser: r.Body, exchange: e, control: control}
 	}
 	proxy := httputil.ReverseProxy{
-		Transport:     e.out,
+		Transport:     e.Out,
 		FlushInterval: -1,
 		BufferPool:    buffers,
-		ErrorLog:      stdlibLog(e.log),
+		ErrorLog:      StdlibLog(e.Log),
 		Rewrite: func(p *httputil.ProxyRequest) {
-			u := *e.target
-			u.Scheme, u.Host = e.base.Scheme, e.base.Host
-			if prefix := strings.TrimSuffix(e.base.Path, "/"); prefix != "" {
+			u := *e.Target
+			u.Scheme, u.Host = e.Base.Scheme, e.Base.Host
+			if prefix := strings.TrimSuffix(e.Base.Path, "/"); prefix != "" {
 				u.Path, u.RawPath = prefix+u.Path, prefix+u.EscapedPath()
 			}
 			p.Out.URL, p.Out.Host = &u, ""
 			p.Out.Trailer = nil
 			stripRequest(p.Out.Header)
-			e.outgoing(p.Out.Header)
+			e.Outgoing(p.Out.Header)
 		},
 		ModifyResponse: func(res *http.Response) error {
-			if err := e.answer(res); err != nil {
+			if err := e.Answer(res); err != nil {
 				return err
 			}
 			if conn, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
@@ -84,20 +89,20 @@ func (e *exchange) run(w http.ResponseWriter, r *http.Request) {
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if due := e.bodyDue.Load(); due != 0 && time.Now().UnixNano() >= due {
-				e.callerLost.Store(true)
+				e.CallerLost.Store(true)
 				w.Header().Set("Connection", "close")
-				writeStatus(&meter{ResponseWriter: w, exchange: e}, e.target.Path, slowCaller())
+				WriteStatus(&Meter{ResponseWriter: w, Exchange: e}, e.Target.Path, slowCaller())
 				return
 			}
 			if r.Context().Err() != nil {
-				e.callerLost.Store(true)
+				e.CallerLost.Store(true)
 				// Whatever was answered now could look like the end of a call that was cut off.
 				panic(http.ErrAbortHandler)
 			}
-			e.failed(&meter{ResponseWriter: w, exchange: e}, err)
+			e.Failed(&Meter{ResponseWriter: w, Exchange: e}, err)
 		},
 	}
-	proxy.ServeHTTP(&meter{ResponseWriter: w, exchange: e}, in)
+	proxy.ServeHTTP(&Meter{ResponseWriter: w, Exchange: e}, in)
 }
 
 // maxEarly is how many answers before the final one are waited for. Nobody that we call
@@ -140,16 +145,16 @@ func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferBytes]byte)(b)) }
 // caller that says it will send more.
 type callerBody struct {
 	io.ReadCloser
-	exchange *exchange
+	exchange *Exchange
 	control  *http.ResponseController
 }
 
 func (b *callerBody) Read(p []byte) (int, error) {
-	due := time.Now().Add(b.exchange.bodyTimeout)
+	due := time.Now().Add(b.exchange.BodyTimeout)
 	b.exchange.bodyDue.Store(due.UnixNano())
 	_ = b.control.SetReadDeadline(due) // our connections have deadlines
 	n, err := b.ReadCloser.Read(p)
-	b.exchange.sent.Add(int64(n))
+	b.exchange.Sent.Add(int64(n))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, err // net/http must not wait for the rest either
 	}
@@ -160,9 +165,9 @@ func (b *callerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundRest bounds how long net/http waits for what is left of a body that nobody
+// BoundRest bounds how long net/http waits for what is left of a body that nobody
 // read, before it takes the next call of the connection.
-func boundRest(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+func BoundRest(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.Body != http.NoBody {
 		// As above; of a connection that was taken over it does nothing.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
@@ -172,13 +177,13 @@ func boundRest(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 // peerBody is the body of an answer.
 type peerBody struct {
 	io.ReadCloser
-	exchange *exchange
+	exchange *Exchange
 }
 
 func (b *peerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
-		b.exchange.peerLost.Store(true)
+		b.exchange.PeerLost.Store(true)
 	}
 	return n, err
 }
@@ -186,7 +191,7 @@ func (b *peerBody) Read(p []byte) (int, error) {
 // peerConn is the connection behind an answer that switched protocols.
 type peerConn struct {
 	io.ReadWriteCloser
-	exchange *exchange
+	exchange *Exchange
 	closed   atomic.Bool // by us
 	deaf     atomic.Bool // what is written is dropped
 }
@@ -216,7 +221,7 @@ func (c *peerConn) Write(p []byte) (int, error) {
 // note notes an error that is not our own doing.
 func (c *peerConn) note(err error) {
 	if err != nil && !errors.Is(err, io.EOF) && !c.closed.Load() {
-		c.exchange.peerLost.Store(true)
+		c.exchange.PeerLost.Store(true)
 	}
 }
 
@@ -225,7 +230,7 @@ func (c *peerConn) CloseWrite() error {
 	if c.deaf.Load() {
 		return nil
 	}
-	return closeWrite(c.ReadWriteCloser)
+	return CloseWrite(c.ReadWriteCloser)
 }
 
 // Close ends both.
@@ -237,60 +242,61 @@ func (c *peerConn) Close() error {
 // errNoHalfClose ends both directions, where one cannot be ended alone.
 var errNoHalfClose = errors.New("the connection cannot be half closed")
 
-func closeWrite(w any) error {
+// CloseWrite ends our direction of w, a connection or what passes it on.
+func CloseWrite(w any) error {
 	if half, ok := w.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return errNoHalfClose
 }
 
-// meter is the way back to the caller.
-type meter struct {
+// Meter is the way back to the caller.
+type Meter struct {
 	http.ResponseWriter
-	exchange *exchange
+	Exchange *Exchange
 }
 
 // Unwrap is for http.ResponseController.
-func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+func (m *Meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
 // WriteHeader notes the status. What comes before the final one is not passed on: nobody
 // has looked at it.
-func (m *meter) WriteHeader(code int) {
+func (m *Meter) WriteHeader(code int) {
 	if code < http.StatusOK {
 		return
 	}
-	m.exchange.status = code
+	m.Exchange.Status = code
 	m.ResponseWriter.WriteHeader(code)
 }
 
-func (m *meter) Write(p []byte) (int, error) {
+func (m *Meter) Write(p []byte) (int, error) {
 	n, err := m.ResponseWriter.Write(p)
-	m.exchange.received.Add(int64(n))
+	m.Exchange.Received.Add(int64(n))
 	if err != nil {
-		m.exchange.callerLost.Store(true)
+		m.Exchange.CallerLost.Store(true)
 	}
 	return n, err
 }
 
 // Hijack gives the connection of a call whose upgrade was granted.
-func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (m *Meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(m.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	m.exchange.status = http.StatusSwitchingProtocols
+	m.Exchange.Status = http.StatusSwitchingProtocols
 	early, err := buffered.Peek(buffered.Reader.Buffered())
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	return &callerConn{Conn: conn, early: bytes.NewReader(bytes.Clone(early)), exchange: m.exchange}, buffered, nil
+	return &callerConn{Conn: conn, early: bytes.NewReader(bytes.Clone(early)), exchange: m.Exchange}, buffered, nil
 }
 
 // callerConn is the caller's connection after its upgrade.
 type callerConn struct {
 	net.Conn
 	early    *bytes.Reader // what net/http read before it handed the connection over
-	exchange *exchange
+	exchange *Exchange
 	closed   atomic.Bool // by us
 }
 
@@ -302,14 +308,14 @@ func (c *callerConn) Read(p []byte) (int, error) {
 	} else {
 		n, err = c.Conn.Read(p)
 	}
-	c.exchange.sent.Add(int64(n))
+	c.exchange.Sent.Add(int64(n))
 	c.note(err)
 	return n, err
 }
 
 func (c *callerConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.exchange.received.Add(int64(n))
+	c.exchange.Received.Add(int64(n))
 	c.note(err)
 	return n, err
 }
@@ -317,29 +323,29 @@ func (c *callerConn) Write(p []byte) (int, error) {
 // note notes an error that is not our own doing.
 func (c *callerConn) note(err error) {
 	if err != nil && !errors.Is(err, io.EOF) && !c.closed.Load() {
-		c.exchange.callerLost.Store(true)
+		c.exchange.CallerLost.Store(true)
 	}
 }
 
 // CloseWrite ends our direction alone.
-func (c *callerConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *callerConn) CloseWrite() error { return CloseWrite(c.Conn) }
 
 // Close ends the connection. When the other side was lost it is aborted, where a
 // connection can be: what was lost must not look finished.
 func (c *callerConn) Close() error {
 	c.closed.Store(true)
-	if c.exchange.peerLost.Load() {
-		return abort(c.Conn)
+	if c.exchange.PeerLost.Load() {
+		return Abort(c.Conn)
 	}
 	return c.Conn.Close()
 }
 
-// abort closes a connection so that its peer sees a failure rather than an end. A
+// Abort closes a connection so that its peer sees a failure rather than an end. A
 // unix socket has no way to say so.
-func abort(conn net.Conn) error {
+func Abort(conn net.Conn) error {
 	switch c := conn.(type) {
-	case interface{ abort() error }:
-		return c.abort()
+	case interface{ Abort() error }:
+		return c.Abort()
 	case interface{ SetLinger(seconds int) error }:
 		_ = c.SetLinger(0) // the connection is closed in any case
 	}

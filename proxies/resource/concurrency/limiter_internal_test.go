@@ -1,4 +1,4 @@
-package resource
+package concurrency
 
 import (
 	"fmt"
@@ -8,13 +8,13 @@ import (
 )
 
 // Agents whose calls hang take all there is, but for a few of each other agent.
-func TestGateReserves(t *testing.T) {
+func TestLimiterReserves(t *testing.T) {
 	const all, each = 20, 10
-	g := newGate(all, each)
+	g := New(all, each)
 	enter := func(agent string, n int) (entered int) {
 		t.Helper()
 		for range n {
-			if g.enter(agentName(t, agent)) == "" {
+			if g.Acquire(agentName(t, agent)) == "" {
 				entered++
 			}
 		}
@@ -22,7 +22,7 @@ func TestGateReserves(t *testing.T) {
 	}
 	leave := func(agent string, n int) {
 		for range n {
-			g.leave(agentName(t, agent))
+			g.Release(agentName(t, agent))
 		}
 	}
 	stuck := 0
@@ -48,8 +48,8 @@ func TestGateReserves(t *testing.T) {
 	for _, agent := range []string{"stuck-0", "stuck-1", "stuck-2", "stuck-3", "edge-1", "edge-2"} {
 		leave(agent, g.byAgent[agentName(t, agent)])
 	}
-	if g.count() != 0 || g.beyond != 0 || len(g.byAgent) != 0 {
-		t.Errorf("%d calls, %d of them beyond, of %d agents after all have ended", g.count(), g.beyond, len(g.byAgent))
+	if g.Count() != 0 || g.beyond != 0 || len(g.byAgent) != 0 {
+		t.Errorf("%d calls, %d of them beyond, of %d agents after all have ended", g.Count(), g.beyond, len(g.byAgent))
 	}
 }
 

@@ -1,0 +1,72 @@
+package spoke
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/argomesh/argomesh/proxies/resource/exchange"
+)
+
+// only is a listener that accepts one connection. Accept fails once that has ended.
+type only struct {
+	ctx   context.Context //nolint:containedctx // of the connection's calls, by http.Server.BaseContext
+	conn  net.Conn
+	given bool // Accept is called by one goroutine
+
+	once  sync.Once
+	ended chan struct{}
+	err   error // of closing the connection; set before ended is closed
+	lost  error // why the connection was left open; as above
+}
+
+// Accept implements net.Listener.
+func (l *only) Accept() (net.Conn, error) {
+	if !l.given {
+		l.given = true
+		return &servedConn{Conn: l.conn, only: l}, nil
+	}
+	<-l.ended
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener. The server calls it when Accept has failed.
+func (l *only) Close() error { return l.end() }
+
+// Addr implements net.Listener.
+func (l *only) Addr() net.Addr { return l.conn.LocalAddr() }
+
+func (l *only) end() error {
+	l.once.Do(func() {
+		l.err = l.conn.Close()
+		close(l.ended)
+	})
+	return l.err
+}
+
+// lose leaves the connection to the caller of Serve.
+func (l *only) lose() error {
+	l.once.Do(func() {
+		l.lost = errServerLost
+		l.err = l.conn.SetDeadline(time.Unix(1, 0)) // whoever still reads is done
+		close(l.ended)
+	})
+	return l.err
+}
+
+// servedConn ends its listener when it is closed, by the server or by who took it
+// over for an upgrade.
+type servedConn struct {
+	net.Conn
+	only *only
+}
+
+// Close ends the connection.
+func (c *servedConn) Close() error { return c.only.end() }
+
+// Abort ends it so that the hub sees that it was lost.
+func (c *servedConn) Abort() error { return c.only.lose() }
+
+// CloseWrite ends our direction alone.
+func (c *servedConn) CloseWrite() error { return exchange.CloseWrite(c.Conn) }
