@@ -8,6 +8,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/argomesh/argomesh/internal/diff"
+
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -173,7 +175,7 @@ func (k *keeper) apply(ctx context.Context, want, have []*unstructured.Unstructu
 func (k *keeper) write(ctx context.Context, change objects.Change, there map[string]*unstructured.Unstructured) (time.Duration, error) {
 	now := time.Now()
 	before := k.written[change.Name]
-	if change.Action == objects.Keep || change.Action == objects.Refuse {
+	if change.Action == diff.Keep || change.Action == diff.Refuse {
 		return 0, nil
 	}
 	verb := change.Action.String()
@@ -252,7 +254,7 @@ func wantedText(o *unstructured.Unstructured) string {
 func (k *keeper) differences(want, have []*unstructured.Unstructured) []objects.Difference {
 	out := k.part.Verify(want, have, k.manager)
 	for _, change := range objects.Plan(want, have, k.manager) {
-		if change.Action == objects.Refuse {
+		if change.Action == diff.Refuse {
 			out = append(out, objects.Difference{Text: fmt.Sprintf("%s is not written: %s.", change.Name, change.Reason)})
 		}
 	}

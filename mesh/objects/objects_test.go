@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/objects"
 )
 
@@ -26,7 +27,7 @@ func TestCompare(t *testing.T) {
 	}
 	for title, tt := range map[string]struct {
 		have map[string]any
-		want []objects.Field
+		want []diff.Field
 	}{
 		"the same": {want, nil},
 		"words in another order": {map[string]any{
@@ -38,10 +39,10 @@ func TestCompare(t *testing.T) {
 		}, nil},
 		"an empty object that is gone": {map[string]any{
 			"mode": "STRICT", "who": []any{"a", "b"}, "ports": []any{map[string]any{"number": int64(443)}},
-		}, []objects.Field{{Path: "spec.retries", Want: "{}"}}},
+		}, []diff.Field{{Path: "spec.retries", Want: "{}"}}},
 		"a value, one more, one less, in a list": {map[string]any{
 			"mode": "PERMISSIVE", "who": []any{"a"}, "retries": map[string]any{}, "action": "DENY", "ports": []any{map[string]any{"number": int64(80)}},
-		}, []objects.Field{
+		}, []diff.Field{
 			{Path: "spec.action", Have: `"DENY"`},
 			{Path: "spec.mode", Have: `"PERMISSIVE"`, Want: `"STRICT"`},
 			{Path: "spec.ports[0].number", Have: "80", Want: "443"},
@@ -56,7 +57,7 @@ func TestCompare(t *testing.T) {
 	}
 	bare := object("p", want)
 	bare.SetLabels(map[string]string{"other": "1"})
-	if diff := cmp.Diff([]objects.Field{{Path: "metadata.labels.part-of", Want: `"argomesh"`}}, objects.Compare(bare, object("p", want))); diff != "" {
+	if diff := cmp.Diff([]diff.Field{{Path: "metadata.labels.part-of", Want: `"argomesh"`}}, objects.Compare(bare, object("p", want))); diff != "" {
 		t.Errorf("Compare() without our label (-want +got):\n%s", diff)
 	}
 }
@@ -121,7 +122,7 @@ func TestPlan(t *testing.T) {
 				if c.Name != "Policy argocd/"+o.GetName() {
 					t.Errorf("its name is %q", c.Name)
 				}
-				if wants := c.Action == objects.Create || c.Action == objects.Update && c.Reason == ""; wants != (len(c.Fields) > 0) && c.Action != objects.Refuse {
+				if wants := c.Action == diff.Create || c.Action == diff.Update && c.Reason == ""; wants != (len(c.Fields) > 0) && c.Action != diff.Refuse {
 					t.Errorf("%s has fields %v", line, c.Fields)
 				}
 				got = append(got, line)
@@ -138,5 +139,5 @@ func ExamplePlan() {
 	for _, change := range objects.Plan(want, nil, objects.Manager("argocd")) {
 		fmt.Println(change.Name, change.Fields)
 	}
-	// Output: Policy argocd/deny [{metadata.labels.part-of  "argomesh"} {spec.action  "DENY"}]
+	// Output: Policy argocd/deny [metadata.labels.part-of: unset -> "argomesh" spec.action: unset -> "DENY"]
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/internal/diff"
 )
 
 // Writer carries out changes. It has no state and may be used concurrently.
@@ -34,9 +36,9 @@ type Writer struct {
 // What the API server itself puts in stays, and is in the result.
 func (w Writer) Write(ctx context.Context, c Change) (*unstructured.Unstructured, error) {
 	switch c.Action {
-	case Create, Update:
+	case diff.Create, diff.Update:
 		return w.apply(ctx, c)
-	case Delete:
+	case diff.Delete:
 		return nil, w.delete(ctx, c)
 	}
 	return c.Have, nil
@@ -60,7 +62,7 @@ func (w Writer) dry() []string {
 func (w Writer) apply(ctx context.Context, c Change) (*unstructured.Unstructured, error) {
 	resource := w.resource(c.Want)
 	body := c.Want.DeepCopy()
-	if c.Action == Create {
+	if c.Action == diff.Create {
 		// An apply cannot ask that nothing be there, and would change what is others'.
 		switch _, err := resource.Get(ctx, c.Want.GetName(), metav1.GetOptions{}); {
 		case err == nil:

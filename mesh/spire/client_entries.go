@@ -10,6 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 )
 
@@ -126,15 +127,15 @@ func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []En
 
 // UpdateEntries sets of each change's entry the fields that differ, and returns for each
 // change nil or why it failed.
-func (c *Client) UpdateEntries(ctx context.Context, changes []Change[Entry]) (results []error, err error) {
+func (c *Client) UpdateEntries(ctx context.Context, changes []diff.Change[Entry]) (results []error, err error) {
 	const doing = "update entries"
 	for _, change := range changes {
 		if err := change.Want.check(); err != nil {
 			return results, err
 		}
-		fields := make([]string, len(change.Differences))
-		for i, d := range change.Differences {
-			fields[i] = d.Field
+		fields := make([]string, len(change.Fields))
+		for i, d := range change.Fields {
+			fields[i] = d.Path
 		}
 		// One call each: the mask is the call's, and each change has its own.
 		answer, err := call(ctx, c, doing, c.entries.BatchUpdateEntry, &spirepb.BatchUpdateEntryRequest{
@@ -187,21 +188,21 @@ func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results 
 // change that fails holds up no other but the deletes, since what failed may be what was
 // to take their place; the error has all failures. What was done meanwhile, by us in an
 // attempt whose answer was lost or by somebody else who wants the same, is no failure.
-func (c *Client) ApplyEntries(ctx context.Context, plan []Change[Entry], done func(Change[Entry])) error {
+func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[Entry], done func(diff.Change[Entry])) error {
 	if err := Refusals(plan); err != nil {
 		return err
 	}
-	updates, failed := c.applyCreates(ctx, only(plan, Create), done)
-	updates = append(only(plan, Update), updates...)
+	updates, failed := c.applyCreates(ctx, only(plan, diff.Create), done)
+	updates = append(only(plan, diff.Update), updates...)
 	failed = append(failed, c.applyUpdates(ctx, updates, done)...)
 	if len(failed) > 0 {
 		return errors.Join(failed...)
 	}
-	return errors.Join(c.applyDeletes(ctx, only(plan, Delete), done)...)
+	return errors.Join(c.applyDeletes(ctx, only(plan, diff.Delete), done)...)
 }
 
 // applyCreates returns the creates that found an entry of ours, as updates.
-func (c *Client) applyCreates(ctx context.Context, creates []Change[Entry], done func(Change[Entry])) (updates []Change[Entry], failed []error) {
+func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[Entry], done func(diff.Change[Entry])) (updates []diff.Change[Entry], failed []error) {
 	there, results, err := c.CreateEntries(ctx, wants(creates))
 	if err != nil {
 		failed = append(failed, err)
@@ -215,12 +216,12 @@ func (c *Client) applyCreates(ctx context.Context, creates []Change[Entry], done
 			} else {
 				change = planEntry(change.Want, Entry{}, there[i])
 			}
-			result = Refusals([]Change[Entry]{change})
+			result = Refusals([]diff.Change[Entry]{change})
 		}
 		switch {
 		case result != nil:
 			failed = append(failed, c.explainInternal(ctx, change.Want, result))
-		case change.Action == Update:
+		case change.Action == diff.Update:
 			updates = append(updates, change)
 		default:
 			done(change)
@@ -229,7 +230,7 @@ func (c *Client) applyCreates(ctx context.Context, creates []Change[Entry], done
 	return updates, failed
 }
 
-func (c *Client) applyUpdates(ctx context.Context, updates []Change[Entry], done func(Change[Entry])) (failed []error) {
+func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[Entry], done func(diff.Change[Entry])) (failed []error) {
 	results, err := c.UpdateEntries(ctx, updates)
 	if err != nil {
 		failed = append(failed, err)
@@ -244,7 +245,7 @@ func (c *Client) applyUpdates(ctx context.Context, updates []Change[Entry], done
 	return failed
 }
 
-func (c *Client) applyDeletes(ctx context.Context, deletes []Change[Entry], done func(Change[Entry])) (failed []error) {
+func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[Entry], done func(diff.Change[Entry])) (failed []error) {
 	gone := make([]string, len(deletes))
 	for i, change := range deletes {
 		gone[i] = change.Have.ID
@@ -279,11 +280,11 @@ func (c *Client) explainInternal(ctx context.Context, e Entry, result error) err
 }
 
 // only returns the changes of plan with that action.
-func only[T any](plan []Change[T], action Action) []Change[T] {
-	return slices.DeleteFunc(slices.Clone(plan), func(c Change[T]) bool { return c.Action != action })
+func only[T any](plan []diff.Change[T], action diff.Action) []diff.Change[T] {
+	return slices.DeleteFunc(slices.Clone(plan), func(c diff.Change[T]) bool { return c.Action != action })
 }
 
-func wants[T any](changes []Change[T]) []T {
+func wants[T any](changes []diff.Change[T]) []T {
 	out := make([]T, len(changes))
 	for i, c := range changes {
 		out[i] = c.Want

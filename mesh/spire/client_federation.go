@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 )
 
@@ -67,13 +68,13 @@ func (c *Client) FederatedBundles(ctx context.Context) ([]*spiffebundle.Bundle, 
 
 // ApplyBundles carries out plan, of [PlanBundles], and calls done with each change that
 // is done. One that fails holds up no other; the error has all failures.
-func (c *Client) ApplyBundles(ctx context.Context, plan []Change[*spiffebundle.Bundle], done func(Change[*spiffebundle.Bundle])) error {
+func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebundle.Bundle], done func(diff.Change[*spiffebundle.Bundle])) error {
 	const doing = "set federated bundles"
 	if err := Refusals(plan); err != nil {
 		return err
 	}
 	var (
-		changes  = append(only(plan, Create), only(plan, Update)...)
+		changes  = append(only(plan, diff.Create), only(plan, diff.Update)...)
 		messages = make([]*spirepb.Bundle, len(changes))
 		failed   []error
 		at       int
@@ -138,12 +139,12 @@ func withoutBundle() *spirepb.FederationRelationshipMask {
 
 // ApplyFederations carries out plan, of [PlanFederations], and calls done with each
 // change that is done. One that fails holds up no other; the error has all failures.
-func (c *Client) ApplyFederations(ctx context.Context, plan []Change[Federation], done func(Change[Federation])) error {
+func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[Federation], done func(diff.Change[Federation])) error {
 	if err := Refusals(plan); err != nil {
 		return err
 	}
 	var failed []error
-	for _, change := range append(only(plan, Create), only(plan, Update)...) {
+	for _, change := range append(only(plan, diff.Create), only(plan, diff.Update)...) {
 		// One call each: the server may fetch nothing, but a batch that does not come
 		// back would take all of them along.
 		if err := c.applyFederation(ctx, change); err != nil {
@@ -155,7 +156,7 @@ func (c *Client) ApplyFederations(ctx context.Context, plan []Change[Federation]
 	return errors.Join(failed...)
 }
 
-func (c *Client) applyFederation(ctx context.Context, change Change[Federation]) error {
+func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federation]) error {
 	if err := change.Want.Check(); err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (c *Client) applyFederation(ctx context.Context, change Change[Federation])
 	if err != nil {
 		return err
 	}
-	if change.Action == Update {
+	if change.Action == diff.Update {
 		message.TrustDomainBundle = nil
 		return c.updateFederation(ctx, change.Name, message)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
@@ -27,17 +28,17 @@ func TestRegistrationComesAndGoes(t *testing.T) {
 	steps := []struct {
 		what   string
 		change func(*spire.Registration)
-		want   map[string]spire.Action
+		want   map[string]diff.Action
 	}{
-		{"first", nil, map[string]spire.Action{"entry/" + id: spire.Create}},
-		{"again", nil, map[string]spire.Action{}},
-		{"another life", func(r *spire.Registration) { r.X509TTL = time.Hour }, map[string]spire.Action{"entry/" + id: spire.Update}},
-		{"another node", func(r *spire.Registration) { r.ParentIDs = []spiffeid.ID{alias} }, map[string]spire.Action{
-			"entry/" + spire.EntryID(edge, edgeID, alias): spire.Create, "entry/" + id: spire.Delete,
+		{"first", nil, map[string]diff.Action{"entry/" + id: diff.Create}},
+		{"again", nil, map[string]diff.Action{}},
+		{"another life", func(r *spire.Registration) { r.X509TTL = time.Hour }, map[string]diff.Action{"entry/" + id: diff.Update}},
+		{"another node", func(r *spire.Registration) { r.ParentIDs = []spiffeid.ID{alias} }, map[string]diff.Action{
+			"entry/" + spire.EntryID(edge, edgeID, alias): diff.Create, "entry/" + id: diff.Delete,
 		}},
-		{"two IDs", func(r *spire.Registration) { r.IDs = append(r.IDs, newID) }, map[string]spire.Action{
-			"entry/" + spire.EntryID(edge, edgeID, alias): spire.Delete, "entry/" + id: spire.Create,
-			"entry/" + spire.EntryID(edge, newID, node): spire.Create,
+		{"two IDs", func(r *spire.Registration) { r.IDs = append(r.IDs, newID) }, map[string]diff.Action{
+			"entry/" + spire.EntryID(edge, edgeID, alias): diff.Delete, "entry/" + id: diff.Create,
+			"entry/" + spire.EntryID(edge, newID, node): diff.Create,
 		}},
 	}
 	for _, step := range steps {
@@ -105,10 +106,10 @@ func TestEveryFieldArrives(t *testing.T) {
 			t.Fatal(err)
 		}
 		plan := spire.PlanEntries(edge, entriesOf(t, r), seen.Entries)
-		if len(plan) != 1 || plan[0].Action != spire.Update || len(plan[0].Differences) != 1 || plan[0].Differences[0].Field != field {
+		if len(plan) != 1 || plan[0].Action != diff.Update || len(plan[0].Fields) != 1 || plan[0].Fields[0].Path != field {
 			t.Errorf("%s: plan is %v", field, plan)
 		}
-		if err := client.ApplyEntries(t.Context(), plan, func(spire.Change[spire.Entry]) {}); err != nil {
+		if err := client.ApplyEntries(t.Context(), plan, func(diff.Change[spire.Entry]) {}); err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
 		seen, err = client.Observe(t.Context(), edge, entriesOf(t, r))
@@ -176,19 +177,19 @@ func TestCreateMeetsWhatIsThere(t *testing.T) {
 	tests := map[string]struct {
 		there   func(*spirepb.Entry)
 		wantErr error
-		want    spire.Action
+		want    diff.Action
 	}{
-		"ours, as it should be": {there: func(e *spirepb.Entry) { e.Id, e.Hint = desired[0].ID, "stream" }, want: spire.Keep},
-		"ours, and otherwise":   {there: func(e *spirepb.Entry) { e.Id = desired[0].ID }, want: spire.Update},
-		"theirs, the same":      {there: func(e *spirepb.Entry) { e.Id, e.Hint = "theirs", "stream" }, want: spire.Keep},
+		"ours, as it should be": {there: func(e *spirepb.Entry) { e.Id, e.Hint = desired[0].ID, "stream" }, want: diff.Keep},
+		"ours, and otherwise":   {there: func(e *spirepb.Entry) { e.Id = desired[0].ID }, want: diff.Update},
+		"theirs, the same":      {there: func(e *spirepb.Entry) { e.Id, e.Hint = "theirs", "stream" }, want: diff.Keep},
 		"theirs, and otherwise": {there: func(e *spirepb.Entry) { e.Id = "theirs" }, wantErr: spire.ErrRefused},
 	}
 	for title, tt := range tests {
 		t.Run(title, func(t *testing.T) {
 			server, client := start(t)
 			foreign(t, server, tt.there)
-			var done []spire.Change[spire.Entry]
-			err := client.ApplyEntries(t.Context(), plan, func(c spire.Change[spire.Entry]) { done = append(done, c) })
+			var done []diff.Change[spire.Entry]
+			err := client.ApplyEntries(t.Context(), plan, func(c diff.Change[spire.Entry]) { done = append(done, c) })
 			if !errors.Is(err, tt.wantErr) || (tt.wantErr == nil) != (len(done) == 1 && done[0].Action == tt.want) {
 				t.Errorf("ApplyEntries() = %v, done %v", err, done)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 )
 
 const (
@@ -167,26 +168,6 @@ func similar(a, b Entry) bool {
 	return a.SPIFFEID == b.SPIFFEID && a.ParentID == b.ParentID && slices.Equal(a.Selectors, b.Selectors)
 }
 
-// Difference is a field that is not as it is wanted.
-type Difference struct {
-	// Field is its name, or its path in an object.
-	Field string
-	// Have and Want are its values as text. Empty means unset.
-	Have, Want string
-}
-
-// String returns "field: have -> want".
-func (d Difference) String() string {
-	return fmt.Sprintf("%s: %s -> %s", d.Field, orUnset(d.Have), orUnset(d.Want))
-}
-
-func orUnset(s string) string {
-	if s == "" {
-		return "unset"
-	}
-	return s
-}
-
 // entryField is a field of Entry, but for its ID.
 type entryField struct {
 	name string
@@ -216,15 +197,15 @@ var entryFields = []entryField{
 
 // Fields returns the fields of e that are set, in a fixed order, as differences from
 // nothing: what a new entry will have.
-func (e Entry) Fields() []Difference { return diffEntries(Entry{}, e.canonical()) }
+func (e Entry) Fields() []diff.Field { return diffEntries(Entry{}, e.canonical()) }
 
 // diffEntries returns the fields in which want differs from have, but for the ID.
 // Both are canonical.
-func diffEntries(have, want Entry) []Difference {
-	var out []Difference
+func diffEntries(have, want Entry) []diff.Field {
+	var out []diff.Field
 	for _, f := range entryFields {
 		if a, b := f.text(have), f.text(want); a != b {
-			out = append(out, Difference{Field: f.name, Have: a, Want: b})
+			out = append(out, diff.Field{Path: f.name, Have: a, Want: b})
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 )
 
 // Federation has a SPIRE server trust another trust domain: it polls that one's
@@ -121,7 +122,7 @@ func (f Federation) Object() (*unstructured.Unstructured, error) {
 // PlanFederationObjects returns what makes the object for td that of desired, or takes
 // it away when desired is nil. Observed holds all ClusterFederatedTrustDomains. Another
 // object for the same trust domain refuses the change, since only the oldest counts.
-func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstructured, observed []*unstructured.Unstructured) []Change[*unstructured.Unstructured] {
+func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstructured, observed []*unstructured.Unstructured) []diff.Change[*unstructured.Unstructured] {
 	var about []*unstructured.Unstructured
 	for _, obj := range observed {
 		named, _, _ := unstructured.NestedString(obj.Object, "spec", "trustDomain")
@@ -134,8 +135,8 @@ func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstru
 	}
 	for _, obj := range about {
 		if obj.GetName() != desired.GetName() && !IsFederation(obj) {
-			return []Change[*unstructured.Unstructured]{{
-				Action: Refuse, Name: nameOfObject(obj), Have: obj, Want: desired, Differences: diffObjects(obj, desired),
+			return []diff.Change[*unstructured.Unstructured]{{
+				Action: diff.Refuse, Name: nameOfObject(obj), Have: obj, Want: desired, Fields: diffObjects(obj, desired),
 				Reason: "it was made by somebody else for the same trust domain, of which spire-controller-manager takes the oldest only: change that one, or delete it first",
 			}}
 		}
@@ -148,43 +149,35 @@ func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstru
 // What is there can carry no mark of who made it: one that differs is refused, unless
 // overwrite says that the caller insists. A first bundle is sent with a relationship that
 // is created; of one that is there the bundle is the server's to poll.
-func PlanFederations(desired, observed []Federation, overwrite bool) []Change[Federation] {
-	have := make(map[spiffeid.TrustDomain]Federation, len(observed))
-	for _, f := range observed {
-		have[f.TrustDomain] = f
-	}
-	var plan []Change[Federation]
-	for _, want := range desired {
-		there, exists := have[want.TrustDomain]
-		change := Change[Federation]{
-			Name: "federation/" + want.TrustDomain.Name(), Have: there, Want: want, Differences: diffFederations(there, want),
-		}
+func PlanFederations(desired, observed []Federation, overwrite bool) []diff.Change[Federation] {
+	name := func(f Federation) string { return "federation/" + f.TrustDomain.Name() }
+	change := func(there, want Federation, exists bool) diff.Change[Federation] {
+		change := diff.Change[Federation]{Name: name(want), Have: there, Want: want, Fields: diffFederations(there, want)}
 		switch {
 		case !exists:
-			change.Action = Create
+			change.Action = diff.Create
 			if want.Bundle != nil {
-				change.Differences = append(change.Differences, Difference{Field: "trust_domain_bundle", Want: describeKeys(want.Bundle)})
+				change.Fields = append(change.Fields, diff.Field{Path: "trust_domain_bundle", Want: describeKeys(want.Bundle)})
 			}
-		case len(change.Differences) == 0:
-			change.Action = Keep
+		case len(change.Fields) == 0:
+			change.Action = diff.Keep
 		case overwrite:
-			change.Action = Update
+			change.Action = diff.Update
 		default:
-			change.Action = Refuse
-			change.Reason = fmt.Sprintf("the server federates with it otherwise, and nothing tells who set that up: %s; insist with --force", change.Differences[0])
+			change.Action = diff.Refuse
+			change.Reason = fmt.Sprintf("the server federates with it otherwise, and nothing tells who set that up: %s; insist with --force", change.Fields[0])
 		}
-		plan = append(plan, change)
+		return change
 	}
-	sortPlan(plan)
-	return plan
+	return diff.Changes(desired, observed, name, change, func(Federation) bool { return false })
 }
 
 // diffFederations returns the fields in which want differs, but for the bundle.
-func diffFederations(have, want Federation) []Difference {
-	var out []Difference
+func diffFederations(have, want Federation) []diff.Field {
+	var out []diff.Field
 	add := func(field, a, b string) {
 		if a != b {
-			out = append(out, Difference{Field: field, Have: a, Want: b})
+			out = append(out, diff.Field{Path: field, Have: a, Want: b})
 		}
 	}
 	add("bundle_endpoint_url", have.EndpointURL, want.EndpointURL)
@@ -206,30 +199,24 @@ func (f Federation) profile() string {
 // the bundles it has of other trust domains. An older bundle than the server's, by
 // their sequence numbers, is refused unless overwrite says that the caller insists: it
 // would bring back keys that were taken away.
-func PlanBundles(desired, observed []*spiffebundle.Bundle, overwrite bool) []Change[*spiffebundle.Bundle] {
-	have := make(map[spiffeid.TrustDomain]*spiffebundle.Bundle, len(observed))
-	for _, b := range observed {
-		have[b.TrustDomain()] = b
-	}
-	var plan []Change[*spiffebundle.Bundle]
-	for _, want := range desired {
-		there := have[want.TrustDomain()]
-		change := Change[*spiffebundle.Bundle]{Name: "bundle/" + want.TrustDomain().Name(), Have: there, Want: want}
-		change.Differences = []Difference{{Field: "keys", Have: describeKeys(there), Want: describeKeys(want)}}
+func PlanBundles(desired, observed []*spiffebundle.Bundle, overwrite bool) []diff.Change[*spiffebundle.Bundle] {
+	name := func(b *spiffebundle.Bundle) string { return "bundle/" + b.TrustDomain().Name() }
+	change := func(there, want *spiffebundle.Bundle, exists bool) diff.Change[*spiffebundle.Bundle] {
+		change := diff.Change[*spiffebundle.Bundle]{Name: name(want), Have: there, Want: want}
+		change.Fields = []diff.Field{{Path: "keys", Have: describeKeys(there), Want: describeKeys(want)}}
 		switch older := isOlder(want, there); {
-		case there != nil && SameKeys(there, want):
-			change.Action, change.Differences = Keep, nil
+		case exists && SameKeys(there, want):
+			change.Action, change.Fields = diff.Keep, nil
 		case older && !overwrite:
-			change.Action, change.Reason = Refuse, "the server has a newer bundle, by its sequence number: get the partner's present one, or insist with --force"
-		case there == nil:
-			change.Action = Create
+			change.Action, change.Reason = diff.Refuse, "the server has a newer bundle, by its sequence number: get the partner's present one, or insist with --force"
+		case !exists:
+			change.Action = diff.Create
 		default:
-			change.Action = Update
+			change.Action = diff.Update
 		}
-		plan = append(plan, change)
+		return change
 	}
-	sortPlan(plan)
-	return plan
+	return diff.Changes(desired, observed, name, change, func(*spiffebundle.Bundle) bool { return false })
 }
 
 // isOlder compares sequence numbers, which a server may not know.

@@ -18,10 +18,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
-func ignore[T any](spire.Change[T]) {}
+func ignore[T any](diff.Change[T]) {}
 
 // newBundle returns a bundle of td with a fresh root and JWT key.
 // newRoot makes the root of a trust domain, with a key on a curve.
@@ -75,14 +76,14 @@ func federation(t testing.TB, td spiffeid.TrustDomain) spire.Federation {
 	}
 }
 
-func federate(t testing.TB, client *spire.Client, overwrite bool, desired ...spire.Federation) (map[string]spire.Action, error) {
+func federate(t testing.TB, client *spire.Client, overwrite bool, desired ...spire.Federation) (map[string]diff.Action, error) {
 	t.Helper()
 	observed, err := client.Federations(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := map[string]spire.Action{}
-	err = client.ApplyFederations(t.Context(), spire.PlanFederations(desired, observed, overwrite), func(c spire.Change[spire.Federation]) { done[c.Name] = c.Action })
+	done := map[string]diff.Action{}
+	err = client.ApplyFederations(t.Context(), spire.PlanFederations(desired, observed, overwrite), func(c diff.Change[spire.Federation]) { done[c.Name] = c.Action })
 	return done, err
 }
 
@@ -90,7 +91,7 @@ func TestFederationComesAndGoes(t *testing.T) {
 	server, client := start(t)
 	want := federation(t, partner)
 	done, err := federate(t, client, false, want)
-	if diff := cmp.Diff(map[string]spire.Action{"federation/partner.test": spire.Create}, done); err != nil || diff != "" {
+	if diff := cmp.Diff(map[string]diff.Action{"federation/partner.test": diff.Create}, done); err != nil || diff != "" {
 		t.Fatalf("%v\n%s", err, diff)
 	}
 	stored := server.Relationships()["partner.test"]
@@ -164,7 +165,7 @@ func TestPartnersAreApart(t *testing.T) {
 		t.Errorf("done: %v", done)
 	}
 	var pushed []string
-	err = client.ApplyBundles(t.Context(), spire.PlanBundles(bundles(t, own, partner, other), nil, false), func(c spire.Change[*spiffebundle.Bundle]) {
+	err = client.ApplyBundles(t.Context(), spire.PlanBundles(bundles(t, own, partner, other), nil, false), func(c diff.Change[*spiffebundle.Bundle]) {
 		pushed = append(pushed, c.Name)
 	})
 	if !errors.Is(err, spire.ErrInvalid) || len(pushed) != 2 {
@@ -191,7 +192,7 @@ func TestFederationMeetsWhatIsThere(t *testing.T) {
 
 func TestBundleUpdatesArePushed(t *testing.T) {
 	_, client := start(t)
-	push := func(b *spiffebundle.Bundle, overwrite bool) (spire.Action, error) {
+	push := func(b *spiffebundle.Bundle, overwrite bool) (diff.Action, error) {
 		t.Helper()
 		observed, err := client.FederatedBundles(t.Context())
 		if err != nil {
@@ -206,14 +207,14 @@ func TestBundleUpdatesArePushed(t *testing.T) {
 		what      string
 		bundle    *spiffebundle.Bundle
 		overwrite bool
-		want      spire.Action
+		want      diff.Action
 		err       error
 	}{
-		{"first", first, false, spire.Create, nil},
-		{"again", first, false, spire.Keep, nil},
-		{"the next", second, false, spire.Update, nil},
-		{"an older one", first, false, spire.Refuse, spire.ErrRefused},
-		{"an older one, insisting", first, true, spire.Update, nil},
+		{"first", first, false, diff.Create, nil},
+		{"again", first, false, diff.Keep, nil},
+		{"the next", second, false, diff.Update, nil},
+		{"an older one", first, false, diff.Refuse, spire.ErrRefused},
+		{"an older one, insisting", first, true, diff.Update, nil},
 	} {
 		if action, err := push(step.bundle, step.overwrite); action != step.want || !errors.Is(err, step.err) {
 			t.Errorf("%s: %s, %v", step.what, action, err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
@@ -116,14 +117,14 @@ func start(t testing.TB) (*spiretest.Server, *spire.Client) {
 }
 
 // reconcile brings a server to what r says, and returns what was done, by name.
-func reconcile(t testing.TB, c *spire.Client, n identity.AgentName, desired []spire.Entry) (map[string]spire.Action, error) {
+func reconcile(t testing.TB, c *spire.Client, n identity.AgentName, desired []spire.Entry) (map[string]diff.Action, error) {
 	t.Helper()
 	seen, err := c.Observe(t.Context(), n, desired)
 	if err != nil {
 		return nil, err
 	}
-	done := map[string]spire.Action{}
-	err = c.ApplyEntries(t.Context(), spire.PlanEntries(n, desired, seen.Entries), func(change spire.Change[spire.Entry]) {
+	done := map[string]diff.Action{}
+	err = c.ApplyEntries(t.Context(), spire.PlanEntries(n, desired, seen.Entries), func(change diff.Change[spire.Entry]) {
 		done[change.Name] = change.Action
 	})
 	return done, err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/test/golden"
 )
@@ -180,9 +181,9 @@ func TestPlanObjects(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			var got []string
 			for _, c := range spire.PlanObjects(edge, tt.desired, tt.observed) {
-				text := c.Action.String()
-				if c.Action == spire.Update {
-					for _, d := range c.Differences {
+				text := c.Action.Participle()
+				if c.Action == diff.Update {
+					for _, d := range c.Fields {
 						text += " " + d.String()
 					}
 				}
@@ -222,7 +223,7 @@ func TestPlanFederationObjects(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			var got []string
 			for _, c := range spire.PlanFederationObjects(partner, tt.desired, tt.observed) {
-				got = append(got, c.Action.String())
+				got = append(got, c.Action.Participle())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("PlanFederationObjects() (-want +got):\n%s", diff)

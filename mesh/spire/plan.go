@@ -2,64 +2,20 @@ package spire
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 )
-
-// Action is what a change does.
-type Action uint8
-
-// The actions, in the order in which a plan has them: nothing is taken away before
-// what replaces it is there.
-const (
-	// Refuse means that this must not be done; Reason says why and what helps. A plan
-	// that has one is not carried out at all.
-	Refuse Action = iota + 1
-	Create
-	Update
-	Delete
-	// Keep means that all is as it is wanted.
-	Keep
-)
-
-// String returns the action as a participle, as kubectl says it.
-func (a Action) String() string {
-	switch a {
-	case Refuse:
-		return "refused"
-	case Create:
-		return "created"
-	case Update:
-		return "updated"
-	case Delete:
-		return "deleted"
-	case Keep:
-		return "unchanged"
-	}
-	return fmt.Sprintf("action %d", uint8(a))
-}
-
-// Change is one step of a plan.
-type Change[T any] struct {
-	Action Action
-	// Name tells the thing from others of its kind, such as entry/argomesh.edge-1.0011223344556677.
-	Name string
-	// Have is what is there; zero for Create. Want is what should be; zero for Delete.
-	Have, Want T
-	// Differences are the fields in which Want differs from Have.
-	Differences []Difference
-	// Reason says why something is refused, or kept although it is not ours.
-	Reason string
-}
 
 // Refusals returns an error that wraps [ErrRefused] and has one line for each change
 // of the plan that must not be carried out; nil when there is none.
-func Refusals[T any](plan []Change[T]) error {
+func Refusals[T any](plan []diff.Change[T]) error {
 	var reasons []string
 	for _, c := range plan {
-		if c.Action == Refuse {
+		if c.Action == diff.Refuse {
 			reasons = append(reasons, c.Name+": "+c.Reason)
 		}
 	}
@@ -67,20 +23,6 @@ func Refusals[T any](plan []Change[T]) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(reasons, "\n"))
-}
-
-// Settled reports whether plan changes nothing.
-func Settled[T any](plan []Change[T]) bool {
-	return !slices.ContainsFunc(plan, func(c Change[T]) bool { return c.Action != Keep })
-}
-
-func sortPlan[T any](plan []Change[T]) {
-	slices.SortStableFunc(plan, func(a, b Change[T]) int {
-		if a.Action != b.Action {
-			return int(a.Action) - int(b.Action)
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
 }
 
 func nameOfEntry(e Entry) string { return "entry/" + e.ID }
@@ -91,27 +33,26 @@ func nameOfEntry(e Entry) string { return "entry/" + e.ID }
 // desired ones it takes the registration back. An entry that is not of the
 // registration is never changed: where it says the same it is kept, where it
 // says something else about the same workload the change is refused.
-func PlanEntries(name identity.AgentName, desired, observed []Entry) []Change[Entry] {
-	wanted := make(map[string]Entry, len(desired))
-	for _, e := range desired {
-		wanted[e.ID] = e.canonical()
-	}
+func PlanEntries(name identity.AgentName, desired, observed []Entry) []diff.Change[Entry] {
 	have := make(map[string]Entry, len(observed))
 	for _, e := range observed {
 		have[e.ID] = e.canonical()
 	}
-	var plan []Change[Entry]
-	for id, want := range wanted {
-		plan = append(plan, planEntry(want, have[id], inTheWay(want, have)))
+	change := func(there, want Entry, _ bool) diff.Change[Entry] {
+		return planEntry(want, there, inTheWay(want, have))
 	}
-	for id, e := range have {
-		owner, ours := Owner(id)
-		if _, stays := wanted[id]; !stays && ours && owner == name {
-			plan = append(plan, Change[Entry]{Action: Delete, Name: nameOfEntry(e), Have: e})
-		}
+	return diff.Changes(canonical(desired), slices.Collect(maps.Values(have)), nameOfEntry, change, func(e Entry) bool {
+		owner, ours := Owner(e.ID)
+		return ours && owner == name
+	})
+}
+
+func canonical(entries []Entry) []Entry {
+	out := make([]Entry, len(entries))
+	for i, e := range entries {
+		out[i] = e.canonical()
 	}
-	sortPlan(plan)
-	return plan
+	return out
 }
 
 // inTheWay returns the entry with another ID that the server would call similar to
@@ -128,28 +69,28 @@ func inTheWay(want Entry, have map[string]Entry) Entry {
 
 // planEntry compares want with have, the entry of its ID if there is one, and other,
 // one in its way.
-func planEntry(want, have, other Entry) Change[Entry] {
-	change := Change[Entry]{Name: nameOfEntry(want), Have: have, Want: want}
+func planEntry(want, have, other Entry) diff.Change[Entry] {
+	change := diff.Change[Entry]{Name: nameOfEntry(want), Have: have, Want: want}
 	switch {
 	case have.ID != "":
-		change.Differences = diffEntries(have, want)
+		change.Fields = diffEntries(have, want)
 	case other.ID != "":
 		change.Name, change.Have = nameOfEntry(other), other
-		change.Differences = diffEntries(other, want)
+		change.Fields = diffEntries(other, want)
 	default:
-		change.Differences = diffEntries(Entry{}, want)
+		change.Fields = diffEntries(Entry{}, want)
 	}
 	switch {
-	case have.ID != "" && len(change.Differences) == 0:
-		change.Action = Keep
-	case other.ID != "" && have.ID == "" && len(change.Differences) == 0:
-		change.Action, change.Reason = Keep, "this entry, which is not of this registration, says the same"
+	case have.ID != "" && len(change.Fields) == 0:
+		change.Action = diff.Keep
+	case other.ID != "" && have.ID == "" && len(change.Fields) == 0:
+		change.Action, change.Reason = diff.Keep, "this entry, which is not of this registration, says the same"
 	case other.ID != "":
-		change.Action, change.Reason = Refuse, refusal(other)
+		change.Action, change.Reason = diff.Refuse, refusal(other)
 	case have.ID != "":
-		change.Action = Update
+		change.Action = diff.Update
 	default:
-		change.Action = Create
+		change.Action = diff.Create
 	}
 	return change
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 )
@@ -146,12 +147,12 @@ func TestPlanEntriesOrder(t *testing.T) {
 	want := entriesOf(t, registration(func(r *spire.Registration) { r.ParentIDs = []spiffeid.ID{alias} }))
 	var got []string
 	for _, c := range spire.PlanEntries(edge, want, have) {
-		got = append(got, c.Action.String())
+		got = append(got, c.Action.Participle())
 	}
 	if diff := cmp.Diff([]string{"created", "deleted"}, got); diff != "" {
 		t.Errorf("a new one comes before the old one goes (-want +got):\n%s", diff)
 	}
-	if !spire.Settled(spire.PlanEntries(edge, have, have)) || spire.Settled(spire.PlanEntries(edge, want, have)) {
+	if !diff.Settled(spire.PlanEntries(edge, have, have)) || diff.Settled(spire.PlanEntries(edge, want, have)) {
 		t.Error("Settled() is wrong")
 	}
 	// The registration of another name keeps what is its own.
@@ -161,7 +162,7 @@ func TestPlanEntriesOrder(t *testing.T) {
 	second := entriesOf(t, registration(func(r *spire.Registration) { r.Name = edge2 }))
 	second[0].X509TTL = time.Hour
 	plan := spire.PlanEntries(edge2, second, have)
-	if len(plan) != 1 || plan[0].Action != spire.Refuse || !strings.Contains(plan[0].Reason, "registration edge-1") {
+	if len(plan) != 1 || plan[0].Action != diff.Refuse || !strings.Contains(plan[0].Reason, "registration edge-1") {
 		t.Errorf("PlanEntries() of the same workload under another name = %v", plan)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+
+	"github.com/argomesh/argomesh/internal/diff"
 )
 
 // defaultPushEvery is how often a Pusher looks: a mounted ConfigMap changes about as
@@ -21,20 +23,20 @@ const defaultPushEvery = time.Minute
 // server has a newer one is kept, since the server polls too. Refused, each by itself,
 // is what may bring keys back that were taken away, or takes all: other keys without a
 // sequence number, or under the number that the server has, and no X.509 keys.
-func PlanPush(desired, observed []*spiffebundle.Bundle) []Change[*spiffebundle.Bundle] {
+func PlanPush(desired, observed []*spiffebundle.Bundle) []diff.Change[*spiffebundle.Bundle] {
 	plan := PlanBundles(desired, observed, false)
 	for i := range plan {
 		change := &plan[i]
 		switch change.Action {
-		case Refuse:
-			change.Action, change.Reason = Keep, "the server has a newer one"
-		case Create, Update:
+		case diff.Refuse:
+			change.Action, change.Reason = diff.Keep, "the server has a newer one"
+		case diff.Create, diff.Update:
 			if reason := unsafe(change.Want, change.Have); reason != "" {
-				change.Action, change.Reason = Refuse, reason
+				change.Action, change.Reason = diff.Refuse, reason
 			}
 		}
 	}
-	sortPlan(plan)
+	diff.Sort(plan)
 	return plan
 }
 
@@ -184,29 +186,29 @@ func (p *Pusher) pass(ctx context.Context) error {
 	var (
 		plan   = PlanPush(desired, observed)
 		states = map[string]int{}
-		safe   = make([]Change[*spiffebundle.Bundle], 0, len(plan))
+		safe   = make([]diff.Change[*spiffebundle.Bundle], 0, len(plan))
 	)
 	for _, change := range plan {
 		switch {
-		case change.Action == Refuse:
+		case change.Action == diff.Refuse:
 			problem = errors.Join(problem, fmt.Errorf("%s: %w: %s", change.Name, ErrRefused, change.Reason))
 			states[bundleFailed]++
 			continue
-		case change.Action == Keep && change.Reason != "":
+		case change.Action == diff.Keep && change.Reason != "":
 			states[bundleOlder]++
-		case change.Action == Keep:
+		case change.Action == diff.Keep:
 			states[bundleCurrent]++
 		}
 		safe = append(safe, change)
 	}
 	pushed := 0
-	err = p.client.ApplyBundles(ctx, safe, func(change Change[*spiffebundle.Bundle]) {
+	err = p.client.ApplyBundles(ctx, safe, func(change diff.Change[*spiffebundle.Bundle]) {
 		pushed++
 		p.pushes.WithLabelValues("pushed").Inc()
 		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", describeKeys(change.Want)).Msg("bundle pushed to the spire server")
 	})
 	states[bundleCurrent] += pushed
-	states[bundleFailed] += len(safe) - pushed - len(only(safe, Keep))
+	states[bundleFailed] += len(safe) - pushed - len(only(safe, diff.Keep))
 	p.show(states)
 	return errors.Join(problem, err)
 }

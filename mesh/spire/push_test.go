@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
@@ -39,19 +40,19 @@ func TestPlanPush(t *testing.T) {
 	empty.SetSequenceNumber(9)
 	for name, tt := range map[string]struct {
 		want, have *spiffebundle.Bundle
-		action     spire.Action
+		action     diff.Action
 		reason     string
 	}{
-		"the first":                               {first, nil, spire.Create, ""},
-		"the first, without a number":             {unnumbered, nil, spire.Create, ""},
-		"a newer one":                             {second, first, spire.Update, ""},
-		"one for a bundle without a number":       {second, unnumbered, spire.Update, ""},
-		"the same keys":                           {second, second, spire.Keep, ""},
-		"the server polled a newer one":           {first, second, spire.Keep, "newer"},
-		"other keys, without a number":            {unnumbered, first, spire.Refuse, "no spiffe_sequence"},
-		"other keys, under the server's number":   {same, second, spire.Refuse, "same spiffe_sequence 2"},
-		"a bundle that would revoke all":          {empty, first, spire.Refuse, "no X.509 key"},
-		"the first bundle, that would trust none": {empty, nil, spire.Refuse, "no X.509 key"},
+		"the first":                               {first, nil, diff.Create, ""},
+		"the first, without a number":             {unnumbered, nil, diff.Create, ""},
+		"a newer one":                             {second, first, diff.Update, ""},
+		"one for a bundle without a number":       {second, unnumbered, diff.Update, ""},
+		"the same keys":                           {second, second, diff.Keep, ""},
+		"the server polled a newer one":           {first, second, diff.Keep, "newer"},
+		"other keys, without a number":            {unnumbered, first, diff.Refuse, "no spiffe_sequence"},
+		"other keys, under the server's number":   {same, second, diff.Refuse, "same spiffe_sequence 2"},
+		"a bundle that would revoke all":          {empty, first, diff.Refuse, "no X.509 key"},
+		"the first bundle, that would trust none": {empty, nil, diff.Refuse, "no X.509 key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var observed []*spiffebundle.Bundle
@@ -60,7 +61,7 @@ func TestPlanPush(t *testing.T) {
 			}
 			// Another one, which is well, is not held up.
 			plan := spire.PlanPush([]*spiffebundle.Bundle{tt.want, generation(t, other, 1)}, observed)
-			got := map[string]spire.Change[*spiffebundle.Bundle]{}
+			got := map[string]diff.Change[*spiffebundle.Bundle]{}
 			for _, change := range plan {
 				got[change.Name] = change
 			}
@@ -68,7 +69,7 @@ func TestPlanPush(t *testing.T) {
 			if change.Action != tt.action || !strings.Contains(change.Reason, tt.reason) || (tt.reason == "") != (change.Reason == "") {
 				t.Errorf("PlanPush() is %s, %q; want %s, %q", change.Action, change.Reason, tt.action, tt.reason)
 			}
-			if got := got["bundle/"+other.Name()].Action; got != spire.Create {
+			if got := got["bundle/"+other.Name()].Action; got != diff.Create {
 				t.Errorf("the other one is %s", got)
 			}
 		})
@@ -197,7 +198,7 @@ func TestPusher(t *testing.T) {
 
 	// The server polls by itself, and is ahead.
 	client := connect(t, spire.ClientConfig{Address: serve(t, server)})
-	if err := client.ApplyBundles(t.Context(), spire.PlanBundles([]*spiffebundle.Bundle{third}, nil, true), func(spire.Change[*spiffebundle.Bundle]) {}); err != nil {
+	if err := client.ApplyBundles(t.Context(), spire.PlanBundles([]*spiffebundle.Bundle{third}, nil, true), func(diff.Change[*spiffebundle.Bundle]) {}); err != nil {
 		t.Fatal(err)
 	}
 	p.becomes(t, "0", "1", "0")

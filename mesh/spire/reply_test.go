@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/test/heap"
@@ -224,14 +225,14 @@ func FuzzEntryReply(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%v was read, but not again: %v", one, err)
 			}
-			if plan := spire.PlanEntries(edge, []spire.Entry{read}, []spire.Entry{back}); !spire.Settled(plan) {
+			if plan := spire.PlanEntries(edge, []spire.Entry{read}, []spire.Entry{back}); !diff.Settled(plan) {
 				t.Fatalf("%v comes back as another: %v", one, plan)
 			}
 			seen = append(seen, read)
 		}
 		// Whatever the server has, the plan takes away nothing of others.
 		for _, c := range spire.PlanEntries(edge, nil, seen) {
-			if owner, ours := spire.Owner(c.Have.ID); c.Action != spire.Delete || !ours || owner != edge {
+			if owner, ours := spire.Owner(c.Have.ID); c.Action != diff.Delete || !ours || owner != edge {
 				t.Fatalf("plan has %v", c)
 			}
 		}

@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 
 	"identity":                         nil,
 	"internal/notify":                  nil,
+	"internal/diff":                    nil,
 	"identity/workload":                {"internal/notify", "identity", "stream/protolimit"},
 	"identity/header":                  {"identity"},
 	"identity/devworkload":             {"internal/notify", "identity"},
@@ -49,8 +50,8 @@ var mayImport = map[string][]string{
 	"fleet/hub":                        {"api/v1alpha1"},
 	"fleet/strangers":                  {"internal/notify"},
 	"fleet/controller":                 {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
-	"fleet/meshpolicy":                 {"internal/notify", "api/v1alpha1", "identity", "fleet", "mesh/objects", "backends/kube/reflector"}, // what is rendered is given to it
-	"fleet/clusterinfo":                {"internal/notify", "identity", "stream"},                                                           // both ends of what an agent tells of its Argo CD
+	"fleet/meshpolicy":                 {"api/v1alpha1", "backends/kube/reflector", "fleet", "identity", "internal/diff", "internal/notify", "mesh/objects"}, // what is rendered is given to it
+	"fleet/clusterinfo":                {"internal/notify", "identity", "stream"},                                                                            // both ends of what an agent tells of its Argo CD
 	"fleet/agentwatch":                 {"api/v1alpha1", "backends/bounds", "backends/budget", "backends/kube/reflector", "backends/presence", "fleet", "fleet/continuity", "identity", "stream"},
 	"fleet/children":                   {"backends", "backends/mapping", "fleet", "fleet/controller", "identity", "stream"},
 	"fleet/continuity":                 {"api/v1alpha1", "backends/mirror", "fleet", "identity", "stream"},
@@ -137,9 +138,9 @@ var mayImport = map[string][]string{
 	"proxies/redis/warmplan":           {"identity", "proxies/redis/appkey"},
 	"proxies/redis":                    {"internal/notify", "identity", "proxies/redis/appkey", "proxies/redis/resp", "proxies/redis/values", "proxies/redis/warmplan", "stream", "stream/quota"},
 	"mesh":                             {"identity"},
-	"mesh/objects":                     nil,
+	"mesh/objects":                     {"internal/diff"},
 	"mesh/istio":                       {"identity", "mesh", "mesh/objects"},
-	"mesh/spire":                       {"identity", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit", "stream/protolimit"}, // the wire mapping is spire's
+	"mesh/spire":                       {"identity", "internal/diff", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit", "stream/protolimit"}, // the wire mapping is spire's
 	"mesh/spire/spirepb":               nil,
 	"mesh/spire/spiretest":             {"mesh/spire/spirepb"},
 	"mesh/xds":                         {"internal/notify", "identity", "mesh"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
@@ -225,7 +226,7 @@ func (c *federateCommand) applyObject(ctx context.Context, td spiffeid.TrustDoma
 		lines = c.std.Err
 	}
 	dry := c.dryRun.Value != cli.DryRunNone
-	err = registration.CarryOut(lines, plan, dry, func(done func(spire.Change[*unstructured.Unstructured])) error {
+	err = registration.CarryOut(lines, plan, dry, func(done func(diff.Change[*unstructured.Unstructured])) error {
 		return target.Apply(ctx, plan, dry, done)
 	})
 	if err != nil {
@@ -233,7 +234,7 @@ func (c *federateCommand) applyObject(ctx context.Context, td spiffeid.TrustDoma
 	}
 	for _, change := range plan {
 		// What is in the object is taken when the relationship is made, and not again.
-		if change.Action == spire.Update && hasField(change.Differences, "spec.trustDomainBundle") && !dry {
+		if change.Action == diff.Update && hasField(change.Fields, "spec.trustDomainBundle") && !dry {
 			_, err := fmt.Fprintln(c.std.Err, "The bundle in the object is only the first one: a SPIRE server that has one already keeps it, and polls the next. "+
 				"To write this one say --push-bundle --spire-server.")
 			return err
@@ -245,9 +246,9 @@ func (c *federateCommand) applyObject(ctx context.Context, td spiffeid.TrustDoma
 	return nil
 }
 
-func hasField(differences []spire.Difference, name string) bool {
+func hasField(differences []diff.Field, name string) bool {
 	for _, d := range differences {
-		if d.Field == name {
+		if d.Path == name {
 			return true
 		}
 	}
@@ -281,7 +282,7 @@ func (c *federateCommand) applyToServer(ctx context.Context, f spire.Federation)
 	}
 	plan := spire.PlanFederations(desired, observed, c.force)
 	dry := c.dryRun.Value != cli.DryRunNone
-	return registration.CarryOut(c.std.Out, plan, dry, func(done func(spire.Change[spire.Federation])) error {
+	return registration.CarryOut(c.std.Out, plan, dry, func(done func(diff.Change[spire.Federation])) error {
 		if dry {
 			return nil
 		}
@@ -329,7 +330,7 @@ func (c *federateCommand) pushBundle(ctx context.Context, bundle *spiffebundle.B
 	}
 	plan := spire.PlanBundles(desired, observed, c.force)
 	dry := c.dryRun.Value != cli.DryRunNone
-	return registration.CarryOut(c.std.Out, plan, dry, func(done func(spire.Change[*spiffebundle.Bundle])) error {
+	return registration.CarryOut(c.std.Out, plan, dry, func(done func(diff.Change[*spiffebundle.Bundle])) error {
 		if dry {
 			return nil
 		}
@@ -384,14 +385,14 @@ func (c *federateCommand) printRemoval(ctx context.Context, client *spire.Client
 	if err != nil {
 		return c.server.Explain(err, doing)
 	}
-	var plan []spire.Change[spire.Federation]
+	var plan []diff.Change[spire.Federation]
 	for _, f := range observed {
 		if f.TrustDomain == td {
-			plan = append(plan, spire.Change[spire.Federation]{Action: spire.Delete, Name: "federation/" + td.Name(), Have: f})
+			plan = append(plan, diff.Change[spire.Federation]{Action: diff.Delete, Name: "federation/" + td.Name(), Have: f})
 		}
 	}
 	if c.deleteBundle {
-		plan = append(plan, spire.Change[spire.Federation]{Action: spire.Delete, Name: "bundle/" + td.Name()})
+		plan = append(plan, diff.Change[spire.Federation]{Action: diff.Delete, Name: "bundle/" + td.Name()})
 	}
 	return registration.PrintDiff(c.std.Out, plan)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
@@ -77,7 +78,7 @@ func (c *revokeCommand) revokeObjects(ctx context.Context, name identity.AgentNa
 		return c.notFound(name, "the cluster at "+target.Host)
 	}
 	dry := c.dryRun.Value != cli.DryRunNone
-	return registration.CarryOut(c.std.Out, plan, dry, func(done func(spire.Change[*unstructured.Unstructured])) error {
+	return registration.CarryOut(c.std.Out, plan, dry, func(done func(diff.Change[*unstructured.Unstructured])) error {
 		return target.Apply(ctx, plan, dry, done)
 	})
 }
@@ -98,7 +99,7 @@ func (c *revokeCommand) revokeEntries(ctx context.Context, name identity.AgentNa
 		return c.notFound(name, "the SPIRE server")
 	}
 	dry := c.dryRun.Value != cli.DryRunNone
-	return registration.CarryOut(c.std.Out, plan, dry, func(done func(spire.Change[spire.Entry])) error {
+	return registration.CarryOut(c.std.Out, plan, dry, func(done func(diff.Change[spire.Entry])) error {
 		if dry {
 			return nil
 		}

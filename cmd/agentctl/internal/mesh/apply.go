@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
+	"github.com/argomesh/argomesh/internal/diff"
 	meshobjects "github.com/argomesh/argomesh/mesh/objects"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
@@ -127,35 +128,16 @@ func (c *meshTarget) apply(ctx context.Context, what string, dryRun bool) error 
 	for _, place := range found.part.Places {
 		writer.Resources[place.Kind] = place.Resource
 	}
-	shown := printable(plan)
-	return registration.CarryOut(c.std.Out, shown, dryRun, func(done func(spire.Change[*unstructured.Unstructured])) error {
-		if err := spire.Refusals(shown); err != nil {
+	return registration.CarryOut(c.std.Out, plan, dryRun, func(done func(diff.Change[*unstructured.Unstructured])) error {
+		if err := spire.Refusals(plan); err != nil {
 			return err
 		}
-		for i, change := range plan {
+		for _, change := range plan {
 			if _, err := writer.Write(ctx, change); err != nil {
 				return found.target.Explain(err, change.Name)
 			}
-			done(shown[i])
+			done(change)
 		}
 		return nil
 	})
-}
-
-// printable returns the plan as other commands print theirs.
-func printable(plan []meshobjects.Change) []spire.Change[*unstructured.Unstructured] {
-	actions := map[meshobjects.Action]spire.Action{
-		meshobjects.Refuse: spire.Refuse, meshobjects.Create: spire.Create, meshobjects.Update: spire.Update,
-		meshobjects.Delete: spire.Delete, meshobjects.Keep: spire.Keep,
-	}
-	out := make([]spire.Change[*unstructured.Unstructured], len(plan))
-	for i, change := range plan {
-		out[i] = spire.Change[*unstructured.Unstructured]{
-			Action: actions[change.Action], Name: change.Name, Have: change.Have, Want: change.Want, Reason: change.Reason,
-		}
-		for _, field := range change.Fields {
-			out[i].Differences = append(out[i].Differences, spire.Difference{Field: field.Path, Have: field.Have, Want: field.Want})
-		}
-	}
-	return out
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
 // PrintDiff prints what plan does, one line for each thing, and one for each field
 // that changes.
-func PrintDiff[T any](w io.Writer, plan []spire.Change[T]) error {
-	marks := map[spire.Action]string{spire.Create: "+", spire.Update: "~", spire.Delete: "-", spire.Keep: " ", spire.Refuse: "!"}
+func PrintDiff[T any](w io.Writer, plan []diff.Change[T]) error {
+	marks := map[diff.Action]string{diff.Create: "+", diff.Update: "~", diff.Delete: "-", diff.Keep: " ", diff.Refuse: "!"}
 	for _, change := range plan {
 		line := marks[change.Action] + " " + change.Name
 		if change.Reason != "" {
@@ -21,10 +22,10 @@ func PrintDiff[T any](w io.Writer, plan []spire.Change[T]) error {
 		if _, err := fmt.Fprintln(w, cli.CleanText(line)); err != nil {
 			return err
 		}
-		for _, d := range change.Differences {
+		for _, d := range change.Fields {
 			text := d.String()
-			if change.Action == spire.Create {
-				text = d.Field + ": " + d.Want
+			if change.Action == diff.Create {
+				text = d.Path + ": " + d.Want
 			}
 			if _, err := fmt.Fprintln(w, "    "+cli.CleanText(text)); err != nil {
 				return err
@@ -37,7 +38,7 @@ func PrintDiff[T any](w io.Writer, plan []spire.Change[T]) error {
 // CarryOut prints the difference for a dry run, else has apply carry out plan and prints
 // a line for each thing that is done or was so already. A plan that is refused is an
 // error in both cases.
-func CarryOut[T any](w io.Writer, plan []spire.Change[T], dryRun bool, apply func(done func(spire.Change[T])) error) error {
+func CarryOut[T any](w io.Writer, plan []diff.Change[T], dryRun bool, apply func(done func(diff.Change[T])) error) error {
 	if dryRun {
 		if err := PrintDiff(w, plan); err != nil {
 			return err
@@ -45,11 +46,11 @@ func CarryOut[T any](w io.Writer, plan []spire.Change[T], dryRun bool, apply fun
 		if err := spire.Refusals(plan); err != nil {
 			return err
 		}
-		return apply(func(spire.Change[T]) {})
+		return apply(func(diff.Change[T]) {})
 	}
 	var broken error
-	say := func(change spire.Change[T]) {
-		line := change.Name + " " + change.Action.String()
+	say := func(change diff.Change[T]) {
+		line := change.Name + " " + change.Action.Participle()
 		if change.Reason != "" {
 			line += ": " + change.Reason
 		}
@@ -57,8 +58,8 @@ func CarryOut[T any](w io.Writer, plan []spire.Change[T], dryRun bool, apply fun
 			broken = err
 		}
 	}
-	err := apply(func(change spire.Change[T]) {
-		if change.Action != spire.Keep {
+	err := apply(func(change diff.Change[T]) {
+		if change.Action != diff.Keep {
 			say(change)
 		}
 	})
@@ -66,7 +67,7 @@ func CarryOut[T any](w io.Writer, plan []spire.Change[T], dryRun bool, apply fun
 		return err
 	}
 	for _, change := range plan {
-		if change.Action == spire.Keep {
+		if change.Action == diff.Keep {
 			say(change)
 		}
 	}

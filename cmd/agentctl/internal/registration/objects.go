@@ -12,6 +12,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
@@ -81,7 +82,7 @@ func (o *Objects) List(ctx context.Context, kind, selector string) ([]*unstructu
 
 // Apply carries out plan and calls done with each change that is done. With dryRun the
 // API server checks everything and stores nothing.
-func (o *Objects) Apply(ctx context.Context, plan []spire.Change[*unstructured.Unstructured], dryRun bool, done func(spire.Change[*unstructured.Unstructured])) error {
+func (o *Objects) Apply(ctx context.Context, plan []diff.Change[*unstructured.Unstructured], dryRun bool, done func(diff.Change[*unstructured.Unstructured])) error {
 	if err := spire.Refusals(plan); err != nil {
 		return err
 	}
@@ -98,21 +99,21 @@ func (o *Objects) Apply(ctx context.Context, plan []spire.Change[*unstructured.U
 	return nil
 }
 
-func (o *Objects) applyOne(ctx context.Context, change spire.Change[*unstructured.Unstructured], dry []string) error {
+func (o *Objects) applyOne(ctx context.Context, change diff.Change[*unstructured.Unstructured], dry []string) error {
 	switch change.Action {
-	case spire.Create:
+	case diff.Create:
 		_, err := o.Client.Resource(spire.Resource(change.Want.GetKind())).Create(ctx, change.Want, metav1.CreateOptions{
 			DryRun: dry, FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict,
 		})
 		return err
-	case spire.Update:
+	case diff.Update:
 		next := change.Have.DeepCopy() // with its resourceVersion, so that nobody's change is lost
 		next.Object["spec"] = change.Want.DeepCopy().Object["spec"]
 		_, err := o.Client.Resource(spire.Resource(next.GetKind())).Update(ctx, next, metav1.UpdateOptions{
 			DryRun: dry, FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict,
 		})
 		return err
-	case spire.Delete:
+	case diff.Delete:
 		uid, version := change.Have.GetUID(), change.Have.GetResourceVersion()
 		err := o.Client.Resource(spire.Resource(change.Have.GetKind())).Delete(ctx, change.Have.GetName(), metav1.DeleteOptions{
 			DryRun: dry, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
@@ -66,7 +67,7 @@ func (g *Registrar) Apply(ctx context.Context, conn *cli.Connection, w io.Writer
 		return err
 	}
 	plan := spire.PlanObjects(r.Name, objects, observed)
-	return CarryOut(w, plan, dry, func(done func(spire.Change[*unstructured.Unstructured])) error {
+	return CarryOut(w, plan, dry, func(done func(diff.Change[*unstructured.Unstructured])) error {
 		return target.Apply(ctx, plan, dry, done)
 	})
 }
@@ -93,7 +94,7 @@ func (g *Registrar) applyEntries(ctx context.Context, w io.Writer, r spire.Regis
 	if err := CheckManagers(&seen.Managers, entries, false, g.Force); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	return CarryOut(w, plan, dry, func(done func(spire.Change[spire.Entry])) error {
+	return CarryOut(w, plan, dry, func(done func(diff.Change[spire.Entry])) error {
 		if dry {
 			return nil
 		}

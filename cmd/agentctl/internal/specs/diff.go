@@ -2,14 +2,14 @@
 package specs
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/internal/diff"
 )
 
 // Diff returns what differs between the spec on the hub and the one wanted,
@@ -23,20 +23,16 @@ func Diff(have, want v1alpha1.AgentSpec) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := maps.Clone(a)
-	maps.Copy(paths, b)
 	var out []string
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		if !reflect.DeepEqual(a[path], b[path]) {
-			out = append(out, fmt.Sprintf("%s is %s, not %s", path, show(a[path]), show(b[path])))
-		}
+	for _, f := range diff.Fields(a, b) {
+		out = append(out, fmt.Sprintf("%s is %s, not %s", f.Path, cmp.Or(f.Have, "unset"), cmp.Or(f.Want, "unset")))
 	}
 	return out, nil
 }
 
 // leaves returns the fields of spec by their path, the defaults of the CRD
 // filled in.
-func leaves(spec v1alpha1.AgentSpec) (map[string]any, error) {
+func leaves(spec v1alpha1.AgentSpec) (map[string]string, error) {
 	if spec.DeletionPolicy == "" {
 		spec.DeletionPolicy = v1alpha1.DeletionOrphan
 	}
@@ -57,36 +53,27 @@ func leaves(spec v1alpha1.AgentSpec) (map[string]any, error) {
 	if err := json.Unmarshal(raw, &tree); err != nil {
 		return nil, err
 	}
-	out := map[string]any{}
-	flatten(out, "spec", tree)
-	return out, nil
+	return diff.Leaves("spec", tree, leaf), nil
 }
 
-// flatten puts the leaves of node into out. The lists of a spec are sets, so
+// leaf returns a value as JSON, which quotes strings. The lists of a spec are sets, so
 // their order is dropped.
-func flatten(out map[string]any, path string, node any) {
+func leaf(_ string, node any) (text string, ok bool) {
 	switch node := node.(type) {
 	case map[string]any:
-		for key, child := range node {
-			flatten(out, path+"."+key, child)
-		}
+		return "", false
 	case []any:
 		set := make([]string, len(node))
 		for i, item := range node {
 			set[i] = show(item)
 		}
 		slices.Sort(set)
-		out[path] = json.RawMessage(fmt.Appendf(nil, "[%s]", strings.Join(set, ",")))
-	default:
-		out[path] = node
+		return "[" + strings.Join(set, ",") + "]", true
 	}
+	return show(node), true
 }
 
-// show returns a value as JSON, which quotes strings, or "unset".
 func show(value any) string {
-	if value == nil {
-		return "unset"
-	}
 	raw, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Sprint(value) // unreachable: it came from JSON
