@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/argomesh/argomesh/stream/tunnel/dialer"
-
 	"github.com/google/uuid"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -33,6 +31,7 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
 )
 
 // core is what the other parts of a principal stand on: who it is itself, which agents
@@ -124,7 +123,7 @@ func (c *core) link(metrics *linkmetrics.Metrics) {
 		c.owners = division.New(c.agents, c.store)
 	}, log)
 	noted := keyset.New[identity.AgentName]()
-	c.watch = &agentwatch.Watch{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents, Note: noted.Add, Log: log}
+	c.watch = agentwatch.New(agentwatch.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents, Note: noted.Add, Log: log})
 	c.links = links.New(links.Config{
 		Namespace: cfg.Namespace, Replica: replica(), Life: uuid.NewString(),
 		Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {

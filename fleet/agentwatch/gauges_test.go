@@ -7,17 +7,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/rs/zerolog"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 )
 
 // What an Agent's status says of one agent is in series of its own, and they go with it.
 func TestAgentsAreMetrics(t *testing.T) {
-	w := &Watch{Registry: &fleet.Registry{}, agents: map[string]v1alpha1.Agent{}, Note: func(identity.AgentName) {}, Log: zerolog.Nop()}
+	w := newWatch(func(identity.AgentName) {})
 	defer w.stop()
 	r := prometheus.NewRegistry()
 	r.MustRegister(NewGauges(w.All))
@@ -30,7 +28,7 @@ func TestAgentsAreMetrics(t *testing.T) {
 		DeletionsHeld: &v1alpha1.DeletionsHeld{Total: 11},
 	}
 	for _, a := range []v1alpha1.Agent{away, there} {
-		if err := w.Add(watchedAgent(t, a)); err != nil {
+		if err := w.agents.Add(watchedAgent(t, a)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +81,7 @@ svid_not_after_timestamp_seconds there 300
 	if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
 		t.Errorf("promlint: %v, %v", problems, err)
 	}
-	if err := w.Delete(watchedAgent(t, away)); err != nil {
+	if err := w.agents.Delete(watchedAgent(t, away)); err != nil {
 		t.Fatal(err)
 	}
 	if got := served(t); got != rest {

@@ -13,14 +13,14 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/kube/collection"
 	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 )
 
-// Watch keeps the registry equal to the Agents of the hub. It is the store
-// of a client-go reflector.
-type Watch struct {
+// Config holds what a Watch needs. All fields are required.
+type Config struct {
 	Client    dynamic.Interface
 	Namespace string
 	Registry  *fleet.Registry
@@ -28,12 +28,26 @@ type Watch struct {
 	// registry has it. It does not block.
 	Note func(identity.AgentName)
 	Log  zerolog.Logger
+}
+
+// Watch keeps the registry equal to the Agents of the hub.
+type Watch struct {
+	cfg    Config
+	agents *collection.Collection[v1alpha1.Agent]
 
 	mu        sync.Mutex // guards what follows
-	agents    map[string]v1alpha1.Agent
-	away      bool // the last call failed
 	published time.Time
 	due       *time.Timer // publishes; nil when all is published
+}
+
+// New starts nothing.
+func New(cfg Config) *Watch {
+	w := &Watch{cfg: cfg}
+	w.agents = collection.New(collection.Config[v1alpha1.Agent]{
+		Reflect: reflector.Config{Resource: cfg.Client.Resource(v1alpha1.AgentResource).Namespace(cfg.Namespace), What: "agents", Streams: cfg.Client},
+		Value:   w.agent, Changed: w.changed, Readable: w.readable,
+	})
+	return w
 }
 
 // publishPause is how far apart two publications are. Whoever follows the registry
@@ -44,94 +58,44 @@ const publishPause = 100 * time.Millisecond
 // Run watches until ctx is done. A watch that ends is opened again within a
 // second, so that a revocation is never minutes late.
 func (w *Watch) Run(ctx context.Context) error {
-	w.mu.Lock()
-	w.agents = map[string]v1alpha1.Agent{}
-	w.mu.Unlock()
 	defer w.stop()
-	reflector.Run(ctx, reflector.Config{
-		Resource: w.Client.Resource(v1alpha1.AgentResource).Namespace(w.Namespace), What: "agents", Streams: w.Client, Answered: w.answered,
-	}, w)
+	w.agents.Run(ctx)
 	return nil
 }
 
 // All calls yield with each Agent.
 func (w *Watch) All(yield func(v1alpha1.Agent)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, a := range w.agents {
+	for _, a := range w.agents.All() {
 		yield(a)
 	}
 }
 
-// answered says once that the Agents cannot be read, and once that they can.
-func (w *Watch) answered(ctx context.Context, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case ctx.Err() != nil || (err != nil) == w.away:
-	case err != nil:
-		w.away = true
-		w.Log.Warn().Err(err).Msg("the hub's agents cannot be read, trying again; known ones stay admitted")
-	default:
-		w.away = false
-		w.Log.Info().Msg("the hub's agents can be read again")
+// readable says once that the Agents cannot be read, and once that they can.
+func (w *Watch) readable(err error) {
+	if err != nil {
+		w.cfg.Log.Warn().Err(err).Msg("the hub's agents cannot be read, trying again; known ones stay admitted")
+		return
 	}
+	w.cfg.Log.Info().Msg("the hub's agents can be read again")
 }
 
-// Add implements cache.ReflectorStore.
-func (w *Watch) Add(obj any) error { return w.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (w *Watch) Update(obj any) error {
-	a, ok := w.agent(obj)
+// changed publishes what others must know of at once, and notes what an Agent says to its
+// own link alone.
+func (w *Watch) changed(changes []collection.Change[v1alpha1.Agent]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, known := w.agents[a.Name]
-	if !ok {
-		delete(w.agents, a.Name) // what cannot be read admits nobody
+	if len(changes) != 1 || !changes[0].Had || !changes[0].Has || registersAnew(changes[0].Before, changes[0].After) {
 		w.publish()
-		return nil
+		return
 	}
-	w.agents[a.Name] = a
-	switch {
-	case !known || registersAnew(before, a):
-		w.publish()
-	case w.due == nil && (SaidBy(before) != SaidBy(a) || ShownBy(before) != ShownBy(a)): // else it is said with the rest
-		w.Registry.Note(a)
+	before, a := changes[0].Before, changes[0].After
+	if w.due == nil && (SaidBy(before) != SaidBy(a) || ShownBy(before) != ShownBy(a)) { // else it is said with the rest
+		w.cfg.Registry.Note(a)
 		if name, err := identity.ParseAgentName(a.Name); err == nil {
-			w.Note(name)
+			w.cfg.Note(name)
 		}
 	}
-	return nil
 }
-
-// Delete implements cache.ReflectorStore.
-func (w *Watch) Delete(obj any) error {
-	a, _ := w.agent(obj)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.agents, a.Name)
-	w.publish()
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (w *Watch) Replace(list []any, _ string) error {
-	agents := make(map[string]v1alpha1.Agent, len(list))
-	for _, obj := range list {
-		if a, ok := w.agent(obj); ok {
-			agents[a.Name] = a
-		}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.agents = agents
-	w.publish()
-	return nil
-}
-
-// Resync implements cache.ReflectorStore.
-func (w *Watch) Resync() error { return nil }
 
 // publish lets the registry know, now or soon. It is called with mu locked.
 func (w *Watch) publish() {
@@ -157,11 +121,7 @@ func (w *Watch) publish() {
 
 // publishNow is called with mu locked.
 func (w *Watch) publishNow() {
-	all := make([]v1alpha1.Agent, 0, len(w.agents))
-	for _, a := range w.agents {
-		all = append(all, a)
-	}
-	w.Registry.Set(all)
+	w.cfg.Registry.Set(w.agents.All())
 	w.published = time.Now()
 }
 
@@ -175,18 +135,12 @@ func (w *Watch) stop() {
 	}
 }
 
-// agent returns an Agent, of which only the name is good when it is false: the
-// object is not as its definition says, and one such must not hide the others.
-func (w *Watch) agent(obj any) (a v1alpha1.Agent, ok bool) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return a, false // the dynamic client returns nothing else
-	}
+// agent returns an Agent. One that is not as its definition says admits nobody, and must
+// not hide the others.
+func (w *Watch) agent(u *unstructured.Unstructured) (a v1alpha1.Agent, ok bool, err error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
-		w.Log.Error().Err(err).Str("agent", u.GetName()).Msg("agent is not as its definition says and is not admitted")
-		a = v1alpha1.Agent{}
-		a.Name = u.GetName()
-		return a, false
+		w.cfg.Log.Error().Err(err).Str("agent", u.GetName()).Msg("agent is not as its definition says and is not admitted")
+		return v1alpha1.Agent{}, false, nil
 	}
-	return a, true
+	return a, true, nil
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
@@ -46,17 +48,14 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 	for what, tt := range tests {
 		t.Run(what, func(t *testing.T) {
 			var noted []identity.AgentName
-			w := &Watch{
-				Registry: &fleet.Registry{}, agents: map[string]v1alpha1.Agent{}, Log: zerolog.Nop(),
-				Note: func(name identity.AgentName) { noted = append(noted, name) },
-			}
-			if err := w.Add(registered(func(*v1alpha1.Agent) {})); err != nil {
+			w := newWatch(func(name identity.AgentName) { noted = append(noted, name) })
+			if err := w.agents.Add(registered(func(*v1alpha1.Agent) {})); err != nil {
 				t.Fatal(err)
 			}
 			w.published = w.published.Add(-publishPause)
-			changed := w.Registry.Changed()
+			changed := w.cfg.Registry.Changed()
 			after := registered(tt.change)
-			if err := w.Update(after); err != nil {
+			if err := w.agents.Update(after); err != nil {
 				t.Fatal(err)
 			}
 			published := false
@@ -71,12 +70,19 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 			if !tt.noted {
 				return
 			}
-			want, _ := w.agent(after)
-			if got, _ := w.Registry.Agent(noted[0]); SaidBy(got) != SaidBy(want) || ShownBy(got) != ShownBy(want) {
+			want, _, _ := w.agent(after)
+			if got, _ := w.cfg.Registry.Agent(noted[0]); SaidBy(got) != SaidBy(want) || ShownBy(got) != ShownBy(want) {
 				t.Errorf("the registry has %+v when the link is told, want %+v", SaidBy(got), SaidBy(want))
 			}
 		})
 	}
+}
+
+// newWatch is a Watch that is not run: what the API server would say the test says.
+func newWatch(note func(identity.AgentName)) *Watch {
+	return New(Config{
+		Client: dynamic.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}), Namespace: "argocd", Registry: &fleet.Registry{}, Note: note, Log: zerolog.Nop(),
+	})
 }
 
 // watchedAgent is an Agent as a watch shows it.
@@ -92,20 +98,18 @@ func watchedAgent(t *testing.T, a v1alpha1.Agent) *unstructured.Unstructured {
 // Many that are registered at once are few changes, and the first is not late.
 func TestAgentWatchPublishesAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &Watch{
-			Registry: &fleet.Registry{}, agents: map[string]v1alpha1.Agent{}, Log: zerolog.Nop(), Note: func(identity.AgentName) {},
-		}
+		w := newWatch(func(identity.AgentName) {})
 		register := func(name string) {
 			t.Helper()
-			if err := w.Add(watchedAgent(t, v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})); err != nil {
+			if err := w.agents.Add(watchedAgent(t, v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})); err != nil {
 				t.Fatal(err)
 			}
 		}
 		register("first")
-		if n := len(w.Registry.Agents()); n != 1 {
+		if n := len(w.cfg.Registry.Agents()); n != 1 {
 			t.Fatalf("%d agents are known at once, want the first", n)
 		}
-		changed := w.Registry.Changed()
+		changed := w.cfg.Registry.Changed()
 		for i := range 50 {
 			register(fmt.Sprint("more-", i))
 		}
@@ -116,14 +120,14 @@ func TestAgentWatchPublishesAtAPace(t *testing.T) {
 		}
 		<-time.After(publishPause)
 		synctest.Wait()
-		if n := len(w.Registry.Agents()); n != 51 {
+		if n := len(w.cfg.Registry.Agents()); n != 51 {
 			t.Errorf("%d agents are known after the pause, want 51", n)
 		}
 		register("one-more")
 		w.stop()
 		<-time.After(publishPause)
 		synctest.Wait()
-		if n := len(w.Registry.Agents()); n != 51 {
+		if n := len(w.cfg.Registry.Agents()); n != 51 {
 			t.Errorf("%d agents are known after the end, want 51", n)
 		}
 	})

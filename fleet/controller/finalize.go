@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/argomesh/argomesh/internal/pause"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,7 +48,7 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 			waits += "; the agent is not connected"
 		}
 		again, err := l.leaving(ctx, agent, name, session, waits)
-		return soonest(again, departInterval), err
+		return pause.Shorter(again, departInterval), err
 	}
 	if err := l.deleteSecret(ctx, name); err != nil {
 		return 0, err
@@ -105,7 +107,7 @@ func (l *loop) leaving(ctx context.Context, agent *v1alpha1.Agent, name identity
 		found.secret = secretPlan{ready: have != nil && isOurs(have), problem: "the Agent is being deleted", project: agent.Status.ClusterProject}
 	}
 	statusAgain, err := l.reconcileStatus(ctx, agent, found)
-	return soonest(secretAgain, statusAgain), err
+	return pause.Shorter(secretAgain, statusAgain), err
 }
 
 // deleteSecret removes the cluster Secret of an agent, if it is ours.

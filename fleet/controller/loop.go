@@ -8,11 +8,13 @@ import (
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/kube/collection"
+	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/fleet"
+	"github.com/argomesh/argomesh/internal/pause"
 )
 
 const (
@@ -44,9 +46,9 @@ type loop struct {
 
 	agentClient  dynamic.ResourceInterface
 	secretClient dynamic.ResourceInterface
-	agents       *collection[*v1alpha1.Agent]
+	agents       *collection.Collection[*v1alpha1.Agent]
 	// secrets are those with the label of cluster Secrets.
-	secrets *collection[*corev1.Secret]
+	secrets *collection.Collection[*corev1.Secret]
 	queue   workqueue.TypedRateLimitingInterface[string] // names of Agents
 
 	mu    sync.Mutex
@@ -65,17 +67,16 @@ func newLoop(c *Controller) *loop {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost)),
 		paces: make(map[string]*pace),
 	}
-	l.agents = &collection[*v1alpha1.Agent]{
-		kind: v1alpha1.AgentKind, client: c.cfg.Client, resource: l.agentClient, namespace: c.cfg.Namespace,
-		convert: toAgent, changed: l.agentChanged, log: l.log, listed: make(chan struct{}),
-		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf, indexProjects: projectNamesOf}),
-	}
-	l.secrets = &collection[*corev1.Secret]{
-		kind: "Secret", client: c.cfg.Client, resource: l.secretClient, namespace: c.cfg.Namespace,
-		selector: labelSecretType + "=" + secretTypeCluster,
-		convert:  toSecret, changed: l.secretChanged, log: l.log, listed: make(chan struct{}),
-		index: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{indexClaim: claimsOf}),
-	}
+	l.agents = collection.New(collection.Config[*v1alpha1.Agent]{
+		Reflect: reflector.Config{Resource: l.agentClient, What: v1alpha1.AgentKind, Streams: c.cfg.Client},
+		Value:   valueOf(l.log, v1alpha1.AgentKind, toAgent), Changed: each(l.agentChanged), Readable: readable(l.log, v1alpha1.AgentKind),
+		Indexes: map[string]func(*v1alpha1.Agent) []string{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf, indexProjects: projectNamesOf},
+	})
+	l.secrets = collection.New(collection.Config[*corev1.Secret]{
+		Reflect: reflector.Config{Resource: l.secretClient, What: "Secret", Selector: labelSecretType + "=" + secretTypeCluster, Streams: c.cfg.Client},
+		Value:   valueOf(l.log, "Secret", toSecret), Changed: each(l.secretChanged), Readable: readable(l.log, "Secret"),
+		Indexes: map[string]func(*corev1.Secret) []string{indexClaim: claimsOf},
+	})
 	return l
 }
 
@@ -102,10 +103,10 @@ func (l *loop) rivals(agent *v1alpha1.Agent) []*v1alpha1.Agent {
 		}
 	}
 	for _, id := range agent.Spec.Identity.SPIFFEIDs {
-		add(l.agents.by(indexSPIFFEID, id))
+		add(l.agents.By(indexSPIFFEID, id))
 	}
 	for _, mapped := range fleet.NamespacesOf(agent) {
-		add(l.agents.by(indexNamespace, mapped.Hub))
+		add(l.agents.By(indexNamespace, mapped.Hub))
 	}
 	shorter, longer := l.projectRivals(agent)
 	add(shorter)
@@ -123,7 +124,7 @@ func (l *loop) secretChanged(secret *corev1.Secret) {
 		candidates = append(candidates, name)
 	}
 	for _, name := range candidates {
-		if _, registered := l.agents.get(name); registered {
+		if _, registered := l.agents.Get(name); registered {
 			l.queue.Add(name)
 		}
 	}
@@ -145,9 +146,7 @@ type pace struct {
 	// appliedOver the resourceVersion it had before.
 	applied     *wantedSecret
 	appliedOver string
-	// restores counts how often it was restored of late, and restoredAt is when.
-	restores   int
-	restoredAt time.Time
+	restores    pause.Restores // of it
 }
 
 // paceOf returns the pace of the Agent that the caller has from the queue.
@@ -169,25 +168,15 @@ func (l *loop) forget(name string) {
 }
 
 // spiffeIDsOf indexes Agents.
-func spiffeIDsOf(obj any) ([]string, error) {
-	agent, ok := obj.(*v1alpha1.Agent)
-	if !ok {
-		return nil, nil
-	}
-	return agent.Spec.Identity.SPIFFEIDs, nil
-}
+func spiffeIDsOf(agent *v1alpha1.Agent) []string { return agent.Spec.Identity.SPIFFEIDs }
 
 // namespacesOf indexes Agents.
-func namespacesOf(obj any) ([]string, error) {
-	agent, ok := obj.(*v1alpha1.Agent)
-	if !ok {
-		return nil, nil
-	}
+func namespacesOf(agent *v1alpha1.Agent) []string {
 	var out []string
 	for _, mapped := range fleet.NamespacesOf(agent) {
 		out = append(out, mapped.Hub)
 	}
-	return out, nil
+	return out
 }
 
 // Kinds of claims of a cluster Secret.
@@ -198,14 +187,10 @@ const (
 )
 
 // claimsOf indexes cluster Secrets.
-func claimsOf(obj any) ([]string, error) {
-	secret, ok := obj.(*corev1.Secret)
-	if !ok {
-		return nil, nil
-	}
+func claimsOf(secret *corev1.Secret) []string {
 	return []string{
 		claimLabel + secret.Labels[labelAgentName],
 		claimName + clusterName(secret),
 		claimServer + clusterServer(secret),
-	}, nil
+	}
 }

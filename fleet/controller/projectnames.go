@@ -14,16 +14,15 @@ import (
 )
 
 // projectNamesOf is the index indexProjects.
-func projectNamesOf(obj any) ([]string, error) {
-	agent, ok := obj.(*v1alpha1.Agent)
-	if !ok || agent.Spec.Mode != v1alpha1.ModeAutonomous {
-		return nil, nil
+func projectNamesOf(agent *v1alpha1.Agent) []string {
+	if agent.Spec.Mode != v1alpha1.ModeAutonomous {
+		return nil
 	}
 	names := []string{agent.Name}
 	for _, name := range fleet.Prefixed(agent) {
 		names = append(names, "-"+name)
 	}
-	return names, nil
+	return names
 }
 
 // projectRivals returns the Agents with which agent would share names of projects on the
@@ -33,9 +32,9 @@ func (l *loop) projectRivals(agent *v1alpha1.Agent) (shorter, longer []*v1alpha1
 		return nil, nil
 	}
 	for _, name := range fleet.Prefixed(agent) {
-		shorter = append(shorter, l.agents.by(indexProjects, name)...)
+		shorter = append(shorter, l.agents.By(indexProjects, name)...)
 	}
-	return shorter, l.agents.by(indexProjects, "-"+agent.Name)
+	return shorter, l.agents.By(indexProjects, "-"+agent.Name)
 }
 
 // namedProjects is that, by name.

@@ -34,11 +34,7 @@ func TestProjectNamesOf(t *testing.T) {
 	of := func(mode v1alpha1.AgentMode) string {
 		a := &v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "edge-1--b"}}
 		a.Spec.Mode = mode
-		names, err := projectNamesOf(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Join(names, " ")
+		return strings.Join(projectNamesOf(a), " ")
 	}
 	if got := of(v1alpha1.ModeAutonomous); got != "edge-1--b -edge -edge-1" {
 		t.Errorf("names = %q", got)

@@ -7,18 +7,16 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/pause"
 )
 
 const (
 	// unseenInterval is how soon to look again at what no collection shows: a Secret
 	// of our name without the label of cluster Secrets.
 	unseenInterval = 30 * time.Second
-	// restoreFirst and restoreMost bound the pause before a Secret that somebody
-	// keeps changing is restored again; the first time there is none. After
-	// restoreCalm without a restore it is the first time again.
+	// restoreFirst is the pause before a Secret is restored a second time that somebody keeps
+	// changing; the next ones are longer (package pause).
 	restoreFirst = time.Second
-	restoreMost  = time.Minute
-	restoreCalm  = 10 * time.Minute
 	// departTimeout bounds one call of Depart; the rest of a pass is for our writes.
 	departTimeout = 20 * time.Second
 	// departInterval is how soon Depart is called again while it is not done.
@@ -30,7 +28,7 @@ const (
 func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
-	agent, exists := l.agents.get(key)
+	agent, exists := l.agents.Get(key)
 	if !exists {
 		// An Agent that went without our finalizer leaves its Secret: absence alone
 		// deletes nothing.
@@ -57,16 +55,5 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 	statusAgain, err := l.reconcileStatus(ctx, agent, findings{
 		conflicts: ids, namespaces: namespaces, projects: l.namedProjects(agent), mapping: l.cfg.Mapping(), children: l.children(ctx, agent, name), secret: plan, session: l.cfg.Sessions.Session(name),
 	})
-	return soonest(secretAgain, statusAgain), err
-}
-
-// soonest returns the smaller of two pauses, where zero means none.
-func soonest(a, b time.Duration) time.Duration {
-	switch {
-	case a == 0:
-		return b
-	case b == 0:
-		return a
-	}
-	return min(a, b)
+	return pause.Shorter(secretAgain, statusAgain), err
 }

@@ -18,9 +18,9 @@ func (l *loop) run(ctx context.Context) error {
 	defer cancel()
 	forget := l.cfg.Sessions.Subscribe(func(name identity.AgentName) { l.queue.Add(name.String()) })
 	defer forget()
-	running.Go(func() { l.agents.run(ctx) })
-	running.Go(func() { l.secrets.run(ctx) })
-	for _, listed := range []<-chan struct{}{l.agents.listed, l.secrets.listed} {
+	running.Go(func() { l.agents.Run(ctx) })
+	running.Go(func() { l.secrets.Run(ctx) })
+	for _, listed := range []<-chan struct{}{l.agents.Listed(), l.secrets.Listed()} {
 		select {
 		case <-listed:
 		case <-ctx.Done():
@@ -47,7 +47,7 @@ func (l *loop) watchConfig(ctx context.Context) {
 		case <-changed:
 		}
 		changed = l.cfg.ConfigChanged() // before the looks, so that no change is missed
-		for _, name := range l.agents.names() {
+		for _, name := range l.agents.Names() {
 			l.queue.Add(name)
 		}
 	}

@@ -166,10 +166,7 @@ func TestPlanSecret(t *testing.T) {
 }
 
 func TestClaimsAreFoundByTheIndex(t *testing.T) {
-	claims, err := claimsOf(foreign("s", "edge-1", "", "https://proxy/agents/edge-1//"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	claims := claimsOf(foreign("s", "edge-1", "", "https://proxy/agents/edge-1//"))
 	want := []string{"label:edge-1", "name:https://proxy/agents/edge-1//", "server:https://proxy/agents/edge-1"}
 	if diff := cmp.Diff(want, claims); diff != "" {
 		t.Errorf("claimsOf() (-want +got):\n%s", diff)

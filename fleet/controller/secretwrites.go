@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/pause"
 )
 
 // conflictsOf returns the SPIFFE IDs and namespaces of agent that belong to others.
@@ -43,7 +44,7 @@ func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name 
 	want := wantSecret(name, agent.Spec.Labels, ClusterServer(l.cfg.ProxyURL, name), config.JSON)
 	again := config.Again
 	if have != nil && !seen {
-		again = soonest(again, unseenInterval)
+		again = pause.Shorter(again, unseenInterval)
 	}
 	plan := planSecret(want, have, l.claimsOn(want))
 	if plan.action == secretKeep {
@@ -53,14 +54,14 @@ func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name 
 	if wait > 0 && !want.usableIn(have) {
 		plan.ready, plan.problem = false, "somebody keeps changing the cluster Secret; it is restored again soon"
 	}
-	return plan, soonest(again, wait), err
+	return plan, pause.Shorter(again, wait), err
 }
 
 // secretOf returns the Secret with the name of the agent's cluster Secret, nil
 // when there is none, and whether the collection shows it. Without the label of
 // cluster Secrets it does not.
 func (l *loop) secretOf(ctx context.Context, name identity.AgentName) (secret *corev1.Secret, seen bool, err error) {
-	if secret, seen := l.secrets.get(secretName(name)); seen {
+	if secret, seen := l.secrets.Get(secretName(name)); seen {
 		return secret, true, nil
 	}
 	secret, err = l.getSecret(ctx, name)
@@ -91,7 +92,7 @@ func (l *loop) claimsOn(want wantedSecret) []*corev1.Secret {
 		claimName + want.agent.String(),
 		claimServer + string(want.data[dataServer]),
 	} {
-		for _, secret := range l.secrets.by(indexClaim, claim) {
+		for _, secret := range l.secrets.By(indexClaim, claim) {
 			if secret.Name != secretName(want.agent) {
 				found[secret.Name] = secret
 			}
@@ -118,7 +119,7 @@ func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.
 		return 0, nil // the collection does not show our last write yet
 	default:
 		verb = verbRestore
-		if wait := p.untilRestore(now); wait > 0 {
+		if wait := p.restores.Wait(restoreFirst, now); wait > 0 {
 			return wait, nil
 		}
 	}
@@ -128,8 +129,7 @@ func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.
 		return 0, fmt.Errorf("apply secret %s: %w", secretName(want.agent), err)
 	}
 	if verb == verbRestore {
-		p.restores++
-		p.restoredAt = now
+		p.restores.Restored(now)
 	}
 	p.applied, p.appliedOver = &want, ""
 	if have != nil {
@@ -138,19 +138,4 @@ func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.
 	l.metrics.secretWrites.WithLabelValues(verb).Inc()
 	l.log.Info().Stringer("agent", want.agent).Str("verb", verb).Msg("cluster secret applied")
 	return 0, nil
-}
-
-// untilRestore returns how long to wait before the next restore.
-func (p *pace) untilRestore(now time.Time) time.Duration {
-	if now.Sub(p.restoredAt) > restoreCalm {
-		p.restores = 0
-	}
-	if p.restores == 0 {
-		return 0
-	}
-	pause := restoreMost
-	if n := p.restores - 1; n < 6 {
-		pause = min(restoreFirst<<n, restoreMost)
-	}
-	return pause - now.Sub(p.restoredAt)
 }

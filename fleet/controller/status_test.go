@@ -478,32 +478,6 @@ func TestDecideComesBack(t *testing.T) {
 	}
 }
 
-func TestRestoresSlowDown(t *testing.T) {
-	p := &pace{}
-	now := noon
-	var waits []time.Duration
-	for range 9 {
-		wait := p.untilRestore(now)
-		waits = append(waits, wait)
-		now = now.Add(max(wait, 0))
-		if again := p.untilRestore(now); again > 0 {
-			t.Fatalf("after a wait of %v it is %v more", wait, again)
-		}
-		p.restores++
-		p.restoredAt = now
-	}
-	var want []time.Duration
-	for _, s := range []int{0, 1, 2, 4, 8, 16, 32, 60, 60} {
-		want = append(want, time.Duration(s)*time.Second)
-	}
-	if diff := cmp.Diff(want, waits); diff != "" {
-		t.Errorf("waits (-want +got):\n%s", diff)
-	}
-	if wait := p.untilRestore(now.Add(restoreCalm + time.Second)); wait != 0 {
-		t.Errorf("after a calm time the wait is %v, want none", wait)
-	}
-}
-
 // TestAClockThatWasAhead checks that a time which a wrong clock wrote does not stand
 // until it comes: observedAt is the age that is shown of a spoke, and tokens are handed
 // out with it.

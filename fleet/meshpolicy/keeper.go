@@ -8,8 +8,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/argomesh/argomesh/internal/diff"
-
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,16 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
+	"github.com/argomesh/argomesh/internal/pause"
 	"github.com/argomesh/argomesh/mesh/objects"
 )
 
 const (
-	// restoreFirst and restoreMost bound the pause before an object that somebody keeps
-	// changing is restored again; the first time there is none. After restoreCalm
-	// without a restore it is the first time again.
+	// restoreFirst is the pause before an object is restored a second time that somebody
+	// keeps changing; the next ones are longer (package pause).
 	restoreFirst = 2 * time.Second
-	restoreMost  = time.Minute
-	restoreCalm  = 10 * time.Minute
 	// unseenMost is how long an object that we made counts as there although no shelf
 	// shows it, nor that it went; then it was deleted while its shelf heard nothing.
 	unseenMost = 10 * time.Second
@@ -53,10 +50,8 @@ type written struct {
 	over  string                     // resourceVersion before, empty when it was made anew
 	at    time.Time                  // when
 	// unseen says that it was made anew and no shelf has shown it yet, nor that it went.
-	unseen bool
-	// restores counts how often it was restored of late, and restoredAt is when.
-	restores   int
-	restoredAt time.Time
+	unseen   bool
+	restores pause.Restores
 }
 
 func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
@@ -68,10 +63,7 @@ func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
 	k.writer = objects.Writer{Client: cfg.Client, Manager: k.manager, Resources: map[string]schema.GroupVersionResource{}}
 	for _, place := range part.Places {
 		k.writer.Resources[place.Kind] = place.Resource
-		k.shelves = append(k.shelves, &shelf{
-			place: place, client: cfg.Client, changed: changed, log: log,
-			objects: map[string]*unstructured.Unstructured{},
-		})
+		k.shelves = append(k.shelves, newShelf(cfg.Client, place, changed, log))
 	}
 	return k
 }
@@ -84,7 +76,7 @@ func (k *keeper) pass(ctx context.Context, admitted map[identity.AgentName][]spi
 		return f, 0, false
 	}
 	if known {
-		again = soonest(unseen, k.compare(ctx, admitted, have, &f))
+		again = pause.Shorter(unseen, k.compare(ctx, admitted, have, &f))
 	} else {
 		f.err = fmt.Errorf("the objects of %s cannot be read, are its definitions installed? %w", k.part.Name, err)
 	}
@@ -144,7 +136,7 @@ func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, again ti
 			continue
 		}
 		all = append(all, w.reply)
-		again = soonest(again, left)
+		again = pause.Shorter(again, left)
 	}
 	maps.DeleteFunc(k.deleted, func(uid types.UID, _ bool) bool { return !uids[uid] })
 	return all, again, known, err
@@ -160,7 +152,7 @@ func (k *keeper) apply(ctx context.Context, want, have []*unstructured.Unstructu
 	}
 	for _, change := range objects.Plan(want, have, k.manager) {
 		wait, err := k.write(ctx, change, there)
-		again = soonest(again, wait)
+		again = pause.Shorter(again, wait)
 		if err != nil {
 			failures = append(failures, err)
 		}
@@ -185,7 +177,7 @@ func (k *keeper) write(ctx context.Context, change objects.Change, there map[str
 			return 0, nil
 		}
 		verb = verbRestore
-		if wait := before.untilRestore(now); wait > 0 {
+		if wait := before.restores.Wait(restoreFirst, now); wait > 0 {
 			return wait, nil
 		}
 	}
@@ -210,11 +202,10 @@ func (k *keeper) write(ctx context.Context, change objects.Change, there map[str
 		next.over = change.Have.GetResourceVersion()
 	}
 	if before != nil {
-		next.restores, next.restoredAt = before.restores, before.restoredAt
+		next.restores = before.restores
 	}
 	if verb == verbRestore {
-		next.restores++
-		next.restoredAt = now
+		next.restores.Restored(now)
 	}
 	k.written[change.Name] = next
 	there[change.Name] = change.Want // what differs the API server itself put in
@@ -222,17 +213,6 @@ func (k *keeper) write(ctx context.Context, change objects.Change, there map[str
 		return unseenMost, nil
 	}
 	return 0, nil
-}
-
-// untilRestore returns how long to wait before the next restore.
-func (w *written) untilRestore(now time.Time) time.Duration {
-	if now.Sub(w.restoredAt) > restoreCalm {
-		w.restores = 0
-	}
-	if w.restores == 0 {
-		return 0
-	}
-	return min(restoreFirst<<min(w.restores-1, 10), restoreMost) - now.Sub(w.restoredAt)
 }
 
 // settled reports whether an object is as the API server left it when we wrote it.

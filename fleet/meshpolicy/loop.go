@@ -9,6 +9,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/internal/notify"
+	"github.com/argomesh/argomesh/internal/pause"
 	"github.com/argomesh/argomesh/mesh/objects"
 )
 
@@ -58,7 +59,7 @@ func (l *loop) run(ctx context.Context) {
 	defer cancel()
 	for _, k := range l.keepers {
 		for _, s := range k.shelves {
-			running.Go(func() { s.run(ctx) })
+			running.Go(func() { s.Run(ctx) })
 		}
 	}
 	for {
@@ -130,7 +131,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 			return 0, nil // the first list is a change
 		}
 		findings = append(findings, f)
-		again = soonest(again, soon)
+		again = pause.Shorter(again, soon)
 		if f.err != nil && failed == nil {
 			failed = f.err
 		}
@@ -152,15 +153,4 @@ type finding struct {
 	refused map[identity.AgentName]error
 	// differences are those that are there after the pass.
 	differences []objects.Difference
-}
-
-// soonest returns the smaller of two pauses, where zero means none.
-func soonest(a, b time.Duration) time.Duration {
-	switch {
-	case a == 0:
-		return b
-	case b == 0:
-		return a
-	}
-	return min(a, b)
 }

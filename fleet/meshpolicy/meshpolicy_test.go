@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
@@ -149,23 +152,6 @@ func TestRenderLeavesOutWhoIsRefused(t *testing.T) {
 	}
 }
 
-// Who keeps changing an object gets it back ever more slowly, up to a minute.
-func TestUntilRestore(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
-	for restores, want := range map[int]time.Duration{0: 0, 1: 2 * time.Second, 2: 4 * time.Second, 6: time.Minute, 100: time.Minute} {
-		w := &written{restores: restores, restoredAt: now}
-		if got := w.untilRestore(now); got != want {
-			t.Errorf("after %d restores: %s, want %s", restores, got, want)
-		}
-		if got := w.untilRestore(now.Add(restoreCalm + time.Second)); got > 0 || w.restores != 0 {
-			t.Errorf("after %d restores and a calm: %s", restores, got)
-		}
-	}
-	if got := (&written{restores: 1, restoredAt: now}).untilRestore(now.Add(time.Hour)); got > 0 {
-		t.Errorf("an hour later: %s", got)
-	}
-}
-
 // What we made counts as there until its shelf shows it, or that it went: somebody may
 // delete it before a pass has looked.
 func TestHaveBeforeTheShelf(t *testing.T) {
@@ -193,7 +179,10 @@ func TestHaveBeforeTheShelf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1_800_000_000, 0)
-			s := &shelf{changed: func() {}, objects: map[string]*unstructured.Unstructured{}, listed: true}
+			s := newShelf(dynamic.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}), objects.Place{}, func() {}, zerolog.Nop())
+			if err := s.Replace(nil, ""); err != nil { // listed
+				t.Fatal(err)
+			}
 			ours := &written{reply: object("ours"), at: now, unseen: true}
 			k := &keeper{shelves: []*shelf{s}, written: map[string]*written{objects.Name(ours.reply): ours}, deleted: map[types.UID]bool{}}
 			if test.shelf != nil {

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"identity":                         nil,
 	"internal/notify":                  nil,
 	"internal/diff":                    nil,
+	"internal/pause":                   nil,
 	"identity/workload":                {"internal/notify", "identity", "stream/protolimit"},
 	"identity/header":                  {"identity"},
 	"identity/devworkload":             {"internal/notify", "identity"},
@@ -49,16 +50,16 @@ var mayImport = map[string][]string{
 	"fleet":                            {"api/v1alpha1", "identity"},
 	"fleet/hub":                        {"api/v1alpha1"},
 	"fleet/strangers":                  {"internal/notify"},
-	"fleet/controller":                 {"api/v1alpha1", "identity", "fleet", "backends/kube/reflector"},
-	"fleet/meshpolicy":                 {"api/v1alpha1", "backends/kube/reflector", "fleet", "identity", "internal/diff", "internal/notify", "mesh/objects"}, // what is rendered is given to it
-	"fleet/clusterinfo":                {"internal/notify", "identity", "stream"},                                                                            // both ends of what an agent tells of its Argo CD
-	"fleet/agentwatch":                 {"api/v1alpha1", "backends/bounds", "backends/budget", "backends/kube/reflector", "backends/presence", "fleet", "fleet/continuity", "identity", "stream"},
+	"fleet/controller":                 {"api/v1alpha1", "backends/kube/collection", "backends/kube/reflector", "fleet", "identity", "internal/pause"},
+	"fleet/meshpolicy":                 {"api/v1alpha1", "backends/kube/collection", "backends/kube/reflector", "fleet", "identity", "internal/diff", "internal/notify", "internal/pause", "mesh/objects"}, // what is rendered is given to it
+	"fleet/clusterinfo":                {"internal/notify", "identity", "stream"},                                                                                                                          // both ends of what an agent tells of its Argo CD
+	"fleet/agentwatch":                 {"api/v1alpha1", "backends/bounds", "backends/budget", "backends/kube/collection", "backends/kube/reflector", "backends/presence", "fleet", "fleet/continuity", "identity", "stream"},
 	"fleet/children":                   {"backends", "backends/mapping", "fleet", "fleet/controller", "identity", "stream"},
 	"fleet/continuity":                 {"api/v1alpha1", "backends/mirror", "fleet", "identity", "stream"},
 	"fleet/credentials":                {"internal/notify", "api/v1alpha1", "fleet/controller", "identity", "identity/workload", "proxies/token"},
 	"fleet/division":                   {"backends", "backends/mapping", "backends/ownership", "backends/shares", "fleet", "identity", "stream"},
 	"fleet/events":                     {"backends", "backends/appevents", "identity", "stream"},
-	"fleet/hubclusters":                {"internal/notify", "backends/kube/reflector"},
+	"fleet/hubclusters":                {"backends/kube/collection", "backends/kube/reflector", "internal/notify"},
 	"fleet/links":                      {"internal/notify", "api/v1alpha1", "backends", "backends/admission", "backends/appevents", "backends/budget", "backends/departures", "backends/keyset", "backends/kube", "backends/linkmetrics", "backends/mirror", "backends/object", "backends/ownership", "fleet", "fleet/agentwatch", "fleet/continuity", "fleet/controller", "fleet/division", "fleet/events", "fleet/hub", "fleet/sessions", "identity", "stream", "stream/quota", "stream/server"},
 	"fleet/live":                       {"api/v1alpha1", "backends", "backends/kube", "backends/mapping", "backends/ownership", "fleet", "fleet/division", "fleet/hub", "fleet/links", "fleet/sessions", "identity", "proxies/access", "proxies/redis", "proxies/redis/appkey", "proxies/redis/warmplan", "proxies/resource", "proxies/token", "stream"},
 	"fleet/sessions":                   {"internal/notify", "api/v1alpha1", "backends/budget", "backends/cascades", "backends/mirror", "fleet", "fleet/agentwatch", "fleet/clusterinfo", "fleet/controller", "identity", "stream", "stream/link", "stream/server"},
@@ -87,6 +88,7 @@ var mayImport = map[string][]string{
 	"backends/object/objecttest":       {"backends/object", "stream"},
 	"backends/ownership/ownershiptest": {"backends/object", "backends/ownership", "identity", "stream", "backends/mapping", "backends/operations", "backends/copies"},
 	"backends/schema":                  nil,
+	"backends/kube/collection":         {"backends/kube/reflector"},
 	"backends/kube":                    {"internal/notify", "backends", "identity", "stream", "backends/kube/reflector", "backends/schema"},
 	"backends/memory":                  {"backends", "identity", "stream", "backends/schema"},
 	"backends/keyset":                  {"internal/notify", "backends", "stream"},
