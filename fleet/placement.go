@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -22,14 +23,7 @@ type Mapping struct {
 }
 
 // Placement is what of an Application on the hub says whose it is.
-type Placement struct {
-	Namespace string
-	// Name and Server are those of its destination.
-	Name, Server string
-	// Child is the agent whose child application it shows, as a mirror that was not
-	// released; the zero name for every other one.
-	Child identity.AgentName
-}
+type Placement = mapping.Placement
 
 // NamespaceConflict is a hub namespace that an Agent names and does not get.
 type NamespaceConflict struct {

@@ -19,16 +19,9 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/notify"
+	"github.com/argomesh/argomesh/stream"
 )
-
-// Agent is one registered agent.
-type Agent struct {
-	Name identity.AgentName
-	Mode v1alpha1.AgentMode
-	// Children says that the hub shows the Applications of a managed spoke that it
-	// did not put there.
-	Children bool
-}
 
 // Registry knows the agents of one hub. The zero value knows none and admits
 // nobody. Its methods may be called concurrently.
@@ -43,8 +36,8 @@ type Registry struct {
 	owners     map[spiffeid.ID]identity.AgentName
 	namespaces map[string]identity.AgentName // of the hub, by Namespaces
 	longer     map[identity.AgentName][]identity.AgentName
-	divisions  uint64        // see Divisions
-	changed    chan struct{} // closed when the rest changes; nil while nobody waits
+	divisions  uint64           // see Divisions
+	changed    notify.Broadcast // of Set
 }
 
 // Map says whose an Application of the hub is. It is called once, before Set: until then
@@ -80,10 +73,7 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 	}
 	r.known, r.agents, r.registered = true, byName, maps.Clone(byName)
 	r.owners, r.namespaces, r.longer = owners, namespaces, longerOf(byName)
-	if r.changed != nil {
-		close(r.changed)
-		r.changed = nil
-	}
+	r.changed.Tell()
 }
 
 // Note takes a newer state of one agent whose registration is what it was: status and
@@ -126,12 +116,15 @@ func (r *Registry) Ready() error {
 
 // Changed returns a channel that is closed at the next Set. Note does not close it.
 func (r *Registry) Changed() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.changed == nil {
-		r.changed = make(chan struct{})
+	return r.changed.Next()
+}
+
+// ModeOf is the mode of a link to an agent of mode m.
+func ModeOf(m v1alpha1.AgentMode) stream.Mode {
+	if m == v1alpha1.ModeAutonomous {
+		return stream.Autonomous
 	}
-	return r.changed
+	return stream.Managed
 }
 
 // Cascades reports whether deleting agent takes its Applications along, with their
@@ -159,21 +152,21 @@ func MirrorsProjectRoles(agent *v1alpha1.Agent) bool {
 // deletion cascades is admitted until its Agent is gone, since its spoke has to
 // carry the deletion out; that nothing else passes is for the caller to see to.
 // The error wraps identity.ErrDenied and says why: for our log, not for the peer.
-func (r *Registry) Admit(peer identity.Peer) (Agent, error) {
+func (r *Registry) Admit(peer identity.Peer) (stream.Agent, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	name, ok := r.owners[peer.ID]
 	if !ok {
-		return Agent{}, fmt.Errorf("%s is not in spec.identity.spiffeIDs of any Agent: %w", peer.ID, identity.ErrDenied)
+		return stream.Agent{}, fmt.Errorf("%s is not in spec.identity.spiffeIDs of any Agent: %w", peer.ID, identity.ErrDenied)
 	}
 	a := r.agents[name]
 	switch {
 	case leaving(&a):
-		return Agent{}, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)
+		return stream.Agent{}, fmt.Errorf("Agent %s is being deleted: %w", name, identity.ErrDenied)
 	case a.Spec.Suspended:
-		return Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrSuspended)
+		return stream.Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrSuspended)
 	}
-	return Agent{Name: name, Mode: a.Spec.Mode, Children: ShowsChildren(&a) && (!r.Mapping.ByDestination || r.childNamespace(name) != "")}, nil
+	return stream.Agent{Name: name, Mode: ModeOf(a.Spec.Mode), Children: ShowsChildren(&a) && (!r.Mapping.ByDestination || r.childNamespace(name) != "")}, nil
 }
 
 // Owns reports whether a SPIFFE ID belongs to an Agent, which may be suspended or on its

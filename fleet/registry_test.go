@@ -15,6 +15,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
 )
 
 func peer(t testing.TB, id string) identity.Peer {
@@ -54,29 +55,29 @@ func TestAdmit(t *testing.T) {
 	tests := map[string]struct {
 		id   string
 		name string // of the agent; empty: denied
-		mode v1alpha1.AgentMode
+		mode stream.Mode
 		says string // to us
 	}{
-		"its ID":                              {"spiffe://example.org/one", "one", v1alpha1.ModeManaged, ""},
-		"another agent":                       {"spiffe://example.org/two", "two", v1alpha1.ModeAutonomous, ""},
-		"an ID of two stays with the older":   {"spiffe://example.org/shared", "one", v1alpha1.ModeManaged, ""},
-		"its path in another trust domain":    {"spiffe://example.com/one", "", "", "is not in"},
-		"a longer path":                       {"spiffe://example.org/one/more", "", "", "is not in"},
-		"a shorter path":                      {"spiffe://example.org/on", "", "", "is not in"},
-		"other letters":                       {"spiffe://example.org/One", "", "", "is not in"},
-		"no path":                             {"spiffe://example.org", "", "", "is not in"},
-		"suspended, though a newer claims it": {"spiffe://example.org/suspended", "", "", "suspended"},
-		"being deleted":                       {"spiffe://example.org/leaving", "", "", "being deleted"},
-		"being deleted with cascade":          {"spiffe://example.org/cascading", "cascading", v1alpha1.ModeManaged, ""},
-		"being deleted without cascade":       {"spiffe://example.org/orphaning", "", "", "being deleted"},
-		"autonomous, which never cascades":    {"spiffe://example.org/impossible", "", "", "being deleted"},
-		"suspended in the midst of a cascade": {"spiffe://example.org/paused", "", "", "suspended"},
-		"the ID of an agent's name":           {"spiffe://example.org/argomesh/agent/nobody", "", "", "is not in"},
+		"its ID":                              {"spiffe://example.org/one", "one", stream.Managed, ""},
+		"another agent":                       {"spiffe://example.org/two", "two", stream.Autonomous, ""},
+		"an ID of two stays with the older":   {"spiffe://example.org/shared", "one", stream.Managed, ""},
+		"its path in another trust domain":    {"spiffe://example.com/one", "", 0, "is not in"},
+		"a longer path":                       {"spiffe://example.org/one/more", "", 0, "is not in"},
+		"a shorter path":                      {"spiffe://example.org/on", "", 0, "is not in"},
+		"other letters":                       {"spiffe://example.org/One", "", 0, "is not in"},
+		"no path":                             {"spiffe://example.org", "", 0, "is not in"},
+		"suspended, though a newer claims it": {"spiffe://example.org/suspended", "", 0, "suspended"},
+		"being deleted":                       {"spiffe://example.org/leaving", "", 0, "being deleted"},
+		"being deleted with cascade":          {"spiffe://example.org/cascading", "cascading", stream.Managed, ""},
+		"being deleted without cascade":       {"spiffe://example.org/orphaning", "", 0, "being deleted"},
+		"autonomous, which never cascades":    {"spiffe://example.org/impossible", "", 0, "being deleted"},
+		"suspended in the midst of a cascade": {"spiffe://example.org/paused", "", 0, "suspended"},
+		"the ID of an agent's name":           {"spiffe://example.org/argomesh/agent/nobody", "", 0, "is not in"},
 	}
 	for name, tt := range tests {
 		got, err := r.Admit(peer(t, tt.id))
 		if tt.name == "" {
-			if !errors.Is(err, identity.ErrDenied) || !strings.Contains(err.Error(), tt.says) || got != (fleet.Agent{}) {
+			if !errors.Is(err, identity.ErrDenied) || !strings.Contains(err.Error(), tt.says) || got != (stream.Agent{}) {
 				t.Errorf("%s: Admit(%s) = %v, %v, want %q of kind %q", name, tt.id, got, err, tt.says, identity.ErrDenied)
 			}
 			continue

@@ -32,12 +32,12 @@ import (
 type registryOf struct{ admitted atomic.Pointer[spiffeid.ID] }
 
 // Admit implements server.Registry.
-func (r *registryOf) Admit(p identity.Peer) (server.Agent, error) {
+func (r *registryOf) Admit(p identity.Peer) (stream.Agent, error) {
 	if id := r.admitted.Load(); id == nil || *id != p.ID {
-		return server.Agent{}, fmt.Errorf("%s: %w", p.ID, identity.ErrDenied)
+		return stream.Agent{}, fmt.Errorf("%s: %w", p.ID, identity.ErrDenied)
 	}
 	name, err := identity.ParseAgentName("edge-1")
-	return server.Agent{Name: name, Mode: stream.Managed}, err
+	return stream.Agent{Name: name, Mode: stream.Managed}, err
 }
 
 // Changed implements server.Registry.

@@ -5,9 +5,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
-	"github.com/argomesh/argomesh/fleet"
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
@@ -24,7 +21,7 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 	srv, err := server.New(server.Config{
 		Credentials:  c.source.ServerCredentials(c.base.Log),
 		Authenticate: workload.PeerFromContext,
-		Registry:     admitter{c.agents},
+		Registry:     c.agents,
 		Withdrawn:    c.source.Withdrawn, Updated: c.source.Updated,
 		Serve:    c.links.Serve,
 		Opened:   c.sessions.Open,
@@ -54,15 +51,4 @@ func (c *core) refused(r server.Refusal) {
 	case !c.agents.Owns(r.Peer.ID): // else its Agent says that it is suspended, or deleted
 		c.unknown.Note(r.Peer.ID, time.Now())
 	}
-}
-
-// admitter is the registry as the stream server asks it.
-type admitter struct{ *fleet.Registry }
-
-func (a admitter) Admit(peer identity.Peer) (server.Agent, error) {
-	agent, err := a.Registry.Admit(peer)
-	if err != nil {
-		return server.Agent{}, err
-	}
-	return server.Agent{Name: agent.Name, Mode: principalconfig.ModeOf(agent.Mode), Children: agent.Children}, nil
 }

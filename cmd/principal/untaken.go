@@ -60,7 +60,7 @@ func (u *unclaimed) says() (func(string, mapping.Placement) (string, bool), bool
 	}
 	judge := u.core.agents.Untaken(fleet.Deployer{Controller: u.core.cfg.Hub.ApplicationController, Names: names, Servers: servers})
 	return func(name string, p mapping.Placement) (string, bool) {
-		v := judge(name, fleet.Placement(p))
+		v := judge(name, p)
 		return v.Message, v.EndsSync
 	}, true
 }

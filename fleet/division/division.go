@@ -62,7 +62,7 @@ func (o *Division) Assign() map[identity.AgentName][]stream.ResourceKey {
 	o.assigned = now
 	owner := o.registry.Owners()
 	moved := o.shares.Assign(func(p mapping.Placement) identity.AgentName {
-		name, _ := owner(fleet.Placement(p))
+		name, _ := owner(p)
 		return name
 	})
 	if !began {

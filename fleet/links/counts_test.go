@@ -45,7 +45,7 @@ func TestBusyLinksDelayNobody(t *testing.T) {
 			}
 			// It never runs, as one that is busy for long.
 			l.running[name] = &runningLink{mirror: m, rules: rules, budget: budget.NewPeer(name.String(), budget.DefaultLimits(), nil, time.Now())}
-			l.cfg.Sessions.Open(server.Session{Agent: server.Agent{Name: name}})
+			l.cfg.Sessions.Open(server.Session{Agent: stream.Agent{Name: name}})
 			names = append(names, name)
 		}
 		began := time.Now()

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/mapping"
@@ -18,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -130,7 +129,7 @@ func (o *Owners) Owner(i appkey.Instance) (target redis.Target, owned bool, err 
 	application, known := o.Store.Get(key)
 	if known {
 		where = o.whereabouts(application)
-		place = fleet.Placement(where.Placement())
+		place = where.Placement()
 	}
 	name, owned := o.Registry.Owner(place)
 	select {

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/sessions"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 )
@@ -266,7 +265,7 @@ func TestFoundCaches(t *testing.T) {
 	if got := s.Session(name); got.CacheKnown {
 		t.Errorf("Session() = %+v without a session", got)
 	}
-	closed := s.Open(server.Session{Agent: server.Agent{Name: name}})
+	closed := s.Open(server.Session{Agent: stream.Agent{Name: name}})
 	shows := func(known bool, mismatch string) {
 		t.Helper()
 		if got := s.Session(name); got.CacheKnown != known || got.CacheMismatch != mismatch {
@@ -289,6 +288,6 @@ func TestFoundCaches(t *testing.T) {
 	closed()
 	shows(true, "")
 	s.Forget(name)
-	s.Open(server.Session{Agent: server.Agent{Name: name}})
+	s.Open(server.Session{Agent: stream.Agent{Name: name}})
 	shows(false, "")
 }

@@ -3,13 +3,11 @@ package live
 import (
 	"testing"
 
-	"github.com/argomesh/argomesh/proxies/redis/warmplan"
-
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/fleet/sessions"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/warmplan"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 )
@@ -23,7 +21,7 @@ func TestConnections(t *testing.T) {
 	}
 	s := sessions.New("here")
 	open := func(process string) func() {
-		return s.Open(server.Session{Agent: server.Agent{Name: name}, Hello: stream.Hello{Process: process}})
+		return s.Open(server.Session{Agent: stream.Agent{Name: name}, Hello: stream.Hello{Process: process}})
 	}
 	if got := s.Connections(); len(got) != 0 {
 		t.Errorf("at first %v are connected", got)

@@ -49,7 +49,7 @@ func TestClusterSessions(t *testing.T) {
 		only := func(s clusterinfo.Session) map[identity.AgentName]clusterinfo.Session {
 			return map[identity.AgentName]clusterinfo.Session{name: s}
 		}
-		session := server.Session{Agent: server.Agent{Name: name}, Hello: stream.Hello{Kubernetes: "v1.36.3"}}
+		session := server.Session{Agent: stream.Agent{Name: name}, Hello: stream.Hello{Kubernetes: "v1.36.3"}}
 
 		wants("nothing is registered", none)
 		registry.Set([]v1alpha1.Agent{{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}})
@@ -128,7 +128,7 @@ func TestHearIsNotShakenByTheNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := New("here")
-		s.Open(server.Session{Agent: server.Agent{Name: name}})
+		s.Open(server.Session{Agent: stream.Agent{Name: name}})
 		spoke := func() time.Time { return time.Now().Add(-24 * time.Hour) } // its clock
 		told := stream.SpokeInfo{APIs: 3, CacheSynced: spoke(), Told: spoke()}
 		s.Hear(name, told)

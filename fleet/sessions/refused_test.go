@@ -6,6 +6,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 )
 
@@ -35,7 +36,7 @@ func TestRefusalsAreKept(t *testing.T) {
 	if other := s.Session(name).Refused; other.UID != "u2" || told != 2 {
 		t.Errorf("of another Agent it is %+v, told %d times", other, told)
 	}
-	closed := s.Open(server.Session{Agent: server.Agent{Name: name}, Peer: peer})
+	closed := s.Open(server.Session{Agent: stream.Agent{Name: name}, Peer: peer})
 	if r := s.Session(name).Refused; r != nil {
 		t.Errorf("a connected agent is refused for %+v", r)
 	}

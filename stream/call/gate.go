@@ -16,20 +16,11 @@ import (
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
-// Agent is what the registry knows of an admitted peer.
-type Agent struct {
-	Name identity.AgentName
-	Mode stream.Mode
-	// Children says that the hub shows the spoke's own Applications. The agent
-	// learns it in its welcome, so a change takes effect with the next connection.
-	Children bool
-}
-
 // Registry says who may connect.
 type Registry interface {
 	// Admit returns the agent to which the peer's SPIFFE ID belongs, or an error
 	// that wraps identity.ErrDenied. It does not block.
-	Admit(identity.Peer) (Agent, error)
+	Admit(identity.Peer) (stream.Agent, error)
 	// Changed returns a channel that is closed when answers of Admit may have
 	// changed since the call.
 	Changed() <-chan struct{}
@@ -127,7 +118,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 
 // Caller is who was admitted. Its name comes from the registry only.
 type Caller struct {
-	Agent Agent
+	Agent stream.Agent
 	Peer  identity.Peer
 	Log   zerolog.Logger // names both
 

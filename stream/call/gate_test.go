@@ -30,7 +30,7 @@ var (
 // registry knows which agent has a SPIFFE ID.
 type registry struct {
 	mu      sync.Mutex // guards what follows
-	agents  map[spiffeid.ID]call.Agent
+	agents  map[spiffeid.ID]stream.Agent
 	changed chan struct{}
 }
 
@@ -45,25 +45,25 @@ func (r *registry) set(t *testing.T, names map[spiffeid.ID]string, mode stream.M
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.agents = map[spiffeid.ID]call.Agent{}
+	r.agents = map[spiffeid.ID]stream.Agent{}
 	for id, text := range names {
 		name, err := identity.ParseAgentName(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.agents[id] = call.Agent{Name: name, Mode: mode}
+		r.agents[id] = stream.Agent{Name: name, Mode: mode}
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-func (r *registry) Admit(p identity.Peer) (call.Agent, error) {
+func (r *registry) Admit(p identity.Peer) (stream.Agent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a, ok := r.agents[p.ID]; ok {
 		return a, nil
 	}
-	return call.Agent{}, identity.ErrDenied
+	return stream.Agent{}, identity.ErrDenied
 }
 
 func hold(t *testing.T, g *call.Gate, c call.Caller) (release func()) {

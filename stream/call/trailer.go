@@ -13,28 +13,28 @@ const (
 	modeKey  = "argomesh-mode"
 )
 
-// Trailer returns what tells a caller in the trailer of its call as which agent it was
+// Trailer returns what tells a caller in the trailer of its call as which agent a it was
 // admitted. It is for callers that have proven who they are, and for nobody else.
-func (a Agent) Trailer() metadata.MD {
+func Trailer(a stream.Agent) metadata.MD {
 	return metadata.Pairs(agentKey, a.Name.String(), modeKey, a.Mode.String())
 }
 
-// FromTrailer is the inverse of [Agent.Trailer], as far as that goes: it returns the name
+// FromTrailer is the inverse of [Trailer], as far as that goes: it returns the name
 // and the mode. It returns false when the trailer has none, as that of a principal of an
 // older release, or anything but one of each. It is the word of whoever ended the call,
 // to be shown to a person and for nothing else.
-func FromTrailer(trailer metadata.MD) (Agent, bool) {
+func FromTrailer(trailer metadata.MD) (stream.Agent, bool) {
 	names, modes := trailer.Get(agentKey), trailer.Get(modeKey)
 	if len(names) != 1 || len(modes) != 1 {
-		return Agent{}, false
+		return stream.Agent{}, false
 	}
 	name, err := identity.ParseAgentName(names[0])
 	if err != nil {
-		return Agent{}, false
+		return stream.Agent{}, false
 	}
 	mode, err := stream.ParseMode(modes[0])
 	if err != nil {
-		return Agent{}, false
+		return stream.Agent{}, false
 	}
-	return Agent{Name: name, Mode: mode}, true
+	return stream.Agent{Name: name, Mode: mode}, true
 }

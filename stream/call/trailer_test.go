@@ -17,8 +17,8 @@ func TestTrailer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
-		want := call.Agent{Name: name, Mode: mode}
-		if got, ok := call.FromTrailer(want.Trailer()); !ok || got != want {
+		want := stream.Agent{Name: name, Mode: mode}
+		if got, ok := call.FromTrailer(call.Trailer(want)); !ok || got != want {
 			t.Errorf("FromTrailer() = %+v, %t, want %+v", got, ok, want)
 		}
 	}
@@ -35,7 +35,7 @@ func TestTrailer(t *testing.T) {
 		"a mode that there is not":          metadata.Pairs(agent, "edge-1", mode, "anarchic"),
 		"an empty mode":                     metadata.Pairs(agent, "edge-1", mode, ""),
 	} {
-		if got, ok := call.FromTrailer(trailer); ok || got != (call.Agent{}) {
+		if got, ok := call.FromTrailer(trailer); ok || got != (stream.Agent{}) {
 			t.Errorf("%s: FromTrailer() = %+v, %t", title, got, ok)
 		}
 	}

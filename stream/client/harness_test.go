@@ -111,18 +111,6 @@ func withdrawable(t *testing.T, ttl, jwtTTL time.Duration) (principal, edge1 *wo
 	return principal, edge1, edge1API
 }
 
-// registry is the fleet's, as the principal wires it.
-type registry struct{ *fleet.Registry }
-
-func (r registry) Admit(p identity.Peer) (server.Agent, error) {
-	a, err := r.Registry.Admit(p)
-	if err != nil {
-		return server.Agent{}, err
-	}
-	mode, err := stream.ParseMode(string(a.Mode))
-	return server.Agent{Name: a.Name, Mode: mode}, err
-}
-
 func edge1Agent() v1alpha1.Agent {
 	a := v1alpha1.Agent{}
 	a.Name = "edge-1"
@@ -168,7 +156,7 @@ func (p *principal) start() {
 	}
 	s, err := server.New(server.Config{
 		Credentials:  p.source.ServerCredentials(zerolog.Nop()),
-		Authenticate: workload.PeerFromContext, Registry: registry{p.registry}, Serve: p.serving, HubUID: "hub-uid",
+		Authenticate: workload.PeerFromContext, Registry: p.registry, Serve: p.serving, HubUID: "hub-uid",
 		Opened: func(server.Session) func() { return func() { p.closed <- struct{}{} } },
 		Renewed: func(s server.Session) {
 			if p.renewed != nil {

@@ -146,18 +146,6 @@ func background(t *testing.T, f func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// registry is the fleet's, as the principal wires it.
-type registry struct{ *fleet.Registry }
-
-func (r registry) Admit(p identity.Peer) (server.Agent, error) {
-	a, err := r.Registry.Admit(p)
-	if err != nil {
-		return server.Agent{}, err
-	}
-	mode, err := stream.ParseMode(string(a.Mode))
-	return server.Agent{Name: a.Name, Mode: mode}, err
-}
-
 func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 	a := v1alpha1.Agent{}
 	a.Name = name
@@ -191,7 +179,7 @@ func newHub(t *testing.T, change func(*server.Config), listeners ...net.Listener
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
 	cfg := server.Config{
 		Credentials:  h.trust.source(principalID).ServerCredentials(zerolog.New(h.log)),
-		Authenticate: workload.PeerFromContext, Registry: registry{h.registry},
+		Authenticate: workload.PeerFromContext, Registry: h.registry,
 		Serve: h.serve, HubUID: "hub-uid", Version: "v1.2.3", Metrics: h.metrics, Log: zerolog.New(h.log),
 	}
 	if change != nil {

@@ -62,7 +62,7 @@ func (e *misconfiguredError) Error() string { return e.agent.Error() }
 func (e *misconfiguredError) Unwrap() error { return e.agent }
 
 // check returns a misconfiguredError, or nil.
-func check(h stream.Hello, a Agent) error {
+func check(h stream.Hello, a stream.Agent) error {
 	switch {
 	case h.Agent != a.Name:
 		return &misconfiguredError{

@@ -29,15 +29,12 @@ import (
 	_ "github.com/argomesh/argomesh/stream/zstd" // as above; gRPC answers in the coding of the call
 )
 
-// Agent is what the registry knows of an admitted peer.
-type Agent = call.Agent
-
 // Registry says who may connect.
 type Registry = call.Registry
 
 // Session is one admitted connection.
 type Session struct {
-	Agent Agent
+	Agent stream.Agent
 	Peer  identity.Peer
 	Hello stream.Hello
 	// Capabilities are those that both sides offer; nothing else may be used.
@@ -289,7 +286,7 @@ func (s *Server) greet(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 	}
 	if errors.Is(err, io.EOF) {
 		// Who ends its call without a word asks as whom it is known.
-		g.SetTrailer(agent.Trailer())
+		g.SetTrailer(call.Trailer(agent))
 	}
 	if err != nil {
 		s.metrics.exceeded(err)

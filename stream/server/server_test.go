@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
@@ -245,7 +246,7 @@ func TestFederatedPathIsNotIdentity(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	s, err := server.New(server.Config{
 		Credentials:  own.source(principalID).ServerCredentials(zerolog.Nop()),
-		Authenticate: workload.PeerFromContext, Registry: registry{h.registry}, Serve: h.serve,
+		Authenticate: workload.PeerFromContext, Registry: h.registry, Serve: h.serve,
 		HubUID: "hub-uid", Metrics: metrics, Log: zerolog.Nop(),
 	})
 	if err != nil {
@@ -652,7 +653,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 func TestNewChecksItsConfig(t *testing.T) {
 	good := func() server.Config {
 		return server.Config{
-			Credentials: insecure.NewCredentials(), Authenticate: workload.PeerFromContext, Registry: registry{}, HubUID: "hub",
+			Credentials: insecure.NewCredentials(), Authenticate: workload.PeerFromContext, Registry: &fleet.Registry{}, HubUID: "hub",
 			Serve:   func(context.Context, server.Session, *server.Conn) error { return nil },
 			Metrics: prometheus.NewRegistry(),
 		}

@@ -15,10 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
-	"github.com/argomesh/argomesh/stream/tunnel/dialer"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -34,6 +30,8 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -159,18 +157,6 @@ func (d *trust) workload(id spiffeid.ID, ttl, jwtTTL time.Duration) (*workload.S
 	return source, api
 }
 
-// registry is the fleet's, as the principal wires it.
-type registry struct{ *fleet.Registry }
-
-func (r registry) Admit(p identity.Peer) (call.Agent, error) {
-	a, err := r.Registry.Admit(p)
-	if err != nil {
-		return call.Agent{}, err
-	}
-	mode, err := stream.ParseMode(string(a.Mode))
-	return call.Agent{Name: a.Name, Mode: mode}, err
-}
-
 func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 	a := v1alpha1.Agent{}
 	a.Name = name
@@ -221,7 +207,7 @@ func (h *hub) start() {
 	h.t.Helper()
 	cfg := server.Config{
 		Credentials:  h.source.ServerCredentials(zerolog.New(h.log)),
-		Authenticate: workload.PeerFromContext, Registry: registry{h.registry}, Register: h.dialer.Register,
+		Authenticate: workload.PeerFromContext, Registry: h.registry, Register: h.dialer.Register,
 		Serve:  func(context.Context, server.Session, *server.Conn) error { return nil },
 		HubUID: "hub-uid", Metrics: prometheus.NewRegistry(), Log: zerolog.New(h.log),
 	}

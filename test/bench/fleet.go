@@ -195,7 +195,7 @@ func newMemoryHub(ctx context.Context, dir string, store backends.Store, agents 
 	registry.Set(registered)
 	if h.server, err = server.New(server.Config{
 		Credentials: h.source.ServerCredentials(zerolog.Nop()), Authenticate: workload.PeerFromContext,
-		Registry: admission{registry}, Serve: h.serve, HubUID: "bench", Version: "bench",
+		Registry: registry, Serve: h.serve, HubUID: "bench", Version: "bench",
 		Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	}); err != nil {
 		return nil, ca, err
@@ -272,18 +272,6 @@ func (h *memoryHub) run(ctx context.Context) error {
 		return h.server.Run(ctx, h.listener)
 	})
 	return g.Wait()
-}
-
-// admission is the registry as the stream server asks it.
-type admission struct{ *fleet.Registry }
-
-// Admit implements server.Registry.
-func (a admission) Admit(peer identity.Peer) (server.Agent, error) {
-	agent, err := a.Registry.Admit(peer)
-	if err != nil {
-		return server.Agent{}, err
-	}
-	return server.Agent{Name: agent.Name, Mode: stream.Managed}, nil
 }
 
 // background runs f until the returned function is called, which returns its error.

@@ -19,10 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
-	"github.com/argomesh/argomesh/stream/tunnel/dialer"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -39,6 +35,8 @@ import (
 	streamcall "github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -148,14 +146,6 @@ func (w *tunnelWorld) source(id string) *workload.Source {
 	return s
 }
 
-// admission is the registry, as the principal wires it.
-type admission struct{ *fleet.Registry }
-
-func (a admission) Admit(p identity.Peer) (streamcall.Agent, error) {
-	agent, err := a.Registry.Admit(p)
-	return streamcall.Agent{Name: agent.Name, Mode: stream.Managed}, err
-}
-
 // serve runs the principal's server at a socket, as one does that takes the word of the
 // proxy in front of it.
 func (w *tunnelWorld) serve(socket string) {
@@ -184,7 +174,7 @@ func (w *tunnelWorld) serve(socket string) {
 		},
 	}
 	s, err := server.New(server.Config{
-		Credentials: method.Credentials, Authenticate: method.Authenticate, Registry: admission{registry}, Register: w.dialer.Register,
+		Credentials: method.Credentials, Authenticate: method.Authenticate, Registry: registry, Register: w.dialer.Register,
 		Serve:  func(context.Context, server.Session, *server.Conn) error { return nil },
 		HubUID: "hub-uid", Metrics: prometheus.NewRegistry(), Log: w.log(),
 	})

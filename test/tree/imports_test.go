@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"identity/header":                  {"identity"},
 	"identity/devworkload":             {"internal/notify", "identity"},
 	"identity/inspect":                 {"identity"},
-	"fleet":                            {"api/v1alpha1", "identity"},
+	"fleet":                            {"api/v1alpha1", "backends/mapping", "identity", "internal/notify", "stream"},
 	"fleet/hub":                        {"api/v1alpha1"},
 	"fleet/strangers":                  {"internal/notify"},
 	"fleet/controller":                 {"api/v1alpha1", "backends/kube/collection", "backends/kube/reflector", "fleet", "identity", "internal/pause"},

@@ -28,7 +28,7 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.A
 	rules := ownership.Rules{
 		Marks: copies.Marks{
 			Map: mapping.Map{
-				Side: stream.Hub, Mode: ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace, ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), Longer: registry.Longer(name), Selector: c.Mapping.LabelSelector(),
+				Side: stream.Hub, Mode: fleet.ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace, ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), Longer: registry.Longer(name), Selector: c.Mapping.LabelSelector(),
 			}, Hub: decided.UID,
 		},
 		ClusterProject: a.Status.ClusterProject, Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a), ProjectRoles: fleet.MirrorsProjectRoles(&a), Adopt: adoptable(a), SharesUnscoped: c.Repositories.ShareUnscoped, DefaultProject: defaultProject(decided.DefaultProject),
@@ -41,14 +41,6 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.A
 		rules.Pairs, rules.Children = pairsOf(registry, name), fleet.ShowsChildren(&a)
 	}
 	return rules
-}
-
-// ModeOf is the mode of a link to an agent of mode m.
-func ModeOf(m v1alpha1.AgentMode) stream.Mode {
-	if m == v1alpha1.ModeAutonomous {
-		return stream.Autonomous
-	}
-	return stream.Managed
 }
 
 // defaultProject is what the rules know of what a hub has decided; the zero value before

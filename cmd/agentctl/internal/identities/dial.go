@@ -16,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/streampb"
 )
@@ -150,23 +151,23 @@ func (d ProbeResult) judge(err error, by way) ProbeResult {
 
 // silentCall opens the stream, says that nothing will come, and returns how it ends, and
 // for whom the other end says to take us; the zero Agent when it does not.
-func silentCall(ctx context.Context, conn *grpc.ClientConn) (call.Agent, error) {
-	stream, err := streampb.NewStreamClient(conn).Connect(ctx)
+func silentCall(ctx context.Context, conn *grpc.ClientConn) (stream.Agent, error) {
+	flow, err := streampb.NewStreamClient(conn).Connect(ctx)
 	if err != nil {
-		return call.Agent{}, err
+		return stream.Agent{}, err
 	}
-	if err := stream.CloseSend(); err != nil {
-		return call.Agent{}, err
+	if err := flow.CloseSend(); err != nil {
+		return stream.Agent{}, err
 	}
 	for {
-		if _, err = stream.Recv(); err != nil {
+		if _, err = flow.Recv(); err != nil {
 			break
 		}
 	}
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unimplemented, "it ended the call without a reason")
 	}
-	agent, _ := call.FromTrailer(stream.Trailer())
+	agent, _ := call.FromTrailer(flow.Trailer())
 	return agent, err
 }
 
