@@ -6,6 +6,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/fleet/division"
+	"github.com/argomesh/argomesh/fleet/envoy"
 	"github.com/argomesh/argomesh/fleet/live"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
@@ -22,24 +23,22 @@ type front struct {
 // newFront opens the sockets of the proxies, and starts nothing.
 func newFront(ctx context.Context, c *core) (*front, error) {
 	cfg, log, registry := c.cfg, c.base.Log, c.base.Metrics
-	envoy, err := xds.New(xds.Config{NodeID: cfg.Envoy.NodeID, Metrics: registry, Log: log})
+	server, err := xds.New(xds.Config{NodeID: cfg.Envoy.NodeID, Metrics: registry, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	var taken func(keyID string) bool
 	if cfg.Envoy.Listen != "" {
-		taken = acknowledged(envoy)
+		taken = envoy.Acknowledged(server)
 	}
 	credentials, err := newLiveCredentials(cfg, c.base, c.source, c.hub, taken)
 	if err != nil {
 		return nil, err
 	}
-	door := &frontDoor{
-		cfg: cfg.Envoy, gateways: cfg.Stream.Trusts(cfg.Envoy.StreamUpstream), self: svidID(c.source), registry: c.agents, server: envoy, log: log,
-	}
-	f := &front{credentials: credentials, parts: []func(context.Context) error{door.Run, credentials.run}}
+	var upstream, redis mesh.Address
+	f := &front{credentials: credentials, parts: []func(context.Context) error{credentials.run}}
 	if keys := credentials.keys; keys != nil {
-		f.parts = append(f.parts, func(ctx context.Context) error { return tellAcknowledged(ctx, envoy, keys) })
+		f.parts = append(f.parts, func(ctx context.Context) error { return envoy.TellAcknowledged(ctx, server, keys) })
 	}
 	whose := &live.Owners{Registry: c.agents, Store: c.store, Namespace: cfg.Namespace, Rules: c.links.RulesOf}
 	objects, known := &live.LastObjects{Owners: whose}, &live.Kinds{}
@@ -51,10 +50,9 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		if err != nil {
 			return nil, err
 		}
-		if door.upstream, err = mesh.ParseAddress(cfg.ResourceProxy.Listen); err != nil {
+		if upstream, err = mesh.ParseAddress(cfg.ResourceProxy.Listen); err != nil {
 			return nil, fmt.Errorf("resource_proxy.listen: %w", err)
 		}
-		door.tokens = publishedTokens(credentials.keys)
 		f.parts = append(f.parts, live.Run)
 		known.Hub = live.hub
 	}
@@ -68,11 +66,15 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		if err != nil {
 			return nil, err
 		}
-		if door.redis, err = mesh.ParseAddress(cfg.RedisProxy.Listen); err != nil {
+		if redis, err = mesh.ParseAddress(cfg.RedisProxy.Listen); err != nil {
 			return nil, fmt.Errorf("redis_proxy.listen: %w", err)
 		}
 		f.parts = append(f.parts, serve)
 	}
+	follower := envoy.New(envoy.Config{
+		Fixed: served(cfg, upstream, redis), Self: c.source.WaitID, Registry: c.agents, Tokens: envoy.Published(credentials.keys), Server: server, Log: log,
+	})
+	f.parts = append(f.parts, serveEnvoy(cfg.Envoy.Listen, follower))
 	return f, nil
 }
 

@@ -43,7 +43,7 @@ func connectSPIRE(ctx context.Context, cfg principalconfig.SPIRE, source *worklo
 	if _, local, err := spire.ParseAddress(cfg.Server); err != nil {
 		return nil, err
 	} else if !local {
-		self, err := svidID(source)(ctx)
+		self, err := source.WaitID(ctx)
 		if err != nil {
 			return nil, err
 		}

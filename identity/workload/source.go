@@ -219,6 +219,19 @@ func (s *Source) WaitReady(ctx context.Context) error {
 	}
 }
 
+// WaitID returns the SPIFFE ID of our SVID as soon as there is a good one. The error is that
+// of WaitReady.
+func (s *Source) WaitID(ctx context.Context) (spiffeid.ID, error) {
+	for {
+		if err := s.WaitReady(ctx); err != nil {
+			return spiffeid.ID{}, err
+		}
+		if svid, err := s.GetX509SVID(); err == nil { // else it has expired just now
+			return svid.ID, nil
+		}
+	}
+}
+
 // Updated returns a channel that is closed when the SVID, the bundles or
 // readiness change. It may also be closed when nothing did (the Workload API was
 // tried again), so compare what matters. Take the channel before looking at the

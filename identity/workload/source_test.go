@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/identity/devworkload"
-	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/prometheus/client_golang/prometheus"
 	workloadpb "github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
+
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
 )
 
 func TestSourceStartsBeforeTheSocket(t *testing.T) {
@@ -31,6 +32,9 @@ func TestSourceStartsBeforeTheSocket(t *testing.T) {
 	defer cancel()
 	if err := s.WaitReady(short); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, workload.ErrNotReady) {
 		t.Errorf("WaitReady() = %v, want DeadlineExceeded and ErrNotReady", err)
+	}
+	if id, err := s.WaitID(short); !errors.Is(err, context.DeadlineExceeded) || !id.IsZero() {
+		t.Errorf("WaitID() = %v, %v, want DeadlineExceeded", id, err)
 	}
 	if _, err := s.GetX509SVID(); !errors.Is(err, workload.ErrNotReady) {
 		t.Errorf("GetX509SVID() = %v", err)
@@ -54,6 +58,9 @@ func TestSourceStartsBeforeTheSocket(t *testing.T) {
 	}
 	if svid, err := s.GetX509SVID(); err != nil || svid.ID != principal {
 		t.Errorf("GetX509SVID() = %v, %v", svid, err)
+	}
+	if id, err := s.WaitID(testContext(t)); err != nil || id != principal {
+		t.Errorf("WaitID() = %v, %v", id, err)
 	}
 	if err := s.Degraded(); err != nil {
 		t.Errorf("Degraded() = %v", err)

@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"fleet/events":                     {"backends", "backends/appevents", "identity", "stream"},
 	"fleet/hubclusters":                {"backends/kube/collection", "backends/kube/reflector", "internal/notify"},
 	"fleet/links":                      {"internal/notify", "api/v1alpha1", "backends", "backends/admission", "backends/appevents", "backends/budget", "backends/departures", "backends/keyset", "backends/kube", "backends/linkmetrics", "backends/mirror", "backends/object", "backends/ownership", "fleet", "fleet/agentwatch", "fleet/continuity", "fleet/controller", "fleet/division", "fleet/events", "fleet/hub", "fleet/sessions", "identity", "stream", "stream/quota", "stream/server"},
+	"fleet/envoy":                      {"fleet", "identity", "mesh", "mesh/xds", "proxies/token", "stream/streampb"},
 	"fleet/live":                       {"api/v1alpha1", "backends", "backends/kube", "backends/mapping", "backends/ownership", "fleet", "fleet/division", "fleet/hub", "fleet/links", "fleet/sessions", "identity", "proxies/access", "proxies/redis", "proxies/redis/appkey", "proxies/redis/warmplan", "proxies/resource", "proxies/token", "stream"},
 	"fleet/sessions":                   {"internal/notify", "api/v1alpha1", "backends/budget", "backends/cascades", "backends/mirror", "fleet", "fleet/agentwatch", "fleet/clusterinfo", "fleet/controller", "identity", "stream", "stream/link", "stream/server"},
 	"stream":                           {"identity", "stream/streampb"}, // the wire mapping is stream's

@@ -1,4 +1,4 @@
-package main
+package envoy
 
 import (
 	"context"
@@ -18,15 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
 	"github.com/argomesh/argomesh/proxies/token"
 )
 
-// served counts what Envoy is given, by type; nothing before the first state.
-func served(t *testing.T, metrics prometheus.Gatherer) map[string]int {
+// countsOf counts what Envoy is given, by type; nothing before the first state.
+func countsOf(t *testing.T, metrics prometheus.Gatherer) map[string]int {
 	t.Helper()
 	families, err := metrics.Gather()
 	if err != nil {
@@ -43,7 +42,7 @@ func served(t *testing.T, metrics prometheus.Gatherer) map[string]int {
 	return counts
 }
 
-func TestFrontDoorFollows(t *testing.T) {
+func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -65,22 +64,25 @@ func TestFrontDoorFollows(t *testing.T) {
 			close(old)
 			synctest.Wait()
 		}
-		cfg := principalconfig.DefaultEnvoy()
-		var ok error
-		if cfg.Stream, ok = mesh.ParseAddress("0.0.0.0:8443"); ok != nil {
-			t.Fatal(ok)
+		address := func(text string) mesh.Address {
+			t.Helper()
+			a, err := mesh.ParseAddress(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
 		}
-		upstream, err := mesh.ParseAddress("unix:///run/argomesh/resource-proxy.sock")
+		server, err := xds.New(xds.Config{NodeID: xds.DefaultNodeID, Metrics: metrics, Log: zerolog.Nop()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		server, err := xds.New(xds.Config{NodeID: cfg.NodeID, Metrics: metrics, Log: zerolog.Nop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		door := &frontDoor{
-			cfg: cfg, registry: registry, server: server, upstream: upstream,
-			self: func(ctx context.Context) (spiffeid.ID, error) {
+		follower := New(Config{
+			Fixed: mesh.Snapshot{
+				ResourceProxy: &mesh.ResourceProxy{Listen: address("0.0.0.0:9090"), Principal: address("unix:///run/argomesh/resource-proxy.sock")},
+				Stream:        &mesh.Stream{Listen: address("0.0.0.0:8443"), Principal: address("unix:///run/argomesh/stream.sock"), Services: StreamServices()},
+			},
+			Registry: registry, Server: server, Log: zerolog.Nop(),
+			Self: func(ctx context.Context) (spiffeid.ID, error) {
 				select {
 				case <-self:
 					return spiffeid.RequireFromString("spiffe://hub.test/principal"), nil
@@ -88,15 +90,15 @@ func TestFrontDoorFollows(t *testing.T) {
 					return spiffeid.ID{}, ctx.Err()
 				}
 			},
-			tokens: func() (mesh.Tokens, <-chan struct{}, error) { return check, changed, unread },
-		}
+			Tokens: func() (mesh.Tokens, <-chan struct{}, error) { return check, changed, unread },
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- door.follow(ctx) }()
+		go func() { ended <- follower.follow(ctx) }()
 		expect := func(when string, want map[string]int) {
 			t.Helper()
 			synctest.Wait()
-			if diff := cmp.Diff(want, served(t, metrics)); diff != "" {
+			if diff := cmp.Diff(want, countsOf(t, metrics)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
 		}
@@ -130,8 +132,8 @@ func TestFrontDoorFollows(t *testing.T) {
 }
 
 func TestStreamServices(t *testing.T) {
-	if got := strings.Join(streamServices(), " "); got != "argomesh.stream.v1.Stream argomesh.stream.v1.Tunnel" {
-		t.Errorf("streamServices() = %s", got)
+	if got := strings.Join(StreamServices(), " "); got != "argomesh.stream.v1.Stream argomesh.stream.v1.Tunnel" {
+		t.Errorf("StreamServices() = %s", got)
 	}
 }
 
