@@ -73,6 +73,7 @@ var mayImport = map[string][]string{
 	"stream/quota":                     {"identity"},
 	"stream/wire":                      {"identity", "stream", "stream/quota"},                // what comes, before it is anything
 	"stream/call":                      {"identity", "stream", "stream/quota", "stream/wire"}, // what the services have in common
+	"stream/probe":                     {"identity", "identity/workload", "stream", "stream/call", "stream/streampb"},
 	"stream/server":                    {"internal/notify", "identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
 	"stream/client":                    {"identity", "stream", "stream/call", "stream/link", "stream/quota", "stream/streampb", "stream/wire", "stream/zstd"},
 	"stream/tunnel":                    {"identity", "stream", "stream/call", "stream/streampb"},

@@ -1,25 +1,20 @@
 package identities
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/workload"
-	"github.com/argomesh/argomesh/stream/call"
+	"github.com/argomesh/argomesh/stream/probe"
 )
 
 // way is how an agent and its principal prove themselves to each other: what
@@ -45,6 +40,13 @@ func (w *way) addFlags(cmd *cobra.Command) {
 	}
 }
 
+// callee is whom to dial, and what is expected there.
+type callee struct {
+	principal []spiffeid.ID      // whom it may be; empty for anybody
+	gateway   []spiffeid.ID      // who may end TLS before it; empty when they are not known by that
+	agent     identity.AgentName // for whom it is to take us; zero for whomever
+}
+
 // gateway reports whether somebody else than the principal ends TLS.
 func (w way) gateway() bool { return w.gateways() > 0 }
 
@@ -57,9 +59,6 @@ func (w way) gateways() (n int) {
 	}
 	return n
 }
-
-// presents reports whether our X.509-SVID is shown.
-func (w way) presents() bool { return w.method != identity.MethodJWT }
 
 // check returns what is wrong with the flags. Dials says that a principal is dialled,
 // named that it is known by its SPIFFE ID.
@@ -101,58 +100,49 @@ func (w way) checkAddress(address string) error {
 	return nil
 }
 
-// credentials are those of the agent, which note in met whom they meet.
-func (w way) credentials(source *workload.Source, met *meeting, to callee) (credentials.TransportCredentials, error) {
-	switch {
-	case w.method == identity.MethodX509:
-		return source.ClientCredentials(met.authorizer(to.principal)), nil
-	case w.plaintext:
-		return insecure.NewCredentials(), nil
-	}
-	g := workload.Gateway{ServerName: w.serverName, Present: w.presents()}
-	switch {
-	case w.serverName != "":
-	case len(to.gateway) > 0:
-		g.Authorize = met.authorizer(to.gateway)
-	default:
-		g.Authorize = met.authorizer(to.principal)
-	}
+// of is the method that the flags say, for a principal.
+func (w way) of(to callee) workload.Method {
+	m := workload.Method{Name: w.method, Principal: to.principal, GatewayIDs: to.gateway, GatewayName: w.serverName, Plaintext: w.plaintext}
 	if w.caFile != "" {
-		g.Roots = func() (*x509.CertPool, error) { return readRoots(w.caFile) }
-	}
-	return source.GatewayCredentials(g)
-}
-
-func readRoots(file string) (*x509.CertPool, error) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--gateway-ca-file: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(content) {
-		return nil, fmt.Errorf("--gateway-ca-file: %s has no certificate in PEM", file)
-	}
-	return roots, nil
-}
-
-// prove returns ctx with what a call to the principal needs.
-func (w way) prove(ctx context.Context, source *workload.Source, principal []spiffeid.ID) (context.Context, error) {
-	if w.method != identity.MethodJWT {
-		return ctx, nil
-	}
-	audiences := make([]string, 0, len(principal))
-	for _, id := range principal {
-		audiences = append(audiences, id.String())
-	}
-	proof := call.Mutual{Token: func(ctx context.Context) (string, time.Time, error) {
-		svid, err := source.FetchToken(ctx, audiences...)
-		if err != nil {
-			return "", time.Time{}, err
+		m.GatewayRoots = func() (*x509.CertPool, error) {
+			roots, err := workload.ReadRoots(w.caFile)
+			if err != nil {
+				return nil, fmt.Errorf("--gateway-ca-file: %w", err)
+			}
+			return roots, nil
 		}
-		return svid.Marshal(), svid.Expiry, nil
-	}}
-	ctx, _, _, err := proof.Authorize(ctx)
-	return ctx, err
+	}
+	return m
+}
+
+// cure is what helps against a problem.
+func (w way) cure(p probe.Problem) string {
+	switch p {
+	case probe.Unusable:
+		return "correct --principal and the other flags that say how to reach it"
+	case probe.NoToken:
+		return "check the log of the SPIRE agent, which asks its server for each"
+	case probe.OtherPeer:
+		return w.otherPeerCure()
+	case probe.NotRegistered:
+		return "on the hub: agentctl agent create with this SPIFFE ID, or agentctl agent resume if it is suspended"
+	case probe.Unproven:
+		return w.unprovenCure()
+	case probe.NoPrincipal:
+		return "correct the address: something else answers there"
+	case probe.Silent:
+		return "check the address, the network and the firewall between"
+	case probe.Ended:
+		if w.method == identity.MethodJWT {
+			return "check that this listener of the principal has method spiffe-jwt, which asks for no certificate"
+		}
+		return "on the hub: see the log of the principal for the reason; most often its Workload API has no bundle of our trust domain (agentctl identity doctor --hub there)"
+	case probe.NoHandshake:
+		return "check the address, that the principal runs, and that our Workload API has the bundle of its trust domain"
+	case probe.OtherAgent:
+		return "correct name in the agent's configuration, or on the hub give the SPIFFE ID to the other Agent (agentctl agent edit)"
+	}
+	return ""
 }
 
 // otherPeerCure is what helps when TLS ends with somebody who is not accepted.
@@ -163,8 +153,8 @@ func (w way) otherPeerCure() string {
 	return "correct principal.spiffe_ids of the agent, or --principal-id, if that is the principal; if a gateway ends TLS before it, give --method and --gateway-id; else correct the address"
 }
 
-// unauthenticatedCure is what helps when the principal does not take our proof.
-func (w way) unauthenticatedCure() string {
+// unprovenCure is what helps when the principal does not take our proof.
+func (w way) unprovenCure() string {
 	switch w.method {
 	case identity.MethodJWT:
 		return "check that this listener of the principal has method spiffe-jwt, that --principal-id is its own SPIFFE ID, and that its Workload API has JWT keys of our trust domain (agentctl identity show there)"

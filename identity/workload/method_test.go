@@ -1,4 +1,4 @@
-package main
+package workload_test
 
 import (
 	"encoding/pem"
@@ -10,6 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
 )
 
 func TestReadRoots(t *testing.T) {
@@ -18,20 +19,20 @@ func TestReadRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	if _, err := readRoots(file); err == nil || !strings.Contains(err.Error(), "principal.gateway.ca_file") {
-		t.Errorf("readRoots() of no file = %v", err)
+	if _, err := workload.ReadRoots(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("ReadRoots() of no file = %v", err)
 	}
 	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readRoots(file); err == nil || !strings.Contains(err.Error(), "no certificate") {
-		t.Errorf("readRoots() of something else = %v", err)
+	if _, err := workload.ReadRoots(file); err == nil || !strings.Contains(err.Error(), "no certificate") {
+		t.Errorf("ReadRoots() of something else = %v", err)
 	}
 	root := ca.Bundle().X509Authorities()[0]
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if roots, err := readRoots(file); err != nil || len(roots.Subjects()) != 1 { //nolint:staticcheck // not the system's pool
-		t.Errorf("readRoots() = %v", err)
+	if roots, err := workload.ReadRoots(file); err != nil || len(roots.Subjects()) != 1 { //nolint:staticcheck // not the system's pool
+		t.Errorf("ReadRoots() = %v", err)
 	}
 }
