@@ -20,7 +20,7 @@ import (
 )
 
 // Departure is what the deletion of an Agent does to the objects of the hub
-// (design, section 4.3). Its methods look at what there is, do what is to be done,
+// (docs/design/deletes-and-history.md). Its methods look at what there is, do what is to be done,
 // and say what they wait for: they are called again and again until they wait for
 // nothing. To call them once more, or concurrently, does no harm, and neither does a
 // process that ends in between.

@@ -11,9 +11,9 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
-// Rules are the ownership rules of one side of one link (design, sections 4.1
-// to 4.3). Where the Applications of an agent are follows from Pairs or, by
-// destination, from Namespaces. Its methods are pure.
+// Rules are the ownership rules of one side of one link (docs/design: ownership.md,
+// commands.md and deletes-and-history.md). Where the Applications of an agent are follows
+// from Pairs or, by destination, from Namespaces. Its methods are pure.
 type Rules struct {
 	copies.Marks
 	// ClusterProject is the project to which that Secret scopes the cluster; empty for

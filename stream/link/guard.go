@@ -10,7 +10,7 @@ import (
 )
 
 // The absence of an entry at its source is taken at its word only by a guard of
-// the hub, which holds it back (design, section 4.3)
+// the hub, which holds it back (docs/design/deletes-and-history.md)
 //
 //   - until a Judged has said, after the absence was noticed, that the hub's
 //     history continues;

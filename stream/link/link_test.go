@@ -246,7 +246,7 @@ func manyEntries(n int) *world {
 	return w
 }
 
-// T4 of the design: under 4 KiB of frames.
+// T4 of docs/design: under 4 KiB of frames.
 func TestUnchangedReconnectIsSmall(t *testing.T) {
 	w := manyEntries(10_000)
 	for _, connection := range []string{"after a restart of both ends", "after a cut"} {

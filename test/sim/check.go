@@ -15,7 +15,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Violation is an invariant of the design (section 6) seen broken.
+// Violation is an invariant of docs/design seen broken.
 type Violation struct {
 	Invariant string
 	Agent     string

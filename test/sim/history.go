@@ -18,7 +18,7 @@ import (
 )
 
 // What a principal and an agent keep of the history that they have in common
-// (design, section 4.3) are objects of these kinds, so that a restore takes them
+// (docs/design/deletes-and-history.md) are objects of these kinds, so that a restore takes them
 // back too.
 const (
 	agentKind  stream.Kind = "Agent"

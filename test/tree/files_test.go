@@ -23,7 +23,7 @@ func TestPackageNames(t *testing.T) {
 	for _, p := range packages(t) {
 		for segment := range strings.SplitSeq(p.rel(), "/") {
 			if slices.Contains(nameless, segment) {
-				t.Errorf("%s: %q says nothing about what the package owns (conventions, section 1)", p.rel(), segment)
+				t.Errorf("%s: %q says nothing about what the package owns (docs/contributing/conventions.md, shape of the tree)", p.rel(), segment)
 			}
 		}
 		if p.Name != "main" && p.Name != path.Base(p.ImportPath) {
@@ -130,7 +130,7 @@ func TestNoBinariesAreTracked(t *testing.T) {
 }
 
 // The clock and goroutines have no place where the protocol is decided: inputs carry
-// the time, and every case fits in a table (conventions, section 4).
+// the time, and every case fits in a table (docs/contributing/conventions.md, pure decisions).
 func TestLinkIsAStateMachine(t *testing.T) {
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 	link := byName(t)["stream/link"]

@@ -175,7 +175,7 @@ func TestImportTable(t *testing.T) {
 	for _, p := range packages(t) {
 		allowed, ok := row(p.rel())
 		if !ok {
-			t.Errorf("%s is not in the table of conventions, section 1: give it a row there and in mayImport", p.rel())
+			t.Errorf("%s has no row in mayImport: give it one, and a sentence in ARCHITECTURE.md", p.rel())
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -363,7 +363,7 @@ func TestPureCore(t *testing.T) {
 		p := existing[name] // without imports while it is planned; TestImportTableIsOfThisTree knows
 		for _, imported := range p.Imports {
 			if slices.Contains(forbidden, imported) {
-				t.Errorf("%s imports %s: it decides in pure code, and acts through what it is given (conventions, section 4)", name, imported)
+				t.Errorf("%s imports %s: it decides in pure code, and acts through what it is given (docs/contributing/conventions.md, pure decisions)", name, imported)
 			}
 		}
 	}

@@ -222,11 +222,11 @@ func (m *metric) read(call *ast.CallExpr, vector bool, declared map[string]*ast.
 	}
 	switch {
 	case !strings.HasPrefix(m.name, "argomesh_"):
-		return fmt.Sprintf("the name of metric %q does not begin with argomesh_ (conventions, section 10)", m.name)
+		return fmt.Sprintf("the name of metric %q does not begin with argomesh_ (docs/contributing/conventions.md, logs, metrics, traces)", m.name)
 	case m.help == "":
 		return m.name + " has no help text"
 	case (m.kind == "counter") != strings.HasSuffix(m.name, "_total"):
-		return m.name + ": counters end in _total, and nothing else does (conventions, section 10)"
+		return m.name + ": counters end in _total, and nothing else does (docs/contributing/conventions.md, logs, metrics, traces)"
 	}
 	return ""
 }
