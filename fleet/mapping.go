@@ -78,9 +78,9 @@ func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Ow
 // What is in a namespace of an autonomous agent, and of any agent unless the mapping is
 // by destination, is that agent's whatever its destination. By destination the mirror of a
 // child in the namespace of its agent's name is that agent's; else the name of
-// the cluster counts if there is one, and else its server. Of an Application that has
-// both, which Argo CD does not take, the name says who is to tell; so does a server
-// that names an agent in its query, which no cluster has.
+// the cluster counts if there is one, and else its server. If an Application sets both,
+// which Argo CD rejects, the agent in the name owns it, so that the error is reported
+// there; so does an agent that the server names in its query, which no cluster has.
 func (r *Registry) Owners() func(Placement) (identity.AgentName, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

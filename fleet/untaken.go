@@ -85,7 +85,7 @@ func (u untaken) judge(name string, app Placement) Untaken {
 	case inside && (!own || !u.hub.Controller):
 		return Untaken{Message: "no agent takes it: " + u.astray(app, within), EndsSync: unknown}
 	case unknown:
-		return Untaken{Message: "nothing deploys it: its destination is no cluster that Argo CD knows, and this hub has no application controller; " +
+		return Untaken{Message: "nothing deploys it: Argo CD does not know the cluster of its destination, and this hub has no application controller; " +
 			"make an agent its destination (destination.name; agentctl agent list shows them)", EndsSync: true}
 	}
 	return Untaken{}

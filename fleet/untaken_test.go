@@ -45,16 +45,16 @@ func TestUntaken(t *testing.T) {
 		"in a managed namespace":  {at("edge-1", "nowhere", ""), byDestination | withController, "set destination.name to edge-1", false},
 		"in one not admitted":     {at("edge-3", "nowhere", ""), byDestination | withController, "create it in namespace argocd with destination.name edge-3", false},
 		"for another agent there": {at("edge-1", "edge-3", ""), byDestination | withController | without, "", false},
-		"no cluster":              {at("argocd", "nowhere", ""), byNamespace | byDestination | without, "its destination is no cluster that Argo CD knows", true},
-		"no cluster by server":    {at("argocd", "", "https://nowhere"), byNamespace | byDestination | without, "no cluster that Argo CD knows", true},
-		"no destination":          {at("team", "", ""), byNamespace | byDestination | without, "no cluster that Argo CD knows", true},
+		"no cluster":              {at("argocd", "nowhere", ""), byNamespace | byDestination | without, "Argo CD does not know the cluster of its destination", true},
+		"no cluster by server":    {at("argocd", "", "https://nowhere"), byNamespace | byDestination | without, "does not know the cluster", true},
+		"no destination":          {at("team", "", ""), byNamespace | byDestination | without, "does not know the cluster", true},
 		"a controller may tell":   {at("argocd", "nowhere", ""), byNamespace | byDestination | withController, "", false},
 		"a push cluster":          {at("argocd", "push", ""), always, "", false},
 		"a push cluster's server": {at("argocd", "", "https://push/"), always, "", false},
 		"the hub":                 {at("argocd", "in-cluster", ""), always, "", false},
 		"the hub's server":        {at("team", "", "https://kubernetes.default.svc/"), always, "", false},
 		"a Secret in our name":    {at("argocd", "taken", ""), always, "", false},
-		"an agent no more":        {at("argocd", "", "https://proxy:9090/agents/gone"), byNamespace | byDestination | without, "no cluster that Argo CD knows", true},
+		"an agent no more":        {at("argocd", "", "https://proxy:9090/agents/gone"), byNamespace | byDestination | without, "does not know the cluster", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for mapping, m := range map[int]fleet.Mapping{

@@ -16,9 +16,9 @@ const (
 	// ExposureDirect has no gateway: a load balancer, or the mesh's own routing,
 	// brings connections to the pod.
 	ExposureDirect Exposure = "direct"
-	// ExposurePassthrough has a gateway that routes by SNI and does not end TLS.
+	// ExposurePassthrough has a gateway that routes by SNI and does not terminate TLS.
 	ExposurePassthrough Exposure = "passthrough"
-	// ExposureGateway has a gateway that ends the agents' TLS.
+	// ExposureGateway has a gateway that terminates the agents' TLS.
 	ExposureGateway Exposure = "gateway"
 )
 
@@ -47,7 +47,7 @@ func Methods() []string {
 // Policies returns the policies from the weakest to the strongest.
 func Policies() []Policy { return []Policy{PolicyOpen, PolicyGateway, PolicyAgents} }
 
-// Ender is who ends the agents' TLS.
+// Ender is who terminates the agents' TLS.
 type Ender string
 
 // The enders.
@@ -61,7 +61,7 @@ const (
 type Row struct {
 	Exposure Exposure
 	Method   string
-	// Ends is who ends the agents' TLS. Empty means that the two do not go together.
+	// Ends is who terminates the agents' TLS. Empty means that the two do not go together.
 	Ends Ender
 	// Enforceable are the policies that can be kept, from the weakest to the
 	// strongest.
@@ -73,7 +73,7 @@ type Row struct {
 
 const (
 	noGateway      = "there is no gateway on the way"
-	unseenIdentity = "the principal itself ends TLS, so no proxy sees which agent connects"
+	unseenIdentity = "the principal itself terminates TLS, so no proxy sees which agent connects"
 )
 
 // Table returns what can be enforced where, one row for each exposure and method.
@@ -101,17 +101,17 @@ func Table() []Row {
 		},
 		{
 			Exposure: ExposurePassthrough, Method: identity.MethodJWT, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen, PolicyGateway},
-			Refused: "the token is inside TLS that the principal ends, so no proxy sees which agent connects",
+			Refused: "the token is inside TLS that terminates at the principal, so no proxy sees which agent connects",
 			Cure:    "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
 		},
 		{
 			Exposure: ExposurePassthrough, Method: identity.MethodHeader,
-			Refused: "no proxy ends the agents' TLS, so there is none that could say who they are",
+			Refused: "no proxy terminates the agents' TLS, so there is none that could say who they are",
 			Cure:    "choose method spiffe-x509, or exposure gateway",
 		},
 		{
 			Exposure: ExposureGateway, Method: identity.MethodX509,
-			Refused: "the gateway ends TLS, so the principal would see the gateway's certificate in place of the agent's",
+			Refused: "the gateway terminates TLS, so the principal would see the gateway's certificate in place of the agent's",
 			Cure:    "choose method header, or exposure passthrough",
 		},
 		{
@@ -162,7 +162,7 @@ func Enforce(exposure Exposure, method string, asked Policy) (Policy, error) {
 	return asked, nil
 }
 
-// EnderOf returns who ends the agents' TLS; empty for what does not go together.
+// EnderOf returns who terminates the agents' TLS; empty for what does not go together.
 func EnderOf(exposure Exposure, method string) Ender {
 	row, _ := rowOf(exposure, method)
 	return row.Ends

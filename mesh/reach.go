@@ -160,7 +160,7 @@ func (c *checker) stream(p StreamPort) {
 		return
 	}
 	if !p.Upstream.IsLocal() {
-		c.problem("method %s with an upstream of %q would believe whoever reaches it: give an address on loopback or a unix socket, where only the pod's own proxy comes", p.Method, p.Upstream)
+		c.problem("method %s with an upstream of %q would believe every caller: give an address on loopback or a unix socket, where only the pod's own proxy comes", p.Method, p.Upstream)
 	}
 	if tcp, ok := p.Upstream.TCP(); ok && tcp.Port() == p.Port {
 		c.problem("method %s needs another port for its upstream than the one that is exposed, %d: a proxy that is not there would leave it open", p.Method, p.Port)

@@ -136,10 +136,10 @@ func TestTableKeepsItsPromises(t *testing.T) {
 					continue
 				}
 				if ends == "" {
-					t.Errorf("%s %s %s holds, though nobody ends TLS", exposure, method, policy)
+					t.Errorf("%s %s %s holds, though nobody terminates TLS", exposure, method, policy)
 				}
 				if got == mesh.PolicyAgents && (ends == mesh.EnderPrincipal || method != identity.MethodHeader) {
-					t.Errorf("%s %s promises to tell agents apart, though %s ends TLS", exposure, method, ends)
+					t.Errorf("%s %s promises to tell agents apart, though %s terminates TLS", exposure, method, ends)
 				}
 				if got == mesh.PolicyGateway && exposure == mesh.ExposureDirect {
 					t.Errorf("%s %s promises a gateway", exposure, method)
@@ -155,7 +155,7 @@ func TestTableKeepsItsPromises(t *testing.T) {
 				t.Errorf("%s %s: ends %q, strongest %q", exposure, method, ends, mesh.Strongest(exposure, method))
 			}
 			if method == identity.MethodHeader && ends == mesh.EnderPrincipal || method == identity.MethodX509 && ends != "" && ends != mesh.EnderPrincipal {
-				t.Errorf("%s %s: TLS ends at %s", exposure, method, ends)
+				t.Errorf("%s %s: TLS terminates at %s", exposure, method, ends)
 			}
 		}
 	}

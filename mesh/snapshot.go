@@ -46,7 +46,7 @@ type Snapshot struct {
 	// Redis is a front door for the hub's Argo CD to what spokes keep in Redis. Nil means
 	// that there is none.
 	Redis *Redis
-	// Stream is a front door for the agents that ends their TLS. Nil means that
+	// Stream is a front door for the agents that terminates their TLS. Nil means that
 	// they reach the principal itself.
 	Stream *Stream
 	// Reach says who reaches the principal through a mesh. Nil means that there is
@@ -143,7 +143,7 @@ type Stream struct {
 	CallRate Rate
 }
 
-// RedisTLS is who ends the TLS of the hub's Argo CD, and with which certificate.
+// RedisTLS is who terminates the TLS of the hub's Argo CD, and with which certificate.
 type RedisTLS string
 
 // The values of [RedisTLS].
@@ -180,7 +180,7 @@ func (r Redis) validate() error {
 		problems = append(problems, errors.New("mesh snapshot: redis: an address to listen on is required"))
 	}
 	if !r.Principal.IsLocal() {
-		problems = append(problems, errors.New("mesh snapshot: redis: the principal must be on loopback or a unix socket, since TLS ends before it"))
+		problems = append(problems, errors.New("mesh snapshot: redis: the principal must be on loopback or a unix socket, since TLS terminates before it"))
 	}
 	switch r.TLS {
 	case RedisTLSNone, RedisTLSSVID:
@@ -192,7 +192,7 @@ func (r Redis) validate() error {
 			problems = append(problems, errors.New("mesh snapshot: redis: absolute paths of certificate and key are required"))
 		}
 	default:
-		problems = append(problems, fmt.Errorf("mesh snapshot: redis: TLS %q is none of none, svid and files", r.TLS))
+		problems = append(problems, fmt.Errorf("mesh snapshot: redis: TLS %q is not one of none, svid and files", r.TLS))
 	}
 	return errors.Join(problems...)
 }

@@ -40,7 +40,7 @@ func (s *SecretsShown) UnmarshalText(text []byte) error {
 	}
 	on, err := strconv.ParseBool(string(text))
 	if err != nil {
-		return fmt.Errorf("%q is none of true, false and masked", text)
+		return fmt.Errorf("%q is not one of true, false and masked", text)
 	}
 	*s = SecretsOff
 	if on {

@@ -83,7 +83,7 @@ func (r Rules) mirroredRole(project string, role map[string]any) (mirrored map[s
 	}
 	policies, ok := object.StringsAt(role, "policies")
 	if !ok {
-		return nil, "its policies are no list of lines"
+		return nil, "its policies are not a list of lines"
 	}
 	var lines []string
 	for _, policy := range policies {
@@ -99,7 +99,7 @@ func (r Rules) mirroredRole(project string, role map[string]any) (mirrored map[s
 	}
 	groups, ok := object.StringsAt(role, "groups")
 	if !ok {
-		return nil, "its groups are no list of names"
+		return nil, "its groups are not a list of names"
 	}
 	for i, group := range groups {
 		if problem := groupProblem(group); problem != "" {
@@ -195,7 +195,7 @@ func groupProblem(group string) string {
 	switch {
 	case name == "" || name != strings.TrimSpace(name) || strings.Contains(name, `"`) || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
-		return "it is no name that Argo CD takes"
+		return "it is not a name that Argo CD accepts"
 	case strings.HasPrefix(name, "role:"), strings.HasPrefix(name, "proj:"):
 		return "it is a role, not a group of people"
 	}

@@ -156,19 +156,19 @@ func TestMirroredRoles(t *testing.T) {
 		"no role":                 {[]any{"reader"}, nil, []string{`role "": it has no name that Argo CD takes`}},
 		"a name with a colon":     {[]any{reader(m{"name": "reader:x"})}, nil, []string{`role "reader:x": it has no name that Argo CD takes`}},
 		"a name of several lines": {[]any{reader(m{"name": "reader\ng, evil, role:admin"})}, nil, []string{`role "reader\ng, evil, role:admin": it has no name that Argo CD takes`}},
-		"policies that are one":   {[]any{reader(m{"policies": get("web", "web/*")})}, nil, []string{`role "reader": its policies are no list of lines`}},
-		"a policy of numbers":     {[]any{reader(m{"policies": []any{1}})}, nil, []string{`role "reader": its policies are no list of lines`}},
-		"a group of numbers":      {[]any{groups(1)}, nil, []string{`role "reader": its groups are no list of names`}},
+		"policies that are one":   {[]any{reader(m{"policies": get("web", "web/*")})}, nil, []string{`role "reader": its policies are not a list of lines`}},
+		"a policy of numbers":     {[]any{reader(m{"policies": []any{1}})}, nil, []string{`role "reader": its policies are not a list of lines`}},
+		"a group of numbers":      {[]any{groups(1)}, nil, []string{`role "reader": its groups are not a list of names`}},
 		"a group that is a role":  {[]any{groups("role:readonly")}, nil, []string{`role "reader": group "role:readonly": it is a role, not a group of people`}},
 		"the same in quotes":      {[]any{groups(`"role:readonly"`)}, nil, []string{`role "reader": group "\"role:readonly\"": it is a role, not a group of people`}},
 		"a role of a project":     {[]any{groups("proj:other:admin")}, nil, []string{`role "reader": group "proj:other:admin": it is a role, not a group of people`}},
 		"a comma without quotes":  {[]any{groups("x, role:admin")}, nil, []string{`role "reader": group "x, role:admin": Argo CD takes one with a comma in quotes alone`}},
-		"a quote within quotes":   {[]any{groups(`"x", "y"`)}, nil, []string{`role "reader": group "\"x\", \"y\"": it is no name that Argo CD takes`}},
+		"a quote within quotes":   {[]any{groups(`"x", "y"`)}, nil, []string{`role "reader": group "\"x\", \"y\"": it is not a name that Argo CD accepts`}},
 		"a group of several lines": {[]any{groups("x\ng, evil, role:admin")}, nil, []string{
 			`role "reader": group "x\ng, evil, role:admin": Argo CD takes one with a comma in quotes alone`}},
-		"the same in quotes, of several lines": {[]any{groups("\"x\ny\"")}, nil, []string{`role "reader": group "\"x\ny\"": it is no name that Argo CD takes`}},
+		"the same in quotes, of several lines": {[]any{groups("\"x\ny\"")}, nil, []string{`role "reader": group "\"x\ny\"": it is not a name that Argo CD accepts`}},
 		"a group twice":                        {[]any{groups("x", "x")}, nil, []string{`role "reader": group "x" is there twice`}},
-		"a group without a name":               {[]any{groups("")}, nil, []string{`role "reader": group "": it is no name that Argo CD takes`}},
+		"a group without a name":               {[]any{groups("")}, nil, []string{`role "reader": group "": it is not a name that Argo CD accepts`}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func (m Marks) Unsendable(o object.Object) string {
 	case alias != mapping.AliasNone:
 		return m.MendAlias(o, alias)
 	case m.Divided():
-		return "the destination names agent " + m.Agent.String() + " and a server; it may name only one of both"
+		return "the destination names agent " + m.Agent.String() + " and a server; it may name only one of the two"
 	}
 	return "the destination is not agent " + m.Agent.String() + ", to whose namespace the Application belongs; set destination.name to " + m.Agent.String()
 }

@@ -174,7 +174,7 @@ func (f *definition) Update(obj any) error {
 	}
 	s, err := schema.Parse(raw, resources[f.kind].Version)
 	if err != nil {
-		f.all.log.Error().Str("definition", f.name()).Err(err).Msg("custom resource definition is none of Argo CD's")
+		f.all.log.Error().Str("definition", f.name()).Err(err).Msg("custom resource definition is not one of Argo CD's")
 	}
 	f.set(s)
 	return nil

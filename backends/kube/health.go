@@ -89,15 +89,15 @@ func (h *health) failed(ctx context.Context, i *informer, err error) {
 		h.log.Warn().Str("error", statement(err)).Msg("api server is away; the informers try on")
 	case why == missingCRD:
 		log.Error().Str("crd", crd).Str("cure", "install the custom resource definitions of argo cd").
-			Msg("custom resource definition is missing; the informer tries on")
+			Msg("custom resource definition is missing, retrying")
 	case why == unauthorized:
 		log.Error().Str("cure", "give this process credentials the api server accepts").
-			Msg("api server does not know us; the informer tries on")
+			Msg("api server does not know us, retrying")
 	case why == forbidden:
 		log.Error().Str("cure", "grant list and watch on "+crd).
-			Msg("api server forbids list or watch; the informer tries on")
+			Msg("api server forbids list or watch, retrying")
 	default:
-		log.Error().Msg("api server refuses list or watch; the informer tries on")
+		log.Error().Msg("api server refuses list or watch, retrying")
 	}
 }
 

@@ -199,7 +199,7 @@ func TestDeletedOnTheSpokeWithItsWorkloads(t *testing.T) {
 		}
 		want := stream.Refusal{
 			Kind:    stream.RefusalUnavailable,
-			Message: "someone on the spoke deletes the Application together with its workloads; it is made anew when it is gone",
+			Message: "someone on the spoke deletes the Application together with its workloads; it is created again when it is gone",
 		}
 		if got := r.stats(r.hub).Parked[stream.EntryKey{Collection: stream.Applications, Name: "a"}]; got != want {
 			t.Errorf("parked is %+v", got)

@@ -20,7 +20,7 @@ const inQuery = "https://argocd-agent-resource-proxy:9090?agentName=edge-1"
 func TestAliases(t *testing.T) {
 	const (
 		elsewhere = "the destination is not agent edge-1, to whose namespace the Application belongs; set destination.name to edge-1"
-		both      = "the destination names agent edge-1 and a server; it may name only one of both"
+		both      = "the destination names agent edge-1 and a server; it may name only one of the two"
 		patch     = `mend it with: kubectl -n edge-1 patch applications.argoproj.io guestbook --type merge -p '{"spec":{"destination":{"name":"edge-1","server":null}}}'`
 		query     = "the destination's server names agent edge-1 as argocd-agent does, and Argo CD has no cluster of that URL; "
 		hub       = "the destination is the hub's own cluster, which argocd-agent takes for that of agent edge-1; unless an application controller of the hub deploys it there, "

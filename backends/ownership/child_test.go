@@ -123,7 +123,7 @@ func TestPlanOfAChild(t *testing.T) {
 		"the hub's own Application":                 {hub, first, foreign(hub, nil, m{"spec": m{}}), nil, own},
 		"a mirror of when the agent was autonomous": {hub, first, copied(autonomous, objecttest.Apply(stream.Applications, "c-1", 3, m{"spec": m{}}), nil), nil, own},
 		"another agent's child":                     {hub, first, copied(hub, first, func(o *object.Object) { o.SetAnnotation(object.RecordKey, `{"agent":"edge-2","child":true}`) }), nil, own},
-		"the hub's own, and it is being deleted":    {hub, first, foreign(hub, m{"deletionTimestamp": now}, m{"spec": m{}}), nil, "unavailable: the Application is being deleted on the hub; it is made anew when it is gone"},
+		"the hub's own, and it is being deleted":    {hub, first, foreign(hub, m{"deletionTimestamp": now}, m{"spec": m{}}), nil, "unavailable: the Application is being deleted on the hub; it is created again when it is gone"},
 		"the hub shows none":                        {ruleSet(t, stream.Hub, stream.Managed), first, nil, nil, "not-owned: the hub shows no child applications of this agent"},
 		"gone":                                      {hub, objecttest.Removal(stream.Children), copied(hub, first, nil), []view{{Op: Update, Labels: written.Labels, Annotations: m{object.SourceUIDKey: "c-1", "note": "n", object.SkipReconcileKey: "true"}, SourceLabels: []string{"team"}, Spec: written.Spec, Status: written.Status, Releasing: true, Created: 3, Revision: 3}, {Op: Delete}}, ""},
 		"gone, and the hub's own is there":          {hub, objecttest.Removal(stream.Children), foreign(hub, nil, m{"spec": m{}}), nil, ""},

@@ -57,7 +57,7 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	case current != nil && current.Deleting():
 		return nil, &stream.Refusal{
 			Kind:    stream.RefusalUnavailable,
-			Message: "the Application is being deleted on the hub; it is made anew when it is gone",
+			Message: "the Application is being deleted on the hub; it is created again when it is gone",
 		}
 	case current != nil && !r.IsChild(*current):
 		return nil, &stream.Refusal{

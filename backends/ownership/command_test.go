@@ -264,9 +264,9 @@ func TestPlanOfACommand(t *testing.T) {
 		"the next one":                                                  {command(m{"operation": operation("c-2", "10")}), taken("c-1"), update(operation("c-2", "10"), nil, m{object.CommandsKey: `["c-1","c-2"]`}), ""},
 		"only the last ids are kept":                                    {command(m{"operation": operation("c-new", "10")}), taken(many...), update(operation("c-new", "10"), nil, m{object.CommandsKey: string(object.Encode(append(many[1:], "c-new")))}), ""},
 		"another operation is in progress":                              {command(m{"operation": operation("c-1", "10")}), running, nil, "unavailable: another operation is in progress on the spoke"},
-		"the copy was made after it was sent":                           {command(m{"operation": operation("c-1", "8")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"the copy was made after it was sent":                           {command(m{"operation": operation("c-1", "8")}), nil, nil, "invalid: the Application was created again on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
 		"the copy was made just as it was sent":                         {command(m{"operation": operation("c-1", "9")}), nil, update(operation("c-1", "9"), nil, m{object.CommandsKey: `["c-1"]`}), ""},
-		"it does not say when it was sent":                              {command(m{"operation": operation("c-1", "")}), nil, nil, "invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+		"it does not say when it was sent":                              {command(m{"operation": operation("c-1", "")}), nil, nil, "invalid: the Application was created again on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
 		"no id":                                                         {command(m{"operation": operation("", "")}), nil, nil, "invalid: the operation carries no command id"},
 		"a damaged list of ids is an empty one":                         {command(m{"operation": operation("c-1", "10")}), func(o *object.Object) { o.SetAnnotation(object.CommandsKey, "}{") }, update(operation("c-1", "10"), nil, m{object.CommandsKey: `["c-1"]`}), ""},
 		"it was taken before, and somebody removed the list":            {command(m{"operation": operation("c-1", "10")}), in("Running", "c-1", func(*object.Object) {}), nil, ""},
@@ -296,7 +296,7 @@ func TestPlanOfACommand(t *testing.T) {
 		"what ended before it was taken is never started": {command(m{"operation": operation("c-1", "10")}), taken("c-0", "!c-1"), nil, never},
 		"its end, told again":                             {command(ended("c-1", "10")), taken("c-0", "!c-1"), nil, never},
 		"what may have run before is not ended as if it had not": {command(ended("c-1", "8")), nil, nil,
-			"invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
+			"invalid: the Application was created again on the spoke after the command was sent; whether it ran before is not known, so it is not run again"},
 		"the end of what was born here": {command(m{"terminate": m{"startedAt": now}}), in("Running", "", taken("c-0")),
 			update(operation("", ""), m{"operationState": state("Terminating", "", operation("", ""))}, m{object.CommandsKey: `["c-0"]`}), ""},
 		"the end of what was born here before":                   {command(m{"terminate": m{"startedAt": "2025-12-31T23:59:59Z"}}), in("Running", "", taken("c-0")), nil, ""},
@@ -339,7 +339,7 @@ func TestPlanOfACommand(t *testing.T) {
 	t.Run("the command was sent to an earlier original of that name", func(t *testing.T) {
 		original := func(t *testing.T) *object.Object { o := objecttest.Object(t, appKey(autonomous), nil, nil); return &o }
 		checkPlan(t, autonomous, command(m{"operation": operation("c-1", "uid-0")}), original, "", nil,
-			"invalid: the Application was made anew on the spoke after the command was sent; whether it ran before is not known, so it is not run again")
+			"invalid: the Application was created again on the spoke after the command was sent; whether it ran before is not known, so it is not run again")
 	})
 	t.Run("a copy taken over from another hub runs the commands of this one", func(t *testing.T) {
 		theirs := copied(spoke, objecttest.Apply(stream.Applications, "theirs", 5000, m{"spec": m{}}), func(o *object.Object) {

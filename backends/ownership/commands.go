@@ -91,7 +91,7 @@ func takeOperation(r Rules, o object.Object, operation map[string]any, end opera
 		operations.Remember(o, append(slices.DeleteFunc(ids, func(other string) bool { return other == id }), id))
 		return nil
 	case r.Remade(o, operation):
-		return stream.Invalid("the Application was made anew on the spoke after the command was sent; " +
+		return stream.Invalid("the Application was created again on the spoke after the command was sent; " +
 			"whether it ran before is not known, so it is not run again")
 	case end.Command == id:
 		operations.Remember(o, append(ids, operations.UnstartedPrefix+id))

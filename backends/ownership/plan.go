@@ -91,9 +91,9 @@ func admittedSpec(r Rules, e stream.Event, key stream.ResourceKey, current *obje
 
 // awaitsDeletion is the answer while an object goes in whose place a copy is to be.
 func awaitsDeletion(r Rules, current object.Object) *stream.Refusal {
-	message := fmt.Sprintf("the %s is being deleted on the %s; it is made anew when it is gone", current.Key.Kind, r.Side)
+	message := fmt.Sprintf("the %s is being deleted on the %s; it is created again when it is gone", current.Key.Kind, r.Side)
 	if r.TakenDown(current) {
-		message = "someone on the spoke deletes the Application together with its workloads; it is made anew when it is gone"
+		message = "someone on the spoke deletes the Application together with its workloads; it is created again when it is gone"
 	}
 	return &stream.Refusal{Kind: stream.RefusalUnavailable, Message: message}
 }

@@ -134,7 +134,7 @@ func TestPlanOfAnApplication(t *testing.T) {
 		}), but(func(*view) {}), ""},
 		"the copy is being deleted": {spoke, first, copied(spoke, first, func(o *object.Object) {
 			o.Ensure("metadata")["deletionTimestamp"] = now
-		}), nil, "unavailable: the Application is being deleted on the spoke; it is made anew when it is gone"},
+		}), nil, "unavailable: the Application is being deleted on the spoke; it is created again when it is gone"},
 		"on the hub an object that is no mirror is left alone": {hub, first, foreign(hub, nil, m{"spec": m{}}),
 			nil, "not-owned: the Application of that name on the hub is its owner's: rename or remove one of the two, or allow its adoption: spec.adopt of the Agent does not name application/guestbook"},
 		"a mirror on the hub names the agent and its project": {hub, objecttest.Apply(stream.Applications, "spoke-app", 3, m{

@@ -64,7 +64,7 @@ func TestPlanOfAnotherObjectOfThatName(t *testing.T) {
 		"recreate, and the release of the earlier one waits for others": {event("later", 9, copies.Recreate), earlier(spoke, func(o object.Object) {
 			o.SetFinalizers([]string{"foreign"})
 			o.Ensure("metadata")["deletionTimestamp"] = now
-		}), nil, "unavailable: the Application is being deleted on the spoke; it is made anew when it is gone"},
+		}), nil, "unavailable: the Application is being deleted on the spoke; it is created again when it is gone"},
 		"recreate, set on the spoke: it is the owner's to say": {event("later", 9, ""), earlier(spoke, func(o object.Object) {
 			o.SetAnnotation(object.MismatchPolicyKey, copies.Recreate)
 		}), []view{{

@@ -63,7 +63,7 @@ func planRepository(r Rules, e stream.Event, key stream.ResourceKey, current *ob
 		}
 	case current.Deleting():
 		return nil, &stream.Refusal{
-			Kind: stream.RefusalUnavailable, Message: "the Secret is being deleted on the spoke; it is made anew when it is gone",
+			Kind: stream.RefusalUnavailable, Message: "the Secret is being deleted on the spoke; it is created again when it is gone",
 		}
 	case !r.IsCopy(*current):
 		if refusal := adoption(r, *current); refusal != nil {

@@ -50,7 +50,7 @@ func planTrust(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	case current == nil:
 	case current.Deleting():
 		return nil, &stream.Refusal{
-			Kind: stream.RefusalUnavailable, Message: "the ConfigMap is being deleted on the spoke; it is made anew when it is gone",
+			Kind: stream.RefusalUnavailable, Message: "the ConfigMap is being deleted on the spoke; it is created again when it is gone",
 		}
 	default:
 		next = current.Clone()

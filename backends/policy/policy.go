@@ -74,7 +74,7 @@ func (p Policy) Validate() error {
 	oneOf := func(key string, list, known []string) {
 		for _, s := range list {
 			if !slices.Contains(known, s) {
-				problems = append(problems, fmt.Errorf("%s: %q is none of %s: %w", key, s, strings.Join(known, ", "), identity.ErrInvalid))
+				problems = append(problems, fmt.Errorf("%s: %q is not one of %s: %w", key, s, strings.Join(known, ", "), identity.ErrInvalid))
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func (p *Sweep) pass(ctx context.Context, deleting map[stream.ResourceKey]bool) 
 	for key := range deleting {
 		kept, err := p.look(ctx, key, used)
 		if err != nil && ctx.Err() == nil {
-			p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot let a deleting project go, trying again")
+			p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot remove the finalizers of a deleted AppProject, retrying")
 			well = false
 		}
 		if !kept {

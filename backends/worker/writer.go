@@ -378,7 +378,7 @@ func (w *writer) explain(err error) string {
 		return "the API server of the " + w.task.Rules.Side.String() + " refused the Secret; its audit log says why"
 	case errors.Is(err, stream.ErrRefused) && strings.Contains(err.Error(), "unknown field") && w.task.Rules.Schemas[w.task.Key.Kind] == nil:
 		return "the API server of the " + w.task.Rules.Side.String() + " refused it: " + err.Error() +
-			"; what is no restraint is left out once Argomesh may read the definition there (list and watch of customresourcedefinitions)"
+			"; fields that restrain nothing are left out once Argomesh may read the definition there (list and watch of customresourcedefinitions)"
 	case errors.Is(err, stream.ErrRefused):
 		return "the API server of the " + w.task.Rules.Side.String() + " refused it: " + err.Error()
 	case errors.Is(err, errFenced):

@@ -51,7 +51,7 @@ func (s standing) degraded() error {
 	case errors.Is(s.failure, identity.ErrSuspended):
 		return errors.New("the hub has suspended this agent; the spoke goes on by itself")
 	case errors.Is(s.failure, call.ErrImpostor):
-		return fmt.Errorf("what answers is not known to be the hub's principal, and the spoke goes on by itself: %w; see principal.address and principal.spiffe_ids", s.failure)
+		return fmt.Errorf("the server did not prove that it is the principal, and the spoke goes on by itself: %w; see principal.address and principal.spiffe_ids", s.failure)
 	case s.failure != nil:
 		return fmt.Errorf("the hub is away, and the spoke goes on by itself: %w", s.failure)
 	}

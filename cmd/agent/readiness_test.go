@@ -32,7 +32,7 @@ func TestStanding(t *testing.T) {
 		"an SVID that counts for nothing": {s: active(identity.ErrUnauthenticated), not: "agentctl identity doctor"},
 		"another protocol":                {s: active(stream.ErrIncompatible), not: "refused by the hub"},
 		"not understood":                  {s: active(stream.ErrProtocol), not: "refused by the hub"},
-		"an impostor":                     {s: active(fmt.Errorf("%w: %w", call.ErrImpostor, identity.ErrDenied)), but: "not known to be the hub's principal"},
+		"an impostor":                     {s: active(fmt.Errorf("%w: %w", call.ErrImpostor, identity.ErrDenied)), but: "did not prove that it is the principal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := tt.s.ready()

@@ -80,7 +80,7 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 		},
 		"a misspelt key of an agent": {flag: "agent-config", text: "policy: {kindz: []}\n", fails: "policy.kindz: unknown key, did you mean policy.kinds?"},
 		"nothing to judge by":        {flag: "principal-config", text: "mapping: {by: chance}\n", fails: `mapping.by: "chance" is neither namespace nor destination`},
-		"a policy that is none":      {flag: "agent-config", text: "name: edge-1\nmode: managed\npolicy: {kinds: [Application]}\n", fails: `policy: kinds: "Application" is none of`},
+		"a policy that is none":      {flag: "agent-config", text: "name: edge-1\nmode: managed\npolicy: {kinds: [Application]}\n", fails: `policy: kinds: "Application" is not one of`},
 		"an agent without a mode":    {flag: "agent-config", text: "name: edge-1\n", fails: "mode: is not set"},
 		"an agent without a name":    {flag: "agent-config", text: "mode: managed\n", fails: "name: is not set"},
 		"what the environment may give": {

@@ -44,7 +44,7 @@ func newExplainCommand(std cli.Streams) *cobra.Command {
 func explainWord(std cli.Streams, word string) error {
 	found := reasons.Find(word)
 	if len(found) == 0 {
-		return fmt.Errorf("%q is no reason, rule or error code that this release knows; %s has all", word, reasons.Page)
+		return fmt.Errorf("this release knows no reason, rule or error code %q; %s has all", word, reasons.Page)
 	}
 	for _, e := range found {
 		text := fmt.Sprintf("%s (%s)\n%s\ncause: %s\n", e.Word, e.Where, e.Meaning, e.Cause)

@@ -20,7 +20,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("explain %s prints %q, %v", word, out, err)
 		}
 	}
-	for args, want := range map[string]string{"explain": "a word is missing", "explain Nonsense": `"Nonsense" is no reason, rule or error code`} {
+	for args, want := range map[string]string{"explain": "a word is missing", "explain Nonsense": `this release knows no reason, rule or error code "Nonsense"`} {
 		if _, _, err := agentctl(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", args, err)
 		}

@@ -154,7 +154,7 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 	got, err = dial("127.0.0.1:1")
 	check("nobody there", got, err, identities.ProbeResult{Address: "127.0.0.1:1"}, "no handshake")
 	got, err = dial("hub")
-	check("no address", got, err, identities.ProbeResult{Address: "hub"}, "is no host:port")
+	check("no address", got, err, identities.ProbeResult{Address: "hub"}, "is not a host:port")
 	got, err = dial("unix:///run/p.sock")
 	check("a socket", got, err, identities.ProbeResult{Address: "unix:///run/p.sock"}, "which is for --gateway-plaintext")
 	plain := plaintext(t)

@@ -75,7 +75,7 @@ func TestMeshRenderRefuses(t *testing.T) {
 		"one of istio, istio-spoke, istio-values or spire is expected": {"mesh", "render"},
 		"one of istio and spire is expected":                           {"mesh", "apply", "istio-spoke", "--config", meshConfig},
 		"--config is missing":                                          {"mesh", "render", "istio"},
-		"are no objects; leave it out":                                 {"mesh", "render", "istio-values", "-o", "json", "--config", meshConfig, "-f", meshAgents},
+		"are not Kubernetes objects; leave it out":                     {"mesh", "render", "istio-values", "-o", "json", "--config", meshConfig, "-f", meshAgents},
 		"is there twice":                                               {"mesh", "render", "istio", "--config", meshConfig, "-f", meshAgents, "-f", meshAgents},
 		"no such file":                                                 {"mesh", "render", "istio", "--config", meshConfig, "-f", "testdata/absent.yaml"},
 	} {

@@ -119,7 +119,7 @@ func TestLiveAccess(t *testing.T) {
 		text   string
 	}{
 		{"before the registry is known", nil, http.MethodGet, 503, "not known yet"},
-		{"without spec.access", func(*v1alpha1.Agent) {}, http.MethodGet, 403, "live access is off"},
+		{"without spec.access", func(*v1alpha1.Agent) {}, http.MethodGet, 403, "live access is disabled"},
 		{"switched on", func(a *v1alpha1.Agent) { a.Spec.Access = &v1alpha1.AgentAccess{Enabled: true} }, http.MethodGet, 200, "/api/v1/namespaces/web/pods"},
 		{"a write that is off", nil, http.MethodPost, 403, "writes"},
 		{"a write that is on", func(a *v1alpha1.Agent) { a.Spec.Access = &v1alpha1.AgentAccess{Enabled: true, Writes: true} }, http.MethodPost, 200, "/api/v1/namespaces/web/pods"},

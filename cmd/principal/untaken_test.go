@@ -89,7 +89,7 @@ func TestUntaken(t *testing.T) {
 			t.Fatal("two Applications are not counted")
 		}
 	}
-	for name, want := range map[string]string{"astray": "create it there (argocd app create edge-1/astray)", "lost": "no cluster that Argo CD knows", "pushed": ""} {
+	for name, want := range map[string]string{"astray": "create it there (argocd app create edge-1/astray)", "lost": "does not know the cluster", "pushed": ""} {
 		o, err := client.Resource(applications).Namespace("argocd").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func New(cfg Config) (*Keeper, error) {
 		return nil, errors.New("unknown ids: client, namespace, known and metrics are required")
 	}
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "argomesh_unknown_ids_dropped_total", Help: "SPIFFE IDs of no Agent that are no longer kept, since as many newer ones came as are kept.",
+		Name: "argomesh_unknown_ids_dropped_total", Help: "SPIFFE IDs without an Agent that are no longer kept, since as many newer ones came as are kept.",
 	})
 	return &Keeper{cfg: cfg, dropped: dropped, noted: notify.NewSignal()}, cfg.Metrics.Register(dropped)
 }
@@ -133,7 +133,7 @@ func (k *Keeper) store(ctx context.Context, added List) error {
 			kept, err = Parse(stored)
 		}
 		if err != nil {
-			k.cfg.Log.Warn().Err(err).Msg("who knocked before cannot be read, beginning anew")
+			k.cfg.Log.Warn().Err(err).Msg("the list of refused SPIFFE IDs cannot be read, beginning an empty one")
 		}
 	}
 	kept, dropped := kept.merge(added).Without(k.cfg.Known).newest()

@@ -1,6 +1,6 @@
 // Package header says who a caller is by what a proxy in front of us wrote into
 // the header x-forwarded-client-cert, and when that is to be believed. It is for a
-// principal whose TLS ends in a proxy of its own pod: Envoy, or the sidecar of a
+// principal whose TLS terminates in a proxy of its own pod: Envoy, or the sidecar of a
 // mesh. The proxy proves who its client is; this package reads it, exactly, and
 // refuses what could be read in two ways.
 //

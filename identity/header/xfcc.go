@@ -40,7 +40,7 @@ func parse(header string) ([]element, error) {
 	}
 	for i := range len(header) {
 		if c := header[i]; c < ' ' || c > '~' {
-			return nil, fmt.Errorf("byte %d is no printable character of ASCII", i)
+			return nil, fmt.Errorf("byte %d is not a printable character of ASCII", i)
 		}
 	}
 	var elements []element

@@ -163,7 +163,7 @@ func diagnoseBundle(offer Offer, b Bundle) []Finding {
 			expired++
 		}
 	}
-	cure := "federate with it anew: the first bundle by hand (agentctl identity federate --bundle)"
+	cure := "federate with it again: the first bundle by hand (agentctl identity federate --bundle)"
 	if b.Own {
 		cure = "check the SPIRE server: it has to make a new authority"
 	}

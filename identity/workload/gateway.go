@@ -25,7 +25,7 @@ type Gateway struct {
 	Present bool
 }
 
-// GatewayCredentials returns credentials for a gRPC client whose TLS ends in a
+// GatewayCredentials returns credentials for a gRPC client whose TLS terminates in a
 // gateway. They say nothing of who is behind it.
 func (s *Source) GatewayCredentials(g Gateway) (credentials.TransportCredentials, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}

@@ -20,7 +20,7 @@ type Method struct {
 	Name string
 	// Principal are the SPIFFE IDs that the principal may have.
 	Principal []spiffeid.ID
-	// With MethodJWT and MethodHeader TLS ends before the principal: at a gateway with one of
+	// With MethodJWT and MethodHeader TLS terminates before the principal: at a gateway with one of
 	// GatewayIDs, at one with the host name GatewayName, or, with Plaintext, at a proxy beside
 	// us to which we speak without TLS. With none of the three the gateway has an ID of
 	// Principal.
@@ -35,7 +35,7 @@ type Method struct {
 	Allow func(ids ...spiffeid.ID) identity.Authorizer
 }
 
-// Presents reports whether whoever ends TLS is shown our X.509-SVID.
+// Presents reports whether whoever terminates TLS is shown our X.509-SVID.
 func (m Method) Presents() bool { return m.Name != identity.MethodJWT && !m.Plaintext }
 
 // Credentials returns those for a gRPC client of the principal with the SVIDs of s.

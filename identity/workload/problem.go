@@ -31,12 +31,12 @@ const (
 var advice = map[problem]string{
 	problemStarting:    "waiting for the first answer of the workload api",
 	problemAbsent:      "no workload api at the socket: start the spire agent or set identity.socket",
-	problemNobody:      "nobody serves the workload api socket: start the spire agent or set identity.socket",
+	problemNobody:      "nothing listens on the workload api socket: start the spire agent or set identity.socket",
 	problemForbidden:   "may not open the workload api socket: correct its mode or owner, or set identity.socket",
 	problemUnreachable: "cannot reach the workload api: check the spire agent and identity.socket",
 	problemNoAnswer:    "the workload api does not answer: check the spire agent and its log",
 	problemNoIdentity:  "the workload api issues no identity to this process: register it with spire",
-	problemNotWorkload: "what answers is no workload api: correct identity.socket",
+	problemNotWorkload: "the server on the socket is not a workload api: correct identity.socket",
 	problemUnreadable:  "the workload api sent svids that cannot be read: check the spire agent's log",
 	problemNoChoice:    "no svid could be chosen",
 }

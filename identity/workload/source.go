@@ -1,7 +1,7 @@
 // Package workload is the bridge from the SPIFFE Workload API to TLS and to calls:
 // it holds the X.509-SVID of this process and the bundles of all trust domains it
 // may meet, keeps both fresh, and gives gRPC credentials that use whatever is newest
-// at each handshake. Where TLS ends before the peer it fetches and checks JWT-SVIDs.
+// at each handshake. Where TLS terminates before the peer it fetches and checks JWT-SVIDs.
 // Connections that are open stay open when SVID, bundle or the whole authority rotate.
 //
 // It proves who a peer is. Which agent that is and what it may do is decided by
@@ -154,7 +154,7 @@ func (s *Source) Degraded() error {
 		return problem
 	}
 	if s.needsJWT && s.jwtBundles.Load().Len() == 0 {
-		return errors.New("the workload api gave no jwt bundles, so nobody is believed by jwt-svid")
+		return errors.New("the workload api gave no jwt bundles, so no jwt-svid can be verified")
 	}
 	return nil
 }

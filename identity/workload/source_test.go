@@ -84,7 +84,7 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := run(t, workload.Config{Socket: "unix://" + path})
-		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "nobody serves the workload api socket") })
+		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "nothing listens on the workload api socket") })
 	})
 	t.Run("it may not be opened", func(t *testing.T) {
 		if os.Getuid() == 0 {
@@ -113,7 +113,9 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 			}
 		})
 		s := run(t, workload.Config{Socket: "unix://" + path})
-		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "what answers is no workload api") })
+		s.waitFor(t, "its message", func() bool {
+			return strings.Contains(s.Ready().Error(), "the server on the socket is not a workload api")
+		})
 	})
 	t.Run("it accepts and says nothing", func(t *testing.T) {
 		path := dir + "/mute"

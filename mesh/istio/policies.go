@@ -155,7 +155,7 @@ func portText(port uint16) string { return strconv.FormatUint(uint64(port), 10) 
 type certificate int
 
 const (
-	noCertificate       certificate = iota // it does not end their TLS
+	noCertificate       certificate = iota // it does not terminate their TLS
 	certificateOfMesh                      // its SVID
 	certificateOfSecret                    // that of a Secret
 )

@@ -137,7 +137,7 @@ func people(name, have, want string) []objects.Difference {
 		}
 		why := "nothing of today's configuration and Agents says so"
 		if strings.HasPrefix(who, "spiffe://") {
-			why = "with its scheme it matches nobody"
+			why = "with its scheme it matches no peer"
 		}
 		add(who, "%s admits %s, and should not: %s.", name, who, why)
 	}

@@ -74,7 +74,7 @@ func TestVerify(t *testing.T) {
 			rules[0].(map[string]any)["from"] = []any{map[string]any{"source": map[string]any{"principals": []any{"spiffe://hub.test/ns/istio-ingress/sa/istio-ingress"}}}} //nolint:forcetypeassert // a rule is a map
 			set(t, c, stream, rules, "spec", "rules")
 		}, []string{
-			stream + " admits spiffe://hub.test/ns/istio-ingress/sa/istio-ingress, and should not: with its scheme it matches nobody.",
+			stream + " admits spiffe://hub.test/ns/istio-ingress/sa/istio-ingress, and should not: with its scheme it matches no peer.",
 			stream + " does not admit hub.test/ns/istio-ingress/sa/istio-ingress, and should.",
 		}},
 		"one of ours that nobody asks for": {func(_ *testing.T, c cluster) {

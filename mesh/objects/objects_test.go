@@ -88,7 +88,7 @@ func TestPlan(t *testing.T) {
 		"ours and good":           {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(object("a", good), manager)}, []string{"keep a"}},
 		"ours and changed":        {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(object("a", bad), manager)}, []string{"update a"}},
 		"ours without its labels": {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(unlabelled(object("a", good)), manager)}, []string{"update a"}},
-		"applied by hand":         {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(object("a", good), "kubectl")}, []string{"update a: taken over from whoever applied what was rendered"}},
+		"applied by hand":         {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(object("a", good), "kubectl")}, []string{"update a: taken over from another field manager"}},
 		"somebody else's": {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(unlabelled(object("a", good)), "kubectl")}, []string{
 			"refuse a: an object of that name was made by somebody else, and is never touched: delete it, or give the principal's Service another name",
 		}},
@@ -96,7 +96,7 @@ func TestPlan(t *testing.T) {
 			"refuse a: it is of the hub in namespace other: give the Service of one of the two principals another name",
 		}},
 		"being deleted": {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{deleting(by(object("a", good), manager))}, []string{
-			"refuse a: it is being deleted: it is made anew when it is gone",
+			"refuse a: it is being deleted: it is created again when it is gone",
 		}},
 		"left over": {nil, []*unstructured.Unstructured{
 			by(object("ours", good), manager), by(object("gone", good), manager), by(object("by hand", good), "kubectl"), by(object("another hub's", good), objects.Manager("other")),

@@ -33,13 +33,13 @@ func change(name string, have, want *unstructured.Unstructured, manager string) 
 	mine := AppliedBy(have, manager)
 	switch other := otherHub(have, manager); {
 	case have.GetDeletionTimestamp() != nil:
-		c.Action, c.Reason = diff.Refuse, "it is being deleted: it is made anew when it is gone"
+		c.Action, c.Reason = diff.Refuse, "it is being deleted: it is created again when it is gone"
 	case !mine && other != "":
 		c.Action, c.Reason = diff.Refuse, fmt.Sprintf("it is of the hub in namespace %s: give the Service of one of the two principals another name", other)
 	case !mine && !labelled(have, want):
 		c.Action, c.Reason = diff.Refuse, "an object of that name was made by somebody else, and is never touched: delete it, or give the principal's Service another name"
 	case !mine:
-		c.Action, c.Reason = diff.Update, "taken over from whoever applied what was rendered"
+		c.Action, c.Reason = diff.Update, "taken over from another field manager"
 	case len(c.Fields) == 0:
 		c.Action = diff.Keep
 	default:

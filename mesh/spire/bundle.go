@@ -74,13 +74,13 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("it is no SPIFFE bundle document: %w", err)
+		return nil, fmt.Errorf("it is not a SPIFFE bundle document: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more follows after the document")
 	}
 	if doc.Keys == nil {
-		return nil, errors.New("it has no member \"keys\", so it is no SPIFFE bundle document")
+		return nil, errors.New("it has no member \"keys\", so it is not a SPIFFE bundle document")
 	}
 	bundle := spiffebundle.New(td)
 	if doc.Sequence != nil {
@@ -142,10 +142,10 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage, room *int) error {
 			return err
 		}
 		if !key.IsPublic() {
-			return errors.New("it is no public key: a bundle holds no secrets")
+			return errors.New("it is not a public key: a bundle holds no secrets")
 		}
 		if k, ok := key.Key.(*rsa.PublicKey); ok && (k.N.BitLen() < minRSA || k.E < 2) {
-			return fmt.Errorf("it is no RSA key: %d bits and the exponent %d", k.N.BitLen(), k.E)
+			return fmt.Errorf("it is not an RSA key: %d bits and the exponent %d", k.N.BitLen(), k.E)
 		}
 		if _, taken := bundle.FindJWTAuthority(head.ID); taken {
 			return fmt.Errorf("kid %q is there twice", head.ID)

@@ -47,14 +47,14 @@ func (f Federation) Check() error {
 		bad("bundle endpoint %q %s", f.EndpointURL, problem)
 	}
 	if !f.EndpointID.IsZero() && f.EndpointID.Path() == "" {
-		bad("endpoint ID %s has no path, so nobody can present it", f.EndpointID)
+		bad("endpoint ID %s has no path, so no workload can present it", f.EndpointID)
 	}
 	if f.Bundle != nil {
 		if f.Bundle.TrustDomain() != f.TrustDomain {
 			bad("the bundle is that of %s", f.Bundle.TrustDomain())
 		}
 		if len(f.Bundle.X509Authorities()) == 0 {
-			bad("the bundle has no X.509 key, so nobody of the trust domain could be trusted")
+			bad("the bundle has no X.509 key, so no workload of the trust domain could be trusted")
 		}
 	}
 	return errors.Join(problems...)
@@ -64,7 +64,7 @@ func urlProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return "is no URL"
+		return "is not a URL"
 	case u.Scheme != "https":
 		return "has not the scheme https"
 	case u.Hostname() == "":

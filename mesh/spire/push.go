@@ -43,7 +43,7 @@ func PlanPush(desired, observed []*spiffebundle.Bundle) []diff.Change[*spiffebun
 // unsafe says why want must not take the place of have, which may be nil.
 func unsafe(want, have *spiffebundle.Bundle) string {
 	if len(want.X509Authorities()) == 0 {
-		return "it has no X.509 key, so nobody of the trust domain could be trusted: to end the trust, use agentctl identity federate --delete-bundle"
+		return "it has no X.509 key, so no workload of the trust domain could be trusted: to end the trust, use agentctl identity federate --delete-bundle"
 	}
 	if have == nil {
 		return ""

@@ -103,16 +103,16 @@ func (c Config) Validate() error {
 		problems = append(problems, fmt.Errorf("%d rules are more than %d", len(c.Rules), MaxRules))
 	}
 	if !slices.Contains([]v1alpha1.SecretsShown{v1alpha1.SecretsOff, v1alpha1.SecretsMasked, v1alpha1.SecretsOn}, c.Secrets) {
-		problems = append(problems, fmt.Errorf("secrets: %q is none of true, false and masked", string(c.Secrets)))
+		problems = append(problems, fmt.Errorf("secrets: %q is not one of true, false and masked", string(c.Secrets)))
 	}
 	problems = append(problems, few("impersonate", c.Impersonate))
 	for _, user := range c.Impersonate {
 		if user == "" || user != strings.TrimSpace(user) || user == "*" {
-			problems = append(problems, fmt.Errorf("impersonate: %q is no user: give exact names, such as system:serviceaccount:web:deployer", user))
+			problems = append(problems, fmt.Errorf("impersonate: %q is not a user: give exact names, such as system:serviceaccount:web:deployer", user))
 		}
 	}
 	if c.TrackingLabel != "" && len(validation.IsQualifiedName(c.TrackingLabel)) > 0 {
-		problems = append(problems, fmt.Errorf("tracking_label: %q is no label key: use one such as app.kubernetes.io/instance", c.TrackingLabel))
+		problems = append(problems, fmt.Errorf("tracking_label: %q is not a label key: use one such as app.kubernetes.io/instance", c.TrackingLabel))
 	}
 	seen := map[string]bool{}
 	for i, rule := range c.Rules {
@@ -161,12 +161,12 @@ func (r Rule) validate() error {
 	}
 	for _, namespace := range r.Namespaces {
 		if len(validation.IsDNS1123Label(namespace)) > 0 {
-			problems = append(problems, fmt.Errorf("namespaces: %q is no namespace: patterns are not known here", namespace))
+			problems = append(problems, fmt.Errorf("namespaces: %q is not a namespace: patterns are not supported here", namespace))
 		}
 	}
 	for _, name := range r.Names {
 		if name == "" || name == "*" || strings.ContainsFunc(name, confusing) || strings.Contains(name, "/") {
-			problems = append(problems, fmt.Errorf("names: %q is no name: patterns are not known here", name))
+			problems = append(problems, fmt.Errorf("names: %q is not a name: patterns are not supported here", name))
 		}
 	}
 	problems = append(problems, few("verbs", r.Verbs), few("groups", r.Groups), few("resources", r.Resources),

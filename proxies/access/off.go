@@ -15,7 +15,7 @@ func (p *Policy) whileOff(r Request) Decision {
 	switch {
 	case p.side == 0, r.IsResource(), !isRead(r), r.Upgrade, !r.Impersonate.IsZero(), !isDescription(r.Path),
 		p.side == Spoke && named && !IsOwnGroup(group):
-		return p.refuse(r, RuleEnabled, "live access is off; "+p.key("enabled", "enabled")+" switches it on")
+		return p.refuse(r, RuleEnabled, "live access is disabled; set "+p.key("enabled", "enabled"))
 	}
 	return Decision{Allowed: true, Side: p.side, Rule: RuleDiscovery, OwnKinds: p.side == Spoke, request: r}
 }

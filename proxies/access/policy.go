@@ -53,11 +53,11 @@ func (p *Policy) off(r Request, u use) string {
 	case u.rule == RuleSecrets && p.masks():
 		return setting + " is masked: Secrets are read one by one or as a list, and neither watched nor changed"
 	case ReadsSecrets(r) && p.side == Hub:
-		return u.what + " is off; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too"
+		return u.what + " disabled; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too"
 	case ReadsSecrets(r):
-		return u.what + " is off; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration"
+		return u.what + " disabled; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration"
 	}
-	return u.what + " is off; " + setting + " switches it on"
+	return u.what + " disabled; set " + setting
 }
 
 func (p *Policy) impersonation(r Request) (d Decision, refused bool) {
@@ -77,11 +77,11 @@ func (p *Policy) impersonation(r Request) (d Decision, refused bool) {
 func (p *Policy) nonResource(r Request) Decision {
 	switch {
 	case !isRead(r):
-		return p.refuse(r, RuleNonResource, "only GET and HEAD are for paths that are no objects")
+		return p.refuse(r, RuleNonResource, "paths other than objects allow only GET and HEAD")
 	case r.Upgrade:
-		return p.refuse(r, RuleNonResource, "no path that is no object has an upgrade")
+		return p.refuse(r, RuleNonResource, "paths other than objects have no upgrade")
 	case !isDiscovery(r.Path):
-		return p.refuse(r, RuleNonResource, "of paths that are no objects only version, discovery, OpenAPI and health are open")
+		return p.refuse(r, RuleNonResource, "of paths other than objects only version, discovery, OpenAPI and health are open")
 	}
 	return Decision{Allowed: true, Side: p.side, Rule: RuleDiscovery, request: r}
 }
@@ -107,14 +107,14 @@ func (p *Policy) uses(r Request) []use {
 			out = append(out, u)
 		}
 	}
-	add(isSecrets(r), use{RuleSecrets, c.Secrets == v1alpha1.SecretsOn || (p.masks() && ReadsSecrets(r)), "access to Secrets", "secrets", "secrets"})
-	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials", "tokens", "tokens"})
-	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes", "proxy", "proxy"})
-	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward", "exec", "exec"})
-	add(isSession(r), use{RuleExec, c.Exec, "a session over an upgraded connection", "exec", "exec"})
-	add(isEphemeral(r), use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers", "ephemeralContainers", "ephemeral_containers"})
-	add(isNodes(r), use{RuleNodes, c.Nodes, "access to nodes", "nodes", "nodes"})
-	add(isWrite(r), use{RuleWrites, c.Writes, "writing", "writes", "writes"})
+	add(isSecrets(r), use{RuleSecrets, c.Secrets == v1alpha1.SecretsOn || (p.masks() && ReadsSecrets(r)), "access to Secrets is", "secrets", "secrets"})
+	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials is", "tokens", "tokens"})
+	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes is", "proxy", "proxy"})
+	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward are", "exec", "exec"})
+	add(isSession(r), use{RuleExec, c.Exec, "a session over an upgraded connection is", "exec", "exec"})
+	add(isEphemeral(r), use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers is", "ephemeralContainers", "ephemeral_containers"})
+	add(isNodes(r), use{RuleNodes, c.Nodes, "access to nodes is", "nodes", "nodes"})
+	add(isWrite(r), use{RuleWrites, c.Writes, "writing is", "writes", "writes"})
 	return out
 }
 

@@ -318,19 +318,19 @@ func TestRefusalsAreStatuses(t *testing.T) {
 		want metav1.Status
 	}{
 		"an object": {hub.Decide(call(t, "GET /api/v1/namespaces/web/secrets/s")), metav1.Status{
-			Message: `secrets "s" is forbidden: refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
+			Message: `secrets "s" is forbidden: refused by the hub, rule "secrets": access to Secrets is disabled; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
 			Details: &metav1.StatusDetails{Name: "s", Kind: "secrets"},
 		}},
 		"Secrets of the spoke": {spoke.Decide(call(t, "GET /api/v1/namespaces/web/secrets")), metav1.Status{
-			Message: `secrets is forbidden: refused by the spoke, rule "secrets": access to Secrets is off; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
+			Message: `secrets is forbidden: refused by the spoke, rule "secrets": access to Secrets is disabled; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
 			Details: &metav1.StatusDetails{Kind: "secrets"},
 		}},
 		"what masked Secrets do not have": {hub.Decide(call(t, "GET /api/v1/namespaces/web/secrets?watch=true")), metav1.Status{
-			Message: `secrets is forbidden: refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets of the Agent switches it on`,
+			Message: `secrets is forbidden: refused by the hub, rule "secrets": access to Secrets is disabled; set spec.access.secrets of the Agent`,
 			Details: &metav1.StatusDetails{Kind: "secrets"},
 		}},
 		"a subresource": {spoke.Decide(call(t, "POST /api/v1/namespaces/web/pods/p/exec")), metav1.Status{
-			Message: `pods/exec "p" is forbidden: refused by the spoke, rule "exec": exec, attach and port-forward is off; access.exec in the agent's configuration switches it on`,
+			Message: `pods/exec "p" is forbidden: refused by the spoke, rule "exec": exec, attach and port-forward are disabled; set access.exec in the agent's configuration`,
 			Details: &metav1.StatusDetails{Name: "p", Kind: "pods/exec"},
 		}},
 		"no rule": {spoke.Decide(call(t, "GET /apis/kafka.strimzi.io/v1/namespaces/web/kafkas")), metav1.Status{
@@ -338,7 +338,7 @@ func TestRefusalsAreStatuses(t *testing.T) {
 			Details: &metav1.StatusDetails{Group: "kafka.strimzi.io", Kind: "kafkas"},
 		}},
 		"a path": {hub.Decide(call(t, "GET /metrics")), metav1.Status{
-			Message: `forbidden: refused by the hub, rule "non-resource-paths": of paths that are no objects only version, discovery, OpenAPI and health are open`,
+			Message: `forbidden: refused by the hub, rule "non-resource-paths": of paths other than objects only version, discovery, OpenAPI and health are open`,
 			Details: &metav1.StatusDetails{},
 		}},
 	}

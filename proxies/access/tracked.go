@@ -95,7 +95,7 @@ func (t *Tracker) Check(ctx context.Context, d Decision) (Decision, error) {
 	case ctx.Err() != nil:
 		return Decision{}, ctx.Err()
 	case unread > 0:
-		return t.refuse(d, "its owners could not all be read, so nobody knows whether an Argo CD Application tracks the object"), nil
+		return t.refuse(d, "its owners could not all be read, so it is unknown whether an Argo CD Application tracks the object"), nil
 	default:
 		return t.refuse(d, "no Argo CD Application tracks the object or one of its owners"), nil
 	}

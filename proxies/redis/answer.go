@@ -27,7 +27,7 @@ func (c *caller) relay(ctx context.Context) error {
 		case first[0] == '>' && c.resp3, first[0] == '*' && c.subscribing():
 			err = c.told(ctx)
 		case c.front == nil:
-			err = errors.Join(resp.ErrProtocol, errors.New("the hub's redis answers what nobody asked"))
+			err = errors.Join(resp.ErrProtocol, errors.New("the hub's redis sent an answer without a command"))
 		default:
 			e := c.front
 			if err = c.answer(ctx, e, first[0]); err == nil {

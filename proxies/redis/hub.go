@@ -39,7 +39,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 		return nil, errors.New("redis proxy: dial functions and owners are required")
 	}
 	if cfg.Format != "" && !appkey.IsFormat(cfg.Format) {
-		return nil, fmt.Errorf("redis proxy: %q is no format of a key", cfg.Format)
+		return nil, fmt.Errorf("redis proxy: %q is not a format of a key", cfg.Format)
 	}
 	if cfg.MaxConnections < 0 || cfg.MaxPipelined < 0 || cfg.MaxSubscriptions < 0 || cfg.MaxAgentCalls < 0 ||
 		cfg.MaxHeldBytes < 0 || cfg.MaxKeptBytes < 0 || cfg.AnswerTimeout < 0 || cfg.WriteTimeout < 0 {

@@ -163,9 +163,9 @@ func TestRefusalsReachDiscovery(t *testing.T) {
 		"an agent that is away": {settings{}, true, "argomesh hub: agent edge-1 is not connected", apierrors.IsInternalError},
 		"an agent of before": {settings{hub: func(c *resource.HubConfig) {
 			c.Dial = func(context.Context, identity.AgentName) (net.Conn, error) { return nil, refused }
-		}}, false, "access.enabled in the agent's configuration switches it on", apierrors.IsInternalError},
+		}}, false, "set access.enabled in the agent's configuration", apierrors.IsInternalError},
 		"an Agent that is suspended": {settings{hub: func(c *resource.HubConfig) { c.Agents = registry{} }}, false, "agent edge-1 is not registered, or suspended", apierrors.IsForbidden},
-		"a kind that is not shown":   {settings{spokeAccess: &off}, false, `refused by the spoke, rule "enabled": live access is off; access.enabled in the agent's configuration switches it on`, apierrors.IsForbidden},
+		"a kind that is not shown":   {settings{spokeAccess: &off}, false, `refused by the spoke, rule "enabled": live access is disabled; set access.enabled in the agent's configuration`, apierrors.IsForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, kinds, tt.with)
@@ -191,8 +191,8 @@ func TestObjectsWithLiveAccessOff(t *testing.T) {
 		hub, spoke access.Config
 		says       string
 	}{
-		"on the hub":   {off, on, `refused by the hub, rule "enabled": live access is off; spec.access.enabled of the Agent switches it on`},
-		"on the spoke": {on, off, `refused by the spoke, rule "enabled": live access is off; access.enabled in the agent's configuration switches it on`},
+		"on the hub":   {off, on, `refused by the hub, rule "enabled": live access is disabled; set spec.access.enabled of the Agent`},
+		"on the spoke": {on, off, `refused by the spoke, rule "enabled": live access is disabled; set access.enabled in the agent's configuration`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, kinds, settings{hubAccess: &tt.hub, spokeAccess: &tt.spoke})

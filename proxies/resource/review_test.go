@@ -127,7 +127,7 @@ func TestWithdrawnAccessEndsCalls(t *testing.T) {
 				watchPods: "deny-by-default", watchMaps: "deny-by-default", named: "deny-by-default", follows: "deny-by-default", "exec": "deny-by-default",
 			},
 		},
-		"live access is off": {
+		"live access is disabled": {
 			now:   access.Config{},
 			rules: map[string]string{watchPods: "enabled", watchMaps: "enabled", named: "enabled", follows: "enabled", "exec": "enabled"},
 		},

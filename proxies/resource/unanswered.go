@@ -14,7 +14,7 @@ const (
 	isRedirect unanswered = "answered with a redirect to elsewhere"
 	isTooMuch  unanswered = "answered with more than is passed on"
 	isGarbled  unanswered = "answered with what says that it is packed with gzip and cannot be unpacked"
-	isClosed   unanswered = "does not serve its Kubernetes API; access.enabled in the agent's configuration switches it on" // of a release before this one
+	isClosed   unanswered = "does not serve its Kubernetes API; set access.enabled in the agent's configuration" // of a release before this one
 	isBusy     unanswered = "has no connection to spare"
 	isSilent   unanswered = "does not answer"
 	isAway     unanswered = "is not connected"

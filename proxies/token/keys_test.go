@@ -332,7 +332,7 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 		"not ours":         {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, "was not made by Argomesh"},
 		"a key twice":      {edit(func(m map[string]any) { m["previous"] = m["current"]; delete(m, "next") }), ""},
 		"another ID":       {edit(func(m map[string]any) { key(m, "current")["kid"] = "x" }), "not its thumbprint"},
-		"no private part":  {edit(func(m map[string]any) { delete(key(m, "current"), "d") }), "is no private key"},
+		"no private part":  {edit(func(m map[string]any) { delete(key(m, "current"), "d") }), "is not a private key"},
 		"another curve":    {edit(func(m map[string]any) { key(m, "next")["crv"] = "P-384" }), "is damaged"},
 		"signs since when": {edit(func(m map[string]any) { delete(m["current"].(map[string]any), "signsSince") }), "since no time"},
 		"signs for ever":   {edit(func(m map[string]any) { m["current"].(map[string]any)["longestSeconds"] = 1e12 }), "impossible life"},

@@ -133,7 +133,7 @@ func decode(content []byte, hubUID string) (State, error) {
 func (k *storedKey) key() (*Key, error) {
 	private, ok := k.JWK.Key.(*ecdsa.PrivateKey)
 	if !ok || private.Curve != elliptic.P256() || !k.JWK.Valid() {
-		return nil, errors.New("is no private key of P-256")
+		return nil, errors.New("is not a private key of P-256")
 	}
 	id, err := thumbprint(private)
 	if err != nil || id != k.JWK.KeyID {

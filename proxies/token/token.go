@@ -118,7 +118,7 @@ func verify(keys State, issuer, text string) (*verified, error) {
 	}
 	agent, err := identity.ParseAgentName(claims.Subject)
 	if err != nil {
-		return refuse("its subject is no agent: %w", err)
+		return refuse("its subject is not an agent: %w", err)
 	}
 	return &verified{signed: describe("", key.ID, claims), agent: agent, claims: claims, bound: bound}, nil
 }

@@ -30,7 +30,7 @@ import (
 type Config struct {
 	// Target is the principal's host:port, or a gRPC target.
 	Target string
-	// Credentials accept the principal only, or whoever ends TLS before it.
+	// Credentials accept the principal only, or whoever terminates TLS before it.
 	Credentials credentials.TransportCredentials
 	// Mutual is for what Credentials leave open. The next token is sent on the open
 	// connection.
@@ -223,7 +223,7 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 	switch {
 	case errors.Is(err, call.ErrImpostor):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
-			Msg("what answers is not known to be the principal, so it was told nothing more; see principal.address and principal.spiffe_ids")
+			Msg("the server did not prove that it is the principal, so it was sent nothing more; see principal.address and principal.spiffe_ids")
 	case was && revoked(err):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg(revokedMessage)
 	case errors.Is(err, stream.ErrProtocol):
@@ -237,9 +237,9 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
 			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or set on the hub")
 	case errors.Is(err, stream.ErrIncompatible):
-		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal speaks another protocol; upgrade the older of both")
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal speaks another protocol; upgrade the older of the two")
 	case errors.Is(err, call.ErrMismatch):
-		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal has this agent registered otherwise than it is configured")
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the name or mode of this agent does not match its registration on the hub")
 	default:
 		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("cannot connect to the principal")
 	}

@@ -235,7 +235,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"registered in another mode": {
 			[]v1alpha1.Agent{autonomous}, func(*client.Config) {},
-			"registered otherwise", "configured as managed, but registered as autonomous", "FailedPrecondition", true,
+			"does not match its registration", "configured as managed, but registered as autonomous", "FailedPrecondition", true,
 		},
 		"suspended": {
 			[]v1alpha1.Agent{suspended}, func(*client.Config) {}, "has suspended this agent", "suspended", "PermissionDenied", false,

@@ -45,7 +45,7 @@ func byToken(source *workload.Source) *server.Method {
 	}
 }
 
-// withToken is what an agent does whose TLS ends before the principal.
+// withToken is what an agent does whose TLS terminates before the principal.
 func withToken(cfg client.Config, source *workload.Source) client.Config {
 	token := source.Token(principalID.String())
 	cfg.Credentials, cfg.Proves = insecure.NewCredentials(), nil
@@ -302,7 +302,7 @@ func TestOnlyThePrincipalIsBelieved(t *testing.T) {
 				a.served.wait(t, "a connection", func(open, _, _ int) bool { return open == 1 })
 				return
 			}
-			a.log.wait(t, "not known to be the principal", tt.why)
+			a.log.wait(t, "did not prove that it is the principal", tt.why)
 			if err := a.Failure(); !errors.Is(err, call.ErrImpostor) || client.Refused(err) {
 				t.Errorf("Failure() = %v, which is no refusal of the principal's", err)
 			}

@@ -11,9 +11,9 @@
 // it when a connection begins and with every heartbeat, and where they differ
 // only the differing buckets are listed and repaired.
 //
-// What exists does so by the word of its source. That a source has nothing for an
-// entry any more is therefore taken with care: the hub's end has a guard that lets
-// absences go only after a judgement of the history, and not many at once.
+// The source is authoritative. A missing entry may be a deletion or a loss, so the guard
+// at the hub's end lets deletions pass only after the history was checked, and never many
+// at once.
 //
 // There is no goroutine, clock, socket, store or logger inside. The caller has
 // one goroutine that feeds inputs, carries out actions and sends messages:

@@ -45,7 +45,7 @@ const (
 	Unusable
 	// NoToken means that our Workload API gives no JWT-SVID for the principal.
 	NoToken
-	// OtherPeer means that who ends TLS is not accepted.
+	// OtherPeer means that who terminates TLS is not accepted.
 	OtherPeer
 	// NotRegistered means that the principal knows no agent with our SPIFFE ID that may
 	// connect.
@@ -140,7 +140,7 @@ func (r Result) judge(err error, presents bool) Result {
 	case codes.Unauthenticated:
 		return r.because(Unproven, "%s", text)
 	case codes.Unimplemented:
-		return r.because(NoPrincipal, "is no principal: %s", text)
+		return r.because(NoPrincipal, "is not a principal: %s", text)
 	case codes.DeadlineExceeded:
 		return r.because(Silent, "did not answer in time")
 	}

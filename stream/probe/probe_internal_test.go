@@ -26,7 +26,7 @@ func TestJudge(t *testing.T) {
 		"the same behind a proxy":        {err: status.Error(codes.InvalidArgument, "x"), ok: true, in: true},
 		"it does not know us":            {err: status.Error(codes.PermissionDenied, "no\nagent"), peer: principal, problem: NotRegistered, says: "in: no agent", ok: true},
 		"it does not take our proof":     {err: status.Error(codes.Unauthenticated, "no token"), problem: Unproven, says: "no token", ok: true},
-		"it has no such service":         {err: status.Error(codes.Unimplemented, "unknown service"), problem: NoPrincipal, says: "is no principal: unknown service"},
+		"it has no such service":         {err: status.Error(codes.Unimplemented, "unknown service"), problem: NoPrincipal, says: "is not a principal: unknown service"},
 		"it is slow":                     {err: status.Error(codes.DeadlineExceeded, "x"), problem: Silent, says: "in time"},
 		"it refuses our SVID":            {err: status.Error(codes.Unavailable, "reset"), peer: principal, presents: true, problem: Ended, says: "refused ours or went away: reset"},
 		"it ends a call without an SVID": {err: status.Error(codes.Unavailable, "reset"), peer: principal, problem: Ended, says: "ended the connection: reset"},

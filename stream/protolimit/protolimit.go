@@ -154,7 +154,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return fmt.Errorf("protolimit: %T is no message", v)
+		return fmt.Errorf("protolimit: %T is not a message", v)
 	}
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()

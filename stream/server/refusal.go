@@ -75,7 +75,7 @@ func check(h stream.Hello, a stream.Agent) error {
 		return &misconfiguredError{
 			RefusedMode,
 			fmt.Errorf("%w: the agent is configured as %s, but registered as %s", call.ErrMismatch, h.Mode, a.Mode),
-			fmt.Sprintf("the agent is configured as %s, and registered as %s: set mode to %s in the agent's configuration, or create this Agent anew as %s",
+			fmt.Sprintf("the agent is configured as %s, and registered as %s: set mode to %s in the agent's configuration, or delete this Agent and create it again as %s",
 				h.Mode, a.Mode, a.Mode, h.Mode),
 		}
 	}

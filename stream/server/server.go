@@ -234,7 +234,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		return err
 	}
 	if !s.arrivals.Take(agent.Name, time.Now()) {
-		return s.gate.Refuse(log, "busy", fmt.Errorf("it begins anew too often: %w", call.ErrBusy))
+		return s.gate.Refuse(log, "busy", fmt.Errorf("it reconnects too often: %w", call.ErrBusy))
 	}
 	release, err := s.gate.Hold(caller)
 	if err != nil {

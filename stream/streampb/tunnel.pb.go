@@ -7,7 +7,7 @@
 // The wire of live access: connections that a principal opens to services of a
 // spoke, over streams that the agent opened. One stream carries one of them.
 //
-// Both sides say Hello, the agent first. Where TLS ends before the principal, that of
+// Both sides say Hello, the agent first. Where TLS terminates before the principal, that of
 // the principal proves who it is, as the welcome of a Stream does, and nothing after it
 // counts without. The stream is then spare: each side sends
 // Heartbeats until the principal takes it with Open. The agent answers with Opened
@@ -218,7 +218,7 @@ type TunnelHello struct {
 	Agent             string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`                                                     // of an agent: the name it was given; of a principal: who it takes the peer for
 	Connection        string                 `protobuf:"bytes,3,opt,name=connection,proto3" json:"connection,omitempty"`                                           // of a principal: id of the stream in both logs
 	Nonce             []byte                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`                                                     // of an agent: random, 16 to 64 bytes, asks for credential; of a principal: repeats it
-	Credential        string                 `protobuf:"bytes,5,opt,name=credential,proto3" json:"credential,omitempty"`                                           // of a principal: its JWT-SVID for the agent's SPIFFE ID and the nonce, where TLS ends before it
+	Credential        string                 `protobuf:"bytes,5,opt,name=credential,proto3" json:"credential,omitempty"`                                           // of a principal: its JWT-SVID for the agent's SPIFFE ID and the nonce, where TLS terminates before it
 	ProveAgainSeconds uint32                 `protobuf:"varint,6,opt,name=prove_again_seconds,json=proveAgainSeconds,proto3" json:"prove_again_seconds,omitempty"` // of a principal: after how long the agent proves itself by a new connection; 0: when it knows to
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -7,7 +7,7 @@
 // The wire of live access: connections that a principal opens to services of a
 // spoke, over streams that the agent opened. One stream carries one of them.
 //
-// Both sides say Hello, the agent first. Where TLS ends before the principal, that of
+// Both sides say Hello, the agent first. Where TLS terminates before the principal, that of
 // the principal proves who it is, as the welcome of a Stream does, and nothing after it
 // counts without. The stream is then spare: each side sends
 // Heartbeats until the principal takes it with Open. The agent answers with Opened

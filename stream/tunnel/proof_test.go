@@ -28,7 +28,7 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
-// gatewayID is what ends TLS before the principal.
+// gatewayID is what terminates TLS before the principal.
 var gatewayID = spiffeid.RequireFromString("spiffe://hub.test/ns/ingress/sa/gateway")
 
 // byToken is what a principal does on a listener of tokens.
@@ -53,7 +53,7 @@ func (h *hub) by(m *server.Method) {
 	h.start()
 }
 
-// withToken is what edge-1 does whose TLS ends before the principal.
+// withToken is what edge-1 does whose TLS terminates before the principal.
 func withToken(cfg acceptor.Config, source *workload.Source) acceptor.Config {
 	token := source.Token(principalID.String())
 	cfg.Credentials, cfg.Proves, cfg.Ready = h2c(), nil, source.Ready
@@ -304,7 +304,7 @@ func TestImpostorReachesNothing(t *testing.T) {
 				}
 				return
 			}
-			a.log.wait(t, "not known to be the principal", tt.why)
+			a.log.wait(t, "did not prove that it is the principal", tt.why)
 			if err := <-ended; err == nil {
 				t.Error("more than hello came")
 			}

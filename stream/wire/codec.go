@@ -79,7 +79,7 @@ func into(v any) (*Message, error) {
 	case proto.Message:
 		return &Message{Into: v, Most: stream.MaxSmallBytes}, nil
 	}
-	return nil, fmt.Errorf("wire: %T is no message", v)
+	return nil, fmt.Errorf("wire: %T is not a message", v)
 }
 
 // decode checks what came and fills the message with it. What is unknown is not kept.

@@ -30,7 +30,7 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
-// endedWorld is a hub whose Envoy ends the TLS of agents, with certificates by SDS,
+// endedWorld is a hub whose Envoy terminates the TLS of agents, with certificates by SDS,
 // and tells the principal, which has no other listener, who they are. It federates
 // with another trust domain. Both hub and spoke are API servers alone.
 type endedWorld struct {
@@ -122,7 +122,7 @@ func (w *endedWorld) authority(t *testing.T, td string) *devworkload.Server {
 }
 
 // connect registers and starts an agent of a trust domain that reaches the principal
-// at an address, where gateway ends its TLS, and returns when live access works.
+// at an address, where gateway terminates its TLS, and returns when live access works.
 func (w *endedWorld) connect(t *testing.T, name, td, address, gateway string) (*harness.Agent, *kubernetes.Clientset) {
 	t.Helper()
 	ctx := t.Context()
@@ -335,7 +335,7 @@ func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 	})
 }
 
-// gatewayConfig is the configuration of an Envoy that ends the mutual TLS of its
+// gatewayConfig is the configuration of an Envoy that terminates the mutual TLS of its
 // clients, with what its Workload API says at every moment, and tells the next one who
 // they are, which at a unix socket is without TLS. limits are Http2ProtocolOptions of
 // either side.
@@ -473,7 +473,7 @@ func TestEnvoyGatewayBeforeTheSidecar(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			eventually(t, "Envoy knows the bundles, and does not end TLS by itself", func() error {
+			eventually(t, "Envoy knows the bundles, and does not terminate TLS by itself", func() error {
 				if err = helloBy(ctx, tt.target, tt.creds, "behind", tt.pairs...); status.Code(err) == codes.Unavailable {
 					return err
 				}

@@ -33,7 +33,7 @@ const (
 	xfcc          = "x-forwarded-client-cert"
 )
 
-// newStreamFront starts a front whose Envoy ends the TLS of agents before a principal
+// newStreamFront starts a front whose Envoy terminates the TLS of agents before a principal
 // that echoes messages and tells the headers it sees.
 func newStreamFront(t *testing.T, change ...func(*front)) *front {
 	t.Helper()

@@ -32,7 +32,7 @@ type quietWorld struct {
 	hub, spoke *harness.ControlPlane
 	principal  *harness.Principal
 	// byToken and byHeader are further listeners of the principal, in clear text for
-	// what ends TLS before it, and byTokenTLS one of tokens with TLS.
+	// what terminates TLS before it, and byTokenTLS one of tokens with TLS.
 	byToken, byTokenTLS, byHeader string
 	identities                    atomic.Int64 // Workload API servers started
 }

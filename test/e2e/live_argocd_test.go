@@ -267,7 +267,7 @@ func TestLiveArgoCD(t *testing.T) {
 		// argocd-server asks for version and kinds before it takes it.
 		cli("create", managed+"/made", "--repo", w.argo.repository.URL, "--path", harness.GuestbookPath, "--revision", harness.Branch,
 			"--dest-name", managed, "--dest-namespace", "made", "--project", w.project)
-		const says = `live access is off; spec.access.enabled of the Agent switches it on`
+		const says = `live access is disabled; set spec.access.enabled of the Agent`
 		if out, err := w.argo.hubArgo.CLI(ctx, "app", "get-resource", app, "--kind", "Deployment", "--resource-name", "guestbook"); err == nil || !strings.Contains(out+err.Error(), says) {
 			t.Errorf("get-resource says %s, %v", out, err)
 		}

@@ -19,9 +19,9 @@ func TestLiveAccessOff(t *testing.T) {
 		custom         bool // it shows kinds that are not Kubernetes' own
 		says           string
 	}{
-		"off-both":  {off, off, false, `refused by the hub, rule "enabled": live access is off; spec.access.enabled of the Agent switches it on`},
-		"off-hub":   {off, on, true, `refused by the hub, rule "enabled": live access is off; spec.access.enabled of the Agent switches it on`},
-		"off-spoke": {on, off, false, `refused by the spoke, rule "enabled": live access is off; access.enabled in the agent's configuration switches it on`},
+		"off-both":  {off, off, false, `refused by the hub, rule "enabled": live access is disabled; set spec.access.enabled of the Agent`},
+		"off-hub":   {off, on, true, `refused by the hub, rule "enabled": live access is disabled; set spec.access.enabled of the Agent`},
+		"off-spoke": {on, off, false, `refused by the spoke, rule "enabled": live access is disabled; set access.enabled in the agent's configuration`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := w.agent(t, name, tt.onHub, tt.onSpoke)

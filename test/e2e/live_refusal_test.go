@@ -46,7 +46,7 @@ func TestLiveRefusals(t *testing.T) {
 		},
 		"the spoke": {
 			[]string{"exec", livePod, "--", "true"},
-			[]string{`refused by the spoke, rule "exec"`, "access.exec in the agent's configuration switches it on"}, "exec", "spoke",
+			[]string{`refused by the spoke, rule "exec"`, "set access.exec in the agent's configuration"}, "exec", "spoke",
 		},
 		"both": {
 			[]string{"get", "nodes"},

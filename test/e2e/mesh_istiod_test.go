@@ -97,7 +97,7 @@ func TestIstioKeepsWhatIsPromised(t *testing.T) {
 		w.testAliases(t)
 		w.testNothingRefused(t)
 	})
-	t.Run("the gateway ends TLS", func(t *testing.T) {
+	t.Run("the gateway terminates TLS", func(t *testing.T) {
 		w := startIstio(t)
 		socket := "unix://" + w.h.Path("stream.sock")
 		w.startPrincipal(t, harness.Settings{

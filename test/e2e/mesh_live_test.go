@@ -23,7 +23,7 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
-// meshLiveValues are values of the chart: Istio's gateway ends TLS, and the principal
+// meshLiveValues are values of the chart: Istio's gateway terminates TLS, and the principal
 // keeps the objects of Istio and SPIRE. %s is what it does.
 const meshLiveValues = `
 identity: {source: istio}

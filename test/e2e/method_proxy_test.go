@@ -112,7 +112,7 @@ func tokenOf(t *testing.T, cfg devworkload.Config, id string, audience ...string
 	return token.Marshal()
 }
 
-// startTerminator starts a load balancer that ends TLS under gatewayName and passes
+// startTerminator starts a load balancer that terminates TLS under gatewayName and passes
 // the bytes on.
 func startTerminator(t *testing.T, cert tls.Certificate, target string) (address string) {
 	t.Helper()
@@ -163,7 +163,7 @@ func pass(ctx context.Context, conn net.Conn, target string) {
 	both.Wait()
 }
 
-// forwarder is a proxy as Envoy is one: it ends mutual TLS and says in
+// forwarder is a proxy as Envoy is one: it terminates mutual TLS and says in
 // x-forwarded-client-cert who its client is.
 type forwarder struct {
 	id   string

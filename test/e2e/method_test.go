@@ -118,7 +118,7 @@ func (r *remote) isRevocable(t *testing.T) {
 	eventually(t, r.name+" is connected again", up("1"))
 }
 
-// Behind a load balancer that ends TLS, in both modes: tokens prove the agent again
+// Behind a load balancer that terminates TLS, in both modes: tokens prove the agent again
 // and again on one connection.
 func TestMethodTokenBehindATLSEndingProxy(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestMethodImpostorBehindTheGateway(t *testing.T) {
 	})
 	eventually(t, "the agent says that it is not its principal", func() error {
 		for _, line := range lines(t, agent.Process, 0) {
-			if strings.Contains(fmt.Sprint(line["message"]), "not known to be the principal") && strings.Contains(fmt.Sprint(line["error"]), "presented "+principalID) {
+			if strings.Contains(fmt.Sprint(line["message"]), "did not prove that it is the principal") && strings.Contains(fmt.Sprint(line["error"]), "presented "+principalID) {
 				return nil
 			}
 		}

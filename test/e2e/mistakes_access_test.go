@@ -44,9 +44,9 @@ func accessMistakes(a *liveAgent) mistakes {
 			person: "`kubectl` through the hub, where the Agent has live access off",
 			does:   asks("namespaces"),
 			on:     "`kubectl`", told: printed,
-			says: `refused by the hub, rule "enabled": live access is off; spec.access.enabled of the Agent switches it on`,
+			says: `refused by the hub, rule "enabled": live access is disabled; set spec.access.enabled of the Agent`,
 			cure: func(s *scene) {
-				patch(s.T, registry(), a.name, merged(s.find(`; (\S+) of the Agent switches it on`), true))
+				patch(s.T, registry(), a.name, merged(s.find(`; set (\S+) of the Agent`), true))
 			},
 			cured: func(s *scene) error {
 				if got := get(s, "namespaces"); strings.Contains(got.Err, "refused by the hub") { // the spoke has it off, too
@@ -59,9 +59,9 @@ func accessMistakes(a *liveAgent) mistakes {
 			person: "`kubectl` through the hub, where the agent has live access off",
 			does:   asks("namespaces"),
 			on:     "`kubectl`", told: printed,
-			says: `refused by the spoke, rule "enabled": live access is off; access.enabled in the agent's configuration switches it on`,
+			says: `refused by the spoke, rule "enabled": live access is disabled; set access.enabled in the agent's configuration`,
 			cure: func(s *scene) {
-				s.reconfigure(a.Process, a.ConfigFile, s.find(`; (\S+) in the agent's configuration`), true)
+				s.reconfigure(a.Process, a.ConfigFile, s.find(`; set (\S+) in the agent's configuration`), true)
 			},
 			cured: func(s *scene) error { return fails(get(s, "namespaces")) },
 		},
@@ -69,7 +69,7 @@ func accessMistakes(a *liveAgent) mistakes {
 			person: "`kubectl get secret` through the hub",
 			does:   asks("secret", "db", "--namespace", "closed-1"),
 			on:     "`kubectl`", told: printed,
-			says: `refused by the hub, rule "secrets": access to Secrets is off; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
+			says: `refused by the hub, rule "secrets": access to Secrets is disabled; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
 			cure: func(s *scene) {
 				patch(s.T, registry(), a.name, merged(s.find(`; (\S+): \S+ of the Agent shows them`), s.find(`: (\S+) of the Agent shows them`)))
 			},
@@ -84,7 +84,7 @@ func accessMistakes(a *liveAgent) mistakes {
 			person: "`kubectl get secret` through the hub, where the spoke's owner shows none",
 			does:   asks("secret", "db", "--namespace", "closed-1"),
 			on:     "`kubectl`", told: printed,
-			says: `refused by the spoke, rule "secrets": access to Secrets is off; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
+			says: `refused by the spoke, rule "secrets": access to Secrets is disabled; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
 			cure: func(s *scene) {
 				s.reconfigure(a.Process, a.ConfigFile, s.find(`by (\S+): \S+ in the agent's configuration`), s.find(`: (\S+) in the agent's configuration`))
 			},

@@ -96,7 +96,7 @@ func (h *mistakenHub) noSuchCluster() mistake {
 		does:   func(s *scene) { create(s.T, h.onHub(), aimedAt("mistaken-l", name)) },
 		on:     "condition `ArgomeshError` of the Application", within: told10,
 		told: h.says(name),
-		says: "nothing deploys it: its destination is no cluster that Argo CD knows, and this hub has no application controller; make an agent its destination (destination.name; agentctl agent list shows them)",
+		says: "nothing deploys it: Argo CD does not know the cluster of its destination, and this hub has no application controller; make an agent its destination (destination.name; agentctl agent list shows them)",
 		cure: func(s *scene) {
 			listed := strings.Fields(s.run(h.w.h, h.w.hub, mistaken, s.find(`agentctl agent list`)+" --no-headers"))
 			if len(listed) == 0 {

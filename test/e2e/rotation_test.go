@@ -197,7 +197,7 @@ func (a *rotatingAgent) wasNeverAway(t *testing.T, lives int) {
 	}
 }
 
-// handshakeFailures counts what failed where TLS ends, by metrics.
+// handshakeFailures counts what failed where TLS terminates, by metrics.
 func (w *liveWorld) handshakeFailures(t *testing.T) map[string]float64 {
 	t.Helper()
 	principal, err := metric(t.Context(), w.door.AdminAddress, "argomesh_identity_handshake_failures_total")

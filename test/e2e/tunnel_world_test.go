@@ -42,7 +42,7 @@ import (
 )
 
 // tunnelWorld is a principal's server with nothing but tunnels, behind a gateway that
-// ends the TLS of its agents edge-1 and edge-2. Only Envoy is a process.
+// terminates the TLS of its agents edge-1 and edge-2. Only Envoy is a process.
 type tunnelWorld struct {
 	t       *testing.T
 	name    string // of its test

@@ -27,7 +27,7 @@ func (p Principal) Validate() error {
 		problems = append(problems, config.Invalid("address", "%q is not host:port: give the address of the principal, such as principal.example.org:443", p.Address))
 	}
 	if len(p.SPIFFEIDs) == 0 {
-		problems = append(problems, config.Invalid("spiffe_ids", "is empty: give the SPIFFE ID of the principal; without it nobody would be accepted"))
+		problems = append(problems, config.Invalid("spiffe_ids", "is empty: give the SPIFFE ID of the principal; without it every server is refused"))
 	}
 	for _, id := range p.SPIFFEIDs {
 		if err := identity.CheckID(id); err != nil {
@@ -38,9 +38,9 @@ func (p Principal) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Gateway is what ends TLS before the principal: a load balancer, the gateway of a
+// Gateway is what terminates TLS before the principal: a load balancer, the gateway of a
 // mesh, or a proxy beside this agent. At most one of its ways is set; with none the
-// principal itself ends TLS.
+// principal itself terminates TLS.
 type Gateway struct {
 	SPIFFEIDs  []spiffeid.ID `koanf:"spiffe_ids" help:"the exact SPIFFE IDs of which the gateway must present one"`
 	ServerName string        `koanf:"server_name" help:"the host name for which the gateway must present a certificate"`
@@ -58,7 +58,7 @@ func (g Gateway) ways() (n int) {
 	return n
 }
 
-// NeedsProof reports whether TLS ends before the principal, which then has to prove
+// NeedsProof reports whether TLS terminates before the principal, which then has to prove
 // itself.
 func (p Principal) NeedsProof() bool { return p.Method != identity.MethodX509 }
 
@@ -77,7 +77,7 @@ func (p Principal) validateMethod() error {
 	case identity.MethodJWT:
 	case identity.MethodHeader:
 		if ways == 0 {
-			wrong("gateway", "is not set: give the spiffe_ids or the server_name of what ends TLS before the principal, or plaintext for a proxy beside this agent")
+			wrong("gateway", "is not set: give the spiffe_ids or the server_name of what terminates TLS before the principal, or plaintext for a proxy beside this agent")
 		}
 	default:
 		wrong("method", "%q is not a method: use %s, %s or %s", p.Method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)

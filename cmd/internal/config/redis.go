@@ -51,7 +51,7 @@ func (r Redis) Validate() error {
 		}
 	}
 	if r.Database < 0 {
-		problems = append(problems, Invalid("database", "%d is no database: use 0 or more", r.Database))
+		problems = append(problems, Invalid("database", "%d is not a database: use 0 or more", r.Database))
 	}
 	if r.CacheVersion == "" || strings.ContainsAny(r.CacheVersion, "| \t\r\n") {
 		problems = append(problems, Invalid("cache_version", "%q is not the last part of a key: leave it out, or give CacheVersion of your Argo CD's release", r.CacheVersion))

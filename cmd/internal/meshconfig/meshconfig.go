@@ -24,7 +24,7 @@ import (
 
 // Mesh says how a service mesh is used. Key: mesh. Without an exposure there is none.
 type Mesh struct {
-	Exposure mesh.Exposure `koanf:"exposure" help:"how agents reach the principal: direct, passthrough (a gateway routes by SNI) or gateway (a gateway ends TLS); empty for no mesh"`
+	Exposure mesh.Exposure `koanf:"exposure" help:"how agents reach the principal: direct, passthrough (a gateway routes by SNI) or gateway (a gateway terminates TLS); empty for no mesh"`
 	Method   string        `koanf:"method" help:"how they prove themselves there: spiffe-x509, spiffe-jwt or header"`
 	Policy   mesh.Policy   `koanf:"policy" help:"whom the mesh lets through: open, gateway or agents; empty for the most that can be enforced"`
 

@@ -99,7 +99,7 @@ func (c Config) meshProblem() error {
 	}
 	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.Address() == m.Upstream().String() })
 	if at < 0 {
-		return config.Invalid("mesh.stream_upstream", "%q is no listener of method %s: give the listen of one in stream.listeners", m.Upstream(), m.Method)
+		return config.Invalid("mesh.stream_upstream", "%q is not a listener of method %s: give the listen of one in stream.listeners", m.Upstream(), m.Method)
 	}
 	if trusted := listeners[at].Header.TrustedProxies; m.Exposure == mesh.ExposureGateway && !slices.Contains(trusted, m.Gateway.SPIFFEID) {
 		return config.Invalid("mesh.gateway.spiffe_id", "%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there", m.Gateway.SPIFFEID, m.Upstream())

@@ -15,7 +15,7 @@ type Envoy struct {
 	Listen         string       `koanf:"listen" help:"address on which the Envoy beside the principal is programmed: a unix socket, such as unix:///run/argomesh/xds.sock; empty for no Envoy"`
 	NodeID         string       `koanf:"node_id" help:"what that Envoy says it is in its bootstrap"`
 	ResourceProxy  mesh.Address `koanf:"resource_proxy" help:"address on which Envoy takes requests for spokes: ip:port"`
-	Stream         mesh.Address `koanf:"stream" help:"address on which Envoy takes the connections of agents and ends their TLS: ip:port; empty when they connect to the principal itself"`
+	Stream         mesh.Address `koanf:"stream" help:"address on which Envoy takes the connections of agents and terminates their TLS: ip:port; empty when they connect to the principal itself"`
 	StreamUpstream mesh.Address `koanf:"stream_upstream" help:"address on which the principal takes them from Envoy: unix:///path or ip:port on loopback"`
 	Redis          mesh.Address `koanf:"redis" help:"address on which Envoy takes the hub's Argo CD for redis_proxy: ip:port"`
 	RedisTLS       string       `koanf:"redis_tls" help:"TLS of that address: none where a mesh has its own, svid for the principal's SVID, files for redis_certificate"`
@@ -73,7 +73,7 @@ func (e Envoy) Validate() error {
 			problems = append(problems, config.Invalid("redis_certificate", "envoy.redis_tls is files: give redis_certificate and redis_key"))
 		}
 	default:
-		problems = append(problems, config.Invalid("redis_tls", "%q is none of none, svid and files", e.RedisTLS))
+		problems = append(problems, config.Invalid("redis_tls", "%q is not one of none, svid and files", e.RedisTLS))
 	}
 	if e.MaxRequests == 0 {
 		problems = append(problems, config.Invalid("max_requests", "0 admits none: use 1 or more"))

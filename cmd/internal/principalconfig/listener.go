@@ -19,8 +19,8 @@ type Listener struct {
 	// Listen is host:port or unix:///path. Empty means [meshconfig.StreamSocket] for
 	// method header, where no forwarded port leads to it as to loopback.
 	Listen string `koanf:"listen" help:"address: host:port or unix:///path; of this pod alone with method header or plaintext. Empty for unix:///run/argomesh/stream.sock with method header"`
-	// Method is spiffe-x509 (mutual TLS), spiffe-jwt (TLS ends here or before, agents
-	// send a JWT-SVID) or header (a proxy of this pod ends mutual TLS, and says who it
+	// Method is spiffe-x509 (mutual TLS), spiffe-jwt (TLS terminates here or before, agents
+	// send a JWT-SVID) or header (a proxy of this pod terminates mutual TLS, and says who it
 	// was in x-forwarded-client-cert).
 	Method string `koanf:"method" help:"spiffe-x509, spiffe-jwt or header"`
 	// Plaintext is for spiffe-jwt behind a proxy of this pod: no TLS, on loopback or a

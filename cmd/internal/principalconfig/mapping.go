@@ -18,7 +18,7 @@ const (
 
 // Mapping says whose the hub's Applications are. Key: mapping.
 type Mapping struct {
-	By         string   `koanf:"by" help:"how a managed agent's Applications are told on a new hub: namespace, by their namespace; destination, by the cluster that is their destination. Without a value destination, and namespace on a hub that was there before mappings were kept. ConfigMap argomesh-hub keeps the mapping in force, which this setting does not change"`
+	By         string   `koanf:"by" help:"how a new hub determines which managed agent owns an Application: namespace, by its namespace; destination, by the cluster that is its destination. Empty means destination, and namespace on a hub that was there before mappings were kept. ConfigMap argomesh-hub keeps the mapping in force, which this setting does not change"`
 	Namespaces []string `koanf:"namespaces" help:"by destination: globs, or regular expressions between slashes, of the namespaces beside Argo CD's own in which such Applications may be"`
 	Selector   string   `koanf:"selector" help:"label selector of the Applications that managed agents may have; all others are left alone"`
 }

@@ -43,7 +43,7 @@ func (p RedisProxy) Validate() error {
 		}
 	}
 	if p.LastKnownBytes < 0 {
-		problems = append(problems, config.Invalid("last_known_bytes", "%d is no room: use 0 or more", p.LastKnownBytes))
+		problems = append(problems, config.Invalid("last_known_bytes", "%d is not a size: use 0 or more", p.LastKnownBytes))
 	}
 	return errors.Join(problems...)
 }

@@ -16,7 +16,7 @@ type ResourceProxy struct {
 
 	Listen         string      `koanf:"listen" help:"unix socket on which calls to spokes come from Envoy, such as unix:///run/argomesh/resource-proxy.sock; empty for no live access"`
 	MaxCalls       int         `koanf:"max_calls" help:"calls to spokes under way at a time, watches and sessions included, beyond the first 4 to each; more are answered 429"`
-	MaxAgentCalls  int         `koanf:"max_agent_calls" help:"the same of one agent"`
+	MaxAgentCalls  int         `koanf:"max_agent_calls" help:"calls under way to one agent; more get 429"`
 	LastKnownBytes int         `koanf:"last_known_bytes" help:"memory for the last known versions and kinds of spokes, packed"`
 	Audit          Audit       `koanf:"audit"`
 	Credentials    Credentials `koanf:"credentials"`
@@ -73,7 +73,7 @@ func (p ResourceProxy) liveProblems() (problems []error) {
 		}
 	}
 	if p.Listen != "" && !p.Credentials.Enabled {
-		problems = append(problems, config.Invalid("listen", "is set, and nobody has a token to call with: set resource_proxy.credentials.enabled too"))
+		problems = append(problems, config.Invalid("listen", "is set, and there are no tokens to call with: set resource_proxy.credentials.enabled too"))
 	}
 	if p.MaxCalls < 1 {
 		problems = append(problems, config.Invalid("max_calls", "%d admits no call: use 1 or more", p.MaxCalls))
@@ -82,7 +82,7 @@ func (p ResourceProxy) liveProblems() (problems []error) {
 		problems = append(problems, config.Invalid("max_agent_calls", "%d admits no call: use 1 or more", p.MaxAgentCalls))
 	}
 	if p.LastKnownBytes < 1<<20 {
-		problems = append(problems, config.Invalid("last_known_bytes", "%d is no room for one spoke: use 1048576 or more", p.LastKnownBytes))
+		problems = append(problems, config.Invalid("last_known_bytes", "%d is too little for one spoke: use 1048576 or more", p.LastKnownBytes))
 	}
 	return problems
 }

@@ -19,7 +19,7 @@ func DefaultTunnel() Tunnel { return Tunnel{MaxStreams: 16384, MaxAgentStreams: 
 func (t Tunnel) Validate() error {
 	var problems []error
 	if t.MaxStreams < 1 {
-		problems = append(problems, config.Invalid("max_streams", "%d is no number of streams: use 1 or more", t.MaxStreams))
+		problems = append(problems, config.Invalid("max_streams", "%d streams are too few: use 1 or more", t.MaxStreams))
 	}
 	if t.MaxAgentStreams < 2 {
 		problems = append(problems, config.Invalid("max_agent_streams", "%d leaves nothing beside a spare stream: use 2 or more", t.MaxAgentStreams))

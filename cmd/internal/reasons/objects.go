@@ -11,7 +11,7 @@ func parked() []Entry {
 		on("Unavailable", "The other side's API server did not answer as it should.", "It is overloaded, restarting or away, or does not let us write.", "It is tried again by itself. If it stays, look at the log of the agent, or of the principal."),
 		on("Held", "The deletion of the object waits for a person.", "Deletions are held: see condition DeletionsHeld of the Agent.", "`agentctl agent get NAME` shows what is held and what lets it go on."),
 		on("Outdated", "The other side has a later state of the object.", "The hub was restored, or a cache lags behind.", "It is tried again by itself. If it stays, see condition DeletionsHeld."),
-		on("Unsupported", "The other side's release does not know this.", "Agent and principal are of different releases.", "Upgrade the older of both."),
+		on("Unsupported", "The other side's release does not know this.", "Agent and principal are of different releases.", "Upgrade the older of the two."),
 		on("Denied", "The spoke's owner does not allow the object.", "`policy` of the agent, which the message names, refuses it.", "Change the object, or let the spoke's owner widen `policy`; `agentctl identity doctor --agent-config FILE` lists all that is refused."),
 		on("Contested", "Somebody on the other side changes back what is applied.", "Two writers have the same fields; the message names those.", "End the other writer: most often another Argo CD Application, a policy engine or a mutating webhook."),
 		on("NotCascaded", "The copy of an Application is gone, and its workloads may not be.", "Somebody removed the finalizer on the spoke, or the copy went while the agent was away.", "Look on the spoke for what is left, and delete it there; then remove the Application's finalizer on the hub."),

@@ -14,7 +14,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 )
 
-// maxOpening bounds the streams that are being opened at a time. What ends TLS before the
+// maxOpening bounds the streams that are being opened at a time. What terminates TLS before the
 // principal puts them on connections of its own, and on a new one it may put any number
 // before it learns how many the principal takes on one, which is call.MaxStreams. Those
 // beyond are refused, and nothing tells that from a principal that is away. Half leaves
@@ -327,9 +327,9 @@ func (t *term) rest(err error, failed bool) {
 	t.pause.Reset(delay)
 	switch log := t.cfg.Log.With().AnErr("error", err).Stringer("retry_in", delay.Round(time.Millisecond)).Logger(); {
 	case errors.Is(err, call.ErrImpostor):
-		log.Error().Msg("what answers is not known to be the principal, so it reaches nothing of this spoke; see principal.address and principal.spiffe_ids")
+		log.Error().Msg("the server did not prove that it is the principal, so it reaches nothing on this spoke; see principal.address and principal.spiffe_ids")
 	case errors.Is(err, stream.ErrIncompatible):
-		log.Error().Msg("the principal has no tunnel that this agent understands; upgrade the older of both")
+		log.Error().Msg("the principal has no tunnel that this agent understands; upgrade the older of the two")
 	case errors.Is(err, call.ErrBusy):
 		log.Warn().Msg("the principal takes no more streams of the tunnel; see its limits")
 	case failed:

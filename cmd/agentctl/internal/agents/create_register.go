@@ -95,7 +95,7 @@ func (c *createCommand) printAll(agent *unstructured.Unstructured, ids registeri
 	case !c.register:
 		return c.output.Done(c.std.Out, agent, would)
 	case ids.entries != nil && c.output.Value != "":
-		return errors.New("--output: entries of a SPIRE server are no objects; leave it out, or --spire-server")
+		return errors.New("--output: entries of a SPIRE server are not Kubernetes objects; leave it out, or --spire-server")
 	case c.output.Value != "":
 		return c.output.Objects(c.std.Out, append([]*unstructured.Unstructured{agent}, ids.objects...))
 	}

@@ -60,7 +60,7 @@ func newDeleteCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	flags.BoolVar(&c.force, "force", false, "do not wait for the spoke, also when a cascade was asked for before")
 	cmd.MarkFlagsMutuallyExclusive("orphan", "cascade", "force")
 	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask before a cascade, which is needed where there is no terminal")
-	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "an agent that does not exist is no error")
+	flags.BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "exit with 0 when the agent does not exist")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the agent is gone")
 	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0 means without limit")
 	cli.Register(cmd, "timeout", cobra.NoFileCompletions)

@@ -90,7 +90,7 @@ func (m move) does() string {
 	case m.from == spot{}:
 		return "the agent gets it and deploys it"
 	case m.from.agent == m.to.agent:
-		return "the spoke's copy is released there and made anew, with another tracking id; its workloads stay"
+		return "the spoke's copy is released there and created again, with another tracking id; its workloads stay"
 	}
 	return "released on the one spoke, where its workloads stay, and deployed on the other"
 }

@@ -45,7 +45,7 @@ func TestMovesOf(t *testing.T) {
 	cfg.Mapping.Selector = "!by-hub"
 	const (
 		byNamespace, byDestination = hubstate.ByNamespace, hubstate.ByDestination
-		anew                       = "released there and made anew"
+		anew                       = "released there and created again"
 	)
 	label := func(key string) func(map[string]any) {
 		return func(o map[string]any) {

@@ -143,9 +143,9 @@ func (c *federateCommand) check() error {
 	case c.server.IsSet() && c.className != "":
 		return errors.New("--class-name: a SPIRE server has no classes; leave it out, or --spire-server")
 	case c.server.IsSet() && c.output.Value != "":
-		return errors.New("--output: what a SPIRE server has is no object; leave it out, and see \"agentctl identity list\"")
+		return errors.New("--output: what a SPIRE server has is not a Kubernetes object; leave it out, and see \"agentctl identity list\"")
 	case c.remove && c.dryRun.Value == cli.DryRunClient:
-		return errors.New("--dry-run=client: what is deleted is only known when it was looked at; say --dry-run")
+		return errors.New("--dry-run=client cannot show deletions; use --dry-run=server")
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (c *federateCommand) readBundle(td spiffeid.TrustDomain) (*spiffebundle.Bun
 		return nil, fmt.Errorf("--bundle: %w", err)
 	}
 	if len(bundle.X509Authorities()) == 0 {
-		return nil, fmt.Errorf("--bundle: it has no X.509 key, so nobody of %s could be trusted; to end the federation say --delete", td)
+		return nil, fmt.Errorf("--bundle: it has no X.509 key, so no workload of %s could be trusted; to end the federation say --delete", td)
 	}
 	return bundle, nil
 }

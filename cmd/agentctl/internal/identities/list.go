@@ -65,7 +65,7 @@ type federationView struct {
 
 func (c *identityListCommand) listServer(ctx context.Context) error {
 	if c.output.Value == "name" {
-		return fmt.Errorf("-o name: entries of a SPIRE server are no objects; leave it out")
+		return fmt.Errorf("-o name: entries of a SPIRE server are not Kubernetes objects; leave it out")
 	}
 	client, err := c.server.Connect(ctx, spiffeid.TrustDomain{})
 	if err != nil {

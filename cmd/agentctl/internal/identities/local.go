@@ -160,11 +160,11 @@ func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []v
 		}
 		// The principal's own SVID is nobody's, and that is right.
 		if slices.ContainsFunc(principal, func(id spiffeid.ID) bool { return id.String() == v.SPIFFEID }) {
-			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is the principal's, and no agent to the hub"})
+			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is the principal's, and not registered for an agent, as it should be"})
 			continue
 		}
 		found = append(found, inspect.Finding{
-			Level: inspect.Warning, About: v.SPIFFEID, Says: "is no agent to the hub: " + v.Refused,
+			Level: inspect.Warning, About: v.SPIFFEID, Says: "is not registered for an agent on the hub: " + v.Refused,
 			Cure: "nothing if it is the principal's, which --principal-id says; else agentctl agent create, or agentctl agent edit for spec.identity.spiffeIDs",
 		})
 	}

@@ -83,7 +83,7 @@ func (c *registerCommand) run(ctx context.Context, text string) error {
 		return err
 	}
 	if c.registrar.Server.IsSet() && c.output.Value == "name" {
-		return errors.New("-o name: entries of a SPIRE server are no objects; leave it out")
+		return errors.New("-o name: entries of a SPIRE server are not Kubernetes objects; leave it out")
 	}
 	objects, entries, err := c.registrar.Render(r)
 	if err != nil {

@@ -42,7 +42,7 @@ func newRevokeCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	c.server.AddFlags(cmd)
 	cli.AddEnumFlag(cmd, c.dryRun, "dry-run", "", "server: print what would go, and delete nothing")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = cli.DryRunServer
-	cmd.Flags().BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "a registration that does not exist is no error")
+	cmd.Flags().BoolVar(&c.ignoreNotFound, "ignore-not-found", false, "exit with 0 when the registration does not exist")
 	return cmd
 }
 

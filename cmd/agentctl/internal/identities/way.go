@@ -30,8 +30,8 @@ type way struct {
 func (w *way) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&w.method, "method", identity.MethodX509, "how to prove ourselves to --principal, as principal.method of the configuration: spiffe-x509, spiffe-jwt or header")
-	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what ends TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
-	flags.StringVar(&w.serverName, "gateway-name", "", "host name of what ends TLS before the principal, as principal.gateway.server_name of the configuration")
+	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what terminates TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
+	flags.StringVar(&w.serverName, "gateway-name", "", "host name of what terminates TLS before the principal, as principal.gateway.server_name of the configuration")
 	flags.StringVar(&w.caFile, "gateway-ca-file", "", "PEM file of the authorities for --gateway-name (default those of the system)")
 	flags.BoolVar(&w.plaintext, "gateway-plaintext", false, "speak to a proxy beside us without TLS, as principal.gateway.plaintext of the configuration; --principal is on loopback, or unix:///path")
 	cli.Register(cmd, "method", cobra.FixedCompletions([]string{identity.MethodX509, identity.MethodJWT, identity.MethodHeader}, cobra.ShellCompDirectiveNoFileComp))
@@ -43,11 +43,11 @@ func (w *way) addFlags(cmd *cobra.Command) {
 // callee is whom to dial, and what is expected there.
 type callee struct {
 	principal []spiffeid.ID      // whom it may be; empty for anybody
-	gateway   []spiffeid.ID      // who may end TLS before it; empty when they are not known by that
+	gateway   []spiffeid.ID      // who may terminate TLS before it; empty when they are not known by that
 	agent     identity.AgentName // for whom it is to take us; zero for whomever
 }
 
-// gateway reports whether somebody else than the principal ends TLS.
+// gateway reports whether somebody else than the principal terminates TLS.
 func (w way) gateway() bool { return w.gateways() > 0 }
 
 // gateways counts in how many ways it is known.
@@ -67,7 +67,7 @@ func (w way) check(dials, named bool) error {
 	case w.method != identity.MethodX509 && w.method != identity.MethodJWT && w.method != identity.MethodHeader:
 		return fmt.Errorf("--method %q: use %s, %s or %s", w.method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
 	case w.method == identity.MethodX509 && w.gateway():
-		return fmt.Errorf("--gateway-id, --gateway-name and --gateway-plaintext are for --method %s and %s: with %s nobody ends TLS before the principal", identity.MethodJWT, identity.MethodHeader, identity.MethodX509)
+		return fmt.Errorf("--gateway-id, --gateway-name and --gateway-plaintext are for --method %s and %s: with %s TLS terminates at the principal", identity.MethodJWT, identity.MethodHeader, identity.MethodX509)
 	case w.gateways() > 1:
 		return errors.New("--gateway-id, --gateway-name and --gateway-plaintext are ways to know the gateway: keep one")
 	case w.caFile != "" && w.serverName == "":
@@ -93,7 +93,7 @@ func (w way) checkAddress(address string) error {
 	case unix && strings.HasPrefix(path, "/"):
 		return nil
 	case err != nil || host == "" || port == "":
-		return fmt.Errorf("%q is no host:port", address)
+		return fmt.Errorf("%q is not a host:port", address)
 	case w.plaintext && !ip.IsLoopback():
 		return fmt.Errorf("%q is not on loopback, and what we say would be in clear text", address)
 	}
@@ -145,12 +145,12 @@ func (w way) cure(p probe.Problem) string {
 	return ""
 }
 
-// otherPeerCure is what helps when TLS ends with somebody who is not accepted.
+// otherPeerCure is what helps when TLS terminates with somebody who is not accepted.
 func (w way) otherPeerCure() string {
 	if w.gateway() {
 		return "correct principal.gateway.spiffe_ids of the agent, or --gateway-id, if that is the gateway; if it is not, correct the address"
 	}
-	return "correct principal.spiffe_ids of the agent, or --principal-id, if that is the principal; if a gateway ends TLS before it, give --method and --gateway-id; else correct the address"
+	return "correct principal.spiffe_ids of the agent, or --principal-id, if that is the principal; if a gateway terminates TLS before it, give --method and --gateway-id; else correct the address"
 }
 
 // unprovenCure is what helps when the principal does not take our proof.

@@ -97,7 +97,7 @@ func (c *meshRenderCommand) run(ctx context.Context, what string) error {
 
 func (c *meshRenderCommand) values(snapshot mesh.Snapshot, cfg meshSettings) error {
 	if c.output.Value != "" && c.output.Value != "yaml" {
-		return fmt.Errorf("-o %s: %s are no objects; leave it out", c.output.Value, renderIstioValues)
+		return fmt.Errorf("-o %s: %s are not Kubernetes objects; leave it out", c.output.Value, renderIstioValues)
 	}
 	settings, err := istio.SettingsFor(snapshot, cfg.Mesh.Istio(cfg.Namespace))
 	if err != nil {

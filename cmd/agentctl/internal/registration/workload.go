@@ -90,7 +90,7 @@ func (w *workloadFlags) registration(name identity.AgentName, ids []string) (spi
 func (w *workloadFlags) pods() (spire.Pods, error) {
 	if w.serviceAccount == "" {
 		if len(w.podLabels) > 0 {
-			return spire.Pods{}, fmt.Errorf("--pod-label: --serviceaccount is missing: labels alone would let whoever may create a pod have the identity")
+			return spire.Pods{}, fmt.Errorf("--pod-label: --serviceaccount is missing: labels alone would give the identity to everybody who may create a pod")
 		}
 		return spire.Pods{}, nil
 	}
