@@ -17,7 +17,7 @@ type Conflict struct {
 	Owner identity.AgentName
 }
 
-// Owners says which agent each SPIFFE ID named by agents belongs to: the oldest
+// OwnersOfIDs says which agent each SPIFFE ID named by agents belongs to: the oldest
 // Agent that names it, the first by name among those of the same second. An
 // agent that names an ID it does not get has an entry in conflicts, in the order
 // of its spec; an agent without conflicts has none.
@@ -27,7 +27,7 @@ type Conflict struct {
 // or ID that does not parse owns nothing: the API server accepts none such. The
 // Agents are those of one namespace, in any order. The result for an ID depends
 // only on the Agents that name it.
-func Owners(agents []v1alpha1.Agent) (byID map[spiffeid.ID]identity.AgentName, conflicts map[identity.AgentName][]Conflict) {
+func OwnersOfIDs(agents []v1alpha1.Agent) (byID map[spiffeid.ID]identity.AgentName, conflicts map[identity.AgentName][]Conflict) {
 	byID = make(map[spiffeid.ID]identity.AgentName, len(agents))
 	conflicts = make(map[identity.AgentName][]Conflict)
 	for _, agent := range byAge(agents) {

@@ -13,14 +13,14 @@ import (
 	"github.com/argomesh/argomesh/fleet"
 )
 
-// owned is the result of Owners in text.
+// owned is the result of OwnersOfIDs in text.
 type owned struct {
 	ByID      map[string]string
 	Conflicts map[string][]string
 }
 
 func owners(agents []v1alpha1.Agent) owned {
-	byID, conflicts := fleet.Owners(agents)
+	byID, conflicts := fleet.OwnersOfIDs(agents)
 	out := owned{ByID: map[string]string{}, Conflicts: map[string][]string{}}
 	for id, name := range byID {
 		out.ByID[id.Path()] = name.String()
@@ -112,7 +112,7 @@ func TestOwnersTellsTrustDomainsApart(t *testing.T) {
 	a, b := agent("one", 0), agent("two", 1)
 	a.Spec.Identity.SPIFFEIDs = []string{"spiffe://a.example/x"}
 	b.Spec.Identity.SPIFFEIDs = []string{"spiffe://b.example/x"}
-	byID, conflicts := fleet.Owners([]v1alpha1.Agent{a, b})
+	byID, conflicts := fleet.OwnersOfIDs([]v1alpha1.Agent{a, b})
 	if len(byID) != 2 || len(conflicts) != 0 {
 		t.Errorf("Owners() = %v, %v; want two owners and no conflict", byID, conflicts)
 	}
@@ -134,7 +134,7 @@ func TestOwnersOfPart(t *testing.T) {
 			}
 			agents = append(agents, agent(name, rnd.Int64N(3), has...))
 		}
-		all, _ := fleet.Owners(agents)
+		all, _ := fleet.OwnersOfIDs(agents)
 		for _, p := range paths {
 			id := spiffeid.RequireFromString("spiffe://example.org" + p)
 			var naming []v1alpha1.Agent
@@ -145,7 +145,7 @@ func TestOwnersOfPart(t *testing.T) {
 					}
 				}
 			}
-			part, _ := fleet.Owners(naming)
+			part, _ := fleet.OwnersOfIDs(naming)
 			if got, want := part[id], all[id]; got != want {
 				t.Fatalf("%s belongs to %v among all and to %v among those that name it: %v", p, want, got, agents)
 			}

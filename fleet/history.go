@@ -87,7 +87,7 @@ func JudgeHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision
 // Reading is what consistent reads of the hub's API server say, that of the revision last.
 type Reading struct {
 	Hub      string                 // identity of the hub
-	Kept     *v1alpha1.AgentHistory // status.history of the Agent; nil when there is none
+	Stored   *v1alpha1.AgentHistory // status.history of the Agent; nil when there is none
 	Revision uint64                 // the hub's resourceVersion
 	// Restores is how often the hub was seen to go back, whoever saw it, since its past with
 	// the agent began to be judged.
@@ -108,10 +108,10 @@ type Connection struct {
 	Begins int
 }
 
-// Continuity judges whether the history of one agent continues, again and again:
+// HistoryVerifier judges whether the history of one agent continues, again and again:
 // the hub can be restored while an agent is connected. The zero value has judged
 // nothing yet. It is not safe for concurrent use.
-type Continuity struct {
+type HistoryVerifier struct {
 	restores     int    // of those that are not to break it any more; for all connections
 	lastRestores int    // of the last read
 	connection   string // the one that the rest is about
@@ -128,22 +128,22 @@ type Continuity struct {
 	lastRevision uint64
 }
 
-// Judge returns nothing when the history continues, else what JudgeHistory would:
+// Verify returns nothing when the history continues, else what JudgeHistory would:
 // one sentence for people. now was read after all that c says was known.
-func (t *Continuity) Judge(now Reading, c Connection) string {
+func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 	id := ""
-	if now.Kept != nil {
-		id = now.Kept.ID
+	if now.Stored != nil {
+		id = now.Stored.ID
 	}
 	defer func() { t.lastID, t.lastRevision, t.lastRestores = id, now.Revision, now.Restores }()
 	if c.ID != t.connection {
-		*t = Continuity{
-			restores: t.restores, connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Kept), revision: now.Revision,
-			broken: JudgeHistory(now.Hub, now.Kept, c.Shown, now.Revision),
+		*t = HistoryVerifier{
+			restores: t.restores, connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Stored), revision: now.Revision,
+			broken: JudgeHistory(now.Hub, now.Stored, c.Shown, now.Revision),
 		}
 		switch {
 		case t.broken != "" || now.Restores == t.restores:
-		case now.Kept == nil && c.Shown.Hub == "":
+		case now.Stored == nil && c.Shown.Hub == "":
 			t.restores = now.Restores // there is no past to break
 		default:
 			t.broken = wentBack
@@ -166,14 +166,14 @@ func (t *Continuity) Judge(now Reading, c Connection) string {
 		t.broken = fmt.Sprintf("the hub is at resourceVersion %d, but was at %d: it was restored from a backup", now.Revision, seen)
 	case t.id != "" && id != t.id:
 		t.broken = "the hub has forgotten its history with the spoke, or has another one: it was restored from a backup"
-	case t.token != "" && (now.Kept == nil || !slices.Contains(now.Kept.Tokens, t.token)):
+	case t.token != "" && (now.Stored == nil || !slices.Contains(now.Stored.Tokens, t.token)):
 		t.broken = "the hub has forgotten a token that it gave the spoke: it was restored from a backup"
 	case now.Restores > t.restores:
 		t.broken = wentBack
 	case c.Behind != "":
 		t.broken = fmt.Sprintf("the hub has %s as it was before what the spoke has of it: it was restored from a backup", c.Behind)
 	default:
-		t.id, t.token, t.revision = id, newestToken(now.Kept), now.Revision
+		t.id, t.token, t.revision = id, newestToken(now.Stored), now.Revision
 	}
 	return t.broken
 }

@@ -148,7 +148,7 @@ func TestContinuity(t *testing.T) {
 		return &v1alpha1.AgentHistory{ID: id, Tokens: tokens, ClusterUID: "cluster"}
 	}
 	at := func(revision uint64, k *v1alpha1.AgentHistory) fleet.Reading {
-		return fleet.Reading{Hub: "hub", Kept: k, Revision: revision}
+		return fleet.Reading{Hub: "hub", Stored: k, Revision: revision}
 	}
 	seen := func(revision uint64, restores int, k *v1alpha1.AgentHistory) fleet.Reading {
 		r := at(revision, k)
@@ -230,9 +230,9 @@ func TestContinuity(t *testing.T) {
 		"the next connection is judged by its own hello": {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("h", "t1")), on("c-2", "t9"), true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var c fleet.Continuity
+			var c fleet.HistoryVerifier
 			for i, s := range steps {
-				if got := c.Judge(s.now, s.c); (got != "") != s.broken {
+				if got := c.Verify(s.now, s.c); (got != "") != s.broken {
 					t.Fatalf("step %d: Judge() = %q, want a break: %t", i, got, s.broken)
 				}
 			}

@@ -68,10 +68,10 @@ func (r *Registry) ChildNamespaceTaken(name identity.AgentName) (owner identity.
 	return r.namespaces[agent.Name], true
 }
 
-// Owner is Owners for one Application.
-func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Owners()(app) }
+// Owner is OwnerOf for one Application.
+func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.OwnerOf()(app) }
 
-// Owners decides whose an Application on the hub is, by the Agents of this moment: one
+// OwnerOf decides whose an Application on the hub is, by the Agents of this moment: one
 // agent's or, if there is none, nobody's. It says nothing about whether the agent may
 // have it now: one that is suspended or being deleted owns what it owned.
 //
@@ -81,7 +81,7 @@ func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Ow
 // the cluster counts if there is one, and else its server. If an Application sets both,
 // which Argo CD rejects, the agent in the name owns it, so that the error is reported
 // there; so does an agent that the server names in its query, which no cluster has.
-func (r *Registry) Owners() func(Placement) (identity.AgentName, bool) {
+func (r *Registry) OwnerOf() func(Placement) (identity.AgentName, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	// Set replaces these maps, and nobody changes them.

@@ -64,7 +64,7 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 			byName[name] = a
 		}
 	}
-	owners, _ := Owners(agents)
+	owners, _ := OwnersOfIDs(agents)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	namespaces, _ := Namespaces(agents, r.Mapping.Namespace)
@@ -76,11 +76,11 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 	r.changed.Tell()
 }
 
-// Note takes a newer state of one agent whose registration is what it was: status and
+// UpdateStatus takes a newer state of one agent whose registration is what it was: status and
 // annotations that concern nobody but its own link. Those who wait for Changed sleep
 // on, since with many agents somebody's status changes all the time. An agent that is
 // not known stays so.
-func (r *Registry) Note(agent v1alpha1.Agent) {
+func (r *Registry) UpdateStatus(agent v1alpha1.Agent) {
 	name, err := identity.ParseAgentName(agent.Name)
 	if err != nil {
 		return
@@ -96,7 +96,7 @@ func sameMode(a, b v1alpha1.Agent) bool {
 	return a.Spec.Mode == b.Spec.Mode && ShowsChildren(&a) == ShowsChildren(&b)
 }
 
-// Divisions counts how often what Owners decides by has become another: as long as it
+// Divisions counts how often what OwnerOf decides by has become another: as long as it
 // stays the same, so does whose each Application is.
 func (r *Registry) Divisions() uint64 {
 	r.mu.RLock()

@@ -231,8 +231,8 @@ func TestNote(t *testing.T) {
 	newer := agent("one", 0, "/one")
 	newer.Status.Replica = "principal-1"
 	stranger := agent("stranger", 0, "/stranger")
-	r.Note(newer)
-	r.Note(stranger)
+	r.UpdateStatus(newer)
+	r.UpdateStatus(stranger)
 	select {
 	case <-changed:
 		t.Error("Note() wakes whoever waits for another registration")
@@ -265,12 +265,12 @@ func TestOwnersWhileNoted(t *testing.T) {
 	one.Spec.Mode = v1alpha1.ModeManaged
 	r.Set([]v1alpha1.Agent{one})
 	app := fleet.Placement{Namespace: "one"}
-	owner, untaken := r.Owners(), r.Untaken(fleet.Deployer{})
+	owner, untaken := r.OwnerOf(), r.Untaken(fleet.Deployer{})
 	var noting sync.WaitGroup
 	defer noting.Wait()
 	noting.Go(func() {
 		for range 1000 {
-			r.Note(one)
+			r.UpdateStatus(one)
 		}
 	})
 	for range 1000 {

@@ -50,10 +50,10 @@ type Untaken struct {
 // an agent, unless another cluster is meant, or the hub that deploys itself. What an agent
 // has its own link speaks for, but for what people make in a namespace of an autonomous one.
 func (r *Registry) Untaken(hub Deployer) func(name string, app Placement) Untaken {
-	owner := r.Owners()
+	owner := r.OwnerOf()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return untaken{hub: hub, mapping: r.Mapping, owner: owner, agents: r.registered, namespaces: r.namespaces}.judge
+	return untaken{hub: hub, mapping: r.Mapping, owner: owner, agents: r.registered, namespaces: r.namespaces}.verdict
 }
 
 // untaken is a state of the registry, beside what else deploys. Set replaces the maps, and
@@ -66,7 +66,7 @@ type untaken struct {
 	namespaces map[string]identity.AgentName
 }
 
-func (u untaken) judge(name string, app Placement) Untaken {
+func (u untaken) verdict(name string, app Placement) Untaken {
 	if has, owned := u.owner(app); owned && u.agents[has].Spec.Mode == v1alpha1.ModeManaged {
 		return Untaken{}
 	}

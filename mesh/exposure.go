@@ -47,14 +47,14 @@ func Methods() []string {
 // Policies returns the policies from the weakest to the strongest.
 func Policies() []Policy { return []Policy{PolicyOpen, PolicyGateway, PolicyAgents} }
 
-// Ender is who terminates the agents' TLS.
-type Ender string
+// TLSTerminator is who terminates the agents' TLS.
+type TLSTerminator string
 
 // The enders.
 const (
-	EnderPrincipal Ender = "the principal"
-	EnderPod       Ender = "the proxy of the principal's pod"
-	EnderGateway   Ender = "the gateway"
+	EnderPrincipal TLSTerminator = "the principal"
+	EnderPod       TLSTerminator = "the proxy of the principal's pod"
+	EnderGateway   TLSTerminator = "the gateway"
 )
 
 // Row is one row of the table: what can be enforced with an exposure and a method.
@@ -62,7 +62,7 @@ type Row struct {
 	Exposure Exposure
 	Method   string
 	// Ends is who terminates the agents' TLS. Empty means that the two do not go together.
-	Ends Ender
+	Ends TLSTerminator
 	// Enforceable are the policies that can be kept, from the weakest to the
 	// strongest.
 	Enforceable []Policy
@@ -163,7 +163,7 @@ func Enforce(exposure Exposure, method string, asked Policy) (Policy, error) {
 }
 
 // EnderOf returns who terminates the agents' TLS; empty for what does not go together.
-func EnderOf(exposure Exposure, method string) Ender {
+func EnderOf(exposure Exposure, method string) TLSTerminator {
 	row, _ := rowOf(exposure, method)
 	return row.Ends
 }

@@ -32,15 +32,15 @@ type Common struct {
 	bucket bucket
 	// turns are the peers that used something since there was too little; empty while
 	// there is enough.
-	turns map[string]*turn
-	// share is what each might have used since then: of those that wait, and so use all
+	turns map[string]*usage
+	// fairShare is what each might have used since then: of those that wait, and so use all
 	// that they can, none used less. shared is when it was last counted.
-	share  float64
-	shared time.Time
+	fairShare float64
+	shared    time.Time
 }
 
-// turn is how a peer stands to the others.
-type turn struct {
+// usage is how a peer stands to the others.
+type usage struct {
 	used float64
 	// wants is for how much it waits; zero while it does not. since and due are when it
 	// began to, and when it will ask again.
@@ -51,7 +51,7 @@ type turn struct {
 
 // NewCommon returns one that is full. A zero limit is none.
 func NewCommon(l Limit, now time.Time) *Common {
-	return &Common{bucket: newBucket(l, now), turns: map[string]*turn{}}
+	return &Common{bucket: newBucket(l, now), turns: map[string]*usage{}}
 }
 
 // Level is what is left.
@@ -83,8 +83,8 @@ func (c *Common) Lower(level int64, at, now time.Time) {
 	c.bucket.lower(level, at, now)
 }
 
-// take lets a peer use n bytes, or says how long to wait before it asks again.
-func (c *Common) take(peer string, now time.Time, n float64) (granted bool, wait time.Duration) {
+// acquire lets a peer use n bytes, or says how long to wait before it asks again.
+func (c *Common) acquire(peer string, now time.Time, n float64) (granted bool, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bucket.limit.none() {
@@ -98,12 +98,12 @@ func (c *Common) take(peer string, now time.Time, n float64) (granted bool, wait
 	}
 	t := c.turns[peer]
 	if t == nil {
-		t = &turn{used: c.share - firstCredit}
+		t = &usage{used: c.fairShare - firstCredit}
 		c.turns[peer] = t
 	}
-	t.asked, t.used = now, max(t.used, c.share-maxCredit)
-	ahead := c.ahead(t)
-	owed := c.share-t.used >= n && c.bucket.level() > -overdraft*float64(c.bucket.limit.Rate)
+	t.asked, t.used = now, max(t.used, c.fairShare-maxCredit)
+	ahead := c.earlier(t)
+	owed := c.fairShare-t.used >= n && c.bucket.level() > -overdraft*float64(c.bucket.limit.Rate)
 	if !owed && (ahead > 0 || !c.bucket.open()) {
 		if t.wants == 0 {
 			t.since = now
@@ -120,8 +120,8 @@ func (c *Common) take(peer string, now time.Time, n float64) (granted bool, wait
 	return true, 0
 }
 
-// spare lets somebody use n bytes while there is enough for all, and nobody waits.
-func (c *Common) spare(now time.Time, n float64) bool {
+// acquireSpare lets somebody use n bytes while there is enough for all, and nobody waits.
+func (c *Common) acquireSpare(now time.Time, n float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bucket.limit.none() {
@@ -136,8 +136,8 @@ func (c *Common) spare(now time.Time, n float64) bool {
 	return true
 }
 
-// ahead is what those want that go before t.
-func (c *Common) ahead(t *turn) float64 {
+// earlier is what those want that go before t.
+func (c *Common) earlier(t *usage) float64 {
 	sum := 0.0
 	for _, other := range c.turns {
 		if other == t || other.wants == 0 {
@@ -166,20 +166,20 @@ func (c *Common) settleTurns(now time.Time) {
 		}
 	}
 	if passed := now.Sub(c.shared).Seconds(); passed > 0 && active > 0 {
-		c.share += passed * float64(c.bucket.limit.Rate) / float64(active)
+		c.fairShare += passed * float64(c.bucket.limit.Rate) / float64(active)
 	}
 	c.shared = now
 	switch {
 	case waiting:
-		c.share = max(c.share, least)
+		c.fairShare = max(c.fairShare, least)
 	case len(c.turns) > 0 && c.bucket.level() >= c.bucket.room():
 		clear(c.turns)
-		c.share = 0
+		c.fairShare = 0
 	}
 }
 
-// settle corrects what a peer was let use: n more, or less when it is below zero.
-func (c *Common) settle(peer string, now time.Time, n float64) {
+// correct corrects what a peer was let use: n more, or less when it is below zero.
+func (c *Common) correct(peer string, now time.Time, n float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bucket.advance(now)

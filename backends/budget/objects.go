@@ -57,14 +57,14 @@ func (o *Objects[K]) Wrote(key K, writes int, now time.Time) {
 		left = a.now(now)
 	}
 	o.of[key] = allowance{left: max(left-float64(writes), -objectBurst), at: now}
-	o.sweep(now)
+	o.forgetFull(now)
 }
 
 // Len is how many are not full, or were not when that was last looked at.
 func (o *Objects[K]) Len() int { return len(o.of) }
 
-// sweep forgets those that are full again.
-func (o *Objects[K]) sweep(now time.Time) {
+// forgetFull forgets those that are full again.
+func (o *Objects[K]) forgetFull(now time.Time) {
 	if now.Sub(o.swept) < objectBurst*objectPause {
 		return
 	}

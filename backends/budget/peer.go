@@ -129,7 +129,7 @@ func (p *Peer) Take(now time.Time, bytes int) (over Over, wait time.Duration) {
 		return over, wait
 	}
 	if p.common != nil {
-		if granted, wait := p.common.take(p.name, now, float64(bytes)); !granted {
+		if granted, wait := p.common.acquire(p.name, now, float64(bytes)); !granted {
 			return OverCommon, wait
 		}
 	}
@@ -153,7 +153,7 @@ func (p *Peer) Spare(now time.Time, bytes int) Over {
 	switch {
 	case over != OverNothing:
 		return over
-	case p.common != nil && !p.common.spare(now, float64(bytes)):
+	case p.common != nil && !p.common.acquireSpare(now, float64(bytes)):
 		return OverCommon
 	}
 	p.use(1, float64(bytes))
@@ -168,7 +168,7 @@ func (p *Peer) Settle(now time.Time, granted, writes, bytes int) {
 	p.mu.Unlock()
 	p.use(float64(writes-1), more)
 	if p.common != nil {
-		p.common.settle(p.name, now, more)
+		p.common.correct(p.name, now, more)
 	}
 }
 

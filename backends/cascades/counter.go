@@ -16,15 +16,15 @@ import (
 type Counter struct {
 	changed func(identity.AgentName)
 
-	mu    sync.Mutex // guards what follows
-	tally tally
-	tell  map[identity.AgentName]func() // wakes the link of an agent
+	mu     sync.Mutex // guards what follows
+	tally  tally
+	notify map[identity.AgentName]func() // wakes the link of an agent
 }
 
 // New returns what counts nothing yet. Changed is called with each agent of
 // which State is another; it does not block, and does not call back.
 func New(changed func(identity.AgentName)) *Counter {
-	return &Counter{changed: changed, tally: newTally(), tell: map[identity.AgentName]func(){}}
+	return &Counter{changed: changed, tally: newTally(), notify: map[identity.AgentName]func(){}}
 }
 
 // Limit says of how many Applications on it may be too many that are asked to go, zero
@@ -39,7 +39,7 @@ func (c *Counter) Limit(name identity.AgentName, limit int, departing bool, kept
 func (c *Counter) Forget(name identity.AgentName) {
 	c.do(func(t *tally) {
 		t.forget(name)
-		delete(c.tell, name)
+		delete(c.notify, name)
 	})
 }
 
@@ -60,7 +60,7 @@ func (c *Counter) do(change func(*tally)) {
 			continue
 		}
 		c.changed(name)
-		if tell := c.tell[name]; tell != nil {
+		if tell := c.notify[name]; tell != nil {
 			tell()
 		}
 	}
@@ -72,7 +72,7 @@ func (c *Counter) do(change func(*tally)) {
 func (c *Counter) Begin(name identity.AgentName, tell func()) {
 	c.do(func(t *tally) {
 		t.begin(name)
-		c.tell[name] = tell
+		c.notify[name] = tell
 	})
 }
 
@@ -91,11 +91,11 @@ func (c *Counter) Idle(name identity.AgentName) {
 	c.do(func(t *tally) { t.idle(name) })
 }
 
-// Gate is what the link of an agent is to be told, and when to ask again.
-func (c *Counter) Gate(name identity.AgentName, now time.Time) (link.Cascades, time.Time) {
+// Admission is what the link of an agent is to be told, and when to ask again.
+func (c *Counter) Admission(name identity.AgentName, now time.Time) (link.Cascades, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tally.gate(name, now)
+	return c.tally.admission(name, now)
 }
 
 // Holds reports whether anything of an agent may be held; of one that is not counted,
@@ -114,10 +114,10 @@ type Counted struct {
 	Asked   time.Time // when it was asked to go with its workloads; zero when it was not
 }
 
-// Note notes what became of an Application. Released says that it no longer counts
+// Count notes what became of an Application. Released says that it no longer counts
 // since somebody let it go without its workloads. It reports whether someone has
 // accepted that it goes.
-func (c *Counter) Note(name identity.AgentName, before, after Counted, released bool, now time.Time) (accepted bool) {
+func (c *Counter) Count(name identity.AgentName, before, after Counted, released bool, now time.Time) (accepted bool) {
 	c.do(func(t *tally) {
 		a := t.agents[name]
 		switch {

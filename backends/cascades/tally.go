@@ -42,19 +42,19 @@ type tally struct {
 
 // agentTally is what is counted of one agent.
 type agentTally struct {
-	name      identity.AgentName
-	limit     int  // Cascades.Limit; zero holds nothing
-	departing bool // the Agent goes with all that it has
-	filling   bool
-	there     int                  // made long enough ago, and not asked to go
-	young     map[string]time.Time // when what was made of late was made, by UID
-	ripe      time.Time            // nothing of young was made before
-	asked     map[string]asking    // what is asked to go and not gone, by UID
-	asking    int                  // those of asked that count
-	gone      []GoneCount          // oldest first
-	accepted  time.Time            // what was asked for until then is accepted
-	seen      time.Time            // when the last end was seen that counts
-	held      string               // why ends wait for a person, for people
+	name        identity.AgentName
+	limit       int  // Cascades.Limit; zero holds nothing
+	terminating bool // the Agent goes with all that it has
+	filling     bool
+	there       int                  // made long enough ago, and not asked to go
+	young       map[string]time.Time // when what was made of late was made, by UID
+	ripe        time.Time            // nothing of young was made before
+	asked       map[string]asking    // what is asked to go and not gone, by UID
+	asking      int                  // those of asked that count
+	gone        []GoneCount          // oldest first
+	accepted    time.Time            // what was asked for until then is accepted
+	seen        time.Time            // when the last end was seen that counts
+	heldReason  string               // why ends wait for a person, for people
 }
 
 // asking is an Application that is asked to go with its workloads.
@@ -97,16 +97,16 @@ func newTally() tally {
 func (t *tally) limit(name identity.AgentName, limit int, departing bool, kept State) {
 	a := t.agents[name]
 	if a == nil {
-		a = &agentTally{name: name, held: kept.Held, accepted: kept.Accepted, gone: slices.Clone(kept.Gone)}
+		a = &agentTally{name: name, heldReason: kept.Held, accepted: kept.Accepted, gone: slices.Clone(kept.Gone)}
 		t.agents[name] = a
 		t.begin(name)
 	}
-	if a.limit == limit && a.departing == departing {
+	if a.limit == limit && a.terminating == departing {
 		return
 	}
-	a.limit, a.departing = limit, departing
+	a.limit, a.terminating = limit, departing
 	if !a.included() {
-		a.held = ""
+		a.heldReason = ""
 	}
 	t.news[name] = true
 }
@@ -152,7 +152,7 @@ func (t *tally) begin(name identity.AgentName) {
 func (t *tally) filled(name identity.AgentName, now time.Time) {
 	a := t.agents[name]
 	t.fill(a)
-	t.weigh(a, now)
+	t.applyLimit(a, now)
 }
 
 // came notes an Application that is there.
@@ -192,7 +192,7 @@ func (t *tally) ask(name identity.AgentName, uid string, created, at, now time.T
 		if a.included() {
 			t.seen = now
 		}
-		t.weigh(a, now)
+		t.applyLimit(a, now)
 	}
 	return asked.accepted
 }
@@ -257,7 +257,7 @@ func (a *agentTally) sum(now time.Time) (asked, base int) {
 }
 
 // included reports whether an agent's count has a meaning.
-func (a *agentTally) included() bool { return a.limit > 0 && !a.departing }
+func (a *agentTally) included() bool { return a.limit > 0 && !a.terminating }
 
 // total is sum over all agents.
 func (t *tally) total(now time.Time) (asked, base int) {
@@ -272,8 +272,8 @@ func (t *tally) total(now time.Time) (asked, base int) {
 
 func tooManyCascades(asked, base, limit int) bool { return asked > limit && asked*cascadeShare > base }
 
-// weigh holds back what is too much, after an end of a was seen.
-func (t *tally) weigh(a *agentTally, now time.Time) {
+// applyLimit holds back what is too much, after an end of a was seen.
+func (t *tally) applyLimit(a *agentTally, now time.Time) {
 	if !a.included() || a.filling {
 		return
 	}
@@ -293,15 +293,15 @@ func (t *tally) weigh(a *agentTally, now time.Time) {
 }
 
 func (t *tally) hold(a *agentTally, why string) {
-	if a.held == "" && a.included() {
-		a.held = why
+	if a.heldReason == "" && a.included() {
+		a.heldReason = why
 		t.news[a.name] = true
 	}
 }
 
 // idle says that no end of an agent waits any more.
 func (t *tally) idle(name identity.AgentName) {
-	t.agents[name].held = ""
+	t.agents[name].heldReason = ""
 	t.news[name] = true
 }
 
@@ -315,7 +315,7 @@ func (t *tally) accept(name identity.AgentName) {
 		asked.accepted = true
 		a.asked[uid] = asked
 	}
-	a.asking, a.gone, a.held = 0, nil, ""
+	a.asking, a.gone, a.heldReason = 0, nil, ""
 	t.news[name] = true
 }
 
@@ -338,14 +338,14 @@ func (a *agentTally) accepts(at, now time.Time) bool {
 	return !at.After(a.accepted) && (ahead(at) || !ahead(a.accepted))
 }
 
-// gate is what the link of an agent is to be told, and when to ask again; the zero time
+// admission is what the link of an agent is to be told, and when to ask again; the zero time
 // for not before something changes.
-func (t *tally) gate(name identity.AgentName, now time.Time) (gate link.Cascades, again time.Time) {
+func (t *tally) admission(name identity.AgentName, now time.Time) (gate link.Cascades, again time.Time) {
 	a := t.agents[name]
 	if !a.included() || len(a.asked) == 0 {
 		return link.Cascades{}, time.Time{}
 	}
-	gate.Held = a.held
+	gate.Held = a.heldReason
 	if t.filling > 0 {
 		gate.Counting = true
 		return gate, time.Time{}
@@ -371,7 +371,7 @@ func (t *tally) state(name identity.AgentName) (State, bool) {
 	if a == nil {
 		return State{}, false
 	}
-	s := State{Held: a.held, Gone: slices.Clone(a.gone)}
+	s := State{Held: a.heldReason, Gone: slices.Clone(a.gone)}
 	if a.filling {
 		s.Accepted = a.accepted
 	}

@@ -82,7 +82,7 @@ func (c *counting) restart() {
 	c.tally = newTally()
 	for name, a := range before.agents {
 		kept, _ := before.state(name)
-		c.tally.limit(name, a.limit, a.departing, kept)
+		c.tally.limit(name, a.limit, a.terminating, kept)
 	}
 	for agent := range c.apps {
 		c.look(agent)
@@ -106,7 +106,7 @@ func (c *counting) look(agent string) {
 // are counted.
 func (c *counting) held(agents ...string) (held []string) {
 	for _, agent := range agents {
-		if gate, _ := c.tally.gate(c.name(agent), c.now); gate.Held != "" {
+		if gate, _ := c.tally.admission(c.name(agent), c.now); gate.Held != "" {
 			held = append(held, agent)
 		}
 	}
@@ -114,7 +114,7 @@ func (c *counting) held(agents ...string) (held []string) {
 }
 
 func (c *counting) waiting(agent string) bool {
-	gate, again := c.tally.gate(c.name(agent), c.now)
+	gate, again := c.tally.admission(c.name(agent), c.now)
 	if gate.Counting && !again.After(c.now) && c.tally.filling == 0 {
 		c.t.Errorf("%s waits, and nobody is told when it is to be asked again", agent)
 	}

@@ -1,5 +1,5 @@
 // Package departures takes objects away from the hub when an agent, or what was its, goes:
-// Departure when an Agent is deleted, Strays when namespaces or names become another's.
+// Teardown when an Agent is deleted, OrphanedMirrors when namespaces or names become another's.
 package departures
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Departure is what the deletion of an Agent does to the objects of the hub
+// Teardown is what the deletion of an Agent does to the objects of the hub
 // (docs/design/deletes-and-history.md). Its methods look at what there is, do what is to be done,
 // and say what they wait for: they are called again and again until they wait for
 // nothing. To call them once more, or concurrently, does no harm, and neither does a
 // process that ends in between.
 //
 // With the policy orphan the link has ended, and Orphan is all. With cascade the
-// link goes on under Rules.Departing until Cascade waits for nothing; then it ends,
+// link goes on under Rules.Terminating until Cascade waits for nothing; then it ends,
 // and Orphan follows.
-type Departure struct {
+type Teardown struct {
 	Store backends.Store
 	// Rules are those of the hub's side of the Agent's link.
 	Rules ownership.Rules
@@ -37,7 +37,7 @@ type Departure struct {
 // attempts bounds how often it is read and planned again after a conflict in one pass.
 const attempts = 5
 
-// departureWriters bounds the concurrent writes of a Departure.
+// departureWriters bounds the concurrent writes of a Teardown.
 const departureWriters = 8
 
 // Orphan lets the hub go on without the agent, and asks nothing of the spoke. All
@@ -49,7 +49,7 @@ const departureWriters = 8
 //
 // waiting is empty once a look at the cache finds nothing more to do. Errors wrap
 // the kinds of package stream.
-func (d *Departure) Orphan(ctx context.Context) (waiting string, err error) {
+func (d *Teardown) Orphan(ctx context.Context) (waiting string, err error) {
 	kinds := []stream.Kind{stream.Application}
 	if d.Rules.Mode == stream.Autonomous {
 		kinds = append(kinds, stream.AppProject) // after the Applications that name them
@@ -80,7 +80,7 @@ func (d *Departure) Orphan(ctx context.Context) (waiting string, err error) {
 //
 // waiting says how many are left, until there are none. One that was being deleted
 // without a cascade is waited for, not cascaded.
-func (d *Departure) Cascade(ctx context.Context, deleted time.Time) (waiting string, err error) {
+func (d *Teardown) Cascade(ctx context.Context, deleted time.Time) (waiting string, err error) {
 	if d.Rules.Mode != stream.Managed {
 		return "", nil
 	}
@@ -116,7 +116,7 @@ type plan func(object.Object) (writes []ownership.Write, waits bool)
 
 // each carries out the plans for all objects of a kind that may be the agent's. It
 // returns how many are waited for.
-func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits int, err error) {
+func (d *Teardown) each(ctx context.Context, kind stream.Kind, p plan) (waits int, err error) {
 	select {
 	case <-d.Store.Synced():
 	default:
@@ -130,11 +130,11 @@ func (d *Departure) each(ctx context.Context, kind stream.Kind, p plan) (waits i
 	for _, namespace := range namespaces {
 		objects = append(objects, d.Store.List(kind, namespace)...)
 	}
-	return sweep(ctx, adopted.Keeper{Store: d.Store, Namespace: d.Rules.Namespace}, objects, p)
+	return apply(ctx, adopted.Keeper{Store: d.Store, Namespace: d.Rules.Namespace}, objects, p)
 }
 
-// sweep carries out the plans for objects of a store, several at a time.
-func sweep(ctx context.Context, k adopted.Keeper, objects []backends.Object, p plan) (waits int, err error) {
+// apply carries out the plans for objects of a store, several at a time.
+func apply(ctx context.Context, k adopted.Keeper, objects []backends.Object, p plan) (waits int, err error) {
 	var failed error
 	var writers errgroup.Group // without a context: one that fails does not keep others
 	writers.SetLimit(departureWriters)

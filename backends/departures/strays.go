@@ -17,10 +17,10 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Strays are mirrors on the hub that no link keeps any more, since the namespaces of
+// OrphanedMirrors are mirrors on the hub that no link keeps any more, since the namespaces of
 // their agent are others now, or the name of a project another agent's. They leave the hub without their workloads; where they
 // belong they are made anew.
-type Strays struct {
+type OrphanedMirrors struct {
 	Store backends.Store
 	// Namespace is where Argo CD's own objects are.
 	Namespace string
@@ -36,7 +36,7 @@ type Strays struct {
 
 // Remove takes away those that the cache shows. It is called again after an error, and
 // does no harm beside links and other processes.
-func (s Strays) Remove(ctx context.Context) error {
+func (s OrphanedMirrors) Remove(ctx context.Context) error {
 	var objects []backends.Object
 	for _, o := range s.Store.List(stream.Application, "") {
 		if bytes.Contains(o.Raw, []byte(object.RecordKey)) { // nearly none of a hub that is managed
@@ -48,7 +48,7 @@ func (s Strays) Remove(ctx context.Context) error {
 			objects = append(objects, o)
 		}
 	}
-	waits, err := sweep(ctx, adopted.Keeper{Store: s.Store, Namespace: s.Namespace}, objects, s.plan)
+	waits, err := apply(ctx, adopted.Keeper{Store: s.Store, Namespace: s.Namespace}, objects, s.plan)
 	if err == nil && waits > 0 {
 		err = fmt.Errorf("%d of them were adopted, and wait to be given back: %w", waits, stream.ErrUnavailable)
 	}
@@ -56,7 +56,7 @@ func (s Strays) Remove(ctx context.Context) error {
 }
 
 // plan takes a stray away, and says whether that is to be waited for.
-func (s Strays) plan(o object.Object) (writes []ownership.Write, waits bool) {
+func (s OrphanedMirrors) plan(o object.Object) (writes []ownership.Write, waits bool) {
 	rec, ok := record.Of(o)
 	name, err := identity.ParseAgentName(rec.Agent)
 	if !ok || !record.IsMirror(o) || err != nil || !s.Registered(name) || s.ownerOf(o.Key) == name {
@@ -75,7 +75,7 @@ func (s Strays) plan(o object.Object) (writes []ownership.Write, waits bool) {
 }
 
 // ownerOf returns the agent whose link keeps a mirror of that key.
-func (s Strays) ownerOf(key stream.ResourceKey) identity.AgentName {
+func (s OrphanedMirrors) ownerOf(key stream.ResourceKey) identity.AgentName {
 	if key.Kind == stream.AppProject {
 		return s.ProjectOwner(key.Name)
 	}

@@ -15,7 +15,7 @@ import (
 func TestStraysOfAnotherHub(t *testing.T) {
 	r := ownershiptest.Rules(t, stream.Spoke, stream.Managed)
 	o := ownershiptest.Planned(t, r, objecttest.Apply(stream.Applications, "theirs", 5, map[string]any{"spec": map[string]any{}}), nil)
-	strays := Strays{
+	strays := OrphanedMirrors{
 		Owner:      func(string) identity.AgentName { return identity.AgentName{} },
 		Registered: func(identity.AgentName) bool { return true },
 	}
@@ -29,7 +29,7 @@ func TestStraysOfAnotherHub(t *testing.T) {
 func TestStraysSpareReleased(t *testing.T) {
 	r := ownershiptest.Rules(t, stream.Hub, stream.Autonomous)
 	mirror := ownershiptest.Planned(t, r, objecttest.Apply(stream.Applications, "theirs", 5, map[string]any{"spec": map[string]any{}}), nil)
-	strays := Strays{
+	strays := OrphanedMirrors{
 		Namespace: r.Namespace, Registered: func(identity.AgentName) bool { return true },
 		Owner: func(string) identity.AgentName { return identity.AgentName{} }, ProjectOwner: func(string) identity.AgentName { return identity.AgentName{} },
 	}

@@ -58,12 +58,12 @@ type Queue struct {
 	// due is when to look at them: not later than the first.
 	resting map[stream.ResourceKey]time.Time
 	due     time.Time
-	// wake is when to ask the peer's budget again; zero while it is not exceeded. While it
+	// budgetCheck is when to ask the peer's budget again; zero while it is not exceeded. While it
 	// is, the line is ordered by class.
-	wake time.Time
-	// over is the budget that was exceeded last, and at when.
-	over budget.Over
-	at   time.Time
+	budgetCheck time.Time
+	// exceeded is the budget that was exceeded last, and at when.
+	exceeded budget.Over
+	at       time.Time
 }
 
 // New returns an empty Queue.
@@ -75,14 +75,14 @@ type Work struct {
 	Events map[stream.EntryKey]stream.Event
 	// Seen are the resourceVersions that the object had when these came; empty for none.
 	Seen map[stream.EntryKey]string
-	// Tend says that upkeep is needed, and Verify that the API server is to be asked.
-	Tend, Verify bool
+	// Update says that upkeep is needed, and Verify that the API server is to be asked.
+	Update, Verify bool
 	// Newer are closed when a newer event of the entry comes while the work is under way.
 	Newer map[stream.EntryKey]chan struct{}
 }
 
 // writes reports whether work may write: one that only verifies reads.
-func (w Work) writes() bool { return w.Tend || len(w.Events) > 0 }
+func (w Work) writes() bool { return w.Update || len(w.Events) > 0 }
 
 // some reports whether there is anything to do.
 func (w Work) some() bool { return w.writes() || w.Verify }
@@ -142,10 +142,10 @@ func (q *Queue) Add(key stream.ResourceKey, e stream.Event, seen string) {
 	q.schedule(key, j)
 }
 
-// Tend has an object tended.
-func (q *Queue) Tend(key stream.ResourceKey) {
+// Update has an object tended.
+func (q *Queue) Update(key stream.ResourceKey) {
 	j := q.job(key)
-	j.waits.Tend = true
+	j.waits.Update = true
 	q.schedule(key, j)
 }
 
@@ -189,7 +189,7 @@ func (q *Queue) schedule(key stream.ResourceKey, j *job) {
 // may go.
 func (q *Queue) enlist(key stream.ResourceKey, j *job) {
 	class := budget.Other
-	if !q.wake.IsZero() {
+	if !q.budgetCheck.IsZero() {
 		class = q.class(key, j)
 	}
 	q.line.Add(key, class)
@@ -203,7 +203,7 @@ func (q *Queue) reconsider(key stream.ResourceKey, j *job) {
 
 // class is that of the part of a job that goes first.
 func (q *Queue) class(key stream.ResourceKey, j *job) budget.Class {
-	if j.waits.Tend || j.waits.Verify || len(j.waits.Events) == 0 {
+	if j.waits.Update || j.waits.Verify || len(j.waits.Events) == 0 {
 		return budget.First // states of commands, refusals, the ends of objects
 	}
 	return q.cfg.Class(key, j.waits.Events)
@@ -213,21 +213,21 @@ func (q *Queue) class(key stream.ResourceKey, j *job) budget.Class {
 func (q *Queue) Free() bool { return q.working < q.cfg.Workers && q.underWay < maxUnderWay }
 
 // Delayed reports whether something waits for the budget.
-func (q *Queue) Delayed() bool { return !q.wake.IsZero() }
+func (q *Queue) Delayed() bool { return !q.budgetCheck.IsZero() }
 
 // Start calls start for each job that may go now. It is under way from then on, until Done.
 func (q *Queue) Start(now time.Time, start func(key stream.ResourceKey, w Work)) {
-	for _, key := range q.rested(now) {
+	for _, key := range q.postponedUntil(now) {
 		q.reconsider(key, q.jobs[key])
 	}
-	if now.Before(q.wake) {
+	if now.Before(q.budgetCheck) {
 		return
 	}
 	for q.Free() {
 		key, class, ok := q.line.Next()
 		if !ok {
-			if !q.wake.IsZero() {
-				q.wake = time.Time{}
+			if !q.budgetCheck.IsZero() {
+				q.budgetCheck = time.Time{}
 				q.cfg.Budget.Leave()
 			}
 			return
@@ -246,7 +246,7 @@ func (q *Queue) startOne(key stream.ResourceKey, class budget.Class, now time.Ti
 			q.line.Add(key, budget.First)
 			return true
 		}
-		q.rest(key, now.Add(wait))
+		q.postpone(key, now.Add(wait))
 		q.cfg.Waited(budget.OverNothing)
 		return true
 	}

@@ -92,7 +92,7 @@ func TestOneJobForEachObject(t *testing.T) {
 		t.Error("what came meanwhile does not wait")
 	}
 	b.start()
-	if w := b.work[key(2)]; len(w.Events) != 1 || w.Tend || w.Verify {
+	if w := b.work[key(2)]; len(w.Events) != 1 || w.Update || w.Verify {
 		t.Errorf("next is %+v", w)
 	}
 	if !b.end(1, 10) || !b.end(2, 10) {
@@ -102,13 +102,13 @@ func TestOneJobForEachObject(t *testing.T) {
 	if w := b.work[key(0)]; len(w.Events[event(0, 0).Key].Data) != 30 || w.Seen[event(0, 0).Key] != "3" {
 		t.Errorf("the newest event does not go: %+v", w)
 	}
-	b.Tend(key(0))
+	b.Update(key(0))
 	b.Verify(key(0))
 	b.Add(key(0), event(0, 40), "4")
 	b.DropEvents()
 	b.end(0, 10)
 	b.start()
-	if w := b.work[key(0)]; len(w.Events) != 0 || !w.Tend || !w.Verify {
+	if w := b.work[key(0)]; len(w.Events) != 0 || !w.Update || !w.Verify {
 		t.Errorf("of what came meanwhile without its events there is %+v", w)
 	}
 	if !b.end(0, 0) || b.Len() != 0 {

@@ -12,14 +12,14 @@ import (
 // Due is when something may go that waits for time alone; zero for nothing. While no job may
 // begin nothing goes, whatever the peer's budget has by then.
 func (q *Queue) Due() time.Time {
-	if q.Free() && !q.wake.IsZero() && (q.due.IsZero() || q.wake.Before(q.due)) {
-		return q.wake
+	if q.Free() && !q.budgetCheck.IsZero() && (q.due.IsZero() || q.budgetCheck.Before(q.due)) {
+		return q.budgetCheck
 	}
 	return q.due
 }
 
-// rest lets a job wait until its object may be written again.
-func (q *Queue) rest(key stream.ResourceKey, until time.Time) {
+// postpone lets a job wait until its object may be written again.
+func (q *Queue) postpone(key stream.ResourceKey, until time.Time) {
 	if q.resting == nil {
 		q.resting = map[stream.ResourceKey]time.Time{}
 	}
@@ -30,8 +30,8 @@ func (q *Queue) rest(key stream.ResourceKey, until time.Time) {
 	}
 }
 
-// rested returns the jobs that have waited for their objects long enough.
-func (q *Queue) rested(now time.Time) []stream.ResourceKey {
+// postponedUntil returns the jobs that have waited for their objects long enough.
+func (q *Queue) postponedUntil(now time.Time) []stream.ResourceKey {
 	if q.due.IsZero() || q.due.After(now) {
 		return nil
 	}
@@ -51,9 +51,9 @@ func (q *Queue) rested(now time.Time) []stream.ResourceKey {
 
 // exceed waits until a budget has something again.
 func (q *Queue) exceed(over budget.Over, now time.Time, wait time.Duration) {
-	q.over, q.at = over, now
+	q.exceeded, q.at = over, now
 	q.cfg.Waited(over)
-	if q.wake.IsZero() {
+	if q.budgetCheck.IsZero() {
 		var line budget.Line[stream.ResourceKey]
 		for {
 			key, _, ok := q.line.Next()
@@ -65,7 +65,7 @@ func (q *Queue) exceed(over budget.Over, now time.Time, wait time.Duration) {
 		}
 		q.line = line
 	}
-	q.wake = now.Add(wait)
+	q.budgetCheck = now.Add(wait)
 	q.giveBack()
 }
 
@@ -94,20 +94,20 @@ func (q *Queue) giveBack() {
 			events--
 			bytes -= len(e.Data)
 		}
-		q.cfg.GiveBack(key, given, q.over)
+		q.cfg.GiveBack(key, given, q.exceeded)
 	}
 }
 
 // Over says which budget was exceeded within the last minute, and how many objects wait for
 // it.
 func (q *Queue) Over(now time.Time) (over budget.Over, delayed int) {
-	if q.over == budget.OverNothing || now.Sub(q.at) > overMemory {
+	if q.exceeded == budget.OverNothing || now.Sub(q.at) > overMemory {
 		return budget.OverNothing, 0
 	}
-	if q.wake.IsZero() {
-		return q.over, 0
+	if q.budgetCheck.IsZero() {
+		return q.exceeded, 0
 	}
-	return q.over, q.line.Len()
+	return q.exceeded, q.line.Len()
 }
 
 // Delays let time pass before what failed is tried again, longer each time. They belong to one

@@ -16,14 +16,14 @@ import (
 const (
 	// censusPage is how many objects without their contents a list asks for at once.
 	censusPage = 500
-	// censusShare is which part of the time one Census lists at most: one in so many.
+	// censusShare is which part of the time one ConsistencyChecker lists at most: one in so many.
 	censusShare = 10
 	// censusRest is the longest pause after a list. Two lists and it are within the minute
 	// of I8.
 	censusRest = 20 * time.Second
 )
 
-// Census tells whether the cache of a Store shows only what is there. A cache whose
+// ConsistencyChecker tells whether the cache of a Store shows only what is there. A cache whose
 // watch stands before a restore of the API server's etcd shows what is no more.
 //
 // It asks by consistent lists of metadata. However many ask, and however often, there
@@ -32,20 +32,20 @@ const (
 // peace for nine times as long as it took, or for censusRest. So those of a thousand
 // agents, each with a namespace, have their answers when a list or two of all is done. Its
 // methods may be called concurrently.
-type Census struct {
-	store  *Store
-	client metadata.Interface
-	turn   chan struct{} // has a value while somebody lists, or is about to
-	rested time.Time     // when the next list may begin; of whoever has the turn
+type ConsistencyChecker struct {
+	store       *Store
+	client      metadata.Interface
+	slot        chan struct{} // has a value while somebody lists, or is about to
+	nextAllowed time.Time     // when the next list may begin; of whoever has the turn
 
 	mu     sync.Mutex             // guards coming
-	coming map[stream.Kind]*count // that have not begun
+	queued map[stream.Kind]*count // that have not begun
 }
 
 // count is one list of a kind for all who asked before it began.
 type count struct {
 	kind stream.Kind
-	// namespaces are those that were asked for, empty for all; guarded by the Census'
+	// namespaces are those that were asked for, empty for all; guarded by the ConsistencyChecker'
 	// mu until it begins.
 	namespaces map[string]struct{}
 	done       chan struct{} // closed when what follows is set
@@ -65,19 +65,19 @@ func (n *count) caughtUp(namespace string) (bool, error) {
 	return n.err == nil && !behind, n.err
 }
 
-// NewCensus returns a Census of a Store. The client reaches the same API server.
-func NewCensus(store *Store, client metadata.Interface) *Census {
-	return &Census{store: store, client: client, turn: make(chan struct{}, 1), coming: map[stream.Kind]*count{}}
+// NewCensus returns a ConsistencyChecker of a Store. The client reaches the same API server.
+func NewCensus(store *Store, client metadata.Interface) *ConsistencyChecker {
+	return &ConsistencyChecker{store: store, client: client, slot: make(chan struct{}, 1), queued: map[stream.Kind]*count{}}
 }
 
 // CaughtUp reports whether all that the cache shows of a kind in a namespace, or in
 // all if that is empty, is there by a consistent read that begins after the call, and
 // the same objects. It waits for its turn until ctx is done.
-func (c *Census) CaughtUp(ctx context.Context, kind stream.Kind, namespace string) (bool, error) {
+func (c *ConsistencyChecker) CaughtUp(ctx context.Context, kind stream.Kind, namespace string) (bool, error) {
 	for {
 		n, first := c.join(kind, namespace)
 		if first {
-			c.take(ctx, n)
+			c.answer(ctx, n)
 			return n.caughtUp(namespace)
 		}
 		select {
@@ -93,38 +93,38 @@ func (c *Census) CaughtUp(ctx context.Context, kind stream.Kind, namespace strin
 
 // join returns the next count of a kind that has not begun, and whether the caller is
 // to take it.
-func (c *Census) join(kind stream.Kind, namespace string) (n *count, first bool) {
+func (c *ConsistencyChecker) join(kind stream.Kind, namespace string) (n *count, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, coming := c.coming[kind]
+	n, coming := c.queued[kind]
 	if !coming {
 		n = &count{kind: kind, namespaces: map[string]struct{}{}, done: make(chan struct{})}
-		c.coming[kind] = n
+		c.queued[kind] = n
 	}
 	n.namespaces[namespace] = struct{}{}
 	return n, !coming
 }
 
-// take waits for the turn of n, and answers.
-func (c *Census) take(ctx context.Context, n *count) {
+// answer waits for the turn of n, and answers.
+func (c *ConsistencyChecker) answer(ctx context.Context, n *count) {
 	defer close(n.done)
 	err := c.await(ctx)
 	c.mu.Lock()
-	delete(c.coming, n.kind) // who asks from now on asks for a later one
+	delete(c.queued, n.kind) // who asks from now on asks for a later one
 	c.mu.Unlock()
 	if err != nil {
 		n.err, n.abandoned = waited(ctx, n.kind), true
 		return
 	}
 	began := time.Now()
-	n.behind, n.err = c.list(ctx, n.kind, n.place())
+	n.behind, n.err = c.list(ctx, n.kind, n.namespace())
 	n.abandoned = n.err != nil && ctx.Err() != nil
-	c.rested = time.Now().Add(min((censusShare-1)*time.Since(began), censusRest))
-	<-c.turn
+	c.nextAllowed = time.Now().Add(min((censusShare-1)*time.Since(began), censusRest))
+	<-c.slot
 }
 
-// place is the namespace to list; empty for all.
-func (n *count) place() string {
+// namespace is the namespace to list; empty for all.
+func (n *count) namespace() string {
 	if len(n.namespaces) == 1 {
 		for namespace := range n.namespaces {
 			return namespace
@@ -135,20 +135,20 @@ func (n *count) place() string {
 
 // await returns when it is the caller's turn, which the caller gives back, or with an
 // error once ctx is done.
-func (c *Census) await(ctx context.Context) error {
+func (c *ConsistencyChecker) await(ctx context.Context) error {
 	select {
-	case c.turn <- struct{}{}:
+	case c.slot <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	rest := time.NewTimer(time.Until(c.rested))
+	rest := time.NewTimer(time.Until(c.nextAllowed))
 	defer rest.Stop()
 	select {
 	case <-rest.C:
 	case <-ctx.Done():
 	}
 	if err := ctx.Err(); err != nil {
-		<-c.turn
+		<-c.slot
 		return err
 	}
 	return nil
@@ -160,7 +160,7 @@ func waited(ctx context.Context, kind stream.Kind) error {
 
 // list compares the cache with what is there, in a namespace or in all if that is
 // empty, and returns the namespaces in which the cache shows what is not there.
-func (c *Census) list(ctx context.Context, kind stream.Kind, namespace string) (behind map[string]struct{}, err error) {
+func (c *ConsistencyChecker) list(ctx context.Context, kind stream.Kind, namespace string) (behind map[string]struct{}, err error) {
 	cached := c.store.List(kind, namespace) // before the read, which may only know more
 	there := make(map[types.NamespacedName]types.UID, len(cached))
 	for _, i := range c.store.informers {
@@ -181,7 +181,7 @@ func (c *Census) list(ctx context.Context, kind stream.Kind, namespace string) (
 }
 
 // uids adds the objects of a namespace that are an informer's.
-func (c *Census) uids(ctx context.Context, i *informer, namespace string, there map[types.NamespacedName]types.UID) error {
+func (c *ConsistencyChecker) uids(ctx context.Context, i *informer, namespace string, there map[types.NamespacedName]types.UID) error {
 	if namespace == "" {
 		namespace = i.namespace
 	}

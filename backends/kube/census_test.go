@@ -93,7 +93,7 @@ func (l *lister) set(change func()) {
 
 // newCensus is one of a Store whose cache shows Applications of these names, each with
 // its name as UID.
-func newCensus(t *testing.T, l *lister, shows ...string) *Census {
+func newCensus(t *testing.T, l *lister, shows ...string) *ConsistencyChecker {
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestCensusOutlivesWhoeverLists(t *testing.T) {
 		if n := l.lists(); n < 2 || n > 3 {
 			t.Errorf("%d lists, want the one that was given up and one or two", n)
 		}
-		if len(c.coming) > 0 || len(c.turn) > 0 {
+		if len(c.queued) > 0 || len(c.slot) > 0 {
 			t.Error("something is left behind")
 		}
 	})

@@ -218,10 +218,10 @@ func (i *informer) Update(obj any) error {
 		object.Key, object.UID = old.Key, old.UID // equal, and held by others already
 	}
 	put(i.objects, object)
-	s.metrics.held(i.kind, old, object)
+	s.metrics.cached(i.kind, old, object)
 	told := s.subscribers
 	s.mu.Unlock()
-	tell(told, key)
+	notifyAll(told, key)
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (i *informer) Delete(obj any) error {
 	if len(i.objects[key.Namespace]) == 0 {
 		delete(i.objects, key.Namespace)
 	}
-	s.metrics.held(i.kind, old, backends.Object{})
+	s.metrics.cached(i.kind, old, backends.Object{})
 	if i.selector == (Selector{}) { // else it may have lost a label, and get it back
 		i.gone.add(old.UID)
 	}
@@ -255,7 +255,7 @@ func (i *informer) Delete(obj any) error {
 			w.deleted(backends.Deletion{Last: old, Revision: revision})
 		}
 	}
-	tell(told, key)
+	notifyAll(told, key)
 	return nil
 }
 
@@ -280,13 +280,13 @@ func (i *informer) Replace(list []any, resourceVersion string) error {
 			continue
 		}
 		back = back || ok && older(object.ResourceVersion, old.ResourceVersion)
-		s.metrics.held(i.kind, old, object)
+		s.metrics.cached(i.kind, old, object)
 		changed = append(changed, old.Key)
 	}
 	for namespace, named := range objects {
 		for name, object := range named {
 			if _, ok := i.objects[namespace][name]; !ok {
-				s.metrics.held(i.kind, backends.Object{}, object)
+				s.metrics.cached(i.kind, backends.Object{}, object)
 				changed = append(changed, object.Key)
 			}
 			back = back || i.gone.has(object.UID)
@@ -301,14 +301,14 @@ func (i *informer) Replace(list []any, resourceVersion string) error {
 			Msg("api server went back in time, as after a restore; the cache follows it")
 		s.restored()
 	}
-	tell(told, changed...)
-	i.settle()
+	notifyAll(told, changed...)
+	i.markSynced()
 	return nil
 }
 
-// settle notes the first list, after all of it was told: who waits for Synced looks at
+// markSynced notes the first list, after all of it was told: who waits for Synced looks at
 // all that there is, and would be told of each object once more.
-func (i *informer) settle() {
+func (i *informer) markSynced() {
 	s := i.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +341,7 @@ func put(objects map[string]map[string]backends.Object, object backends.Object) 
 	objects[namespace][object.Key.Name] = object
 }
 
-func tell(subscribers []*subscriber, changed ...stream.ResourceKey) {
+func notifyAll(subscribers []*subscriber, changed ...stream.ResourceKey) {
 	for _, key := range changed {
 		for _, sub := range subscribers {
 			sub.changed(key)

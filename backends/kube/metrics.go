@@ -73,9 +73,9 @@ func (m *metrics) watched(kind stream.Kind) {
 	m.historyBreaks.WithLabelValues(string(kind))
 }
 
-// held takes note that the cache holds now instead of old; the zero Object is
+// cached takes note that the cache holds now instead of old; the zero Object is
 // none.
-func (m *metrics) held(kind stream.Kind, old, now backends.Object) {
+func (m *metrics) cached(kind stream.Kind, old, now backends.Object) {
 	switch {
 	case old.Raw == nil && now.Raw != nil:
 		m.objects.WithLabelValues(string(kind)).Inc()

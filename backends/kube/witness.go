@@ -54,7 +54,7 @@ type Witness struct {
 	mu      sync.Mutex // guards what follows
 	grounds map[ground]standing
 	unread  map[ground]bool // that are to be read
-	wake    notify.Signal   // has a value while there are any
+	pending notify.Signal   // has a value while there are any
 }
 
 // ground is what an Application stands on: a namespace, or with an empty name the
@@ -73,7 +73,7 @@ type standing struct {
 func NewWitness(store *Store, client metadata.Interface, log zerolog.Logger) *Witness {
 	return &Witness{
 		store: store, client: client, log: log,
-		grounds: map[ground]standing{}, unread: map[ground]bool{}, wake: notify.NewSignal(),
+		grounds: map[ground]standing{}, unread: map[ground]bool{}, pending: notify.NewSignal(),
 	}
 }
 
@@ -89,7 +89,7 @@ func (w *Witness) Run(ctx context.Context) error {
 	failing := false
 	for {
 		select {
-		case <-w.wake:
+		case <-w.pending:
 		case <-ctx.Done():
 			return nil
 		}
@@ -125,7 +125,7 @@ func (w *Witness) want(grounds ...ground) {
 	some := len(w.unread) > 0
 	w.mu.Unlock()
 	if some {
-		w.wake.Tell()
+		w.pending.Tell()
 	}
 }
 

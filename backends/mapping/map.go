@@ -31,7 +31,7 @@ type Map struct {
 	// spoke's is that of Argo CD. Used on the hub, unless ByDestination.
 	Pairs []Pair
 	// ByDestination says that an Application of the hub is the agent's by its
-	// destination. The Store then has to show those alone that are: see Shares. Used on
+	// destination. The Store then has to show those alone that are: see shares.Partition. Used on
 	// the hub of a managed agent.
 	ByDestination bool
 	// ChildNamespace is the namespace of the hub where child applications of the spoke's

@@ -16,7 +16,7 @@ import (
 
 // answers are what either side says of what it was sent, and did not take, or not all of.
 type answers struct {
-	*core
+	*shared
 	commands *commands
 	refused  refusals.Refusals // entries of the peer that we did not take
 	contests refusals.Contests
@@ -58,7 +58,7 @@ func (an *answers) putBack(entry stream.EntryKey, paths string) {
 		an.env.log.Warn().Stringer("resource", entry).Str("paths", paths).
 			Msg("somebody changes back again and again what is applied; it is applied once a minute from now on, if that goes on")
 	}
-	an.lookAt(now.Add(link.ContestMemory))
+	an.scheduleLook(now.Add(link.ContestMemory))
 }
 
 // calm forgets what was not changed back for long enough.
@@ -66,7 +66,7 @@ func (an *answers) calm() {
 	now := time.Now()
 	for entry, one := range an.contests {
 		if !one.Over(now) {
-			an.lookAt(now.Add(link.ContestMemory)) // at the latest by then
+			an.scheduleLook(now.Add(link.ContestMemory)) // at the latest by then
 			continue
 		}
 		delete(an.contests, entry)
@@ -208,7 +208,7 @@ func (an *answers) observeTold() {
 }
 
 // settled takes the spoke's answer to an entry of ours.
-func (an *answers) settled(a link.Settled) {
+func (an *answers) settled(a link.Answered) {
 	result := "applied"
 	if a.Refusal != nil {
 		result = "refused"

@@ -218,7 +218,7 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 			})
 		}},
 		"it was there before the child": {func(r *rig) {
-			cut := r.hub.Hold // not yet sent
+			cut := r.hub.Pause // not yet sent
 			cut(true)
 			r.create(r.hub, "c", nil, own)
 			r.child("c")

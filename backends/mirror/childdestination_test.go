@@ -79,7 +79,7 @@ func TestChildrenByDestination(t *testing.T) {
 		cut()
 		one.cancel(nil)
 		one.wait.Wait()
-		departure := departures.Departure{Store: d.shares.Of(agentName(t, "edge-1")), Rules: ownership.Rules{
+		departure := departures.Teardown{Store: d.shares.Of(agentName(t, "edge-1")), Rules: ownership.Rules{
 			Marks: copies.Marks{
 				Map: mapping.Map{
 					Side: stream.Hub, Mode: stream.Managed, Agent: agentName(t, "edge-1"), Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1",
@@ -156,7 +156,7 @@ func TestStrayChildren(t *testing.T) {
 		pass(time.Second)
 		sweep := func(namespaces map[string]identity.AgentName) {
 			t.Helper()
-			if err := (departures.Strays{
+			if err := (departures.OrphanedMirrors{
 				Store: d.hub, Namespace: "argocd", Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
 				ProjectOwner: func(string) identity.AgentName { return identity.AgentName{} },
 				Registered:   func(identity.AgentName) bool { return true },

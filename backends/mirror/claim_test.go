@@ -23,16 +23,16 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 		judge := make(chan struct{})
 		r := newRig(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
-				cfg.History = func(ctx context.Context, peer mirror.Peer, _ mirror.Known) (mirror.Judgement, error) {
+				cfg.History = func(ctx context.Context, peer mirror.Peer, _ mirror.Known) (mirror.HistoryCheck, error) {
 					if peer.Connection == "c1" { // by which both come to be there
-						return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+						return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
 					}
 					select {
 					case <-judge:
 					case <-ctx.Done():
-						return mirror.Judgement{}, ctx.Err()
+						return mirror.HistoryCheck{}, ctx.Err()
 					}
-					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 3, Other: 2}, nil
+					return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: 3, Other: 2}, nil
 				}
 			}
 		}})
@@ -74,11 +74,11 @@ func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
 		newer := true
 		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
-				cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
+				cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.HistoryCheck, error) {
 					if newer {
-						return mirror.Judgement{}, fmt.Errorf("%w, to principal b", mirror.ErrSuperseded)
+						return mirror.HistoryCheck{}, fmt.Errorf("%w, to principal b", mirror.ErrSuperseded)
 					}
-					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+					return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
 				}
 			}
 		}})
@@ -94,8 +94,8 @@ func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
 		newer = false
 		r.connect()
 		pass(time.Minute)
-		if stats := r.stats(r.hub); !stats.Judged || !stats.Agreed {
-			t.Errorf("after the next one came: judged %t, agreed %t", stats.Judged, stats.Agreed)
+		if stats := r.stats(r.hub); !stats.HistoryChecked || !stats.Agreed {
+			t.Errorf("after the next one came: judged %t, agreed %t", stats.HistoryChecked, stats.Agreed)
 		}
 	})
 }

@@ -16,13 +16,13 @@ import (
 
 // commands are those that the hub has for the spoke, and what the hub shows of them.
 type commands struct {
-	*core
+	*shared
 	// waiting holds the objects whose commands wait for the spoke.
 	waiting map[stream.ResourceKey]waiting
 	// stale says why a command that waits is not to be sent any more.
 	stale map[stream.ResourceKey]string
-	// born holds the objects that show an operation which was born on the spoke.
-	born map[stream.ResourceKey]bool
+	// spokeOperations holds the objects that show an operation which was born on the spoke.
+	spokeOperations map[stream.ResourceKey]bool
 	// answered holds the objects that show what the spoke answered, maybe to another
 	// principal.
 	answered map[stream.ResourceKey]bool
@@ -53,11 +53,11 @@ func (co *commands) wait(key stream.ResourceKey, o object.Object, waits bool) {
 		delete(co.stale, key)
 		return
 	}
-	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.past.judgements}
+	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.known.judgements}
 	if known && before.uid == w.uid && w.revision >= before.revision {
 		w.since, w.after = before.since, before.after
 	} else if co.session != nil && co.judges() {
-		co.step(link.Doubted{})
+		co.step(link.RecheckHistory{})
 	}
 	co.waiting[key] = w
 }
@@ -74,23 +74,23 @@ func (co *commands) judges() bool {
 	return co.env.cfg.History != nil && co.rules.Mode == stream.Managed
 }
 
-// vouched is the resourceVersion from which on the states of an object whose command
+// verifiedFrom is the resourceVersion from which on the states of an object whose command
 // waits are of the present history; zero while that is not known.
-func (co *commands) vouched(key stream.ResourceKey) uint64 {
+func (co *commands) verifiedFrom(key stream.ResourceKey) uint64 {
 	w, ok := co.waiting[key]
 	switch {
 	case !ok:
 		return 0
 	case !co.judges():
 		return 1
-	case co.past.answered > w.after:
+	case co.known.answered > w.after:
 		return w.since
 	}
 	return 0
 }
 
-// note gives the requests of an object their ids for as long as they stand.
-func (co *commands) note(key stream.ResourceKey, current *object.Object) {
+// assignIDs gives the requests of an object their ids for as long as they stand.
+func (co *commands) assignIDs(key stream.ResourceKey, current *object.Object) {
 	if co.rules.Side != stream.Hub || current == nil {
 		return
 	}
@@ -114,11 +114,11 @@ func (co *commands) shows(key stream.ResourceKey, current object.Object) {
 	if co.rules.ShowsAnswer(current) {
 		co.answered[key] = true
 	}
-	delete(co.born, key)
+	delete(co.spokeOperations, key)
 	if operation := current.Child("operation"); co.rules.Side == stream.Hub && operation != nil {
 		switch {
 		case operations.BornOnSpoke(operation) != nil:
-			co.born[key] = true
+			co.spokeOperations[key] = true
 		case !operations.Sent(current):
 			waits = true
 		}
@@ -128,22 +128,22 @@ func (co *commands) shows(key stream.ResourceKey, current object.Object) {
 
 // showLink takes what ShowLink was last told.
 func (co *commands) showLink() {
-	s := co.env.told.linkState.Load()
+	s := co.env.settings.linkState.Load()
 	if s == nil {
 		return
 	}
 	if next := co.presence.Show(*s, time.Now()); !next.IsZero() {
-		co.lookAt(next)
+		co.scheduleLook(next)
 	}
 }
 
-// letGo looks again at the operations of a spoke that has been away for long.
-func (co *commands) letGo() {
+// expireSpokeOperations looks again at the operations of a spoke that has been away for long.
+func (co *commands) expireSpokeOperations() {
 	switch {
 	case co.presence.Connected():
 	case co.presence.Away(time.Now()) < ownership.AwayTime:
-		co.lookAt(co.presence.AwayAt(ownership.AwayTime))
+		co.scheduleLook(co.presence.AwayAt(ownership.AwayTime))
 	default:
-		co.observeAll(slices.Collect(maps.Keys(co.born)))
+		co.observeAll(slices.Collect(maps.Keys(co.spokeOperations)))
 	}
 }

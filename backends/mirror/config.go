@@ -46,7 +46,7 @@ type Config struct {
 	// before anything goes for being absent on its source, and when there is reason
 	// for doubt. Calls of one link do not overlap. ErrSuperseded ends the connection. Nil
 	// means that it continues.
-	History func(ctx context.Context, peer Peer, known Known) (Judgement, error)
+	History func(ctx context.Context, peer Peer, known Known) (HistoryCheck, error)
 	// Places says on the hub, by a quorum read, which of the namespaces are being deleted
 	// as a whole, or with all Applications that there are, and why, for people. It is
 	// called after History when Applications in them are to go with their workloads, which
@@ -55,9 +55,9 @@ type Config struct {
 	// Cascades counts on the hub what is to go with its workloads. Nil means that nobody
 	// counts.
 	Cascades *cascades.Counter
-	// Judged is told on the hub that Stats may say something new of the history. It does
+	// HistoryChanged is told on the hub that Stats may say something new of the history. It does
 	// not block, and does not call the Mirror. Nil means that nobody asks.
-	Judged func()
+	HistoryChanged func()
 	// Remember keeps on the spoke what the hub says of its history, for the next
 	// hello, and that the hub inherits what earlier ones had. It tries until that is done
 	// or ctx is. It asks the API server each time, and an error that wraps ErrForgotten,
@@ -86,9 +86,9 @@ type Config struct {
 	// what is written: it may be wrong, and may jump. What only lasts is not measured by it.
 	// Nil means time.Now.
 	Now func() time.Time
-	// Heard is told what the peer says of its spoke, whenever a connection begins
+	// OnSpokeInfo is told what the peer says of its spoke, whenever a connection begins
 	// and when it changes. It does not block. Nil means that nobody asks.
-	Heard func(stream.SpokeInfo)
+	OnSpokeInfo func(stream.SpokeInfo)
 	// ShowEvent writes on the hub what the spoke's Argo CD said of an Application, which comes
 	// without its Raw, and returns about how many bytes that has in etcd. Calls of one link do
 	// not overlap. Nil means that it is not shown.
@@ -144,8 +144,8 @@ type Known struct {
 	Begins int
 }
 
-// Judgement is what a hub finds out of its history.
-type Judgement struct {
+// HistoryCheck is what a hub finds out of its history.
+type HistoryCheck struct {
 	// Broken says for people why it does not continue; empty when it does.
 	Broken string
 	// Stale says that the Store may still show what was before the break.
@@ -202,9 +202,9 @@ func (cfg Config) schemas() map[stream.Kind]*schema.Schema {
 }
 
 // judgeHistory is History.
-func (cfg Config) judgeHistory(ctx context.Context, peer Peer, known Known) (Judgement, error) {
+func (cfg Config) judgeHistory(ctx context.Context, peer Peer, known Known) (HistoryCheck, error) {
 	if cfg.History == nil {
-		return Judgement{}, nil
+		return HistoryCheck{}, nil
 	}
 	return cfg.History(ctx, peer, known)
 }
@@ -236,11 +236,11 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Deletions == nil {
 		cfg.Deletions = cfg.Store.Deletions
 	}
-	if cfg.Heard == nil {
-		cfg.Heard = func(stream.SpokeInfo) {}
+	if cfg.OnSpokeInfo == nil {
+		cfg.OnSpokeInfo = func(stream.SpokeInfo) {}
 	}
-	if cfg.Judged == nil {
-		cfg.Judged = func() {}
+	if cfg.HistoryChanged == nil {
+		cfg.HistoryChanged = func() {}
 	}
 	if cfg.Quota == nil {
 		var err error

@@ -24,13 +24,13 @@ import (
 
 const ignoreSync = "argocd-agent.argoproj-labs.io/ignore-sync"
 
-func departure(t *testing.T, store backends.Store, mode stream.Mode) *departures.Departure {
+func departure(t *testing.T, store backends.Store, mode stream.Mode) *departures.Teardown {
 	t.Helper()
 	agent, err := identity.ParseAgentName("edge-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &departures.Departure{Store: store, Rules: ownership.Rules{
+	return &departures.Teardown{Store: store, Rules: ownership.Rules{
 		Marks: copies.Marks{
 			Map: mapping.Map{
 				Side: stream.Hub, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",

@@ -12,12 +12,12 @@ import (
 
 // appEvents are what the spoke's Argo CD says of its Applications.
 type appEvents struct {
-	*core
+	*shared
 	relay *eventrelay.Relay
 }
 
-// report takes note of an event on the spoke.
-func (ap *appEvents) report(uid string, e appevents.Event) {
+// observe takes note of an event on the spoke.
+func (ap *appEvents) observe(uid string, e appevents.Event) {
 	if s := ap.session; s != nil && !s.peer.ShowsEvents {
 		return
 	}
@@ -46,10 +46,10 @@ func (ap *appEvents) say() {
 	}
 }
 
-// part counts the events that go with a connection: on the hub those that wait, since
+// markDisconnected counts the events that go with a connection: on the hub those that wait, since
 // the authority by which they came has ended, and on a spoke those that were about to be told.
 // What waits on a spoke is told to the next.
-func (ap *appEvents) part() {
+func (ap *appEvents) markDisconnected() {
 	for _, m := range ap.session.queue {
 		ap.relay.Lost(m)
 	}
@@ -58,8 +58,8 @@ func (ap *appEvents) part() {
 	}
 }
 
-// hear takes note on the hub of what a spoke's Argo CD says.
-func (ap *appEvents) hear(m stream.ApplicationEvents) {
+// receive takes note on the hub of what a spoke's Argo CD says.
+func (ap *appEvents) receive(m stream.ApplicationEvents) {
 	if ap.env.cfg.ShowEvent == nil {
 		return
 	}

@@ -13,33 +13,33 @@ import (
 
 // history judges whether hub and spoke are still the ones that last met.
 type history struct {
-	*core
-	commands *commands
-	removals *removals
-	spent    *string // of Mirror.accept, what was used last; nil for nothing
+	*shared
+	commands   *commands
+	removals   *removals
+	acceptUsed *string // of Mirror.accept, what was used last; nil for nothing
 }
 
 // judgeTime bounds one judgement of the history. One that finds it broken may wait for
 // a list of all that the hub has.
 const judgeTime = 2 * time.Minute
 
-// judge finds out whether the history of the hub continues, and tells the link.
-func (hi *history) judge() {
+// check finds out whether the history of the hub continues, and tells the link.
+func (hi *history) check() {
 	s := hi.session
-	hi.past.seen = hi.announced()
-	hi.past.judgements++
-	number := hi.past.judgements
+	hi.known.seen = hi.announced()
+	hi.known.judgements++
+	number := hi.known.judgements
 	places := hi.removals.places()
 	if s == nil || hi.env.cfg.History == nil && len(places) == 0 {
 		hi.step(link.Doomed{})
-		hi.judged(number, Judgement{Now: hi.past.seen}, nil)
+		hi.checked(number, HistoryCheck{Now: hi.known.seen}, nil)
 		return
 	}
-	known, outdated := Known{Sent: hi.past.sent, Begins: hi.past.begins}, hi.past.outdated
+	known, outdated := Known{Sent: hi.known.sent, Begins: hi.known.begins}, hi.known.outdated
 	hi.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, judgeTime)
 		defer cancel()
-		var judgement Judgement
+		var judgement HistoryCheck
 		behind, err := hi.env.cfg.isNewest(ctx, outdated)
 		if err == nil {
 			if behind {
@@ -59,13 +59,13 @@ func (hi *history) judge() {
 			}
 			hi.step(hi.removals.doomed(doomed))
 			switch {
-			case known.Begins != hi.past.begins: // it is about the history before
-				hi.step(link.Judged{Unknown: true})
-				hi.step(link.Doubted{})
+			case known.Begins != hi.known.begins: // it is about the history before
+				hi.step(link.HistoryChecked{Unknown: true})
+				hi.step(link.RecheckHistory{})
 			case err == nil && judgement.Broken == "" && judgement.Now.Token != "" && hi.rules.Mode == stream.Autonomous:
-				hi.confirm(s, judgement.Now, func(err error) { hi.judged(number, judgement, err) })
+				hi.confirm(s, judgement.Now, func(err error) { hi.checked(number, judgement, err) })
 			default:
-				hi.judged(number, judgement, err)
+				hi.checked(number, judgement, err)
 			}
 		}
 	})
@@ -78,9 +78,9 @@ const confirmTime = 30 * time.Second
 // missing on a spoke that was restored on this connection was not deleted there. The
 // hello, from before the restore, does not tell.
 func (hi *history) confirm(s *session, h stream.History, then func(error)) {
-	hi.tell(h)
+	hi.send(h)
 	confirmed := make(chan struct{})
-	hi.past.confirm = confirmed
+	hi.known.confirm = confirmed
 	hi.background(s, func(ctx context.Context) func() {
 		ctx, cancel := context.WithTimeout(ctx, confirmTime)
 		defer cancel()
@@ -97,62 +97,62 @@ var errUnconfirmed = errors.New("the spoke does not say whether it still keeps t
 
 // contradicted notes whether the spoke has an Application as it was later than what was
 // sent of it. From a cache that is behind that is so for a while.
-func (hi *history) contradicted(a link.Settled) {
+func (hi *history) contradicted(a link.Answered) {
 	switch {
 	case a.Refusal == nil || a.Refusal.Kind != stream.RefusalOutdated:
-		if a.Key == hi.past.outdated.entry {
-			hi.past.outdated = sentObject{}
+		if a.Key == hi.known.outdated.entry {
+			hi.known.outdated = sentObject{}
 		}
 		return
 	case a.Key.Collection == stream.Applications && a.Current:
 		key, _ := hi.rules.Local(a.Key)
 		if o := hi.view.Current(key); o != nil {
-			hi.past.outdated = sentObject{entry: a.Key, key: key, uid: o.UID(), resourceVersion: o.Meta("resourceVersion")}
+			hi.known.outdated = sentObject{entry: a.Key, key: key, uid: o.UID(), resourceVersion: o.Meta("resourceVersion")}
 		}
 	}
-	hi.step(link.Doubted{}) // within one history it does not last
+	hi.step(link.RecheckHistory{}) // within one history it does not last
 }
 
-func (hi *history) judged(number uint64, judgement Judgement, err error) {
+func (hi *history) checked(number uint64, judgement HistoryCheck, err error) {
 	broken := judgement.Broken
 	switch {
 	case err != nil:
 		hi.env.cfg.Log.Warn().Err(err).Msg("cannot judge the history of the hub, nothing is removed meanwhile")
-		hi.step(link.Judged{Unknown: true})
+		hi.step(link.HistoryChecked{Unknown: true})
 		return
-	case broken != "" && !hi.past.broken:
+	case broken != "" && !hi.known.broken:
 		hi.env.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
-	hi.past.judged, hi.past.broken, hi.past.now = true, broken != "", judgement.Now
+	hi.known.judged, hi.known.broken, hi.known.now = true, broken != "", judgement.Now
 	hi.env.whole.follow(number, judgement)
 	stale := judgement.Stale
 	if broken != "" && !stale {
 		hi.env.whole.catchUp() // what the cache has come to show
-		stale = hi.unseen()
+		stale = hi.unconfirmed()
 	}
-	hi.step(link.Judged{Broken: broken, Stale: stale})
+	hi.step(link.HistoryChecked{Broken: broken, Stale: stale})
 	hi.accept()
-	hi.announce()
-	hi.env.cfg.Judged()
+	hi.publish()
+	hi.env.cfg.HistoryChanged()
 	hi.observeAll(slices.Collect(maps.Keys(hi.commands.waiting)))
 }
 
 // begin notes that the history of the moment may be replaced.
 func (hi *history) begin() {
-	hi.past.broken, hi.past.replaced, hi.past.stored, hi.past.sent = false, hi.past.now.ID, "", 0
-	hi.past.outdated = sentObject{} // it was of the one before
-	hi.past.begins++
-	hi.env.cfg.Judged()
+	hi.known.broken, hi.known.replaced, hi.known.stored, hi.known.sent = false, hi.known.now.ID, "", 0
+	hi.known.outdated = sentObject{} // it was of the one before
+	hi.known.begins++
+	hi.env.cfg.HistoryChanged()
 	hi.env.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
 }
 
 // mayBegin says whether a new history may begin, and in place of which.
 func (hi *history) mayBegin() (begin bool, replaces string) {
-	id := hi.past.now.ID
+	id := hi.known.now.ID
 	switch {
-	case hi.session == nil || !hi.past.judged || hi.past.broken:
+	case hi.session == nil || !hi.known.judged || hi.known.broken:
 		return false, ""
-	case hi.past.begins > 0 && id == hi.past.replaced:
+	case hi.known.begins > 0 && id == hi.known.replaced:
 		return true, id
 	}
 	return id == "", ""
@@ -160,80 +160,80 @@ func (hi *history) mayBegin() (begin bool, replaces string) {
 
 // history is what Announce was last told.
 func (hi *history) announced() stream.History {
-	if h := hi.env.told.history.Load(); h != nil {
+	if h := hi.env.settings.history.Load(); h != nil {
 		return *h
 	}
 	return stream.History{}
 }
 
-// doubt has the history judged again when somebody asks for it, or the watch shows another
+// recheck has the history judged again when somebody asks for it, or the watch shows another
 // one than it did when that was last asked for.
-func (hi *history) doubt() {
-	if asked := hi.env.told.doubted.Swap(false); hi.rules.Side == stream.Hub && (asked || hi.announced() != hi.past.seen) {
-		hi.step(link.Doubted{})
+func (hi *history) recheck() {
+	if asked := hi.env.settings.recheck.Swap(false); hi.rules.Side == stream.Hub && (asked || hi.announced() != hi.known.seen) {
+		hi.step(link.RecheckHistory{})
 	}
 }
 
 // accept passes on what Accept was last told, once: the same set that goes again later
 // waits again, until Accept was told something else in between.
 func (hi *history) accept() {
-	id := hi.env.told.accept.Load()
-	if id == nil || *id == "" || id == hi.spent {
+	id := hi.env.settings.accept.Load()
+	if id == nil || *id == "" || id == hi.acceptUsed {
 		return
 	}
 	w := hi.link.Withheld()
 	if *id != w.ID {
 		return
 	}
-	hi.spent = id
-	hi.env.cfg.Judged() // Stats tells
+	hi.acceptUsed = id
+	hi.env.cfg.HistoryChanged() // Stats tells
 	hi.step(link.Accepted{ID: *id})
 	if len(w.Ending) > 0 && hi.env.cfg.Cascades != nil {
 		hi.env.cfg.Cascades.Accept(hi.rules.Agent)
-		hi.removals.weigh()
+		hi.removals.updateAdmission()
 	}
 }
 
-// announce tells the spoke where the history of the hub stands. A token that it
+// publish tells the spoke where the history of the hub stands. A token that it
 // keeps is a proof that it was there, so it gets none but of a read by which the
 // history continues; and while the history does not continue, it has no name, since
 // revisions cannot be compared.
-func (hi *history) announce() {
+func (hi *history) publish() {
 	if hi.rules.Side != stream.Hub || hi.session == nil {
 		return
 	}
-	h := hi.past.now
+	h := hi.known.now
 	switch {
-	case !hi.past.judged:
+	case !hi.known.judged:
 		h = stream.History{ID: hi.announced().ID}
-	case hi.past.broken, hi.past.begins > 0 && h.ID == hi.past.replaced:
+	case hi.known.broken, hi.known.begins > 0 && h.ID == hi.known.replaced:
 		h = stream.History{}
 	}
 	hi.rules.HistoryID = h.ID
-	if told := hi.past.announced; h.ID != told.ID || h.Token != told.Token {
-		hi.tell(h)
+	if told := hi.known.announced; h.ID != told.ID || h.Token != told.Token {
+		hi.send(h)
 	}
 }
 
-// tell tells the spoke where the history stands.
-func (hi *history) tell(h stream.History) {
+// send tells the spoke where the history stands.
+func (hi *history) send(h stream.History) {
 	if h.Token != "" {
-		hi.past.tokens++
+		hi.known.tokens++
 	}
-	hi.past.announced = h
+	hi.known.announced = h
 	hi.session.queue = append(hi.session.queue, h)
 }
 
-// heard takes what the peer says of the history.
-func (hi *history) heard(h stream.History) {
+// receive takes what the peer says of the history.
+func (hi *history) receive(h stream.History) {
 	if hi.rules.Side == stream.Hub {
-		if hi.past.echoes++; hi.past.echoes == hi.past.tokens && hi.past.confirm != nil {
-			close(hi.past.confirm)
-			hi.past.confirm = nil
+		if hi.known.echoes++; hi.known.echoes == hi.known.tokens && hi.known.confirm != nil {
+			close(hi.known.confirm)
+			hi.known.confirm = nil
 		}
-		if h.Token == hi.past.announced.Token { // else a late word on one before
-			hi.past.stored = h.Token
-			hi.env.cfg.Judged()
+		if h.Token == hi.known.announced.Token { // else a late word on one before
+			hi.known.stored = h.Token
+			hi.env.cfg.HistoryChanged()
 		}
 		return
 	}
@@ -241,13 +241,13 @@ func (hi *history) heard(h stream.History) {
 	switch {
 	case h.Token == "" || hi.env.cfg.Remember == nil:
 		return
-	case len(hi.past.unkept) == maxUnkept:
+	case len(hi.known.unkept) == maxUnkept:
 		hi.env.whole.breach(stream.ViolationLimit)
 		return
 	}
-	hi.past.unkept = append(hi.past.unkept, h)
-	if len(hi.past.unkept) == 1 {
-		hi.remember()
+	hi.known.unkept = append(hi.known.unkept, h)
+	if len(hi.known.unkept) == 1 {
+		hi.save()
 	}
 }
 
@@ -256,10 +256,10 @@ func (hi *history) heard(h stream.History) {
 // the spoke's API server.
 const maxUnkept = 64
 
-// remember keeps the oldest token that is not kept, and then the others, one at a time:
+// save keeps the oldest token that is not kept, and then the others, one at a time:
 // each asks the API server, however many the hub tells.
-func (hi *history) remember() {
-	s, hub, h := hi.session, hi.rules.HubUID, hi.past.unkept[0]
+func (hi *history) save() {
+	s, hub, h := hi.session, hi.rules.HubUID, hi.known.unkept[0]
 	hi.background(s, func(ctx context.Context) func() {
 		err := hi.env.cfg.Remember(ctx, hub, h)
 		return func() {
@@ -272,16 +272,16 @@ func (hi *history) remember() {
 				hi.rules.Inherits = true
 				hi.session.queue = append(hi.session.queue, stream.History{Token: h.Token})
 			}
-			if hi.past.unkept = hi.past.unkept[1:]; len(hi.past.unkept) > 0 {
-				hi.remember()
+			if hi.known.unkept = hi.known.unkept[1:]; len(hi.known.unkept) > 0 {
+				hi.save()
 			}
 		}
 	})
 }
 
-// unseen reports whether the link may take for there what the hub has no more: an
+// unconfirmed reports whether the link may take for there what the hub has no more: an
 // object in the midst of a write, or one that only a write of ours has shown.
-func (hi *history) unseen() bool {
+func (hi *history) unconfirmed() bool {
 	for key := range hi.jobs.AllRunning {
 		if o := hi.view.Current(key); o == nil || o.Deleting() {
 			return true // observe passes it over; finish looks

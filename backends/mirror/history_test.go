@@ -45,14 +45,14 @@ func (h *hubHistory) announce(hub end, now stream.History) {
 
 func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 	if side == stream.Hub {
-		cfg.History = func(_ context.Context, _ mirror.Peer, known mirror.Known) (mirror.Judgement, error) {
+		cfg.History = func(_ context.Context, _ mirror.Peer, known mirror.Known) (mirror.HistoryCheck, error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.asked++
 			if known.Behind != "" && h.behind == "" {
 				h.behind, h.broken = known.Behind, "the hub was restored"
 			}
-			return mirror.Judgement{Broken: h.broken, Now: h.now}, h.err
+			return mirror.HistoryCheck{Broken: h.broken, Now: h.now}, h.err
 		}
 		return
 	}

@@ -16,7 +16,7 @@ import (
 // inbox is what came of the peer: the room for it, what of it was taken, and what its objects
 // weigh.
 type inbox struct {
-	*core
+	*shared
 	answers *answers
 	// opened gives back the room of each event that is not answered, by its id.
 	opened  map[string]func()
@@ -59,8 +59,8 @@ func (i *inbox) closeAll() {
 	i.opened = map[string]func(){}
 }
 
-// weigh notes what an object has now.
-func (i *inbox) weigh(key stream.ResourceKey, current *object.Object) {
+// updateWeight notes what an object has now.
+func (i *inbox) updateWeight(key stream.ResourceKey, current *object.Object) {
 	var now bounds.Weight
 	if current != nil && (key.Kind == stream.Application || key.Kind == stream.AppProject) {
 		now.Copy = i.rules.IsCopy(*current)
@@ -87,7 +87,7 @@ func (i *inbox) reserve(t worker.Task) {
 
 // rebound takes the bounds that Bound was last told, and what they refused before.
 func (i *inbox) rebound() {
-	bounds := i.env.told.bounds.Load()
+	bounds := i.env.settings.bounds.Load()
 	if bounds == nil || *bounds == i.bounds {
 		return
 	}

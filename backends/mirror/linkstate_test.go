@@ -18,8 +18,8 @@ import (
 func refusing(refuses *atomic.Bool) func(stream.Side, *mirror.Config) {
 	return func(side stream.Side, cfg *mirror.Config) {
 		if side == stream.Hub {
-			cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
-				return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
+			cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.HistoryCheck, error) {
+				return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
 			}
 			return
 		}

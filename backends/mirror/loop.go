@@ -21,7 +21,7 @@ import (
 
 // loop is all that one goroutine owns.
 type loop struct {
-	*core
+	*shared
 	m        *Mirror
 	commands *commands
 	answers  *answers
@@ -35,9 +35,9 @@ type loop struct {
 
 func newLoop(m *Mirror) *loop {
 	l := &loop{m: m}
-	c := &core{
+	c := &shared{
 		env: env{
-			cfg: &m.cfg, log: m.log, told: m.told, whole: l,
+			cfg: &m.cfg, log: m.log, settings: m.settings, whole: l,
 			do: func(ctx context.Context, f func()) bool { return m.do(ctx, func(*loop) { f() }) },
 		},
 		rules: m.cfg.Rules,
@@ -48,20 +48,20 @@ func newLoop(m *Mirror) *loop {
 		view:     view.New(m.cfg.Store, m.cfg.Log),
 		presence: presence.New(m.cfg.History == nil, time.Now()),
 	}
-	l.core = c
-	l.commands = &commands{core: c, waiting: map[stream.ResourceKey]waiting{}, stale: map[stream.ResourceKey]string{}, born: map[stream.ResourceKey]bool{}, answered: map[stream.ResourceKey]bool{}, asked: map[stream.ResourceKey]operations.Requests{}, failures: map[stream.EntryKey]failure{}}
-	l.answers = &answers{core: c, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{}, awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{}, warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{}, gone: map[stream.EntryKey]stream.Version{}}
-	l.inbox = &inbox{core: c, answers: l.answers, opened: map[string]func(){}, replies: map[stream.EntryKey]ownership.Reply{}, taken: map[stream.EntryKey]operations.TakenCommand{}, weights: bounds.NewWeights(), bounds: m.cfg.Bounds}
-	l.source = &source{core: c, commands: l.commands, answers: l.answers}
-	l.source.outbox = &outbox{core: c, made: map[stream.EntryKey]made{}, causes: map[stream.EntryKey]string{}, effects: map[stream.ResourceKey]effect{}, pulses: map[stream.EntryKey]statuses.Pulse{}}
-	l.source.projects = &projects{core: c, gates: admission.NewGates(), needs: needs.NewNeeds(), uses: needs.NewUses()}
-	l.source.removals = &removals{core: c, ending: map[stream.EntryKey]time.Time{}, kept: map[stream.ResourceKey]string{}}
-	l.events = &appEvents{core: c, relay: eventrelay.New(eventrelay.Config{
+	l.shared = c
+	l.commands = &commands{shared: c, waiting: map[stream.ResourceKey]waiting{}, stale: map[stream.ResourceKey]string{}, spokeOperations: map[stream.ResourceKey]bool{}, answered: map[stream.ResourceKey]bool{}, asked: map[stream.ResourceKey]operations.Requests{}, failures: map[stream.EntryKey]failure{}}
+	l.answers = &answers{shared: c, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{}, awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{}, warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{}, gone: map[stream.EntryKey]stream.Version{}}
+	l.inbox = &inbox{shared: c, answers: l.answers, opened: map[string]func(){}, replies: map[stream.EntryKey]ownership.Reply{}, taken: map[stream.EntryKey]operations.TakenCommand{}, weights: bounds.NewWeights(), bounds: m.cfg.Bounds}
+	l.source = &source{shared: c, commands: l.commands, answers: l.answers}
+	l.source.outbox = &outbox{shared: c, contentCache: map[stream.EntryKey]cachedContent{}, sentTraces: map[stream.EntryKey]string{}, appliedTraces: map[stream.ResourceKey]effect{}, pulses: map[stream.EntryKey]statuses.Pulse{}}
+	l.source.projects = &projects{shared: c, gates: admission.NewGates(), needs: needs.NewNeeds(), uses: needs.NewUses()}
+	l.source.removals = &removals{shared: c, ending: map[stream.EntryKey]time.Time{}, kept: map[stream.ResourceKey]string{}}
+	l.events = &appEvents{shared: c, relay: eventrelay.New(eventrelay.Config{
 		Side: m.cfg.Rules.Side, Rate: m.cfg.EventRate, Budget: m.cfg.Budget, Metrics: m.cfg.Metrics, Log: m.cfg.Log,
 	})}
-	l.source.witness = &witness{core: c, deletions: asked.NewDeletions(), proofs: asked.NewProofs()}
-	l.history = &history{core: c, commands: l.commands, removals: l.source.removals}
-	l.work = &work{core: c, commands: l.commands, answers: l.answers, inbox: l.inbox, source: l.source, worker: m.worker, results: m.results, unfamiliar: map[stream.ResourceKey]time.Time{}}
+	l.source.witness = &witness{shared: c, deletions: asked.NewDeletions(), proofs: asked.NewProofs()}
+	l.history = &history{shared: c, commands: l.commands, removals: l.source.removals}
+	l.work = &work{shared: c, commands: l.commands, answers: l.answers, inbox: l.inbox, source: l.source, worker: m.worker, results: m.results, unfamiliar: map[stream.ResourceKey]time.Time{}}
 	l.jobs = l.work.newJobs()
 	return l
 }
@@ -70,7 +70,7 @@ func (l *loop) run(ctx context.Context) {
 	// Everything the cache holds is observed before the first connection, whether
 	// or not the store has told of it yet.
 	l.m.changed.Take()
-	l.lookAt(l.presence.AwayAt(ownership.AwayTime))
+	l.scheduleLook(l.presence.AwayAt(ownership.AwayTime))
 	l.inbox.rebound()
 	l.know(l.env.cfg.schemas())
 	l.countAll()
@@ -80,7 +80,7 @@ func (l *loop) run(ctx context.Context) {
 	for {
 		turn := l.m.worker.Compute()
 		do()
-		l.settle()
+		l.finishTurn()
 		out, message := l.next()
 		l.work.startJobs(ctx)
 		l.events.show()
@@ -95,8 +95,8 @@ func (l *loop) run(ctx context.Context) {
 			return
 		case f := <-l.m.inbox:
 			do = func() { f(l) }
-		case <-l.env.told.news:
-			do = l.hear
+		case <-l.env.settings.news:
+			do = l.readSettings
 		case <-l.m.changed.Signal:
 			do = l.catchUp
 		case out <- message:
@@ -112,13 +112,13 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// hear looks again at what the process was told of the peer.
-func (l *loop) hear() {
-	l.source.projects.hold()
+// readSettings looks again at what the process was told of the peer.
+func (l *loop) readSettings() {
+	l.source.projects.applyPauses()
 	l.commands.showLink()
-	l.history.doubt()
+	l.history.recheck()
 	l.history.accept()
-	l.source.removals.weigh()
+	l.source.removals.updateAdmission()
 	l.inbox.rebound()
 	l.learn()
 }
@@ -127,28 +127,28 @@ func (l *loop) hear() {
 func (l *loop) tick() {
 	l.ticked = time.Now()
 	l.step(link.Tick{Waits: l.session.waits()})
-	if l.look.IsZero() || l.look.After(l.ticked) {
+	if l.nextLook.IsZero() || l.nextLook.After(l.ticked) {
 		return
 	}
-	l.look = time.Time{}
+	l.nextLook = time.Time{}
 	l.work.verify()
 	l.work.retry()
 	l.work.askAgain()
-	l.commands.letGo()
+	l.commands.expireSpokeOperations()
 	l.source.witness.confirmLater()
 	l.source.witness.prove()
-	l.source.outbox.speak()
-	l.source.removals.weigh()
+	l.source.outbox.flushDelayed()
+	l.source.removals.updateAdmission()
 	l.answers.calm()
 }
 
-// settle brings to its end what the turn has begun for others.
-func (l *loop) settle() {
+// finishTurn brings to its end what the turn has begun for others.
+func (l *loop) finishTurn() {
 	l.work.shrink()
 	l.source.projects.mergeGlobals()
 	l.source.projects.regate()
 	l.source.projects.revisit()
-	l.source.removals.settle()
+	l.source.removals.forgetHeld()
 	l.source.projects.selectRepositories()
 }
 
@@ -161,7 +161,7 @@ func (l *loop) next() (chan<- stream.Message, stream.Message) {
 	if len(s.queue) == 0 {
 		s.queue = l.link.Flush(time.Now(), l.source.load)
 		l.work.askUnfamiliar()
-		s.tell(l.env.told.info.Load())
+		s.sendSpokeInfo(l.env.settings.info.Load())
 	}
 	if len(s.queue) == 0 {
 		l.events.say()
@@ -181,8 +181,8 @@ func (l *loop) sleep() time.Duration {
 			due = l.ticked.Add(stallTime) // the heartbeat that is due cannot leave
 		}
 	}
-	if !l.look.IsZero() && l.look.Before(due) {
-		due = l.look
+	if !l.nextLook.IsZero() && l.nextLook.Before(due) {
+		due = l.nextLook
 	}
 	if next := l.jobs.Due(); !next.IsZero() && next.Before(due) {
 		due = next

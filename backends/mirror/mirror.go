@@ -20,17 +20,17 @@ import (
 // Mirror is one side of one agent link at work. Its methods may be called
 // concurrently.
 type Mirror struct {
-	cfg     Config
-	log     zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
-	inbox   chan func(*loop)
-	changed *keyset.Set[stream.ResourceKey]
-	deleted *asked.Told
-	results chan worker.Outcome
-	told    *told
-	done    chan struct{} // closed when Run returns
-	worker  *worker.Worker
-	ends    *worker.Ends
-	why     error // the cause of its end, set before done is closed
+	cfg      Config
+	log      zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
+	inbox    chan func(*loop)
+	changed  *keyset.Set[stream.ResourceKey]
+	deleted  *asked.Told
+	results  chan worker.Outcome
+	settings *settings
+	done     chan struct{} // closed when Run returns
+	worker   *worker.Worker
+	ends     *worker.Ends
+	cause    error // the cause of its end, set before done is closed
 }
 
 // New checks cfg and starts nothing.
@@ -47,14 +47,14 @@ func New(cfg Config) (*Mirror, error) {
 	}
 	cfg.Rules.Fenced = cfg.Fence != nil && cfg.Rules.Side == stream.Spoke && cfg.Rules.Mode == stream.Managed
 	m := &Mirror{
-		cfg:     cfg,
-		log:     cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
-		inbox:   make(chan func(*loop)),
-		changed: keyset.New[stream.ResourceKey](),
-		deleted: &asked.Told{},
-		results: make(chan worker.Outcome),
-		told:    &told{news: notify.NewSignal()},
-		done:    make(chan struct{}),
+		cfg:      cfg,
+		log:      cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
+		inbox:    make(chan func(*loop)),
+		changed:  keyset.New[stream.ResourceKey](),
+		deleted:  &asked.Told{},
+		results:  make(chan worker.Outcome),
+		settings: &settings{news: notify.NewSignal()},
+		done:     make(chan struct{}),
 	}
 	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.LostEnd, Log: m.log})
 	m.worker = worker.New(worker.Config{
@@ -68,7 +68,7 @@ func New(cfg Config) (*Mirror, error) {
 // called once.
 func (m *Mirror) Run(ctx context.Context) error {
 	defer func() {
-		m.why = context.Cause(ctx)
+		m.cause = context.Cause(ctx)
 		close(m.done)
 	}()
 	cancel := m.cfg.Subscribe(m.changed.Add)
@@ -83,7 +83,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	}
 	asked := m.cfg.Store.Synced()
 	if m.cfg.Schemas != nil {
-		unsubscribe := m.cfg.Schemas.SubscribeSchemas(m.told.tell)
+		unsubscribe := m.cfg.Schemas.SubscribeSchemas(m.settings.notify)
 		defer unsubscribe()
 		asked = m.cfg.Schemas.SchemasAsked()
 	}
@@ -100,48 +100,48 @@ func (m *Mirror) Run(ctx context.Context) error {
 	return nil
 }
 
-// Hold stops, or resumes, the sending of what this side is the source of, from
+// Pause stops, or resumes, the sending of what this side is the source of, from
 // the start on if it is called before Run. What the peer sends is taken all the
 // same. It does not block; the last call counts.
-func (m *Mirror) Hold(held bool) {
-	m.told.held.Store(held)
-	m.told.tell()
+func (m *Mirror) Pause(held bool) {
+	m.settings.paused.Store(held)
+	m.settings.notify()
 }
 
 // Bound replaces Config.Bounds. What was refused is tried again. It does not block; the
 // last call counts.
 func (m *Mirror) Bound(b bounds.Bounds) {
-	m.told.bounds.Store(&b)
-	m.told.tell()
+	m.settings.bounds.Store(&b)
+	m.settings.notify()
 }
 
 // Announce says on the hub where its history stands as far as a watch tells: a
 // change of it is a reason to judge again. It does not block; the last call counts.
 func (m *Mirror) Announce(h stream.History) {
-	m.told.history.Store(&h)
-	m.told.tell()
+	m.settings.history.Store(&h)
+	m.settings.notify()
 }
 
 // Doubt has the history judged again on the hub. It does not block.
 func (m *Mirror) Doubt() {
-	m.told.doubted.Store(true)
-	m.told.tell()
+	m.settings.recheck.Store(true)
+	m.settings.notify()
 }
 
 // Accept takes at their word the absences that Stats.Withheld names with this id,
 // now or once it does, and once: see Stats.Spent. It does not block; the last call counts.
 func (m *Mirror) Accept(id string) {
-	if told := m.told.accept.Load(); told == nil || *told != id { // else it may be used already
-		m.told.accept.Store(&id)
+	if told := m.settings.accept.Load(); told == nil || *told != id { // else it may be used already
+		m.settings.accept.Store(&id)
 	}
-	m.told.tell()
+	m.settings.notify()
 }
 
-// Tell lets the peer know what this side knows of its spoke: now, and at the
+// SetSpokeInfo lets the peer know what this side knows of its spoke: now, and at the
 // beginning of each connection. It does not block; the last call counts.
-func (m *Mirror) Tell(info stream.SpokeInfo) {
-	m.told.info.Store(&info)
-	m.told.tell()
+func (m *Mirror) SetSpokeInfo(info stream.SpokeInfo) {
+	m.settings.info.Store(&info)
+	m.settings.notify()
 }
 
 // do runs f on the loop's goroutine; false when the loop has ended or ctx is done.
@@ -165,13 +165,13 @@ const (
 // ShowLink says on the hub what the Agent says of its link. It does not block; the last
 // call counts.
 func (m *Mirror) ShowLink(s presence.LinkState) {
-	m.told.linkState.Store(&s)
-	m.told.tell()
+	m.settings.linkState.Store(&s)
+	m.settings.notify()
 }
 
 // Report has the hub told of an event of a spoke's Application, if the object with that UID
 // is one that the hub shows, and the hub shows events. It blocks until the link has taken
 // note, or ctx is done.
 func (m *Mirror) Report(ctx context.Context, uid string, e appevents.Event) {
-	m.do(ctx, func(l *loop) { l.events.report(uid, e) })
+	m.do(ctx, func(l *loop) { l.events.observe(uid, e) })
 }

@@ -187,7 +187,7 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 					Side: side, Mode: mode, Agent: agent, Namespace: "argocd", ClusterServer: "https://proxy/agents/edge-1",
 				},
 			},
-			Departing: r.options.departing,
+			Terminating: r.options.departing,
 		},
 		Store: store, Schemas: store, StatusDelay: r.options.statusDelay,
 		Metrics: metrics,
@@ -701,7 +701,7 @@ func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
 		r.create(r.hub, "a", nil, spec("one"))
-		r.hub.Hold(true)
+		r.hub.Pause(true)
 		r.connect()
 		pass(time.Minute)
 		if app := r.get(r.spoke, "a"); app != nil {
@@ -710,12 +710,12 @@ func TestHold(t *testing.T) {
 		if r.stats(r.hub).Agreed {
 			t.Error("held, the hub claims to agree")
 		}
-		r.hub.Hold(false)
+		r.hub.Pause(false)
 		pass(time.Millisecond)
 		if r.get(r.spoke, "a") == nil {
 			t.Fatal("resumed, the hub sent nothing")
 		}
-		r.hub.Hold(true)
+		r.hub.Pause(true)
 		r.update(r.spoke, "a", func(app m) { app["status"] = m{"health": m{"status": "Healthy"}} })
 		pass(time.Millisecond)
 		if got := at(r.get(r.hub, "a"), "status", "health", "status"); got != "Healthy" {

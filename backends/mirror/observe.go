@@ -42,11 +42,11 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object.Object) {
 		return // what is seen in the middle of a write misleads; finish looks again
 	}
 	current := l.view.CurrentAgain(key, last)
-	l.inbox.weigh(key, current)
+	l.inbox.updateWeight(key, current)
 	if l.source.witness.undecided(key, current) {
 		return
 	}
-	l.commands.note(key, current)
+	l.commands.assignIDs(key, current)
 	l.source.projects.admit(key, current)
 	l.answers.arrived(key, current)
 	for _, entry := range entries {
@@ -69,17 +69,17 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object.Object) {
 	if l.work.later.Waits(key) {
 		return
 	}
-	if _, needed := l.rules.Tend(*current, l.source.situation(key, *current)); needed {
-		l.jobs.Tend(key)
+	if _, needed := l.rules.PlanHubUpdate(*current, l.source.linkState(key, *current)); needed {
+		l.jobs.Update(key)
 	}
 }
 
 func (l *loop) forget(key stream.ResourceKey) {
-	delete(l.source.outbox.effects, key)
+	delete(l.source.outbox.appliedTraces, key)
 	l.work.later.Forget(key)
 	delete(l.commands.waiting, key)
 	delete(l.commands.stale, key)
-	delete(l.commands.born, key)
+	delete(l.commands.spokeOperations, key)
 	delete(l.commands.answered, key)
 	delete(l.answers.warned, key)
 	delete(l.commands.asked, key)
@@ -99,8 +99,8 @@ func (l *loop) countAll() {
 		l.observeStore()
 		return
 	}
-	c.Begin(l.rules.Agent, l.env.told.tell)
+	c.Begin(l.rules.Agent, l.env.settings.notify)
 	l.observeStore()
 	c.Filled(l.rules.Agent, l.env.cfg.Now())
-	l.source.removals.weigh()
+	l.source.removals.updateAdmission()
 }

@@ -16,36 +16,36 @@ import (
 // outbox has what is about to be sent: its content, the traces that it belongs to, and the
 // statuses that may wait.
 type outbox struct {
-	*core
-	// made is content of what is about to be sent, and madeBytes the size of its data.
-	made      map[stream.EntryKey]made
-	madeBytes int
-	causes    map[stream.EntryKey]string // trace parents of what is sent
-	effects   map[stream.ResourceKey]effect
+	*shared
+	// contentCache is content of what is about to be sent, and madeBytes the size of its data.
+	contentCache  map[stream.EntryKey]cachedContent
+	madeBytes     int
+	sentTraces    map[stream.EntryKey]string // trace parents of what is sent
+	appliedTraces map[stream.ResourceKey]effect
 	// pulses are what was last told of statuses, quiet the entries of which a newer
 	// one is held back, until quietEnd.
 	pulses   map[stream.EntryKey]statuses.Pulse
-	quiet    []stream.EntryKey
+	delayed  []stream.EntryKey
 	quietEnd time.Time
 }
 
 // traceCause starts the trace of a change, or goes on with the one that made it.
 func (ou *outbox) traceCause(entry stream.EntryKey, key stream.ResourceKey) {
 	var parent trace.SpanContext
-	if e, ok := ou.effects[key]; ok && time.Since(e.at) < traceTime {
+	if e, ok := ou.appliedTraces[key]; ok && time.Since(e.at) < traceTime {
 		parent = e.context.WithRemote(true)
 	}
 	_, span := ou.env.cfg.Tracer.Start(worker.Carrying(parent), "mirror.observe", trace.WithAttributes(
 		attribute.String("argomesh.resource", entry.String()), attribute.Stringer("argomesh.agent", ou.rules.Agent)))
 	span.End()
 	if text := worker.TraceParent(span.SpanContext()); text != "" {
-		ou.causes[entry] = text
+		ou.sentTraces[entry] = text
 	}
 }
 
-// made is the content of an entry that is about to be sent, so that it is not made
+// cachedContent is the content of an entry that is about to be sent, so that it is not made
 // twice.
-type made struct {
+type cachedContent struct {
 	object  string // resourceVersion of the object it is of
 	content link.Content
 }
@@ -57,37 +57,37 @@ const (
 	maxMadeBytes = 4 << 20
 )
 
-// keep keeps the content of an entry that changed, if there is room.
-func (ou *outbox) keep(entry stream.EntryKey, current *object.Object, content link.Content) {
-	ou.unkeep(entry)
+// put keeps the content of an entry that changed, if there is room.
+func (ou *outbox) put(entry stream.EntryKey, current *object.Object, content link.Content) {
+	ou.drop(entry)
 	if ou.session == nil || current == nil || content.Data == nil ||
-		len(ou.made) == maxMade || ou.madeBytes+len(content.Data) > maxMadeBytes {
+		len(ou.contentCache) == maxMade || ou.madeBytes+len(content.Data) > maxMadeBytes {
 		return
 	}
-	ou.made[entry] = made{object: current.Meta("resourceVersion"), content: content}
+	ou.contentCache[entry] = cachedContent{object: current.Meta("resourceVersion"), content: content}
 	ou.madeBytes += len(content.Data)
 }
 
-func (ou *outbox) unkeep(entry stream.EntryKey) {
-	if m, ok := ou.made[entry]; ok {
+func (ou *outbox) drop(entry stream.EntryKey) {
+	if m, ok := ou.contentCache[entry]; ok {
 		ou.madeBytes -= len(m.content.Data)
-		delete(ou.made, entry)
+		delete(ou.contentCache, entry)
 	}
 }
 
 // unkeepAll forgets all content that is kept.
 func (ou *outbox) unkeepAll() {
-	clear(ou.made)
+	clear(ou.contentCache)
 	ou.madeBytes = 0
 }
 
-// recall returns what is kept of an entry, once, unless its object has changed.
-func (ou *outbox) recall(entry stream.EntryKey, key stream.ResourceKey) (link.Content, bool) {
-	m, kept := ou.made[entry]
+// get returns what is kept of an entry, once, unless its object has changed.
+func (ou *outbox) get(entry stream.EntryKey, key stream.ResourceKey) (link.Content, bool) {
+	m, kept := ou.contentCache[entry]
 	if !kept {
 		return link.Content{}, false
 	}
-	ou.unkeep(entry)
+	ou.drop(entry)
 	o, ok := ou.view.Newest(key)
 	return m.content, ok && o.ResourceVersion == m.object
 }
@@ -125,11 +125,11 @@ func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, conten
 		return true
 	}
 	if !last.Waits {
-		if len(ou.quiet) == 0 {
+		if len(ou.delayed) == 0 {
 			ou.quietEnd = time.Now().Add(ou.env.cfg.StatusDelay)
-			ou.lookAt(ou.quietEnd)
+			ou.scheduleLook(ou.quietEnd)
 		}
-		ou.quiet = append(ou.quiet, entry)
+		ou.delayed = append(ou.delayed, entry)
 		last.Waits = true
 		ou.pulses[entry] = last
 	}
@@ -137,9 +137,9 @@ func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, conten
 	return true
 }
 
-// told notes what the link takes by itself of an entry: it may be newer than what
+// statusDigests notes what the link takes by itself of an entry: it may be newer than what
 // it was told of.
-func (ou *outbox) told(entry stream.EntryKey, current *object.Object, content link.Content) {
+func (ou *outbox) statusDigests(entry stream.EntryKey, current *object.Object, content link.Content) {
 	if last, known := ou.pulses[entry]; known && ou.link.Desired(entry) != content.Version {
 		next := ou.rules.Pulse(entry.Collection, *current, content)
 		next.Waits = last.Waits
@@ -147,17 +147,17 @@ func (ou *outbox) told(entry stream.EntryKey, current *object.Object, content li
 	}
 }
 
-// speak tells what was held back for long enough.
-func (ou *outbox) speak() {
+// flushDelayed tells what was held back for long enough.
+func (ou *outbox) flushDelayed() {
 	switch {
-	case len(ou.quiet) == 0:
+	case len(ou.delayed) == 0:
 		return
 	case time.Now().Before(ou.quietEnd):
-		ou.lookAt(ou.quietEnd)
+		ou.scheduleLook(ou.quietEnd)
 		return
 	}
-	entries := ou.quiet
-	ou.quiet = nil
+	entries := ou.delayed
+	ou.delayed = nil
 	for _, entry := range entries {
 		delete(ou.pulses, entry) // without one nothing is held back
 		if key, ok := ou.rules.Local(entry); ok {

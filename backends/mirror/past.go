@@ -2,8 +2,8 @@ package mirror
 
 import "github.com/argomesh/argomesh/stream"
 
-// past is what a connection knows of the history.
-type past struct {
+// historyState is what a connection knows of the history.
+type historyState struct {
 	judgements uint64 // that began, on all connections
 	judged     bool
 	broken     bool

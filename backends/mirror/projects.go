@@ -17,7 +17,7 @@ import (
 // Applications they admit, what is merged into them, and which of them, and which credentials,
 // the agent needs.
 type projects struct {
-	*core
+	*shared
 	// gates say which Applications of the hub their AppProjects admit.
 	gates admission.Gates
 	// needs says which Secrets of repositories are for the agent, and unselected that
@@ -172,7 +172,7 @@ func (p *projects) mergeGlobals() {
 	for _, o := range p.env.cfg.Store.List(stream.AppProject, p.rules.Namespace) {
 		p.observe(o.Key)
 	}
-	p.hold() // what may leave hangs on whether they can be told
+	p.applyPauses() // what may leave hangs on whether they can be told
 }
 
 // virtual is a project of this side as its Argo CD asks it.
@@ -223,11 +223,11 @@ func (p *projects) revisitAll() {
 	}
 }
 
-// stay is what the spoke goes on having of an AppProject that the agent is not to get any
+// retained is what the spoke goes on having of an AppProject that the agent is not to get any
 // more: as long as an Application that is going names it, what it has; and as long as
 // any other does, a project that permits nothing. open says that the project is as it was,
 // so that its Secrets are needed. current is nil when the hub has no such project.
-func (p *projects) stay(entry stream.EntryKey, current *object.Object) (content link.Content, open bool) {
+func (p *projects) retained(entry stream.EntryKey, current *object.Object) (content link.Content, open bool) {
 	if entry.Collection == stream.Applications && current != nil && p.barredStays(current.Key, *current) {
 		return link.Content{Version: p.link.Believed(entry)}, false // and so nothing is sent
 	}
@@ -281,10 +281,10 @@ func (p *projects) need(entry stream.EntryKey, current *object.Object, content l
 	p.unselected = p.unselected || news
 }
 
-// hold passes on what Hold was last told, and what cannot be told.
-func (p *projects) hold() {
+// applyPauses passes on what Hold was last told, and what cannot be told.
+func (p *projects) applyPauses() {
 	for _, c := range stream.Collections() {
 		untold := p.globals.Err != nil && (c == stream.AppProjects || c == stream.Repositories)
-		p.step(p.rules.Paused(c, untold || p.env.told.held.Load()))
+		p.step(p.rules.Paused(c, untold || p.env.settings.paused.Load()))
 	}
 }

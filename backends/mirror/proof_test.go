@@ -70,8 +70,8 @@ func TestTakenOverLink(t *testing.T) {
 				o := options{hub: memory.Config{Lag: true}, configure: func(side stream.Side, cfg *mirror.Config) {
 					if side == stream.Hub {
 						cfg.Store = readStore{cfg.Store.(*memory.Store), &reads, &failing}
-						cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
-							return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: other + 1, Other: other}, nil
+						cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.HistoryCheck, error) {
+							return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: other + 1, Other: other}, nil
 						}
 					}
 				}, before: func(hub, _ *memory.Store) { hub.Deliver(-1) }}
@@ -117,13 +117,13 @@ func TestProofIsOfItsTime(t *testing.T) {
 		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				cfg.Store = readStore{cfg.Store.(*memory.Store), &reads, new(atomic.Int64)}
-				cfg.History = func(ctx context.Context, _ mirror.Peer, _ mirror.Known) (mirror.Judgement, error) {
+				cfg.History = func(ctx context.Context, _ mirror.Peer, _ mirror.Known) (mirror.HistoryCheck, error) {
 					select {
 					case <-judge:
 					case <-ctx.Done():
-						return mirror.Judgement{}, ctx.Err()
+						return mirror.HistoryCheck{}, ctx.Err()
 					}
-					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: 9, Other: other.Load()}, nil
+					return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: 9, Other: other.Load()}, nil
 				}
 			}
 		}})

@@ -41,8 +41,8 @@ func takenOver(t *testing.T, hub memory.Config, other *atomic.Int64, watch func(
 			cfg.Tracer = trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample())).Tracer("")
 			if side == stream.Hub {
 				cfg.Store = slowStore{cfg.Store.(*memory.Store), answered}
-				cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.Judgement, error) {
-					return mirror.Judgement{Now: stream.History{ID: "h", Token: "t"}, Epoch: other.Load() + 1, Other: other.Load()}, nil
+				cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.HistoryCheck, error) {
+					return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: other.Load() + 1, Other: other.Load()}, nil
 				}
 			}
 		},

@@ -42,7 +42,7 @@ func (l *loop) receive(s *session, msg stream.Message) {
 			l.breach(stream.ViolationDirection) // where the hub stands is not for the spoke to say
 			return
 		}
-		l.history.heard(msg)
+		l.history.receive(msg)
 		return
 	case stream.SpokeInfo, stream.ApplicationEvents:
 		if l.rules.Side == stream.Spoke {
@@ -59,9 +59,9 @@ func (l *loop) receive(s *session, msg stream.Message) {
 	l.step(link.Received{Message: msg})
 	switch msg := msg.(type) {
 	case stream.SpokeInfo:
-		l.env.cfg.Heard(msg)
+		l.env.cfg.OnSpokeInfo(msg)
 	case stream.ApplicationEvents:
-		l.events.hear(msg)
+		l.events.receive(msg)
 	case stream.Heartbeat:
 		if !s.beaten { // by now it has told what it does not keep
 			s.beaten = true
@@ -96,7 +96,7 @@ func (l *loop) carryOut(in link.Input) {
 				return // an answer to an event before this one ended it
 			}
 			l.inbox.apply(l.inbox.open(a.Event))
-		case link.Settled:
+		case link.Answered:
 			l.history.contradicted(a)
 			l.answers.settled(a)
 		case link.Contested:
@@ -109,8 +109,8 @@ func (l *loop) carryOut(in link.Input) {
 			}
 		case link.Shortened:
 			l.answers.shortened(a.Key)
-		case link.Judge:
-			l.history.judge()
+		case link.CheckHistory:
+			l.history.check()
 		case link.Begin:
 			l.history.begin()
 		case link.Disconnect:

@@ -12,13 +12,13 @@ import (
 
 // removals are the Applications of the hub that are asked to go with their workloads.
 type removals struct {
-	*core
+	*shared
 	// ending are the Applications of the hub that are asked to go with their workloads,
 	// and since when, kept those, by UID, that go without on somebody's word, and gate is
 	// what the link was last told of their number.
-	ending map[stream.EntryKey]time.Time
-	kept   map[stream.ResourceKey]string
-	gate   link.Cascades
+	ending    map[stream.EntryKey]time.Time
+	kept      map[stream.ResourceKey]string
+	admission link.Cascades
 }
 
 // keeps reports whether an Application leaves its workloads on somebody's word. It is
@@ -56,33 +56,33 @@ func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, curren
 		}
 	}
 	if r.env.cfg.Cascades != nil {
-		accepted = r.env.cfg.Cascades.Note(r.rules.Agent, before, after, current != nil, r.env.cfg.Now())
-		r.weigh()
+		accepted = r.env.cfg.Cascades.Count(r.rules.Agent, before, after, current != nil, r.env.cfg.Now())
+		r.updateAdmission()
 	}
 	return kept || accepted
 }
 
-// weigh tells the link what is made of the number of ends.
-func (r *removals) weigh() {
+// updateAdmission tells the link what is made of the number of ends.
+func (r *removals) updateAdmission() {
 	if r.env.cfg.Cascades == nil || !r.counts(stream.EntryKey{Collection: stream.Applications}) {
 		return
 	}
 	now := r.env.cfg.Now()
-	gate, again := r.env.cfg.Cascades.Gate(r.rules.Agent, now)
+	gate, again := r.env.cfg.Cascades.Admission(r.rules.Agent, now)
 	if !again.IsZero() {
-		r.lookAt(time.Now().Add(again.Sub(now)))
+		r.scheduleLook(time.Now().Add(again.Sub(now)))
 	}
-	if gate != r.gate {
-		r.gate = gate
+	if gate != r.admission {
+		r.admission = gate
 		r.step(gate)
 	}
 }
 
-// settle notes when nothing is left that is held.
-func (r *removals) settle() {
-	if r.gate.Held != "" && !r.link.Ending() {
+// forgetHeld notes when nothing is left that is held.
+func (r *removals) forgetHeld() {
+	if r.admission.Held != "" && !r.link.Ending() {
 		r.env.cfg.Cascades.Idle(r.rules.Agent)
-		r.weigh()
+		r.updateAdmission()
 	}
 }
 

@@ -171,7 +171,7 @@ func TestSeenDeletionsAreNotHeldFirst(t *testing.T) {
 				<-time.After(2 * time.Second) // of virtual time: an API server that is slow
 				return confirm(ctx, d)
 			}
-			cfg.Judged = func() {
+			cfg.HistoryChanged = func() {
 				r.wait.Go(func() {
 					if s, err := r.hub.Stats(r.ctx); err == nil {
 						held.Add(int64(s.Withheld.Total))

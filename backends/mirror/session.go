@@ -22,8 +22,8 @@ type session struct {
 // waits reports whether what the peer of a session sent waits here.
 func (s *session) waits() bool { return s != nil && s.peer.Waits != nil && s.peer.Waits() }
 
-// tell queues what Tell was last told, unless this session has it.
-func (s *session) tell(info *stream.SpokeInfo) {
+// sendSpokeInfo queues what Tell was last told, unless this session has it.
+func (s *session) sendSpokeInfo(info *stream.SpokeInfo) {
 	if info == s.info {
 		return
 	}

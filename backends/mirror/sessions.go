@@ -33,7 +33,7 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn sessions.Conn) error
 			})
 		},
 		Done: m.done,
-		Why:  func() error { return m.why },
+		Why:  func() error { return m.cause },
 	})
 }
 
@@ -60,9 +60,9 @@ func (l *loop) attach(s *session) {
 			l.observeStore()
 		}
 	}
-	l.source.projects.hold() // nothing leaves before what Hold was last told is known
-	l.past, l.rules.HistoryID = past{judgements: l.past.judgements}, ""
-	l.history.announce() // before the digests: what follows is of that history
+	l.source.projects.applyPauses() // nothing leaves before what Hold was last told is known
+	l.known, l.rules.HistoryID = historyState{judgements: l.known.judgements}, ""
+	l.history.publish() // before the digests: what follows is of that history
 	l.step(link.Connected{ID: s.peer.Connection, SeenDeletes: s.peer.SeenDeletes})
 }
 
@@ -83,11 +83,11 @@ func (l *loop) breach(v stream.Violation) {
 // authority ends with it, and the next digest tells what is still to be done.
 func (l *loop) forgetSession() {
 	close(l.session.Over)
-	l.events.part()
+	l.events.markDisconnected()
 	l.session = nil
 	l.source.outbox.unkeepAll()
 	l.presence.Part(time.Now())
-	l.lookAt(l.presence.AwayAt(ownership.AwayTime))
+	l.scheduleLook(l.presence.AwayAt(ownership.AwayTime))
 	l.jobs.DropEvents()
 	l.inbox.closeAll()
 	l.answers.awaiting = refusals.NewAwaiting()
@@ -95,13 +95,13 @@ func (l *loop) forgetSession() {
 }
 
 // follow is that of [whole].
-func (l *loop) follow(number uint64, j Judgement) {
+func (l *loop) follow(number uint64, j HistoryCheck) {
 	if !l.presence.Claim(j.Epoch) {
 		l.answers.observeTold()
 	}
 	l.source.witness.proofs.TakeOver(j.Other)
 	if j.Broken == "" {
-		l.past.answered = number
+		l.known.answered = number
 		return
 	}
 	// Whoever pressed them saw another state of the Application.

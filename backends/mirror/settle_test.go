@@ -25,23 +25,23 @@ func TestBurstIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLoop(&Mirror{cfg: Config{Rules: ownershiptest.Rules(t, stream.Hub, stream.Managed), Store: memory.New(memory.Config{})}})
 			for i := range test.entries {
-				l.source.outbox.made[key(i)] = made{}
+				l.source.outbox.contentCache[key(i)] = cachedContent{}
 			}
-			before := reflect.ValueOf(l.source.outbox.made).Pointer()
+			before := reflect.ValueOf(l.source.outbox.contentCache).Pointer()
 			l.work.shrink()
 			for i := range test.entries - 1 {
-				delete(l.source.outbox.made, key(i))
+				delete(l.source.outbox.contentCache, key(i))
 				l.work.shrink()
 			}
-			if reflect.ValueOf(l.source.outbox.made).Pointer() != before || len(l.source.outbox.made) != 1 {
+			if reflect.ValueOf(l.source.outbox.contentCache).Pointer() != before || len(l.source.outbox.contentCache) != 1 {
 				t.Fatal("settle() forgot what is under way")
 			}
-			delete(l.source.outbox.made, key(test.entries-1))
+			delete(l.source.outbox.contentCache, key(test.entries-1))
 			l.work.shrink()
-			if got := reflect.ValueOf(l.source.outbox.made).Pointer() != before; got != test.want {
+			if got := reflect.ValueOf(l.source.outbox.contentCache).Pointer() != before; got != test.want {
 				t.Errorf("memory given back: %t, want %t", got, test.want)
 			}
-			l.source.outbox.made[key(0)] = made{} // there is a map for the next
+			l.source.outbox.contentCache[key(0)] = cachedContent{} // there is a map for the next
 		})
 	}
 }

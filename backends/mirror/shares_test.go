@@ -21,7 +21,7 @@ import (
 type divided struct {
 	t      *testing.T
 	hub    *memory.Store
-	shares *shares.Shares
+	shares *shares.Partition
 	agents map[string]*rig
 
 	mu   sync.Mutex // guards told

@@ -14,7 +14,7 @@ import (
 
 // source is what this side tells the peer of its objects.
 type source struct {
-	*core
+	*shared
 	commands *commands
 	answers  *answers
 	outbox   *outbox
@@ -49,7 +49,7 @@ func (so *source) desire(entry stream.EntryKey, key stream.ResourceKey, current 
 		content, open = so.content(entry, key, *current)
 	}
 	if !open {
-		content, open = so.projects.stay(entry, current)
+		content, open = so.projects.retained(entry, current)
 	}
 	so.projects.need(entry, current, content, open)
 	if so.outbox.holdBack(entry, current, content) {
@@ -59,27 +59,27 @@ func (so *source) desire(entry stream.EntryKey, key stream.ResourceKey, current 
 	if before := so.link.Desired(entry); before != content.Version {
 		so.outbox.traceCause(entry, key)
 		delete(so.answers.refusals, entry) // of the version before
-		so.outbox.keep(entry, current, content)
+		so.outbox.put(entry, current, content)
 	}
 	if content.Version.Absent() && so.link.Believed(entry).Absent() {
-		delete(so.outbox.causes, entry) // nothing will be sent
+		delete(so.outbox.sentTraces, entry) // nothing will be sent
 	}
 	so.step(link.Desired{Key: entry, Version: content.Version, Leaving: content.Leaving, Accepted: accepted})
 }
 
-func (so *source) situation(key stream.ResourceKey, current object.Object) ownership.Situation {
-	s := ownership.Situation{Now: so.env.cfg.Now(), NewID: uuid.NewString}
+func (so *source) linkState(key stream.ResourceKey, current object.Object) ownership.LinkState {
+	s := ownership.LinkState{Now: so.env.cfg.Now(), NewID: uuid.NewString}
 	entry, command := so.rules.Entry(stream.Applications, key), so.rules.Entry(stream.Commands, key)
 	// A command that may have been sent into another history is one too many, and one
 	// that says no history could be taken again by a copy that was made later.
-	s.Present = so.session != nil && so.past.judged && !so.past.broken && (so.rules.Mode == stream.Autonomous ||
+	s.Present = so.session != nil && so.known.judged && !so.known.broken && (so.rules.Mode == stream.Autonomous ||
 		so.named() && so.link.Believed(entry).SourceUID == so.rules.SourceUID(current))
 	s.Away = so.presence.Away(time.Now())
 	s.Answers = so.presence.Ours()
 	// Of an autonomous agent this side is the one that refuses, and knows it.
 	s.Agreed = so.presence.Ours() && (!so.rules.Sources(entry.Collection) || so.link.Satisfied(entry))
 	s.Barred = so.projects.gates.Barred[key]
-	s.HistoryBroken, s.Vouched = so.commands.stale[key], so.commands.vouched(key)
+	s.HistoryBroken, s.Vouched = so.commands.stale[key], so.commands.verifiedFrom(key)
 	if f, ok := so.commands.failures[command]; ok && f.version == so.link.Desired(command) {
 		s.Failure = &f.refusal
 	}
@@ -102,17 +102,17 @@ func (so *source) load(entry stream.EntryKey) (link.Content, bool) {
 	var content link.Content
 	present := false
 	if key, ok := so.rules.Local(entry); ok {
-		if content, present = so.outbox.recall(entry, key); !present {
+		if content, present = so.outbox.get(entry, key); !present {
 			current := so.view.Current(key)
 			if current != nil {
 				content, present = so.content(entry, key, *current)
 			}
 			if !present {
-				content, _ = so.projects.stay(entry, current)
+				content, _ = so.projects.retained(entry, current)
 				present = !content.Version.Absent()
 			}
 			if present && current != nil {
-				so.outbox.told(entry, current, content)
+				so.outbox.statusDigests(entry, current, content)
 			}
 		}
 	}
@@ -122,9 +122,9 @@ func (so *source) load(entry stream.EntryKey) (link.Content, bool) {
 	if content.Unproven = present && so.witness.unproven(entry, content); content.Unproven {
 		return content, present // it is not sent yet
 	}
-	so.past.sent = max(so.past.sent, content.Revision)
-	content.TraceParent = so.outbox.causes[entry]
-	delete(so.outbox.causes, entry)
+	so.known.sent = max(so.known.sent, content.Revision)
+	content.TraceParent = so.outbox.sentTraces[entry]
+	delete(so.outbox.sentTraces, entry)
 	return content, present
 }
 

@@ -19,8 +19,8 @@ type Stats struct {
 	Agreed bool
 	// Withheld is what the hub holds back, since absence alone deletes nothing.
 	Withheld link.Withheld
-	// Judged says that the history was judged on this connection.
-	Judged bool
+	// HistoryChecked says that the history was judged on this connection.
+	HistoryChecked bool
 	// Begin says that a new history may begin in place of the one with the id
 	// Replaces, or that the first one may, when that is empty: the old one did not
 	// continue, and nothing is held back on its account.
@@ -57,23 +57,23 @@ func (m *Mirror) Stats(ctx context.Context) (Stats, error) {
 
 func (l *loop) stats() Stats {
 	s := Stats{
-		Applications: l.link.Entries(stream.Applications),
-		AppProjects:  l.link.Entries(stream.AppProjects),
-		Agreed:       l.link.Agreed() && !l.answers.fights() && l.jobs.Len() == 0 && len(l.source.outbox.quiet) == 0,
-		Withheld:     l.link.Withheld(),
-		Judged:       l.past.judged,
-		Stored:       l.past.stored,
-		Parked:       l.answers.parked(),
-		Dropped:      l.link.AllDropped(),
+		Applications:   l.link.Entries(stream.Applications),
+		AppProjects:    l.link.Entries(stream.AppProjects),
+		Agreed:         l.link.Agreed() && !l.answers.fights() && l.jobs.Len() == 0 && len(l.source.outbox.delayed) == 0,
+		Withheld:       l.link.Withheld(),
+		HistoryChecked: l.known.judged,
+		Stored:         l.known.stored,
+		Parked:         l.answers.parked(),
+		Dropped:        l.link.AllDropped(),
 	}
 	if entry, refusal, is := l.source.projects.untold(); is {
 		s.Parked[entry] = refusal
 	}
-	if l.history.spent != nil && l.history.spent == l.env.told.accept.Load() {
-		s.Spent = *l.history.spent
+	if l.history.acceptUsed != nil && l.history.acceptUsed == l.env.settings.accept.Load() {
+		s.Spent = *l.history.acceptUsed
 	}
 	s.Over, s.Delayed = l.jobs.Over(time.Now())
 	s.Begin, s.Replaces = l.history.mayBegin()
-	s.Begins = l.past.begins
+	s.Begins = l.known.begins
 	return s
 }

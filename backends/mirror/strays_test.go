@@ -35,7 +35,7 @@ func TestStrays(t *testing.T) {
 	add("left", "damaged", "Not A Name")
 	one, two := agentName(t, "edge-1"), agentName(t, "edge-2")
 	cascades := watchCascades(t, store)
-	strays := departures.Strays{
+	strays := departures.OrphanedMirrors{
 		Store: store,
 		Owner: func(namespace string) identity.AgentName {
 			return map[string]identity.AgentName{"mine": one}[namespace]
@@ -76,7 +76,7 @@ func TestStrayProjects(t *testing.T) {
 		}
 	}
 	edge, one := agentName(t, "edge"), agentName(t, "edge-1")
-	err := departures.Strays{
+	err := departures.OrphanedMirrors{
 		Store: store, Namespace: "argocd",
 		Owner: func(string) identity.AgentName { return identity.AgentName{} },
 		ProjectOwner: func(name string) identity.AgentName {

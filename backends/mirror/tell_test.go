@@ -37,7 +37,7 @@ func TestTell(t *testing.T) {
 		hub, err := mirror.New(mirror.Config{
 			Rules: ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Managed, Agent: agent, Namespace: "argocd"}}},
 			Store: memory.New(memory.Config{}),
-			Heard: func(info stream.SpokeInfo) {
+			OnSpokeInfo: func(info stream.SpokeInfo) {
 				if !info.Told.Equal(time.Now()) {
 					t.Errorf("it is said to be told at %s, it is %s", info.Told, time.Now())
 				}
@@ -74,14 +74,14 @@ func TestTell(t *testing.T) {
 
 		cut := connect(1)
 		wants("told nothing,")
-		r.spoke.Tell(one)
+		r.spoke.SetSpokeInfo(one)
 		wants("on an open connection", one)
 		pass(time.Minute)
 		wants("without a change")
 		cut()
 		synctest.Wait()
-		r.spoke.Tell(two)
-		r.spoke.Tell(three)
+		r.spoke.SetSpokeInfo(two)
+		r.spoke.SetSpokeInfo(three)
 		wants("without a connection")
 		connect(2)
 		wants("on the next connection, of what changed meanwhile,", three)

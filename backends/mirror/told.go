@@ -9,19 +9,19 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// told is what the process tells the loop. Each word stands until the next one.
-type told struct {
-	held      atomic.Bool                        // of Hold
+// settings is what the process tells the loop. Each word stands until the next one.
+type settings struct {
+	paused    atomic.Bool                        // of Hold
 	history   atomic.Pointer[stream.History]     // of Announce; nil for nothing
 	accept    atomic.Pointer[string]             // of Accept; nil for nothing
 	info      atomic.Pointer[stream.SpokeInfo]   // of Tell; nil for nothing
 	bounds    atomic.Pointer[bounds.Bounds]      // of Bound; nil for nothing
 	linkState atomic.Pointer[presence.LinkState] // of ShowLink; nil for nothing
-	doubted   atomic.Bool                        // Doubt was called since the loop looked
+	recheck   atomic.Bool                        // Doubt was called since the loop looked
 	news      notify.Signal                      // has a value when one of them, or of the schemas, may have changed
 }
 
-// tell has the loop look again. It does not block.
-func (t *told) tell() {
+// notify has the loop look again. It does not block.
+func (t *settings) notify() {
 	t.news.Tell()
 }

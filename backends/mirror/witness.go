@@ -15,7 +15,7 @@ import (
 // witness asks the API server, by quorum reads, whether a deletion that was seen was one, and
 // whether an Application that is to be made is there still.
 type witness struct {
-	*core
+	*shared
 	deletions asked.Deletions // of Applications of the hub, while they are being confirmed
 	proofs    asked.Proofs    // which Applications are known to be there still
 }
@@ -24,7 +24,7 @@ type witness struct {
 // the spoke may have it.
 func (w *witness) see(d backends.Deletion) {
 	key := d.Last.Key
-	if key.Kind != stream.Application || len(w.rules.Keys(key)) == 0 || w.past.broken ||
+	if key.Kind != stream.Application || len(w.rules.Keys(key)) == 0 || w.known.broken ||
 		!w.link.MayHold(w.rules.Entry(stream.Applications, key)) {
 		return
 	}
@@ -43,7 +43,7 @@ func (w *witness) see(d backends.Deletion) {
 func (w *witness) confirm() {
 	batch, next := w.deletions.Batch(time.Now())
 	if !next.IsZero() {
-		w.lookAt(next)
+		w.scheduleLook(next)
 	}
 	if len(batch) == 0 {
 		return
@@ -79,7 +79,7 @@ func (w *witness) confirmed(batch []asked.Deletion, confirmed []bool, err error)
 		w.absent(key, verdict)
 	}
 	if err != nil {
-		w.lookAt(w.deletions.Later(time.Now().Add(asked.AskPause)))
+		w.scheduleLook(w.deletions.Later(time.Now().Add(asked.AskPause)))
 		return
 	}
 	w.confirm()
@@ -96,7 +96,7 @@ func (w *witness) absent(key stream.ResourceKey, verdict asked.Verdict) {
 func (w *witness) confirmLater() {
 	due, later := w.deletions.Due(time.Now())
 	if !later.IsZero() {
-		w.lookAt(later)
+		w.scheduleLook(later)
 	}
 	if due {
 		w.confirm()
@@ -125,7 +125,7 @@ func (w *witness) unproven(entry stream.EntryKey, content link.Content) bool {
 	if !w.counts(entry) || w.env.cfg.History == nil || content.Leaving || w.link.Believed(entry).SourceUID == content.Version.SourceUID {
 		return false
 	}
-	if !w.past.judged {
+	if !w.known.judged {
 		return true // the judgement says whether that is needed
 	}
 	key, _ := w.rules.Local(entry)
@@ -144,7 +144,7 @@ func (w *witness) prove() {
 	}
 	round, next := w.proofs.Begin(time.Now())
 	if !next.IsZero() {
-		w.lookAt(next)
+		w.scheduleLook(next)
 	}
 	if len(round.Keys) == 0 {
 		return
@@ -194,5 +194,5 @@ func (w *witness) proven(round asked.Round, found []asked.Reading) {
 func (w *witness) foresee(key stream.ResourceKey, o *backends.Object, uid string) {
 	now := time.Now()
 	w.view.Wrote(key, o, uid, w.rules.Schemas, now)
-	w.lookAt(now.Add(view.SettleTime))
+	w.scheduleLook(now.Add(view.SettleTime))
 }

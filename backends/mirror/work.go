@@ -17,7 +17,7 @@ import (
 
 // work is what workers do, and what waits to be tried again.
 type work struct {
-	*core
+	*shared
 	burst    bool // there were many of jobs, of what the cache is behind, or of made
 	workers  sync.WaitGroup
 	commands *commands
@@ -37,7 +37,7 @@ type work struct {
 func (u *work) retry() {
 	keys, next := u.later.Over(time.Now())
 	if !next.IsZero() {
-		u.lookAt(next)
+		u.scheduleLook(next)
 	}
 	u.observeEach(keys)
 }
@@ -67,7 +67,7 @@ func (u *work) familiar(o worker.Outcome) {
 	case !o.Known:
 		again := time.Now().Add(askPause)
 		u.unfamiliar[o.Key] = again
-		u.lookAt(again)
+		u.scheduleLook(again)
 	default:
 		delete(u.unfamiliar, o.Key)
 		for _, entry := range u.rules.Keys(o.Key) {
@@ -87,7 +87,7 @@ func (u *work) askAgain() {
 		switch {
 		case again.IsZero():
 		case again.After(time.Now()):
-			u.lookAt(again)
+			u.scheduleLook(again)
 		default:
 			u.unfamiliar[key] = time.Time{}
 			u.jobs.Verify(key)
@@ -99,7 +99,7 @@ func (u *work) askAgain() {
 func (u *work) verify() {
 	late, next := u.view.Late(time.Now())
 	if !next.IsZero() {
-		u.lookAt(next)
+		u.scheduleLook(next)
 	}
 	for _, key := range late {
 		u.jobs.Verify(key)
@@ -139,7 +139,7 @@ func (u *work) giveBack(key stream.ResourceKey, events map[stream.EntryKey]strea
 
 func (u *work) task(key stream.ResourceKey, w jobs.Work) worker.Task {
 	t := worker.Task{
-		Key: key, Rules: u.rules, Events: w.Events, Seen: w.Seen, Tend: w.Tend, Verify: w.Verify, Newer: w.Newer, Asked: u.commands.asked[key],
+		Key: key, Rules: u.rules, Events: w.Events, Seen: w.Seen, Update: w.Update, Verify: w.Verify, Newer: w.Newer, Asked: u.commands.asked[key],
 		Taken: u.inbox.taken[u.rules.Entry(stream.Commands, key)], Room: u.inbox.weights.Room(key, u.inbox.bounds),
 	}
 	if s := u.session; s != nil {
@@ -148,9 +148,9 @@ func (u *work) task(key stream.ResourceKey, w jobs.Work) worker.Task {
 	if o, ok := u.view.Newest(key); ok {
 		t.Current = &o
 	}
-	if t.Current != nil && t.Tend {
+	if t.Current != nil && t.Update {
 		if t.Parsed = u.view.Current(key); t.Parsed != nil {
-			t.Situation = u.source.situation(key, *t.Parsed)
+			t.State = u.source.linkState(key, *t.Parsed)
 		}
 	}
 	return t
@@ -169,16 +169,16 @@ func (u *work) finish(o worker.Outcome) {
 	u.jobs.Done(o.Key, o.Paid.Writes, o.Paid.Bytes, time.Now())
 	if o.Known {
 		u.view.Wrote(o.Key, o.Object, o.UID, o.Schemas, time.Now())
-		u.lookAt(time.Now().Add(view.SettleTime))
+		u.scheduleLook(time.Now().Add(view.SettleTime))
 	}
 	if o.Cause.IsValid() {
-		u.source.outbox.effects[o.Key] = effect{context: o.Cause, at: time.Now()}
+		u.source.outbox.appliedTraces[o.Key] = effect{context: o.Cause, at: time.Now()}
 	}
 	for _, r := range o.Results {
 		u.answer(o, r)
 	}
 	if o.Failed {
-		u.lookAt(u.later.Failed(o.Key, time.Now()))
+		u.scheduleLook(u.later.Failed(o.Key, time.Now()))
 	} else {
 		u.later.Forget(o.Key)
 	}
@@ -208,12 +208,12 @@ func (u *work) do(ctx context.Context, t worker.Task) {
 // shrink gives back the memory that a burst took, once it is over: a map keeps room
 // for the most that it ever held, and when a spoke connects that may be all it has.
 func (u *work) shrink() {
-	switch most := max(u.jobs.Len(), u.view.Len(), len(u.source.outbox.made)); {
+	switch most := max(u.jobs.Len(), u.view.Len(), len(u.source.outbox.contentCache)); {
 	case most > maxSpare:
 		u.burst = true
 	case most == 0 && u.burst:
 		u.burst = false
-		u.source.outbox.made = map[stream.EntryKey]made{}
+		u.source.outbox.contentCache = map[stream.EntryKey]cachedContent{}
 		u.jobs.Shrink()
 		u.view.Shrink()
 	}

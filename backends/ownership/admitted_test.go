@@ -96,7 +96,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	event := objecttest.Apply(stream.AppProjects, "u", 9, m{"spec": wide})
 	r := ruleSet(t, stream.Spoke, stream.Managed)
 	o := copyOf(t, r, event, nil)
-	if _, needed := r.Tend(o, Situation{}); needed {
+	if _, needed := r.PlanHubUpdate(o, LinkState{}); needed {
 		t.Error("without a policy it is cut")
 	}
 	held := r.Held(stream.AppProjects, o, nil)
@@ -105,7 +105,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	narrow.Policy = bounding()
 	unmet := narrow
 	unmet.HubUID = "" // before the first connection
-	raw, needed := unmet.Tend(o, Situation{})
+	raw, needed := unmet.PlanHubUpdate(o, LinkState{})
 	if !needed {
 		t.Fatal("it goes on admitting what the policy does not")
 	}
@@ -117,7 +117,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	if diff := cmp.Diff(normal(t, m{"destinations": []any{destination("web")}}), any(cut.Child("spec"))); diff != "" {
 		t.Errorf("what it keeps (-want +got)\n%s", diff)
 	}
-	if _, again := narrow.Tend(cut, Situation{}); again {
+	if _, again := narrow.PlanHubUpdate(cut, LinkState{}); again {
 		t.Error("it is cut again")
 	}
 	if diff := cmp.Diff([]string{"spec.destinations[1]"}, narrow.Dropped(stream.AppProjects, cut)); diff != "" {
@@ -161,7 +161,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	}
 	changed := o.Clone()
 	changed.Fields["spec"] = map[string]any{"description": "mine", "destinations": []any{destination("kube-system")}}
-	raw, _ = narrow.Tend(changed, Situation{})
+	raw, _ = narrow.PlanHubUpdate(changed, LinkState{})
 	if fields, err = object.Decode(raw); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestApplicationBeyondThePolicy(t *testing.T) {
 			t.Errorf("%s: %d writes, %s", what, len(writes), refusalText(refusal))
 		}
 	}
-	if _, needed := r.Tend(o, Situation{}); needed {
+	if _, needed := r.PlanHubUpdate(o, LinkState{}); needed {
 		t.Error("it is changed")
 	}
 	other := m{"operation": m{"sync": m{"source": m{"repoURL": "https://evil/x"}}, "info": operation("c-2", "10")["info"]}}

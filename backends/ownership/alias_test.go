@@ -87,7 +87,7 @@ func TestAliasedOf(t *testing.T) {
 	if got, want := read(o), (mapping.Aliased{Alias: mapping.AliasQuery, Destination: inQuery}); got != want {
 		t.Errorf("AliasedOf() = %+v, want %+v", got, want)
 	}
-	raw, needed := r.Tend(o, Situation{Now: time.Unix(0, 0)})
+	raw, needed := r.PlanHubUpdate(o, LinkState{Now: time.Unix(0, 0)})
 	if !needed {
 		t.Fatal("nothing is told")
 	}

@@ -107,7 +107,7 @@ func planLeaving(r Rules, e stream.Event, current *object.Object, data map[strin
 	case current.Annotation(object.SourceUIDKey) != e.Version.SourceUID:
 		// The copy of an earlier object of that name. Nobody asked for the end of its
 		// workloads.
-		return letGo(r, current)
+		return endCopy(r, current)
 	case current.Deleting() && !rec.Leaving && !current.Cascades():
 		return nil, nil // somebody on the spoke deletes it alone; no finalizer can be added
 	}

@@ -163,7 +163,7 @@ func TestChildIsNothingElse(t *testing.T) {
 	if held := hub.Held(stream.Children, o, nil); held != e.Version {
 		t.Errorf("Held() = %v, want %v", held, e.Version)
 	}
-	raw, needed := hub.Tend(o, Situation{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Present: true, Refusal: &stream.Refusal{Kind: stream.RefusalInvalid}})
+	raw, needed := hub.PlanHubUpdate(o, LinkState{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Present: true, Refusal: &stream.Refusal{Kind: stream.RefusalInvalid}})
 	if !needed {
 		t.Fatal("Tend() has nothing to do")
 	}
@@ -171,7 +171,7 @@ func TestChildIsNothingElse(t *testing.T) {
 	if tended.Annotation(object.RefreshKey) != "" || tended.Child("operation") != nil || len(object.Conditions(tended.Child("status"))) != 0 {
 		t.Errorf("Tend() = %s", raw)
 	}
-	if _, needed := hub.Tend(tended, Situation{}); needed {
+	if _, needed := hub.PlanHubUpdate(tended, LinkState{}); needed {
 		t.Error("Tend() is never done")
 	}
 	// The spoke sends the mirror once more, so that what it shows can be noted.

@@ -66,7 +66,7 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 		}
 	}
 	spec = mapped(r, e.Key, spec)
-	dropped, refusal := fit(r, key.Kind, spec)
+	dropped, refusal := prune(r, key.Kind, spec)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -96,7 +96,7 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 
 // tendChild answers what somebody asks of the mirror of a child application, and
 // lets one that is being deleted go; it is made anew.
-func tendChild(r Rules, current object.Object, s Situation) ([]byte, bool) {
+func tendChild(r Rules, current object.Object, s LinkState) ([]byte, bool) {
 	next := current.Clone()
 	if current.Deleting() {
 		dropped := next.DropFinalizers(object.IsArgoCD)

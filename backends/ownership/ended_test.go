@@ -104,16 +104,16 @@ func TestUncascaded(t *testing.T) {
 func TestTendOfWhatDidNotCascade(t *testing.T) {
 	hub := ruleSet(t, stream.Hub, stream.Managed)
 	o := objecttest.Object(t, appKey(hub), m{"deletionTimestamp": now, "finalizers": []any{object.CascadeFinalizer}}, m{"spec": m{"destination": m{"name": "edge-1"}}})
-	tend := func(s Situation) bool {
+	tend := func(s LinkState) bool {
 		t.Helper()
 		s.Now, s.Answers = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), s.Refusal != nil
-		raw, needed := hub.Tend(o, s)
+		raw, needed := hub.PlanHubUpdate(o, s)
 		if needed {
 			o = stored(t, o.Key, []Write{{Op: Update, Raw: raw}}, nil)
 		}
 		return needed
 	}
-	if !tend(Situation{Refusal: &stream.Refusal{Kind: stream.RefusalNotCascaded, Message: "it is gone"}}) {
+	if !tend(LinkState{Refusal: &stream.Refusal{Kind: stream.RefusalNotCascaded, Message: "it is gone"}}) {
 		t.Fatal("nothing is shown")
 	}
 	list := object.Conditions(o.Child("status"))
@@ -122,7 +122,7 @@ func TestTendOfWhatDidNotCascade(t *testing.T) {
 	if got, _ := list[0].(m); len(list) != 1 || got["type"] != object.DeletionCondition || got["message"] != want {
 		t.Errorf("conditions %v", list)
 	}
-	for when, s := range map[string]Situation{
+	for when, s := range map[string]LinkState{
 		"the spoke says so again":                {Refusal: &stream.Refusal{Kind: stream.RefusalNotCascaded, Message: "it is gone"}},
 		"the spoke was restarted and has none":   {Gone: true},
 		"the principal was, and knows no answer": {},
@@ -135,7 +135,7 @@ func TestTendOfWhatDidNotCascade(t *testing.T) {
 		t.Errorf("the condition counts as the spoke's: %v", status)
 	}
 	o.SetFinalizers([]string{object.PostDeleteFinalizer})
-	if !tend(Situation{}) || len(o.Finalizers()) != 0 {
+	if !tend(LinkState{}) || len(o.Finalizers()) != 0 {
 		t.Errorf("a person let it go, and it has finalizers %v", o.Finalizers())
 	}
 }

@@ -13,7 +13,7 @@ func giveUp(r Rules, current *object.Object) ([]Write, *stream.Refusal) {
 		return nil, nil
 	}
 	if rec, _ := record.Of(*current); rec.Adopted != "" {
-		return letGo(r, current)
+		return endCopy(r, current)
 	}
 	next := current.Clone()
 	next.Unmark()
@@ -62,5 +62,5 @@ func planGone(r Rules, e stream.Event, current *object.Object) ([]Write, *stream
 	if r.Needed == ForCopy && current != nil && r.IsCopy(*current) && !current.Deleting() {
 		return withhold(*current), &permitsNothing
 	}
-	return letGo(r, current)
+	return endCopy(r, current)
 }

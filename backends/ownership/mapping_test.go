@@ -175,7 +175,7 @@ func TestSelector(t *testing.T) {
 					if held := r.Held(stream.Statuses, o, nil); !held.Absent() {
 						t.Errorf("Held() = %v", held)
 					}
-					if _, needed := r.Tend(o, Situation{Gone: true, Present: true, Refusal: stream.Invalid("x")}); needed {
+					if _, needed := r.PlanHubUpdate(o, LinkState{Gone: true, Present: true, Refusal: stream.Invalid("x")}); needed {
 						t.Error("it is written")
 					}
 					e := objecttest.Apply(stream.Statuses, "uid-1", 9, m{"status": m{"health": m{"status": "Healthy"}}})

@@ -39,7 +39,7 @@ func TestMirrorsNameTheirHub(t *testing.T) {
 			if got := written.Annotation(object.HubKey); got != "hub-1" {
 				t.Errorf("the mirror names hub %q", got)
 			}
-			if raw, needed := test.rules.Tend(written, Situation{}); needed {
+			if raw, needed := test.rules.PlanHubUpdate(written, LinkState{}); needed {
 				t.Errorf("Tend() = %s", raw)
 			}
 			if got := test.rules.Held(test.event.Key.Collection, written, nil); got != test.event.Version {
@@ -60,10 +60,10 @@ func TestMirrorsOfEarlierReleasesAreMarked(t *testing.T) {
 			if written.Annotation(object.HubKey) != "" {
 				t.Fatal("it is marked by who does not know the hub")
 			}
-			if raw, needed := earlier.Tend(written, Situation{}); needed {
+			if raw, needed := earlier.PlanHubUpdate(written, LinkState{}); needed {
 				t.Fatalf("Tend() of who does not know the hub = %s", raw)
 			}
-			raw, needed := test.rules.Tend(written, Situation{})
+			raw, needed := test.rules.PlanHubUpdate(written, LinkState{})
 			if !needed {
 				t.Fatal("Tend() leaves it unmarked")
 			}
@@ -75,7 +75,7 @@ func TestMirrorsOfEarlierReleasesAreMarked(t *testing.T) {
 			if got := test.rules.Held(test.event.Key.Collection, marked, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
-			if again, needed := test.rules.Tend(marked, Situation{}); needed {
+			if again, needed := test.rules.PlanHubUpdate(marked, LinkState{}); needed {
 				t.Errorf("Tend() again = %s", again)
 			}
 			writes, refusal := test.rules.Plan(test.event, marked.Key, &marked, operations.Requests{})
@@ -96,7 +96,7 @@ func TestMirrorsOfAnotherHubAreMarkedWithTheirNextWrite(t *testing.T) {
 	for name, test := range mirrors(t) {
 		t.Run(name, func(t *testing.T) {
 			other := copyOf(t, test.rules, test.event, func(o object.Object) { o.SetAnnotation(object.HubKey, "hub-2") })
-			if raw, needed := test.rules.Tend(other, Situation{}); needed {
+			if raw, needed := test.rules.PlanHubUpdate(other, LinkState{}); needed {
 				t.Errorf("Tend() = %s", raw)
 			}
 			if got := test.rules.Held(test.event.Key.Collection, other, nil); got == test.event.Version {
@@ -140,7 +140,7 @@ func TestNothingButMirrorsIsMarked(t *testing.T) {
 			if test.rules.NamesNoHub(test.o) || test.rules.NamesOtherHub(test.o) {
 				t.Error("it is taken for a mirror of this hub")
 			}
-			if raw, needed := test.rules.Tend(test.o, Situation{}); needed && (object.Object{Fields: must(t, raw)}).Annotation(object.HubKey) != "" {
+			if raw, needed := test.rules.PlanHubUpdate(test.o, LinkState{}); needed && (object.Object{Fields: must(t, raw)}).Annotation(object.HubKey) != "" {
 				t.Errorf("Tend() = %s", raw)
 			}
 		})

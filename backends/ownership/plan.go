@@ -28,7 +28,7 @@ func planSpec(r Rules, e stream.Event, key stream.ResourceKey, current *object.O
 		return nil, refusal
 	}
 	spec = mapped(r, e.Key, spec)
-	dropped, misfit := fit(r, key.Kind, spec)
+	dropped, misfit := prune(r, key.Kind, spec)
 	if misfit != nil && (current == nil || r.IsCopy(*current)) { // of what is not ours, that it is not counts first
 		return nil, misfit
 	}

@@ -457,7 +457,7 @@ func FuzzPlan(f *testing.F) {
 			for _, c := range stream.Collections() {
 				r.Content(c, o, hard("r-1"))
 			}
-			r.Tend(o, Situation{NewID: func() string { return "c-2" }, Present: true, Gone: true, HistoryBroken: "x"})
+			r.PlanHubUpdate(o, LinkState{NewID: func() string { return "c-2" }, Present: true, Gone: true, HistoryBroken: "x"})
 		}
 	})
 }

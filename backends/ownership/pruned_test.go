@@ -43,7 +43,7 @@ func TestFit(t *testing.T) {
 		if tt.schema != "" {
 			r.Schemas = map[stream.Kind]*schema.Schema{tt.kind: parse(tt.schema)}
 		}
-		dropped, refusal := fit(r, tt.kind, tt.spec)
+		dropped, refusal := prune(r, tt.kind, tt.spec)
 		if !slices.Equal(dropped, tt.dropped) {
 			t.Errorf("%s: fit() drops %q, want %q", name, dropped, tt.dropped)
 		}

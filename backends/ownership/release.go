@@ -9,9 +9,9 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// letGo ends a copy and leaves its workloads: what we made goes, and what was adopted is
+// endCopy ends a copy and leaves its workloads: what we made goes, and what was adopted is
 // given back.
-func letGo(r Rules, current *object.Object) ([]Write, *stream.Refusal) {
+func endCopy(r Rules, current *object.Object) ([]Write, *stream.Refusal) {
 	if current == nil || !r.IsCopy(*current) {
 		return nil, nil
 	}

@@ -19,11 +19,11 @@ type Rules struct {
 	// ClusterProject is the project to which that Secret scopes the cluster; empty for
 	// none. Used on the hub.
 	ClusterProject string
-	// Departing says that the Agent is being deleted with a cascade: cascading
+	// Terminating says that the Agent is being deleted with a cascade: cascading
 	// deletions and what confirms them pass, and nothing else leaves the hub. What is
 	// not being deleted is left on the spoke as it is, changed or gone on the hub or
 	// not, and so are AppProjects. Used on the hub of a managed agent.
-	Departing bool
+	Terminating bool
 	// ProjectRoles says that mirrors of AppProjects have the roles of their originals, as
 	// far as those are about the mirrors. Used on the hub of an autonomous agent.
 	ProjectRoles bool
@@ -64,7 +64,7 @@ type Rules struct {
 
 // Paused is how the source of c is paused; held is what the Mirror was told of all.
 func (r Rules) Paused(c stream.Collection, held bool) link.Paused {
-	departing := r.Departing && r.Side == stream.Hub && r.Mode == stream.Managed
+	departing := r.Terminating && r.Side == stream.Hub && r.Mode == stream.Managed
 	waits := link.PauseNone
 	switch {
 	case held, departing && c != stream.Applications:

@@ -22,12 +22,12 @@ import (
 // automatedPath is where an Application says what happens without a person.
 const automatedPath = "spec.syncPolicy.automated"
 
-// fit takes out of a spec what the API server of this side does not keep, and returns
+// prune takes out of a spec what the API server of this side does not keep, and returns
 // the paths, sorted. It refuses what must not be stored without them: an Application
 // of whose automated sync something would go, be it false, and an AppProject of which
 // anything would that is not empty, for all that it has restrains or names what is
 // restrained.
-func fit(r Rules, kind stream.Kind, spec map[string]any) ([]string, *stream.Refusal) {
+func prune(r Rules, kind stream.Kind, spec map[string]any) ([]string, *stream.Refusal) {
 	known := r.Schemas[kind]
 	if known == nil {
 		return nil, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Situation is what Tend knows beside the object.
-type Situation struct {
+// LinkState is what PlanHubUpdate knows beside the object.
+type LinkState struct {
 	Now time.Time
 	// Present says that there is a connection, and that the spoke is known to hold
 	// the Application.
@@ -56,11 +56,11 @@ type Situation struct {
 // it does, argocd-server takes no other one.
 const AwayTime = 30 * time.Second
 
-// Tend returns the upkeep that an Application on the hub needs besides what
+// PlanHubUpdate returns the upkeep that an Application on the hub needs besides what
 // events bring: ids and visible states of commands, the end of finalizers, and
 // the condition that says why the spoke did not take a spec; and the mark of the
 // hub on a mirror of an earlier release, and the form of its spec. It returns false when it needs none.
-func (r Rules) Tend(current object.Object, s Situation) ([]byte, bool) {
+func (r Rules) PlanHubUpdate(current object.Object, s LinkState) ([]byte, bool) {
 	if r.NamesNoHub(current) {
 		next := current.Clone()
 		next.SetAnnotation(object.HubKey, r.Hub)
@@ -78,15 +78,15 @@ func (r Rules) Tend(current object.Object, s Situation) ([]byte, bool) {
 	if current.Key.Kind != stream.Application || r.SourceUID(current) == "" {
 		return nil, false
 	}
-	if untroubled(r, current, s) {
+	if nothingToUpdate(r, current, s) {
 		return nil, false
 	}
 	next := current.Clone()
 	ours := current.Label(object.IgnoreSyncKey) != "true" && r.Unsendable(current) == ""
-	upkeep := func(o object.Object, s Situation) bool { return reportConditions(r, o, s) }
+	upkeep := func(o object.Object, s LinkState) bool { return reportConditions(r, o, s) }
 	gone := s.Gone && !object.HasCondition(current, object.DeletionCondition) // what was told stays to be decided on
 	if ours && current.Deleting() && (gone || s.Released || r.Mode == stream.Autonomous || !current.Cascades()) {
-		upkeep = func(o object.Object, _ Situation) bool { return o.DropFinalizers(object.IsArgoCD) }
+		upkeep = func(o object.Object, _ LinkState) bool { return o.DropFinalizers(object.IsArgoCD) }
 	}
 	changed := upkeep(next, s)
 	if ours && (s.Barred == "" || current.Deleting()) {
@@ -98,16 +98,16 @@ func (r Rules) Tend(current object.Object, s Situation) ([]byte, bool) {
 	return object.Encode(next.Fields), true
 }
 
-// untroubled reports whether an Application is as nearly all are at nearly all times:
-// there is nothing to announce, to report, or to let go. Tend is asked at every look
+// nothingToUpdate reports whether an Application is as nearly all are at nearly all times:
+// there is nothing to announce, to report, or to let go. PlanHubUpdate is asked at every look
 // at an object, and needs no copy of it then.
-func untroubled(r Rules, o object.Object, s Situation) bool {
+func nothingToUpdate(r Rules, o object.Object, s LinkState) bool {
 	return o.Child("operation") == nil && !o.Deleting() && s.Refusal == nil && s.Barred == "" && len(s.Dropped) == 0 && r.Unsendable(o) == "" &&
 		!slices.ContainsFunc(object.Conditions(o.Child("status")), object.IsOwnCondition)
 }
 
 // announceCommand gives a new operation its id and shows where it is.
-func announceCommand(r Rules, o object.Object, s Situation) bool {
+func announceCommand(r Rules, o object.Object, s LinkState) bool {
 	operation := operations.Of(o)
 	switch {
 	case operation == nil:
@@ -151,7 +151,7 @@ func announceCommand(r Rules, o object.Object, s Situation) bool {
 
 // showCommand gives an operation its id, if it has none, and shows it as what waits, or was
 // sent and of which somebody removed the state.
-func showCommand(r Rules, o object.Object, operation map[string]any, s Situation) {
+func showCommand(r Rules, o object.Object, operation map[string]any, s LinkState) {
 	if operations.CommandID(operation) == "" {
 		operations.AddInfo(operation, object.CommandInfo, s.NewID())
 	}
@@ -174,7 +174,7 @@ func showCommand(r Rules, o object.Object, operation map[string]any, s Situation
 
 // neverRuns says why a command will not run any more; empty while it may. Nobody but the hub
 // knows of one that waits, so the hub alone ends it.
-func neverRuns(r Rules, o object.Object, s Situation) string {
+func neverRuns(r Rules, o object.Object, s LinkState) string {
 	state, sent := o.Child("status", "operationState"), operations.Sent(o)
 	switch {
 	case !sent && operations.Terminating(state):
@@ -197,7 +197,7 @@ func neverRuns(r Rules, o object.Object, s Situation) string {
 // out, or that the workloads of what is gone there may not be. What the hub alone decides each principal may
 // write; what the spoke answered only the one that it answered, and it goes when the spoke
 // is known to have taken it.
-func reportConditions(r Rules, o object.Object, s Situation) bool {
+func reportConditions(r Rules, o object.Object, s LinkState) bool {
 	message := ""
 	switch {
 	case o.Label(object.IgnoreSyncKey) != "true" && r.Unsendable(o) != "":

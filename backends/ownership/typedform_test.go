@@ -63,7 +63,7 @@ func TestMirrorsOfEarlierReleasesAreReformed(t *testing.T) {
 			if got := test.rules.Held(collection, earlier, nil); got != test.event.Version {
 				t.Fatalf("before Held() = %v, want %v", got, test.event.Version)
 			}
-			raw, needed := test.rules.Tend(earlier, Situation{})
+			raw, needed := test.rules.PlanHubUpdate(earlier, LinkState{})
 			if !needed {
 				t.Fatal("Tend() leaves it as it is")
 			}
@@ -74,11 +74,11 @@ func TestMirrorsOfEarlierReleasesAreReformed(t *testing.T) {
 			if got := test.rules.Held(collection, reformed, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
-			if again, needed := test.rules.Tend(reformed, Situation{}); needed {
+			if again, needed := test.rules.PlanHubUpdate(reformed, LinkState{}); needed {
 				t.Errorf("Tend() again = %s", again)
 			}
 			earlier.Child("spec")["project"] = "other"
-			if raw, needed := test.rules.Tend(earlier, Situation{}); needed {
+			if raw, needed := test.rules.PlanHubUpdate(earlier, LinkState{}); needed {
 				t.Errorf("Tend() of what somebody changed = %s", raw)
 			}
 		})

@@ -22,16 +22,18 @@ const standTime = 90 * time.Second
 // spoke answered is for the principal that had its last judged connection: another one does
 // not know it, and two that differ would write without end. It is of one goroutine.
 type Presence struct {
-	alone   bool      // there is but one process
-	ours    bool      // a connection to this process was judged, and none elsewhere since
-	claimed int64     // the newest epoch that is ours; zero for none
-	shown   LinkState // of the Agent
-	since   time.Time // when ObservedAt was first seen with its value, by our clock
-	apart   time.Time // since when there is no connection; zero while there is one
+	alone             bool      // there is but one process
+	ours              bool      // a connection to this process was judged, and none elsewhere since
+	claimed           int64     // the newest epoch that is ours; zero for none
+	shown             LinkState // of the Agent
+	since             time.Time // when ObservedAt was first seen with its value, by our clock
+	disconnectedSince time.Time // since when there is no connection; zero while there is one
 }
 
 // New knows of no connection before now. alone says that there is but one process.
-func New(alone bool, now time.Time) *Presence { return &Presence{alone: alone, since: now, apart: now} }
+func New(alone bool, now time.Time) *Presence {
+	return &Presence{alone: alone, since: now, disconnectedSince: now}
+}
 
 // Show takes what the Agent says. next is when an agent that is connected to another
 // principal may be away unless more is shown; zero when nothing was seen of it.
@@ -57,22 +59,22 @@ func (p *Presence) Claim(epoch int64) (before bool) {
 func (p *Presence) Ours() bool { return p.ours || p.alone }
 
 // Arrive notes that there is a connection from now on.
-func (p *Presence) Arrive() { p.apart = time.Time{} }
+func (p *Presence) Arrive() { p.disconnectedSince = time.Time{} }
 
 // Part notes that there is none from now on.
-func (p *Presence) Part(now time.Time) { p.apart = now }
+func (p *Presence) Part(now time.Time) { p.disconnectedSince = now }
 
 // Connected reports whether there is a connection to this process.
-func (p *Presence) Connected() bool { return p.apart.IsZero() }
+func (p *Presence) Connected() bool { return p.disconnectedSince.IsZero() }
 
 // Away is for how long the agent has been away as far as this process may tell; zero
 // while it is not known to be.
 func (p *Presence) Away(now time.Time) time.Duration {
 	switch {
-	case p.apart.IsZero():
+	case p.disconnectedSince.IsZero():
 		return 0
 	case p.Ours():
-		return now.Sub(p.apart)
+		return now.Sub(p.disconnectedSince)
 	case now.Sub(p.since) >= standTime:
 		return now.Sub(p.since)
 	}
@@ -82,7 +84,7 @@ func (p *Presence) Away(now time.Time) time.Duration {
 // AwayAt is when Away may next be as much as long.
 func (p *Presence) AwayAt(long time.Duration) time.Time {
 	if p.Ours() {
-		return p.apart.Add(long)
+		return p.disconnectedSince.Add(long)
 	}
 	return p.since.Add(standTime)
 }

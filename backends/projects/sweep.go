@@ -18,10 +18,10 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Sweep lets deleting AppProjects of a hub go: they lose Argo CD's finalizers
+// Collector lets deleting AppProjects of a hub go: they lose Argo CD's finalizers
 // once no Application of the hub refers to them, which an application controller
 // would do if the hub had one. It concerns the hub as a whole and no link.
-type Sweep struct {
+type Collector struct {
 	Store     backends.Store
 	Namespace string // where Argo CD's AppProjects are
 	Log       zerolog.Logger
@@ -35,7 +35,7 @@ const (
 )
 
 // Run keeps at it until ctx is done.
-func (p *Sweep) Run(ctx context.Context) error {
+func (p *Collector) Run(ctx context.Context) error {
 	changed, cancel, synced := keyset.Follow(ctx, p.Store, stream.AppProject, stream.Application)
 	defer cancel()
 	if !synced {
@@ -72,11 +72,11 @@ func (p *Sweep) Run(ctx context.Context) error {
 
 // pass looks at all these projects and drops those that need no further look. It
 // reports whether all went well.
-func (p *Sweep) pass(ctx context.Context, deleting map[stream.ResourceKey]bool) bool {
+func (p *Collector) pass(ctx context.Context, deleting map[stream.ResourceKey]bool) bool {
 	used := sync.OnceValues(p.used)
 	well := true
 	for key := range deleting {
-		kept, err := p.look(ctx, key, used)
+		kept, err := p.release(ctx, key, used)
 		if err != nil && ctx.Err() == nil {
 			p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot remove the finalizers of a deleted AppProject, retrying")
 			well = false
@@ -89,7 +89,7 @@ func (p *Sweep) pass(ctx context.Context, deleting map[stream.ResourceKey]bool) 
 }
 
 // used returns the names of the projects to which Applications refer.
-func (p *Sweep) used() (map[string]bool, error) {
+func (p *Collector) used() (map[string]bool, error) {
 	names := map[string]bool{}
 	for _, o := range p.Store.List(stream.Application, "") {
 		app, err := object.Parse(o)
@@ -104,9 +104,9 @@ func (p *Sweep) used() (map[string]bool, error) {
 	return names, nil
 }
 
-// look lets one project go if it may. It reports whether the project must be
+// release lets one project go if it may. It reports whether the project must be
 // looked at again when an Application changes.
-func (p *Sweep) look(ctx context.Context, key stream.ResourceKey, used func() (map[string]bool, error)) (kept bool, err error) {
+func (p *Collector) release(ctx context.Context, key stream.ResourceKey, used func() (map[string]bool, error)) (kept bool, err error) {
 	cached, ok := p.Store.Get(key)
 	if !ok {
 		return false, nil

@@ -56,7 +56,7 @@ func TestDeletingProjectGoesWithItsLastApplication(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- (&projects.Sweep{Store: store, Namespace: "argocd", Log: zerolog.Nop()}).Run(ctx)
+			ended <- (&projects.Collector{Store: store, Namespace: "argocd", Log: zerolog.Nop()}).Run(ctx)
 		}()
 		synctest.Wait()
 		remove(shop)

@@ -14,7 +14,7 @@ type Contests map[stream.EntryKey]Contest
 
 // Contest is what was put back of one entry.
 type Contest struct {
-	link.Undoings
+	link.Reverts
 	paths string
 }
 

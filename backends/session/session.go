@@ -76,7 +76,7 @@ type Owner struct {
 // stream.Violation when the peer broke the protocol, and stream.ErrProtocol alone when the
 // peer says so of us. It waits at most a second for the peer to end the connection too.
 func (s *Session) Carry(ctx context.Context, conn Conn, o Owner) error {
-	c := &carrier{s: s, o: o, conn: conn, sent: make(chan error, 1), received: make(chan error, 1)}
+	c := &transport{s: s, o: o, conn: conn, sent: make(chan error, 1), received: make(chan error, 1)}
 	go c.receive()
 	for {
 		out := s.Out
@@ -119,10 +119,10 @@ func reasonOf(cause error) (stream.GoodbyeReason, error) {
 	return stream.GoodbyeDrain, cause
 }
 
-// carrier sends one message at a time, beside Carry, which a peer that takes nothing must
+// transport sends one message at a time, beside Carry, which a peer that takes nothing must
 // not hold up. A connection that is idle, as most are at most times, keeps no goroutine for
 // it.
-type carrier struct {
+type transport struct {
 	s        *Session
 	o        Owner
 	conn     Conn
@@ -134,7 +134,7 @@ type carrier struct {
 
 // receive passes on what the peer sends, until the owner takes nothing more: the end of
 // the peer still is to be read then.
-func (c *carrier) receive() {
+func (c *transport) receive() {
 	taken := true
 	for {
 		msg, err := c.conn.Recv()
@@ -155,28 +155,28 @@ func (c *carrier) receive() {
 }
 
 // failed is how Carry ends when the connection has failed.
-func (c *carrier) failed(err error) error {
+func (c *transport) failed(err error) error {
 	c.o.Detach()
 	if said, ok := c.accused.Load().(error); ok {
 		return fmt.Errorf("%w: %w: %w", ErrEnded, said, err)
 	}
 	if stream.ViolationOf(err) != "" {
-		c.part(stream.GoodbyeProtocol)
+		c.sendGoodbye(stream.GoodbyeProtocol)
 	}
 	return err
 }
 
 // leave is how Carry ends when this side ends the connection.
-func (c *carrier) leave(reason stream.GoodbyeReason, cause error) error {
+func (c *transport) leave(reason stream.GoodbyeReason, cause error) error {
 	c.o.Detach() // what the peer says from now on is not heard
-	c.part(reason)
+	c.sendGoodbye(reason)
 	return fmt.Errorf("%w: %w", ErrEnded, cause)
 }
 
 // whySend is why a send failed. Of a stream that has ended it says io.EOF, and only who
 // receives is told how it ended, such as that the agent was suspended
 // (grpc.ClientStream.SendMsg).
-func (c *carrier) whySend(err error) error {
+func (c *transport) whySend(err error) error {
 	if errors.Is(err, io.EOF) {
 		patience := time.NewTimer(goodbyeTime)
 		defer patience.Stop()
@@ -190,15 +190,15 @@ func (c *carrier) whySend(err error) error {
 }
 
 // send is called while nothing is being sent.
-func (c *carrier) send(m stream.Message) {
+func (c *transport) send(m stream.Message) {
 	c.sending = true
 	go func() { c.sent <- c.conn.Send(m) }()
 }
 
-// part says goodbye, if there is a reason to give. A peer that reads knows why; one
+// sendGoodbye says goodbye, if there is a reason to give. A peer that reads knows why; one
 // that does not must not hold us up. At a drain the end of the peer is waited for, so
 // that its next connection, or that of another process, begins after this one.
-func (c *carrier) part(reason stream.GoodbyeReason) {
+func (c *transport) sendGoodbye(reason stream.GoodbyeReason) {
 	patience := time.NewTimer(goodbyeTime)
 	defer patience.Stop()
 	saying, receiving := reason != "", reason == stream.GoodbyeDrain

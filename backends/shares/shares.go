@@ -14,11 +14,11 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Shares divides the Applications of a hub's Store among the links of its agents, when
+// Partition divides the Applications of a hub's Store among the links of its agents, when
 // the namespace alone does not say whose they are. Each Application is in the share of
 // one agent or of none: through a share no other one is read, listed or written. Its
 // methods may be called concurrently.
-type Shares struct {
+type Partition struct {
 	store  backends.Store
 	synced chan struct{} // closed once placed holds all that the store did when it was synced
 
@@ -37,9 +37,9 @@ type placed struct {
 	owner        identity.AgentName
 }
 
-// New returns Shares of a Store. Nothing is anybody's before Assign.
-func New(store backends.Store) *Shares {
-	return &Shares{
+// New returns a Partition of a Store. Nothing is anybody's before Assign.
+func New(store backends.Store) *Partition {
+	return &Partition{
 		store: store, synced: make(chan struct{}), placed: map[stream.ResourceKey]placed{}, owned: map[identity.AgentName]map[stream.ResourceKey]bool{},
 	}
 }
@@ -47,14 +47,14 @@ func New(store backends.Store) *Shares {
 // Assign says anew whose each Application is, and returns the agents whose share is
 // another one now, each with the Applications that it got or lost. The shares count as
 // synced after the first call that finds the Store synced.
-func (s *Shares) Assign(owner mapping.Owner) map[identity.AgentName][]stream.ResourceKey {
+func (s *Partition) Assign(owner mapping.Owner) map[identity.AgentName][]stream.ResourceKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owner = owner
 	news := map[identity.AgentName][]stream.ResourceKey{}
 	s.fill()
 	for key, p := range s.placed {
-		for _, name := range s.give(key, p) {
+		for _, name := range s.assign(key, p) {
 			news[name] = append(news[name], key)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Shares) Assign(owner mapping.Owner) map[identity.AgentName][]stream.Res
 // fill looks at all that there is once the store is synced: what is not in a share is
 // absent, and nobody may take for absent what was not looked at. It is called with mu
 // locked, after which the store can only show something newer.
-func (s *Shares) fill() {
+func (s *Partition) fill() {
 	select {
 	case <-s.store.Synced():
 	default:
@@ -74,7 +74,7 @@ func (s *Shares) fill() {
 		return
 	}
 	for _, o := range s.store.List(stream.Application, "") {
-		p := s.look(o)
+		p := s.read(o)
 		p.owner = s.placed[o.Key].owner
 		s.placed[o.Key] = p
 	}
@@ -84,35 +84,35 @@ func (s *Shares) fill() {
 
 // Changed looks at an Application that appeared, changed or went, and returns whose it
 // is and was: those are to look again.
-func (s *Shares) Changed(key stream.ResourceKey) []identity.AgentName {
+func (s *Partition) Changed(key stream.ResourceKey) []identity.AgentName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Read under the lock, so that what is noted last is what was there last.
 	o, there := s.store.Get(key)
 	before := s.placed[key].owner
 	if !there {
-		s.take(key, before)
+		s.unassign(key, before)
 		delete(s.placed, key)
 		return agentsOf(before)
 	}
-	now := s.look(o)
+	now := s.read(o)
 	now.owner = before
-	if news := s.give(key, now); len(news) > 0 {
+	if news := s.assign(key, now); len(news) > 0 {
 		return news
 	}
 	return agentsOf(before)
 }
 
-// give notes an Application with the owner that it should have, and returns whom that
+// assign notes an Application with the owner that it should have, and returns whom that
 // is news for.
-func (s *Shares) give(key stream.ResourceKey, p placed) []identity.AgentName {
+func (s *Partition) assign(key stream.ResourceKey, p placed) []identity.AgentName {
 	before := p.owner
 	p.owner = s.ownerOf(p.where)
 	s.placed[key] = p
 	if before == p.owner {
 		return nil
 	}
-	s.take(key, before)
+	s.unassign(key, before)
 	if !p.owner.IsZero() {
 		if s.owned[p.owner] == nil {
 			s.owned[p.owner] = map[stream.ResourceKey]bool{}
@@ -122,14 +122,14 @@ func (s *Shares) give(key stream.ResourceKey, p placed) []identity.AgentName {
 	return agentsOf(before, p.owner)
 }
 
-func (s *Shares) take(key stream.ResourceKey, from identity.AgentName) {
+func (s *Partition) unassign(key stream.ResourceKey, from identity.AgentName) {
 	delete(s.owned[from], key)
 	if len(s.owned[from]) == 0 {
 		delete(s.owned, from)
 	}
 }
 
-func (s *Shares) ownerOf(where mapping.Placement) identity.AgentName {
+func (s *Partition) ownerOf(where mapping.Placement) identity.AgentName {
 	if s.owner == nil {
 		return identity.AgentName{}
 	}
@@ -146,9 +146,9 @@ func agentsOf(names ...identity.AgentName) []identity.AgentName {
 	return out
 }
 
-// look returns what an object says, of what is noted or by decoding it. It is called
+// read returns what an object says, of what is noted or by decoding it. It is called
 // with mu locked.
-func (s *Shares) look(o backends.Object) placed {
+func (s *Partition) read(o backends.Object) placed {
 	if p, known := s.placed[o.Key]; known && p.uid == o.UID && p.version == o.ResourceVersion {
 		return p
 	}
@@ -157,51 +157,51 @@ func (s *Shares) look(o backends.Object) placed {
 
 // OwnerOf returns whose an object of the Store is, or was if it is gone; the zero name
 // for nobody's.
-func (s *Shares) OwnerOf(o backends.Object) identity.AgentName {
+func (s *Partition) OwnerOf(o backends.Object) identity.AgentName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ownerOf(s.look(o).where)
+	return s.ownerOf(s.read(o).where)
 }
 
 // placeOwner returns whose an Application would be.
-func (s *Shares) placeOwner(where mapping.Placement) identity.AgentName {
+func (s *Partition) placeOwner(where mapping.Placement) identity.AgentName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ownerOf(where)
 }
 
 // owns reports whether an object is in the share of an agent.
-func (s *Shares) owns(name identity.AgentName, o backends.Object) bool {
+func (s *Partition) owns(name identity.AgentName, o backends.Object) bool {
 	return s.OwnerOf(o) == name
 }
 
 // Synced is closed once the shares hold all that the Store did when it was synced. The
 // links of the shares begin then.
-func (s *Shares) Synced() <-chan struct{} { return s.synced }
+func (s *Partition) Synced() <-chan struct{} { return s.synced }
 
 // Of is the share of an agent: the Store, in which there are no Applications but the
 // agent's. Of Applications none is made through it but mirrors of the agent's children.
-func (s *Shares) Of(name identity.AgentName) backends.Store {
-	return &share{Store: s.store, shares: s, agent: name}
+func (s *Partition) Of(name identity.AgentName) backends.Store {
+	return &agentStore{Store: s.store, partition: s, agent: name}
 }
 
-// share is what one agent's link sees of the hub. What it does not change is the
+// agentStore is what one agent's link sees of the hub. What it does not change is the
 // Store's; Subscribe tells of more than the share, which is allowed.
-type share struct {
+type agentStore struct {
 	backends.Store
-	shares *Shares
-	agent  identity.AgentName
+	partition *Partition
+	agent     identity.AgentName
 }
 
-func (s *share) shows(o backends.Object) bool {
-	return o.Key.Kind != stream.Application || s.shares.owns(s.agent, o)
+func (s *agentStore) shows(o backends.Object) bool {
+	return o.Key.Kind != stream.Application || s.partition.owns(s.agent, o)
 }
 
 // Synced implements backends.Store.
-func (s *share) Synced() <-chan struct{} { return s.shares.Synced() }
+func (s *agentStore) Synced() <-chan struct{} { return s.partition.Synced() }
 
 // Deletions implements backends.Store.
-func (s *share) Deletions(deleted func(backends.Deletion)) (cancel func()) {
+func (s *agentStore) Deletions(deleted func(backends.Deletion)) (cancel func()) {
 	return s.Store.Deletions(func(d backends.Deletion) {
 		if s.shows(d.Last) {
 			deleted(d)
@@ -210,7 +210,7 @@ func (s *share) Deletions(deleted func(backends.Deletion)) (cancel func()) {
 }
 
 // Get implements backends.Store.
-func (s *share) Get(key stream.ResourceKey) (backends.Object, bool) {
+func (s *agentStore) Get(key stream.ResourceKey) (backends.Object, bool) {
 	if o, there := s.Store.Get(key); there && s.shows(o) {
 		return o, true
 	}
@@ -218,18 +218,18 @@ func (s *share) Get(key stream.ResourceKey) (backends.Object, bool) {
 }
 
 // List implements backends.Store.
-func (s *share) List(kind stream.Kind, namespace string) []backends.Object {
+func (s *agentStore) List(kind stream.Kind, namespace string) []backends.Object {
 	if kind != stream.Application {
 		return s.Store.List(kind, namespace)
 	}
-	s.shares.mu.Lock()
-	keys := make([]stream.ResourceKey, 0, len(s.shares.owned[s.agent]))
-	for key := range s.shares.owned[s.agent] {
+	s.partition.mu.Lock()
+	keys := make([]stream.ResourceKey, 0, len(s.partition.owned[s.agent]))
+	for key := range s.partition.owned[s.agent] {
 		if namespace == "" || namespace == key.Namespace {
 			keys = append(keys, key)
 		}
 	}
-	s.shares.mu.Unlock()
+	s.partition.mu.Unlock()
 	slices.SortFunc(keys, stream.ResourceKey.Compare) // so that a simulation repeats
 	var objects []backends.Object
 	for _, key := range keys {
@@ -241,7 +241,7 @@ func (s *share) List(kind stream.Kind, namespace string) []backends.Object {
 }
 
 // Read implements backends.Store.
-func (s *share) Read(ctx context.Context, key stream.ResourceKey) (backends.Object, error) {
+func (s *agentStore) Read(ctx context.Context, key stream.ResourceKey) (backends.Object, error) {
 	o, err := s.Store.Read(ctx, key)
 	if err == nil && !s.shows(o) {
 		return backends.Object{}, fmt.Errorf("%s is not of agent %s: %w", key, s.agent, stream.ErrNotFound)
@@ -250,7 +250,7 @@ func (s *share) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 }
 
 // Create implements backends.Store.
-func (s *share) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (s *agentStore) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	if key.Kind == stream.Application {
 		if err := s.mayCreate(key, raw); err != nil {
 			return backends.Object{}, err
@@ -261,10 +261,10 @@ func (s *share) Create(ctx context.Context, key stream.ResourceKey, raw []byte, 
 
 // mayCreate admits mirrors of the agent's children where they are the agent's. One of that
 // name that is not in the share is never written over: a Create finds it.
-func (s *share) mayCreate(key stream.ResourceKey, raw []byte) error {
+func (s *agentStore) mayCreate(key stream.ResourceKey, raw []byte) error {
 	child := mapping.PlacementOf(backends.Object{Key: key, Raw: raw}).Child
 	// Its destination does not count: by that it would be the agent's anywhere.
-	if child != s.agent || s.shares.placeOwner(mapping.Placement{Namespace: key.Namespace, Child: child}) != s.agent {
+	if child != s.agent || s.partition.placeOwner(mapping.Placement{Namespace: key.Namespace, Child: child}) != s.agent {
 		return fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
 	}
 	if o, there := s.Store.Get(key); there && !s.shows(o) {
@@ -275,7 +275,7 @@ func (s *share) mayCreate(key stream.ResourceKey, raw []byte) error {
 
 // Update implements backends.Store. That old was the agent's is tested on its
 // resourceVersion like the rest of it.
-func (s *share) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (s *agentStore) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
 	if !s.shows(old) {
 		return backends.Object{}, fmt.Errorf("%s is not of agent %s: %w", old.Key, s.agent, stream.ErrConflict)
 	}
@@ -284,7 +284,7 @@ func (s *share) Update(ctx context.Context, old backends.Object, raw []byte, opt
 
 // Delete implements backends.Store. An Application that the cache does not show to be
 // the agent's is not deleted, and neither is one that has changed since.
-func (s *share) Delete(ctx context.Context, key stream.ResourceKey, pre backends.Preconditions) error {
+func (s *agentStore) Delete(ctx context.Context, key stream.ResourceKey, pre backends.Preconditions) error {
 	if key.Kind == stream.Application {
 		o, there := s.Store.Get(key)
 		switch {

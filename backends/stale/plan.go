@@ -16,12 +16,12 @@ const batch = 20
 // Application: what it shows is looked at when it has its turn.
 type plan struct {
 	away   map[identity.AgentName]Absence
-	shares map[identity.AgentName]*share // of those with something to look at
-	begun  uint64                        // counts shares
+	agents map[identity.AgentName]*agentLine // of those with something to look at
+	begun  uint64                            // counts shares
 }
 
-// share is what there is to look at of an agent; of nobody, for the zero name.
-type share struct {
+// agentLine is what there is to look at of an agent; of nobody, for the zero name.
+type agentLine struct {
 	order uint64
 	whole bool // all that the agent has
 	keys  map[stream.ResourceKey]bool
@@ -29,7 +29,7 @@ type share struct {
 }
 
 func newPlan() *plan {
-	return &plan{away: map[identity.AgentName]Absence{}, shares: map[identity.AgentName]*share{}}
+	return &plan{away: map[identity.AgentName]Absence{}, agents: map[identity.AgentName]*agentLine{}}
 }
 
 // see takes over which agents are away now. All Applications of an agent of which there is
@@ -55,12 +55,12 @@ func (p *plan) whole(name identity.AgentName) {
 	clear(s.keys)
 }
 
-func (p *plan) shareOf(name identity.AgentName) *share {
-	s := p.shares[name]
+func (p *plan) shareOf(name identity.AgentName) *agentLine {
+	s := p.agents[name]
 	if s == nil {
 		p.begun++
-		s = &share{order: p.begun, keys: map[stream.ResourceKey]bool{}}
-		p.shares[name] = s
+		s = &agentLine{order: p.begun, keys: map[stream.ResourceKey]bool{}}
+		p.agents[name] = s
 	}
 	return s
 }
@@ -72,13 +72,13 @@ func (p *plan) add(name identity.AgentName, key stream.ResourceKey) {
 	}
 }
 
-// take returns the agent whose turn it is among those that are away, or among the others,
+// next returns the agent whose turn it is among those that are away, or among the others,
 // and some of its Applications; none when there is nothing to look at now. Who is away for
 // the longest goes first: what a short outage of many says waits. List returns all
 // Applications of an agent.
-func (p *plan) take(away bool, now time.Time, list func(identity.AgentName) []stream.ResourceKey) (identity.AgentName, []stream.ResourceKey) {
+func (p *plan) next(away bool, now time.Time, list func(identity.AgentName) []stream.ResourceKey) (identity.AgentName, []stream.ResourceKey) {
 	for {
-		name, s := p.turn(away, now)
+		name, s := p.nextAgent(away, now)
 		if s == nil {
 			return identity.AgentName{}, nil
 		}
@@ -97,7 +97,7 @@ func (p *plan) take(away bool, now time.Time, list func(identity.AgentName) []st
 			delete(s.keys, key)
 		}
 		if len(s.keys) == 0 {
-			delete(p.shares, name)
+			delete(p.agents, name)
 		}
 		if len(keys) > 0 {
 			return name, keys
@@ -105,9 +105,9 @@ func (p *plan) take(away bool, now time.Time, list func(identity.AgentName) []st
 	}
 }
 
-// turn returns whose turn it is; nil for nobody's.
-func (p *plan) turn(away bool, now time.Time) (name identity.AgentName, turn *share) {
-	for candidate, s := range p.shares {
+// nextAgent returns whose turn it is; nil for nobody's.
+func (p *plan) nextAgent(away bool, now time.Time) (name identity.AgentName, turn *agentLine) {
+	for candidate, s := range p.agents {
 		if _, isAway := p.away[candidate]; isAway != away || now.Before(s.rests) {
 			continue
 		}
@@ -124,11 +124,11 @@ func (p *plan) before(a, b identity.AgentName) bool {
 	if c := p.away[a].Since.Compare(p.away[b].Since); c != 0 {
 		return c < 0
 	}
-	return p.shares[a].order < p.shares[b].order
+	return p.agents[a].order < p.agents[b].order
 }
 
-// rest gives Applications back, which have their turn again from then on.
-func (p *plan) rest(name identity.AgentName, keys []stream.ResourceKey, until time.Time) {
+// postpone gives Applications back, which have their turn again from then on.
+func (p *plan) postpone(name identity.AgentName, keys []stream.ResourceKey, until time.Time) {
 	for _, key := range keys {
 		p.add(name, key)
 	}

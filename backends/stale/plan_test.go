@@ -46,7 +46,7 @@ func TestStalePlan(t *testing.T) {
 	p := newPlan()
 	turns := func(away bool, now time.Time) (names []string) {
 		for {
-			name, keys := p.take(away, now, list)
+			name, keys := p.next(away, now, list)
 			if len(keys) == 0 {
 				return names
 			}
@@ -74,17 +74,17 @@ func TestStalePlan(t *testing.T) {
 	// What could not be written delays no other agent, and comes again.
 	p.add(old, key(old, 1))
 	p.add(young, key(young, 1))
-	name, keys := p.take(true, noon, list)
+	name, keys := p.next(true, noon, list)
 	if name != old || !slices.Equal(keys, []stream.ResourceKey{key(old, 1)}) {
 		t.Fatalf("take() = %s, %v", name, keys)
 	}
-	p.rest(old, keys, noon.Add(time.Second))
+	p.postpone(old, keys, noon.Add(time.Second))
 	wants("one rests", true, noon, "young")
 	wants("it has rested", true, noon.Add(time.Second), "old")
 
 	// Who is back is looked at as a whole, and what still waited to be said is not.
 	p.add(old, key(old, 1))
-	p.rest(old, []stream.ResourceKey{key(old, 2)}, noon.Add(time.Hour))
+	p.postpone(old, []stream.ResourceKey{key(old, 2)}, noon.Add(time.Hour))
 	p.see(map[identity.AgentName]Absence{newest: {Since: noon.Add(-time.Minute), Message: "suspended"}})
 	p.add(identity.AgentName{}, key(agent("gone"), 1))
 	wants("something else is to be said", true, noon, "newest", "newest", "newest")
@@ -102,8 +102,8 @@ func TestStalePlan(t *testing.T) {
 	}()); diff != "" {
 		t.Errorf("how often all of an agent's were listed (-want +got)\n%s", diff)
 	}
-	if len(p.shares) != 0 {
-		t.Errorf("%d agents are kept of which nothing is to be looked at", len(p.shares))
+	if len(p.agents) != 0 {
+		t.Errorf("%d agents are kept of which nothing is to be looked at", len(p.agents))
 	}
 }
 
@@ -124,7 +124,7 @@ func TestStalePlanOfALargeFleet(t *testing.T) {
 	p.see(away)
 	turns, kept := map[string]int{}, 0
 	for range batches {
-		name, keys := p.take(true, noon, func(name identity.AgentName) []stream.ResourceKey {
+		name, keys := p.next(true, noon, func(name identity.AgentName) []stream.ResourceKey {
 			keys := make([]stream.ResourceKey, each)
 			for i := range keys {
 				keys[i] = stream.ResourceKey{Kind: stream.Application, Namespace: name.String(), Name: fmt.Sprint(i)}
@@ -133,7 +133,7 @@ func TestStalePlanOfALargeFleet(t *testing.T) {
 		})
 		turns[name.String()] += len(keys)
 		waiting := 0
-		for _, s := range p.shares {
+		for _, s := range p.agents {
 			waiting += len(s.keys)
 		}
 		kept = max(kept, waiting)

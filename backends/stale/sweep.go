@@ -19,7 +19,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Config holds what a Sweep needs. All of it is required.
+// Config holds what a Marker needs. All of it is required.
 type Config struct {
 	Store backends.Store
 	// Away returns the agents that have been away for long; false while they are not known.
@@ -38,11 +38,11 @@ type Config struct {
 	Log   zerolog.Logger
 }
 
-// Sweep says of the Applications of agents that have been away for long that their status is
+// Marker says of the Applications of agents that have been away for long that their status is
 // what the spoke said last, in a condition, which goes when the agent is back. It concerns
 // the hub as a whole and no link, is for one principal at a time, and remembers nothing:
 // what is to be said follows from the Agents, and what is said from the Applications.
-type Sweep struct {
+type Marker struct {
 	cfg Config
 
 	mu   sync.Mutex // guards plan
@@ -70,17 +70,17 @@ const (
 )
 
 // New starts nothing.
-func New(cfg Config) *Sweep { return &Sweep{cfg: cfg, plan: newPlan()} }
+func New(cfg Config) *Marker { return &Marker{cfg: cfg, plan: newPlan()} }
 
 // Waiting counts the agents of which Applications wait to be looked at.
-func (s *Sweep) Waiting() int {
+func (s *Marker) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.plan.shares)
+	return len(s.plan.agents)
 }
 
 // Run keeps at it until ctx is done.
-func (s *Sweep) Run(ctx context.Context) error {
+func (s *Marker) Run(ctx context.Context) error {
 	changed, cancel, synced := keyset.Follow(ctx, s.cfg.Store, stream.Application)
 	defer cancel()
 	if !synced {
@@ -104,7 +104,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 }
 
 // follow has looked at what may not be as it should be.
-func (s *Sweep) follow(ctx context.Context, changed *keyset.Set[stream.ResourceKey]) {
+func (s *Marker) follow(ctx context.Context, changed *keyset.Set[stream.ResourceKey]) {
 	tick, pass := time.NewTicker(lookTime), time.NewTicker(passTime)
 	defer tick.Stop()
 	defer pass.Stop()
@@ -125,21 +125,21 @@ func (s *Sweep) follow(ctx context.Context, changed *keyset.Set[stream.ResourceK
 			s.mu.Unlock()
 			for _, key := range changed.Take() {
 				if o, there := s.cfg.Store.Get(key); there {
-					s.note(o)
+					s.enqueue(o)
 				}
 			}
 			if now := s.cfg.Divisions(); all || now != divisions {
 				all, divisions = false, now
 				for _, o := range s.cfg.Store.List(stream.Application, "") {
-					s.note(o)
+					s.enqueue(o)
 				}
 			}
 		}
 	}
 }
 
-// note has an Application looked at, unless that would surely change nothing.
-func (s *Sweep) note(o backends.Object) {
+// enqueue has an Application looked at, unless that would surely change nothing.
+func (s *Marker) enqueue(o backends.Object) {
 	name, _ := s.cfg.Owner(o) // the zero name for nobody
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,19 +149,19 @@ func (s *Sweep) note(o backends.Object) {
 }
 
 // work looks at what waits: of agents that are away, or of the others.
-func (s *Sweep) work(ctx context.Context, away bool, perSecond int) {
+func (s *Marker) work(ctx context.Context, away bool, perSecond int) {
 	writes, looks := rate.NewLimiter(rate.Limit(perSecond), 1), rate.NewLimiter(lookRate, batch)
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
 	for {
-		name, keys := s.take(away)
+		name, keys := s.next(away)
 		for i, key := range keys {
 			if looks.Wait(ctx) != nil {
 				return
 			}
-			if rest := s.tend(ctx, name, key, away, writes); rest > 0 {
+			if rest := s.mark(ctx, name, key, away, writes); rest > 0 {
 				s.mu.Lock()
-				s.plan.rest(name, keys[i:], time.Now().Add(rest))
+				s.plan.postpone(name, keys[i:], time.Now().Add(rest))
 				s.mu.Unlock()
 				break
 			}
@@ -177,10 +177,10 @@ func (s *Sweep) work(ctx context.Context, away bool, perSecond int) {
 	}
 }
 
-func (s *Sweep) take(away bool) (identity.AgentName, []stream.ResourceKey) {
+func (s *Marker) next(away bool) (identity.AgentName, []stream.ResourceKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.plan.take(away, time.Now(), func(name identity.AgentName) []stream.ResourceKey {
+	return s.plan.next(away, time.Now(), func(name identity.AgentName) []stream.ResourceKey {
 		if name.IsZero() {
 			return nil
 		}
@@ -193,10 +193,10 @@ func (s *Sweep) take(away bool) (identity.AgentName, []stream.ResourceKey) {
 	})
 }
 
-// tend makes an Application say what it should. It returns how long those of the agent
+// mark makes an Application say what it should. It returns how long those of the agent
 // rest before it is tried again, zero when this one is done: of what changes while it is looked
 // at, follow hears.
-func (s *Sweep) tend(ctx context.Context, name identity.AgentName, key stream.ResourceKey, away bool, writes *rate.Limiter) (rest time.Duration) {
+func (s *Marker) mark(ctx context.Context, name identity.AgentName, key stream.ResourceKey, away bool, writes *rate.Limiter) (rest time.Duration) {
 	o, there := s.cfg.Store.Get(key)
 	if !there {
 		return 0
@@ -223,7 +223,7 @@ func (s *Sweep) tend(ctx context.Context, name identity.AgentName, key stream.Re
 }
 
 // link is that of the owner of an Application; what is nobody's has none.
-func (s *Sweep) link(owner identity.AgentName, owned bool) (ownership.Rules, *budget.Peer, bool) {
+func (s *Marker) link(owner identity.AgentName, owned bool) (ownership.Rules, *budget.Peer, bool) {
 	if !owned {
 		return ownership.Rules{}, nil, false
 	}
@@ -232,7 +232,7 @@ func (s *Sweep) link(owner identity.AgentName, owned bool) (ownership.Rules, *bu
 
 // write writes an Application on account of its agent, whose budget is nil for nobody, and
 // returns what tend does.
-func (s *Sweep) write(ctx context.Context, o backends.Object, next []byte, away bool, peer *budget.Peer) (rest time.Duration) {
+func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away bool, peer *budget.Peer) (rest time.Duration) {
 	granted := len(next) + o.Managed
 	if peer != nil {
 		if over, wait := peer.Take(time.Now(), granted); over != budget.OverNothing {

@@ -22,20 +22,20 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Sweep says of the Applications of a hub which no agent takes why that is, where nobody
+// Reporter says of the Applications of a hub which no agent takes why that is, where nobody
 // else would: in a condition and an Event, and as the result of a sync that somebody asked
 // for, which nobody would run. It concerns the hub as a whole and no link, and is for one
 // principal at a time.
-type Sweep struct {
+type Reporter struct {
 	Store backends.Store
 	// Selector narrows the Applications that agents may have; nil for all. What it leaves
 	// out is not ours.
 	Selector labels.Selector
-	// Says returns what says of an Application with that name why no agent takes it, empty
+	// Verdicts returns what says of an Application with that name why no agent takes it, empty
 	// for nothing, and whether that ends its sync; false while that is not known. What it
 	// returns holds for one pass.
-	Says func() (says func(name string, p mapping.Placement) (message string, endsSync bool), known bool)
-	// Changed returns a channel that is closed when Says may say something else of many.
+	Verdicts func() (says func(name string, p mapping.Placement) (message string, endsSync bool), known bool)
+	// Changed returns a channel that is closed when Verdicts may say something else of many.
 	Changed func() <-chan struct{}
 	// Event makes an Event of an Application. Its error is logged, and no more.
 	Event func(ctx context.Context, about backends.Object, message string) error
@@ -58,14 +58,14 @@ const (
 	maxEvents = 10_000
 )
 
-// prefixes begin what Says returns, so that it is found again.
+// prefixes begin what Verdicts returns, so that it is found again.
 var prefixes = []string{"no agent takes it: ", "nothing deploys it: "}
 
-// sayer is what Says returns.
+// sayer is what Verdicts returns.
 type sayer = func(name string, p mapping.Placement) (message string, endsSync bool)
 
-// look is what of an Application decides whether something is to be said of it.
-type look struct {
+// observed is what of an Application decides whether something is to be said of it.
+type observed struct {
 	Metadata struct {
 		Labels      map[string]string `json:"labels"`
 		Annotations map[string]string `json:"annotations"`
@@ -85,7 +85,7 @@ type look struct {
 }
 
 // shown is object.ErrorShown of its conditions.
-func (l *look) shown() string {
+func (l *observed) shown() string {
 	for _, c := range l.Status.Conditions {
 		if c.Type == object.ErrorCondition {
 			return c.Message
@@ -95,14 +95,14 @@ func (l *look) shown() string {
 }
 
 // Run keeps at it until ctx is done.
-func (u *Sweep) Run(ctx context.Context) error {
+func (u *Reporter) Run(ctx context.Context) error {
 	changed, cancel, synced := keyset.Follow(ctx, u.Store, stream.Application)
 	defer cancel()
 	if !synced {
 		return nil
 	}
-	pass := pass{Sweep: u, writes: rate.NewLimiter(writesPerSecond, 1), counted: -1,
-		waiting: map[stream.ResourceKey]bool{}, untaken: map[stream.ResourceKey]bool{}, told: map[stream.ResourceKey]string{},
+	pass := pass{Reporter: u, writes: rate.NewLimiter(writesPerSecond, 1), counted: -1,
+		waiting: map[stream.ResourceKey]bool{}, untaken: map[stream.ResourceKey]bool{}, reported: map[stream.ResourceKey]string{},
 		yielded: map[stream.ResourceKey]bool{},
 	}
 	tick := time.NewTicker(pause)
@@ -117,7 +117,7 @@ func (u *Sweep) Run(ctx context.Context) error {
 		case <-again:
 			again, all = u.Changed(), true
 		case <-tick.C:
-			says, known := u.Says()
+			says, known := u.Verdicts()
 			if !known {
 				continue
 			}
@@ -136,14 +136,14 @@ func (u *Sweep) Run(ctx context.Context) error {
 
 // pass is what is kept from one pass to the next.
 type pass struct {
-	*Sweep
+	*Reporter
 	writes *rate.Limiter
 	// waiting are those for which there was no time, and all after something has changed that
 	// concerns many.
 	waiting map[stream.ResourceKey]bool
 	untaken map[stream.ResourceKey]bool
-	// told is what the conditions say that this process wrote, or would write.
-	told map[stream.ResourceKey]string
+	// reported is what the conditions say that this process wrote, or would write.
+	reported map[stream.ResourceKey]string
 	// yielded are Applications where this process has changed a condition that was not its
 	// own. It may have been that of an earlier process, which happens once; what comes back
 	// is another hub's, in the same cluster, and stays.
@@ -192,7 +192,7 @@ func (p *pass) conditions(ctx, end context.Context, keys []stream.ResourceKey, s
 			continue
 		}
 		delete(p.waiting, key)
-		w := p.judge(key, says)
+		w := p.plan(key, says)
 		if w == nil {
 			continue
 		}
@@ -200,7 +200,7 @@ func (p *pass) conditions(ctx, end context.Context, keys []stream.ResourceKey, s
 			p.waiting[key], spent = true, true
 			continue
 		}
-		switch _, err := p.Store.Update(ctx, w.over, w.next); {
+		switch _, err := p.Store.Update(ctx, w.observed, w.next); {
 		case errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound): // the cache will tell
 		case err != nil:
 			p.waiting[key] = true
@@ -238,40 +238,40 @@ func (p *pass) makeEvents(ctx, end context.Context) {
 
 // write is a write of an Application.
 type write struct {
-	over    backends.Object // what was looked at
-	next    []byte
-	message string // what is to be said of it, empty for nothing
-	news    bool   // its condition has not said that
-	foreign bool   // its condition said what this process has not written
+	observed backends.Object // what was looked at
+	next     []byte
+	message  string // what is to be said of it, empty for nothing
+	news     bool   // its condition has not said that
+	foreign  bool   // its condition said what this process has not written
 }
 
-// judge returns what to write of an Application, nil for nothing.
-func (p *pass) judge(key stream.ResourceKey, says sayer) *write {
+// plan returns what to write of an Application, nil for nothing.
+func (p *pass) plan(key stream.ResourceKey, says sayer) *write {
 	delete(p.untaken, key)
 	o, there := p.Store.Get(key)
 	if !there {
-		delete(p.told, key)
+		delete(p.reported, key)
 		delete(p.yielded, key)
 		return nil
 	}
-	var seen look
+	var seen observed
 	if err := json.Unmarshal(o.Raw, &seen); err != nil {
 		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
 		return nil
 	}
-	message, endsSync := p.verdict(key, &seen, says)
+	message, endsSync := p.messageOf(key, &seen, says)
 	if message != "" {
 		p.untaken[key] = true
 	}
 	shown := seen.shown()
 	if shown == message {
-		p.keep(key, message)
+		p.noteReported(key, message)
 	}
 	if message == "" && !ours(shown) {
 		return nil // as nearly all, which need not be read as a whole
 	}
-	w := &write{over: o, message: message}
-	w.foreign = ours(shown) && shown != p.told[key]
+	w := &write{observed: o, message: message}
+	w.foreign = ours(shown) && shown != p.reported[key]
 	if w.foreign && p.yielded[key] {
 		return nil
 	}
@@ -280,7 +280,7 @@ func (p *pass) judge(key stream.ResourceKey, says sayer) *write {
 		p.Log.Debug().Err(err).Stringer("resource", key).Msg("application cannot be read")
 		return nil
 	}
-	if w.next, w.news = tell(current, shown, message, endsSync, time.Now()); w.next == nil {
+	if w.next, w.news = patchOf(current, shown, message, endsSync, time.Now()); w.next == nil {
 		return nil
 	}
 	return w
@@ -288,26 +288,26 @@ func (p *pass) judge(key stream.ResourceKey, says sayer) *write {
 
 // wrote keeps what was written.
 func (p *pass) wrote(w *write) {
-	p.keep(w.over.Key, w.message)
+	p.noteReported(w.observed.Key, w.message)
 	if w.foreign {
-		p.yielded[w.over.Key] = true
+		p.yielded[w.observed.Key] = true
 	}
 	if w.news && len(p.events) < maxEvents {
-		p.events = append(p.events, event{w.over, w.message})
+		p.events = append(p.events, event{w.observed, w.message})
 	}
 }
 
-// keep notes that a condition says what this process says.
-func (p *pass) keep(key stream.ResourceKey, message string) {
+// noteReported notes that a condition says what this process says.
+func (p *pass) noteReported(key stream.ResourceKey, message string) {
 	if message == "" {
-		delete(p.told, key)
+		delete(p.reported, key)
 		return
 	}
-	p.told[key] = message
+	p.reported[key] = message
 }
 
-// verdict is what Says says of an Application that is ours to speak of.
-func (p *pass) verdict(key stream.ResourceKey, seen *look, says sayer) (message string, endsSync bool) {
+// messageOf is what Verdicts say of an Application that is ours to speak of.
+func (p *pass) messageOf(key stream.ResourceKey, seen *observed, says sayer) (message string, endsSync bool) {
 	_, released := seen.Metadata.Annotations[record.ReleasedKey]
 	switch {
 	case seen.Metadata.Labels[object.IgnoreSyncKey] == "true", seen.Metadata.Annotations[object.SkipReconcileKey] == "true":
@@ -320,10 +320,10 @@ func (p *pass) verdict(key stream.ResourceKey, seen *look, says sayer) (message 
 	return says(key.Name, mapping.Placement{Namespace: key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})
 }
 
-// tell returns an Application, of which shown is said, that says that no agent takes
+// patchOf returns an Application, of which shown is said, that says that no agent takes
 // it, or does not say so any more when the message is empty; nil when it is as it should be.
 // news says that the message is new.
-func tell(current object.Object, shown, message string, endsSync bool, now time.Time) (next []byte, news bool) {
+func patchOf(current object.Object, shown, message string, endsSync bool, now time.Time) (next []byte, news bool) {
 	changed := false
 	if message != "" || ours(shown) {
 		changed = object.SetCondition(current, object.ErrorCondition, message, now)

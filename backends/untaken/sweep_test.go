@@ -76,10 +76,10 @@ func (n *nobodys) run(selector string) (stop func()) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	u := &untaken.Sweep{
+	u := &untaken.Reporter{
 		Store: n.store, Selector: only, Log: zerolog.Nop(),
 		Changed: func() <-chan struct{} { return n.again },
-		Says: func() (func(string, mapping.Placement) (string, bool), bool) {
+		Verdicts: func() (func(string, mapping.Placement) (string, bool), bool) {
 			return func(name string, p mapping.Placement) (string, bool) {
 				time.Sleep(n.look) //nolint:forbidigo // virtual time
 				if n.taken[name] || p.Name != "nobody" && p.Name != "told" {

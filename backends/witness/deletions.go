@@ -41,7 +41,7 @@ type Deletion struct {
 	// more within askLimit, not before the time again: where the Application has been made
 	// anew the cache shows that by then, and it is no absence.
 	refuted bool
-	again   time.Time
+	retryAt time.Time
 }
 
 // Deletions are those that are being confirmed. They are of one goroutine.
@@ -49,8 +49,8 @@ type Deletions struct {
 	seen map[stream.ResourceKey]Deletion
 	// asking says that some are asked about, and again is when to ask once more; zero for
 	// not.
-	asking bool
-	again  time.Time
+	asking  bool
+	retryAt time.Time
 }
 
 // NewDeletions returns none.
@@ -72,8 +72,8 @@ func (d *Deletions) Batch(now time.Time) (batch []Deletion, next time.Time) {
 		return nil, time.Time{}
 	}
 	for _, one := range d.seen {
-		if one.again.After(now) {
-			next = d.Later(one.again)
+		if one.retryAt.After(now) {
+			next = d.Later(one.retryAt)
 			continue
 		}
 		batch = append(batch, one)
@@ -114,7 +114,7 @@ func (d *Deletions) Take(one Deletion, confirmed bool, err error, now time.Time)
 	case confirmed:
 		v = Confirmed
 	case !current.refuted && now.Sub(one.since) < askLimit-AskPause:
-		current.refuted, current.again = true, now.Add(AskPause)
+		current.refuted, current.retryAt = true, now.Add(AskPause)
 		d.seen[key] = current
 		return None, true
 	default:
@@ -128,22 +128,22 @@ func (d *Deletions) Forget(key stream.ResourceKey) { delete(d.seen, key) }
 
 // Later has some asked about at a time, or before, and returns when.
 func (d *Deletions) Later(at time.Time) time.Time {
-	if d.again.IsZero() || at.Before(d.again) {
-		d.again = at
+	if d.retryAt.IsZero() || at.Before(d.retryAt) {
+		d.retryAt = at
 	}
-	return d.again
+	return d.retryAt
 }
 
 // Due reports whether some are to be asked about again, and when if that is later; zero
 // for never.
 func (d *Deletions) Due(now time.Time) (due bool, later time.Time) {
 	switch {
-	case d.again.IsZero():
+	case d.retryAt.IsZero():
 		return false, time.Time{}
-	case now.Before(d.again):
-		return false, d.again
+	case now.Before(d.retryAt):
+		return false, d.retryAt
 	}
-	d.again = time.Time{}
+	d.retryAt = time.Time{}
 	return true, time.Time{}
 }
 

@@ -37,11 +37,11 @@ const (
 // Proofs are what is known of Applications that the spoke does not hold. There is at most
 // one entry for each Application of the agent. They are of one goroutine.
 type Proofs struct {
-	other  int64                         // who had the link last, by the epoch of its claim; zero for nobody
-	known  map[stream.ResourceKey]string // UIDs of objects that were there
-	wanted map[stream.ResourceKey]string // UIDs of those to be asked about
-	asking bool                          // a round is under way
-	again  time.Time                     // when the next may begin; zero for at once
+	other   int64                         // who had the link last, by the epoch of its claim; zero for nobody
+	known   map[stream.ResourceKey]string // UIDs of objects that were there
+	wanted  map[stream.ResourceKey]string // UIDs of those to be asked about
+	asking  bool                          // a round is under way
+	retryAt time.Time                     // when the next may begin; zero for at once
 }
 
 // NewProofs knows nothing.
@@ -85,8 +85,8 @@ func (p *Proofs) Begin(now time.Time) (r Round, next time.Time) {
 	switch {
 	case p.asking || len(p.wanted) == 0:
 		return Round{}, time.Time{}
-	case now.Before(p.again):
-		return Round{}, p.again
+	case now.Before(p.retryAt):
+		return Round{}, p.retryAt
 	}
 	keys := slices.SortedFunc(maps.Keys(p.wanted), stream.ResourceKey.Compare)
 	p.asking = true
@@ -126,7 +126,7 @@ func (p *Proofs) Over(r Round) bool {
 }
 
 // Pause has the next round wait, since the API server could not be asked.
-func (p *Proofs) Pause(now time.Time) { p.again = now.Add(proofPause) }
+func (p *Proofs) Pause(now time.Time) { p.retryAt = now.Add(proofPause) }
 
 // Proof is what is known of an object in the end.
 type Proof struct {

@@ -6,11 +6,11 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// overtaken is outdated of a process that does not know the history, about an object that
+// superseded is outdated of a process that does not know the history, about an object that
 // has changed since the event came. Another process wrote that: this one was frozen since,
 // and has not found out yet that its connection is over. What was there already is no
 // reason to refuse, since a restored hub counts its revisions anew.
-func (w *writer) overtaken(e stream.Event, current *object.Object) *stream.Refusal {
+func (w *writer) superseded(e stream.Event, current *object.Object) *stream.Refusal {
 	r := w.task.Rules
 	if r.Side != stream.Spoke || r.HistoryID != "" || e.Verb != stream.Apply || e.Key.Collection == stream.Commands || e.Revision == 0 || current == nil ||
 		w.current.ResourceVersion == w.task.Seen[e.Key] || !r.IsCopy(*current) || !r.OfThisHub(*current) {

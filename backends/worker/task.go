@@ -16,18 +16,18 @@ import (
 
 // Task is the work on one object, given to a worker.
 type Task struct {
-	Key       stream.ResourceKey
-	Rules     ownership.Rules
-	Current   *backends.Object // nil for none
-	Parsed    *object.Object   // Current, if somebody decoded it
-	Events    map[stream.EntryKey]stream.Event
-	Seen      map[stream.EntryKey]string // resourceVersion of the object when that came; empty for none
-	Tend      bool
-	Situation ownership.Situation
-	Verify    bool
-	Asked     operations.Requests
-	Taken     operations.TakenCommand
-	Room      bounds.Room
+	Key     stream.ResourceKey
+	Rules   ownership.Rules
+	Current *backends.Object // nil for none
+	Parsed  *object.Object   // Current, if somebody decoded it
+	Events  map[stream.EntryKey]stream.Event
+	Seen    map[stream.EntryKey]string // resourceVersion of the object when that came; empty for none
+	Update  bool
+	State   ownership.LinkState
+	Verify  bool
+	Asked   operations.Requests
+	Taken   operations.TakenCommand
+	Room    bounds.Room
 	// Withdrawn and Over are closed when the authority of the connection, or the connection,
 	// has ended. Nothing more is begun of the events when one of
 	// them is closed; of one of them, when its channel in Newer is.

@@ -80,8 +80,8 @@ func (k *Worker) perform(ctx context.Context, t Task) Outcome {
 			}
 		}
 	}
-	if t.Tend {
-		w.tend(ctx)
+	if t.Update {
+		w.updateHub(ctx)
 	}
 	w.out.Key, w.out.Object, w.out.Parsed, w.out.Schemas = t.Key, w.current, w.parsed, t.Rules.Schemas
 	if w.current != nil {

@@ -111,7 +111,7 @@ func (w *writer) plan(e stream.Event, current *object.Object) ([]ownership.Write
 	if why := w.task.obsolete(e.Key); why != "" { // during an attempt that met a conflict
 		return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: why}
 	}
-	if overtaken := w.overtaken(e, current); overtaken != nil {
+	if overtaken := w.superseded(e, current); overtaken != nil {
 		return nil, overtaken
 	}
 	if e.Key.Collection == stream.Commands && current != nil {
@@ -173,14 +173,14 @@ func (w *writer) seekProject(name string) *object.Object {
 	return w.sought.found
 }
 
-func (w *writer) tend(ctx context.Context) {
+func (w *writer) updateHub(ctx context.Context) {
 	// The condition for this write was computed from the object; whatever comes in
 	// between, the loop looks at the object again afterwards.
 	_, _, err := w.execute(ctx, func(current *object.Object) ([]ownership.Write, *stream.Refusal) {
 		if current == nil || w.task.Current == nil || current.UID() != w.task.Current.UID {
 			return nil, nil // not the object that the situation is about
 		}
-		raw, needed := w.task.Rules.Tend(*current, w.task.Situation)
+		raw, needed := w.task.Rules.PlanHubUpdate(*current, w.task.State)
 		if !needed {
 			return nil, nil
 		}

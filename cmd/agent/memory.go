@@ -47,9 +47,9 @@ const (
 // earlier ones stay, and are nobody's.
 const maxFormerHubs = 8
 
-// memory is what the spoke keeps of its hub's history. It is read by quorum each time:
+// historyStore is what the spoke keeps of its hub's history. It is read by quorum each time:
 // the spoke's etcd may be restored while this process lives.
-type memory struct {
+type historyStore struct {
 	client    dynamic.Interface
 	namespace string
 	// budget is what the hub may have us write, of which what is kept of it is a part; nil
@@ -60,11 +60,11 @@ type memory struct {
 	mu    sync.Mutex // guards what follows
 	known bool       // kept was read, or written
 	kept  kept
-	lost  notify.Broadcast // closed when the spoke turns out not to keep what it did
+	reset notify.Broadcast // closed when the spoke turns out not to keep what it did
 }
 
-func newMemory(client dynamic.Interface, namespace string, b *budget.Peer, log zerolog.Logger) *memory {
-	return &memory{client: client, namespace: namespace, budget: b, log: log}
+func newMemory(client dynamic.Interface, namespace string, b *budget.Peer, log zerolog.Logger) *historyStore {
+	return &historyStore{client: client, namespace: namespace, budget: b, log: log}
 }
 
 // kept is what the ConfigMap says. The zero value says nothing.
@@ -87,20 +87,20 @@ func (k kept) before(hub string) []string {
 }
 
 // begin forgets what this process knows: another one may have kept something since.
-func (m *memory) begin() {
+func (m *historyStore) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known, m.kept = false, kept{}
 }
 
-// tell is client.Config.History.
-func (m *memory) tell(ctx context.Context) (hub string, h stream.History, err error) {
+// forHello is client.Config.History.
+func (m *historyStore) forHello(ctx context.Context) (hub string, h stream.History, err error) {
 	now, _, err := m.read(ctx)
 	if err != nil {
 		return "", stream.History{}, fmt.Errorf("read what is kept of the hub's history: %w", err)
 	}
 	if m.forgotten(now) {
-		m.lose()
+		m.markLost()
 	}
 	m.set(now)
 	return now.hub, now.history, nil
@@ -108,9 +108,9 @@ func (m *memory) tell(ctx context.Context) (hub string, h stream.History, err er
 
 // during returns a context that ends with ctx, or when the spoke turns out not to keep
 // what it did: what a connection of before has shown is not true any more.
-func (m *memory) during(ctx context.Context) (life context.Context, stop func()) {
+func (m *historyStore) during(ctx context.Context) (life context.Context, stop func()) {
 	m.mu.Lock()
-	lost := m.lost.Next()
+	lost := m.reset.Next()
 	m.mu.Unlock()
 	until, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -123,17 +123,17 @@ func (m *memory) during(ctx context.Context) (life context.Context, stop func())
 	return until, func() { cancel(nil) }
 }
 
-func (m *memory) lose() {
+func (m *historyStore) markLost() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lost.Tell()
+	m.reset.Tell()
 }
 
-// remember is mirror.Config.Remember. It refuses what is older than what is kept,
+// save is mirror.Config.Remember. It refuses what is older than what is kept,
 // of the same history: the proof that the hub was further must not be lost. Neither must
 // the proof that the spoke was restored, which is that it keeps something else than it
 // did.
-func (m *memory) remember(ctx context.Context, hub string, h stream.History) error {
+func (m *historyStore) save(ctx context.Context, hub string, h stream.History) error {
 	return m.retry(ctx, "cannot keep what the hub says of its history", func() (final bool, err error) {
 		now, version, err := m.read(ctx)
 		switch {
@@ -160,7 +160,7 @@ func (m *memory) remember(ctx context.Context, hub string, h stream.History) err
 }
 
 // read returns what is kept, and the resourceVersion of the ConfigMap; empty for none.
-func (m *memory) read(ctx context.Context) (k kept, version string, err error) {
+func (m *historyStore) read(ctx context.Context) (k kept, version string, err error) {
 	cm, err := m.client.Resource(configMaps).Namespace(m.namespace).Get(ctx, memoryConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return kept{}, "", nil
@@ -189,7 +189,7 @@ func (m *memory) read(ctx context.Context) (k kept, version string, err error) {
 }
 
 // write keeps k in place of what was read at that version.
-func (m *memory) write(ctx context.Context, k kept, version string) error {
+func (m *historyStore) write(ctx context.Context, k kept, version string) error {
 	former, err := json.Marshal(k.former)
 	if err != nil {
 		return err
@@ -215,13 +215,13 @@ func (m *memory) write(ctx context.Context, k kept, version string) error {
 	}
 	now, err := m.client.Resource(configMaps).Namespace(m.namespace).Apply(ctx, memoryConfigMap, cm,
 		metav1.ApplyOptions{FieldManager: agentconfig.Name, Force: true})
-	m.settle(granted, now, err)
+	m.countWrite(granted, now, err)
 	return err
 }
 
 // afford waits until the hub's budget has room for a write of data, and takes it: a hub that
 // has a new history without end is as bound as one that has new objects.
-func (m *memory) afford(ctx context.Context, data map[string]any) (granted int, err error) {
+func (m *historyStore) afford(ctx context.Context, data map[string]any) (granted int, err error) {
 	if m.budget == nil {
 		return 0, nil
 	}
@@ -244,8 +244,8 @@ func (m *memory) afford(ctx context.Context, data map[string]any) (granted int, 
 	}
 }
 
-// settle counts what the API server has written, as it answered it: nothing when it did not.
-func (m *memory) settle(granted int, now *unstructured.Unstructured, err error) {
+// countWrite counts what the API server has written, as it answered it: nothing when it did not.
+func (m *historyStore) countWrite(granted int, now *unstructured.Unstructured, err error) {
 	if m.budget == nil {
 		return
 	}
@@ -260,7 +260,7 @@ func (m *memory) settle(granted int, now *unstructured.Unstructured, err error) 
 	m.budget.Settle(time.Now(), granted, writes, bytes)
 }
 
-func (m *memory) set(now kept) {
+func (m *historyStore) set(now kept) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known, m.kept = true, now
@@ -268,7 +268,7 @@ func (m *memory) set(now kept) {
 
 // forgotten reports whether the spoke does not keep what it did when this process last
 // looked.
-func (m *memory) forgotten(now kept) bool {
+func (m *historyStore) forgotten(now kept) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known && (now.hub != m.kept.hub || now.history != m.kept.history)
@@ -276,14 +276,14 @@ func (m *memory) forgotten(now kept) bool {
 
 // formerHubs are those that the agent had before hub, newest first, and whether hub
 // inherits what it had written for them: it does once its history is kept here.
-func (m *memory) formerHubs(hub string) (former []string, inherits bool) {
+func (m *historyStore) formerHubs(hub string) (former []string, inherits bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.kept.before(hub), m.kept.hub == hub
 }
 
 // retry calls f until it succeeds, or says that its error is final, or ctx is done.
-func (m *memory) retry(ctx context.Context, message string, f func() (final bool, err error)) error {
+func (m *historyStore) retry(ctx context.Context, message string, f func() (final bool, err error)) error {
 	backOff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: 15 * time.Second}
 	said := false
 	return backOff.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {

@@ -10,7 +10,7 @@ import (
 // TestFormerHubs: a hub inherits from the ones before it once its history is kept, and
 // from those only that were this agent's.
 func TestFormerHubs(t *testing.T) {
-	m := &memory{}
+	m := &historyStore{}
 	check := func(hub string, want []string, inherits bool) {
 		t.Helper()
 		former, got := m.formerHubs(hub)

@@ -30,7 +30,7 @@ const (
 // closed; what Argo CD's cluster cache holds is in its Redis, and unknown without
 // an address of that, which the log says.
 func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo), registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
-	t := teller{synced: synced, count: count, tell: tell, cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
+	t := teller{synced: synced, count: count, notify: tell, cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
 	if cfg.Redis.Address == "" {
 		log.Info().Msg("redis.address is not set, so the hub is not told what argo cd's cluster cache holds")
 		return t.run, nil
@@ -66,7 +66,7 @@ type teller struct {
 	synced <-chan struct{}
 	count  func() int
 	cache  func() stream.SpokeInfo
-	tell   func(stream.SpokeInfo)
+	notify func(stream.SpokeInfo)
 }
 
 func (t teller) run(ctx context.Context) error {
@@ -88,7 +88,7 @@ func (t teller) run(ctx context.Context) error {
 		timer.Reset(lookInterval)
 		if told == nil || *told != info {
 			told = &info
-			t.tell(info)
+			t.notify(info)
 			timer.Reset(tellInterval)
 		}
 	}

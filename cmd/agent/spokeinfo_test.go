@@ -37,7 +37,7 @@ func TestTeller(t *testing.T) {
 			synced: synced,
 			count:  func() int { return int(apps.Load()) },
 			cache:  func() stream.SpokeInfo { return *cache.Load() },
-			tell: func(info stream.SpokeInfo) {
+			notify: func(info stream.SpokeInfo) {
 				mu.Lock()
 				defer mu.Unlock()
 				all = append(all, told{info, time.Now()})

@@ -49,7 +49,7 @@ type uplink struct {
 	schemas  *kube.Definitions
 	services map[stream.Service]tunnel.Handler // what the hub may reach of this spoke
 	mirror   mirror.Config
-	memory   *memory
+	history  *historyStore
 	active   prometheus.Gauge
 	// described is whether we know what the principal is told of the spoke.
 	described description
@@ -93,7 +93,7 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 	past := newMemory(base.Dynamic, cfg.Namespace, writes, base.Log)
 	schemas := kube.NewDefinitions(base.Dynamic, base.Log)
 	return &uplink{
-		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, memory: past, active: active,
+		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, history: past, active: active,
 		mirror: mirror.Config{
 			Rules: ownership.Rules{
 				Marks: copies.Marks{
@@ -103,7 +103,7 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 				},
 				Policy: &cfg.Policy,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.remember, Quota: room, Budget: writes, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.save, Quota: room, Budget: writes, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }
@@ -138,7 +138,7 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 			Protocol: stream.Protocol, Version: u.build.Version, Agent: u.cfg.Name, Mode: u.cfg.Mode,
 			ClusterUID: spoke.uid, Kubernetes: spoke.version, Capabilities: capabilities(u.cfg), Process: uuid.NewString(),
 		},
-		History: u.memory.tell,
+		History: u.history.forHello,
 		Serve: func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
 			ctx, stop := u.source.While(ctx, withdrawalGrace)
 			defer stop()
@@ -157,7 +157,7 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 	u.mirror.Fence = only.Confirm
 	u.lease = only
 	u.begun.Store(true)
-	return only.Run(ctx, u.term)
+	return only.Run(ctx, u.session)
 }
 
 // standing is how this process stands to its principal now.
@@ -171,15 +171,15 @@ func (u *uplink) standing() standing {
 	return s
 }
 
-// term works until ctx is done. It is called again in a later term, and begins
+// session works until ctx is done. It is called again in a later term, and begins
 // with nothing of the last one: another agent may have worked since.
-func (u *uplink) term(ctx context.Context) error {
-	u.memory.begin()
+func (u *uplink) session(ctx context.Context) error {
+	u.history.begin()
 	left := budgetMemory{client: u.base.Dynamic, namespace: u.cfg.Namespace, budget: u.mirror.Budget, log: u.base.Log}
-	if err := u.memory.retry(ctx, "cannot read what is left of the hub's budget", func() (bool, error) { return false, left.restore(ctx) }); err != nil {
+	if err := u.history.retry(ctx, "cannot read what is left of the hub's budget", func() (bool, error) { return false, left.restore(ctx) }); err != nil {
 		return nil // ctx is done
 	}
-	policy, known := u.memory.policy(ctx, u.cfg.Mode, u.cfg.Policy)
+	policy, known := u.history.policy(ctx, u.cfg.Mode, u.cfg.Policy)
 	if !known {
 		return nil // ctx is done
 	}
@@ -192,7 +192,7 @@ func (u *uplink) term(ctx context.Context) error {
 	u.mu.Lock()
 	u.link = link
 	if u.info != nil {
-		link.Tell(*u.info)
+		link.SetSpokeInfo(*u.info)
 	}
 	u.mu.Unlock()
 	u.active.Set(1)
@@ -223,18 +223,18 @@ func (u *uplink) tell(info stream.SpokeInfo) {
 	defer u.mu.Unlock()
 	u.info = &info
 	if u.link != nil {
-		u.link.Tell(info)
+		u.link.SetSpokeInfo(info)
 	}
 }
 
 // serve is client.Config.Serve.
 func (u *uplink) serve(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
-	ctx, stop := u.memory.during(ctx)
+	ctx, stop := u.history.during(ctx)
 	defer stop()
 	u.mu.Lock()
 	link := u.link
 	u.mu.Unlock()
-	former, inherits := u.memory.formerHubs(w.HubUID)
+	former, inherits := u.history.formerHubs(w.HubUID)
 	return link.Serve(ctx, mirror.Peer{
 		Connection: w.Connection, HubUID: w.HubUID, FormerHubs: former, Inherits: inherits, Children: w.Children,
 		ShowsEvents: w.Capabilities.Has(stream.ShowEvents),

@@ -34,9 +34,9 @@ import (
 	"github.com/argomesh/argomesh/stream/tunnel/dialer"
 )
 
-// core is what the other parts of a principal stand on: who it is itself, which agents
+// hubCore is what the other parts of a principal stand on: who it is itself, which agents
 // there are, what the hub has for them, and the links and tunnels to them.
-type core struct {
+type hubCore struct {
 	cfg   principalconfig.Config
 	build buildinfo.Info
 	base  *start.Base
@@ -50,7 +50,7 @@ type core struct {
 	links    *links.Links
 	tunnels  *dialer.Dialer
 	quota    *quota.Quota
-	unknown  *strangers.Keeper
+	unknown  *strangers.Recorder
 	schemas  *kube.Definitions
 	witness  *kube.Witness
 	budgets  *links.Budgets
@@ -60,7 +60,7 @@ type core struct {
 }
 
 // newCore starts nothing.
-func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base) (*core, error) {
+func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base) (*hubCore, error) {
 	log, registry := base.Log, base.Metrics
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
@@ -102,7 +102,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	c := &core{
+	c := &hubCore{
 		cfg: cfg, build: build, base: base,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels, quota: room, unknown: unknown,
 		schemas: kube.NewDefinitions(base.Dynamic, log), witness: kube.NewWitness(store, base.Metadata, log),
@@ -113,17 +113,17 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 }
 
 // link makes what runs the links, and what tells them of Agents.
-func (c *core) link(metrics *linkmetrics.Metrics) {
+func (c *hubCore) link(metrics *linkmetrics.Metrics) {
 	cfg, base, log := c.cfg, c.base, c.base.Log
 	// Nothing is mapped before it is known by what.
-	c.hub = hub.NewState(hub.Keeper{
+	c.hub = hub.NewState(hub.Store{
 		Client: base.Dynamic, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hub.Mapping(cfg.Mapping.By),
 	}, func(kept hub.Hub) {
 		c.agents.Map(cfg.Owners(kept.Mapping))
 		c.owners = division.New(c.agents, c.store)
 	}, log)
 	noted := keyset.New[identity.AgentName]()
-	c.watch = agentwatch.New(agentwatch.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents, Note: noted.Add, Log: log})
+	c.watch = agentwatch.New(agentwatch.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents, StatusChanged: noted.Add, Log: log})
 	c.links = links.New(links.Config{
 		Namespace: cfg.Namespace, Replica: replica(), Life: uuid.NewString(),
 		Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
@@ -132,20 +132,20 @@ func (c *core) link(metrics *linkmetrics.Metrics) {
 		Owners: func() *division.Division { return c.owners },
 		Client: base.Dynamic, Writes: base.Writes, Reads: base.Metadata,
 		Confirm: func(ctx context.Context) error { return c.lease.Confirm(ctx) }, NotHeld: lease.ErrNotHeld,
-		Store: c.store, Schemas: c.schemas, Census: kube.NewCensus(c.store, base.Metadata), Witness: c.witness,
+		Store: c.store, Schemas: c.schemas, Consistency: kube.NewCensus(c.store, base.Metadata), Witness: c.witness,
 		Registry: c.agents, Sessions: c.sessions, Hub: c.hub, Restores: c.restores, Budgets: c.budgets, Noted: noted,
 		EventRate: appevents.NewCommon(), Quota: c.quota, Metrics: metrics, Tracer: base.Tracer, Log: log,
 	})
 }
 
 // Run keeps the core up to date until ctx is done.
-func (c *core) Run(ctx context.Context, singly *lease.Lease) error {
+func (c *hubCore) Run(ctx context.Context, singly *lease.Lease) error {
 	c.lease = singly
 	return together(ctx, c.followHub, c.source.Run, c.store.Run, c.witness.Run, c.schemas.Run, c.hub.Then(c.watch.Run), c.unknown.Run, c.links.Run)
 }
 
 // followHub ends the process's work, to begin anew, when the hub maps otherwise.
-func (c *core) followHub(ctx context.Context) error {
+func (c *hubCore) followHub(ctx context.Context) error {
 	err := c.hub.Run(ctx)
 	if errors.Is(err, hub.ErrRemapped) {
 		return fmt.Errorf("%w: %w", err, process.ErrAgain)
@@ -153,7 +153,7 @@ func (c *core) followHub(ctx context.Context) error {
 	return err
 }
 
-func (c *core) checks() []admin.Check {
+func (c *hubCore) checks() []admin.Check {
 	return []admin.Check{
 		{Name: "identity", Ready: c.source.Ready, Degraded: c.source.Degraded},
 		{Name: "agents", Ready: c.agents.Ready},
@@ -163,7 +163,7 @@ func (c *core) checks() []admin.Check {
 }
 
 // dials returns what connects to a service of an agent's spoke.
-func (c *core) dials(to stream.Service) func(context.Context, identity.AgentName) (net.Conn, error) {
+func (c *hubCore) dials(to stream.Service) func(context.Context, identity.AgentName) (net.Conn, error) {
 	return func(ctx context.Context, agent identity.AgentName) (net.Conn, error) {
 		return c.tunnels.Dial(ctx, agent, to)
 	}

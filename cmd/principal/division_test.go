@@ -62,7 +62,7 @@ func TestOwnership(t *testing.T) {
 	cfg := principalconfig.Default()
 	links := func(o *division.Division, registry *fleet.Registry) *links.Links {
 		return links.New(links.Config{
-			Hub: hub.NewState(hub.Keeper{}, nil, zerolog.Nop()), Owners: func() *division.Division { return o },
+			Hub: hub.NewState(hub.Store{}, nil, zerolog.Nop()), Owners: func() *division.Division { return o },
 			Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
 				return cfg.Rules(registry, decided, name, a)
 			},
@@ -92,10 +92,10 @@ func TestOwnership(t *testing.T) {
 		registry := &fleet.Registry{Mapping: cfg.Owners(hub.Mapping(cfg.Mapping.By))}
 		o := division.New(registry, store)
 		registry.Set([]v1alpha1.Agent{edge, auto})
-		if o.Settled() {
+		if o.Known() {
 			t.Error("it counts as known whose each Application is before anybody looked")
 		}
-		if moved := o.Assign(); moved != nil || !o.Settled() {
+		if moved := o.Assign(); moved != nil || !o.Known() {
 			t.Errorf("links that begin with a look at all they have are told of %v", moved)
 		}
 		if registry.Set([]v1alpha1.Agent{auto}); len(o.Assign()[parse("edge-1")]) != 1 {

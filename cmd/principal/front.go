@@ -13,15 +13,15 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// front is how those on the hub reach spokes: Envoy, the proxies behind it, and the
+// proxies is how those on the hub reach spokes: Envoy, the proxies behind it, and the
 // credentials for them. Each part that is not configured is not there.
-type front struct {
+type proxies struct {
 	credentials liveCredentials
 	parts       []func(context.Context) error
 }
 
 // newFront opens the sockets of the proxies, and starts nothing.
-func newFront(ctx context.Context, c *core) (*front, error) {
+func newFront(ctx context.Context, c *hubCore) (*proxies, error) {
 	cfg, log, registry := c.cfg, c.base.Log, c.base.Metrics
 	server, err := xds.New(xds.Config{NodeID: cfg.Envoy.NodeID, Metrics: registry, Log: log})
 	if err != nil {
@@ -36,12 +36,12 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		return nil, err
 	}
 	var upstream, redis mesh.Address
-	f := &front{credentials: credentials, parts: []func(context.Context) error{credentials.run}}
+	f := &proxies{credentials: credentials, parts: []func(context.Context) error{credentials.run}}
 	if keys := credentials.keys; keys != nil {
 		f.parts = append(f.parts, func(ctx context.Context) error { return envoy.TellAcknowledged(ctx, server, keys) })
 	}
-	whose := &live.Owners{Registry: c.agents, Store: c.store, Namespace: cfg.Namespace, Rules: c.links.RulesOf}
-	objects, known := &live.LastObjects{Owners: whose}, &live.Kinds{}
+	whose := &live.Resolver{Registry: c.agents, Store: c.store, Namespace: cfg.Namespace, Rules: c.links.RulesOf}
+	objects, known := &live.LastObjects{Resolver: whose}, &live.Kinds{}
 	if cfg.ResourceProxy.Listen != "" {
 		live, err := newLiveAccess(ctx, liveConfig{
 			cfg: cfg.ResourceProxy, redis: cfg.Redis, name: replica(), build: c.build, base: c.base, agents: c.agents,
@@ -60,7 +60,7 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
 			owners: whose, objects: objects, unopened: live.Unopened{
-				Hub: c.hub, Store: c.store, Registry: c.agents, Sessions: c.sessions, Division: func() *division.Division { return c.owners }, Owners: whose, Kinds: known,
+				Hub: c.hub, Store: c.store, Registry: c.agents, Sessions: c.sessions, Division: func() *division.Division { return c.owners }, Resolver: whose, Kinds: known,
 			}, found: c.sessions.Found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {
@@ -79,11 +79,11 @@ func newFront(ctx context.Context, c *core) (*front, error) {
 }
 
 // Run serves until ctx is done.
-func (f *front) Run(ctx context.Context) error { return together(ctx, f.parts...) }
+func (f *proxies) Run(ctx context.Context) error { return together(ctx, f.parts...) }
 
 // checks never makes the principal unready: agents are served whatever becomes of the
 // keys.
-func (f *front) checks() []admin.Check {
+func (f *proxies) checks() []admin.Check {
 	return []admin.Check{{Name: "token keys", Ready: always, Degraded: f.credentials.unusable}}
 }
 

@@ -25,7 +25,7 @@ const lastPrefix = "argomesh|last|"
 type redisConfig struct {
 	cfg     principalconfig.RedisProxy
 	redis   config.Redis
-	owners  *live.Owners
+	owners  *live.Resolver
 	dial    func(context.Context, identity.AgentName) (net.Conn, error)
 	found   func(agent identity.AgentName, mismatch string)
 	quota   *quota.Quota

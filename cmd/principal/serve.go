@@ -13,7 +13,7 @@ import (
 
 // serveAgents serves the connections of agents until ctx is done, from when the hub's
 // identity is known. It closes the listeners.
-func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error {
+func (c *hubCore) serveAgents(ctx context.Context, listeners []net.Listener) error {
 	hub, known := c.hub.Wait(ctx)
 	if !known {
 		return closeAll(listeners) // ctx is done
@@ -42,13 +42,13 @@ func (c *core) serveAgents(ctx context.Context, listeners []net.Listener) error 
 }
 
 // refused is server.Config.Refused.
-func (c *core) refused(r server.Refusal) {
+func (c *hubCore) refused(r server.Refusal) {
 	switch {
 	case !r.Agent.IsZero():
 		if agent, known := c.agents.Agent(r.Agent); known {
 			c.sessions.Refuse(agent.UID, r)
 		}
 	case !c.agents.Owns(r.Peer.ID): // else its Agent says that it is suspended, or deleted
-		c.unknown.Note(r.Peer.ID, time.Now())
+		c.unknown.Record(r.Peer.ID, time.Now())
 	}
 }

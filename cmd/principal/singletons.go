@@ -13,15 +13,15 @@ import (
 	"github.com/argomesh/argomesh/fleet/sessions"
 )
 
-// singletons are what one replica of a hub does for all of them, under the Lease.
-type singletons struct {
+// leaderTasks are what one replica of a hub does for all of them, under the Lease.
+type leaderTasks struct {
 	hub    *hub.State
 	parts  []func(context.Context) error
 	checks []admin.Check
 }
 
 // newSingletons starts nothing.
-func newSingletons(c *core, f *front) (*singletons, error) {
+func newSingletons(c *hubCore, f *proxies) (*leaderTasks, error) {
 	cfg, log, registry := c.cfg, c.base.Log, c.base.Metrics
 	agents, err := controller.New(controller.Config{
 		Client: c.base.Dynamic, Namespace: cfg.Namespace, ProxyURL: cfg.ResourceProxy.URL,
@@ -31,7 +31,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 			return controller.Mapping{InForce: string(kept.Mapping), Asked: cfg.Mapping.By}
 		},
 		Children: children.New(c.base.Dynamic, cfg.Namespace, c.agents, c.store).Of,
-		Sessions: c.sessions, Depart: c.links.Depart, Metrics: registry, Log: log,
+		Sessions: c.sessions, Teardown: c.links.Teardown, Metrics: registry, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -44,11 +44,11 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	if err != nil {
 		return nil, err
 	}
-	projects := &projects.Sweep{Store: c.store, Namespace: cfg.Namespace, Log: log}
+	projects := &projects.Collector{Store: c.store, Namespace: cfg.Namespace, Log: log}
 	remains := &adopted.Remains{
 		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, adopted.FoundType), Log: log,
 	}
-	keepCommon := func(ctx context.Context) error { return c.budgets.Keep(ctx, c.hub.Keeper, log) }
+	keepCommon := func(ctx context.Context) error { return c.budgets.Save(ctx, c.hub.Store, log) }
 	keepVersion := func(ctx context.Context) error { return c.hub.KeepVersion(ctx, c.build.Version) }
 	silent, err := newUntaken(c)
 	if err != nil {
@@ -58,7 +58,7 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &singletons{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, remains.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
+	s := &leaderTasks{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, remains.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err
@@ -71,6 +71,6 @@ func newSingletons(c *core, f *front) (*singletons, error) {
 }
 
 // Run works until ctx is done, from when it is known what the hub has decided.
-func (s *singletons) Run(ctx context.Context) error {
+func (s *leaderTasks) Run(ctx context.Context) error {
 	return s.hub.Then(func(ctx context.Context) error { return together(ctx, s.parts...) })(ctx)
 }

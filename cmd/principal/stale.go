@@ -17,13 +17,13 @@ import (
 
 // staleness says of the Applications of agents that are away that this is so.
 type staleness struct {
-	core   *core
-	teller *stale.Sweep
+	core   *hubCore
+	teller *stale.Marker
 	writes *prometheus.CounterVec
 }
 
 // newStale starts nothing.
-func newStale(c *core) (*staleness, error) {
+func newStale(c *hubCore) (*staleness, error) {
 	s := &staleness{core: c, writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_stale_writes_total",
 		Help: "Writes of condition ArgomeshStaleWarning to Applications of the hub, by what it says of the agent (away, or back: it goes) and result.",
@@ -50,7 +50,7 @@ func (s *staleness) away() (map[identity.AgentName]stale.Absence, bool) {
 	for name, absence := range absences {
 		out[name] = stale.Absence(absence)
 	}
-	return out, known && s.core.owners.Settled()
+	return out, known && s.core.owners.Known()
 }
 
 func (s *staleness) owner(o backends.Object) (identity.AgentName, bool) {

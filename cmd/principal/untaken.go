@@ -15,13 +15,13 @@ import (
 
 // unclaimed says of the Applications that no agent takes that this is so.
 type unclaimed struct {
-	core     *core
+	core     *hubCore
 	clusters *hubclusters.Clusters
 	number   prometheus.Gauge
 }
 
 // newUntaken starts nothing.
-func newUntaken(c *core) (*unclaimed, error) {
+func newUntaken(c *hubCore) (*unclaimed, error) {
 	u := &unclaimed{
 		core:     c,
 		clusters: hubclusters.New(c.base.Dynamic, c.cfg.Namespace, c.base.Log),
@@ -36,8 +36,8 @@ func newUntaken(c *core) (*unclaimed, error) {
 // Run is for the principal that holds the Lease.
 func (u *unclaimed) Run(ctx context.Context) error {
 	defer u.number.Set(0)
-	teller := &untaken.Sweep{
-		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Says: u.says, Changed: u.changed(ctx),
+	teller := &untaken.Reporter{
+		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Verdicts: u.verdicts, Changed: u.changed(ctx),
 		Event: func(ctx context.Context, about backends.Object, message string) error {
 			return events.Warn(ctx, u.core.base.Dynamic, about, reasonNotTaken, message)
 		},
@@ -45,15 +45,15 @@ func (u *unclaimed) Run(ctx context.Context) error {
 			u.number.Set(float64(n))
 			ctx, cancel := context.WithTimeout(ctx, events.Timeout) // others wait to be told
 			defer cancel()
-			return u.core.hub.Keeper.KeepUntaken(ctx, n)
+			return u.core.hub.Store.KeepUntaken(ctx, n)
 		},
 		Log: u.core.base.Log,
 	}
 	return together(ctx, u.clusters.Run, teller.Run)
 }
 
-// says is untaken.Sweep.Says.
-func (u *unclaimed) says() (func(string, mapping.Placement) (string, bool), bool) {
+// verdicts is untaken.Reporter.Verdicts.
+func (u *unclaimed) verdicts() (func(string, mapping.Placement) (string, bool), bool) {
 	names, servers, known := u.clusters.Known()
 	if !known || u.core.agents.Ready() != nil {
 		return nil, false
@@ -65,7 +65,7 @@ func (u *unclaimed) says() (func(string, mapping.Placement) (string, bool), bool
 	}, true
 }
 
-// changed is untaken.Sweep.Changed: whose an Application is has changed, or which clusters
+// changed is untaken.Reporter.Changed: whose an Application is has changed, or which clusters
 // there are. The Agents' own status, which changes all the time, is no such change.
 func (u *unclaimed) changed(ctx context.Context) func() <-chan struct{} {
 	return func() <-chan struct{} {

@@ -66,9 +66,9 @@ func TestUntaken(t *testing.T) {
 	edge.Name, edge.Spec.Mode = "edge-1", v1alpha1.ModeManaged
 	agents := &fleet.Registry{Mapping: cfg.Owners(hub.ByNamespace)}
 	agents.Set([]v1alpha1.Agent{edge})
-	u, err := newUntaken(&core{
+	u, err := newUntaken(&hubCore{
 		cfg: cfg, base: &start.Base{Dynamic: client, Metrics: metrics, Log: zerolog.Nop()}, store: store, agents: agents,
-		hub: hub.NewState(hub.Keeper{Client: client, Namespace: cfg.Namespace}, nil, zerolog.Nop()),
+		hub: hub.NewState(hub.Store{Client: client, Namespace: cfg.Namespace}, nil, zerolog.Nop()),
 	})
 	if err != nil {
 		t.Fatal(err)

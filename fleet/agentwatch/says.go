@@ -21,8 +21,8 @@ func registersAnew(before, after v1alpha1.Agent) bool {
 		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil)
 }
 
-// Says is what a link is told of its Agent.
-type Says struct {
+// Settings is what a link is told of its Agent.
+type Settings struct {
 	Held     bool
 	History  stream.History
 	Accepted string
@@ -32,9 +32,9 @@ type Says struct {
 	Left     budget.Levels
 }
 
-// SaidBy is what an Agent says to its link. Its history moves on every minute.
-func SaidBy(a v1alpha1.Agent) Says {
-	return Says{
+// SettingsOf is what an Agent says to its link. Its history moves on every minute.
+func SettingsOf(a v1alpha1.Agent) Settings {
+	return Settings{
 		Held: !clusterSecretSettled(a), History: continuity.Told(a.Status.History, 0),
 		Accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
 		Link:     linkStateOf(a.Status), Limits: LimitsOf(a.Spec.Limits), Bounds: BoundsOf(a.Spec.Limits), Left: LevelsOf(a.Status.Budget),

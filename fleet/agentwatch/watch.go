@@ -24,10 +24,10 @@ type Config struct {
 	Client    dynamic.Interface
 	Namespace string
 	Registry  *fleet.Registry
-	// Note is told of an Agent that says something new to its own link alone, once the
+	// StatusChanged is told of an Agent that says something new to its own link alone, once the
 	// registry has it. It does not block.
-	Note func(identity.AgentName)
-	Log  zerolog.Logger
+	StatusChanged func(identity.AgentName)
+	Log           zerolog.Logger
 }
 
 // Watch keeps the registry equal to the Agents of the hub.
@@ -89,10 +89,10 @@ func (w *Watch) changed(changes []collection.Change[v1alpha1.Agent]) {
 		return
 	}
 	before, a := changes[0].Before, changes[0].After
-	if w.due == nil && (SaidBy(before) != SaidBy(a) || ShownBy(before) != ShownBy(a)) { // else it is said with the rest
-		w.cfg.Registry.Note(a)
+	if w.due == nil && (SettingsOf(before) != SettingsOf(a) || ShownBy(before) != ShownBy(a)) { // else it is said with the rest
+		w.cfg.Registry.UpdateStatus(a)
 		if name, err := identity.ParseAgentName(a.Name); err == nil {
-			w.cfg.Note(name)
+			w.cfg.StatusChanged(name)
 		}
 	}
 }

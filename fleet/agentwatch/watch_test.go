@@ -71,8 +71,8 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 				return
 			}
 			want, _, _ := w.agent(after)
-			if got, _ := w.cfg.Registry.Agent(noted[0]); SaidBy(got) != SaidBy(want) || ShownBy(got) != ShownBy(want) {
-				t.Errorf("the registry has %+v when the link is told, want %+v", SaidBy(got), SaidBy(want))
+			if got, _ := w.cfg.Registry.Agent(noted[0]); SettingsOf(got) != SettingsOf(want) || ShownBy(got) != ShownBy(want) {
+				t.Errorf("the registry has %+v when the link is told, want %+v", SettingsOf(got), SettingsOf(want))
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 // newWatch is a Watch that is not run: what the API server would say the test says.
 func newWatch(note func(identity.AgentName)) *Watch {
 	return New(Config{
-		Client: dynamic.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}), Namespace: "argocd", Registry: &fleet.Registry{}, Note: note, Log: zerolog.Nop(),
+		Client: dynamic.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}), Namespace: "argocd", Registry: &fleet.Registry{}, StatusChanged: note, Log: zerolog.Nop(),
 	})
 }
 

@@ -44,48 +44,48 @@ type Config struct {
 	// Restores is how often the hub was seen to go back since the link was made. Nil means
 	// that nobody looks.
 	Restores func() int
-	// Look has Restores know of what was before the call. Nil means that it does.
-	Look func(ctx context.Context) error
+	// ObserveRestores has Restores know of what was before the call. Nil means that it does.
+	ObserveRestores func(ctx context.Context) error
 }
 
-// Judge judges for one link. A call for a connection that has ended may still run beside
+// Verifier judges for one link. A call for a connection that has ended may still run beside
 // that for the next one.
-type Judge struct {
+type Verifier struct {
 	cfg Config
 
-	mu         sync.Mutex // guards what follows
-	continuity fleet.Continuity
-	other      int64 // epoch of the newest claim of another principal, or another start of this one
+	mu      sync.Mutex // guards what follows
+	history fleet.HistoryVerifier
+	other   int64 // epoch of the newest claim of another principal, or another start of this one
 }
 
 // New returns a Judge that has judged nothing yet.
-func New(cfg Config) *Judge {
+func New(cfg Config) *Verifier {
 	if cfg.Restores == nil {
 		cfg.Restores = func() int { return 0 }
 	}
-	if cfg.Look == nil {
-		cfg.Look = func(context.Context) error { return nil }
+	if cfg.ObserveRestores == nil {
+		cfg.ObserveRestores = func(context.Context) error { return nil }
 	}
-	return &Judge{cfg: cfg}
+	return &Verifier{cfg: cfg}
 }
 
-// Judge is mirror.Config.History.
-func (j *Judge) Judge(ctx context.Context, peer mirror.Peer, known mirror.Known) (mirror.Judgement, error) {
+// Verify is mirror.Config.History.
+func (j *Verifier) Verify(ctx context.Context, peer mirror.Peer, known mirror.Known) (mirror.HistoryCheck, error) {
 	hub := j.cfg.Hub()
 	if hub == "" {
-		return mirror.Judgement{}, errors.New("the identity of the hub is not known yet")
+		return mirror.HistoryCheck{}, errors.New("the identity of the hub is not known yet")
 	}
 	reading, cancel := context.WithTimeout(ctx, readTime)
-	record, err := j.claim(reading, peer)
+	record, err := j.claimLink(reading, peer)
 	if err == nil {
-		err = j.cfg.Look(reading)
+		err = j.cfg.ObserveRestores(reading)
 	}
 	cancel()
 	if err != nil {
-		return mirror.Judgement{}, err
+		return mirror.HistoryCheck{}, err
 	}
 	kept := record.Agent.Status.History
-	broken, err := j.weigh(ctx, fleet.Reading{Hub: hub, Kept: kept, Revision: record.Revision, Restores: j.cfg.Restores()}, fleet.Connection{
+	broken, err := j.compare(ctx, fleet.Reading{Hub: hub, Stored: kept, Revision: record.Revision, Restores: j.cfg.Restores()}, fleet.Connection{
 		ID: peer.Connection,
 		Shown: fleet.Shown{
 			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
@@ -94,33 +94,33 @@ func (j *Judge) Judge(ctx context.Context, peer mirror.Peer, known mirror.Known)
 		Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
 	})
 	if err != nil {
-		return mirror.Judgement{}, err
+		return mirror.HistoryCheck{}, err
 	}
-	judgement := mirror.Judgement{Broken: broken, Now: Told(kept, record.Revision), Epoch: record.Agent.Status.Link.Epoch, Other: j.otherEpoch()}
+	judgement := mirror.HistoryCheck{Broken: broken, Now: Told(kept, record.Revision), Epoch: record.Agent.Status.Link.Epoch, Other: j.otherEpoch()}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
 		caughtUp, err := j.cfg.CaughtUp(ctx)
 		if err != nil {
-			return mirror.Judgement{}, err
+			return mirror.HistoryCheck{}, err
 		}
 		judgement.Stale = !caughtUp
 	}
 	return judgement, nil
 }
 
-// weigh is Continuity.Judge for a connection that has not ended.
-func (j *Judge) weigh(ctx context.Context, now fleet.Reading, c fleet.Connection) (string, error) {
+// compare is HistoryVerifier.Verify for a connection that has not ended.
+func (j *Verifier) compare(ctx context.Context, now fleet.Reading, c fleet.Connection) (string, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return j.continuity.Judge(now, c), nil
+	return j.history.Verify(now, c), nil
 }
 
 // meet notes whether an Agent names another process. It counts for good, since the answer
 // to a claim may be lost.
-func (j *Judge) meet(has *v1alpha1.AgentLink) {
+func (j *Verifier) meet(has *v1alpha1.AgentLink) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if has != nil && has.Life != j.cfg.Life {
@@ -128,16 +128,16 @@ func (j *Judge) meet(has *v1alpha1.AgentLink) {
 	}
 }
 
-func (j *Judge) otherEpoch() int64 {
+func (j *Verifier) otherEpoch() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.other
 }
 
-// claim has status.link of the Agent name the connection, and returns the Agent as one
+// claimLink has status.link of the Agent name the connection, and returns the Agent as one
 // consistent read shows it. A write is tested on that read, so that of two principals the
 // later one is seen by the other.
-func (j *Judge) claim(ctx context.Context, peer mirror.Peer) (record Record, err error) {
+func (j *Verifier) claimLink(ctx context.Context, peer mirror.Peer) (record Record, err error) {
 	want := v1alpha1.AgentLink{
 		Replica: j.cfg.Replica, Life: j.cfg.Life, Connection: peer.Connection, Process: peer.Hello.Process, Turn: int64(peer.Hello.Turn),
 	}

@@ -45,7 +45,7 @@ type Config struct {
 	// shown, by destination. It is called on passes over such Agents, from several goroutines.
 	// Nil means that it does not say.
 	Children func(context.Context, identity.AgentName) Children
-	// Depart carries out on the hub's objects what the deletion of an Agent asks
+	// Teardown carries out on the hub's objects what the deletion of an Agent asks
 	// for, by its mode and policy; see fleet.Cascades. It gets the Agent as a quorum
 	// read just showed it: of an orphaning one once its streams have ended, of a
 	// cascading one while it is connected or away. It is called again within a few
@@ -55,9 +55,9 @@ type Config struct {
 	// wait itself: ctx ends after 20 s. What it did must be found done by the next
 	// call, also of another process. It is called from several goroutines, for one
 	// Agent from one at a time.
-	Depart  func(ctx context.Context, agent v1alpha1.Agent) (waits string, err error)
-	Metrics prometheus.Registerer
-	Log     zerolog.Logger
+	Teardown func(ctx context.Context, agent v1alpha1.Agent) (waits string, err error)
+	Metrics  prometheus.Registerer
+	Log      zerolog.Logger
 }
 
 // ClusterConfig is the config of a cluster Secret.
@@ -89,7 +89,7 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Sessions == nil {
 		problems = append(problems, errors.New("sessions are missing"))
 	}
-	if cfg.Depart == nil {
+	if cfg.Teardown == nil {
 		problems = append(problems, errors.New("depart is missing"))
 	}
 	if cfg.Metrics == nil {

@@ -28,8 +28,8 @@ func TestNewChecksItsConfig(t *testing.T) {
 	valid := func() controller.Config {
 		return controller.Config{
 			Client: client, Namespace: "argocd", ProxyURL: "https://proxy:9090/", Sessions: nobody{},
-			Depart:  func(context.Context, v1alpha1.Agent) (string, error) { return "", nil },
-			Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+			Teardown: func(context.Context, v1alpha1.Agent) (string, error) { return "", nil },
+			Metrics:  prometheus.NewRegistry(), Log: zerolog.Nop(),
 		}
 	}
 	if _, err := controller.New(valid()); err != nil {

@@ -4,14 +4,14 @@
 // whole and brought to where it should be. Who may connect is decided by package
 // fleet; the streams themselves are left to package stream/server, which tells
 // of them through Sessions. What becomes of the Applications of a deleted Agent is
-// Depart's part.
+// Teardown's part.
 //
 //	c, err := controller.New(controller.Config{
 //		Client:    client,
 //		Namespace: "argocd",
 //		ProxyURL:  "https://argomesh-resource-proxy:9090",
 //		Sessions:  sessions,
-//		Depart:    depart, // what the end of an Agent means for the hub's objects
+//		Teardown:    depart, // what the end of an Agent means for the hub's objects
 //		Metrics:   registry,
 //		Log:       log,
 //	})

@@ -17,9 +17,9 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// finalize ends what we keep for a deleted Agent. Orphan: its streams end, Depart
+// finalize ends what we keep for a deleted Agent. Orphan: its streams end, Teardown
 // is done, the cluster Secret goes, last the finalizer; the spoke is not touched.
-// Cascade: Depart is done while the agent stays connected, then the same; without
+// Cascade: Teardown is done while the agent stays connected, then the same; without
 // its Agent the registry ends the streams.
 func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName) (time.Duration, error) {
 	if !slices.Contains(agent.Finalizers, v1alpha1.Finalizer) {
@@ -31,7 +31,7 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 		// is done, and starts the next pass.
 		return l.leaving(ctx, agent, name, session, "its streams to end")
 	}
-	waits, err := l.depart(ctx, agent)
+	waits, err := l.teardown(ctx, agent)
 	switch {
 	case errors.Is(err, errOutdated):
 		return 0, nil // the collection shows the new version, which starts the next pass
@@ -65,9 +65,9 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 // errOutdated says that the Agent is not what the collection shows.
 var errOutdated = errors.New("the agent changed meanwhile")
 
-// depart calls Depart with agent as the API server has it: a collection may lag,
+// teardown calls Teardown with agent as the API server has it: a collection may lag,
 // and a cascade that was just called off must not go on.
-func (l *loop) depart(ctx context.Context, agent *v1alpha1.Agent) (waits string, err error) {
+func (l *loop) teardown(ctx context.Context, agent *v1alpha1.Agent) (waits string, err error) {
 	raw, err := l.agentClient.Get(ctx, agent.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", errOutdated
@@ -84,7 +84,7 @@ func (l *loop) depart(ctx context.Context, agent *v1alpha1.Agent) (waits string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, departTimeout)
 	defer cancel()
-	return l.cfg.Depart(ctx, *current)
+	return l.cfg.Teardown(ctx, *current)
 }
 
 // leaving keeps the cluster Secret and the status of an Agent that is being

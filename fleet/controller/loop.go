@@ -52,7 +52,7 @@ type loop struct {
 	queue   workqueue.TypedRateLimitingInterface[string] // names of Agents
 
 	mu    sync.Mutex
-	paces map[string]*pace // guarded by mu; an entry belongs to the worker that has its name from the queue
+	paces map[string]*agentState // guarded by mu; an entry belongs to the worker that has its name from the queue
 }
 
 func newLoop(c *Controller) *loop {
@@ -65,7 +65,7 @@ func newLoop(c *Controller) *loop {
 		secretClient: c.cfg.Client.Resource(secretResource).Namespace(c.cfg.Namespace),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost)),
-		paces: make(map[string]*pace),
+		paces: make(map[string]*agentState),
 	}
 	l.agents = collection.New(collection.Config[*v1alpha1.Agent]{
 		Reflect: reflector.Config{Resource: l.agentClient, What: v1alpha1.AgentKind, Streams: c.cfg.Client},
@@ -130,8 +130,8 @@ func (l *loop) secretChanged(secret *corev1.Secret) {
 	}
 }
 
-// pace is what is remembered of an Agent between passes.
-type pace struct {
+// agentState is what is remembered of an Agent between passes.
+type agentState struct {
 	// statusAt is when we last wrote the status, status what was written, and version
 	// the resourceVersion the Agent has since. Behind are the versions before it:
 	// while the collection still shows one of those, status and version are newer.
@@ -150,12 +150,12 @@ type pace struct {
 }
 
 // paceOf returns the pace of the Agent that the caller has from the queue.
-func (l *loop) paceOf(name string) *pace {
+func (l *loop) paceOf(name string) *agentState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, found := l.paces[name]
 	if !found {
-		p = &pace{}
+		p = &agentState{}
 		l.paces[name] = p
 	}
 	return p

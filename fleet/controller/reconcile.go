@@ -17,9 +17,9 @@ const (
 	// restoreFirst is the pause before a Secret is restored a second time that somebody keeps
 	// changing; the next ones are longer (package pause).
 	restoreFirst = time.Second
-	// departTimeout bounds one call of Depart; the rest of a pass is for our writes.
+	// departTimeout bounds one call of Teardown; the rest of a pass is for our writes.
 	departTimeout = 20 * time.Second
-	// departInterval is how soon Depart is called again while it is not done.
+	// departInterval is how soon Teardown is called again while it is not done.
 	departInterval = 3 * time.Second
 )
 

@@ -22,7 +22,7 @@ func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) ([]fl
 	for i, rival := range rivals {
 		agents[i] = *rival
 	}
-	_, ids := fleet.Owners(agents)
+	_, ids := fleet.OwnersOfIDs(agents)
 	_, namespaces := fleet.Namespaces(agents, l.cfg.Namespace)
 	return ids[name], namespaces[name]
 }

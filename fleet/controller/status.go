@@ -245,8 +245,8 @@ func describeConflicts(name string, found findings) (message, reason string) {
 // decision says what to do about a status now.
 type decision struct {
 	write bool
-	// again is how soon to look again, zero for not before something changes.
-	again time.Duration
+	// requeueAfter is how soon to look again, zero for not before something changes.
+	requeueAfter time.Duration
 }
 
 // decide compares the status an Agent has with the one it should have. The last
@@ -267,15 +267,15 @@ func decide(have, want v1alpha1.AgentStatus, connected bool, now, lastWrite time
 	if gap >= 0 {
 		// A last write that has yet to come was by a clock that was ahead.
 		if since := now.Sub(lastWrite); since >= 0 && since < gap {
-			return decision{again: gap - since}
+			return decision{requeueAfter: gap - since}
 		}
 		have = want
 	}
 	d := decision{write: gap >= 0}
 	if connected {
-		d.again = observedInterval
+		d.requeueAfter = observedInterval
 		if have.ObservedAt != nil {
-			d.again = min(max(have.ObservedAt.Add(observedInterval).Sub(now), observedRetry), observedInterval)
+			d.requeueAfter = min(max(have.ObservedAt.Add(observedInterval).Sub(now), observedRetry), observedInterval)
 		}
 	}
 	return d

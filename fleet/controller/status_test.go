@@ -459,21 +459,21 @@ func TestDecideComesBack(t *testing.T) {
 	found.session.Counts.Applications++
 	want := wantStatus(agent, found, noon.Add(4*time.Second))
 	got := decide(agent.Status, want, true, noon.Add(4*time.Second), noon)
-	if got.write || got.again != 6*time.Second {
+	if got.write || got.requeueAfter != 6*time.Second {
 		t.Errorf("a new count 4 s after a write: %+v, want another look in 6 s", got)
 	}
 	found.session.Connected = false
 	want = wantStatus(agent, found, noon.Add(400*time.Millisecond))
 	got = decide(agent.Status, want, false, noon.Add(400*time.Millisecond), noon)
-	if got.write || got.again != 600*time.Millisecond {
+	if got.write || got.requeueAfter != 600*time.Millisecond {
 		t.Errorf("a cut 0.4 s after a write: %+v, want another look in 0.6 s", got)
 	}
 	got = decide(agent.Status, agent.Status, true, noon.Add(10*time.Second), noon)
-	if got.write || got.again != 50*time.Second {
+	if got.write || got.requeueAfter != 50*time.Second {
 		t.Errorf("nothing new after 10 s: %+v, want another look when observedAt is a minute old", got)
 	}
 	got = decide(agent.Status, agent.Status, true, noon.Add(2*time.Minute), noon)
-	if got.write || got.again != observedRetry {
+	if got.write || got.requeueAfter != observedRetry {
 		t.Errorf("nothing heard for two minutes: %+v, want another look in %v", got, observedRetry)
 	}
 }
@@ -495,10 +495,10 @@ func TestAClockThatWasAhead(t *testing.T) {
 		if want.History.Tokens[0] == "newest" {
 			t.Errorf("ahead by %v: no token is handed out", ahead)
 		}
-		if d := decide(agent.Status, want, true, noon, noon.Add(ahead)); !d.write || d.again != observedInterval {
+		if d := decide(agent.Status, want, true, noon, noon.Add(ahead)); !d.write || d.requeueAfter != observedInterval {
 			t.Errorf("ahead by %v: %+v, want a write, and another look in %v", ahead, d, observedInterval)
 		}
-		if d := decide(agent.Status, agent.Status, true, noon, noon); d.again != observedInterval {
+		if d := decide(agent.Status, agent.Status, true, noon, noon); d.requeueAfter != observedInterval {
 			t.Errorf("ahead by %v, nothing to write: %+v, want another look in %v", ahead, d, observedInterval)
 		}
 

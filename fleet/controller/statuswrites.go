@@ -39,7 +39,7 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 	want := wantStatus(agent, found, now)
 	d := decide(agent.Status, want, found.session.Connected, now, p.statusAt)
 	if !d.write {
-		return d.again, nil
+		return d.requeueAfter, nil
 	}
 	version, err := l.applyStatus(ctx, agent, want)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 	p.statusAt, p.status, p.version = now, want, version
 	p.behind = append(p.behind, agent.ResourceVersion)
 	l.metrics.statusWrites.Inc()
-	return d.again, nil
+	return d.requeueAfter, nil
 }
 
 // logHistory tells of what operators follow beside the status.

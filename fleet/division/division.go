@@ -12,12 +12,12 @@ import (
 )
 
 // Division tells the links whose the hub's Applications are. What decides is
-// fleet.Registry.Owners.
+// fleet.Registry.OwnerOf.
 type Division struct {
 	registry *fleet.Registry
 	store    backends.Store
-	// shares is nil unless a namespace alone does not tell.
-	shares *shares.Shares
+	// partition is nil unless a namespace alone does not tell.
+	partition *shares.Partition
 	// assigned is what Assign last went by, of its caller's goroutine.
 	assigned assignment
 }
@@ -33,7 +33,7 @@ type assignment struct {
 func New(registry *fleet.Registry, store backends.Store) *Division {
 	o := &Division{registry: registry, store: store}
 	if registry.Mapping.ByDestination {
-		o.shares = shares.New(store)
+		o.partition = shares.New(store)
 	}
 	return o
 }
@@ -44,7 +44,7 @@ func New(registry *fleet.Registry, store backends.Store) *Division {
 // none before the links have begun, which wait for the shares, since each begins with a
 // look at all that it has.
 func (o *Division) Assign() map[identity.AgentName][]stream.ResourceKey {
-	if o.shares == nil {
+	if o.partition == nil {
 		return nil
 	}
 	// The token in the status of each Agent changes every minute, and a fleet has many
@@ -58,10 +58,10 @@ func (o *Division) Assign() map[identity.AgentName][]stream.ResourceKey {
 	if now == o.assigned {
 		return nil
 	}
-	began := o.Settled()
+	began := o.Known()
 	o.assigned = now
-	owner := o.registry.Owners()
-	moved := o.shares.Assign(func(p mapping.Placement) identity.AgentName {
+	owner := o.registry.OwnerOf()
+	moved := o.partition.Assign(func(p mapping.Placement) identity.AgentName {
 		name, _ := owner(p)
 		return name
 	})
@@ -71,14 +71,14 @@ func (o *Division) Assign() map[identity.AgentName][]stream.ResourceKey {
 	return moved
 }
 
-// Settled reports whether it is known whose each Application is: by destination, from
+// Known reports whether it is known whose each Application is: by destination, from
 // when the links begin. Before, each is nobody's.
-func (o *Division) Settled() bool {
-	if o.shares == nil {
+func (o *Division) Known() bool {
+	if o.partition == nil {
 		return true
 	}
 	select {
-	case <-o.shares.Synced():
+	case <-o.partition.Synced():
 		return true
 	default:
 		return false
@@ -87,8 +87,8 @@ func (o *Division) Settled() bool {
 
 // Changed returns the agents that are to look at an Application.
 func (o *Division) Changed(key stream.ResourceKey) []identity.AgentName {
-	if o.shares != nil {
-		return o.shares.Changed(key)
+	if o.partition != nil {
+		return o.partition.Changed(key)
 	}
 	if name, owned := o.registry.Owner(fleet.Placement{Namespace: key.Namespace}); owned {
 		return []identity.AgentName{name}
@@ -98,8 +98,8 @@ func (o *Division) Changed(key stream.ResourceKey) []identity.AgentName {
 
 // OwnerOf returns the agent whose an Application was, as it was last.
 func (o *Division) OwnerOf(last backends.Object) (identity.AgentName, bool) {
-	if o.shares != nil {
-		name := o.shares.OwnerOf(last)
+	if o.partition != nil {
+		name := o.partition.OwnerOf(last)
 		return name, !name.IsZero()
 	}
 	return o.registry.Owner(fleet.Placement{Namespace: last.Key.Namespace})
@@ -108,10 +108,10 @@ func (o *Division) OwnerOf(last backends.Object) (identity.AgentName, bool) {
 // Of is the hub as an agent's link sees it. By destination an agent sees its own
 // Applications alone; those of a namespace are told by their keys.
 func (o *Division) Of(r ownership.Rules) backends.Store {
-	if o.shares == nil || !r.ByDestination {
+	if o.partition == nil || !r.ByDestination {
 		return o.store
 	}
-	return o.shares.Of(r.Agent)
+	return o.partition.Of(r.Agent)
 }
 
 // List are the Applications that a link may concern.

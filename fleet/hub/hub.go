@@ -4,7 +4,7 @@
 // which release the principal is, and how many Applications no agent takes. All are in
 // ConfigMap argomesh-hub, which outlives principals and is part of a backup.
 //
-//	kept, err := hub.Keeper{Client: client, Namespace: "argocd"}.Keep(ctx)
+//	kept, err := hub.Store{Client: client, Namespace: "argocd"}.Keep(ctx)
 package hub
 
 import (
@@ -87,8 +87,8 @@ type Common struct {
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// Keeper reads the ConfigMap, and writes what it does not say yet.
-type Keeper struct {
+// Store reads the ConfigMap, and writes what it does not say yet.
+type Store struct {
 	Client    dynamic.Interface
 	Namespace string
 	// ShareDefault is what a person has set of the AppProject default; nil for nothing.
@@ -102,11 +102,11 @@ type Keeper struct {
 // what is missing, and reads what is there then.
 const writesOfKeep = 2
 
-// Keep returns what the ConfigMap says once it says all, and as ShareDefault wants it. What
+// Ensure returns what the ConfigMap says once it says all, and as ShareDefault wants it. What
 // it returns was read, never only written. Writes are tested, so that of several principals
 // one decides and all read the same. It may be called concurrently. An error passes when the
 // API server answers, unless its text says what a person has to do.
-func (k Keeper) Keep(ctx context.Context) (Hub, error) {
+func (k Store) Ensure(ctx context.Context) (Hub, error) {
 	for range writesOfKeep {
 		there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -135,7 +135,7 @@ func (k Keeper) Keep(ctx context.Context) (Hub, error) {
 
 // decide is what the ConfigMap is to say. earlier reports whether the hub was there before
 // there was a choice.
-func (k Keeper) decide(kept Hub, earlier bool) Hub {
+func (k Store) decide(kept Hub, earlier bool) Hub {
 	kept.DefaultProject = decide(kept.DefaultProject, earlier, k.ShareDefault)
 	kept.Mapping = decideMapping(kept.Mapping, earlier, k.Mapping)
 	return kept
@@ -158,7 +158,7 @@ func decideMapping(kept Mapping, earlier bool, asked Mapping) Mapping {
 
 // Expect returns what Keep would return, and writes nothing. Where the ConfigMap is not there
 // yet, the UID is empty.
-func (k Keeper) Expect(ctx context.Context) (Hub, error) {
+func (k Store) Expect(ctx context.Context) (Hub, error) {
 	kept, err := k.Read(ctx)
 	if !apierrors.IsNotFound(err) {
 		return k.decide(kept, true), err
@@ -169,7 +169,7 @@ func (k Keeper) Expect(ctx context.Context) (Hub, error) {
 
 // Read returns what the ConfigMap says, which Keep has completed. An error passes, unless
 // its text says what a person has to do.
-func (k Keeper) Read(ctx context.Context) (Hub, error) {
+func (k Store) Read(ctx context.Context) (Hub, error) {
 	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return Hub{}, fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
@@ -178,7 +178,7 @@ func (k Keeper) Read(ctx context.Context) (Hub, error) {
 }
 
 // write is tested on the resourceVersion of what was read.
-func (k Keeper) write(ctx context.Context, there *unstructured.Unstructured, data map[string]string) error {
+func (k Store) write(ctx context.Context, there *unstructured.Unstructured, data map[string]string) error {
 	for key, value := range data {
 		if err := unstructured.SetNestedField(there.Object, value, "data", key); err != nil {
 			return fmt.Errorf("ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
@@ -196,7 +196,7 @@ var ErrMapping = errors.New("the mapping of the hub has changed")
 
 // SetMapping puts a mapping in force where another one is, as the caller has seen. Every
 // principal follows it. It loses to whoever writes at the same time; such an error passes.
-func (k Keeper) SetMapping(ctx context.Context, from, to Mapping) error {
+func (k Store) SetMapping(ctx context.Context, from, to Mapping) error {
 	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
@@ -213,22 +213,22 @@ func (k Keeper) SetMapping(ctx context.Context, from, to Mapping) error {
 
 // KeepCommon has the ConfigMap, which is there once Keep has returned, say what is left of
 // the budget of all agents. An error passes.
-func (k Keeper) KeepCommon(ctx context.Context, c Common) error {
-	return k.keep(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)})
+func (k Store) KeepCommon(ctx context.Context, c Common) error {
+	return k.writeKeys(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)})
 }
 
 // KeepUntaken has the ConfigMap say how many Applications no agent takes. An error passes.
-func (k Keeper) KeepUntaken(ctx context.Context, n int) error {
-	return k.keep(ctx, map[string]string{UntakenKey: strconv.Itoa(n)})
+func (k Store) KeepUntaken(ctx context.Context, n int) error {
+	return k.writeKeys(ctx, map[string]string{UntakenKey: strconv.Itoa(n)})
 }
 
 // KeepVersion has the ConfigMap say of which release the principal is. An error passes.
-func (k Keeper) KeepVersion(ctx context.Context, version string) error {
-	return k.keep(ctx, map[string]string{VersionKey: version})
+func (k Store) KeepVersion(ctx context.Context, version string) error {
+	return k.writeKeys(ctx, map[string]string{VersionKey: version})
 }
 
-// keep writes these keys, unless the ConfigMap has them so.
-func (k Keeper) keep(ctx context.Context, data map[string]string) error {
+// writeKeys writes these keys, unless the ConfigMap has them so.
+func (k Store) writeKeys(ctx context.Context, data map[string]string) error {
 	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
@@ -263,7 +263,7 @@ func commonOf(o *unstructured.Unstructured) Common {
 const fieldManager = "argomesh-principal"
 
 // create makes the ConfigMap with all that it has to say.
-func (k Keeper) create(ctx context.Context) error {
+func (k Store) create(ctx context.Context) error {
 	earlier, err := k.served(ctx)
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (k Keeper) create(ctx context.Context) error {
 }
 
 // served reports whether an agent was ever connected to this hub.
-func (k Keeper) served(ctx context.Context) (bool, error) {
+func (k Store) served(ctx context.Context) (bool, error) {
 	agents, err := k.Client.Resource(v1alpha1.AgentResource).Namespace(k.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("list Agents: %w", err)
@@ -297,11 +297,11 @@ func (k Keeper) served(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-func (k Keeper) maps() dynamic.ResourceInterface {
+func (k Store) maps() dynamic.ResourceInterface {
 	return k.Client.Resource(configMaps).Namespace(k.Namespace)
 }
 
-func (k Keeper) parse(o *unstructured.Unstructured) (Hub, error) {
+func (k Store) parse(o *unstructured.Unstructured) (Hub, error) {
 	uid, _, _ := unstructured.NestedString(o.Object, "data", uidKey)
 	if uid == "" {
 		return Hub{}, fmt.Errorf("ConfigMap %s/%s has no data.%s: delete it to give the hub a new identity", k.Namespace, ConfigMap, uidKey)

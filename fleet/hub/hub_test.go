@@ -41,8 +41,8 @@ func agent(status map[string]any) runtime.Object {
 // TestKeepCommon: what is left of the budget of all agents is there for the next principal,
 // beside what was decided, and what nobody can read says nothing.
 func TestKeepCommon(t *testing.T) {
-	k := hub.Keeper{Client: client(), Namespace: "argocd"}
-	first, err := k.Keep(t.Context())
+	k := hub.Store{Client: client(), Namespace: "argocd"}
+	first, err := k.Ensure(t.Context())
 	if err != nil || first.Common != (hub.Common{}) {
 		t.Fatalf("Keep() = %+v, %v", first, err)
 	}
@@ -52,13 +52,13 @@ func TestKeepCommon(t *testing.T) {
 	}
 	want := first
 	want.Common = left
-	if got, err := k.Keep(t.Context()); err != nil || got != want {
+	if got, err := k.Ensure(t.Context()); err != nil || got != want {
 		t.Errorf("Keep() = %+v, %v, want %+v", got, err, want)
 	}
-	damaged := hub.Keeper{Namespace: "argocd", Client: client(configMap(map[string]any{
+	damaged := hub.Store{Namespace: "argocd", Client: client(configMap(map[string]any{
 		"uid": "u", "default-project": "not-shared", "budget-bytes": "many", "budget-at": "2026-11-23T12:00:00Z",
 	}))}
-	if got, err := damaged.Keep(t.Context()); err != nil || got.Common != (hub.Common{}) {
+	if got, err := damaged.Ensure(t.Context()); err != nil || got.Common != (hub.Common{}) {
 		t.Errorf("damaged: Keep() = %+v, %v", got, err)
 	}
 }
@@ -66,8 +66,8 @@ func TestKeepCommon(t *testing.T) {
 // TestKeepVersion: the release is told beside what was decided, and written when it is another.
 func TestKeepVersion(t *testing.T) {
 	c := client()
-	k := hub.Keeper{Client: c, Namespace: "argocd"}
-	first, err := k.Keep(t.Context())
+	k := hub.Store{Client: c, Namespace: "argocd"}
+	first, err := k.Ensure(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestKeepVersion(t *testing.T) {
 	if updates != 2 {
 		t.Errorf("%d updates, want 2", updates)
 	}
-	if again, err := k.Keep(t.Context()); err != nil || again != first {
+	if again, err := k.Ensure(t.Context()); err != nil || again != first {
 		t.Errorf("Keep() = %+v, %v, want %+v", again, err, first)
 	}
 }
@@ -132,15 +132,15 @@ func TestKeep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := client(c.there...)
-			keeper := hub.Keeper{Client: api, Namespace: "argocd", ShareDefault: c.asked}
-			got, err := keeper.Keep(t.Context())
+			keeper := hub.Store{Client: api, Namespace: "argocd", ShareDefault: c.asked}
+			got, err := keeper.Ensure(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got.DefaultProject != c.want || got.UID == "" {
 				t.Errorf("Keep() = %+v, want %s", got, c.want)
 			}
-			again, err := hub.Keeper{Client: api, Namespace: "argocd"}.Keep(t.Context())
+			again, err := hub.Store{Client: api, Namespace: "argocd"}.Ensure(t.Context())
 			if diff := cmp.Diff(got, again); diff != "" || err != nil {
 				t.Errorf("the next principal reads (-first +next) %v\n%s", err, diff)
 			}
@@ -161,7 +161,7 @@ func TestKeepRefusesADamagedConfigMap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := client(configMap(c.data))
-			if _, err := (hub.Keeper{Client: api, Namespace: "argocd"}).Keep(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := (hub.Store{Client: api, Namespace: "argocd"}).Ensure(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Keep() error = %v, want %q", err, c.want)
 			}
 			after, err := api.Resource(configMaps).Namespace("argocd").Get(t.Context(), hub.ConfigMap, metav1.GetOptions{})

@@ -41,7 +41,7 @@ func TestMapping(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := client(c.there...)
-			expected, err := hub.Keeper{Client: api, Namespace: "argocd", Mapping: c.asked}.Expect(t.Context())
+			expected, err := hub.Store{Client: api, Namespace: "argocd", Mapping: c.asked}.Expect(t.Context())
 			if err != nil || expected.Mapping != c.want {
 				t.Fatalf("Expect() = %+v, %v, want %s", expected, err, c.want)
 			}
@@ -50,13 +50,13 @@ func TestMapping(t *testing.T) {
 					t.Errorf("Expect() does %s", verb)
 				}
 			}
-			got, err := hub.Keeper{Client: api, Namespace: "argocd", Mapping: c.asked}.Keep(t.Context())
+			got, err := hub.Store{Client: api, Namespace: "argocd", Mapping: c.asked}.Ensure(t.Context())
 			if err != nil || got.Mapping != c.want {
 				t.Fatalf("Keep() = %+v, %v, want %s", got, err, c.want)
 			}
 			// Whatever the next principal is told, it follows.
 			for _, asked := range []hub.Mapping{"", hub.ByNamespace, hub.ByDestination} {
-				if again, err := (hub.Keeper{Client: api, Namespace: "argocd", Mapping: asked}).Keep(t.Context()); err != nil || again != got {
+				if again, err := (hub.Store{Client: api, Namespace: "argocd", Mapping: asked}).Ensure(t.Context()); err != nil || again != got {
 					t.Errorf("asked for %q the next principal reads %+v, %v", asked, again, err)
 				}
 			}
@@ -72,7 +72,7 @@ func TestMappingIsReadBack(t *testing.T) {
 		api.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return false, nil, api.Tracker().Add(configMap(map[string]any{"uid": "theirs", "default-project": "shared", "mapping": "namespace"}))
 		})
-		got, err := hub.Keeper{Client: api, Namespace: "argocd"}.Keep(t.Context())
+		got, err := hub.Store{Client: api, Namespace: "argocd"}.Ensure(t.Context())
 		if err != nil || got.UID != "theirs" || got.Mapping != hub.ByNamespace {
 			t.Errorf("Keep() = %+v, %v, want what the other one made", got, err)
 		}
@@ -89,17 +89,17 @@ func TestMappingIsReadBack(t *testing.T) {
 				api.Tracker().Update(configMaps, configMap(map[string]any{"uid": "u", "default-project": "shared", "mapping": "namespace"}), "argocd"),
 				errors.New("the object has been modified"))
 		})
-		keeper := hub.Keeper{Client: api, Namespace: "argocd", Mapping: hub.ByDestination}
-		if _, err := keeper.Keep(t.Context()); err == nil {
+		keeper := hub.Store{Client: api, Namespace: "argocd", Mapping: hub.ByDestination}
+		if _, err := keeper.Ensure(t.Context()); err == nil {
 			t.Fatal("a write that lost is taken for one that won")
 		}
-		if got, err := keeper.Keep(t.Context()); err != nil || got.Mapping != hub.ByNamespace {
+		if got, err := keeper.Ensure(t.Context()); err != nil || got.Mapping != hub.ByNamespace {
 			t.Errorf("Keep() = %+v, %v, want the mapping of who won", got, err)
 		}
 	})
 	t.Run("made in one call", func(t *testing.T) {
 		api := client()
-		if _, err := (hub.Keeper{Client: api, Namespace: "argocd"}).Keep(t.Context()); err != nil {
+		if _, err := (hub.Store{Client: api, Namespace: "argocd"}).Ensure(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var calls []string
@@ -130,11 +130,11 @@ func TestSetMapping(t *testing.T) {
 			if c.kept != "" {
 				data["mapping"] = c.kept
 			}
-			keeper := hub.Keeper{Client: client(configMap(data)), Namespace: "argocd"}
+			keeper := hub.Store{Client: client(configMap(data)), Namespace: "argocd"}
 			if err := keeper.SetMapping(t.Context(), c.from, c.to); !errors.Is(err, c.fails) {
 				t.Errorf("SetMapping() = %v, want %v", err, c.fails)
 			}
-			got, err := keeper.Keep(t.Context())
+			got, err := keeper.Ensure(t.Context())
 			if want := (hub.Hub{UID: "u", DefaultProject: hub.Shared, Mapping: c.want}); err != nil || got != want {
 				t.Errorf("the hub is %+v, %v, want %+v", got, err, want)
 			}

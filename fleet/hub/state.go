@@ -12,8 +12,8 @@ import (
 
 // State is what the hub has decided once, known from when Run could read it.
 type State struct {
-	Keeper Keeper
-	log    zerolog.Logger
+	Store Store
+	log   zerolog.Logger
 	// decided is called once kept is set, before anybody is told.
 	decided func(Hub)
 	known   chan struct{} // closed once kept is set
@@ -21,8 +21,8 @@ type State struct {
 }
 
 // NewState calls decided with what the hub has decided, before anybody else is told.
-func NewState(keeper Keeper, decided func(Hub), log zerolog.Logger) *State {
-	return &State{Keeper: keeper, decided: decided, log: log, known: make(chan struct{})}
+func NewState(keeper Store, decided func(Hub), log zerolog.Logger) *State {
+	return &State{Store: keeper, decided: decided, log: log, known: make(chan struct{})}
 }
 
 // ErrRemapped is wrapped when another mapping is in force than the one that the process
@@ -34,14 +34,14 @@ var ErrRemapped = errors.New("the mapping of the hub has changed")
 // errRemapped: whose everything is has changed, and is looked at as after a start.
 func (h *State) Run(ctx context.Context) error {
 	err := Retry(ctx, h.log, "cannot read what the hub has decided", func() (err error) {
-		h.kept, err = h.Keeper.Keep(ctx)
+		h.kept, err = h.Store.Ensure(ctx)
 		return err
 	})
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
 	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Str("mapping", string(h.kept.Mapping)).Msg("the identity of the hub is known")
-	if asked := h.Keeper.Mapping; asked != "" && asked != h.kept.Mapping {
+	if asked := h.Store.Mapping; asked != "" && asked != h.kept.Mapping {
 		h.log.Warn().Str("mapping.by", string(asked)).Str("mapping", string(h.kept.Mapping)).
 			Msg("mapping.by is not the mapping of this hub, which stays in force: see docs/mapping.md")
 	}
@@ -63,7 +63,7 @@ func (h *State) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		now, err := h.Keeper.Read(ctx)
+		now, err := h.Store.Read(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			h.log.Debug().Err(err).Msg("cannot read which mapping is in force")
@@ -75,7 +75,7 @@ func (h *State) follow(ctx context.Context) error {
 
 // KeepVersion has the hub say of which release this principal is.
 func (h *State) KeepVersion(ctx context.Context, version string) error {
-	_ = Retry(ctx, h.log, "cannot write the principal's version", func() error { return h.Keeper.KeepVersion(ctx, version) }) // else ctx is done
+	_ = Retry(ctx, h.log, "cannot write the principal's version", func() error { return h.Store.KeepVersion(ctx, version) }) // else ctx is done
 	return nil
 }
 

@@ -78,9 +78,9 @@ func (b *Budgets) all(yield func(identity.AgentName, *budget.Peer)) {
 // keepInterval is how often what is left of the common budget is written.
 const keepInterval = time.Minute
 
-// Keep has ConfigMap argomesh-hub say what is left of the common budget, until ctx is done.
+// Save has ConfigMap argomesh-hub say what is left of the common budget, until ctx is done.
 // What is not written in an interval follows in the next.
-func (b *Budgets) Keep(ctx context.Context, keeper hub.Keeper, log zerolog.Logger) error {
+func (b *Budgets) Save(ctx context.Context, keeper hub.Store, log zerolog.Logger) error {
 	again := time.NewTicker(keepInterval)
 	defer again.Stop()
 	var said hub.Common

@@ -46,15 +46,15 @@ type Config struct {
 	Confirm func(ctx context.Context) error
 	NotHeld error
 
-	Store    *kube.Store
-	Schemas  *kube.Definitions
-	Census   *kube.Census
-	Witness  *kube.Witness
-	Registry *fleet.Registry
-	Sessions *sessions.Sessions
-	Hub      *hub.State
-	Restores *Restores
-	Budgets  *Budgets
+	Store       *kube.Store
+	Schemas     *kube.Definitions
+	Consistency *kube.ConsistencyChecker
+	Witness     *kube.Witness
+	Registry    *fleet.Registry
+	Sessions    *sessions.Sessions
+	Hub         *hub.State
+	Restores    *Restores
+	Budgets     *Budgets
 	// Noted are the agents whose Agent says something new to its link.
 	Noted *keyset.Set[identity.AgentName]
 	// EventRate is that of the events of all agents.
@@ -70,8 +70,8 @@ type Config struct {
 type Links struct {
 	cfg Config
 	log zerolog.Logger
-	// judged are the agents of whose history their link has come to know something.
-	judged *keyset.Set[identity.AgentName]
+	// historyChanged are the agents of whose history their link has come to know something.
+	historyChanged *keyset.Set[identity.AgentName]
 
 	// swept are the namespaces of agents when strays were last removed; of Run's
 	// goroutine.
@@ -83,15 +83,15 @@ type Links struct {
 	mu      sync.Mutex // guards what follows
 	running map[identity.AgentName]*runningLink
 	// retired are the Agents, by UID, whose link has nothing left to do.
-	retired map[types.UID]bool
-	retire  notify.Signal // has a value when retired may have changed
+	retired    map[types.UID]bool
+	retirement notify.Signal // has a value when retired may have changed
 }
 
 // New starts nothing.
 func New(cfg Config) *Links {
 	return &Links{
-		cfg: cfg, log: cfg.Log, judged: keyset.New[identity.AgentName](),
-		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retire: notify.NewSignal(),
+		cfg: cfg, log: cfg.Log, historyChanged: keyset.New[identity.AgentName](),
+		running: map[identity.AgentName]*runningLink{}, retired: map[types.UID]bool{}, retirement: notify.NewSignal(),
 	}
 }
 

@@ -23,9 +23,9 @@ func (l *Links) keepCounts(ctx context.Context) {
 	defer stats.Stop()
 	for {
 		select {
-		case <-l.judged.Signal:
+		case <-l.historyChanged.Signal:
 			// A new history, and what is held back, are not to wait for the next count.
-			l.countAll(ctx, l.judged.Take())
+			l.countAll(ctx, l.historyChanged.Take())
 		case <-stats.C:
 			if Synced(l.cfg.Store) == nil {
 				l.countAll(ctx, slices.Collect(maps.Keys(l.all())))

@@ -11,9 +11,9 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// Depart is controller.Config.Depart: it carries out what the deletion of an Agent
+// Teardown is controller.Config.Teardown: it carries out what the deletion of an Agent
 // asks for, and says what that waits for.
-func (l *Links) Depart(ctx context.Context, a v1alpha1.Agent) (waits string, err error) {
+func (l *Links) Teardown(ctx context.Context, a v1alpha1.Agent) (waits string, err error) {
 	name, err := identity.ParseAgentName(a.Name)
 	if err != nil {
 		return "", err
@@ -22,7 +22,7 @@ func (l *Links) Depart(ctx context.Context, a v1alpha1.Agent) (waits string, err
 		return "", err
 	}
 	rules := l.RulesOf(name, a)
-	d := departures.Departure{Store: l.cfg.Owners().Of(rules), Rules: rules}
+	d := departures.Teardown{Store: l.cfg.Owners().Of(rules), Rules: rules}
 	if fleet.Cascades(&a) {
 		if waits, err := d.Cascade(ctx, a.DeletionTimestamp.Time); err != nil || waits != "" {
 			return waits, err
@@ -40,7 +40,7 @@ func (l *Links) setRetired(uid types.UID) {
 	l.mu.Lock()
 	l.retired[uid] = true
 	l.mu.Unlock()
-	l.retire.Tell()
+	l.retirement.Tell()
 }
 
 // dropRetired takes the Agents whose links have retired out of agents, and forgets

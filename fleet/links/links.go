@@ -64,7 +64,7 @@ func (l *Links) Run(ctx context.Context) error {
 			case <-changed:
 			case <-storeSynced:
 				storeSynced = nil // to assign what it holds
-			case <-l.retire:
+			case <-l.retirement:
 			case <-l.cfg.Restores.signal:
 				for _, r := range l.all() {
 					r.mirror.Doubt()
@@ -124,7 +124,7 @@ func (l *Links) follow(ctx context.Context) {
 	for name, keys := range moved {
 		if r := l.link(name); r != nil {
 			for _, key := range keys {
-				r.tell(key)
+				r.notify(key)
 			}
 		}
 	}
@@ -159,17 +159,17 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 			return kept.UID
 		},
 		CaughtUp: func(ctx context.Context) (bool, error) { return l.caughtUp(ctx, rules) },
-		Restores: func() int { return l.cfg.Restores.count() - began }, Look: l.look,
+		Restores: func() int { return l.cfg.Restores.count() - began }, ObserveRestores: l.observeRestores,
 	})
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
 		Rules: r.rules,
 		Store: l.cfg.Owners().Of(rules), Schemas: l.cfg.Schemas, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
 		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) }, Confirm: l.cfg.Witness.Confirm,
-		History: judge.Judge, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Departing}.doomed, Cascades: l.cfg.Sessions.Cascades,
-		Judged: func() { l.judged.Add(name) },
-		Heard:  func(info stream.SpokeInfo) { l.cfg.Sessions.Hear(name, info) },
-		Quota:  l.cfg.Quota, Budget: r.budget,
+		History: judge.Verify, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.doomed, Cascades: l.cfg.Sessions.Cascades,
+		HistoryChanged: func() { l.historyChanged.Add(name) },
+		OnSpokeInfo:    func(info stream.SpokeInfo) { l.cfg.Sessions.Hear(name, info) },
+		Quota:          l.cfg.Quota, Budget: r.budget,
 		ShowEvent: events.Show(l.cfg.Writes, name), EventRate: l.cfg.EventRate,
 		Metrics: l.cfg.Metrics, Tracer: l.cfg.Tracer, Log: log,
 	})
@@ -200,9 +200,9 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	return r, nil
 }
 
-// look has restores know of a restore that was before the call, if this process holds the
+// observeRestores has restores know of a restore that was before the call, if this process holds the
 // Lease; another one knows it by what it watches alone.
-func (l *Links) look(ctx context.Context) error {
+func (l *Links) observeRestores(ctx context.Context) error {
 	if err := l.cfg.Confirm(ctx); !errors.Is(err, l.cfg.NotHeld) {
 		return err
 	}
@@ -229,7 +229,7 @@ func (l *Links) caughtUp(ctx context.Context, rules ownership.Rules) (bool, erro
 		parts = append(parts, part{kind: stream.Application}) // it may be anywhere
 	}
 	for _, p := range parts {
-		if exact, err := l.cfg.Census.CaughtUp(ctx, p.kind, p.namespace); err != nil || !exact {
+		if exact, err := l.cfg.Consistency.CaughtUp(ctx, p.kind, p.namespace); err != nil || !exact {
 			return false, err
 		}
 	}
@@ -241,13 +241,13 @@ func (l *Links) dispatch(key stream.ResourceKey) {
 	if key.Kind == stream.Application {
 		for _, name := range l.cfg.Owners().Changed(key) {
 			if r := l.link(name); r != nil {
-				r.tell(key)
+				r.notify(key)
 			}
 		}
 		return
 	}
 	for _, r := range l.all() {
-		r.tell(key)
+		r.notify(key)
 	}
 }
 

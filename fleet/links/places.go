@@ -31,8 +31,8 @@ type places struct {
 	client metadata.Interface
 	// namespace is that of the Agents, and departing says that the Agent is being deleted
 	// with all that it has: then it is the Agent's place that counts.
-	namespace string
-	departing bool
+	namespace   string
+	terminating bool
 }
 
 // doomed is mirror.Config.Places.
@@ -40,7 +40,7 @@ func (p places) doomed(ctx context.Context, namespaces []string) (map[string]str
 	ctx, cancel := context.WithTimeout(ctx, placesTime)
 	defer cancel()
 	doomed := map[string]string{}
-	if p.departing {
+	if p.terminating {
 		why, err := p.either(ctx, agentDefinition, p.namespace)
 		for _, namespace := range namespaces {
 			doomed[namespace] = why

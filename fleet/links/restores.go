@@ -29,12 +29,12 @@ func NewRestores(log zerolog.Logger) *Restores {
 
 // Written is lease.Config.Restored. Writes show it at once, and an API server that outlived
 // the restore of its etcd goes on showing what was before.
-func (r *Restores) Written(since time.Time) { r.note("a write", since) }
+func (r *Restores) Written(since time.Time) { r.record("a write", since) }
 
 // Listed is kube.Config.Restored.
-func (r *Restores) Listed() { r.note("a list", time.Time{}) }
+func (r *Restores) Listed() { r.record("a list", time.Time{}) }
 
-func (r *Restores) note(by string, since time.Time) {
+func (r *Restores) record(by string, since time.Time) {
 	r.mu.Lock()
 	r.seen++
 	if since.After(r.since) {

@@ -16,12 +16,12 @@ import (
 
 // runningLink is the link of one agent, from its registration to its end.
 type runningLink struct {
-	mirror *mirror.Mirror
-	budget *budget.Peer
-	rules  ownership.Rules
-	stop   context.CancelCauseFunc
-	done   chan struct{}
-	said   *agentwatch.Says // of the goroutine of Links.Run; nil before the first
+	mirror  *mirror.Mirror
+	budget  *budget.Peer
+	rules   ownership.Rules
+	stop    context.CancelCauseFunc
+	done    chan struct{}
+	applied *agentwatch.Settings // of the goroutine of Links.Run; nil before the first
 
 	mu      sync.Mutex // guards what follows
 	changed func(stream.ResourceKey)
@@ -30,15 +30,15 @@ type runningLink struct {
 
 // tellAgent tells the link what its Agent says, if that is news.
 func (r *runningLink) tellAgent(a v1alpha1.Agent) {
-	says := agentwatch.SaidBy(a)
-	if r.said != nil && *r.said == says {
+	says := agentwatch.SettingsOf(a)
+	if r.applied != nil && *r.applied == says {
 		return
 	}
-	r.said = &says
+	r.applied = &says
 	r.budget.Limit(says.Limits, time.Now())
 	r.budget.Lower(says.Left, time.Now())
 	r.mirror.Bound(says.Bounds)
-	r.mirror.Hold(says.Held)
+	r.mirror.Pause(says.Held)
 	r.mirror.Announce(says.History)
 	r.mirror.ShowLink(says.Link)
 	r.mirror.Accept(says.Accepted)
@@ -64,7 +64,7 @@ func (r *runningLink) tellDeletion(d backends.Deletion) {
 	}
 }
 
-func (r *runningLink) tell(key stream.ResourceKey) {
+func (r *runningLink) notify(key stream.ResourceKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.changed != nil {

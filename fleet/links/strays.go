@@ -24,7 +24,7 @@ func (l *Links) removeStrays(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	agents := l.cfg.Registry.Agents()
-	err := departures.Strays{
+	err := departures.OrphanedMirrors{
 		Store: l.cfg.Store, Namespace: l.cfg.Namespace, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
 		ProjectOwner: l.cfg.Registry.ProjectOwner,
 		Registered: func(name identity.AgentName) bool {

@@ -34,7 +34,7 @@ const (
 // LastObjects is resource.LastObjects: an object of an Application is what the spoke's Argo
 // CD last said of it.
 type LastObjects struct {
-	Owners *Owners
+	Resolver *Resolver
 	// Proxy has the last values; nil before there is one.
 	Proxy atomic.Pointer[redis.Hub]
 
@@ -102,8 +102,8 @@ func (l *LastObjects) index(agent identity.AgentName, uid string) *objectIndex {
 		}
 		delete(l.indexes, oldest)
 	}
-	made := &objectIndex{uid: uid, at: now, holders: indexOf(l.Owners.all(), l.Owners.instance, func(i appkey.Instance) bool {
-		target, owned, err := l.Owners.Owner(i)
+	made := &objectIndex{uid: uid, at: now, holders: indexOf(l.Resolver.all(), l.Resolver.instance, func(i appkey.Instance) bool {
+		target, owned, err := l.Resolver.Owner(i)
 		return err == nil && owned && target.Known && target.Agent == agent && target.UID == uid
 	})}
 	if l.indexes == nil {

@@ -17,7 +17,7 @@ import (
 // Which Applications have an object follows from their status, of those of the agent alone,
 // and a call finds them by the plural of their kind.
 func TestLastObjectIndex(t *testing.T) {
-	o := &Owners{Namespace: "argocd"}
+	o := &Resolver{Namespace: "argocd"}
 	application := func(namespace, name, resources string) backends.Object {
 		return backends.Object{Key: stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: name}, Raw: []byte(`{"status":{"resources":[` + resources + `]}}`)}
 	}

@@ -25,8 +25,8 @@ import (
 // error, while it outlives a connection that takes its time. After that they are told.
 const OwnersTime = 10 * time.Second
 
-// Owners is redis.Owners: an Application is the agent's that its link has it for.
-type Owners struct {
+// Resolver is redis.OwnerResolver: an Application is the agent's that its link has it for.
+type Resolver struct {
 	Registry *fleet.Registry
 	Store    interface {
 		Subscribe(changed func(stream.ResourceKey)) (cancel func())
@@ -44,7 +44,7 @@ type Owners struct {
 }
 
 // Await waits until it is known whose each Application is, at most limit.
-func (o *Owners) Await(ctx context.Context, limit time.Duration) {
+func (o *Resolver) Await(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -75,7 +75,7 @@ const maxSeen = 4096
 
 // whereabouts reads an Application, unless it is the one that was read last. It may be
 // large, and a page asks for it again and again.
-func (o *Owners) whereabouts(application backends.Object) mapping.Whereabouts {
+func (o *Resolver) whereabouts(application backends.Object) mapping.Whereabouts {
 	o.mu.Lock()
 	last, found := o.seen[application.Key]
 	o.mu.Unlock()
@@ -92,8 +92,8 @@ func (o *Owners) whereabouts(application backends.Object) mapping.Whereabouts {
 	return now.whereabouts
 }
 
-// Watch implements redis.Owners.
-func (o *Owners) Watch(ctx context.Context, changed func(appkey.Instance)) {
+// Watch implements redis.OwnerResolver.
+func (o *Resolver) Watch(ctx context.Context, changed func(appkey.Instance)) {
 	cancel := o.Store.Subscribe(func(key stream.ResourceKey) {
 		if key.Kind != stream.Application {
 			return
@@ -115,8 +115,8 @@ func (o *Owners) Watch(ctx context.Context, changed func(appkey.Instance)) {
 	}
 }
 
-// Owner implements redis.Owners.
-func (o *Owners) Owner(i appkey.Instance) (target redis.Target, owned bool, err error) {
+// Owner implements redis.OwnerResolver.
+func (o *Resolver) Owner(i appkey.Instance) (target redis.Target, owned bool, err error) {
 	key := o.keyOf(i)
 	if err := o.Registry.Ready(); err != nil {
 		return redis.Target{}, true, err
@@ -155,10 +155,10 @@ func (o *Owners) Owner(i appkey.Instance) (target redis.Target, owned bool, err 
 }
 
 // all returns the Applications of the hub, in no order.
-func (o *Owners) all() []backends.Object { return o.Store.List(stream.Application, "") }
+func (o *Resolver) all() []backends.Object { return o.Store.List(stream.Application, "") }
 
 // instance is how the hub's Argo CD names an Application in its Redis.
-func (o *Owners) instance(key stream.ResourceKey) appkey.Instance {
+func (o *Resolver) instance(key stream.ResourceKey) appkey.Instance {
 	if key.Namespace == o.Namespace {
 		return appkey.Instance{Name: key.Name}
 	}
@@ -166,6 +166,6 @@ func (o *Owners) instance(key stream.ResourceKey) appkey.Instance {
 }
 
 // keyOf is the Application of such a name.
-func (o *Owners) keyOf(i appkey.Instance) stream.ResourceKey {
+func (o *Resolver) keyOf(i appkey.Instance) stream.ResourceKey {
 	return stream.ResourceKey{Kind: stream.Application, Namespace: cmp.Or(i.Namespace, o.Namespace), Name: i.Name}
 }

@@ -73,7 +73,7 @@ func TestOwners(t *testing.T) {
 	of := func(name string, known bool) redis.Target {
 		return redis.Target{Agent: edge1, UID: "u1", Instance: appkey.Instance{Name: name}, Known: known}
 	}
-	o := &Owners{Registry: registry, Store: store, Namespace: "argocd", Rules: rules}
+	o := &Resolver{Registry: registry, Store: store, Namespace: "argocd", Rules: rules}
 	check := func(all map[appkey.Instance]redis.Target) {
 		t.Helper()
 		for instance, want := range all {
@@ -163,7 +163,7 @@ func TestOwnersAwait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				registry, synced := &fleet.Registry{}, make(chan struct{})
-				o := &Owners{Registry: registry, Store: syncedLater{memory.New(memory.Config{}), synced}}
+				o := &Resolver{Registry: registry, Store: syncedLater{memory.New(memory.Config{}), synced}}
 				agents := time.AfterFunc(c.agents, func() { registry.Set(nil) })
 				applications := time.AfterFunc(c.applications, func() { close(synced) })
 				defer agents.Stop()
@@ -180,7 +180,7 @@ func TestOwnersAwait(t *testing.T) {
 
 func TestOwnersWatch(t *testing.T) {
 	registry, store := &fleet.Registry{}, memory.New(memory.Config{})
-	o := &Owners{Registry: registry, Store: store, Namespace: "argocd", Rules: func(identity.AgentName, v1alpha1.Agent) ownership.Rules { return ownership.Rules{} }}
+	o := &Resolver{Registry: registry, Store: store, Namespace: "argocd", Rules: func(identity.AgentName, v1alpha1.Agent) ownership.Rules { return ownership.Rules{} }}
 	told, ended := make(chan appkey.Instance, 100), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -226,7 +226,7 @@ func TestOwnersWatch(t *testing.T) {
 
 // What is remembered of Applications is of the object that is there, and bounded.
 func TestWhereaboutsAreBounded(t *testing.T) {
-	o := &Owners{}
+	o := &Resolver{}
 	object := func(name, version, destination string) backends.Object {
 		return backends.Object{
 			Key: stream.ResourceKey{Kind: stream.Application, Namespace: "argocd", Name: name}, UID: "u", ResourceVersion: version,

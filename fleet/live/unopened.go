@@ -31,7 +31,7 @@ type Unopened struct {
 	Sessions *sessions.Sessions
 	// Division tells whose Applications are, once it is known what the hub has decided.
 	Division func() *division.Division
-	Owners   *Owners
+	Resolver *Resolver
 	Kinds    *Kinds
 }
 
@@ -39,7 +39,7 @@ type Unopened struct {
 // context is done.
 func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
 	warm, err := redis.NewWarm(redis.WarmConfig{
-		Hub: proxy, Sessions: u.connected, Applications: u.applications, Look: u.look, Kept: u.kept, Metrics: metrics, Log: log,
+		Hub: proxy, Sessions: u.connected, Applications: u.applications, Look: u.Read, Kept: u.kept, Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer, log ze
 	return u.Hub.Then(func(ctx context.Context) error {
 		cancel := u.Store.Subscribe(func(key stream.ResourceKey) {
 			if key.Kind == stream.Application {
-				warm.Changed(u.Owners.instance(key))
+				warm.Changed(u.Resolver.instance(key))
 			}
 		})
 		defer cancel()
@@ -58,7 +58,7 @@ func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer, log ze
 // connected are the agents that are connected, once it is known whose each Application is: what
 // is known of an agent then is all that it has, and later there are changes.
 func (u Unopened) connected() map[identity.AgentName]string {
-	if links.Synced(u.Store) != nil || !u.Division().Settled() {
+	if links.Synced(u.Store) != nil || !u.Division().Known() {
 		return nil
 	}
 	return u.Sessions.Connections()
@@ -70,7 +70,7 @@ func (u Unopened) applications(name identity.AgentName) map[appkey.Instance]uint
 	if !known {
 		return nil // its connection ends
 	}
-	return contentsOf(u.Division().List(u.Owners.Rules(name, a)), u.Owners.instance)
+	return contentsOf(u.Division().List(u.Resolver.Rules(name, a)), u.Resolver.instance)
 }
 
 // contentsOf returns what Applications say of their resources.
@@ -82,9 +82,9 @@ func contentsOf(applications []backends.Object, instance func(stream.ResourceKey
 	return out
 }
 
-// look is redis.WarmConfig.Look.
-func (u Unopened) look(i appkey.Instance) (name identity.AgentName, content uint64, ok bool) {
-	o, there := u.Store.Get(u.Owners.keyOf(i))
+// Read is redis.WarmConfig.Look.
+func (u Unopened) Read(i appkey.Instance) (name identity.AgentName, content uint64, ok bool) {
+	o, there := u.Store.Get(u.Resolver.keyOf(i))
 	if !there {
 		return identity.AgentName{}, 0, false
 	}
@@ -98,7 +98,7 @@ func (u Unopened) look(i appkey.Instance) (name identity.AgentName, content uint
 // kept is redis.WarmConfig.Kept.
 func (u Unopened) kept(ctx context.Context, name identity.AgentName, i appkey.Instance) {
 	session, connected := u.Sessions.Connection(name)
-	if o, there := u.Store.Get(u.Owners.keyOf(i)); there && connected {
+	if o, there := u.Store.Get(u.Resolver.keyOf(i)); there && connected {
 		u.Kinds.learn(ctx, name, session, o)
 	}
 }

@@ -51,7 +51,7 @@ func TestConnections(t *testing.T) {
 
 // Applications are told by the names that the hub's Argo CD has for them, and back.
 func TestContentsOf(t *testing.T) {
-	o := &Owners{Namespace: "argocd"}
+	o := &Resolver{Namespace: "argocd"}
 	object := func(namespace, resources string) backends.Object {
 		return backends.Object{Key: stream.ResourceKey{Kind: stream.Application, Namespace: namespace, Name: "shop"}, Raw: []byte(`{"status":{"resources":[` + resources + `]}}`)}
 	}

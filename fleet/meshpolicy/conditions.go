@@ -47,8 +47,8 @@ func newConditions(cfg Config) *conditions {
 	return &conditions{agents: cfg.Client.Resource(v1alpha1.AgentResource).Namespace(cfg.Namespace)}
 }
 
-// tell writes the condition of every agent for which it is another one than before.
-func (c *conditions) tell(ctx context.Context, agents map[identity.AgentName]v1alpha1.Agent, findings []finding) error {
+// writeAll writes the condition of every agent for which it is another one than before.
+func (c *conditions) writeAll(ctx context.Context, agents map[identity.AgentName]v1alpha1.Agent, findings []finding) error {
 	if err := c.read(ctx); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *conditions) withdraw(ctx context.Context) error {
 		return fmt.Errorf("list agents: %w", err)
 	}
 	for i := range list.Items {
-		if agent := &list.Items[i]; says(agent) {
+		if agent := &list.Items[i]; ownsCondition(agent) {
 			if err := c.apply(ctx, agent.GetName(), agent.GetUID(), nil); err != nil {
 				return err
 			}
@@ -126,8 +126,8 @@ func (c *conditions) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// says reports whether an Agent has a condition that we wrote.
-func says(agent *unstructured.Unstructured) bool {
+// ownsCondition reports whether an Agent has a condition that we wrote.
+func ownsCondition(agent *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(agent.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == statusManager })
 }
 

@@ -31,11 +31,11 @@ const (
 	unseenMost = 10 * time.Second
 )
 
-// keeper looks after the objects of one part.
-type keeper struct {
+// partReconciler looks after the objects of one part.
+type partReconciler struct {
 	part    Part
 	manager string
-	shelves []*shelf
+	shelves []*objectCache
 	writer  objects.Writer
 	metrics *metrics
 	log     zerolog.Logger
@@ -45,18 +45,18 @@ type keeper struct {
 
 // written is what is remembered of an object that was written.
 type written struct {
-	want  string                     // what was wanted, as JSON
-	reply *unstructured.Unstructured // what the API server made of it
-	over  string                     // resourceVersion before, empty when it was made anew
-	at    time.Time                  // when
-	// unseen says that it was made anew and no shelf has shown it yet, nor that it went.
-	unseen   bool
-	restores pause.Restores
+	want     string                     // what was wanted, as JSON
+	reply    *unstructured.Unstructured // what the API server made of it
+	replaced string                     // resourceVersion before, empty when it was made anew
+	at       time.Time                  // when
+	// unconfirmed says that it was made anew and no shelf has shown it yet, nor that it went.
+	unconfirmed bool
+	restores    pause.Restores
 }
 
-func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
+func newKeeper(cfg Config, part Part, m *metrics, changed func()) *partReconciler {
 	log := cfg.Log.With().Str("part", part.Name).Logger()
-	k := &keeper{
+	k := &partReconciler{
 		part: part, manager: objects.Manager(cfg.Namespace), metrics: m, log: log,
 		written: map[string]*written{}, deleted: map[types.UID]bool{},
 	}
@@ -70,7 +70,7 @@ func newKeeper(cfg Config, part Part, m *metrics, changed func()) *keeper {
 
 // pass compares the objects with what they should be and writes what is to be written.
 // Known is false when they cannot be compared yet.
-func (k *keeper) pass(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID) (f finding, again time.Duration, known bool) {
+func (k *partReconciler) pass(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID) (f finding, again time.Duration, known bool) {
 	have, unseen, known, err := k.have(time.Now())
 	if !known && err == nil {
 		return f, 0, false
@@ -85,7 +85,7 @@ func (k *keeper) pass(ctx context.Context, admitted map[identity.AgentName][]spi
 }
 
 // compare is a pass when it is known what is there.
-func (k *keeper) compare(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID, have []*unstructured.Unstructured, f *finding) (again time.Duration) {
+func (k *partReconciler) compare(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID, have []*unstructured.Unstructured, f *finding) (again time.Duration) {
 	want, refused, err := render(k.part, admitted)
 	f.refused = refused
 	if err != nil {
@@ -103,7 +103,7 @@ func (k *keeper) compare(ctx context.Context, admitted map[identity.AgentName][]
 // have returns all that is there, as far as it is known. With an error it is not.
 // For a moment the shelves show what was before our own writes; then the writes count,
 // and again is how soon to look whether they still should; zero when none does.
-func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, again time.Duration, known bool, err error) {
+func (k *partReconciler) have(now time.Time) (all []*unstructured.Unstructured, again time.Duration, known bool, err error) {
 	known = true
 	shown, uids := map[string]bool{}, map[types.UID]bool{}
 	for _, s := range k.shelves {
@@ -119,7 +119,7 @@ func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, again ti
 			}
 			name := objects.Name(o)
 			shown[name] = true
-			if w := k.written[name]; w != nil && w.over == o.GetResourceVersion() {
+			if w := k.written[name]; w != nil && w.replaced == o.GetResourceVersion() {
 				o = w.reply
 			}
 			all = append(all, o)
@@ -131,8 +131,8 @@ func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, again ti
 	}
 	for name, w := range k.written {
 		left := unseenMost - now.Sub(w.at)
-		if !w.unseen || shown[name] || gone[w.reply.GetUID()] || left <= 0 {
-			w.unseen = false
+		if !w.unconfirmed || shown[name] || gone[w.reply.GetUID()] || left <= 0 {
+			w.unconfirmed = false
 			continue
 		}
 		all = append(all, w.reply)
@@ -144,7 +144,7 @@ func (k *keeper) have(now time.Time) (all []*unstructured.Unstructured, again ti
 
 // apply carries out what makes have what is wanted. It returns what there is then, and
 // how soon to do what waits.
-func (k *keeper) apply(ctx context.Context, want, have []*unstructured.Unstructured) (after []*unstructured.Unstructured, again time.Duration, err error) {
+func (k *partReconciler) apply(ctx context.Context, want, have []*unstructured.Unstructured) (after []*unstructured.Unstructured, again time.Duration, err error) {
 	var failures []error
 	there := map[string]*unstructured.Unstructured{}
 	for _, o := range have {
@@ -164,7 +164,7 @@ func (k *keeper) apply(ctx context.Context, want, have []*unstructured.Unstructu
 }
 
 // write carries out one change and puts the result among there.
-func (k *keeper) write(ctx context.Context, change objects.Change, there map[string]*unstructured.Unstructured) (time.Duration, error) {
+func (k *partReconciler) write(ctx context.Context, change objects.Change, there map[string]*unstructured.Unstructured) (time.Duration, error) {
 	now := time.Now()
 	before := k.written[change.Name]
 	if change.Action == diff.Keep || change.Action == diff.Refuse {
@@ -172,7 +172,7 @@ func (k *keeper) write(ctx context.Context, change objects.Change, there map[str
 	}
 	verb := change.Action.String()
 	if change.Want != nil && before != nil && before.want == wantedText(change.Want) { // others changed it, or deleted it
-		if change.Have != nil && settled(change.Have, before.reply) {
+		if change.Have != nil && unchanged(change.Have, before.reply) {
 			there[change.Name] = change.Want // what differs the API server itself put in
 			return 0, nil
 		}
@@ -197,9 +197,9 @@ func (k *keeper) write(ctx context.Context, change objects.Change, there map[str
 		return 0, nil
 	}
 	slim(stored)
-	next := &written{want: wantedText(change.Want), reply: stored, at: now, unseen: change.Have == nil}
+	next := &written{want: wantedText(change.Want), reply: stored, at: now, unconfirmed: change.Have == nil}
 	if change.Have != nil {
-		next.over = change.Have.GetResourceVersion()
+		next.replaced = change.Have.GetResourceVersion()
 	}
 	if before != nil {
 		next.restores = before.restores
@@ -209,14 +209,14 @@ func (k *keeper) write(ctx context.Context, change objects.Change, there map[str
 	}
 	k.written[change.Name] = next
 	there[change.Name] = change.Want // what differs the API server itself put in
-	if next.unseen {
+	if next.unconfirmed {
 		return unseenMost, nil
 	}
 	return 0, nil
 }
 
-// settled reports whether an object is as the API server left it when we wrote it.
-func settled(have, reply *unstructured.Unstructured) bool {
+// unchanged reports whether an object is as the API server left it when we wrote it.
+func unchanged(have, reply *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(have.Object["spec"], reply.Object["spec"]) &&
 		equality.Semantic.DeepEqual(have.GetLabels(), reply.GetLabels())
 }
@@ -231,7 +231,7 @@ func wantedText(o *unstructured.Unstructured) string {
 }
 
 // differences returns those that are left, and what is in the way of ours.
-func (k *keeper) differences(want, have []*unstructured.Unstructured) []objects.Difference {
+func (k *partReconciler) differences(want, have []*unstructured.Unstructured) []objects.Difference {
 	out := k.part.Verify(want, have, k.manager)
 	for _, change := range objects.Plan(want, have, k.manager) {
 		if change.Action == diff.Refuse {

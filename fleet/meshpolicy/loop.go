@@ -29,26 +29,26 @@ const (
 
 // loop is one run of a Controller.
 type loop struct {
-	cfg     Config
-	metrics *metrics
-	log     zerolog.Logger
-	keepers []*keeper
-	says    *conditions
-	changed notify.Signal // of size 1: something of the mesh's objects changed
+	cfg        Config
+	metrics    *metrics
+	log        zerolog.Logger
+	keepers    []*partReconciler
+	conditions *conditions
+	changed    notify.Signal // of size 1: something of the mesh's objects changed
 	// failures counts the passes that failed since one did not.
 	failures int
 }
 
 func newLoop(cfg Config, m *metrics) *loop {
-	l := &loop{cfg: cfg, metrics: m, log: cfg.Log, changed: notify.NewSignal(), says: newConditions(cfg)}
+	l := &loop{cfg: cfg, metrics: m, log: cfg.Log, changed: notify.NewSignal(), conditions: newConditions(cfg)}
 	for _, part := range cfg.Parts {
-		l.keepers = append(l.keepers, newKeeper(cfg, part, m, l.look))
+		l.keepers = append(l.keepers, newKeeper(cfg, part, m, l.requeue))
 	}
 	return l
 }
 
-// look asks for a pass.
-func (l *loop) look() {
+// requeue asks for a pass.
+func (l *loop) requeue() {
 	l.changed.Tell()
 }
 
@@ -114,7 +114,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	if len(l.keepers) == 0 {
-		return 0, l.says.withdraw(ctx)
+		return 0, l.conditions.withdraw(ctx)
 	}
 	if l.cfg.Registry.Ready() != nil {
 		return 0, nil // its first Set is a change
@@ -139,7 +139,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	if failed != nil && l.failures < failuresUntold {
 		return again, failed
 	}
-	if err := l.says.tell(ctx, l.cfg.Registry.Agents(), findings); err != nil && failed == nil {
+	if err := l.conditions.writeAll(ctx, l.cfg.Registry.Agents(), findings); err != nil && failed == nil {
 		failed = err
 	}
 	return again, failed

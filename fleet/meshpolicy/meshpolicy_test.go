@@ -164,7 +164,7 @@ func TestHaveBeforeTheShelf(t *testing.T) {
 		return o
 	}
 	for name, test := range map[string]struct {
-		shelf  func(*shelf) error
+		shelf  func(*objectCache) error
 		after  time.Duration
 		want   []string
 		again  time.Duration
@@ -172,10 +172,10 @@ func TestHaveBeforeTheShelf(t *testing.T) {
 	}{
 		"not shown":                {after: 2 * time.Second, want: []string{"ours"}, again: unseenMost - 2*time.Second, unseen: true},
 		"not shown for long":       {after: unseenMost},
-		"shown":                    {shelf: func(s *shelf) error { return s.Add(object("ours")) }, want: []string{"ours"}},
-		"shown, and gone":          {shelf: func(s *shelf) error { return errors.Join(s.Add(object("ours")), s.Delete(object("ours"))) }},
-		"one before it gone":       {shelf: func(s *shelf) error { return s.Delete(object("before")) }, want: []string{"ours"}, again: unseenMost, unseen: true},
-		"another one in its place": {shelf: func(s *shelf) error { return s.Add(object("theirs")) }, want: []string{"theirs"}},
+		"shown":                    {shelf: func(s *objectCache) error { return s.Add(object("ours")) }, want: []string{"ours"}},
+		"shown, and gone":          {shelf: func(s *objectCache) error { return errors.Join(s.Add(object("ours")), s.Delete(object("ours"))) }},
+		"one before it gone":       {shelf: func(s *objectCache) error { return s.Delete(object("before")) }, want: []string{"ours"}, again: unseenMost, unseen: true},
+		"another one in its place": {shelf: func(s *objectCache) error { return s.Add(object("theirs")) }, want: []string{"theirs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1_800_000_000, 0)
@@ -183,8 +183,8 @@ func TestHaveBeforeTheShelf(t *testing.T) {
 			if err := s.Replace(nil, ""); err != nil { // listed
 				t.Fatal(err)
 			}
-			ours := &written{reply: object("ours"), at: now, unseen: true}
-			k := &keeper{shelves: []*shelf{s}, written: map[string]*written{objects.Name(ours.reply): ours}, deleted: map[types.UID]bool{}}
+			ours := &written{reply: object("ours"), at: now, unconfirmed: true}
+			k := &partReconciler{shelves: []*objectCache{s}, written: map[string]*written{objects.Name(ours.reply): ours}, deleted: map[types.UID]bool{}}
 			if test.shelf != nil {
 				if err := test.shelf(s); err != nil {
 					t.Fatal(err)
@@ -195,8 +195,8 @@ func TestHaveBeforeTheShelf(t *testing.T) {
 			for _, o := range all {
 				got = append(got, string(o.GetUID()))
 			}
-			if err != nil || !known || !slices.Equal(got, test.want) || again != test.again || ours.unseen != test.unseen {
-				t.Errorf("have() = %q, %s, %t, %v, unseen %t; want %q, %s, unseen %t", got, again, known, err, ours.unseen, test.want, test.again, test.unseen)
+			if err != nil || !known || !slices.Equal(got, test.want) || again != test.again || ours.unconfirmed != test.unseen {
+				t.Errorf("have() = %q, %s, %t, %v, unseen %t; want %q, %s, unseen %t", got, again, known, err, ours.unconfirmed, test.want, test.again, test.unseen)
 			}
 		})
 	}

@@ -19,8 +19,8 @@ import (
 // that nobody installs.
 const mostRetry = 10 * time.Second
 
-// shelf has the objects of one place, up to date with the API server.
-type shelf struct {
+// objectCache has the objects of one place, up to date with the API server.
+type objectCache struct {
 	*collection.Collection[*unstructured.Unstructured]
 
 	mu   sync.Mutex         // guards what follows
@@ -29,8 +29,8 @@ type shelf struct {
 
 // newShelf has changed called after each change of what list returns. Its lists are not
 // streamed, so that it hears at once that there is no such resource.
-func newShelf(client dynamic.Interface, place objects.Place, changed func(), log zerolog.Logger) *shelf {
-	s := &shelf{}
+func newShelf(client dynamic.Interface, place objects.Place, changed func(), log zerolog.Logger) *objectCache {
+	s := &objectCache{}
 	log = log.With().Str("resource", place.Resource.Resource).Logger()
 	s.Collection = collection.New(collection.Config[*unstructured.Unstructured]{
 		Reflect: reflector.Config{Resource: client.Resource(place.Resource).Namespace(place.Namespace), What: place.Resource.Resource, MostRetry: mostRetry},
@@ -39,7 +39,7 @@ func newShelf(client dynamic.Interface, place objects.Place, changed func(), log
 			return o, true, nil
 		},
 		Changed: func(changes []collection.Change[*unstructured.Unstructured]) {
-			s.note(changes)
+			s.noteGone(changes)
 			changed()
 		},
 		Readable: func(err error) {
@@ -56,7 +56,7 @@ func newShelf(client dynamic.Interface, place objects.Place, changed func(), log
 
 // list returns what there is; ok is false before it is known. The error says why it may
 // be old.
-func (s *shelf) list() (all []*unstructured.Unstructured, ok bool, err error) {
+func (s *objectCache) list() (all []*unstructured.Unstructured, ok bool, err error) {
 	select {
 	case <-s.Listed():
 		ok = true
@@ -65,8 +65,8 @@ func (s *shelf) list() (all []*unstructured.Unstructured, ok bool, err error) {
 	return s.All(), ok, s.Failure()
 }
 
-// note remembers what went.
-func (s *shelf) note(changes []collection.Change[*unstructured.Unstructured]) {
+// noteGone remembers what went.
+func (s *objectCache) noteGone(changes []collection.Change[*unstructured.Unstructured]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range changes {
@@ -81,7 +81,7 @@ func (s *shelf) note(changes []collection.Change[*unstructured.Unstructured]) {
 }
 
 // takeGone puts what went since it was last called among gone.
-func (s *shelf) takeGone(gone map[types.UID]bool) {
+func (s *objectCache) takeGone(gone map[types.UID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(gone, s.gone)

@@ -89,7 +89,7 @@ func TestClusterSessions(t *testing.T) {
 		holds := v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}, Status: v1alpha1.AgentStatus{
 			DeletionsHeld: &v1alpha1.DeletionsHeld{Total: 201, Reason: v1alpha1.HoldTooMany}, Counts: v1alpha1.AgentCounts{Parked: 3},
 		}}
-		registry.Note(holds)
+		registry.UpdateStatus(holds)
 		wants("what its status has stays while it is away", only(clusterinfo.Session{
 			Since: ended, LastSeen: ended, Kubernetes: "v1.36.3", Spoke: spoke, Held: 201, HeldReason: "TooMany", Parked: 3,
 		}))

@@ -195,7 +195,7 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 	}
 	now := time.Now()
 	before, parked := a.info, false
-	if stats.Judged {
+	if stats.HistoryChecked {
 		a.info.History = fleet.SessionHistory{
 			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces, Begins: stats.Begins,
 		}

@@ -32,7 +32,7 @@ const (
 	callTime = 20 * time.Second
 )
 
-// Config holds what a Keeper needs. All but Log are required.
+// Config holds what a Recorder needs. All but Log are required.
 type Config struct {
 	Client    dynamic.Interface
 	Namespace string
@@ -42,30 +42,30 @@ type Config struct {
 	Log     zerolog.Logger
 }
 
-// Keeper writes who knocked, the first time at once and then at most once a minute.
+// Recorder writes who knocked, the first time at once and then at most once a minute.
 // Several may write the same ConfigMap. Its methods may be called concurrently.
-type Keeper struct {
+type Recorder struct {
 	cfg     Config
 	dropped prometheus.Counter
-	noted   notify.Signal // holds one when pending has something
+	dirty   notify.Signal // holds one when pending has something
 
 	mu      sync.Mutex // guards pending
 	pending List       // since the last write
 }
 
 // New checks cfg and starts nothing.
-func New(cfg Config) (*Keeper, error) {
+func New(cfg Config) (*Recorder, error) {
 	if cfg.Client == nil || cfg.Namespace == "" || cfg.Known == nil || cfg.Metrics == nil {
 		return nil, errors.New("unknown ids: client, namespace, known and metrics are required")
 	}
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "argomesh_unknown_ids_dropped_total", Help: "SPIFFE IDs without an Agent that are no longer kept, since as many newer ones came as are kept.",
 	})
-	return &Keeper{cfg: cfg, dropped: dropped, noted: notify.NewSignal()}, cfg.Metrics.Register(dropped)
+	return &Recorder{cfg: cfg, dropped: dropped, dirty: notify.NewSignal()}, cfg.Metrics.Register(dropped)
 }
 
-// Note counts a refusal of an ID that was proven. It does not block.
-func (k *Keeper) Note(id spiffeid.ID, at time.Time) {
+// Record counts a refusal of an ID that was proven. It does not block.
+func (k *Recorder) Record(id spiffeid.ID, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at = at.UTC().Truncate(time.Second)
@@ -73,15 +73,15 @@ func (k *Keeper) Note(id spiffeid.ID, at time.Time) {
 }
 
 // add is called with mu locked.
-func (k *Keeper) add(more List) {
+func (k *Recorder) add(more List) {
 	pending, dropped := k.pending.merge(more).newest()
 	k.pending = pending
 	k.dropped.Add(float64(dropped))
-	k.noted.Tell()
+	k.dirty.Tell()
 }
 
 // Run writes until ctx is done. What could not be written is written with the next.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Recorder) Run(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -93,7 +93,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-k.noted:
+		case <-k.dirty:
 		}
 		if err := k.write(ctx); err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn().Err(err).Msg("who knocked and is not registered cannot be written, trying again in a minute")
@@ -103,7 +103,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // write adds what is pending to the ConfigMap, tested on its resourceVersion.
-func (k *Keeper) write(ctx context.Context) error {
+func (k *Recorder) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	k.mu.Lock()
@@ -119,7 +119,7 @@ func (k *Keeper) write(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) store(ctx context.Context, added List) error {
+func (k *Recorder) store(ctx context.Context, added List) error {
 	client := k.cfg.Client.Resource(Resource).Namespace(k.cfg.Namespace)
 	have, err := client.Get(ctx, Name, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)

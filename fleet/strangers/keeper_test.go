@@ -64,13 +64,13 @@ func TestKept(t *testing.T) {
 			}
 			return l
 		}
-		k.Note(a, time.Now())
+		k.Record(a, time.Now())
 		if l := kept(); len(l) != 1 || l[0].ID != a || l[0].Times != 1 {
 			t.Errorf("after one: %v", l)
 		}
 		for range 59 {
-			k.Note(a, time.Now())
-			k.Note(b, time.Now())
+			k.Record(a, time.Now())
+			k.Record(b, time.Now())
 			time.Sleep(time.Second) //nolint:forbidigo // the clock of the bubble
 		}
 		if l := kept(); len(l) != 1 || writes.Load() != 1 {
@@ -87,7 +87,7 @@ func TestKept(t *testing.T) {
 			t.Errorf("after the next: %v, %d writes", l, writes.Load())
 		}
 		registered.Store(true)
-		k.Note(b, time.Now())
+		k.Record(b, time.Now())
 		time.Sleep(time.Minute) //nolint:forbidigo // the clock of the bubble
 		if l := kept(); len(l) != 1 || l[0].ID != b {
 			t.Errorf("after a was registered: %v", l)
@@ -115,7 +115,7 @@ func TestNewestAreKept(t *testing.T) {
 		go func() { ended <- k.Run(ctx) }()
 		knock := func(name string) {
 			time.Sleep(time.Second) //nolint:forbidigo // the clock of the bubble
-			k.Note(id(t, name), time.Now())
+			k.Record(id(t, name), time.Now())
 		}
 		knock("first")
 		for i := range Max + 9 {

@@ -99,7 +99,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 }
 
 // count brings the metrics from one state to the next.
-func (m *metrics) count(before, next *holding) {
+func (m *metrics) count(before, next *current) {
 	if !sameSVID(before.svid, next.svid) {
 		m.svidNotAfter.Reset()
 		if next.svid != nil {

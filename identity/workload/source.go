@@ -84,16 +84,16 @@ type Source struct {
 	// jwtTold says that the Workload API has told of them, or that it has none to tell.
 	jwtTold atomic.Bool
 
-	// held is replaced as a whole, by the watcher of Run and under its lock.
-	held atomic.Pointer[holding]
+	// current is replaced as a whole, by the watcher of Run and under its lock.
+	current atomic.Pointer[current]
 
 	mu sync.Mutex
 	// updated is closed, and replaced, when held changes; guarded by mu.
 	updated notify.Broadcast
 }
 
-// holding is what a Source has at one time. It is never changed.
-type holding struct {
+// current is what a Source has at one time. It is never changed.
+type current struct {
 	// svid is the one to use, nil when there is none; it may be over.
 	svid *x509svid.SVID
 	// bundles is never nil.
@@ -134,7 +134,7 @@ func New(cfg Config) (*Source, error) {
 		log:      cfg.Log,
 	}
 	s.jwtBundles.Store(jwtbundle.NewSet())
-	s.held.Store(&holding{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})
+	s.current.Store(&current{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})
 	return s, nil
 }
 
@@ -150,7 +150,7 @@ func (s *Source) Ready() error {
 // still be held: nil when it answers. It is for the detail of a readiness
 // report.
 func (s *Source) Degraded() error {
-	if problem := s.held.Load().problem; problem != nil {
+	if problem := s.current.Load().problem; problem != nil {
 		return problem
 	}
 	if s.needsJWT && s.jwtBundles.Load().Len() == 0 {
@@ -163,7 +163,7 @@ func (s *Source) Degraded() error {
 // the identity, or has it no more: it answers, and the answer is no. The zero time
 // means that it does not say so; it may be away. An identity that was withdrawn is
 // not presented to anybody, and what was opened with it should end.
-func (s *Source) Withdrawn() time.Time { return s.held.Load().withdrawn }
+func (s *Source) Withdrawn() time.Time { return s.current.Load().withdrawn }
 
 // ErrWithdrawn is the cause for which a context of [Source.While] ends.
 var ErrWithdrawn = errors.New("the workload api has withdrawn our identity")
@@ -245,7 +245,7 @@ func (s *Source) Updated() <-chan struct{} {
 // GetX509SVID returns the X.509-SVID to present now. The error wraps
 // [ErrNotReady]. The caller does not change what it points to.
 func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
-	held := s.held.Load()
+	held := s.current.Load()
 	if held.svid == nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotReady, held.problem)
 	}
@@ -271,7 +271,7 @@ func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
 // GetX509BundleForTrustDomain returns the roots that speak for td now. The error
 // wraps [ErrNoBundle]. The caller does not change what it points to.
 func (s *Source) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
-	bundle, ok := s.held.Load().bundles.Get(td)
+	bundle, ok := s.current.Load().bundles.Get(td)
 	if !ok {
 		return nil, noBundle(td)
 	}
@@ -283,9 +283,9 @@ func noBundle(td spiffeid.TrustDomain) error {
 	return fmt.Errorf("%w %[2]s: if it is to be trusted, federate with it (agentctl identity federate %[2]s, and register this workload with --federates-with %[2]s)", ErrNoBundle, td)
 }
 
-// hold replaces what the source has and tells those who wait.
-func (s *Source) hold(next *holding) {
-	s.held.Store(next)
+// set replaces what the source has and tells those who wait.
+func (s *Source) set(next *current) {
+	s.current.Store(next)
 	s.notify()
 }
 

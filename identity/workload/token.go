@@ -62,7 +62,7 @@ type Token struct {
 	audiences []string
 
 	mu      sync.Mutex // guards what follows
-	held    *jwtsvid.SVID
+	current *jwtsvid.SVID
 	renewAt time.Time
 }
 
@@ -82,7 +82,7 @@ func (t *Token) Get(ctx context.Context) (svid *jwtsvid.SVID, renewAt time.Time,
 		return nil, time.Time{}, err
 	}
 	t.mu.Lock()
-	held, renewAt := t.held, t.renewAt
+	held, renewAt := t.current, t.renewAt
 	t.mu.Unlock()
 	if held != nil && held.ID != own.ID {
 		held = nil
@@ -93,20 +93,20 @@ func (t *Token) Get(ctx context.Context) (svid *jwtsvid.SVID, renewAt time.Time,
 	svid, err = t.source.FetchToken(ctx, t.audiences...)
 	if err != nil {
 		if held == nil || !time.Now().Before(held.Expiry) || status.Code(err) == codes.PermissionDenied {
-			t.keep(nil, time.Time{})
+			t.store(nil, time.Time{})
 			return nil, time.Time{}, err
 		}
 		return held, time.Now().Add(lastRetry), nil
 	}
 	renewAt = time.Now().Add(max(time.Until(svid.Expiry)/2, lastRetry))
-	t.keep(svid, renewAt)
+	t.store(svid, renewAt)
 	return svid, renewAt, nil
 }
 
-func (t *Token) keep(svid *jwtsvid.SVID, renewAt time.Time) {
+func (t *Token) store(svid *jwtsvid.SVID, renewAt time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held, t.renewAt = svid, renewAt
+	t.current, t.renewAt = svid, renewAt
 	notAfter := t.source.metrics.tokenNotAfter
 	if svid == nil {
 		notAfter.Reset()

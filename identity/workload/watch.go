@@ -68,19 +68,19 @@ func (s *Source) Run(ctx context.Context) error {
 	defer s.client.Store(nil)
 
 	var watching sync.WaitGroup
-	watching.Go(func() { again(ctx, func() error { return client.WatchX509Context(ctx, w) }) })
+	watching.Go(func() { retryWatch(ctx, func() error { return client.WatchX509Context(ctx, w) }) })
 	if s.needsJWT {
-		watching.Go(func() { again(ctx, func() error { return client.WatchJWTBundles(ctx, jwtWatcher{s}) }) })
+		watching.Go(func() { retryWatch(ctx, func() error { return client.WatchJWTBundles(ctx, jwtWatcher{s}) }) })
 	}
 	s.watchClock(ctx, w)
 	watching.Wait()
 	return nil
 }
 
-// again watches until ctx is done. A watch returns, always with an error that its
+// retryWatch watches until ctx is done. A watch returns, always with an error that its
 // watcher was told too, when it holds that to be final. A server that is replaced
 // makes such errors pass, so we only slow down.
-func again(ctx context.Context, watch func() error) {
+func retryWatch(ctx context.Context, watch func() error) {
 	pause := retry{}.NewBackoff()
 	for ctx.Err() == nil {
 		_ = watch()
@@ -97,7 +97,7 @@ func (s *Source) watchClock(ctx context.Context, w *watcher) {
 	defer expiry.Stop()
 	for {
 		updated := s.Updated()
-		held := s.held.Load()
+		held := s.current.Load()
 		expiry.Stop()
 		if held.svid != nil {
 			if left := time.Until(held.svid.Certificates[0].NotAfter); left >= 0 {
@@ -173,8 +173,8 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	defer w.mu.Unlock()
 	s := w.source
 	w.answered = true
-	before := s.held.Load()
-	next := &holding{bundles: update.Bundles}
+	before := s.current.Load()
+	next := &current{bundles: update.Bundles}
 	svid, err := pick(update.SVIDs, s.id, s.hint)
 	if err != nil {
 		next.problem = s.describe(problemNoChoice, err)
@@ -187,7 +187,7 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 		s.metrics.apiUp.Set(1)
 	}
 	s.metrics.count(before, next)
-	s.hold(next)
+	s.set(next)
 }
 
 // OnX509ContextWatchError notes why there is no news. Only the answer that this
@@ -202,15 +202,15 @@ func (w *watcher) OnX509ContextWatchError(err error) {
 	s := w.source
 	p, cause := classify(err, w.dialErr)
 	w.answered = false // the stream is over
-	before := s.held.Load()
-	next := &holding{svid: before.svid, bundles: before.bundles, problem: s.describe(p, cause), withdrawn: before.withdrawn}
+	before := s.current.Load()
+	next := &current{svid: before.svid, bundles: before.bundles, problem: s.describe(p, cause), withdrawn: before.withdrawn}
 	if p == problemNoIdentity {
 		next.svid, next.bundles, next.withdrawn = nil, x509bundle.NewSet(), since(before)
 	}
 	w.report(p, cause)
 	s.metrics.apiUp.Set(0)
 	s.metrics.count(before, next)
-	s.hold(next)
+	s.set(next)
 }
 
 // silent reports a stream that neither fails nor sends anything.
@@ -221,13 +221,13 @@ func (w *watcher) silent() {
 		return
 	}
 	s := w.source
-	before := s.held.Load()
+	before := s.current.Load()
 	w.report(problemNoAnswer, nil)
-	s.hold(&holding{svid: before.svid, bundles: before.bundles, problem: s.describe(problemNoAnswer, nil), withdrawn: before.withdrawn})
+	s.set(&current{svid: before.svid, bundles: before.bundles, problem: s.describe(problemNoAnswer, nil), withdrawn: before.withdrawn})
 }
 
 // since returns since when the identity is withdrawn that is so now.
-func since(before *holding) time.Time {
+func since(before *current) time.Time {
 	if before.withdrawn.IsZero() {
 		return time.Now()
 	}

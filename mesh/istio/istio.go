@@ -173,7 +173,7 @@ type hub struct {
 	self   spiffeid.ID
 	reach  mesh.Reach
 	policy mesh.Policy
-	ender  mesh.Ender
+	ender  mesh.TLSTerminator
 	cfg    Config
 	ports  []port
 }

@@ -133,7 +133,7 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage, room *int) error {
 			return errors.New("a jwt-svid key needs a kid")
 		}
 		for _, encoded := range head.X5C { // which go-jose reads
-			if err := take(room, encoded); err != nil {
+			if err := countCertificate(room, encoded); err != nil {
 				return err
 			}
 		}
@@ -155,8 +155,8 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage, room *int) error {
 	return nil
 }
 
-// take counts a certificate before it is read.
-func take(room *int, encoded string) error {
+// countCertificate counts a certificate before it is read.
+func countCertificate(room *int, encoded string) error {
 	if *room -= base64.StdEncoding.DecodedLen(len(encoded)); *room < 0 {
 		return fmt.Errorf("the certificates have more than %d KiB", maxRootBytes>>10)
 	}
@@ -164,7 +164,7 @@ func take(room *int, encoded string) error {
 }
 
 func addRoot(bundle *spiffebundle.Bundle, encoded string, room *int) error {
-	if err := take(room, encoded); err != nil {
+	if err := countCertificate(room, encoded); err != nil {
 		return err
 	}
 	der, err := base64.StdEncoding.DecodeString(encoded)

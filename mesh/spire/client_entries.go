@@ -192,13 +192,13 @@ func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[Entry], do
 	if err := Refusals(plan); err != nil {
 		return err
 	}
-	updates, failed := c.applyCreates(ctx, only(plan, diff.Create), done)
-	updates = append(only(plan, diff.Update), updates...)
+	updates, failed := c.applyCreates(ctx, withAction(plan, diff.Create), done)
+	updates = append(withAction(plan, diff.Update), updates...)
 	failed = append(failed, c.applyUpdates(ctx, updates, done)...)
 	if len(failed) > 0 {
 		return errors.Join(failed...)
 	}
-	return errors.Join(c.applyDeletes(ctx, only(plan, diff.Delete), done)...)
+	return errors.Join(c.applyDeletes(ctx, withAction(plan, diff.Delete), done)...)
 }
 
 // applyCreates returns the creates that found an entry of ours, as updates.
@@ -279,8 +279,8 @@ func (c *Client) explainInternal(ctx context.Context, e Entry, result error) err
 	return result
 }
 
-// only returns the changes of plan with that action.
-func only[T any](plan []diff.Change[T], action diff.Action) []diff.Change[T] {
+// withAction returns the changes of plan with that action.
+func withAction[T any](plan []diff.Change[T], action diff.Action) []diff.Change[T] {
 	return slices.DeleteFunc(slices.Clone(plan), func(c diff.Change[T]) bool { return c.Action != action })
 }
 

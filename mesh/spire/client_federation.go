@@ -74,7 +74,7 @@ func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebun
 		return err
 	}
 	var (
-		changes  = append(only(plan, diff.Create), only(plan, diff.Update)...)
+		changes  = append(withAction(plan, diff.Create), withAction(plan, diff.Update)...)
 		messages = make([]*spirepb.Bundle, len(changes))
 		failed   []error
 		at       int
@@ -144,7 +144,7 @@ func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[Federa
 		return err
 	}
 	var failed []error
-	for _, change := range append(only(plan, diff.Create), only(plan, diff.Update)...) {
+	for _, change := range append(withAction(plan, diff.Create), withAction(plan, diff.Update)...) {
 		// One call each: the server may fetch nothing, but a batch that does not come
 		// back would take all of them along.
 		if err := c.applyFederation(ctx, change); err != nil {

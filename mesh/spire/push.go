@@ -138,11 +138,11 @@ func (p *Pusher) Run(ctx context.Context) error {
 			p.client = nil
 		}
 		p.show(nil)
-		p.settle(nil)
+		p.setError(nil)
 	}()
 	for {
 		if err := p.pass(ctx); ctx.Err() == nil {
-			p.settle(err)
+			p.setError(err)
 		}
 		select {
 		case <-again.C:
@@ -152,8 +152,8 @@ func (p *Pusher) Run(ctx context.Context) error {
 	}
 }
 
-// settle remembers what a pass came to, and logs what is new.
-func (p *Pusher) settle(err error) {
+// setError remembers what a pass came to, and logs what is new.
+func (p *Pusher) setError(err error) {
 	p.mu.Lock()
 	before := p.problem
 	p.problem = err
@@ -208,7 +208,7 @@ func (p *Pusher) pass(ctx context.Context) error {
 		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", describeKeys(change.Want)).Msg("bundle pushed to the spire server")
 	})
 	states[bundleCurrent] += pushed
-	states[bundleFailed] += len(safe) - pushed - len(only(safe, diff.Keep))
+	states[bundleFailed] += len(safe) - pushed - len(withAction(safe, diff.Keep))
 	p.show(states)
 	return errors.Join(problem, err)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
-// Owners says to whom the Applications belong of which the hub's Argo CD speaks.
-type Owners interface {
+// OwnerResolver says to whom the Applications belong of which the hub's Argo CD speaks.
+type OwnerResolver interface {
 	// Owner returns the agent of an Application; owned is false for one that is the
 	// hub's own affair. An error is about one that is an agent's, and wraps
 	// identity.ErrDenied when that agent must not be reached. It does not block.
@@ -37,9 +37,9 @@ type Target struct {
 	Known bool
 }
 
-// Keeper keeps values for some time, in bounded room. What it does not keep is no
+// LastKnownStore keeps values for some time, in bounded room. What it does not keep is no
 // error.
-type Keeper interface {
+type LastKnownStore interface {
 	Keep(ctx context.Context, key string, value []byte) error
 	// Last returns nil when nothing is kept, and how long ago it was.
 	Last(ctx context.Context, key string) (value []byte, age time.Duration, err error)
@@ -57,7 +57,7 @@ type HubConfig struct {
 	// stream.ErrNotConnected at once when the agent is away, and an error that wraps
 	// stream.ErrRefused when the agent does not serve its Redis.
 	DialSpoke func(context.Context, identity.AgentName) (net.Conn, error)
-	Owners    Owners
+	Owners    OwnerResolver
 	// Found is told, in order and whenever that changes, how the cache of an agent's
 	// Argo CD differs from what the hub's asks for; empty when it does not. It does not
 	// block. Nil means that nobody is.
@@ -66,7 +66,7 @@ type HubConfig struct {
 	// since when. It does not block. Nil means that nobody ever does.
 	Away func(identity.AgentName) (since time.Time, away bool)
 	// Keep keeps last values for the time when their spoke is away. Nil keeps none.
-	Keep Keeper
+	Keep LastKnownStore
 	// Format is the one of the hub's Argo CD, as [Key] has it, for as long as that has not
 	// asked for any key. Empty means that it is not known.
 	Format  string

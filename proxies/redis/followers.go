@@ -8,11 +8,11 @@ import (
 	"github.com/argomesh/argomesh/proxies/redis/appkey"
 )
 
-// followers knows which callers are subscribed to channels of which Applications, so
+// subscriptionIndex knows which callers are subscribed to channels of which Applications, so
 // that their subscriptions follow when an Application gets another owner. What is to be
 // looked at is never more than what callers are subscribed to, and however often
 // something changes, it is looked at once.
-type followers struct {
+type subscriptionIndex struct {
 	wake notify.Signal // has a value when something has changed
 
 	mu      sync.Mutex                            // guards what follows
@@ -21,12 +21,12 @@ type followers struct {
 	all     bool // anything may have changed
 }
 
-func newFollowers() *followers {
-	return &followers{wake: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{}, changes: map[appkey.Instance]struct{}{}}
+func newFollowers() *subscriptionIndex {
+	return &subscriptionIndex{wake: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{}, changes: map[appkey.Instance]struct{}{}}
 }
 
 // add notes a channel of a listener's.
-func (f *followers) add(i appkey.Instance, l *listener) {
+func (f *subscriptionIndex) add(i appkey.Instance, l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of[i] == nil {
@@ -36,7 +36,7 @@ func (f *followers) add(i appkey.Instance, l *listener) {
 }
 
 // remove takes back an add.
-func (f *followers) remove(i appkey.Instance, l *listener) {
+func (f *subscriptionIndex) remove(i appkey.Instance, l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.of[i][l]--; f.of[i][l] > 0 {
@@ -50,8 +50,8 @@ func (f *followers) remove(i appkey.Instance, l *listener) {
 }
 
 // changed takes note that the owner of an Application may have changed; with the zero
-// Instance that of any. It is what Owners.Watch calls.
-func (f *followers) changed(i appkey.Instance) {
+// Instance that of any. It is what OwnerResolver.Watch calls.
+func (f *subscriptionIndex) changed(i appkey.Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -66,7 +66,7 @@ func (f *followers) changed(i appkey.Instance) {
 }
 
 // run has listeners look where changes may concern them, until ctx is done.
-func (f *followers) run(ctx context.Context) {
+func (f *subscriptionIndex) run(ctx context.Context) {
 	for {
 		select {
 		case <-f.wake:
@@ -82,7 +82,7 @@ func (f *followers) run(ctx context.Context) {
 }
 
 // due returns who is to look at what.
-func (f *followers) due() map[*listener][]appkey.Instance {
+func (f *subscriptionIndex) due() map[*listener][]appkey.Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	due := map[*listener][]appkey.Instance{}

@@ -9,9 +9,9 @@ import (
 // says nothing about that: two Argo CDs of the hub may ask, while one follows the other.
 const mismatchFor = time.Minute
 
-// fit is how the cache of an agent's Argo CD stands to what the hub's asks for. The
+// formatStatus is how the cache of an agent's Argo CD stands to what the hub's asks for. The
 // zero value is that it is not known.
-type fit struct {
+type formatStatus struct {
 	known bool
 	// asked is the format that did not fit, and kept the one found instead; both are
 	// empty when it fits. at is when that was last so.
@@ -21,18 +21,18 @@ type fit struct {
 
 // next returns the fit after an answer to a read in format asked: kept is the one in
 // which the agent keeps its cache, empty for the same.
-func (f fit) next(asked, kept string, now time.Time) fit {
+func (f formatStatus) next(asked, kept string, now time.Time) formatStatus {
 	if kept != "" {
-		return fit{known: true, asked: asked, kept: kept, at: now}
+		return formatStatus{known: true, asked: asked, kept: kept, at: now}
 	}
 	if f.asked != "" && f.asked != asked && now.Sub(f.at) < mismatchFor {
 		return f
 	}
-	return fit{known: true}
+	return formatStatus{known: true}
 }
 
 // String is empty when it fits.
-func (f fit) String() string {
+func (f formatStatus) String() string {
 	if f.kept == "" {
 		return ""
 	}

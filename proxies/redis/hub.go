@@ -20,10 +20,10 @@ import (
 type Hub struct {
 	cfg     HubConfig
 	metrics *hubMetrics
-	keeping *keeping
+	keeping *lastKnownCache
 	held    *semaphore.Weighted
 	// followers are the callers' subscriptions by Application.
-	followers *followers
+	followers *subscriptionIndex
 	// format is the one in which callers ask for keys; nil before any did.
 	format atomic.Pointer[string]
 	// idle counts the connections to agents that are kept for the next call.

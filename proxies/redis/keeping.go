@@ -13,7 +13,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// KeptFor is how long a Keeper keeps a value: an outage of a long weekend is over then.
+// KeptFor is how long a LastKnownStore keeps a value: an outage of a long weekend is over then.
 const KeptFor = 7 * 24 * time.Hour
 
 const (
@@ -22,22 +22,22 @@ const (
 	// maxUnasked is how many values that nobody has asked for wait to be kept before no more
 	// of these are read.
 	maxUnasked = 4
-	// keepTime bounds one call of the Keeper.
+	// keepTime bounds one call of the LastKnownStore.
 	keepTime = 2 * time.Second
 	// touchEvery is how often it is written down, at most, that a value was seen again and
 	// has not changed: what a process knows that is killed is behind by no more. When an
 	// agent goes it is written at once.
 	touchEvery = 5 * time.Minute
-	// touchBatch bounds the keys of one call of the Keeper.
+	// touchBatch bounds the keys of one call of the LastKnownStore.
 	touchBatch = 500
 	// keepKnown bounds what is remembered of what was kept. Beyond it all is
 	// forgotten, and kept once more.
 	keepKnown = 65536
 )
 
-// keeping keeps the last values of spokes. A nil one keeps nothing.
-type keeping struct {
-	keeper  Keeper
+// lastKnownCache keeps the last values of spokes. A nil one keeps nothing.
+type lastKnownCache struct {
+	keeper  LastKnownStore
 	metrics *hubMetrics
 	log     zerolog.Logger
 	queue   chan kept
@@ -46,7 +46,7 @@ type keeping struct {
 	waits   atomic.Int64 // for that
 
 	mu    sync.Mutex // guards known and count
-	known map[identity.AgentName]map[string]seal
+	known map[identity.AgentName]map[string]fingerprint
 	count int          // of all that is known
 	seed  maphash.Seed // of seals, which nobody else can guess
 }
@@ -61,22 +61,22 @@ type kept struct {
 	seen []string
 }
 
-// seal tells whether a value has changed, when it was last seen, and which time of that is
+// fingerprint tells whether a value has changed, when it was last seen, and which time of that is
 // written down.
-type seal struct {
+type fingerprint struct {
 	sum           uint64
 	seen, written time.Time
 }
 
-func newKeeping(k Keeper, m *hubMetrics, log zerolog.Logger) *keeping {
-	return &keeping{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept), known: map[identity.AgentName]map[string]seal{}, seed: maphash.MakeSeed()}
+func newKeeping(k LastKnownStore, m *hubMetrics, log zerolog.Logger) *lastKnownCache {
+	return &lastKnownCache{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept), known: map[identity.AgentName]map[string]fingerprint{}, seed: maphash.MakeSeed()}
 }
 
 // keptKey is a key by Agent object, so that one that is made anew inherits nothing.
 func keptKey(k owned) string { return k.target.UID + "|" + k.key.String() }
 
 // keep has value kept, soon. It does not block.
-func (k *keeping) keep(key owned, value []byte) {
+func (k *lastKnownCache) keep(key owned, value []byte) {
 	if k == nil {
 		return
 	}
@@ -87,7 +87,7 @@ func (k *keeping) keep(key owned, value []byte) {
 
 // keepUnasked has a value kept that nobody has asked for, and waits until it has its turn,
 // which is after all that keep has been given.
-func (k *keeping) keepUnasked(ctx context.Context, key owned, value []byte) error {
+func (k *lastKnownCache) keepUnasked(ctx context.Context, key owned, value []byte) error {
 	v, due := k.note(key, value)
 	if !due {
 		return nil
@@ -105,15 +105,15 @@ func (k *keeping) keepUnasked(ctx context.Context, key owned, value []byte) erro
 
 // roomy reports whether values that nobody has asked for would keep no others waiting, nor
 // wait long themselves.
-func (k *keeping) roomy() bool {
+func (k *lastKnownCache) roomy() bool {
 	return len(k.queue) < keepQueue/2 && k.waits.Load() < maxUnasked
 }
 
 // note takes note that a value was seen, and returns what is to be written down of that; due
 // is false for nothing.
-func (k *keeping) note(key owned, value []byte) (v kept, due bool) {
+func (k *lastKnownCache) note(key owned, value []byte) (v kept, due bool) {
 	agent, name, now := key.target.Agent, keptKey(key), time.Now()
-	is := seal{sum: maphash.Bytes(k.seed, value), seen: now, written: now}
+	is := fingerprint{sum: maphash.Bytes(k.seed, value), seen: now, written: now}
 	k.mu.Lock()
 	before, found := k.known[agent][name]
 	same := found && before.sum == is.sum
@@ -133,7 +133,7 @@ func (k *keeping) note(key owned, value []byte) (v kept, due bool) {
 }
 
 // know notes what is known of a value. It is called with mu locked.
-func (k *keeping) know(agent identity.AgentName, name string, is seal) {
+func (k *lastKnownCache) know(agent identity.AgentName, name string, is fingerprint) {
 	if _, found := k.known[agent][name]; !found {
 		if k.count >= keepKnown {
 			clear(k.known)
@@ -142,14 +142,14 @@ func (k *keeping) know(agent identity.AgentName, name string, is seal) {
 		k.count++
 	}
 	if k.known[agent] == nil {
-		k.known[agent] = map[string]seal{}
+		k.known[agent] = map[string]fingerprint{}
 	}
 	k.known[agent][name] = is
 }
 
 // unknow forgets what is known of a value, so that it is kept when it is seen again. It
 // is called with mu locked.
-func (k *keeping) unknow(agent identity.AgentName, name string) (found bool) {
+func (k *lastKnownCache) unknow(agent identity.AgentName, name string) (found bool) {
 	if _, found = k.known[agent][name]; found {
 		delete(k.known[agent], name)
 		k.count--
@@ -158,7 +158,7 @@ func (k *keeping) unknow(agent identity.AgentName, name string) (found bool) {
 }
 
 // forget has a value forgotten that the spoke no longer has. It does not block.
-func (k *keeping) forget(key owned) {
+func (k *lastKnownCache) forget(key owned) {
 	if k == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (k *keeping) forget(key owned) {
 }
 
 // gone has it written down when each value of an agent was last seen. It does not block.
-func (k *keeping) gone(agent identity.AgentName) {
+func (k *lastKnownCache) gone(agent identity.AgentName) {
 	if k == nil {
 		return
 	}
@@ -191,7 +191,7 @@ func (k *keeping) gone(agent identity.AgentName) {
 	}
 }
 
-func (k *keeping) put(v kept) {
+func (k *lastKnownCache) put(v kept) {
 	select {
 	case k.queue <- v:
 	default:
@@ -200,7 +200,7 @@ func (k *keeping) put(v kept) {
 }
 
 // undone notes that something was not kept, for the next time.
-func (k *keeping) undone(v kept, result string) {
+func (k *lastKnownCache) undone(v kept, result string) {
 	k.metrics.kept.WithLabelValues(result).Inc()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,7 +216,7 @@ func (k *keeping) undone(v kept, result string) {
 }
 
 // run keeps until ctx is done.
-func (k *keeping) run(ctx context.Context) error {
+func (k *lastKnownCache) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case v := <-k.queue:
@@ -238,7 +238,7 @@ func (k *keeping) run(ctx context.Context) error {
 }
 
 // outdated reports whether another value was seen while one waited.
-func (k *keeping) outdated(v kept) bool {
+func (k *lastKnownCache) outdated(v kept) bool {
 	if v.seen != nil {
 		return false
 	}
@@ -248,7 +248,7 @@ func (k *keeping) outdated(v kept) bool {
 	return found && is.sum != v.sum
 }
 
-func (k *keeping) one(ctx context.Context, v kept) {
+func (k *lastKnownCache) one(ctx context.Context, v kept) {
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
 	var err error
@@ -270,7 +270,7 @@ func (k *keeping) one(ctx context.Context, v kept) {
 
 // touch writes down when values were last seen. Those of which nothing is kept any more
 // are kept when they are seen again.
-func (k *keeping) touch(ctx context.Context, v kept) error {
+func (k *lastKnownCache) touch(ctx context.Context, v kept) error {
 	ages, now := map[string]time.Duration{}, time.Now()
 	k.mu.Lock()
 	for _, name := range v.seen {
@@ -293,7 +293,7 @@ func (k *keeping) touch(ctx context.Context, v kept) error {
 
 // last returns what was kept, and how long ago it was last seen; nil when nothing was, or
 // cannot be had.
-func (k *keeping) last(ctx context.Context, key owned) ([]byte, time.Duration) {
+func (k *lastKnownCache) last(ctx context.Context, key owned) ([]byte, time.Duration) {
 	if !key.target.Known {
 		return nil, 0
 	}

@@ -150,7 +150,7 @@ func TestKeepingIsBounded(t *testing.T) {
 		t.Error("what is the same is kept again")
 	}
 	for i := k.count; i < keepKnown; i++ {
-		k.know(identity.AgentName{}, fmt.Sprint(i), seal{})
+		k.know(identity.AgentName{}, fmt.Sprint(i), fingerprint{})
 	}
 	if n := len(k.known[identity.AgentName{}]); n != keepKnown || k.count != keepKnown {
 		t.Errorf("%d are remembered, and counted as %d", n, k.count)

@@ -16,7 +16,7 @@ const confirmWait = time.Second
 // subscription is with the agent that has the Application, and goes along when another
 // one gets it.
 type listener struct {
-	*mailbox
+	*outbox
 	hub   *Hub
 	spawn spawn
 
@@ -31,11 +31,11 @@ type subscription struct {
 	// told says that the caller knows that it is subscribed.
 	told bool
 	// share is its part in what an agent is asked for; nil while no agent is to be asked.
-	share *share
+	share *subscriptionPart
 }
 
 func newListener(h *Hub, spawn spawn) *listener {
-	return &listener{mailbox: newMailbox(), hub: h, spawn: spawn, subscriptions: map[string]*subscription{}}
+	return &listener{outbox: newMailbox(), hub: h, spawn: spawn, subscriptions: map[string]*subscription{}}
 }
 
 // attach subscribes to a channel, and waits a moment for the agent to confirm, if there
@@ -48,15 +48,15 @@ func (l *listener) attach(ctx context.Context, name string, key appkey.Key) {
 	patience := time.NewTimer(confirmWait)
 	defer patience.Stop()
 	select {
-	case <-share.topic.settled:
+	case <-share.topic.ready:
 	case <-ctx.Done():
 	case <-patience.C:
-		share.at.despair()
+		share.at.stopWaiting()
 	}
 }
 
 // add notes a subscription, and returns its share if it is a new one that has one.
-func (l *listener) add(name string, key appkey.Key) *share {
+func (l *listener) add(name string, key appkey.Key) *subscriptionPart {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.subscriptions[name] != nil {

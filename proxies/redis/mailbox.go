@@ -22,8 +22,8 @@ type message struct {
 	at               time.Time
 }
 
-// mailbox holds the messages that wait for a caller.
-type mailbox struct {
+// outbox holds the messages that wait for a caller.
+type outbox struct {
 	ready notify.Signal // has a value when there are messages
 
 	mu      sync.Mutex // guards what follows
@@ -32,10 +32,10 @@ type mailbox struct {
 	slow    bool
 }
 
-func newMailbox() *mailbox { return &mailbox{ready: notify.NewSignal()} }
+func newMailbox() *outbox { return &outbox{ready: notify.NewSignal()} }
 
 // deliver queues a message. One that waits already does for another like it.
-func (b *mailbox) deliver(m message) {
+func (b *outbox) deliver(m message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.waiting {
@@ -52,7 +52,7 @@ func (b *mailbox) deliver(m message) {
 }
 
 // take returns the messages that wait, and false when there were too many.
-func (b *mailbox) take() ([]message, bool) {
+func (b *outbox) take() ([]message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.waiting

@@ -36,7 +36,7 @@ type remote struct {
 	mu     sync.Mutex // guards what follows
 	idle   []*link
 	warned map[string]time.Time // when what was last said of it
-	fit    fit
+	fit    formatStatus
 	// heard is when the agent's Redis said something last, and there that it did since it
 	// was last taken for gone.
 	heard time.Time

@@ -11,7 +11,7 @@ import (
 	"github.com/argomesh/argomesh/test/heap"
 )
 
-// onlyEdge1 is an Owners with one agent.
+// onlyEdge1 is an OwnerResolver with one agent.
 type onlyEdge1 struct{ name identity.AgentName }
 
 func (o onlyEdge1) Owner(i appkey.Instance) (Target, bool, error) {

@@ -31,33 +31,33 @@ type subscriber struct {
 	wake   notify.Signal // has a value when topics may have changed
 
 	mu      sync.Mutex // guards what follows
-	topics  map[string]*topic
+	topics  map[string]*channelSub
 	running bool
-	// hopeless says that the agent did not confirm in time, so that nobody waits for it
+	// degraded says that the agent did not confirm in time, so that nobody waits for it
 	// until it does.
-	hopeless bool
+	degraded bool
 	// since is what was known of the agent's absence when it was told of last; zero while
 	// there is a connection, and before anything is known.
 	since time.Time
 }
 
-// topic is a channel at the agent.
-type topic struct {
+// channelSub is a channel at the agent.
+type channelSub struct {
 	channel string
-	shares  map[*share]struct{}
+	shares  map[*subscriptionPart]struct{}
 	// asked says that this connection has sent SUBSCRIBE, and active that it was
 	// confirmed.
 	asked, active bool
-	// settled is closed when active, or when there is no use in waiting.
-	settled   chan struct{}
+	// ready is closed when active, or when there is no use in waiting.
+	ready     chan struct{}
 	isSettled bool
 }
 
-// share is the part of one caller's subscription in a topic. What changes of it is
+// subscriptionPart is the part of one caller's subscription in a topic. What changes of it is
 // guarded by the subscriber's mu.
-type share struct {
+type subscriptionPart struct {
 	at    *subscriber
-	topic *topic
+	topic *channelSub
 	to    *listener
 	name  string // of the channel, for the caller
 	// confirmed says that the caller knows that it is subscribed, and missed that
@@ -66,29 +66,29 @@ type share struct {
 }
 
 func newSubscriber(r *remote) *subscriber {
-	return &subscriber{remote: r, wake: notify.NewSignal(), topics: map[string]*topic{}}
+	return &subscriber{remote: r, wake: notify.NewSignal(), topics: map[string]*channelSub{}}
 }
 
-func (t *topic) settle() {
+func (t *channelSub) markReady() {
 	if !t.isSettled {
 		t.isSettled = true
-		close(t.settled)
+		close(t.ready)
 	}
 }
 
 // join adds a caller's subscription, of which the caller knows or not.
-func (s *subscriber) join(l *listener, name, channel string, confirmed bool) *share {
+func (s *subscriber) join(l *listener, name, channel string, confirmed bool) *subscriptionPart {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.topics[channel]
 	if t == nil {
-		t = &topic{channel: channel, shares: map[*share]struct{}{}, settled: make(chan struct{})}
+		t = &channelSub{channel: channel, shares: map[*subscriptionPart]struct{}{}, ready: make(chan struct{})}
 		s.topics[channel] = t
 	}
-	sh := &share{at: s, topic: t, to: l, name: name, confirmed: confirmed, missed: !t.active}
+	sh := &subscriptionPart{at: s, topic: t, to: l, name: name, confirmed: confirmed, missed: !t.active}
 	t.shares[sh] = struct{}{}
-	if s.hopeless {
-		t.settle()
+	if s.degraded {
+		t.markReady()
 	}
 	if !s.running {
 		s.running = true
@@ -103,7 +103,7 @@ func (s *subscriber) wakeUp() {
 }
 
 // confirm says that the caller knows that it is subscribed.
-func (sh *share) confirm() {
+func (sh *subscriptionPart) confirm() {
 	sh.at.mu.Lock()
 	defer sh.at.mu.Unlock()
 	sh.confirmed = true
@@ -114,28 +114,28 @@ func (sh *share) confirm() {
 
 // lookAgain tells the caller that there may be something else to see. It is called with the
 // subscriber's mu locked.
-func (sh *share) lookAgain() {
+func (sh *subscriptionPart) lookAgain() {
 	sh.missed = false
 	sh.to.deliver(message{channel: sh.name, at: time.Now()})
 }
 
-// despair lets nobody wait any more until the agent confirms something.
-func (s *subscriber) despair() {
+// stopWaiting lets nobody wait any more until the agent confirms something.
+func (s *subscriber) stopWaiting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hopeless = true
+	s.degraded = true
 	for _, t := range s.topics {
-		t.settle()
+		t.markReady()
 	}
 }
 
 // leave ends a caller's part in a topic.
-func (sh *share) leave() {
+func (sh *subscriptionPart) leave() {
 	sh.at.mu.Lock()
 	defer sh.at.mu.Unlock()
 	delete(sh.topic.shares, sh)
 	if len(sh.topic.shares) == 0 {
-		sh.topic.settle() // the agent will not be asked
+		sh.topic.markReady() // the agent will not be asked
 	}
 	sh.at.wakeUp()
 }
@@ -147,7 +147,7 @@ func (s *subscriber) run(ctx context.Context) {
 		began := time.Now()
 		_ = s.session(ctx) // why it ended is in the agent's log and the tunnel's metrics
 		s.remote.lost()
-		if !s.lost(ctx) {
+		if !s.disconnected(ctx) {
 			return
 		}
 		if time.Since(began) > pingEvery {
@@ -163,19 +163,19 @@ func (s *subscriber) run(ctx context.Context) {
 	}
 }
 
-// lost says that there is no connection, and reports whether to make another. Callers
+// disconnected says that there is no connection, and reports whether to make another. Callers
 // are told to look at what is known without the agent: when it goes, and once more when
 // it becomes known since when it is away. When it is back they look again.
-func (s *subscriber) lost(ctx context.Context) bool {
+func (s *subscriber) disconnected(ctx context.Context) bool {
 	since, _ := s.remote.awaySince()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	news := !since.Equal(s.since)
 	s.since = since
-	s.hopeless = true // until the next one is there
+	s.degraded = true // until the next one is there
 	for channel, t := range s.topics {
 		if len(t.shares) == 0 || ctx.Err() != nil {
-			t.settle()
+			t.markReady()
 			delete(s.topics, channel)
 			continue
 		}
@@ -186,10 +186,10 @@ func (s *subscriber) lost(ctx context.Context) bool {
 			}
 			sh.missed = true
 		}
-		t.settle()
+		t.markReady()
 	}
 	if len(s.topics) == 0 {
-		s.running, s.hopeless = false, false
+		s.running, s.degraded = false, false
 		return false
 	}
 	return true
@@ -330,7 +330,7 @@ func (s *subscriber) refused(text string) error {
 	s.mu.Lock()
 	t := s.topics[channel]
 	if t != nil {
-		t.settle()
+		t.markReady()
 	}
 	s.mu.Unlock()
 	if code == appkey.SpokeFormat {
@@ -344,7 +344,7 @@ func (s *subscriber) refused(text string) error {
 func (s *subscriber) active(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hopeless, s.since = false, time.Time{}
+	s.degraded, s.since = false, time.Time{}
 	t := s.topics[channel]
 	if t == nil || !t.asked {
 		return
@@ -356,7 +356,7 @@ func (s *subscriber) active(channel string) {
 		}
 		sh.missed = false // who knows nothing yet looks afterwards
 	}
-	t.settle()
+	t.markReady()
 }
 
 func (s *subscriber) deliver(channel, payload string) {

@@ -19,7 +19,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// slow is a Keeper that takes each value when it is let.
+// slow is a LastKnownStore that takes each value when it is let.
 type slow struct {
 	shelf
 	takes chan struct{}

@@ -276,7 +276,7 @@ func (w *world) told() []string {
 	return found
 }
 
-// Owner implements redis.Owners. Applications called "unknown" are not on the hub.
+// Owner implements redis.OwnerResolver. Applications called "unknown" are not on the hub.
 func (w *world) Owner(i appkey.Instance) (redis.Target, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -301,7 +301,7 @@ func (w *world) Owner(i appkey.Instance) (redis.Target, bool, error) {
 	return target, true, nil
 }
 
-// Watch implements redis.Owners.
+// Watch implements redis.OwnerResolver.
 func (w *world) Watch(ctx context.Context, changed func(appkey.Instance)) {
 	w.mu.Lock()
 	w.changed = changed
@@ -403,7 +403,7 @@ func (w *world) set(e *edge, cut bool, change func(*edge)) {
 
 func (w *world) client(protocol int) *goredis.Client { return client(w.t, w.socket, protocol) }
 
-// memory is a redis.Keeper.
+// memory is a redis.LastKnownStore.
 type memory struct {
 	mu     sync.Mutex
 	values map[string][]byte

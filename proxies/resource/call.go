@@ -90,7 +90,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, p passing) {
 // if the call is one that is kept.
 func (c *call) answer(res *http.Response, p passing, key replies.Key, kept bool) error {
 	h := c.hub
-	c.judge(res)
+	c.noteAnsweredBy(res)
 	h.refusals.noteAnswer(p, &c.record, res.StatusCode)
 	own := res.Header.Get(exchange.HeaderOwnKinds) != ""
 	exchange.StripAnswer(res.Header)
@@ -156,9 +156,9 @@ func (c *call) failMasked(w http.ResponseWriter, p passing, err error) bool {
 	return true
 }
 
-// judge notes who answered, by what the agent says, which nobody else can say. An answer
+// noteAnsweredBy notes who answered, by what the agent says, which nobody else can say. An answer
 // that is none of a refusal or a failure is neither, whatever is said of it.
-func (c *call) judge(res *http.Response) {
+func (c *call) noteAnsweredBy(res *http.Response) {
 	rules := res.Header[exchange.HeaderRefusedBy]
 	if res.Header.Get(exchange.HeaderMasked) != "" && c.record.Masked == "" {
 		c.record.Masked = audit.Spoke
@@ -174,7 +174,7 @@ func (c *call) judge(res *http.Response) {
 	}
 }
 
-func unansweredBy(err error) unanswered {
+func unansweredBy(err error) notAnswered {
 	var dial dialError
 	switch {
 	case errors.Is(err, errRedirect):

@@ -43,7 +43,7 @@ const (
 type Hub struct {
 	cfg     HubConfig
 	limiter *concurrency.Limiter
-	grants  *grants
+	active  *activeCalls
 	metrics *callmetrics.Metrics
 	masker  *secretread.Masker
 	// refusals are those of spokes, and lastObjects has a value for each object that is
@@ -66,7 +66,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
-	h := &Hub{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCallsPerAgent), grants: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
+	h := &Hub{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCallsPerAgent), active: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
 	var err error
 	if h.metrics, err = callmetrics.New(cfg.Metrics, "hub", func() float64 { return float64(h.limiter.Count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
@@ -128,7 +128,7 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.cfg.Replies.Run(ctx) })
 	g.Go(func() error {
-		h.grants.run(calls) // to the end: access is withdrawn from what drains, too
+		h.active.run(calls) // to the end: access is withdrawn from what drains, too
 		return nil
 	})
 	g.Go(func() error {
@@ -146,14 +146,14 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 		if err != nil {
 			err = h.http.Close()
 		}
-		return errors.Join(err, h.settle(drain))
+		return errors.Join(err, h.waitHandlers(drain))
 	})
 	return g.Wait()
 }
 
-// settle waits until the handlers of calls that were ended have returned, which they
+// waitHandlers waits until the handlers of calls that were ended have returned, which they
 // do at once, so that each has its record.
-func (h *Hub) settle(ctx context.Context) error {
+func (h *Hub) waitHandlers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	return h.limiter.Wait(ctx)
@@ -246,7 +246,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.entered = true
 	c.record.Decision, c.record.HubDecision = audit.Allow, audit.Allow
-	ended := c.hub.grants.add(name, &granted{token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked, end: c.withdraw})
+	ended := c.hub.active.add(name, &activeCall{token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked, end: c.withdraw})
 	defer ended()
 	if c.long {
 		c.open(r)

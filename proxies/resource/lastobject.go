@@ -56,7 +56,7 @@ func admitsPlain(lines []string) bool {
 
 // serveLast answers a call from what is known of its object without the agent; false when
 // that is nothing, or nothing that may be given.
-func (c *call) serveLast(w http.ResponseWriter, r *http.Request, p passing, why unanswered) bool {
+func (c *call) serveLast(w http.ResponseWriter, r *http.Request, p passing, why notAnswered) bool {
 	h := c.hub
 	if h.cfg.Objects == nil || p.masked != nil || !why.isAbsence() || !asksForObject(p.request, p.target, r.Header) || h.refusals.has(p.name, p.uid, p.request) {
 		return false

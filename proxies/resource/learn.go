@@ -111,7 +111,7 @@ func (h *Hub) ask(ctx context.Context, key replies.Key, header http.Header) erro
 	}
 	defer func() { _ = res.Body.Close() }() // all was read, or it is of no use
 	c := &call{hub: h}
-	c.judge(res)
+	c.noteAnsweredBy(res)
 	own := res.Header.Get(exchange.HeaderOwnKinds) != ""
 	exchange.StripAnswer(res.Header)
 	if c.record.AnsweredBy != audit.ByAPIServer || res.StatusCode != http.StatusOK {

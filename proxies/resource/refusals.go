@@ -32,12 +32,12 @@ type refused struct {
 	// closed says that it served no Kubernetes API when it was last asked, and full that it
 	// refused more than is remembered.
 	closed, full bool
-	places       map[place]*refusedAt
+	places       map[refusedObjects]*refusedAt
 	names        int // of all places
 }
 
-// place is what a refusal is about: the objects of a kind, in a namespace.
-type place struct{ group, resource, namespace string }
+// refusedObjects is what a refusal is about: the objects of a kind, in a namespace.
+type refusedObjects struct{ group, resource, namespace string }
 
 // refusedAt is what is remembered of a place.
 type refusedAt struct {
@@ -49,14 +49,16 @@ type refusedAt struct {
 	names map[string]struct{}
 }
 
-func placeOf(r access.Request) place { return place{r.Group, r.Resource, r.Namespace} }
+func placeOf(r access.Request) refusedObjects {
+	return refusedObjects{r.Group, r.Resource, r.Namespace}
+}
 
 // at returns what is remembered of an agent, which is made if need be. It is called with
 // mu locked.
 func (r *refusals) at(agent identity.AgentName, uid string) *refused {
 	found := r.of[agent]
 	if found == nil || found.uid != uid {
-		found = &refused{uid: uid, places: map[place]*refusedAt{}}
+		found = &refused{uid: uid, places: map[refusedObjects]*refusedAt{}}
 		if r.of == nil {
 			r.of = map[identity.AgentName]*refused{}
 		}
@@ -79,12 +81,12 @@ func (r *refusals) noteAnswer(p passing, record *audit.Record, status int) {
 	denied := record.DecidedBy == audit.Spoke || ofServer && status == http.StatusForbidden
 	if denied || ofServer {
 		said := denied || status < http.StatusInternalServerError && status != http.StatusUnauthorized && status != http.StatusTooManyRequests
-		r.note(p.name, p.uid, p.request, said, denied)
+		r.record(p.name, p.uid, p.request, said, denied)
 	}
 }
 
-// note notes an answer, and whether it said that something was refused, or was not.
-func (r *refusals) note(agent identity.AgentName, uid string, request access.Request, said, denied bool) {
+// record notes an answer, and whether it said that something was refused, or was not.
+func (r *refusals) record(agent identity.AgentName, uid string, request access.Request, said, denied bool) {
 	if !request.IsResource() {
 		return
 	}
@@ -107,7 +109,7 @@ func (r *refusals) note(agent identity.AgentName, uid string, request access.Req
 }
 
 // refuse notes that an object was refused.
-func (of *refused) refuse(where place, name string) {
+func (of *refused) refuse(where refusedObjects, name string) {
 	at := of.places[where]
 	if at == nil {
 		if len(of.places) >= maxRefusals {
@@ -131,7 +133,7 @@ func (of *refused) refuse(where place, name string) {
 
 // admit notes that an object was not refused. Others there still are that were refused by
 // their names.
-func (of *refused) admit(where place, name string) {
+func (of *refused) admit(where refusedObjects, name string) {
 	at := of.places[where]
 	if at == nil {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/argomesh/argomesh/proxies/access"
 )
 
-// granted is a call under way, and by what it was let through.
-type granted struct {
+// activeCall is a call under way, and by what it was let through.
+type activeCall struct {
 	token   string
 	request access.Request
 	target  Target
@@ -26,28 +26,28 @@ type withdrawnError struct{ rule string }
 
 func (e withdrawnError) Error() string { return "no longer allowed by rule " + e.rule }
 
-// grants are the calls under way by agent, which end when what let them through is
+// activeCalls are the calls under way by agent, which end when what let them through is
 // withdrawn: a rule that is narrowed, or a key that is deleted, holds for a watch or a
 // session of an hour as well. The mere end of a token's life does not end them, as with
 // Kubernetes.
-type grants struct {
+type activeCalls struct {
 	agents Registry
 	tokens Verifier
 
 	mu      sync.Mutex // guards byAgent
-	byAgent map[identity.AgentName]map[*granted]struct{}
+	byAgent map[identity.AgentName]map[*activeCall]struct{}
 }
 
-func newGrants(agents Registry, tokens Verifier) *grants {
-	return &grants{agents: agents, tokens: tokens, byAgent: map[identity.AgentName]map[*granted]struct{}{}}
+func newGrants(agents Registry, tokens Verifier) *activeCalls {
+	return &activeCalls{agents: agents, tokens: tokens, byAgent: map[identity.AgentName]map[*activeCall]struct{}{}}
 }
 
 // add has g reviewed until the returned function is called.
-func (a *grants) add(name identity.AgentName, g *granted) (remove func()) {
+func (a *activeCalls) add(name identity.AgentName, g *activeCall) (remove func()) {
 	a.mu.Lock()
 	of := a.byAgent[name]
 	if of == nil {
-		of = map[*granted]struct{}{}
+		of = map[*activeCall]struct{}{}
 		a.byAgent[name] = of
 	}
 	of[g] = struct{}{}
@@ -66,7 +66,7 @@ func (a *grants) add(name identity.AgentName, g *granted) (remove func()) {
 
 // run reviews all calls after each change of the registry, and their tokens after each
 // of the keys, until ctx is done.
-func (a *grants) run(ctx context.Context) {
+func (a *activeCalls) run(ctx context.Context) {
 	rotated := a.tokens.Changed()
 	for {
 		changed, keys := a.agents.Changed(), false // before the look, so that no change is missed
@@ -91,10 +91,10 @@ func (a *grants) run(ctx context.Context) {
 }
 
 // all returns the calls under way by agent.
-func (a *grants) all() map[identity.AgentName][]*granted {
+func (a *activeCalls) all() map[identity.AgentName][]*activeCall {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := make(map[identity.AgentName][]*granted, len(a.byAgent))
+	all := make(map[identity.AgentName][]*activeCall, len(a.byAgent))
 	for name, calls := range a.byAgent {
 		all[name] = slices.Collect(maps.Keys(calls))
 	}
@@ -102,7 +102,7 @@ func (a *grants) all() map[identity.AgentName][]*granted {
 }
 
 // revoke ends calls whose tokens are revoked.
-func (a *grants) revoke(calls ...*granted) {
+func (a *activeCalls) revoke(calls ...*activeCall) {
 	for _, g := range calls {
 		if a.tokens.Revoked(g.token) {
 			g.end(withdrawnError{ruleToken})
@@ -111,7 +111,7 @@ func (a *grants) revoke(calls ...*granted) {
 }
 
 // review ends calls to an agent that would be refused now.
-func (a *grants) review(name identity.AgentName, calls ...*granted) {
+func (a *activeCalls) review(name identity.AgentName, calls ...*activeCall) {
 	target, err := a.agents.Target(name)
 	if err != nil && !errors.Is(err, identity.ErrDenied) {
 		return // nobody knows
@@ -125,7 +125,7 @@ func (a *grants) review(name identity.AgentName, calls ...*granted) {
 
 // withdrawn returns the rule by which a call would be refused now; empty when it would
 // be let through as it was.
-func (g *granted) withdrawn(now Target, denied bool) (rule string) {
+func (g *activeCall) withdrawn(now Target, denied bool) (rule string) {
 	switch {
 	case denied || now.UID != g.target.UID:
 		return ruleRegistry

@@ -7,23 +7,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// unanswered is why a call got no answer of the spoke, as is said of the agent.
-type unanswered string
+// notAnswered is why a call got no answer of the spoke, as is said of the agent.
+type notAnswered string
 
 const (
-	isRedirect unanswered = "answered with a redirect to elsewhere"
-	isTooMuch  unanswered = "answered with more than is passed on"
-	isGarbled  unanswered = "answered with what says that it is packed with gzip and cannot be unpacked"
-	isClosed   unanswered = "does not serve its Kubernetes API; set access.enabled in the agent's configuration" // of a release before this one
-	isBusy     unanswered = "has no connection to spare"
-	isSilent   unanswered = "does not answer"
-	isAway     unanswered = "is not connected"
-	isLost     unanswered = "was lost before it answered"
+	isRedirect notAnswered = "answered with a redirect to elsewhere"
+	isTooMuch  notAnswered = "answered with more than is passed on"
+	isGarbled  notAnswered = "answered with what says that it is packed with gzip and cannot be unpacked"
+	isClosed   notAnswered = "does not serve its Kubernetes API; set access.enabled in the agent's configuration" // of a release before this one
+	isBusy     notAnswered = "has no connection to spare"
+	isSilent   notAnswered = "does not answer"
+	isAway     notAnswered = "is not connected"
+	isLost     notAnswered = "was lost before it answered"
 )
 
 // warning says the same of a last known reply, which is served for an agent that is
 // busy or does not answer, too: it is no less true then.
-func (u unanswered) warning() string {
+func (u notAnswered) warning() string {
 	if u == isBusy || u == isSilent {
 		return string(u)
 	}
@@ -31,7 +31,7 @@ func (u unanswered) warning() string {
 }
 
 // status is the answer to the call.
-func (u unanswered) status(name identity.AgentName) *metav1.Status {
+func (u notAnswered) status(name identity.AgentName) *metav1.Status {
 	message := "argomesh hub: agent " + name.String() + " " + string(u)
 	if u == isRedirect || u == isTooMuch || u == isGarbled || u == isLost {
 		return access.BadGateway(message)
@@ -40,6 +40,6 @@ func (u unanswered) status(name identity.AgentName) *metav1.Status {
 }
 
 // isAbsence reports whether an agent gave no answer since it could not be asked.
-func (u unanswered) isAbsence() bool {
+func (u notAnswered) isAbsence() bool {
 	return u == isAway || u == isSilent || u == isBusy || u == isLost
 }

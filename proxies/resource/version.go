@@ -19,7 +19,7 @@ const versionPath = "/version"
 
 // writeVersion answers with the version that the agent reported, for an API server that
 // does not answer itself; false when that is none of Kubernetes.
-func writeVersion(w http.ResponseWriter, name identity.AgentName, reported string, why unanswered) bool {
+func writeVersion(w http.ResponseWriter, name identity.AgentName, reported string, why notAnswered) bool {
 	v, err := version.ParseSemantic(reported)
 	if err != nil {
 		return false

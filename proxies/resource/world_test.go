@@ -85,7 +85,7 @@ type settings struct {
 	hubAccess, spokeAccess *access.Config
 	hub                    func(*resource.HubConfig)
 	spoke                  func(*spoke.Config)
-	keep                   replies.Keep
+	keep                   replies.LastReplyStore
 }
 
 const tokenKind = "eyJhbGciOiJFUzI1NiJ9"

@@ -1,5 +1,5 @@
 // Package call is what the gRPC services of a principal have in common, on either
-// end: who may call and for how long ([Gate]), how both prove themselves where TLS
+// end: who may call and for how long ([Admission]), how both prove themselves where TLS
 // does not do it ([Mutual], [Proof]), which error has which code
 // ([StatusOf], [KindOf]), what their TCP connections hold and are kept alive by
 // ([ServerOptions], [DialOptions]), and how long a caller waits before it tries again

@@ -26,7 +26,7 @@ type Registry interface {
 	Changed() <-chan struct{}
 }
 
-// GateConfig holds what a Gate needs. Fields without a stated default are required.
+// GateConfig holds what a Admission needs. Fields without a stated default are required.
 type GateConfig struct {
 	// Method names, for the log, how the caller of ctx is to prove who it is.
 	Method func(ctx context.Context) string
@@ -60,9 +60,9 @@ type GateConfig struct {
 // beginning is about how long a call has us compute, whatever becomes of it.
 const beginning = 100 * time.Microsecond
 
-// Gate decides who may call the services of one gRPC server, and when the
+// Admission decides who may call the services of one gRPC server, and when the
 // authority of a call ends. It may be used by several goroutines at once.
-type Gate struct {
+type Admission struct {
 	cfg     GateConfig
 	refused *prometheus.CounterVec
 	// refusals bounds what callers that are refused can write to our log.
@@ -81,7 +81,7 @@ type proof struct {
 }
 
 // NewGate checks cfg.
-func NewGate(cfg GateConfig) (*Gate, error) {
+func NewGate(cfg GateConfig) (*Admission, error) {
 	if cfg.Method == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Metrics == nil {
 		return nil, errors.New("gate: method, authenticate, registry and metrics are required")
 	}
@@ -104,7 +104,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 		cfg.Grace = 30 * time.Second
 	}
 	draining := make(chan struct{})
-	g := &Gate{
+	g := &Admission{
 		cfg: cfg,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_refused_total", Help: "Calls that were refused, by why.",
@@ -128,7 +128,7 @@ type Caller struct {
 // Admit says who calls in ctx, the context of a gRPC call. An error is what the
 // caller may know of it, and needs no more than to be returned. With one of a caller
 // that has proven who it is, and is not registered, the Caller has its Peer.
-func (g *Gate) Admit(ctx context.Context) (Caller, error) {
+func (g *Admission) Admit(ctx context.Context) (Caller, error) {
 	log := g.cfg.Log.With().Str("method", g.cfg.Method(ctx)).Logger()
 	peer, err := g.cfg.Authenticate(ctx)
 	if err != nil {
@@ -153,7 +153,7 @@ func (g *Gate) Admit(ctx context.Context) (Caller, error) {
 
 // Refuse logs and counts why a call is refused, and returns what the caller may
 // know. The kind is one of a closed set.
-func (g *Gate) Refuse(log zerolog.Logger, kind string, err error) error {
+func (g *Admission) Refuse(log zerolog.Logger, kind string, err error) error {
 	g.refused.WithLabelValues(kind).Inc()
 	log = log.Sample(g.refusals) // the metric counts them all
 	log.Warn().Err(err).Str("kind", kind).Msg("connection refused")
@@ -162,7 +162,7 @@ func (g *Gate) Refuse(log zerolog.Logger, kind string, err error) error {
 
 // First returns the first message of a call. Errors wrap stream.ErrProtocol, or
 // ErrDraining.
-func First[T any](g *Gate, recv func() (T, error)) (T, error) {
+func First[T any](g *Admission, recv func() (T, error)) (T, error) {
 	type result struct {
 		message T
 		err     error
@@ -188,9 +188,9 @@ func First[T any](g *Gate, recv func() (T, error)) (T, error) {
 	}
 }
 
-// Hold counts what the caller proved for as long as its call is open: until
+// Open counts what the caller proved for as long as its call is open: until
 // release. An error is ErrBusy: there is no room for the call.
-func (g *Gate) Hold(c Caller) (release func(), err error) {
+func (g *Admission) Open(c Caller) (release func(), err error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (g *Gate) Hold(c Caller) (release func(), err error) {
 }
 
 // Renew counts what a caller with a held call has proven anew.
-func (g *Gate) Renew(peer identity.Peer) {
+func (g *Admission) Renew(peer identity.Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.proofs[peer.ID]; p != nil {
@@ -229,7 +229,7 @@ func (p *proof) renew(peer identity.Peer) {
 
 // remaining is how long a held call may last from now, by all that is known, and why
 // not longer: its caller's proof, or ours, is over.
-func (g *Gate) remaining(c Caller) (left time.Duration, why error) {
+func (g *Admission) remaining(c Caller) (left time.Duration, why error) {
 	g.mu.Lock()
 	left, why = time.Until(g.proofs[c.Peer.ID].notAfter), ErrExpired
 	g.mu.Unlock()
@@ -245,7 +245,7 @@ func (g *Gate) remaining(c Caller) (left time.Duration, why error) {
 // on any open call, or ErrUnproven when it is over after the withdrawal of our own
 // identity. It returns ErrDraining when draining, if not nil, is closed, and nil when
 // ctx is done.
-func (g *Gate) Watch(ctx context.Context, c Caller, draining <-chan struct{}) error {
+func (g *Admission) Watch(ctx context.Context, c Caller, draining <-chan struct{}) error {
 	over := time.NewTimer(0)
 	defer over.Stop()
 	for {
@@ -271,7 +271,7 @@ func (g *Gate) Watch(ctx context.Context, c Caller, draining <-chan struct{}) er
 }
 
 // Draining returns a channel that is closed when the server begins to stop.
-func (g *Gate) Draining() <-chan struct{} { return g.draining }
+func (g *Admission) Draining() <-chan struct{} { return g.draining }
 
 // Drain tells all calls that the server stops. It may be called again.
-func (g *Gate) Drain() { g.drain() }
+func (g *Admission) Drain() { g.drain() }

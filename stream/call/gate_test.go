@@ -66,9 +66,9 @@ func (r *registry) Admit(p identity.Peer) (stream.Agent, error) {
 	return stream.Agent{}, identity.ErrDenied
 }
 
-func hold(t *testing.T, g *call.Gate, c call.Caller) (release func()) {
+func hold(t *testing.T, g *call.Admission, c call.Caller) (release func()) {
 	t.Helper()
-	release, err := g.Hold(c)
+	release, err := g.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func as(id spiffeid.ID, d time.Duration) context.Context {
 	return context.WithValue(context.Background(), peerKey{}, identity.Peer{ID: id, NotAfter: time.Now().Add(d), Method: identity.MethodX509})
 }
 
-func newGate(t *testing.T, r call.Registry) *call.Gate {
+func newGate(t *testing.T, r call.Registry) *call.Admission {
 	t.Helper()
 	g, err := call.NewGate(call.GateConfig{
 		Method: func(context.Context) string { return identity.MethodX509 },
@@ -107,7 +107,7 @@ func newGate(t *testing.T, r call.Registry) *call.Gate {
 	return g
 }
 
-func admit(t *testing.T, g *call.Gate, ctx context.Context) call.Caller { //nolint:revive // t first, as everywhere
+func admit(t *testing.T, g *call.Admission, ctx context.Context) call.Caller { //nolint:revive // t first, as everywhere
 	t.Helper()
 	c, err := g.Admit(ctx)
 	if err != nil {
@@ -140,32 +140,32 @@ func TestAdmit(t *testing.T) {
 func TestAuthority(t *testing.T) {
 	const minute = time.Minute
 	for what, tt := range map[string]struct {
-		later func(*testing.T, *call.Gate)
+		later func(*testing.T, *call.Admission)
 		lasts time.Duration
 	}{
-		"of one call": {func(*testing.T, *call.Gate) {}, 90 * time.Second},
-		"with a newer proof": {func(t *testing.T, g *call.Gate) {
+		"of one call": {func(*testing.T, *call.Admission) {}, 90 * time.Second},
+		"with a newer proof": {func(t *testing.T, g *call.Admission) {
 			hold(t, g, admit(t, g, as(edge1ID, 5*minute)))
 		}, 50*time.Second + 5*minute + 30*time.Second},
-		"renewed": {func(_ *testing.T, g *call.Gate) {
+		"renewed": {func(_ *testing.T, g *call.Admission) {
 			g.Renew(identity.Peer{ID: edge1ID, NotAfter: time.Now().Add(5 * minute)})
 		}, 50*time.Second + 5*minute + 30*time.Second},
-		"renewed by less": {func(_ *testing.T, g *call.Gate) {
+		"renewed by less": {func(_ *testing.T, g *call.Admission) {
 			g.Renew(identity.Peer{ID: edge1ID, NotAfter: time.Now().Add(time.Second)})
 		}, 90 * time.Second},
-		"when another ID renews": {func(_ *testing.T, g *call.Gate) {
+		"when another ID renews": {func(_ *testing.T, g *call.Admission) {
 			g.Renew(identity.Peer{ID: alsoID, NotAfter: time.Now().Add(5 * minute)})
 		}, 90 * time.Second},
-		"with an older proof": {func(t *testing.T, g *call.Gate) {
+		"with an older proof": {func(t *testing.T, g *call.Admission) {
 			hold(t, g, admit(t, g, as(edge1ID, time.Second)))
 		}, 90 * time.Second},
-		"with a newer proof of another ID of the agent": {func(t *testing.T, g *call.Gate) {
+		"with a newer proof of another ID of the agent": {func(t *testing.T, g *call.Admission) {
 			hold(t, g, admit(t, g, as(alsoID, 5*minute)))
 		}, 90 * time.Second},
-		"with a newer proof of another agent": {func(t *testing.T, g *call.Gate) {
+		"with a newer proof of another agent": {func(t *testing.T, g *call.Admission) {
 			hold(t, g, admit(t, g, as(edge2ID, 5*minute)))
 		}, 90 * time.Second},
-		"with a newer proof on a call that has ended since": {func(t *testing.T, g *call.Gate) {
+		"with a newer proof on a call that has ended since": {func(t *testing.T, g *call.Admission) {
 			hold(t, g, admit(t, g, as(edge1ID, 5*minute)))()
 		}, 50*time.Second + 5*minute + 30*time.Second},
 	} {
@@ -271,20 +271,20 @@ func TestProofsAreForgotten(t *testing.T) {
 
 func TestWatchEnds(t *testing.T) {
 	for what, tt := range map[string]struct {
-		change func(*testing.T, *registry, *call.Gate, context.CancelFunc)
+		change func(*testing.T, *registry, *call.Admission, context.CancelFunc)
 		want   error
 	}{
-		"by revocation": {func(t *testing.T, r *registry, _ *call.Gate, _ context.CancelFunc) {
+		"by revocation": {func(t *testing.T, r *registry, _ *call.Admission, _ context.CancelFunc) {
 			r.set(t, map[spiffeid.ID]string{edge2ID: "edge-2"}, stream.Managed)
 		}, stream.ErrRevoked},
-		"by another owner of the ID": {func(t *testing.T, r *registry, _ *call.Gate, _ context.CancelFunc) {
+		"by another owner of the ID": {func(t *testing.T, r *registry, _ *call.Admission, _ context.CancelFunc) {
 			r.set(t, map[spiffeid.ID]string{edge1ID: "edge-2"}, stream.Managed)
 		}, stream.ErrRevoked},
-		"by another mode": {func(t *testing.T, r *registry, _ *call.Gate, _ context.CancelFunc) {
+		"by another mode": {func(t *testing.T, r *registry, _ *call.Admission, _ context.CancelFunc) {
 			r.set(t, map[spiffeid.ID]string{edge1ID: "edge-1"}, stream.Autonomous)
 		}, stream.ErrRevoked},
-		"by draining":      {func(_ *testing.T, _ *registry, g *call.Gate, _ context.CancelFunc) { g.Drain(); g.Drain() }, call.ErrDraining},
-		"with the context": {func(_ *testing.T, _ *registry, _ *call.Gate, cancel context.CancelFunc) { cancel() }, nil},
+		"by draining":      {func(_ *testing.T, _ *registry, g *call.Admission, _ context.CancelFunc) { g.Drain(); g.Drain() }, call.ErrDraining},
+		"with the context": {func(_ *testing.T, _ *registry, _ *call.Admission, cancel context.CancelFunc) { cancel() }, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -168,10 +168,10 @@ func Refused(err error) bool {
 type progress struct {
 	connection int
 	up         bool // welcome has come; else the connection is over
-	// again is after how long to prove ourselves by another connection; zero when we
+	// reproveAfter is after how long to prove ourselves by another connection; zero when we
 	// know by ourselves.
-	again time.Duration
-	err   error
+	reproveAfter time.Duration
+	err          error
 }
 
 // Run connects, again and again, until ctx is done, and returns nil when every
@@ -181,7 +181,7 @@ func (c *Client) Run(ctx context.Context) error {
 	defer c.show(false)
 	r := newConnections(c)
 	defer r.pause.Stop()
-	defer r.again.Stop()
+	defer r.reprove.Stop()
 	for {
 		updated := c.cfg.Updated()
 		r.dialDue(ctx)
@@ -192,10 +192,10 @@ func (c *Client) Run(ctx context.Context) error {
 		case <-r.pause.C:
 			r.resting = false
 		case <-updated:
-		case <-r.again.C:
+		case <-r.reprove.C:
 			r.due = true
 		case p := <-r.reports:
-			r.take(p)
+			r.handle(p)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func revoked(err error) bool {
 	return errors.Is(err, stream.ErrRevoked) || errors.Is(err, identity.ErrDenied)
 }
 
-func (c *Client) report(err error, was bool, delay time.Duration) {
+func (c *Client) logEnd(err error, was bool, delay time.Duration) {
 	switch {
 	case errors.Is(err, call.ErrImpostor):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
@@ -247,7 +247,7 @@ func (c *Client) report(err error, was bool, delay time.Duration) {
 
 // connection runs one connection from dial to end, reporting both.
 func (c *Client) connection(ctx context.Context, number int, reports chan<- progress) {
-	err := c.connect(ctx, func(again time.Duration) { reports <- progress{connection: number, up: true, again: again} })
+	err := c.connect(ctx, func(again time.Duration) { reports <- progress{connection: number, up: true, reproveAfter: again} })
 	result := "ok"
 	if err != nil {
 		result = status.Code(err).String()

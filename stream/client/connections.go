@@ -23,17 +23,17 @@ type connections struct {
 	pause           *time.Timer
 	resting         bool // until pause fires
 	able            bool // to prove ourselves, at the last attempt
-	// again fires when the principal wants to see another connection, which then is due.
-	again *time.Timer
-	due   bool
+	// reprove fires when the principal wants to see another connection, which then is due.
+	reprove *time.Timer
+	due     bool
 }
 
 func newConnections(c *Client) *connections {
 	r := &connections{
 		client: c, reports: make(chan progress), running: map[int]bool{}, since: map[int]time.Time{},
-		pause: time.NewTimer(0), resting: true, able: true, again: time.NewTimer(0),
+		pause: time.NewTimer(0), resting: true, able: true, reprove: time.NewTimer(0),
 	}
-	r.again.Stop()
+	r.reprove.Stop()
 	return r
 }
 
@@ -74,8 +74,8 @@ func (r *connections) await() {
 	}
 }
 
-// take takes what a connection reports.
-func (r *connections) take(p progress) {
+// handle takes what a connection reports.
+func (r *connections) handle(p progress) {
 	if p.connection == r.dialling {
 		r.dialling = 0
 	}
@@ -84,10 +84,10 @@ func (r *connections) take(p progress) {
 		return
 	}
 	r.running[p.connection], r.since[p.connection], r.proven = true, time.Now(), r.proving
-	if r.due = false; p.again > 0 {
-		r.again.Reset(p.again)
+	if r.due = false; p.reproveAfter > 0 {
+		r.reprove.Reset(p.reproveAfter)
 	} else {
-		r.again.Stop()
+		r.reprove.Stop()
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *connections) ended(p progress) {
 		r.failures = 0
 	}
 	delay := c.cfg.BackOff.Pause(r.failures, p.err)
-	c.report(p.err, was, delay)
+	c.logEnd(p.err, was, delay)
 	r.resting = true
 	r.pause.Reset(delay)
 }

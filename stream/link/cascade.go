@@ -11,7 +11,7 @@ import (
 // Application. Many of them may be an accident, and what was sent cannot be called back.
 // So a guard of the hub sends an end once
 //
-//   - a Judged that was asked for after the end was noticed says that the hub's history
+//   - a HistoryChecked that was asked for after the end was noticed says that the hub's history
 //     continues, and no Doomed before it that the place of the entry goes as a whole;
 //   - it was counted, see Cascades;
 //   - and it is not one of too many, as the caller finds who counts them.
@@ -70,11 +70,11 @@ func (gd *guard) places() []string {
 	return slices.Compact(places)
 }
 
-// place takes what the judgement says of the endings that it was asked for. It reports
+// checkEndings takes what the judgement says of the endings that it was asked for. It reports
 // whether some are held back for it.
-func (gd *guard) place(s *source) (held bool) {
+func (gd *guard) checkEndings(s *source) (held bool) {
 	for key, g := range s.endings.all {
-		if !g.asked || g.told {
+		if !g.asked || g.known {
 			continue
 		}
 		g.placed, g.doomed = true, gd.doomed[key.Namespace]
@@ -86,7 +86,7 @@ func (gd *guard) place(s *source) (held bool) {
 // keeps reports whether the end of an entry is not to be sent, whatever the history.
 func (gd *guard) keeps(s *source, key stream.EntryKey) bool {
 	g := s.endings.all[key]
-	if g == nil || g.told || g.accepted {
+	if g == nil || g.known || g.accepted {
 		return false
 	}
 	return !g.placed || gd.cascades.Counting && !g.late || g.heldFor(gd.cascades.Held) != ""
@@ -108,7 +108,7 @@ func (gd *guard) ending() bool {
 		for key, g := range s.endings.all {
 			e := s.entries.get(key)
 			// Before the peer has said what it holds, what is believed of it is a guess.
-			if e != nil && !g.told && !g.accepted && !(s.phase == phaseReady && (e.satisfied() || e.missing())) {
+			if e != nil && !g.known && !g.accepted && !(s.phase == phaseReady && (e.satisfied() || e.missing())) {
 				return true
 			}
 		}

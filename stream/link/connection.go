@@ -14,9 +14,9 @@ const (
 
 // connection is what is known of the present connection.
 type connection struct {
-	stage  stage
-	id     string
-	heard  time.Time // when the peer was last heard
-	beat   time.Time // when the next heartbeat is due
-	checks bool      // Connected.SeenDeletes
+	stage        stage
+	id           string
+	lastReceived time.Time // when the peer was last heard
+	beat         time.Time // when the next heartbeat is due
+	checks       bool      // Connected.SeenDeletes
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// undone notes that somebody on the sink's side undid what was applied, of which the
+// noteReverted notes that somebody on the sink's side undid what was applied, of which the
 // sink now holds held.
-func (s *source) undone(now time.Time, key stream.EntryKey, e *entry, held stream.Version) {
-	p := e.pend()
-	p.undoings.Note(now)
+func (s *source) noteReverted(now time.Time, key stream.EntryKey, e *entry, held stream.Version) {
+	p := e.ensurePending()
+	p.reverts.Note(now)
 	s.agenda.calmAt(now.Add(ContestMemory), key)
 	switch {
 	case held.Absent():
-		p.undone = undoneByDeletion
-	case p.undone == "" || p.undone == undoneByDeletion:
-		p.undone = Undone("") // until the sink says what it put back
+		p.revertedBy = undoneByDeletion
+	case p.revertedBy == "" || p.revertedBy == undoneByDeletion:
+		p.revertedBy = Undone("") // until the sink says what it put back
 	}
 	switch {
-	case !p.undoings.Contested():
+	case !p.reverts.Contested():
 	case !Contestable(s.collection):
-		p.attempts = p.undoings.count
+		p.attempts = p.reverts.count
 		s.agenda.park(now, key, e)
 	default:
 		if !p.contested {
@@ -39,7 +39,7 @@ func (s *source) retried(now time.Time, r stream.Result, e *entry) bool {
 	if !r.Retry {
 		return false
 	}
-	p := e.pend()
+	p := e.ensurePending()
 	p.retries.Note(now)
 	s.agenda.calmAt(now.Add(ContestMemory), r.Key)
 	return p.retries.count <= retryFree
@@ -47,9 +47,9 @@ func (s *source) retried(now time.Time, r stream.Result, e *entry) bool {
 
 // putBack notes what the sink says that it put back.
 func (s *source) putBack(key stream.EntryKey, e *entry, paths string) {
-	p := e.pend()
-	if does := Undone(paths); paths != "" && p.undone != does {
-		if p.undone = does; p.contested {
+	p := e.ensurePending()
+	if does := Undone(paths); paths != "" && p.revertedBy != does {
+		if p.revertedBy = does; p.contested {
 			s.turned = append(s.turned, key)
 		}
 	}
@@ -58,10 +58,10 @@ func (s *source) putBack(key stream.EntryKey, e *entry, paths string) {
 // calmAt has calm look at an entry.
 func (a *agenda) calmAt(at time.Time, key stream.EntryKey) {
 	if len(a.calming) >= a.crowd() {
-		a.calming.keep(func(d due) bool {
+		a.calming.filter(func(d due) bool {
 			e := a.entries.get(d.key)
 			return e != nil && e.pending != nil &&
-				(e.pending.undoings.last.Add(ContestMemory).Equal(d.at) || e.pending.retries.last.Add(ContestMemory).Equal(d.at))
+				(e.pending.reverts.last.Add(ContestMemory).Equal(d.at) || e.pending.retries.last.Add(ContestMemory).Equal(d.at))
 		})
 	}
 	heap.Push(&a.calming, due{at: at, key: key})
@@ -76,17 +76,17 @@ func (s *source) calm(now time.Time) {
 			continue
 		}
 		if e.pending.retries.Over(now) {
-			e.pending.retries = Undoings{}
+			e.pending.retries = Reverts{}
 		}
-		if !e.pending.undoings.Over(now) {
+		if !e.pending.reverts.Over(now) {
 			continue
 		}
 		if p := e.pending; p.contested {
 			p.contested = false
 			s.turned = append(s.turned, d.key)
 		}
-		e.pending.undoings, e.pending.undone = Undoings{}, ""
-		e.rest()
+		e.pending.reverts, e.pending.revertedBy = Reverts{}, ""
+		e.dropPending()
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *source) calm(now time.Time) {
 func (s *source) contend(now time.Time) {
 	for key, e := range s.entries.all() {
 		if e.contested() {
-			e.pending.undoings.last = now
+			e.pending.reverts.last = now
 			s.agenda.calmAt(now.Add(ContestMemory), key)
 		}
 	}
@@ -111,6 +111,6 @@ func (e *entry) contest(side stream.Side) *stream.Refusal {
 	if side == stream.Spoke {
 		there = stream.Hub
 	}
-	refusal := ContestedBy(there, e.pending.undone)
+	refusal := ContestedBy(there, e.pending.revertedBy)
 	return &refusal
 }

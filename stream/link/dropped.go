@@ -10,36 +10,36 @@ import (
 // dropped are the paths that the peer's API server does not keep of what it holds of
 // the entries of a source.
 type dropped struct {
-	told map[stream.EntryKey][]string // on this connection
+	reported map[stream.EntryKey][]string // on this connection
 	// before is what was told on an earlier one, and not yet again on this one.
 	before map[stream.EntryKey][]string
 	// complete says that all was told on this connection.
 	complete bool
 }
 
-func newDropped() dropped { return dropped{told: map[stream.EntryKey][]string{}} }
+func newDropped() dropped { return dropped{reported: map[stream.EntryKey][]string{}} }
 
 // disconnect lets the peer tell all again.
 func (d *dropped) disconnect() {
 	if d.before == nil {
 		d.before = map[stream.EntryKey][]string{}
 	}
-	maps.Copy(d.before, d.told)
-	d.told, d.complete = map[stream.EntryKey][]string{}, false
+	maps.Copy(d.before, d.reported)
+	d.reported, d.complete = map[stream.EntryKey][]string{}, false
 }
 
 // finish says that what was not told again is no longer so. A sink says what it drops
 // before its first heartbeat.
 func (d *dropped) finish() { d.before, d.complete = nil, true }
 
-// tell notes what is dropped of an entry, and reports whether that is new.
-func (d *dropped) tell(key stream.EntryKey, paths []string) bool {
+// report notes what is dropped of an entry, and reports whether that is new.
+func (d *dropped) report(key stream.EntryKey, paths []string) bool {
 	old, _ := d.get(key)
 	delete(d.before, key)
 	if len(paths) == 0 {
-		delete(d.told, key)
+		delete(d.reported, key)
 	} else {
-		d.told[key] = paths
+		d.reported[key] = paths
 	}
 	return !slices.Equal(old, paths)
 }
@@ -47,7 +47,7 @@ func (d *dropped) tell(key stream.EntryKey, paths []string) bool {
 // get returns what is dropped of an entry; known is false while that is not known,
 // since the peer may yet tell.
 func (d *dropped) get(key stream.EntryKey) (paths []string, known bool) {
-	if paths, ok := d.told[key]; ok {
+	if paths, ok := d.reported[key]; ok {
 		return paths, true
 	}
 	if paths, ok := d.before[key]; ok {
@@ -62,7 +62,7 @@ func (s *source) shorten(r stream.Result) []Action {
 	if e == nil || e.desired.Absent() || r.Held.Absent() {
 		r.Dropped = nil // a peer can invent entries
 	}
-	if !s.dropped.tell(r.Key, r.Dropped) || e == nil {
+	if !s.dropped.report(r.Key, r.Dropped) || e == nil {
 		return nil
 	}
 	return []Action{Shortened{Key: r.Key}}
@@ -95,5 +95,5 @@ func (s *sink) shortened() []stream.Result {
 
 // result reports an entry unasked.
 func (s *sink) result(key stream.EntryKey) stream.Result {
-	return stream.Result{Key: key, Held: s.held.get(key), Dropped: s.dropped[key]}
+	return stream.Result{Key: key, Held: s.stored.get(key), Dropped: s.dropped[key]}
 }

@@ -15,7 +15,7 @@ type ending struct {
 	doomed        string // why its place goes; empty when it does not
 	late          bool   // it has waited for its count long enough
 	accepted      bool   // someone accepted it, whatever its number and place
-	told          bool   // the sink knows of it
+	known         bool   // the sink knows of it
 }
 
 // endings are those of one source, and of them those that were not yet noticed, and
@@ -26,8 +26,8 @@ type endings struct {
 	early []*ending
 }
 
-// keep keeps them after a change of e. ready says that what the sink holds is known.
-func (all *endings) keep(key stream.EntryKey, e *entry, ready bool) {
+// update keeps them after a change of e. ready says that what the sink holds is known.
+func (all *endings) update(key stream.EntryKey, e *entry, ready bool) {
 	if !e.leaving {
 		delete(all.all, key)
 		return
@@ -38,14 +38,14 @@ func (all *endings) keep(key stream.EntryKey, e *entry, ready bool) {
 		all.all[key] = g
 		all.fresh = append(all.fresh, g)
 	}
-	g.told = g.told || ready && e.satisfied()
+	g.known = g.known || ready && e.satisfied()
 }
 
-// tell notes which ends the sink knows of, once it is known what that holds.
-func (all *endings) tell(entries table[*entry]) {
+// noteKnown notes which ends the sink knows of, once it is known what that holds.
+func (all *endings) noteKnown(entries table[*entry]) {
 	for key, g := range all.all {
 		if e := entries.get(key); e != nil && e.satisfied() {
-			g.told = true
+			g.known = true
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (all *endings) notice(now time.Time) bool {
 // ask notes that a judgement is asked for.
 func (all *endings) ask() {
 	for _, g := range all.all {
-		g.asked = !g.told
+		g.asked = !g.known
 	}
 }
 
@@ -78,7 +78,7 @@ func (all *endings) displace() {
 // heldFor says why someone has to accept an ending, where cascades is Cascades.Held; empty
 // when nobody has to.
 func (g *ending) heldFor(cascades string) string {
-	if g.told || g.accepted {
+	if g.known || g.accepted {
 		return ""
 	}
 	if g.doomed != "" {

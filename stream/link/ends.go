@@ -41,7 +41,7 @@ func (e *ends) sharing(key stream.EntryKey, v stream.Version) stream.Version {
 		}
 	}
 	for _, s := range e.sinks {
-		if held := s.held.get(key); held.SourceUID == v.SourceUID {
+		if held := s.stored.get(key); held.SourceUID == v.SourceUID {
 			v.SourceUID = held.SourceUID
 			return v
 		}
@@ -73,8 +73,8 @@ func (e *ends) turned() []Action {
 	return actions
 }
 
-// tell tells a source what its caller says of an entry, or of all.
-func (e *ends) tell(in Input) {
+// handle tells a source what its caller says of an entry, or of all.
+func (e *ends) handle(in Input) {
 	switch in := in.(type) {
 	case Desired:
 		if s := e.source(in.Key.Collection); s != nil {

@@ -32,9 +32,9 @@ const (
 	accepted                  // someone accepted it, on any connection
 )
 
-// stand takes back what judgements gave: the entry waits for one that is yet to be asked
+// resetClearance takes back what judgements gave: the entry waits for one that is yet to be asked
 // for. What someone accepted stays.
-func (e *entry) stand() {
+func (e *entry) resetClearance() {
 	if e.clearance != accepted {
 		e.clearance = notAsked
 	}
@@ -62,33 +62,33 @@ type pending struct {
 	// the desired version.
 	attempts int
 	retry    time.Time // when a parked entry is due; zero when not parked
-	// undoings are those of somebody on the sink's side, undone says what he does, and
+	// reverts are those of somebody on the sink's side, undone says what he does, and
 	// contested that he does it again and again.
-	undoings  Undoings
-	undone    string
-	contested bool
+	reverts    Reverts
+	revertedBy string
+	contested  bool
 	// retries counts what the sink asked for again for a reason of its own.
-	retries Undoings
+	retries Reverts
 }
 
-// pend returns what is pending of e, for a change.
-func (e *entry) pend() *pending {
+// ensurePending returns what is pending of e, for a change.
+func (e *entry) ensurePending() *pending {
 	if e.pending == nil {
 		e.pending = new(pending)
 	}
 	return e.pending
 }
 
-// rest forgets what is pending of e if that says nothing.
-func (e *entry) rest() {
+// dropPending forgets what is pending of e if that says nothing.
+func (e *entry) dropPending() {
 	if e.pending != nil && *e.pending == (pending{}) {
 		e.pending = nil
 	}
 }
 
-// held is what the sink said it holds: nothing, something else than is desired, or,
+// stored is what the sink said it holds: nothing, something else than is desired, or,
 // as nearly always, what is desired, of which no second copy is kept.
-func (e *entry) held() stream.Version {
+func (e *entry) stored() stream.Version {
 	switch {
 	case e.lacking:
 		return stream.Version{}
@@ -98,22 +98,22 @@ func (e *entry) held() stream.Version {
 	return e.desired
 }
 
-// hold notes what the sink said it holds.
-func (e *entry) hold(v stream.Version) {
+// setStored notes what the sink said it holds.
+func (e *entry) setStored(v stream.Version) {
 	e.lacking = v.Absent()
 	if v == e.desired {
 		v = stream.Version{}
 	}
 	if e.pending != nil || !v.Absent() {
-		e.pend().other = v
+		e.ensurePending().other = v
 	}
 }
 
 // desire changes what the sink should hold, and not what it does.
 func (e *entry) desire(v stream.Version) {
-	held := e.held()
+	held := e.stored()
 	e.desired = v
-	e.hold(held)
+	e.setStored(held)
 }
 
 // inFlight is the id of the event in flight; empty when there is none.
@@ -148,15 +148,15 @@ func (e *entry) parked() time.Time {
 	return e.pending.retry
 }
 
-// relieve lets e begin anew, without the attempts so far.
-func (e *entry) relieve() {
+// resetBackoff lets e begin anew, without the attempts so far.
+func (e *entry) resetBackoff() {
 	if p := e.pending; p != nil {
 		p.attempts, p.retry, p.refusal, p.nowhere = 0, time.Time{}, nil, false
 	}
 }
 
-// land takes the event of e out of flight.
-func (e *entry) land() {
+// clearInFlight takes the event of e out of flight.
+func (e *entry) clearInFlight() {
 	if p := e.pending; p != nil {
 		p.event, p.sent, p.bytes = "", stream.Version{}, 0
 	}
@@ -164,7 +164,7 @@ func (e *entry) land() {
 
 // satisfied reports whether the sink holds what it should.
 func (e *entry) satisfied() bool {
-	held := e.held()
+	held := e.stored()
 	if e.leaving && held.Absent() {
 		return e.gone() == e.desired
 	}
@@ -174,14 +174,14 @@ func (e *entry) satisfied() bool {
 // missing reports whether the sink holds an entry that the source has not: it has
 // nothing, or the end of another object of that name.
 func (e *entry) missing() bool {
-	held := e.held()
+	held := e.stored()
 	return !held.Absent() && (e.desired.Absent() || e.leaving && held.SourceUID != e.desired.SourceUID)
 }
 
 // another reports whether the sink holds another object than the one of that name
 // that it should.
 func (e *entry) another() bool {
-	held := e.held()
+	held := e.stored()
 	return !held.Absent() && !e.desired.Absent() && held.SourceUID != e.desired.SourceUID
 }
 

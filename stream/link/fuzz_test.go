@@ -216,7 +216,7 @@ func (p *program) act() {
 	case 11:
 		if p.judge {
 			p.judge = false
-			p.step([]link.Judged{{}, {}, {Broken: "restored"}, {Unknown: true}}[p.next()&3])
+			p.step([]link.HistoryChecked{{}, {}, {Broken: "restored"}, {Unknown: true}}[p.next()&3])
 		}
 	case 12:
 		p.step(link.Accepted{ID: p.link.Withheld().ID})
@@ -266,9 +266,9 @@ func (p *program) obey(actions []link.Action) {
 		switch a := action.(type) {
 		case link.Apply:
 			p.taken[a.Event.ID] = a.Event.Key
-		case link.Settled:
+		case link.Answered:
 			delete(p.sent, least(p.sent)) // which one does not matter to their number
-		case link.Judge:
+		case link.CheckHistory:
 			p.judge = true
 		case link.Disconnect:
 			if (a.Cause == link.CauseProtocol) != (a.Violation != "") {

@@ -12,7 +12,7 @@ import (
 // The absence of an entry at its source is taken at its word only by a guard of
 // the hub, which holds it back (docs/design/deletes-and-history.md)
 //
-//   - until a Judged has said, after the absence was noticed, that the hub's
+//   - until a HistoryChecked has said, after the absence was noticed, that the hub's
 //     history continues;
 //   - when it does not, until someone accepts it; likewise what the sink does not let
 //     us take before, since it is another hub's;
@@ -24,11 +24,11 @@ const (
 	fewAbsences   = 10
 	absenceShare  = 5
 	absenceMemory = 5 * time.Minute
-	// judgeAgain is when a judgement that held something back is asked for again. One that
+	// recheckInterval is when a judgement that held something back is asked for again. One that
 	// could not be had is after judgeSoon, which doubles up to judgeAgain.
-	judgeAgain = 10 * time.Second
-	judgeSoon  = time.Second
-	judgeFree  = 20
+	recheckInterval = 10 * time.Second
+	recheckSoon     = time.Second
+	freeChecks      = 20
 	// beginTime is how long after a break no new history begins: what was asked of an
 	// API server before, by whoever has died since, has come about by then, or will
 	// not (a call may take 30 s).
@@ -56,19 +56,19 @@ type Withheld struct {
 // guard holds back what absence alone would remove. It knows the ends of the link, and
 // answers for the sinks.
 type guard struct {
-	on        bool // Config.Guard
-	ends      *ends
-	conn      *connection
-	inbound   *inbound
-	judgement judgement
-	cascades  Cascades
-	doomed    map[string]string // by the last Doomed
+	on       bool // Config.Guard
+	ends     *ends
+	conn     *connection
+	inbound  *inbound
+	check    historyCheck
+	cascades Cascades
+	doomed   map[string]string // by the last Doomed
 	// unfamiliar are the entries that Unfamiliar returns next.
 	unfamiliar []stream.EntryKey
 }
 
-// judgement is what a link knows of the history on its present connection.
-type judgement struct {
+// historyCheck is what a link knows of the history on its present connection.
+type historyCheck struct {
 	history history
 	why     string    // of a broken one, for people
 	failed  int       // in a row, that could not be had
@@ -85,7 +85,7 @@ type judgement struct {
 	next   time.Time
 }
 
-// history is what the last Judged of this connection said.
+// history is what the last HistoryChecked of this connection said.
 type history uint8
 
 const (
@@ -95,10 +95,10 @@ const (
 )
 
 // closed reports whether nothing may go, intended or not.
-func (j *judgement) closed() bool { return j.history != historyContinues }
+func (j *historyCheck) closed() bool { return j.history != historyContinues }
 
-// note takes what a Judged says.
-func (j *judgement) note(now time.Time, in Judged) {
+// record takes what a HistoryChecked says.
+func (j *historyCheck) record(now time.Time, in HistoryChecked) {
 	if j.history != historyBroken {
 		j.since = now
 	}
@@ -109,19 +109,19 @@ func (j *judgement) note(now time.Time, in Judged) {
 	}
 }
 
-// tell takes what is for the guard alone.
-func (gd *guard) tell(now time.Time, in Input) []Action {
+// handle takes what is for the guard alone.
+func (gd *guard) handle(now time.Time, in Input) []Action {
 	switch in := in.(type) {
-	case Judged:
-		return gd.judged(now, in)
+	case HistoryChecked:
+		return gd.historyChecked(now, in)
 	case Accepted:
 		gd.accept(in.ID)
 	case Seen:
 		gd.see(in)
 	case Verified:
 		gd.verified(in.Key)
-	case Doubted:
-		gd.judgement.wanted = true
+	case RecheckHistory:
+		gd.check.wanted = true
 	case Doomed:
 		gd.doomed = in.Places
 	case Cascades:
@@ -132,7 +132,7 @@ func (gd *guard) tell(now time.Time, in Input) []Action {
 
 // tick asks again for a judgement whose time has come.
 func (gd *guard) tick(now time.Time) {
-	if j := &gd.judgement; !j.again.IsZero() && !now.Before(j.again) {
+	if j := &gd.check; !j.again.IsZero() && !now.Before(j.again) {
 		j.again, j.wanted = time.Time{}, true
 	}
 	gd.countLate(now)
@@ -143,13 +143,13 @@ func (gd *guard) withholds(s *source, key stream.EntryKey, e *entry) bool {
 	if !gd.on || !guarded(s.collection) {
 		return false
 	}
-	return !e.accepted() && (e.missing() && e.clearance != cleared || e.leaving && (gd.judgement.closed() || !e.missing() && gd.keeps(s, key)))
+	return !e.accepted() && (e.missing() && e.clearance != cleared || e.leaving && (gd.check.closed() || !e.missing() && gd.keeps(s, key)))
 }
 
-// judge ends a Step: it asks for a judgement when one is wanted, and tells when a
+// requestCheck ends a Step: it asks for a judgement when one is wanted, and tells when a
 // new history may begin.
-func (gd *guard) judge(now time.Time, actions []Action) []Action {
-	j := &gd.judgement
+func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
+	j := &gd.check
 	if !gd.on || gd.conn.stage == away {
 		return actions
 	}
@@ -179,11 +179,11 @@ func (gd *guard) judge(now time.Time, actions []Action) []Action {
 		}
 		return actions
 	}
-	if now.Sub(j.window) > judgeAgain {
+	if now.Sub(j.window) > recheckInterval {
 		j.recent, j.window = 0, now
 	}
-	if j.recent++; j.recent > judgeFree {
-		j.next = now.Add(judgeSoon)
+	if j.recent++; j.recent > freeChecks {
+		j.next = now.Add(recheckSoon)
 	}
 	j.wanted, j.asked, j.again = false, true, time.Time{}
 	for _, s := range gd.ends.sources {
@@ -198,7 +198,7 @@ func (gd *guard) judge(now time.Time, actions []Action) []Action {
 			s.waiting[key] = w
 		}
 	}
-	return append(actions, Judge{})
+	return append(actions, CheckHistory{})
 }
 
 // nothingToHold reports whether both sides are known to agree on what exists, but
@@ -231,28 +231,28 @@ func (gd *guard) nothingToHold() bool {
 		if !guarded(s.collection) {
 			continue
 		}
-		if !s.told || s.absences > uint64(len(s.passed)) || len(s.waiting) > 0 {
+		if !s.inventoryTold || s.absences > uint64(len(s.passed)) || len(s.waiting) > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// judged takes an answer.
-func (gd *guard) judged(now time.Time, in Judged) []Action {
-	j := &gd.judgement
+// historyChecked takes an answer.
+func (gd *guard) historyChecked(now time.Time, in HistoryChecked) []Action {
+	j := &gd.check
 	if !j.asked {
 		return nil // of an earlier connection
 	}
 	j.asked = false
 	if in.Unknown {
-		j.again = now.Add(min(judgeSoon<<min(j.failed, 4), judgeAgain))
+		j.again = now.Add(min(recheckSoon<<min(j.failed, 4), recheckInterval))
 		j.failed++
 		return gd.refuseWaiting(stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
 		})
 	}
-	j.note(now, in)
+	j.record(now, in)
 	if j.history == historyBroken {
 		gd.unsee()
 	}
@@ -266,7 +266,7 @@ func (gd *guard) judged(now time.Time, in Judged) []Action {
 	for _, s := range gd.ends.sources {
 		if guarded(s.collection) {
 			held = gd.weighSource(now, s) || held
-			held = gd.place(s) || held
+			held = gd.checkEndings(s) || held
 		}
 	}
 	for _, s := range gd.ends.sinks {
@@ -277,10 +277,10 @@ func (gd *guard) judged(now time.Time, in Judged) []Action {
 		}
 	}
 	if held || j.history == historyBroken {
-		j.again = now.Add(judgeAgain)
+		j.again = now.Add(recheckInterval)
 	}
 	if j.stale {
-		j.again = now.Add(judgeSoon)
+		j.again = now.Add(recheckSoon)
 	}
 	gd.release()
 	return actions
@@ -317,8 +317,8 @@ func (gd *guard) weighSource(now time.Time, s *source) (held bool) {
 		}
 	}
 	s.gone.many = tooMany(s.gone.peaks.highest(now, size), size-going)
-	letGo(facts) // there are none after a break
-	if gd.judgement.history == historyBroken {
+	clearAll(facts) // there are none after a break
+	if gd.check.history == historyBroken {
 		for _, e := range s.gone.missing {
 			if e.clearance == cleared {
 				e.clearance = asked // it was of the history that is broken now
@@ -329,11 +329,11 @@ func (gd *guard) weighSource(now time.Time, s *source) (held bool) {
 	if s.gone.many {
 		return going > 0
 	}
-	letGo(due)
+	clearAll(due)
 	return false
 }
 
-func letGo(entries []*entry) {
+func clearAll(entries []*entry) {
 	for _, e := range entries {
 		e.clearance = max(e.clearance, cleared)
 	}
@@ -343,8 +343,8 @@ func letGo(entries []*entry) {
 func (gd *guard) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
 	passed := len(s.passed) // they count as gone
 	going := max(int(min(s.absences, maxMissing))-passed, len(s.waiting))
-	size := s.held.len() - passed
-	if gd.judgement.history != historyBroken && !tooMany(s.peaks.highest(now, size), size-going) {
+	size := s.stored.len() - passed
+	if gd.check.history != historyBroken && !tooMany(s.peaks.highest(now, size), size-going) {
 		for _, key := range s.waitingKeys() {
 			if w := s.waiting[key]; w.asked {
 				delete(s.waiting, key)
@@ -369,7 +369,7 @@ func (gd *guard) weighSink(now time.Time, s *sink) (actions []Action, held bool)
 	if len(s.refused) > before {
 		s.lastNamed = now
 	}
-	s.naming = now.Sub(s.lastNamed) < judgeAgain && now.Sub(s.firstNamed) < absenceMemory
+	s.naming = now.Sub(s.lastNamed) < recheckInterval && now.Sub(s.firstNamed) < absenceMemory
 	return actions, len(s.refused) > 0
 }
 
@@ -384,8 +384,8 @@ func (gd *guard) guardEvent(s *sink, e stream.Event) (actions []Action, passes b
 	if !gd.on || !guarded(s.collection) {
 		return nil, true
 	}
-	if e.Verb != stream.Delete || s.held.get(e.Key).Absent() {
-		s.settled(e.Key)
+	if e.Verb != stream.Delete || s.stored.get(e.Key).Absent() {
+		s.answered(e.Key)
 		return nil, true
 	}
 	if s.accepted[e.Key] {
@@ -393,12 +393,12 @@ func (gd *guard) guardEvent(s *sink, e stream.Event) (actions []Action, passes b
 		return nil, true
 	}
 	s.waiting[e.Key] = waiting{event: e}
-	if s.refused[e.Key] && !gd.judgement.again.IsZero() {
+	if s.refused[e.Key] && !gd.check.again.IsZero() {
 		// The next judgement is to come. A peer that asks without end must not have the
 		// hub's API server asked as often.
 		return gd.answerWaiting(s, e.Key, heldBack), false
 	}
-	gd.judgement.wanted = true
+	gd.check.wanted = true
 	return nil, false
 }
 
@@ -409,7 +409,7 @@ func (gd *guard) announced(absences []stream.Absence) {
 		if s == nil {
 			continue
 		}
-		s.absences, s.told = a.Entries, true
+		s.absences, s.inventoryTold = a.Entries, true
 		if a.Entries == 0 {
 			clear(s.refused)
 			s.forgetAccepted()
@@ -444,7 +444,7 @@ func (gd *guard) refuseWaiting(r stream.Refusal) []Action {
 func (gd *guard) answerWaiting(s *sink, key stream.EntryKey, r stream.Refusal) []Action {
 	e := s.waiting[key].event
 	delete(s.waiting, key)
-	return gd.inbound.hold(s, Held{Key: key, Version: s.held.get(key), Event: e.ID, Refusal: &r})
+	return gd.inbound.noteStored(s, Held{Key: key, Version: s.stored.get(key), Event: e.ID, Refusal: &r})
 }
 
 // release queues again what the guard may let go now; what it may not is put back
@@ -454,7 +454,7 @@ func (gd *guard) release() {
 		if !guarded(s.collection) {
 			continue
 		}
-		s.settleAll(func(e *entry) bool {
+		s.enqueueAll(func(e *entry) bool {
 			was := e.withheld
 			e.withheld = false
 			return was
@@ -473,13 +473,13 @@ func (gd *guard) accept(id string) {
 				s.endings.all[key].accepted = true
 			}
 		}
-		if !guarded(s.collection) || !s.gone.many && gd.judgement.history != historyBroken {
+		if !guarded(s.collection) || !s.gone.many && gd.check.history != historyBroken {
 			continue // not of this set
 		}
 		for _, e := range s.gone.missing {
 			e.clearance = accepted
 		}
-		if gd.judgement.history == historyBroken {
+		if gd.check.history == historyBroken {
 			for _, e := range s.gone.leaving {
 				e.clearance = accepted
 			}
@@ -499,14 +499,14 @@ func (gd *guard) accept(id string) {
 			s.accepted[key] = true
 		}
 		clear(s.refused)
-		s.acceptedFor, s.peaks = gd.judgement.why, nil
+		s.acceptedFor, s.peaks = gd.check.why, nil
 	}
 	gd.release()
 }
 
 // withheld is what is held back at present.
 func (gd *guard) withheld() Withheld {
-	w := Withheld{Broken: gd.judgement.why}
+	w := Withheld{Broken: gd.check.why}
 	if !gd.on {
 		return w
 	}
@@ -521,25 +521,25 @@ func (gd *guard) withheld() Withheld {
 		}
 		var keys []stream.EntryKey
 		for key, e := range s.gone.missing {
-			if _, fact := gd.fact(s, key, e); !fact && e.clearance < cleared && (s.gone.many || gd.judgement.history == historyBroken) {
+			if _, fact := gd.fact(s, key, e); !fact && e.clearance < cleared && (s.gone.many || gd.check.history == historyBroken) {
 				keys = append(keys, key)
 			}
 		}
 		for key, e := range s.gone.leaving {
 			why := gd.heldEnding(s, key, e)
-			if !e.accepted() && !e.missing() && (why != "" || gd.judgement.history == historyBroken) {
+			if !e.accepted() && !e.missing() && (why != "" || gd.check.history == historyBroken) {
 				keys, w.Ending = append(keys, key), append(w.Ending, key)
 				w.Cascades = max(w.Cascades, why)
 			}
 		}
 		for key, e := range s.gone.another {
-			if gd.judgement.history == historyBroken && !e.accepted() && !e.leaving && e.untaken() {
+			if gd.check.history == historyBroken && !e.accepted() && !e.leaving && e.untaken() {
 				keys = append(keys, key)
 			}
 		}
 		slices.SortFunc(keys, byName)
 		for _, key := range keys {
-			add(key, s.entries.get(key).held())
+			add(key, s.entries.get(key).stored())
 		}
 	}
 	slices.SortFunc(w.Ending, byName)
@@ -554,7 +554,7 @@ func (gd *guard) withheld() Withheld {
 		}
 		slices.SortFunc(keys, byName)
 		for _, key := range keys {
-			add(key, s.held.get(key))
+			add(key, s.stored.get(key))
 		}
 		w.Total += max(len(keys), int(min(s.absences, maxMissing)))
 	}

@@ -128,7 +128,7 @@ func TestUnsupportedEventIsParked(t *testing.T) {
 	id := sent(first)
 	content, _ := load(first)
 	actions := answer(id)
-	if len(actions) != 1 || actions[0] != link.Action(link.Settled{Key: first, Sent: content.Version, Current: true, Refusal: no}) {
+	if len(actions) != 1 || actions[0] != link.Action(link.Answered{Key: first, Sent: content.Version, Current: true, Refusal: no}) {
 		t.Fatalf("the answer settles %+v", actions)
 	}
 	if actions := answer(id); len(actions) > 0 {
@@ -249,11 +249,11 @@ func TestJudgementsAreBounded(t *testing.T) {
 		t.Helper()
 		actions := l.Step(now, in)
 		for _, action := range actions {
-			if action != link.Action(link.Judge{}) {
+			if action != link.Action(link.CheckHistory{}) {
 				t.Fatalf("%+v leads to %+v", in, action)
 			}
 			judgements++
-			l.Step(now, link.Judged{Broken: "restored"})
+			l.Step(now, link.HistoryChecked{Broken: "restored"})
 		}
 	}
 	step(link.Connected{ID: "c"})
@@ -282,9 +282,9 @@ func TestJudgementsAreBounded(t *testing.T) {
 	// Once the history goes on it is let go.
 	step(link.Disconnected{})
 	l.Step(now, link.Connected{ID: "d"})
-	l.Step(now, link.Judged{})
+	l.Step(now, link.HistoryChecked{})
 	l.Step(now, link.Received{Message: stream.Batch{Events: []stream.Event{{ID: "f", Verb: stream.Delete, Key: key}}}})
-	if actions := l.Step(now, link.Judged{}); len(actions) != 1 {
+	if actions := l.Step(now, link.HistoryChecked{}); len(actions) != 1 {
 		t.Errorf("after a judgement that the history goes on: %v, want the deletion", actions)
 	}
 }
@@ -296,7 +296,7 @@ func TestJudgementsOfWhoConnectsAnew(t *testing.T) {
 	now, judged := time.Unix(0, 0), 0
 	count := func(actions []link.Action) {
 		for _, a := range actions {
-			if _, is := a.(link.Judge); is {
+			if _, is := a.(link.CheckHistory); is {
 				judged++
 			}
 		}
@@ -305,7 +305,7 @@ func TestJudgementsOfWhoConnectsAnew(t *testing.T) {
 	for i := range seconds * 50 {
 		now = now.Add(20 * time.Millisecond)
 		count(hub.Step(now, link.Connected{ID: fmt.Sprint(i)}))
-		count(hub.Step(now, link.Judged{}))
+		count(hub.Step(now, link.HistoryChecked{}))
 	}
 	if most := 20*seconds/10 + seconds; judged > most || judged < seconds {
 		t.Errorf("%d judgements in %d s, want %d at most", judged, seconds, most)

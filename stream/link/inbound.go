@@ -11,7 +11,7 @@ type inbound struct {
 	results []stream.Result
 }
 
-func (in *inbound) hold(s *sink, h Held) []Action {
+func (in *inbound) noteStored(s *sink, h Held) []Action {
 	if size, ok := in.open[h.Event]; ok {
 		in.bytes -= size
 		delete(in.open, h.Event)

@@ -48,14 +48,14 @@ func New(cfg Config) *Link {
 // not block and keeps no reference to in.
 func (l *Link) Step(now time.Time, in Input) []Action {
 	actions := l.step(now, in)
-	actions = l.guard.judge(now, append(actions, l.ends.turned()...))
-	l.settle()
+	actions = l.guard.requestCheck(now, append(actions, l.ends.turned()...))
+	l.shrinkMaps()
 	return actions
 }
 
-// settle gives back the memory that a burst took, once it is over: a map keeps room
+// shrinkMaps gives back the memory that a burst took, once it is over: a map keeps room
 // for the most that it ever held.
-func (l *Link) settle() {
+func (l *Link) shrinkMaps() {
 	switch most := max(len(l.window.flights), len(l.inbound.open)); {
 	case most > maxSpare:
 		l.burst = true
@@ -74,11 +74,11 @@ func (l *Link) step(now time.Time, in Input) []Action {
 		if l.conn.stage == away {
 			return nil // of a connection that has ended
 		}
-		l.conn.heard = now
+		l.conn.lastReceived = now
 		return l.receive(now, in.Message)
 	case Held:
 		if s := l.ends.sink(in.Key.Collection); s != nil {
-			return l.inbound.hold(s, in)
+			return l.inbound.noteStored(s, in)
 		}
 	case Retry:
 		if s := l.ends.sink(in.Key.Collection); s != nil {
@@ -87,9 +87,9 @@ func (l *Link) step(now time.Time, in Input) []Action {
 	case Tick:
 		return l.tick(now, in)
 	case Desired, Proven, Paused:
-		l.ends.tell(in)
+		l.ends.handle(in)
 	default:
-		return l.guard.tell(now, in)
+		return l.guard.handle(now, in)
 	}
 	return nil
 }
@@ -104,9 +104,9 @@ func (l *Link) tick(now time.Time, in Tick) []Action {
 		}
 	}
 	if in.Waits {
-		l.conn.heard = now
+		l.conn.lastReceived = now
 	}
-	if l.conn.stage != away && now.Sub(l.conn.heard) > l.cfg.silence() {
+	if l.conn.stage != away && now.Sub(l.conn.lastReceived) > l.cfg.silence() {
 		return []Action{Disconnect{Cause: CauseSilent}}
 	}
 	return nil
@@ -144,8 +144,8 @@ func (l *Link) Next() time.Time {
 	}
 	if l.conn.stage != away {
 		sooner(l.conn.beat)
-		sooner(l.conn.heard.Add(l.cfg.silence() + 1))
-		sooner(l.guard.judgement.again)
+		sooner(l.conn.lastReceived.Add(l.cfg.silence() + 1))
+		sooner(l.guard.check.again)
 		for _, s := range l.ends.sources {
 			sooner(s.agenda.parked.next())
 			sooner(s.agenda.calming.next())
@@ -163,9 +163,9 @@ func (l *Link) Next() time.Time {
 func (l *Link) connect(now time.Time, in Connected) {
 	l.disconnect()
 	l.conn.stage, l.conn.id, l.conn.checks = open, in.ID, in.SeenDeletes
-	l.conn.heard = now
+	l.conn.lastReceived = now
 	l.conn.beat = now.Add(l.cfg.Heartbeat)
-	l.guard.judgement.wanted = true
+	l.guard.check.wanted = true
 	l.out = []stream.Message{stream.Digests{Digests: l.ends.digests()}}
 	for _, s := range l.ends.sources {
 		s.connect(now)
@@ -182,7 +182,7 @@ func (l *Link) disconnect() {
 	l.inbound.open, l.inbound.bytes, l.burst = map[string]int{}, 0, false
 	l.out, l.inbound.results = nil, nil
 	// A peer that connects anew, again and again, has no more judgements than one that stays.
-	l.guard.judgement = judgement{recent: l.guard.judgement.recent, window: l.guard.judgement.window, next: l.guard.judgement.next}
+	l.guard.check = historyCheck{recent: l.guard.check.recent, window: l.guard.check.window, next: l.guard.check.next}
 	for _, s := range l.ends.sources {
 		s.disconnect()
 	}

@@ -119,7 +119,7 @@ func (h *history) act() {
 			Collection: key.Collection, Waits: []link.Pause{link.PauseNone, link.PauseNone, link.PauseChanges, link.PauseAll, link.PauseAll, link.PauseAll}[h.chance.IntN(6)],
 		})
 	case 19:
-		verdicts := []link.Judged{{}, {}, {Broken: "restored"}, {Unknown: true}}
+		verdicts := []link.HistoryChecked{{}, {}, {Broken: "restored"}, {Unknown: true}}
 		h.verdict = verdicts[h.chance.IntN(len(verdicts))]
 		h.later = h.chance.IntN(3) == 0
 	case 20:
@@ -149,7 +149,7 @@ func (h *history) settle() {
 			h.step(e, link.Paused{Collection: c})
 		}
 	}
-	h.verdict, h.later = link.Judged{}, false
+	h.verdict, h.later = link.HistoryChecked{}, false
 	if h.asked {
 		h.judge()
 	}
@@ -328,7 +328,7 @@ func TestZeroAndForeignInputsAreHarmless(t *testing.T) {
 	}
 }
 
-// BenchmarkChange is one change from the source's Desired to its Settled, both
+// BenchmarkChange is one change from the source's Desired to its Answered, both
 // ends included, with 10,000 entries on the link.
 func BenchmarkChange(b *testing.B) {
 	w := manyEntries(10_000)

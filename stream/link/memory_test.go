@@ -25,7 +25,7 @@ func TestOneSourceUIDForEachName(t *testing.T) {
 	l.Step(now, Desired{Key: status, Version: version("newer status")})
 	l.Step(now, Held{Key: copied, Version: version("newer spec")})
 
-	held, desired := l.ends.sink(stream.Applications).held.get(copied), l.Desired(status)
+	held, desired := l.ends.sink(stream.Applications).stored.get(copied), l.Desired(status)
 	if held != version("newer spec") || desired != version("newer status") {
 		t.Fatalf("held %v, desired %v", held, desired)
 	}
@@ -48,19 +48,19 @@ func TestEntryAtRest(t *testing.T) {
 		held    stream.Version
 		rests   bool
 	}{
-		{e.hold, nothing, nothing, nothing, true},
+		{e.setStored, nothing, nothing, nothing, true},
 		{e.desire, version("1"), version("1"), nothing, true},
-		{e.hold, version("1"), version("1"), version("1"), true},
+		{e.setStored, version("1"), version("1"), version("1"), true},
 		{e.desire, version("2"), version("2"), version("1"), false},
 		{e.desire, version("1"), version("1"), version("1"), true},
-		{e.hold, version("3"), version("1"), version("3"), false},
+		{e.setStored, version("3"), version("1"), version("3"), false},
 		{e.desire, nothing, nothing, version("3"), false},
-		{e.hold, nothing, nothing, nothing, true},
+		{e.setStored, nothing, nothing, nothing, true},
 	} {
 		step.change(step.version)
-		e.rest()
-		if e.desired != step.desired || e.held() != step.held || (e.pending == nil) != step.rests {
-			t.Errorf("after %v: desired %v, held %v, at rest %t; want %v", step.version, e.desired, e.held(), e.pending == nil, step)
+		e.dropPending()
+		if e.desired != step.desired || e.stored() != step.held || (e.pending == nil) != step.rests {
+			t.Errorf("after %v: desired %v, held %v, at rest %t; want %v", step.version, e.desired, e.stored(), e.pending == nil, step)
 		}
 	}
 }

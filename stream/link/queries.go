@@ -36,7 +36,7 @@ func (l *Link) Desired(key stream.EntryKey) stream.Version {
 func (l *Link) Believed(key stream.EntryKey) stream.Version {
 	if s := l.ends.source(key.Collection); s != nil && s.phase == phaseReady {
 		if e := s.entries.get(key); e != nil {
-			return e.held()
+			return e.stored()
 		}
 	}
 	return stream.Version{}
@@ -61,7 +61,7 @@ func (l *Link) Entries(c stream.Collection) int {
 		return int(s.desired.entries)
 	}
 	if s := l.ends.sink(c); s != nil {
-		return s.held.len()
+		return s.stored.len()
 	}
 	return 0
 }
@@ -90,7 +90,7 @@ func (l *Link) Lacks(key stream.EntryKey) bool {
 		return false
 	}
 	e := s.entries.get(key)
-	return e == nil || e.held().Absent()
+	return e == nil || e.stored().Absent()
 }
 
 // MayHold reports whether the peer may hold something of an entry of a source of ours.
@@ -100,7 +100,7 @@ func (l *Link) MayHold(key stream.EntryKey) bool {
 		return s != nil
 	}
 	e := s.entries.get(key)
-	return e != nil && (!e.held().Absent() || e.inFlight() != "")
+	return e != nil && (!e.stored().Absent() || e.inFlight() != "")
 }
 
 // SeenDeletes is how many deletions that were seen are not yet over.
@@ -138,7 +138,7 @@ func (l *Link) AllDropped() map[stream.EntryKey][]string {
 	all := map[stream.EntryKey][]string{}
 	for _, s := range l.ends.sources {
 		maps.Copy(all, s.dropped.before)
-		maps.Copy(all, s.dropped.told)
+		maps.Copy(all, s.dropped.reported)
 	}
 	for _, s := range l.ends.sinks {
 		maps.Copy(all, s.dropped)

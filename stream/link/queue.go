@@ -22,8 +22,8 @@ func (q *queue) push(key stream.EntryKey) { q.keys = append(q.keys, key) }
 
 func (q *queue) len() int { return len(q.keys) - q.head }
 
-// keep drops the keys that keep does not want.
-func (q *queue) keep(keep func(stream.EntryKey) bool) {
+// filter drops the keys that keep does not want.
+func (q *queue) filter(keep func(stream.EntryKey) bool) {
 	q.keys = slices.DeleteFunc(q.keys[q.head:], func(key stream.EntryKey) bool { return !keep(key) })
 	q.head = 0
 }
@@ -96,7 +96,7 @@ const listPause = time.Second
 
 func (a *agenda) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
-	p := e.pend()
+	p := e.ensurePending()
 	if p.refusal != nil && !p.refusal.Kind.Passing() || p.refusal == nil && p.nowhere {
 		shortest, longest = minRetryRefused, maxRetryRefused
 	}
@@ -113,9 +113,9 @@ func (a *agenda) parkFor(now time.Time, key stream.EntryKey, e *entry, delay tim
 
 // parkUntil makes e due at a time.
 func (a *agenda) parkUntil(at time.Time, key stream.EntryKey, e *entry) {
-	e.pend().retry = at
+	e.ensurePending().retry = at
 	if len(a.parked) >= a.crowd() {
-		a.parked.keep(func(d due) bool {
+		a.parked.filter(func(d due) bool {
 			e := a.entries.get(d.key)
 			return e != nil && e.parked().Equal(d.at)
 		})
@@ -131,7 +131,7 @@ func (a *agenda) crowd() int { return 2*a.entries.len() + maxSpare }
 func (a *agenda) enqueue(key stream.EntryKey) {
 	if a.dirty.len() >= a.crowd() {
 		there := map[stream.EntryKey]bool{key: true} // it comes last
-		a.dirty.keep(func(key stream.EntryKey) bool {
+		a.dirty.filter(func(key stream.EntryKey) bool {
 			e := a.entries.get(key)
 			stays := e != nil && e.queued && !there[key]
 			there[key] = true
@@ -157,8 +157,8 @@ func (s schedule) next() time.Time {
 	return s[0].at
 }
 
-// keep drops what stands does not hold of, and all but one of each key.
-func (s *schedule) keep(stands func(due) bool) {
+// filter drops what stands does not hold of, and all but one of each key.
+func (s *schedule) filter(stands func(due) bool) {
 	there := map[stream.EntryKey]bool{}
 	*s = slices.DeleteFunc(*s, func(d due) bool {
 		if there[d.key] || !stands(d) {

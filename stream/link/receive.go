@@ -91,7 +91,7 @@ func (l *Link) apply(m stream.Batch) []Action {
 		}
 		if e.Verb == stream.Delete && e.Deleted == "" && guarded(e.Key.Collection) {
 			// Of an older release, which does not say it.
-			e.Deleted = s.held.get(e.Key).SourceUID
+			e.Deleted = s.stored.get(e.Key).SourceUID
 		}
 		answer, passes := l.guard.guardEvent(s, e)
 		actions = append(actions, answer...)
@@ -112,7 +112,7 @@ func (l *Link) applied(now time.Time, m stream.Applied) []Action {
 			}
 			r.Key = key
 			s := l.ends.source(key.Collection)
-			r.Held = s.entries.get(key).held()
+			r.Held = s.entries.get(key).stored()
 			r.Dropped, _ = s.dropped.get(key)
 		}
 		s := l.ends.source(r.Key.Collection)

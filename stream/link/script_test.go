@@ -198,7 +198,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 		}
 	case "verdict":
 		w.later = arg(0) == "later"
-		w.verdict = link.Judged{Unknown: arg(0) == "unknown"}
+		w.verdict = link.HistoryChecked{Unknown: arg(0) == "unknown"}
 		if arg(0) == "broken" || arg(0) == "stale" {
 			w.verdict.Broken, w.verdict.Stale = "restored", arg(0) == "stale"
 		}

@@ -5,7 +5,7 @@ import "github.com/argomesh/argomesh/stream"
 // see notes a deletion that matters: one that the sink may not know.
 func (gd *guard) see(in Seen) {
 	s := gd.ends.source(in.Key.Collection)
-	if s == nil || !gd.on || !guarded(in.Key.Collection) || gd.judgement.history == historyBroken {
+	if s == nil || !gd.on || !guarded(in.Key.Collection) || gd.check.history == historyBroken {
 		return
 	}
 	e := s.entries.get(in.Key)
@@ -31,5 +31,5 @@ func (gd *guard) unsee() {
 // and the peer can be told so.
 func (gd *guard) fact(s *source, key stream.EntryKey, e *entry) (deletion, bool) {
 	d, seen := s.seen[key]
-	return d, seen && gd.conn.checks && e.missing() && e.held().SourceUID == d.uid
+	return d, seen && gd.conn.checks && e.missing() && e.stored().SourceUID == d.uid
 }

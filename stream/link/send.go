@@ -54,7 +54,7 @@ func (l *Link) batches(now time.Time, load Load) []stream.Message {
 			case content.Unproven || l.guard.withholds(s, key, e) || !present && l.guard.doubts(s, key):
 				e.withheld = true
 			case len(content.Data) > stream.MaxDataBytes:
-				s.keep(now, key, e, len(content.Data))
+				s.parkTooLong(now, key, e, len(content.Data))
 			default:
 				event := l.event(s, key, e, content, present)
 				s.sent(e, event)
@@ -81,7 +81,7 @@ func (l *Link) event(s *source, key stream.EntryKey, e *entry, content Content, 
 	if d, fact := l.guard.fact(s, key, e); fact {
 		event.Deleted, event.Revision = d.uid, d.revision
 	} else if guarded(s.collection) {
-		event.Deleted = e.held().SourceUID
+		event.Deleted = e.stored().SourceUID
 	}
 	return event
 }
@@ -116,10 +116,10 @@ func (b *batcher) cut() {
 	b.batch, b.size, b.absent = stream.Batch{}, 0, false
 }
 
-// keep parks what is too long to be sent as if the sink had refused it: its API server
+// parkTooLong parks what is too long to be sent as if the sink had refused it: its API server
 // would.
-func (s *source) keep(now time.Time, key stream.EntryKey, e *entry, bytes int) {
-	p := e.pend()
+func (s *source) parkTooLong(now time.Time, key stream.EntryKey, e *entry, bytes int) {
+	p := e.ensurePending()
 	p.refusal = &stream.Refusal{
 		Kind:    stream.RefusalInvalid,
 		Message: fmt.Sprintf("the content has %d bytes, and an API server takes %d at most", bytes, stream.MaxDataBytes),
@@ -127,5 +127,5 @@ func (s *source) keep(now time.Time, key stream.EntryKey, e *entry, bytes int) {
 	if p.retry.IsZero() {
 		s.agenda.park(now, key, e)
 	}
-	s.settle(key, e)
+	s.enqueue(key, e)
 }

@@ -10,7 +10,7 @@ import (
 // sink is the receiving end of one collection: what our store holds of it.
 type sink struct {
 	collection stream.Collection
-	held       table[stream.Version]
+	stored     table[stream.Version]
 	tally      tally
 	// dropped are the paths that our store does not keep of what is held.
 	dropped map[stream.EntryKey][]string
@@ -21,8 +21,8 @@ type sink struct {
 
 	// absences is how many entries the peer last said that it has not, and told
 	// that it said so on this connection.
-	absences uint64
-	told     bool
+	absences      uint64
+	inventoryTold bool
 	// waiting are deletions that wait for a judgement, refused those that were held
 	// back, and accepted those that may go all the same, on any connection for which the
 	// break of the history is acceptedFor, empty for none. passed are those of them that
@@ -42,7 +42,7 @@ type sink struct {
 func newSink(c stream.Collection) *sink {
 	return &sink{
 		collection: c,
-		held:       newTable[stream.Version](c),
+		stored:     newTable[stream.Version](c),
 		dropped:    map[stream.EntryKey][]string{},
 		waiting:    map[stream.EntryKey]waiting{},
 		refused:    map[stream.EntryKey]bool{},
@@ -53,7 +53,7 @@ func newSink(c stream.Collection) *sink {
 
 // disconnect forgets what was said on the connection.
 func (s *sink) disconnect() {
-	s.absences, s.told = 0, false
+	s.absences, s.inventoryTold = 0, false
 	s.asked, s.lists = nil, time.Time{}
 	clear(s.waiting)
 	clear(s.refused)
@@ -62,17 +62,17 @@ func (s *sink) disconnect() {
 
 // set reports whether it changed something.
 func (s *sink) set(key stream.EntryKey, v stream.Version) bool {
-	old := s.held.get(key)
+	old := s.stored.get(key)
 	if old == v {
 		return false
 	}
 	s.tally.remove(key, old)
 	s.tally.add(key, v)
 	if v.Absent() {
-		s.held.remove(key)
-		s.settled(key)
+		s.stored.remove(key)
+		s.answered(key)
 	} else {
-		s.held.set(key, v)
+		s.stored.set(key, v)
 	}
 	return true
 }
@@ -91,10 +91,10 @@ func (s *sink) list(now time.Time) []stream.Message {
 // inventory answers the source's sums with all that is held in the buckets that
 // differ.
 func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
-	inv := stream.Inventory{Collection: s.collection, Buckets: differing(sumsOf(s.held.all()), &theirs.Sums)}
+	inv := stream.Inventory{Collection: s.collection, Buckets: differing(sumsOf(s.stored.all()), &theirs.Sums)}
 	var keys []stream.EntryKey
 	if !inv.Buckets.Empty() {
-		for key := range s.held.all() {
+		for key := range s.stored.all() {
 			if inv.Buckets.Has(bucketOf(key)) {
 				keys = append(keys, key)
 			}
@@ -108,7 +108,7 @@ func (s *sink) inventory(theirs stream.Buckets) []stream.Message {
 			out = append(out, inv)
 			inv.Entries, inv.More = nil, false
 		}
-		inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: s.held.get(key)})
+		inv.Entries = append(inv.Entries, stream.Entry{Namespace: key.Namespace, Name: key.Name, Version: s.stored.get(key)})
 	}
 	return append(out, inv)
 }
@@ -121,7 +121,7 @@ func (s *sink) withholds() bool {
 	if len(s.refused) == 0 {
 		return false
 	}
-	named := s.told && uint64(len(s.refused)+len(s.passed)) >= s.absences
+	named := s.inventoryTold && uint64(len(s.refused)+len(s.passed)) >= s.absences
 	return named || !s.naming
 }
 
@@ -140,8 +140,8 @@ func (s *sink) waitingKeys() []stream.EntryKey {
 	return keys
 }
 
-// settled forgets what was held back of an entry that is there again, or gone.
-func (s *sink) settled(key stream.EntryKey) {
+// answered forgets what was held back of an entry that is there again, or gone.
+func (s *sink) answered(key stream.EntryKey) {
 	delete(s.refused, key)
 	delete(s.accepted, key)
 	delete(s.passed, key)

@@ -53,7 +53,7 @@ func TestUnknownCollectionsHoldNothingUp(t *testing.T) {
 	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Guard: true})
 	judges := func(actions []link.Action) bool {
 		for _, a := range actions {
-			if _, ok := a.(link.Judge); ok {
+			if _, ok := a.(link.CheckHistory); ok {
 				return true
 			}
 		}
@@ -62,7 +62,7 @@ func TestUnknownCollectionsHoldNothingUp(t *testing.T) {
 	if !judges(hub.Step(now, link.Connected{ID: "c"})) {
 		t.Fatal("nobody is asked whether the history continues")
 	}
-	hub.Step(now, link.Judged{Broken: "restored"})
+	hub.Step(now, link.HistoryChecked{Broken: "restored"})
 	if hub.Agreed() {
 		t.Error("the link agrees before its peer said anything")
 	}
@@ -86,7 +86,7 @@ func TestUnknownCollectionsHoldNothingUp(t *testing.T) {
 		now = now.Add(5 * time.Second)
 		for _, in := range []link.Input{link.Received{Message: stream.Heartbeat{}}, link.Tick{}} {
 			if step(in) {
-				step(link.Judged{Broken: "restored"})
+				step(link.HistoryChecked{Broken: "restored"})
 			}
 		}
 	}

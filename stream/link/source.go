@@ -33,8 +33,8 @@ type source struct {
 	seen map[stream.EntryKey]deletion
 	// verify says that absences are doubted; doubted are those that are, each with whether
 	// Unfamiliar has named it.
-	verify  bool
-	doubted map[stream.EntryKey]bool
+	verify     bool
+	unverified map[stream.EntryKey]bool
 	// dropped is what the sink does not keep of what it holds.
 	dropped dropped
 	repairs repairs
@@ -77,10 +77,10 @@ type repairs struct {
 	last  time.Time
 }
 
-// tired reports whether a repair in the middle of a connection has to wait: a sink
+// throttled reports whether a repair in the middle of a connection has to wait: a sink
 // whose digest never is that of what it lists would be asked without end. It notes
 // the repair that need not.
-func (r *repairs) tired(now time.Time) bool {
+func (r *repairs) throttled(now time.Time) bool {
 	if now.Sub(r.last) > repairMemory {
 		r.count = 0
 	}
@@ -94,7 +94,7 @@ func (r *repairs) tired(now time.Time) bool {
 func newSource(c stream.Collection, verify bool) *source {
 	entries := newTable[*entry](c)
 	return &source{
-		collection: c, verify: verify, doubted: map[stream.EntryKey]bool{}, entries: entries, agenda: agenda{entries: entries},
+		collection: c, verify: verify, unverified: map[stream.EntryKey]bool{}, entries: entries, agenda: agenda{entries: entries},
 		gone: absences{
 			missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{},
 			flying: map[stream.EntryKey]*entry{}, another: map[stream.EntryKey]*entry{},
@@ -117,51 +117,51 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 	e := s.entry(key)
 	if !v.Absent() {
 		delete(s.seen, key) // there is one again
-		delete(s.doubted, key)
+		delete(s.unverified, key)
 	}
 	if e.desired != v {
 		before := e.desired
 		s.desired.remove(key, before)
 		s.desired.add(key, v)
 		e.desire(v)
-		if before.SourceUID != e.held().SourceUID {
-			s.doubt(key, e) // what ended is not what the sink holds
+		if before.SourceUID != e.stored().SourceUID {
+			s.noteUnverified(key, e) // what ended is not what the sink holds
 		}
 		if e.pending == nil || !e.pending.nowhere {
-			e.relieve()
+			e.resetBackoff()
 		}
 		e.withheld = false
 	}
 	e.leaving = leaving
-	s.weigh(key, e)
-	s.settle(key, e)
+	s.updateSets(key, e)
+	s.enqueue(key, e)
 }
 
 // believe records what the sink holds.
 func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
-	if _, missing := s.gone.missing[key]; missing && e.held().SourceUID != v.SourceUID {
+	if _, missing := s.gone.missing[key]; missing && e.stored().SourceUID != v.SourceUID {
 		// What was allowed was the end of the other.
-		e.stand()
+		e.resetClearance()
 		s.gone.fresh = true
 	}
-	before := e.held().SourceUID
-	s.believed.remove(key, e.held())
+	before := e.stored().SourceUID
+	s.believed.remove(key, e.stored())
 	s.believed.add(key, v)
-	e.hold(v)
+	e.setStored(v)
 	if before != v.SourceUID {
-		s.doubt(key, e)
+		s.noteUnverified(key, e)
 	}
 	if p := e.pending; p != nil && !v.Absent() {
 		p.gone = stream.Version{}
 		if p.nowhere {
-			e.relieve() // there is a place for it now
+			e.resetBackoff() // there is a place for it now
 		}
 	}
-	s.weigh(key, e)
+	s.updateSets(key, e)
 }
 
-// settle queues an entry that must be sent and forgets one that is no more.
-func (s *source) settle(key stream.EntryKey, e *entry) {
+// enqueue queues an entry that must be sent and forgets one that is no more.
+func (s *source) enqueue(key stream.EntryKey, e *entry) {
 	switch {
 	case e.inFlight() != "":
 		// The answer decides.
@@ -174,13 +174,13 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 		if e.refusal() != nil {
 			s.taken = append(s.taken, key)
 		}
-		e.relieve()
-		e.rest()
+		e.resetBackoff()
+		e.dropPending()
 		if e.desired.Absent() {
 			if s.phase == phaseReady {
 				delete(s.seen, key)
 			}
-			delete(s.doubted, key)
+			delete(s.unverified, key)
 			s.entries.remove(key) // a key left in dirty or parked is skipped there
 		}
 	}
@@ -190,7 +190,7 @@ func (s *source) settle(key stream.EntryKey, e *entry) {
 func (s *source) resume(key stream.EntryKey) {
 	if e := s.entries.get(key); e != nil && e.withheld {
 		e.withheld = false
-		s.settle(key, e)
+		s.enqueue(key, e)
 	}
 }
 
@@ -198,13 +198,13 @@ func (s *source) pause(in Paused) {
 	was := s.waits
 	s.waits = in.Waits
 	if was == PauseChanges && s.waits != PauseChanges {
-		s.settleAll(func(e *entry) bool { return !e.satisfied() })
+		s.enqueueAll(func(e *entry) bool { return !e.satisfied() })
 	}
 }
 
-// settleAll settles the entries that which selects, by name: what the link does
+// enqueueAll settles the entries that which selects, by name: what the link does
 // follows from its inputs alone.
-func (s *source) settleAll(which func(*entry) bool) {
+func (s *source) enqueueAll(which func(*entry) bool) {
 	var keys []stream.EntryKey
 	for key, e := range s.entries.all() {
 		if which(e) {
@@ -213,7 +213,7 @@ func (s *source) settleAll(which func(*entry) bool) {
 	}
 	slices.SortFunc(keys, byName)
 	for _, key := range keys {
-		s.settle(key, s.entries.get(key))
+		s.enqueue(key, s.entries.get(key))
 	}
 }
 
@@ -223,9 +223,9 @@ func byName(a, b stream.EntryKey) int {
 }
 
 func (s *source) sent(e *entry, event stream.Event) {
-	p := e.pend()
+	p := e.ensurePending()
 	p.event, p.sent, p.bytes = event.ID, event.Version, len(event.Data)
-	s.weigh(event.Key, e)
+	s.updateSets(event.Key, e)
 }
 
 // disconnect forgets what is in flight; the next digest tells what became of it.
@@ -235,10 +235,10 @@ func (s *source) disconnect() {
 	clear(s.gone.flying)
 	s.endings.displace()
 	s.dropped.disconnect()
-	s.settleAll(func(e *entry) bool {
+	s.enqueueAll(func(e *entry) bool {
 		lost := e.inFlight() != "" || e.withheld
-		e.land()
-		e.stand()
+		e.clearInFlight()
+		e.resetClearance()
 		e.withheld = false
 		return lost
 	})
@@ -249,7 +249,7 @@ func (s *source) disconnect() {
 // refused again waits as long as it would have.
 func (s *source) connect(now time.Time) {
 	s.contend(now)
-	s.settleAll(func(e *entry) bool {
+	s.enqueueAll(func(e *entry) bool {
 		p := e.pending
 		refused := p != nil && p.refusal != nil && !p.refusal.Kind.Passing() && !p.retry.IsZero()
 		if refused {
@@ -268,16 +268,16 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 		s.learned()
 		return nil
 	case s.desired.equals(d):
-		s.claim()
+		s.assumeInSync()
 		s.learned()
 		return nil
 	}
-	if s.phase == phaseReady && s.repairs.tired(now) {
+	if s.phase == phaseReady && s.repairs.throttled(now) {
 		return nil
 	}
 	if !s.known {
 		// Most entries will be as they should be; say so and be corrected.
-		s.claim()
+		s.assumeInSync()
 	}
 	s.phase = phaseAsked
 	return []stream.Message{stream.Buckets{Collection: s.collection, Sums: *sumsOf(s.belief)}}
@@ -286,7 +286,7 @@ func (s *source) compare(now time.Time, d stream.Digest) []stream.Message {
 // learned notes that what the sink holds is known now.
 func (s *source) learned() {
 	s.phase, s.known = phaseReady, true
-	s.endings.tell(s.entries)
+	s.endings.noteKnown(s.entries)
 	for key := range s.seen {
 		if e := s.entries.get(key); e == nil || !e.missing() && e.inFlight() == "" && e.desired.Absent() {
 			delete(s.seen, key) // it is over
@@ -297,19 +297,19 @@ func (s *source) learned() {
 // belief yields what the sink is believed to hold.
 func (s *source) belief(yield func(stream.EntryKey, stream.Version) bool) {
 	for key, e := range s.entries.all() {
-		if !yield(key, e.held()) {
+		if !yield(key, e.stored()) {
 			return
 		}
 	}
 }
 
-// claim believes that the sink holds what it should.
-func (s *source) claim() {
+// assumeInSync believes that the sink holds what it should.
+func (s *source) assumeInSync() {
 	for key, e := range s.entries.all() {
-		if e.held() != e.desired {
+		if e.stored() != e.desired {
 			s.believe(key, e, e.desired)
 		}
-		s.settle(key, e)
+		s.enqueue(key, e)
 	}
 }
 
@@ -338,16 +338,16 @@ func (s *source) repair(m stream.Inventory) stream.Violation {
 		return ""
 	}
 	s.learned()
-	s.settleAll(func(e *entry) bool { return m.Buckets.Has(e.bucket) })
+	s.enqueueAll(func(e *entry) bool { return m.Buckets.Has(e.bucket) })
 	return ""
 }
 
 // answer takes one result. It returns what was settled and the bytes that left
 // the window with it; nil for a report that answers nothing in flight.
-func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
+func (s *source) answer(now time.Time, r stream.Result) (*Answered, int) {
 	e := s.entry(r.Key)
 	was := e.satisfied()
-	if e.held().Absent() && !r.Held.Absent() {
+	if e.stored().Absent() && !r.Held.Absent() {
 		s.gone.peaks.came()
 	}
 	s.believe(r.Key, e, r.Held)
@@ -359,43 +359,43 @@ func (s *source) answer(now time.Time, r stream.Result) (*Settled, int) {
 		// Where nothing should be, nothing was applied that could be undone: the sink
 		// may only be the first to know of a new object.
 		if was && event == "" && !e.desired.Absent() && !e.satisfied() && !s.retried(now, r, e) {
-			s.undone(now, r.Key, e, r.Held)
+			s.noteReverted(now, r.Key, e, r.Held)
 		}
-		s.settle(r.Key, e)
+		s.enqueue(r.Key, e)
 		return nil, 0
 	}
 	p := e.pending
 	bytes := p.bytes
-	settled := &Settled{
+	settled := &Answered{
 		Key: r.Key, Sent: p.sent, Current: p.sent == e.desired, Held: r.Held, Refusal: r.Refusal, Undone: r.Undone,
 	}
-	e.land()
-	s.weigh(r.Key, e)
+	e.clearInFlight()
+	s.updateSets(r.Key, e)
 	if settled.Current {
 		s.putBack(r.Key, e, r.Undone)
 		p.refusal, p.nowhere = r.Refusal, r.Refusal == nil && r.Held.Absent() && !e.desired.Absent() && !e.leaving
 		if p.refusal == nil && e.leaving && r.Held.Absent() {
 			p.gone = settled.Sent
 			settled.Gone = true
-			s.weigh(r.Key, e)
+			s.updateSets(r.Key, e)
 		}
 		if !e.satisfied() {
 			// Refused, or taken but not held, as when a second writer undoes it at once.
 			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) && !s.retried(now, r, e) {
-				s.undone(now, r.Key, e, r.Held)
+				s.noteReverted(now, r.Key, e, r.Held)
 			}
 			if p.retry.IsZero() {
 				s.agenda.park(now, r.Key, e)
 			}
 		}
 	}
-	s.settle(r.Key, e)
+	s.enqueue(r.Key, e)
 	return settled, bytes
 }
 
-// weigh keeps the sets of what is missing, leaving, on its way and another, after a
+// updateSets keeps the sets of what is missing, leaving, on its way and another, after a
 // change of e.
-func (s *source) weigh(key stream.EntryKey, e *entry) {
+func (s *source) updateSets(key stream.EntryKey, e *entry) {
 	missing, leaving := e.missing(), e.leaving && !e.satisfied()
 	came := mark(s.gone.missing, key, e, missing)
 	s.gone.fresh = s.gone.fresh || came && missing
@@ -404,7 +404,7 @@ func (s *source) weigh(key stream.EntryKey, e *entry) {
 		e.clearance, e.withheld = notAsked, false
 	}
 	mark(s.gone.flying, key, e, e.inFlight() != "" && e.desired.Absent())
-	s.endings.keep(key, e, s.phase == phaseReady)
+	s.endings.update(key, e, s.phase == phaseReady)
 	mark(s.gone.another, key, e, e.another())
 }
 
@@ -434,7 +434,7 @@ func (s *source) acceptEnding(key stream.EntryKey) {
 		}
 	}
 	e.withheld = false
-	s.settle(key, e)
+	s.enqueue(key, e)
 }
 
 // deletion is one that was seen.
@@ -454,11 +454,11 @@ func (s *source) count(key stream.EntryKey, d deletion) {
 	}
 }
 
-// doubt notes that the absence of an entry follows from nothing but that the store does
+// noteUnverified notes that the absence of an entry follows from nothing but that the store does
 // not show it.
-func (s *source) doubt(key stream.EntryKey, e *entry) {
-	if s.verify && e.desired.Absent() && !e.held().Absent() {
-		s.doubted[key] = false
+func (s *source) noteUnverified(key stream.EntryKey, e *entry) {
+	if s.verify && e.desired.Absent() && !e.stored().Absent() {
+		s.unverified[key] = false
 	}
 }
 
@@ -468,7 +468,7 @@ func (s *source) unpark(now time.Time) {
 		d, _ := heap.Pop(&s.agenda.parked).(due)
 		if e := s.entries.get(d.key); e != nil && e.parked().Equal(d.at) {
 			e.pending.retry = time.Time{} // d.at is not zero
-			s.settle(d.key, e)
+			s.enqueue(d.key, e)
 		}
 	}
 }

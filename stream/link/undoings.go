@@ -22,15 +22,15 @@ const (
 
 const undoneByDeletion = "deletes it"
 
-// Undoings counts how often something was changed back, without a pause longer than
+// Reverts counts how often something was changed back, without a pause longer than
 // ContestMemory. The zero value is never.
-type Undoings struct {
+type Reverts struct {
 	count int
 	last  time.Time
 }
 
 // Note counts one.
-func (u *Undoings) Note(now time.Time) {
+func (u *Reverts) Note(now time.Time) {
 	if u.Over(now) {
 		u.count = 0
 	}
@@ -38,14 +38,14 @@ func (u *Undoings) Note(now time.Time) {
 }
 
 // Contested reports whether there were too many for a coincidence.
-func (u *Undoings) Contested() bool { return u.count > contestFree }
+func (u *Reverts) Contested() bool { return u.count > contestFree }
 
 // Spent reports whether as many were mended at once as are. The sink, which counts what
 // it put back, cannot know of one more before that is put back a minute later.
-func (u *Undoings) Spent() bool { return u.count >= contestFree }
+func (u *Reverts) Spent() bool { return u.count >= contestFree }
 
 // Over reports whether there was none for long enough to forget them.
-func (u *Undoings) Over(now time.Time) bool { return now.Sub(u.last) >= ContestMemory }
+func (u *Reverts) Over(now time.Time) bool { return now.Sub(u.last) >= ContestMemory }
 
 // ContestedBy is a refusal that says what somebody on a side does again and again, as
 // Undone says it.

@@ -11,9 +11,9 @@ import "github.com/argomesh/argomesh/stream"
 
 // doubts reports whether the absence of an entry is doubted, and has it asked for.
 func (gd *guard) doubts(s *source, key stream.EntryKey) bool {
-	asked, doubted := s.doubted[key]
+	asked, doubted := s.unverified[key]
 	if doubted && !asked {
-		s.doubted[key] = true
+		s.unverified[key] = true
 		gd.unfamiliar = append(gd.unfamiliar, key)
 	}
 	return doubted
@@ -33,9 +33,9 @@ func (gd *guard) verified(key stream.EntryKey) {
 	if s == nil {
 		return
 	}
-	delete(s.doubted, key)
+	delete(s.unverified, key)
 	if e := s.entries.get(key); e != nil {
 		e.withheld = false
-		s.settle(key, e)
+		s.enqueue(key, e)
 	}
 }

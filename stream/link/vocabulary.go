@@ -96,8 +96,8 @@ type Action interface{ action() }
 // to answer by Held with the event's id, now or later.
 type Apply struct{ Event stream.Event }
 
-// Settled tells what the sink answered to an entry of ours.
-type Settled struct {
+// Answered tells what the sink answered to an entry of ours.
+type Answered struct {
 	Key  stream.EntryKey
 	Sent stream.Version // absent: a deletion
 	// Current says that Sent is still the desired version.
@@ -137,7 +137,7 @@ const (
 )
 
 func (Apply) action()      {}
-func (Settled) action()    {}
+func (Answered) action()   {}
 func (Disconnect) action() {}
 
 // Content is what a source sends of one entry.
@@ -150,7 +150,7 @@ type Content struct {
 	// GiveUp is what the event says of an entry that is not there: see stream.Event.
 	GiveUp bool
 	// Unproven says that it is not to be sent yet: the caller does not know whether it is
-	// still there. It is asked for again after Proven or Judged.
+	// still there. It is asked for again after Proven or HistoryChecked.
 	Unproven bool
 }
 
@@ -187,17 +187,17 @@ type Taken struct{ Key stream.EntryKey }
 
 func (Taken) action() {}
 
-// Judge asks the caller to judge whether the history continues, by what the hub's
-// API server says after this moment, and to answer by Judged, after Doomed where there
+// CheckHistory asks the caller to judge whether the history continues, by what the hub's
+// API server says after this moment, and to answer by HistoryChecked, after Doomed where there
 // are Places.
-type Judge struct{}
+type CheckHistory struct{}
 
 // Begin says that a new history may begin in place of one that did not continue:
 // nothing is held back on its account, or what was has been accepted.
 type Begin struct{}
 
-// Judged answers Judge.
-type Judged struct {
+// HistoryChecked answers Judge.
+type HistoryChecked struct {
 	// Broken says for people why the history does not continue; empty when it does.
 	Broken string
 	// Unknown says that it could not be found out, and Broken means nothing.
@@ -207,21 +207,21 @@ type Judged struct {
 	Stale bool
 }
 
-// Doubted says that the caller saw a reason to have the history judged again.
-type Doubted struct{}
+// RecheckHistory says that the caller saw a reason to have the history judged again.
+type RecheckHistory struct{}
 
 // Accepted takes the absences at their word that Withheld names with this ID.
 type Accepted struct{ ID string }
 
-func (Judge) action() {}
+func (CheckHistory) action() {}
 
 func (Begin) action() {}
 
-func (Judged) input() {}
+func (HistoryChecked) input() {}
 
 func (Accepted) input() {}
 
-func (Doubted) input() {}
+func (RecheckHistory) input() {}
 
 // guarded reports whether the entries of c exist by the word of their source.
 func guarded(c stream.Collection) bool {
@@ -244,7 +244,7 @@ func verifiable(c stream.Collection) bool { return guarded(c) || c == stream.Chi
 
 // Seen says that the object behind an entry of a source of ours was seen to be deleted,
 // and that nothing has taken its place. That is a fact and no absence: the guard does
-// not count it. It still goes only once a Judged has said, after that and on this
+// not count it. It still goes only once a HistoryChecked has said, after that and on this
 // connection, that the history continues, only to a peer that checks what a Delete
 // names (Connected.SeenDeletes), and only while the sink is known to hold a version of
 // that UID. It outlives connections, and ends when a history does not continue.
@@ -269,7 +269,7 @@ type Cascades struct {
 	Counting bool
 }
 
-// Doomed says, before the Judged that answers a Judge, which of Places are being
+// Doomed says, before the HistoryChecked that answers a CheckHistory, which of Places are being
 // deleted with all that is in them.
 type Doomed struct {
 	// Places has the reason for people, by the namespace of entries.

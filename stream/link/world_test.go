@@ -18,10 +18,10 @@ type world struct {
 	hub     *end
 	spoke   *end
 	trace   []string
-	verdict link.Judged // what the hub's guard is told
-	later   bool        // it is not told yet
-	older   bool        // the spoke does not check what a Delete names
-	asked   bool        // it waits
+	verdict link.HistoryChecked // what the hub's guard is told
+	later   bool                // it is not told yet
+	older   bool                // the spoke does not check what a Delete names
+	asked   bool                // it waits
 	// judged says that the guard was told on this connection that the history
 	// continues, and broken what of the guard's promises was not kept.
 	judged   bool
@@ -45,7 +45,7 @@ type end struct {
 	makes   map[stream.EntryKey]stream.Version // what a sink holds after any event; absent: what it says
 	slow    bool                               // events stay pending until answer
 	stuck   bool                               // the connection takes nothing from us
-	settled []link.Settled
+	settled []link.Answered
 	ended   []link.Cause
 }
 
@@ -114,7 +114,7 @@ func (w *world) step(e *end, in link.Input) {
 				w.checkAbsence(a.Event)
 			}
 			e.pending = append(e.pending, a.Event)
-		case link.Settled:
+		case link.Answered:
 			e.settled = append(e.settled, a)
 			w.log("%s settled %s", e.name, w.settledText(a))
 		case link.Contested:
@@ -125,9 +125,9 @@ func (w *world) step(e *end, in link.Input) {
 			}
 		case link.Taken:
 			w.log("%s: %s is held though it was refused", e.name, keyText(a.Key))
-		case link.Judge:
+		case link.CheckHistory:
 			w.asked = true
-			if w.later || w.verdict != (link.Judged{}) {
+			if w.later || w.verdict != (link.HistoryChecked{}) {
 				w.log("%s asks for a judgement", e.name)
 			}
 		case link.Begin:
@@ -149,7 +149,7 @@ func (w *world) step(e *end, in link.Input) {
 func (w *world) judge() {
 	w.asked = false
 	if !w.verdict.Unknown { // what was judged before stays so
-		w.judged = w.verdict == link.Judged{}
+		w.judged = w.verdict == link.HistoryChecked{}
 	}
 	doomed := map[string]string{}
 	for _, place := range w.hub.link.Places() {
@@ -422,7 +422,7 @@ func listText(parts []string) string {
 	return strings.Join(parts, ", ")
 }
 
-func (w *world) settledText(a link.Settled) string {
+func (w *world) settledText(a link.Answered) string {
 	text := fmt.Sprintf("%s %s: holds %s", keyText(a.Key), w.versionText(a.Sent), w.versionText(a.Held))
 	if a.Refusal != nil {
 		text += ", refused " + string(a.Refusal.Kind)

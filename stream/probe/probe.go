@@ -89,7 +89,7 @@ func (r Result) because(p Problem, format string, args ...any) Result {
 // principal judges a caller before the first frame, so no connection of the agent comes
 // about that would take the place of another. It takes as long as ctx lets it.
 func Ask(ctx context.Context, source *workload.Source, cfg Config) Result {
-	var met meeting
+	var met peerRecorder
 	cfg.Method.Allow = met.authorizer
 	trusted, err := cfg.Method.Credentials(source)
 	if err != nil {
@@ -176,15 +176,15 @@ func silentCall(ctx context.Context, conn *grpc.ClientConn) (stream.Agent, error
 	return agent, err
 }
 
-// meeting notes whom a handshake met. Its zero value has met nobody.
-type meeting struct {
+// peerRecorder notes whom a handshake met. Its zero value has met nobody.
+type peerRecorder struct {
 	mu      sync.Mutex // guards what follows
 	id      spiffeid.ID
 	refused error
 }
 
 // authorizer accepts those of accept, or anybody when there is none.
-func (m *meeting) authorizer(accept ...spiffeid.ID) identity.Authorizer {
+func (m *peerRecorder) authorizer(accept ...spiffeid.ID) identity.Authorizer {
 	allow := func(spiffeid.ID) error { return nil }
 	if len(accept) > 0 {
 		allow = identity.AllowIDs(accept...)
@@ -197,7 +197,7 @@ func (m *meeting) authorizer(accept ...spiffeid.ID) identity.Authorizer {
 	}
 }
 
-func (m *meeting) result() (spiffeid.ID, error) {
+func (m *peerRecorder) result() (spiffeid.ID, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.id, m.refused

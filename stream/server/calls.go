@@ -77,9 +77,9 @@ func (k *counted) end() {
 		return
 	}
 	c.deciding--
-	if c.place != nil && !c.refused {
+	if c.strangerElement != nil && !c.refused {
 		c.refused = true
-		c.due.Reset(farewell)
+		c.due.Reset(refusalGrace)
 		c.listener.signal()
 	}
 }

@@ -19,9 +19,9 @@ const (
 )
 
 const (
-	// farewell is how long a connection outlasts the refusal of its call, so that the
+	// refusalGrace is how long a connection outlasts the refusal of its call, so that the
 	// status gets through.
-	farewell = time.Second
+	refusalGrace = time.Second
 	// settling is how long a connection may take to have a call admitted before another
 	// may take its place.
 	settling = time.Second
@@ -33,8 +33,8 @@ type room struct {
 	// strangers is how many of them may have no call that was admitted: whoever is
 	// refused, or says nothing, contends for these with his like, and not with agents.
 	strangers int
-	// patience is how long a connection may go on without an admitted call.
-	patience time.Duration
+	// strangerTimeout is how long a connection may go on without an admitted call.
+	strangerTimeout time.Duration
 }
 
 // listener knows the connections it accepted, bounds them, and can cut them, whatever
@@ -79,7 +79,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		c.shared = of.method.Credentials.Info().SecurityProtocol == plaintext
 	}
 	for {
-		taken, again, wait := l.take(c)
+		taken, again, wait := l.register(c)
 		if taken {
 			return c, nil
 		}
@@ -99,9 +99,9 @@ func (l *listener) Accept() (net.Conn, error) {
 // plaintext is what gRPC calls connections without TLS.
 const plaintext = "insecure"
 
-// take makes c one of the open connections, if there is room or some can be made. If not,
+// register makes c one of the open connections, if there is room or some can be made. If not,
 // it returns what to wait for.
-func (l *listener) take(c *connection) (taken bool, again <-chan struct{}, wait time.Duration) {
+func (l *listener) register(c *connection) (taken bool, again <-chan struct{}, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.open) >= l.room.all || !c.shared && l.strangers.Len() >= l.room.strangers {
@@ -148,12 +148,12 @@ func (l *listener) estrange(c *connection) {
 	}
 	c.since = time.Now()
 	place := l.strangers.PushBack(c)
-	c.place, c.refused = place, false
+	c.strangerElement, c.refused = place, false
 	l.metrics.strangers.Inc()
-	c.due = time.AfterFunc(l.room.patience, func() {
+	c.due = time.AfterFunc(l.room.strangerTimeout, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if c.place == place { // and was not admitted in between
+		if c.strangerElement == place { // and was not admitted in between
 			l.overdue(c)
 		}
 	})
@@ -161,12 +161,12 @@ func (l *listener) estrange(c *connection) {
 
 // admit takes c from those without an admitted call. l.mu is held.
 func (l *listener) admit(c *connection) {
-	if c.place == nil {
+	if c.strangerElement == nil {
 		return
 	}
-	l.strangers.Remove(c.place)
+	l.strangers.Remove(c.strangerElement)
 	l.metrics.strangers.Dec()
-	c.place = nil
+	c.strangerElement = nil
 	c.due.Stop()
 	l.signal()
 }
@@ -176,7 +176,7 @@ func (l *listener) admit(c *connection) {
 func (l *listener) overdue(c *connection) {
 	switch {
 	case c.deciding > 0:
-		c.due.Reset(farewell)
+		c.due.Reset(refusalGrace)
 	case c.refused:
 		l.end(c, endedRefused)
 	default:
@@ -226,14 +226,14 @@ type connection struct {
 	// it: it is never ended for one of them.
 	shared bool
 
-	since    time.Time                     // since when it has no admitted call
-	place    *list.Element                 // among the strangers; nil while it has one
-	due      *time.Timer                   // ends it
-	deciding int                           // calls that are neither admitted nor over
-	calls    map[identity.AgentName]int    // calls that are admitted and open, by agent
-	left     map[identity.AgentName]func() // called with the last of an agent's
-	refused  bool                          // a call was, while it has no admitted one
-	gone     bool                          // closed, or about to be
+	since           time.Time                     // since when it has no admitted call
+	strangerElement *list.Element                 // among the strangers; nil while it has one
+	due             *time.Timer                   // ends it
+	deciding        int                           // calls that are neither admitted nor over
+	calls           map[identity.AgentName]int    // calls that are admitted and open, by agent
+	left            map[identity.AgentName]func() // called with the last of an agent's
+	refused         bool                          // a call was, while it has no admitted one
+	gone            bool                          // closed, or about to be
 }
 
 // Close implements net.Conn.

@@ -130,9 +130,9 @@ type renewal struct {
 	proven func(identity.Peer)
 }
 
-// take is called by one goroutine at a time. An error ends the connection: it wraps
+// renew is called by one goroutine at a time. An error ends the connection: it wraps
 // identity.ErrUnauthenticated, or a stream.Violation where nothing is renewed.
-func (r *renewal) take(c stream.Credential) error {
+func (r *renewal) renew(c stream.Credential) error {
 	if r.method.Renew == nil {
 		return fmt.Errorf("credential on a connection of another method: %w", stream.ViolationOrder.Err())
 	}

@@ -69,7 +69,7 @@ type Config struct {
 	Renewed func(Session)
 	// Register adds other services to the same listener, whose callers come through
 	// the same gate. Nil means none.
-	Register func(grpc.ServiceRegistrar, *call.Gate)
+	Register func(grpc.ServiceRegistrar, *call.Admission)
 	// HubUID identifies the hub to its agents.
 	HubUID string
 	// Version is the release of the principal.
@@ -102,11 +102,11 @@ type Config struct {
 // Server is the gRPC server of the stream.
 type Server struct {
 	streampb.UnimplementedStreamServer
-	cfg      Config
-	fallback Method // of listeners without another
-	gate     *call.Gate
-	grpc     *grpc.Server
-	metrics  *metrics
+	cfg       Config
+	fallback  Method // of listeners without another
+	admission *call.Admission
+	grpc      *grpc.Server
+	metrics   *metrics
 
 	connections *tally // on which an agent has calls
 	streams     *tally // of the sync service
@@ -134,7 +134,7 @@ func New(cfg Config) (*Server, error) {
 		signatures: newSignatures(), arrivals: call.NewPace(arrivalsPerSecond, arrivalsAtOnce),
 	}
 	s.fallback = Method{Name: identity.MethodX509, Credentials: cfg.Credentials, Authenticate: cfg.Authenticate}
-	s.gate, err = call.NewGate(call.GateConfig{
+	s.admission, err = call.NewGate(call.GateConfig{
 		Method:       func(ctx context.Context) string { return s.method(ctx).Name },
 		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
 		Open:         s.open,
@@ -160,7 +160,7 @@ func New(cfg Config) (*Server, error) {
 	)...)
 	streampb.RegisterStreamServer(s.grpc, s)
 	if cfg.Register != nil {
-		cfg.Register(s.grpc, s.gate)
+		cfg.Register(s.grpc, s.admission)
 	}
 	return s, nil
 }
@@ -194,7 +194,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	var accepted []*listener
 	for _, l := range listeners {
 		a := newListener(l, room{
-			all: s.cfg.MaxConnections, strangers: max(s.cfg.MaxConnections/10, 1), patience: 2 * s.cfg.HandshakeTimeout,
+			all: s.cfg.MaxConnections, strangers: max(s.cfg.MaxConnections/10, 1), strangerTimeout: 2 * s.cfg.HandshakeTimeout,
 		}, s.metrics)
 		accepted = append(accepted, a)
 		g.Go(func() error {
@@ -207,7 +207,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	}
 	g.Go(func() error {
 		<-ctx.Done()
-		s.gate.Drain()
+		s.admission.Drain()
 		force := time.AfterFunc(s.cfg.DrainTimeout, func() {
 			for _, a := range accepted {
 				a.cut() // gRPC would wait for handshakes under way
@@ -223,26 +223,26 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 
 // Connect is the service's one method.
 func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) error {
-	caller, err := s.gate.Admit(g.Context())
+	caller, err := s.admission.Admit(g.Context())
 	if err != nil {
 		s.notAdmitted(caller, err)
 		return err
 	}
 	log, peer, agent := caller.Log, caller.Peer, caller.Agent
-	hello, err := s.greet(g, caller)
+	hello, err := s.readHello(g, caller)
 	if err != nil {
 		return err
 	}
 	if !s.arrivals.Take(agent.Name, time.Now()) {
-		return s.gate.Refuse(log, "busy", fmt.Errorf("it reconnects too often: %w", call.ErrBusy))
+		return s.admission.Refuse(log, "busy", fmt.Errorf("it reconnects too often: %w", call.ErrBusy))
 	}
-	release, err := s.gate.Hold(caller)
+	release, err := s.admission.Open(caller)
 	if err != nil {
-		return s.gate.Refuse(log, "busy", err)
+		return s.admission.Refuse(log, "busy", err)
 	}
 	defer release()
 	if !s.streams.enter(agent.Name) {
-		return s.gate.Refuse(log, "busy", call.ErrBusy)
+		return s.admission.Refuse(log, "busy", call.ErrBusy)
 	}
 	defer s.streams.leave(agent.Name)
 	session := Session{
@@ -250,9 +250,9 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 		Capabilities: s.cfg.Capabilities.Common(hello.Capabilities),
 	}
 	log = log.With().Str("connection", session.Connection).Logger()
-	proof, err := s.gate.Prove(g.Context(), caller, hello.Nonce)
+	proof, err := s.admission.Prove(g.Context(), caller, hello.Nonce)
 	if err != nil {
-		return s.gate.Refuse(log, "unproven", err)
+		return s.admission.Refuse(log, "unproven", err)
 	}
 	welcome := stream.Welcome{
 		Protocol: stream.Protocol, Version: s.cfg.Version, Capabilities: s.cfg.Capabilities, Agent: agent.Name,
@@ -271,8 +271,8 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	return s.serve(g, caller, session)
 }
 
-// greet takes the hello of a caller, and refuses one that is not as it should be.
-func (s *Server) greet(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller) (stream.Hello, error) {
+// readHello takes the hello of a caller, and refuses one that is not as it should be.
+func (s *Server) readHello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller) (stream.Hello, error) {
 	log, agent := caller.Log, caller.Agent
 	hello, err := s.hello(g)
 	if errors.Is(err, call.ErrDraining) {
@@ -282,7 +282,7 @@ func (s *Server) greet(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 		s.refused(caller, err)
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
-		return hello, s.gate.Refuse(log, "incompatible", err)
+		return hello, s.admission.Refuse(log, "incompatible", err)
 	}
 	if errors.Is(err, io.EOF) {
 		// Who ends its call without a word asks as whom it is known.
@@ -290,11 +290,11 @@ func (s *Server) greet(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 	}
 	if err != nil {
 		s.metrics.exceeded(err)
-		return hello, s.gate.Refuse(log, "protocol", err)
+		return hello, s.admission.Refuse(log, "protocol", err)
 	}
 	if err := check(hello, agent); err != nil {
 		s.refused(caller, err)
-		return hello, s.gate.Refuse(log, "mismatch", err)
+		return hello, s.admission.Refuse(log, "mismatch", err)
 	}
 	return hello, nil
 }
@@ -305,7 +305,7 @@ func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 	log := caller.Log.With().Str("connection", session.Connection).Logger()
 	ctx, end := context.WithCancelCause(g.Context())
 	var guard sync.WaitGroup
-	guard.Go(func() { end(s.gate.Watch(ctx, caller, s.gate.Draining())) })
+	guard.Go(func() { end(s.admission.Watch(ctx, caller, s.admission.Draining())) })
 	defer guard.Wait()
 	defer end(nil)
 
@@ -313,7 +313,7 @@ func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 	conn := &Conn{frames: g, agent: agent.Name, quota: s.cfg.Quota, unsupported: s.metrics.unsupported, renewal: &renewal{
 		method: s.method(g.Context()), peer: peer, total: s.metrics.renewals,
 		proven: func(p identity.Peer) {
-			s.gate.Renew(p)
+			s.admission.Renew(p)
 			renewed := session
 			renewed.Peer = p
 			s.cfg.Renewed(renewed)
@@ -327,7 +327,7 @@ func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 
 // hello waits for the first frame.
 func (s *Server) hello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame]) (stream.Hello, error) {
-	frame, err := call.First(s.gate, g.Recv)
+	frame, err := call.First(s.admission, g.Recv)
 	if err != nil {
 		return stream.Hello{}, err
 	}
@@ -373,7 +373,7 @@ func (c *Conn) Recv() (stream.Message, error) {
 	msg, err := stream.ParseFrame(frame)
 	turn.End()
 	if credential, ok := msg.(stream.Credential); ok {
-		return nil, c.renewal.take(credential) // a matter of this connection, not of what runs on it
+		return nil, c.renewal.renew(credential) // a matter of this connection, not of what runs on it
 	}
 	if batch, ok := msg.(stream.Batch); ok && len(batch.Unsupported) > 0 {
 		c.unsupported.WithLabelValues("event").Add(float64(len(batch.Unsupported)))

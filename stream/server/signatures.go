@@ -58,7 +58,7 @@ func (s *signatures) token(
 	ctx context.Context, sign func(context.Context, spiffeid.ID, stream.Nonce) (string, error), to call.Caller, nonce stream.Nonce,
 ) (string, error) {
 	a := s.agent(to.Agent.Name)
-	if token := a.recall(to.Peer.ID, nonce); token != "" {
+	if token := a.cached(to.Peer.ID, nonce); token != "" {
 		return token, nil
 	}
 	if err := a.bucket.Wait(ctx); err != nil {
@@ -68,7 +68,7 @@ func (s *signatures) token(
 	if err != nil {
 		return "", err
 	}
-	a.keep(keptToken{to.Peer.ID, nonce, token, time.Now()})
+	a.cache(keptToken{to.Peer.ID, nonce, token, time.Now()})
 	return token, nil
 }
 
@@ -98,8 +98,8 @@ func (a *signatory) rests() bool {
 	return a.bucket.Tokens() >= tokensPerSecond && (len(a.kept) == 0 || time.Since(a.kept[len(a.kept)-1].at) >= tokenAge)
 }
 
-// recall returns the newest token for a connection; empty when there is none of late.
-func (a *signatory) recall(to spiffeid.ID, nonce stream.Nonce) string {
+// cached returns the newest token for a connection; empty when there is none of late.
+func (a *signatory) cached(to spiffeid.ID, nonce stream.Nonce) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, k := range a.kept {
@@ -110,7 +110,7 @@ func (a *signatory) recall(to spiffeid.ID, nonce stream.Nonce) string {
 	return ""
 }
 
-func (a *signatory) keep(k keptToken) {
+func (a *signatory) cache(k keptToken) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.kept) == keptTokens {

@@ -51,19 +51,19 @@ const (
 // what either end has said. It has no lock, clock, socket or goroutine. What is to be sent
 // is state, not a queue. After each call, effects says what follows for others.
 type channel struct {
-	side    stream.Side
-	agent   identity.AgentName
-	id      string // in both logs
-	service stream.Service
-	stage   stage
-	refusal error // at the hub, why stageOpening ended so that nothing is connected
-	over    bool  // nothing more is sent or received
-	err     error // for which it is over; nil: in good order
-	peer    bool  // the peer has closed
-	local   bool  // we have: Close was called, or the stream given up
-	in      received
-	out     unsent
-	effects effects
+	side           stream.Side
+	agent          identity.AgentName
+	id             string // in both logs
+	service        stream.Service
+	stage          stage
+	refusal        error // at the hub, why stageOpening ended so that nothing is connected
+	finished       bool  // nothing more is sent or received
+	err            error // for which it is over; nil: in good order
+	peer           bool  // the peer has closed
+	local          bool  // we have: Close was called, or the stream given up
+	in             received
+	out            unsent
+	pendingEffects effects
 }
 
 // received is what has come.
@@ -77,16 +77,16 @@ type received struct {
 
 // unsent is what is to be sent.
 type unsent struct {
-	hello    *chunk
-	open     *chunk
-	opened   *chunk
-	credit   int // bytes to credit to the peer
-	beat     bool
-	data     []byte
-	budget   int // bytes we may still take from a write
-	fin      progress
-	bye      progress
-	farewell Reason // of bye
+	hello       *chunk
+	open        *chunk
+	opened      *chunk
+	credit      int // bytes to credit to the peer
+	beat        bool
+	data        []byte
+	budget      int // bytes we may still take from a write
+	fin         progress
+	closeState  progress
+	closeReason Reason // of bye
 }
 
 // effects are what follows from calls for others, until they are taken.
@@ -94,7 +94,7 @@ type effects struct {
 	readers, writers bool // who waits is to look again
 	answered         bool // stageOpening has ended
 	closed           bool // our end was closed
-	spent            bool // the stream is of no more use at this end
+	done             bool // the stream is of no more use at this end
 	finished         bool // it is over
 }
 
@@ -102,9 +102,9 @@ func newChannel(side stream.Side, agent identity.AgentName, id string) channel {
 	return channel{side: side, agent: agent, id: id, in: received{grant: window}, out: unsent{budget: window}}
 }
 
-// take takes one chunk. It reports whether a connection to a service is asked for. Errors
+// receive takes one chunk. It reports whether a connection to a service is asked for. Errors
 // wrap a stream.Violation.
-func (c *channel) take(ch chunk) (ask bool, err error) {
+func (c *channel) receive(ch chunk) (ask bool, err error) {
 	switch ch.kind {
 	case kindHeartbeat:
 	case kindOpened:
@@ -118,7 +118,7 @@ func (c *channel) take(ch chunk) (ask bool, err error) {
 		if c.out.budget += ch.credit; c.out.budget > window {
 			return false, fmt.Errorf("credit for more than was sent: %w", stream.ViolationLimit.Err())
 		}
-		c.effects.writers = true
+		c.pendingEffects.writers = true
 	case kindFin:
 		if c.stage != stageOpen || c.in.fin || c.peer {
 			return false, outOfOrder("fin")
@@ -180,7 +180,7 @@ func (c *channel) takeData(data []byte) error {
 	} else {
 		c.in.data = append(c.in.data, data)
 	}
-	c.effects.readers = true
+	c.pendingEffects.readers = true
 	return nil
 }
 
@@ -196,14 +196,14 @@ func (c *channel) takeClose(ch chunk) error {
 		c.endReads(io.EOF)
 	default:
 		c.endReads(ErrRetired)
-		c.effects.spent = true
+		c.pendingEffects.done = true
 	}
 	c.out.data = nil // nobody reads it
-	if c.out.bye == notDue {
-		c.out.bye = due
+	if c.out.closeState == notDue {
+		c.out.closeState = due
 	}
-	c.effects.writers = true
-	c.settle()
+	c.pendingEffects.writers = true
+	c.finishIfClosed()
 	return nil
 }
 
@@ -212,30 +212,30 @@ func (c *channel) endReads(err error) {
 	if c.in.end == nil {
 		c.in.end = err
 	}
-	c.effects.readers = true
+	c.pendingEffects.readers = true
 }
 
-// settle finishes the stream once both sides have closed.
-func (c *channel) settle() {
-	if c.out.bye == sent && c.peer {
+// finishIfClosed finishes the stream once both sides have closed.
+func (c *channel) finishIfClosed() {
+	if c.out.closeState == sent && c.peer {
 		c.finish(nil)
 	}
 }
 
 // finish ends the stream for a failure, or in good order for nil.
 func (c *channel) finish(err error) {
-	if c.over {
+	if c.finished {
 		return
 	}
-	c.over, c.err = true, err
+	c.finished, c.err = true, err
 	c.endReads(cmp.Or(err, errGone))
 	c.out.data = nil
 	if c.stage != stageOpen && c.side == stream.Hub {
 		c.refusal = c.in.end
 		c.answer()
 	}
-	c.effects.readers, c.effects.writers, c.effects.finished = true, true, true
-	c.effects.spent = c.effects.spent || err != nil
+	c.pendingEffects.readers, c.pendingEffects.writers, c.pendingEffects.finished = true, true, true
+	c.pendingEffects.done = c.pendingEffects.done || err != nil
 }
 
 // revoke finishes the stream for a failure after which nothing that it brought may
@@ -245,10 +245,10 @@ func (c *channel) revoke(err error) {
 	c.finish(err)
 }
 
-// occupy takes a spare stream for a dial, and reports whether it is one still.
+// acquire takes a spare stream for a dial, and reports whether it is one still.
 // waiting is how many more dials wait.
-func (c *channel) occupy(service stream.Service, waiting int) bool {
-	if c.stage != stageSpare || c.peer || c.local || c.over {
+func (c *channel) acquire(service stream.Service, waiting int) bool {
+	if c.stage != stageSpare || c.peer || c.local || c.finished {
 		return false
 	}
 	c.stage, c.service = stageOpening, service
@@ -258,21 +258,21 @@ func (c *channel) occupy(service stream.Service, waiting int) bool {
 
 // answer ends stageOpening.
 func (c *channel) answer() {
-	c.stage, c.effects.answered = stageOpen, true
+	c.stage, c.pendingEffects.answered = stageOpen, true
 }
 
 // accept tells the hub that the service is there, when the handler first uses the
 // connection.
 func (c *channel) accept() {
-	if c.side == stream.Spoke && c.stage == stageOpening && c.out.bye == notDue {
+	if c.side == stream.Spoke && c.stage == stageOpening && c.out.closeState == notDue {
 		c.out.opened = &chunk{kind: kindOpened}
 		c.answer()
 	}
 }
 
-// retire closes a stream that is spare, and reports whether it did: one that the hub has
+// closeIdle closes a stream that is spare, and reports whether it did: one that the hub has
 // opened goes on.
-func (c *channel) retire() bool {
+func (c *channel) closeIdle() bool {
 	if c.stage != stageSpare {
 		return false
 	}
@@ -280,15 +280,15 @@ func (c *channel) retire() bool {
 	return true
 }
 
-// abandon closes the spoke's end for a reason. A hub that waits for the answer is
+// closeWith closes the spoke's end for a reason. A hub that waits for the answer is
 // refused, and reads fail there else.
-func (c *channel) abandon(r Reason) {
+func (c *channel) closeWith(r Reason) {
 	if c.stage == stageOpening {
 		c.out.opened = &chunk{kind: kindOpened, reason: r}
 		c.answer()
 	}
 	if c.stage == stageOpen {
-		c.out.farewell = r
+		c.out.closeReason = r
 	}
 	c.shut()
 }
@@ -300,10 +300,10 @@ func (c *channel) shut() {
 	}
 	c.local = true
 	c.in.data, c.in.taken = nil, 0
-	if c.out.bye == notDue {
-		c.out.bye = due
+	if c.out.closeState == notDue {
+		c.out.closeState = due
 	}
-	c.effects.readers, c.effects.writers, c.effects.closed, c.effects.spent = true, true, true, true
+	c.pendingEffects.readers, c.pendingEffects.writers, c.pendingEffects.closed, c.pendingEffects.done = true, true, true, true
 }
 
 // finWrites tells the peer that no more comes.
@@ -311,11 +311,11 @@ func (c *channel) finWrites() error {
 	switch {
 	case c.local:
 		return c.opError("close", net.ErrClosed)
-	case c.over && c.err != nil:
+	case c.finished && c.err != nil:
 		return c.opError("close", c.err)
 	}
 	if c.out.fin == notDue && !c.peer {
-		c.out.fin, c.effects.writers = due, true
+		c.out.fin, c.pendingEffects.writers = due, true
 	}
 	return nil
 }
@@ -334,7 +334,7 @@ func (c *channel) read(b []byte, passed bool) (n int, done bool, err error) {
 	case len(c.in.data) > 0:
 		return c.consume(b), true, nil
 	case errors.Is(c.in.end, io.EOF):
-		c.effects.spent = c.effects.spent || c.peer // nothing to read, and nobody to write to
+		c.pendingEffects.done = c.pendingEffects.done || c.peer // nothing to read, and nobody to write to
 		return 0, true, io.EOF
 	case c.in.end != nil:
 		return 0, true, c.opError("read", c.in.end)
@@ -355,7 +355,7 @@ func (c *channel) consume(b []byte) (n int) {
 			}
 		}
 	}
-	if in.taken += n; in.taken >= creditStep && !in.fin && !c.peer && c.out.bye == notDue {
+	if in.taken += n; in.taken >= creditStep && !in.fin && !c.peer && c.out.closeState == notDue {
 		c.out.credit += in.taken
 		in.grant += in.taken
 		in.taken = 0
@@ -371,7 +371,7 @@ func (c *channel) write(b []byte, passed bool) (n int, done bool, err error) {
 		return 0, true, c.opError("write", net.ErrClosed)
 	case c.out.fin != notDue:
 		return 0, true, c.opError("write", errFinished)
-	case c.over && c.err != nil:
+	case c.finished && c.err != nil:
 		return 0, true, c.opError("write", c.err)
 	case c.peer && !errors.Is(c.in.end, io.EOF):
 		return 0, true, c.opError("write", c.in.end)
@@ -394,10 +394,10 @@ func (c *channel) write(b []byte, passed bool) (n int, done bool, err error) {
 // pending reports whether something is to be sent.
 func (c *channel) pending() bool {
 	out := &c.out
-	if c.over || out.bye > due {
+	if c.finished || out.closeState > due {
 		return false // a close is the last
 	}
-	return out.hello != nil || out.open != nil || out.opened != nil || out.credit > 0 || out.beat || len(out.data) > 0 || out.fin == due || out.bye == due
+	return out.hello != nil || out.open != nil || out.opened != nil || out.credit > 0 || out.beat || len(out.data) > 0 || out.fin == due || out.closeState == due
 }
 
 // next returns the chunk to be sent first, of those that are pending.
@@ -425,20 +425,20 @@ func (c *channel) next() chunk {
 		if out.data = out.data[n:]; len(out.data) == 0 {
 			out.data = nil
 		}
-		c.effects.writers = true
+		c.pendingEffects.writers = true
 		return next
 	case out.fin == due:
 		out.fin = sent
 		return chunk{kind: kindFin}
 	}
-	out.bye = underway
-	return chunk{kind: kindClose, reason: out.farewell}
+	out.closeState = underway
+	return chunk{kind: kindClose, reason: out.closeReason}
 }
 
 // saidBye notes that our close was sent.
 func (c *channel) saidBye() {
-	c.out.bye = sent
-	c.settle()
+	c.out.closeState = sent
+	c.finishIfClosed()
 }
 
 // spoke is the address of the spoke's end.

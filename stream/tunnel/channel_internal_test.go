@@ -33,10 +33,10 @@ func (p *pipe) pass(from int) bool {
 		c.saidBye()
 	}
 	to := p.ends[1-from]
-	if to.over {
+	if to.finished {
 		return true
 	}
-	if _, err := to.take(next); err != nil {
+	if _, err := to.receive(next); err != nil {
 		p.t.Fatalf("%v takes %v: %v", to.side, next.kind, err)
 	}
 	to.accept()
@@ -61,7 +61,7 @@ func TestChannelsAgree(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		hub, spoke := newChannel(stream.Hub, edge1(t), "id"), newChannel(stream.Spoke, edge1(t), "id")
 		p := &pipe{t: t, ends: [2]*channel{&hub, &spoke}}
-		if !hub.occupy(stream.Redis, 0) {
+		if !hub.acquire(stream.Redis, 0) {
 			t.Fatal("a new stream cannot be occupied")
 		}
 		for step := range 400 {
@@ -91,8 +91,8 @@ func TestChannelsAgree(t *testing.T) {
 			passed = p.pass(0) || p.pass(1)
 		}
 		for _, c := range p.ends {
-			if !c.over || c.err != nil {
-				t.Fatalf("seed %d: %v is over %t, with %v", seed, c.side, c.over, c.err)
+			if !c.finished || c.err != nil {
+				t.Fatalf("seed %d: %v is over %t, with %v", seed, c.side, c.finished, c.err)
 			}
 		}
 	}

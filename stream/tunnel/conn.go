@@ -38,26 +38,26 @@ type Pace struct {
 // lock, clocks and a wire. A goroutine sends whenever there is something, and an idle
 // connection has none. All methods may be called from several goroutines at once.
 type Conn struct {
-	Agent identity.AgentName
-	ID    string // in both logs
-	pace  Pace
-	wire  wire
-	Hooks hooks
+	Agent  identity.AgentName
+	ID     string // in both logs
+	timing Pace
+	wire   wire
+	Hooks  hooks
 
 	writing sync.Mutex // held for all of a Write, whose bytes stay together
 
-	mu       sync.Mutex // guards what follows
-	ch       channel
-	readable sync.Cond
-	writable sync.Cond
-	Answered chan struct{} // closed when stageOpening ends
-	closed   chan struct{} // closed when our end is
-	heard    time.Time     // when the peer was last heard
-	sending  bool          // a goroutine is at it
-	bytes    counters
-	readBy   deadline
-	writeBy  deadline
-	timers   timers
+	mu           sync.Mutex // guards what follows
+	ch           channel
+	readable     sync.Cond
+	writable     sync.Cond
+	Answered     chan struct{} // closed when stageOpening ends
+	closed       chan struct{} // closed when our end is
+	lastReceived time.Time     // when the peer was last heard
+	sending      bool          // a goroutine is at it
+	bytes        counters
+	readBy       deadline
+	writeBy      deadline
+	timers       timers
 }
 
 // hooks tell of a connection. They are set before receive is called.
@@ -102,7 +102,7 @@ func (t *timers) stop() {
 // NewConn returns a spare stream. Its clock runs; receive must be called.
 func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wire, finished func(error)) *Conn {
 	c := &Conn{
-		Agent: agent, ID: id, pace: p, wire: w, Hooks: hooks{finished: finished}, ch: newChannel(side, agent, id), heard: time.Now(),
+		Agent: agent, ID: id, timing: p, wire: w, Hooks: hooks{finished: finished}, ch: newChannel(side, agent, id), lastReceived: time.Now(),
 		Answered: make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.readable.L, c.writable.L = &c.mu, &c.mu
@@ -124,8 +124,8 @@ func (c *Conn) locked(f func(*channel)) {
 // follow does what follows from calls of the channel, and sends what is to be sent. mu is
 // held.
 func (c *Conn) follow() {
-	e := c.ch.effects
-	c.ch.effects = effects{}
+	e := c.ch.pendingEffects
+	c.ch.pendingEffects = effects{}
 	if e.answered {
 		close(c.Answered)
 	}
@@ -143,7 +143,7 @@ func (c *Conn) follow() {
 	if e.writers {
 		c.writable.Broadcast()
 	}
-	if e.spent && c.Hooks.Spent != nil {
+	if e.done && c.Hooks.Spent != nil {
 		c.Hooks.Spent()
 	}
 	if e.finished {
@@ -156,26 +156,26 @@ func (c *Conn) follow() {
 func (c *Conn) tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ch.over {
+	if c.ch.finished {
 		return
 	}
 	c.ch.out.beat = true
 	c.send()
-	c.timers.beat.Reset(c.pace.Heartbeat)
+	c.timers.beat.Reset(c.timing.Heartbeat)
 }
 
 // listen ends the stream when nothing came for too long.
 func (c *Conn) listen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ch.over {
+	if c.ch.finished {
 		return
 	}
-	if left := c.pace.Silence - time.Since(c.heard); left > 0 {
+	if left := c.timing.Silence - time.Since(c.lastReceived); left > 0 {
 		c.timers.silent.Reset(left)
 		return
 	}
-	c.ch.finish(fmt.Errorf("nothing came for %s: %w: %w", c.pace.Silence, stream.ErrSilent, ErrLost))
+	c.ch.finish(fmt.Errorf("nothing came for %s: %w: %w", c.timing.Silence, stream.ErrSilent, ErrLost))
 	c.follow()
 }
 
@@ -204,7 +204,7 @@ func (c *Conn) Greet(p call.Proof) {
 // waiting is how many more dials wait.
 func (c *Conn) Occupy(service stream.Service, waiting int, in, out prometheus.Counter) (occupied bool) {
 	c.locked(func(ch *channel) {
-		if occupied = ch.occupy(service, waiting); occupied {
+		if occupied = ch.acquire(service, waiting); occupied {
 			c.bytes = counters{in: in, out: out}
 		}
 	})
@@ -221,13 +221,13 @@ func (c *Conn) Outcome() error {
 // Retire closes a stream that is spare, and reports whether it did: one that the hub has
 // opened goes on.
 func (c *Conn) Retire() (retired bool) {
-	c.locked(func(ch *channel) { retired = ch.retire() })
+	c.locked(func(ch *channel) { retired = ch.closeIdle() })
 	return retired
 }
 
 // Abandon closes the spoke's end for a reason. A hub that waits for the answer is
 // refused, and reads fail there else.
-func (c *Conn) Abandon(r Reason) { c.locked(func(ch *channel) { ch.abandon(r) }) }
+func (c *Conn) Abandon(r Reason) { c.locked(func(ch *channel) { ch.closeWith(r) }) }
 
 // Serving is the service the stream was taken for; zero while it is spare.
 func (c *Conn) Serving() stream.Service {

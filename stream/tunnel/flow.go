@@ -18,7 +18,7 @@ func (c *Conn) Receive() {
 		}
 		ch, err := parse(pb)
 		if err == nil {
-			err = c.take(ch)
+			err = c.receive(ch)
 		}
 		if err != nil {
 			c.End(err)
@@ -27,11 +27,11 @@ func (c *Conn) Receive() {
 	}
 }
 
-// take handles one chunk. Errors wrap a stream.Violation.
-func (c *Conn) take(ch chunk) error {
+// receive handles one chunk. Errors wrap a stream.Violation.
+func (c *Conn) receive(ch chunk) error {
 	c.mu.Lock()
-	c.heard = time.Now()
-	ask, err := c.ch.take(ch)
+	c.lastReceived = time.Now()
+	ask, err := c.ch.receive(ch)
 	if err == nil && ch.kind == kindData {
 		c.bytes.add(c.bytes.in, len(ch.data))
 	}
@@ -71,8 +71,8 @@ func (c *Conn) flush() {
 		}
 		if next.kind == kindClose {
 			c.ch.saidBye()
-			if c.follow(); !c.ch.over {
-				c.timers.linger = time.AfterFunc(c.pace.Silence, func() { c.End(errLinger) })
+			if c.follow(); !c.ch.finished {
+				c.timers.linger = time.AfterFunc(c.timing.Silence, func() { c.End(errLinger) })
 			}
 			return
 		}

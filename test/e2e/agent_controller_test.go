@@ -127,7 +127,7 @@ func startRegistration(t *testing.T, hub *harness.ControlPlane) *registration {
 	}
 	r.controller, err = controller.New(controller.Config{
 		Client: client, Namespace: harness.ArgoCDNamespace, ProxyURL: agentsProxyURL,
-		Sessions: r.sessions, Depart: r.departures.depart, Metrics: r.metrics, Log: zerolog.New(r.log).With().Timestamp().Logger(),
+		Sessions: r.sessions, Teardown: r.departures.depart, Metrics: r.metrics, Log: zerolog.New(r.log).With().Timestamp().Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)

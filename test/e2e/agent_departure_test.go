@@ -194,7 +194,7 @@ func (r *registration) another() (*controller.Controller, func()) {
 	r.t.Helper()
 	c, err := controller.New(controller.Config{
 		Client: r.hub.Dynamic(), Namespace: harness.ArgoCDNamespace, ProxyURL: agentsProxyURL,
-		Sessions: r.sessions, Depart: r.departures.depart, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+		Sessions: r.sessions, Teardown: r.departures.depart, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -357,7 +357,7 @@ func (r *registration) testForce(t *testing.T) {
 	}
 }
 
-// departureTable is controller.Config.Depart for a test to answer. Who has no
+// departureTable is controller.Config.Teardown for a test to answer. Who has no
 // script may go at once.
 type departureTable struct {
 	mu      sync.Mutex // guards scripts

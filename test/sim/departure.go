@@ -11,7 +11,7 @@ import (
 )
 
 // The deletion of an Agent: what cmd/principal and fleet/controller do around
-// departures.Departure. With the policy orphan the link ends, and the hub lets go. With cascade
+// departures.Teardown. With the policy orphan the link ends, and the hub lets go. With cascade
 // the hub's Applications of the agent go with their workloads while the link goes on under
 // rules of its own; then it ends, too. The principal's processes start anew with each of
 // these steps, as their links do.
@@ -100,7 +100,7 @@ func (p *process) departs(s *spoke, cfg mirror.Config) {
 	if !pause(p.ctx, holdTime) {
 		return
 	}
-	d := departures.Departure{Store: cfg.Store, Rules: cfg.Rules}
+	d := departures.Teardown{Store: cfg.Store, Rules: cfg.Rules}
 	for pause(p.ctx, departTime) {
 		p.await()
 		began, cascades, _ := s.departure.now()

@@ -86,7 +86,7 @@ type past struct {
 func (h *past) store() client { return client{Store: h.process.client, process: h.process} }
 
 // judge is what the real principal judges by, over a store.
-func (h *past) judge() *continuity.Judge {
+func (h *past) judge() *continuity.Verifier {
 	return continuity.New(continuity.Config{
 		Read: h.read, Hub: func() string { return hubUID }, Replica: h.process.name, Life: h.process.name,
 		CaughtUp: func(ctx context.Context) (bool, error) {
@@ -153,7 +153,7 @@ func (h *past) keep() {
 		if err != nil || statsErr != nil {
 			continue
 		}
-		if !stats.Judged {
+		if !stats.HistoryChecked {
 			continue
 		}
 		said := fleet.SessionHistory{

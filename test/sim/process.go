@@ -88,7 +88,7 @@ type process struct {
 	stop    context.CancelFunc
 	calls   atomic.Int64
 	keepers []*past
-	shares  *shares.Shares // of a principal
+	shares  *shares.Partition // of a principal
 	// cascades count for a principal how many Applications are asked to go; nil where that
 	// is not limited.
 	cascades *cascades.Counter
@@ -263,7 +263,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		cfg.Rules.Hub = hubUID
 		h := &past{process: p, agent: a}
 		cfg.Cascades = p.cascades
-		cfg.History, cfg.Confirm = h.judge().Judge, client{Store: p.client, process: p}.Confirm
+		cfg.History, cfg.Confirm = h.judge().Verify, client{Store: p.client, process: p}.Confirm
 		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			return p.site.places(namespaces), nil
 		}
@@ -275,7 +275,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	}
 	p.world.spokes[a.Name].apply(&cfg, p.site.side)
 	if began, cascades, _ := p.world.spokes[a.Name].departure.now(); p.site.side == stream.Hub && !began.IsZero() {
-		cfg.Rules.Departing = cascades
+		cfg.Rules.Terminating = cascades
 		p.world.wait.Go(func() { p.departs(p.world.spokes[a.Name], cfg) })
 	}
 	m, err := mirror.New(cfg)

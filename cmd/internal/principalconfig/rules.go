@@ -31,7 +31,7 @@ func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.A
 				Side: stream.Hub, Mode: fleet.ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace, ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), Longer: registry.Longer(name), Selector: c.Mapping.LabelSelector(),
 			}, Hub: decided.UID,
 		},
-		ClusterProject: a.Status.ClusterProject, Departing: a.DeletionTimestamp != nil && fleet.Cascades(&a), ProjectRoles: fleet.MirrorsProjectRoles(&a), Adopt: adoptable(a), SharesUnscoped: c.Repositories.ShareUnscoped, DefaultProject: defaultProject(decided.DefaultProject),
+		ClusterProject: a.Status.ClusterProject, Terminating: a.DeletionTimestamp != nil && fleet.Cascades(&a), ProjectRoles: fleet.MirrorsProjectRoles(&a), Adopt: adoptable(a), SharesUnscoped: c.Repositories.ShareUnscoped, DefaultProject: defaultProject(decided.DefaultProject),
 	}
 	if registry.ByDestination() && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces

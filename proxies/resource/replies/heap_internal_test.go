@@ -77,7 +77,7 @@ func TestHeapOfReplies(t *testing.T) {
 		if took > mostHeap {
 			t.Errorf("%s: to keep it takes %d bytes of heap", name, took)
 		}
-		known, found := r.memory(of)
+		known, found := r.inMemory(of)
 		if found != tt.kept {
 			t.Errorf("%s: kept %t, want %t", name, found, tt.kept)
 		}

@@ -23,10 +23,10 @@ const (
 	KeptBytes = maxAgentBytes
 )
 
-// Keep keeps values across restarts, those of each owner in bounded room: what was
+// LastReplyStore keeps values across restarts, those of each owner in bounded room: what was
 // kept the longest ago goes first. What it does not keep is no error.
 // cmd/internal/argoredis has one.
-type Keep interface {
+type LastReplyStore interface {
 	// Get returns at most limit bytes of a value, and nothing when there is none.
 	Get(ctx context.Context, owner, key string, limit int) ([]byte, error)
 	// Set writes a value that goes by itself. One without a byte is removed.
@@ -51,7 +51,7 @@ func (r *Replies) Run(ctx context.Context) error {
 			return nil
 		case c := <-r.dirty:
 			r.taken(c)
-			if err := r.keep(ctx, c); err != nil && ctx.Err() == nil {
+			if err := r.persist(ctx, c); err != nil && ctx.Err() == nil {
 				r.metrics.results.WithLabelValues(replyNotKept).Inc()
 				log.Warn().Err(err).Stringer("agent", c.key.Agent).Msg("a last known reply is only in memory")
 			}
@@ -59,14 +59,14 @@ func (r *Replies) Run(ctx context.Context) error {
 	}
 }
 
-// keep brings one reply in the Keep up to date.
-func (r *Replies) keep(ctx context.Context, c change) error {
+// persist brings one reply in the Keep up to date.
+func (r *Replies) persist(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
 	if c.key.Path == "" {
 		return r.cfg.Keep.Clear(ctx, c.key.owner())
 	}
-	known, found := r.memory(c.key)
+	known, found := r.inMemory(c.key)
 	if found == c.gone {
 		return nil // made room for others meanwhile, or is there again
 	}

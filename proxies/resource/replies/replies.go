@@ -65,7 +65,7 @@ type Config struct {
 	// used for longest goes first. Zero means 128 MiB.
 	MaxBytes int
 	// Keep outlives the process. Nil means that replies are lost with it.
-	Keep    Keep
+	Keep    LastReplyStore
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
@@ -138,7 +138,7 @@ func New(cfg Config) (*Replies, error) {
 		byKey:   map[Key]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
 	}
 	var err error
-	if r.metrics, err = newReplyMetrics(cfg.Metrics, r.held); err != nil {
+	if r.metrics, err = newReplyMetrics(cfg.Metrics, r.counts); err != nil {
 		return nil, fmt.Errorf("last known replies: metrics: %w", err)
 	}
 	return r, nil
@@ -204,7 +204,7 @@ func (r *Replies) Observe(key Key, own bool, res *http.Response, now time.Time) 
 		return
 	}
 	// One of the Keep may be of a clock that was ahead.
-	if known, found := r.memory(key); found && now.Sub(known.at).Abs() < replyAge && etag == known.etag {
+	if known, found := r.inMemory(key); found && now.Sub(known.at).Abs() < replyAge && etag == known.etag {
 		return
 	}
 	if !r.mayRecord(key.Agent) {
@@ -250,8 +250,8 @@ func (r *Replies) recorded(agent identity.AgentName) {
 	}
 }
 
-// memory returns a reply that is in memory.
-func (r *Replies) memory(key Key) (*reply, bool) {
+// inMemory returns a reply that is in memory.
+func (r *Replies) inMemory(key Key) (*reply, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	element, found := r.byKey[key]
@@ -336,7 +336,7 @@ func (r *Replies) ForgetAgent(agent identity.AgentName, uid string) {
 
 // lookup returns the last known reply, from memory or the Keep.
 func (r *Replies) lookup(ctx context.Context, key Key) (*reply, bool) {
-	if known, found := r.memory(key); found {
+	if known, found := r.inMemory(key); found {
 		return known, true
 	}
 	if r.cfg.Keep == nil {
@@ -365,7 +365,7 @@ func (r *Replies) Has(ctx context.Context, key Key) bool {
 
 // Holds reports whether there is one in memory.
 func (r *Replies) Holds(key Key) bool {
-	_, holds := r.memory(key)
+	_, holds := r.inMemory(key)
 	return holds
 }
 
@@ -398,8 +398,8 @@ func (r *Replies) Serve(w http.ResponseWriter, req *http.Request, key Key, warni
 	return true
 }
 
-// held returns the number of replies in memory, and their bytes.
-func (r *Replies) held() (count, bytes int) {
+// counts returns the number of replies in memory, and their bytes.
+func (r *Replies) counts() (count, bytes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.order.Len(), r.bytes

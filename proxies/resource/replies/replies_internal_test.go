@@ -37,14 +37,14 @@ func TestRepliesAreBounded(t *testing.T) {
 		r.store(&reply{key: key(t, agent, path), at: time.Unix(1, 0), packed: make([]byte, size)})
 	}
 	has := func(agent, path string) bool {
-		_, found := r.memory(key(t, agent, path))
+		_, found := r.inMemory(key(t, agent, path))
 		return found
 	}
 	// In number.
 	for n := range maxReplies + 1 {
 		put("edge-1", fmt.Sprintf("/apis/%d", n), 1)
 	}
-	if count, _ := r.held(); count != maxReplies || has("edge-1", "/apis/0") || !has("edge-1", "/apis/1") {
+	if count, _ := r.counts(); count != maxReplies || has("edge-1", "/apis/0") || !has("edge-1", "/apis/1") {
 		t.Errorf("%d replies of an agent, want %d, the oldest gone", count, maxReplies)
 	}
 	// The bytes of an agent: those of others stay.
@@ -60,7 +60,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	for n := range 5 {
 		put(fmt.Sprintf("edge-%d", n+3), "/openapi/v2", maxAgentBytes/2)
 	}
-	if _, bytes := r.held(); bytes > 20<<20 || has("edge-1", "/openapi/3") {
+	if _, bytes := r.counts(); bytes > 20<<20 || has("edge-1", "/openapi/3") {
 		t.Errorf("%d bytes in all", bytes)
 	}
 	// One that would fit nowhere is not kept.
@@ -72,7 +72,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	for element := r.order.Front(); element != nil; element = r.order.Front() {
 		r.Forget(element.Value.(*reply).key)
 	}
-	if count, bytes := r.held(); count != 0 || bytes != 0 || len(r.agents) != 0 {
+	if count, bytes := r.counts(); count != 0 || bytes != 0 || len(r.agents) != 0 {
 		t.Errorf("%d replies, %d bytes, %d agents after all were forgotten", count, bytes, len(r.agents))
 	}
 }
@@ -149,7 +149,7 @@ func TestRecordingsThatStandStill(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if count, _ := r.held(); count != 0 {
+				if count, _ := r.counts(); count != 0 {
 					t.Errorf("%d replies that were given up are kept", count)
 				}
 				for n := range 3 {
@@ -161,7 +161,7 @@ func TestRecordingsThatStandStill(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if count, _ := r.held(); (count == 3) != (coding == "") {
+				if count, _ := r.counts(); (count == 3) != (coding == "") {
 					t.Errorf("%d replies are kept", count)
 				}
 			})

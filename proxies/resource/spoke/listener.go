@@ -9,8 +9,8 @@ import (
 	"github.com/argomesh/argomesh/proxies/resource/exchange"
 )
 
-// only is a listener that accepts one connection. Accept fails once that has ended.
-type only struct {
+// singleConnListener is a listener that accepts one connection. Accept fails once that has ended.
+type singleConnListener struct {
 	ctx   context.Context //nolint:containedctx // of the connection's calls, by http.Server.BaseContext
 	conn  net.Conn
 	given bool // Accept is called by one goroutine
@@ -22,7 +22,7 @@ type only struct {
 }
 
 // Accept implements net.Listener.
-func (l *only) Accept() (net.Conn, error) {
+func (l *singleConnListener) Accept() (net.Conn, error) {
 	if !l.given {
 		l.given = true
 		return &servedConn{Conn: l.conn, only: l}, nil
@@ -32,12 +32,12 @@ func (l *only) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener. The server calls it when Accept has failed.
-func (l *only) Close() error { return l.end() }
+func (l *singleConnListener) Close() error { return l.end() }
 
 // Addr implements net.Listener.
-func (l *only) Addr() net.Addr { return l.conn.LocalAddr() }
+func (l *singleConnListener) Addr() net.Addr { return l.conn.LocalAddr() }
 
-func (l *only) end() error {
+func (l *singleConnListener) end() error {
 	l.once.Do(func() {
 		l.err = l.conn.Close()
 		close(l.ended)
@@ -45,8 +45,8 @@ func (l *only) end() error {
 	return l.err
 }
 
-// lose leaves the connection to the caller of Serve.
-func (l *only) lose() error {
+// leaveOpen leaves the connection to the caller of Serve.
+func (l *singleConnListener) leaveOpen() error {
 	l.once.Do(func() {
 		l.lost = errServerLost
 		l.err = l.conn.SetDeadline(time.Unix(1, 0)) // whoever still reads is done
@@ -59,14 +59,14 @@ func (l *only) lose() error {
 // over for an upgrade.
 type servedConn struct {
 	net.Conn
-	only *only
+	only *singleConnListener
 }
 
 // Close ends the connection.
 func (c *servedConn) Close() error { return c.only.end() }
 
 // Abort ends it so that the hub sees that it was lost.
-func (c *servedConn) Abort() error { return c.only.lose() }
+func (c *servedConn) Abort() error { return c.only.leaveOpen() }
 
 // CloseWrite ends our direction alone.
 func (c *servedConn) CloseWrite() error { return exchange.CloseWrite(c.Conn) }

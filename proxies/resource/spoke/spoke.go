@@ -120,7 +120,7 @@ func New(cfg Config) (*Spoke, error) {
 		IdleTimeout:       spokeIdleTime,
 		MaxHeaderBytes:    exchange.MaxHeader,
 		ErrorLog:          exchange.StdlibLog(cfg.Log),
-		BaseContext:       func(l net.Listener) context.Context { return l.(*only).ctx },
+		BaseContext:       func(l net.Listener) context.Context { return l.(*singleConnListener).ctx },
 	}
 	return s, nil
 }
@@ -134,7 +134,7 @@ var errServerLost = errors.New("the connection to the API server was lost")
 func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &only{ctx: ctx, conn: conn, ended: make(chan struct{})}
+	l := &singleConnListener{ctx: ctx, conn: conn, ended: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { _ = l.end() }) // its error is nobody's
 	defer stop()
 	if err := s.http.Serve(l); !errors.Is(err, net.ErrClosed) {
@@ -145,14 +145,14 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 
 // ServeHTTP serves one call of the hub.
 func (s *Spoke) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{spoke: s, start: time.Now(), path: r.RequestURI, verb: callmetrics.VerbNone}
+	v := &spokeCall{spoke: s, start: time.Now(), path: r.RequestURI, verb: callmetrics.VerbNone}
 	ctx, span := exchange.StartSpan(r, s.cfg.Tracer, "resource.forward", trace.SpanKindServer)
 	r = r.WithContext(ctx)
 	defer func() {
 		e := &v.exchange
 		s.metrics.Ended(v.verb, e.Status, time.Since(v.start), v.long, e.Sent.Load(), e.Received.Load())
 		if v.entered {
-			s.limiter.Release(nobody)
+			s.limiter.Release(noAgent)
 		}
 		span.SetAttributes(attribute.String("k8s.verb", v.verb), attribute.Int("http.response.status_code", e.Status))
 		span.End()

@@ -20,8 +20,8 @@ import (
 	"github.com/argomesh/argomesh/proxies/resource/secretread"
 )
 
-// visit is one call at the spoke.
-type visit struct {
+// spokeCall is one call at the spoke.
+type spokeCall struct {
 	spoke    *Spoke
 	start    time.Time
 	path     string // as it was sent
@@ -31,10 +31,10 @@ type visit struct {
 	entered  bool
 }
 
-// nobody stands in the limiter of a Spoke, which has one agent: itself.
-var nobody identity.AgentName
+// noAgent stands in the limiter of a Spoke, which has one agent: itself.
+var noAgent identity.AgentName
 
-func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
+func (v *spokeCall) serve(w http.ResponseWriter, r *http.Request) {
 	s := v.spoke
 	upgrade, err := exchange.CheckMessage(r)
 	if err != nil {
@@ -75,7 +75,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if refusal := s.limiter.Acquire(nobody); refusal != "" {
+	if refusal := s.limiter.Acquire(noAgent); refusal != "" {
 		v.refuse(w, exchange.RuleConcurrency, exchange.TooMany("argomesh spoke: "+refusal))
 		return
 	}
@@ -119,7 +119,7 @@ func objectStatus(err error) *metav1.Status {
 }
 
 // pass passes the call on to the API server, and its answer back.
-func (v *visit) pass(w http.ResponseWriter, r *http.Request, f forwarding) {
+func (v *spokeCall) pass(w http.ResponseWriter, r *http.Request, f forwarding) {
 	e := &v.exchange
 	groups := f.own && strings.TrimSuffix(f.target.Path, "/") == "/apis"
 	e.Out = v.spoke.server
@@ -146,7 +146,7 @@ func (v *visit) pass(w http.ResponseWriter, r *http.Request, f forwarding) {
 
 // answer makes of the API server's answer what the hub gets. groups says that it is the
 // list of groups, of which only the API server's own are told.
-func (v *visit) answer(ctx context.Context, res *http.Response, f forwarding, groups bool) error {
+func (v *spokeCall) answer(ctx context.Context, res *http.Response, f forwarding, groups bool) error {
 	exchange.StripAnswer(res.Header)
 	unbase(res, v.exchange.Base)
 	if f.own {
@@ -179,7 +179,7 @@ func (v *visit) answer(ctx context.Context, res *http.Response, f forwarding, gr
 }
 
 // notAnswered answers a call that the API server did not.
-func (v *visit) notAnswered(w http.ResponseWriter, f forwarding, err error) {
+func (v *spokeCall) notAnswered(w http.ResponseWriter, f forwarding, err error) {
 	v.exchange.Log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
 	status := badCredentials()
 	notMasked := secretread.Failure(access.Spoke, err)
@@ -198,13 +198,13 @@ func (v *visit) notAnswered(w http.ResponseWriter, f forwarding, err error) {
 
 // refuse answers a call that the spoke does not let through, and tells the hub by
 // which rule.
-func (v *visit) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
+func (v *spokeCall) refuse(w http.ResponseWriter, rule string, status *metav1.Status) {
 	w.Header().Set(exchange.HeaderRefusedBy, rule)
 	exchange.WriteStatus(&exchange.Meter{ResponseWriter: w, Exchange: &v.exchange}, v.path, status)
 }
 
 // fail answers a call in place of the API server.
-func (v *visit) fail(w http.ResponseWriter, status *metav1.Status) {
+func (v *spokeCall) fail(w http.ResponseWriter, status *metav1.Status) {
 	w.Header().Set(exchange.HeaderFailed, "true")
 	exchange.WriteStatus(&exchange.Meter{ResponseWriter: w, Exchange: &v.exchange}, v.path, status)
 }

@@ -133,7 +133,7 @@ func (a *Acceptor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			t.stopping = true
 			for len(t.streams) > 0 {
-				t.hear(<-t.news)
+				t.handle(<-t.news)
 			}
 			return nil
 		case <-t.pause.C:
@@ -143,7 +143,7 @@ func (a *Acceptor) Run(ctx context.Context) error {
 		case <-review.C:
 			t.review()
 		case n := <-t.news:
-			t.hear(n)
+			t.handle(n)
 		}
 	}
 }

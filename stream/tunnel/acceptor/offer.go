@@ -16,8 +16,8 @@ import (
 	"github.com/argomesh/argomesh/stream/tunnel"
 )
 
-// offer runs one stream from its opening to its end, and tells news of it.
-func (t *term) offer(ctx context.Context, s *offered, tell chan<- news) {
+// runStream runs one stream from its opening to its end, and tells news of it.
+func (t *acceptorRun) runStream(ctx context.Context, s *offered, tell chan<- news) {
 	err := t.stream(ctx, s, tell)
 	t.metrics.connects.WithLabelValues(status.Code(err).String()).Inc()
 	if v := stream.ViolationOf(err); v != "" {
@@ -41,7 +41,7 @@ func stopping(ctx context.Context) error {
 	return errStopping
 }
 
-func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
+func (t *acceptorRun) stream(ctx context.Context, s *offered, tell chan<- news) error {
 	ctx, done := t.cfg.While(ctx)
 	defer done()
 	// Once it is up the call outlasts ctx, so that it can end in good order.
@@ -90,7 +90,7 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(stopping(ctx)) })
 	})
 	defer going()
-	tell <- news{of: s, kind: spare, conn: c, proveAgain: welcome.ProveAgain, again: again}
+	tell <- news{of: s, kind: idle, conn: c, proveAgain: welcome.ProveAgain, again: again}
 	c.Receive()
 	serving.Wait()
 	return c.Failure()
@@ -98,7 +98,7 @@ func (t *term) stream(ctx context.Context, s *offered, tell chan<- news) error {
 
 // shake says hello on a call, and takes the principal's, which is to prove itself against
 // the nonce.
-func (t *term) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk], nonce stream.Nonce) (tunnel.Hello, error) {
+func (t *acceptorRun) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk], nonce stream.Nonce) (tunnel.Hello, error) {
 	hello := tunnel.Hello{Agent: t.cfg.Agent, Nonce: nonce}
 	if err := g.Send(hello.Wire()); err != nil {
 		// io.EOF: the status is what Recv returns.
@@ -129,7 +129,7 @@ func withCause(ctx context.Context, err error) error {
 }
 
 // serve hands a stream that was taken to its handler. ctx ends when c is spent.
-func (t *term) serve(ctx context.Context, c *tunnel.Conn, service stream.Service) {
+func (t *acceptorRun) serve(ctx context.Context, c *tunnel.Conn, service stream.Service) {
 	handler := t.cfg.Services[service]
 	if handler == nil {
 		t.metrics.accepts.WithLabelValues(service.String(), string(tunnel.ReasonUnsupported)).Inc()

@@ -21,8 +21,8 @@ import (
 // room for other agents.
 const maxOpening = call.MaxStreams / 2
 
-// carrier is one TCP connection, which carries up to call.MaxStreams streams.
-type carrier struct {
+// transport is one TCP connection, which carries up to call.MaxStreams streams.
+type transport struct {
 	cc *grpc.ClientConn
 	// proof is when the authority of our SVID ends that it was made with.
 	proof time.Time
@@ -38,19 +38,19 @@ type carrier struct {
 
 // offered is one stream as the loop of Run knows it.
 type offered struct {
-	carrier *carrier
-	state   offer
+	carrier *transport
+	state   streamState
 	conn    *tunnel.Conn // from up on
 	// again is when to prove ourselves by another stream, with the next token; zero
 	// where there is none.
 	again time.Time
 }
 
-type offer uint8
+type streamState uint8
 
 const (
-	opening offer = iota
-	spare
+	opening streamState = iota
+	idle
 	retiring
 	taken
 )
@@ -58,7 +58,7 @@ const (
 // news is what the goroutine of a stream tells the loop.
 type news struct {
 	of   *offered
-	kind offer // spare, taken, or opening when it has ended
+	kind streamState // spare, taken, or opening when it has ended
 	// Of spare: of its carrier, after how long to prove ourselves by another; and of
 	// itself, when.
 	conn       *tunnel.Conn
@@ -70,12 +70,12 @@ type news struct {
 	err error
 }
 
-// term is one Run.
-type term struct {
+// acceptorRun is one Run.
+type acceptorRun struct {
 	*Acceptor
 	news     chan news
 	streams  map[*offered]struct{}
-	carriers map[*carrier]struct{}
+	carriers map[*transport]struct{}
 	// want is how many spare streams demand asks for, and urgent for how many dials wait,
 	// as far as streams for them are not under way.
 	want, urgent int
@@ -90,22 +90,22 @@ type term struct {
 }
 
 // newTerm returns one that rests until its pause, which is over at once.
-func newTerm(a *Acceptor) *term {
-	return &term{
-		Acceptor: a, news: make(chan news), streams: map[*offered]struct{}{}, carriers: map[*carrier]struct{}{},
+func newTerm(a *Acceptor) *acceptorRun {
+	return &acceptorRun{
+		Acceptor: a, news: make(chan news), streams: map[*offered]struct{}{}, carriers: map[*transport]struct{}{},
 		want: a.cfg.MinSpares, pause: time.NewTimer(0), resting: true, able: true, aged: time.NewTimer(0),
 	}
 }
 
 // fresh reports whether a carrier may get streams: it is to stay, and neither is there
 // a newer SVID to be proven nor has the principal seen this one for too long.
-func (t *term) fresh(c *carrier, proves time.Time) bool {
+func (t *acceptorRun) fresh(c *transport, proves time.Time) bool {
 	return !c.leaving && !c.proof.Before(proves) && !passed(c.again)
 }
 
 // current reports whether a stream is to stay: its carrier is fresh, and there is no
 // next token to be proven.
-func (t *term) current(s *offered, proves time.Time) bool {
+func (t *acceptorRun) current(s *offered, proves time.Time) bool {
 	return t.fresh(s.carrier, proves) && !passed(s.again)
 }
 
@@ -113,11 +113,11 @@ func (t *term) current(s *offered, proves time.Time) bool {
 func passed(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
 
 // age lets balance be called again when the next stream or carrier is to be replaced.
-func (t *term) age() {
+func (t *acceptorRun) age() {
 	var next time.Time
 	for s := range t.streams {
 		for _, at := range []time.Time{s.again, s.carrier.again} {
-			if s.state == spare && !at.IsZero() && !passed(at) && (next.IsZero() || at.Before(next)) {
+			if s.state == idle && !at.IsZero() && !passed(at) && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
 		}
@@ -128,12 +128,12 @@ func (t *term) age() {
 }
 
 // count counts the streams that are, or soon will be, spare.
-func (t *term) count(proves time.Time) (ready, coming, stale int) {
+func (t *acceptorRun) count(proves time.Time) (ready, coming, stale int) {
 	for s := range t.streams {
 		switch fresh := t.current(s, proves); {
-		case s.state == spare && fresh:
+		case s.state == idle && fresh:
 			ready++
-		case s.state == spare:
+		case s.state == idle:
 			stale++
 		case s.state == opening && fresh:
 			coming++
@@ -143,7 +143,7 @@ func (t *term) count(proves time.Time) (ready, coming, stale int) {
 }
 
 // balance opens streams that are wanting, and gives up those that were renewed.
-func (t *term) balance(ctx context.Context) {
+func (t *acceptorRun) balance(ctx context.Context) {
 	proves := t.cfg.Proves()
 	if t.resting && !t.able && t.cfg.Ready() == nil {
 		t.resting = false // we can do now what we could not
@@ -176,7 +176,7 @@ func (t *term) balance(ctx context.Context) {
 	t.age()
 }
 
-func (t *term) anyUp(proves time.Time) bool {
+func (t *acceptorRun) anyUp(proves time.Time) bool {
 	for c := range t.carriers {
 		if t.fresh(c, proves) && !c.up.IsZero() {
 			return true
@@ -188,11 +188,11 @@ func (t *term) anyUp(proves time.Time) bool {
 // retireOne gives up a spare stream, one that is not current if stale, and reports
 // whether there was one. One that the hub has taken goes on, also when that is still
 // news to come.
-func (t *term) retireOne(proves time.Time, stale bool) bool {
+func (t *acceptorRun) retireOne(proves time.Time, stale bool) bool {
 	for {
 		var one *offered
 		for s := range t.streams {
-			if s.state == spare && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
+			if s.state == idle && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
 				one = s // of the emptiest
 			}
 		}
@@ -209,7 +209,7 @@ func (t *term) retireOne(proves time.Time, stale bool) bool {
 
 // review adjusts the number of spare streams to what was used of them since the
 // last time, by halves, and the number of carriers to that of the streams.
-func (t *term) review() {
+func (t *acceptorRun) review() {
 	proves := t.cfg.Proves()
 	ready, _, _ := t.count(proves)
 	if t.unused > 0 {
@@ -219,7 +219,7 @@ func (t *term) review() {
 		t.retireOne(proves, false)
 	}
 	t.unused = ready
-	var emptiest *carrier
+	var emptiest *transport
 	room := 0 // in the others
 	for c := range t.carriers {
 		if !t.fresh(c, proves) {
@@ -236,8 +236,8 @@ func (t *term) review() {
 }
 
 // open begins a stream, and reports whether it could.
-func (t *term) open(ctx context.Context, proves time.Time) bool {
-	var on *carrier
+func (t *acceptorRun) open(ctx context.Context, proves time.Time) bool {
+	var on *transport
 	for c := range t.carriers {
 		if t.fresh(c, proves) && c.streams < call.MaxStreams && (on == nil || c.streams > on.streams) {
 			on = c // the fullest, so that others empty
@@ -247,26 +247,26 @@ func (t *term) open(ctx context.Context, proves time.Time) bool {
 		limit := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(tunnel.MaxChunk))
 		cc, err := grpc.NewClient(t.cfg.Target, append(call.DialOptions(t.cfg.Credentials), limit)...)
 		if err != nil {
-			t.rest(fmt.Errorf("dial: %w", err), true)
+			t.backOff(fmt.Errorf("dial: %w", err), true)
 			return false
 		}
-		on = &carrier{cc: cc, proof: proves, nonce: t.cfg.NewNonce()}
+		on = &transport{cc: cc, proof: proves, nonce: t.cfg.NewNonce()}
 		t.carriers[on] = struct{}{}
 	}
 	t.able = t.cfg.Ready() == nil
 	s := &offered{carrier: on}
 	on.streams++
 	t.streams[s] = struct{}{}
-	go t.offer(ctx, s, t.news)
+	go t.runStream(ctx, s, t.news)
 	return true
 }
 
-// hear takes news of a stream.
-func (t *term) hear(n news) {
+// handle takes news of a stream.
+func (t *acceptorRun) handle(n news) {
 	s := n.of
 	switch n.kind {
-	case spare:
-		s.conn, s.state, s.again = n.conn, spare, n.again
+	case idle:
+		s.conn, s.state, s.again = n.conn, idle, n.again
 		if n.proveAgain > 0 && s.carrier.again.IsZero() {
 			s.carrier.again = time.Now().Add(n.proveAgain)
 		}
@@ -293,30 +293,30 @@ func (t *term) hear(n news) {
 // failure.
 const settledTime = 10 * time.Second
 
-func (t *term) ended(s *offered, err error) {
+func (t *acceptorRun) ended(s *offered, err error) {
 	c := s.carrier
 	delete(t.streams, s)
 	if c.streams--; c.streams == 0 {
 		_ = c.cc.Close() // nothing is left to be flushed
 		delete(t.carriers, c)
 	}
-	unasked := s.state == opening || s.state == spare
+	unasked := s.state == opening || s.state == idle
 	switch {
 	case !unasked || c.leaving:
 	case errors.Is(err, call.ErrBusy):
-		t.rest(err, false)
+		t.backOff(err, false)
 	default:
 		c.leaving = true
 		up := !c.up.IsZero()
 		if up && time.Since(c.up) >= settledTime {
 			t.failures = 0
 		}
-		t.rest(err, !up)
+		t.backOff(err, !up)
 	}
 }
 
-// rest lets no stream be opened for a while.
-func (t *term) rest(err error, failed bool) {
+// backOff lets no stream be opened for a while.
+func (t *acceptorRun) backOff(err error, failed bool) {
 	if t.stopping {
 		return
 	}

@@ -32,7 +32,7 @@ func TestStreamsAreOpenedFewAtATime(t *testing.T) {
 		cancel()
 		r.stopping = true
 		for len(r.streams) > 0 {
-			r.hear(<-r.news)
+			r.handle(<-r.news)
 		}
 	}()
 	count := func() (opened int) {
@@ -43,9 +43,9 @@ func TestStreamsAreOpenedFewAtATime(t *testing.T) {
 		}
 		return opened
 	}
-	up := func(s *offered) { s.state, s.carrier.up = spare, time.Now() }
+	up := func(s *offered) { s.state, s.carrier.up = idle, time.Now() }
 	take := func(s *offered, waiting int) {
-		r.hear(news{of: s, kind: taken, waiting: waiting})
+		r.handle(news{of: s, kind: taken, waiting: waiting})
 		r.balance(ctx)
 	}
 	r.resting = false

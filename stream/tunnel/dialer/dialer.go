@@ -84,7 +84,7 @@ const replacement = time.Second
 // pool is the streams of one agent. Dialer.mu guards it.
 type pool struct {
 	open    int
-	spare   []*tunnel.Conn // the newest last
+	idle    []*tunnel.Conn // the newest last
 	waiting []*wait        // the oldest first
 	lapse   *time.Timer    // nil, or running while none is open
 	// silent says that the last stream that was taken did not answer.
@@ -94,7 +94,7 @@ type pool struct {
 // wait is a dial that waits for a stream.
 type wait struct {
 	service stream.Service
-	spare   chan *tunnel.Conn // gets one, or nil when the agent has gone
+	idle    chan *tunnel.Conn // gets one, or nil when the agent has gone
 }
 
 // New checks cfg.
@@ -120,8 +120,8 @@ func New(cfg Config) (*Dialer, error) {
 
 // Register adds the service by which agents offer streams to r, whose callers come
 // through gate. It is a server.Config.Register.
-func (d *Dialer) Register(r grpc.ServiceRegistrar, gate *call.Gate) {
-	streampb.RegisterTunnelServer(r, &service{dialer: d, gate: gate})
+func (d *Dialer) Register(r grpc.ServiceRegistrar, gate *call.Admission) {
+	streampb.RegisterTunnelServer(r, &service{dialer: d, admission: gate})
 }
 
 // Dial opens a connection to a service of an agent's spoke, once the agent says
@@ -146,12 +146,12 @@ func (d *Dialer) Dial(ctx context.Context, to identity.AgentName, service stream
 
 func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream.Service) (*tunnel.Conn, error) {
 	for {
-		c, err := d.occupy(ctx, to, service)
+		c, err := d.acquire(ctx, to, service)
 		if err != nil {
 			return nil, err
 		}
 		err = d.answer(ctx, c)
-		d.note(to, err)
+		d.record(to, err)
 		if err == nil {
 			return c, nil
 		}
@@ -163,8 +163,8 @@ func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream
 	}
 }
 
-// occupy returns a stream that is now the caller's, and that has not answered.
-func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stream.Service) (*tunnel.Conn, error) {
+// acquire returns a stream that is now the caller's, and that has not answered.
+func (d *Dialer) acquire(ctx context.Context, to identity.AgentName, service stream.Service) (*tunnel.Conn, error) {
 	d.mu.Lock()
 	p := d.agents[to]
 	if p == nil {
@@ -179,7 +179,7 @@ func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stre
 		d.mu.Unlock()
 		return nil, tunnel.ErrBusy
 	}
-	w := &wait{service: service, spare: make(chan *tunnel.Conn, 1)}
+	w := &wait{service: service, idle: make(chan *tunnel.Conn, 1)}
 	p.waiting = append(p.waiting, w)
 	d.waiting++
 	d.metrics.waiting.WithLabelValues(service.String()).Inc()
@@ -189,7 +189,7 @@ func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stre
 	defer patience.Stop()
 	var err error
 	select {
-	case c := <-w.spare:
+	case c := <-w.idle:
 		if c == nil {
 			return nil, stream.ErrNotConnected
 		}
@@ -204,7 +204,7 @@ func (d *Dialer) occupy(ctx context.Context, to identity.AgentName, service stre
 	if i := slices.Index(p.waiting, w); i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 		d.unwait(w)
-	} else if c := <-w.spare; c != nil {
+	} else if c := <-w.idle; c != nil {
 		return c, nil // it came in the same moment
 	}
 	return nil, err
@@ -221,8 +221,8 @@ func (d *Dialer) withoutSpare(p *pool) error {
 	return tunnel.ErrNoSpare
 }
 
-// note notes whether the agent has answered on a stream, by what became of the dial.
-func (d *Dialer) note(to identity.AgentName, err error) {
+// record notes whether the agent has answered on a stream, by what became of the dial.
+func (d *Dialer) record(to identity.AgentName, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.agents[to]; p != nil {
@@ -233,21 +233,21 @@ func (d *Dialer) note(to identity.AgentName, err error) {
 // takeSpare occupies the newest spare stream, which is the likeliest to be alive;
 // nil when there is none. d.mu is held.
 func (d *Dialer) takeSpare(p *pool, service stream.Service) *tunnel.Conn {
-	for len(p.spare) > 0 {
-		last := len(p.spare) - 1
-		c := p.spare[last]
-		p.spare[last] = nil
-		p.spare = p.spare[:last]
+	for len(p.idle) > 0 {
+		last := len(p.idle) - 1
+		c := p.idle[last]
+		p.idle[last] = nil
+		p.idle = p.idle[:last]
 		d.metrics.Spare.Dec()
-		if d.give(p, c, service) {
+		if d.assign(p, c, service) {
 			return c
 		}
 	}
 	return nil
 }
 
-// give occupies c for a service, and reports whether it could be. d.mu is held.
-func (d *Dialer) give(p *pool, c *tunnel.Conn, service stream.Service) bool {
+// assign occupies c for a service, and reports whether it could be. d.mu is held.
+func (d *Dialer) assign(p *pool, c *tunnel.Conn, service stream.Service) bool {
 	if !c.Occupy(service, len(p.waiting), d.metrics.Received(service), d.metrics.Sent(service)) {
 		return false
 	}
@@ -300,25 +300,25 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 	return first, nil
 }
 
-// offer makes a stream that has joined a spare one, or gives it to a dial that
+// addIdle makes a stream that has joined a spare one, or gives it to a dial that
 // waits.
-func (d *Dialer) offer(c *tunnel.Conn) {
+func (d *Dialer) addIdle(c *tunnel.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.agents[c.Agent]
 	if len(p.waiting) == 0 {
-		p.spare = append(p.spare, c)
+		p.idle = append(p.idle, c)
 		d.metrics.Spare.Inc()
 		return
 	}
 	w := p.waiting[0]
 	p.waiting = slices.Delete(p.waiting, 0, 1)
-	if !d.give(p, c, w.service) {
+	if !d.assign(p, c, w.service) {
 		p.waiting = slices.Insert(p.waiting, 0, w) // it is over already
 		return
 	}
 	d.unwait(w)
-	w.spare <- c
+	w.idle <- c
 }
 
 // withdraw takes a stream off the spare ones, and reports whether it was one.
@@ -326,11 +326,11 @@ func (d *Dialer) withdraw(c *tunnel.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.agents[c.Agent]
-	i := slices.Index(p.spare, c)
+	i := slices.Index(p.idle, c)
 	if i < 0 {
 		return false
 	}
-	p.spare = slices.Delete(p.spare, i, i+1)
+	p.idle = slices.Delete(p.idle, i, i+1)
 	d.metrics.Spare.Dec()
 	return true
 }
@@ -366,7 +366,7 @@ func (d *Dialer) forget(caller call.Caller, p *pool) {
 	delete(d.agents, caller.Agent.Name)
 	for _, w := range p.waiting {
 		d.unwait(w)
-		w.spare <- nil
+		w.idle <- nil
 	}
 	p.waiting = nil
 	d.logs(caller, caller.Log).Info().Msg("tunnel of the agent is down")
@@ -384,18 +384,18 @@ func (d *Dialer) logs(caller call.Caller, log zerolog.Logger) *zerolog.Logger {
 // service is the gRPC service of a Dialer behind one gate.
 type service struct {
 	streampb.UnimplementedTunnelServer
-	dialer *Dialer
-	gate   *call.Gate
+	dialer    *Dialer
+	admission *call.Admission
 }
 
 // Serve holds one stream of an agent.
 func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk]) error {
 	d := s.dialer
-	caller, err := s.gate.Admit(g.Context())
+	caller, err := s.admission.Admit(g.Context())
 	if err != nil {
 		return err
 	}
-	message, err := call.First(s.gate, g.Recv)
+	message, err := call.First(s.admission, g.Recv)
 	if errors.Is(err, call.ErrDraining) {
 		return call.StatusOf(g.Context(), err)
 	}
@@ -404,27 +404,27 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		hello, err = tunnel.HelloOf(message)
 	}
 	if errors.Is(err, stream.ErrIncompatible) {
-		return s.gate.Refuse(caller.Log, "incompatible", err)
+		return s.admission.Refuse(caller.Log, "incompatible", err)
 	}
 	if err != nil {
-		return s.gate.Refuse(caller.Log, "protocol", err)
+		return s.admission.Refuse(caller.Log, "protocol", err)
 	}
 	if hello.Agent != caller.Agent.Name {
-		return s.gate.Refuse(caller.Log, "mismatch",
+		return s.admission.Refuse(caller.Log, "mismatch",
 			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.Agent))
 	}
-	release, err := s.gate.Hold(caller)
+	release, err := s.admission.Open(caller)
 	if err != nil {
-		return s.gate.Refuse(caller.Log, "busy", err)
+		return s.admission.Refuse(caller.Log, "busy", err)
 	}
 	defer release()
-	proof, err := s.gate.Prove(g.Context(), caller, hello.Nonce)
+	proof, err := s.admission.Prove(g.Context(), caller, hello.Nonce)
 	if err != nil {
-		return s.gate.Refuse(caller.Log, "unproven", err)
+		return s.admission.Refuse(caller.Log, "unproven", err)
 	}
 	first, err := d.join(caller.Agent.Name)
 	if err != nil {
-		return s.gate.Refuse(caller.Log, "busy", err)
+		return s.admission.Refuse(caller.Log, "busy", err)
 	}
 	if first {
 		d.logs(caller, caller.Log).Info().Msg("tunnel of the agent is up")
@@ -447,13 +447,13 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	}
 	c.Greet(proof)
 	go c.Receive() // ends with the call
-	d.offer(c)
-	err := s.gate.Watch(ctx, caller, s.gate.Draining())
+	d.addIdle(c)
+	err := s.admission.Watch(ctx, caller, s.admission.Draining())
 	if errors.Is(err, call.ErrDraining) && !d.withdraw(c) { // it is in use
 		last := make(chan struct{})
 		patience := time.AfterFunc(d.cfg.DrainTimeout, func() { close(last) })
 		defer patience.Stop()
-		err = s.gate.Watch(ctx, caller, last)
+		err = s.admission.Watch(ctx, caller, last)
 	}
 	switch {
 	case errors.Is(err, call.ErrDraining):

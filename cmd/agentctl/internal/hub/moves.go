@@ -27,7 +27,7 @@ func mappedBy(m hubstate.Mapping, cfg principalconfig.Config, agents []v1alpha1.
 	registry := &fleet.Registry{Mapping: cfg.Owners(m)}
 	registry.Set(agents)
 	return mapped{
-		cfg: cfg, registry: registry, agents: registry.Agents(), owner: registry.Owners(),
+		cfg: cfg, registry: registry, agents: registry.Agents(), owner: registry.OwnerOf(),
 		untaken: registry.Untaken(fleet.Deployer{Controller: true}),
 	}
 }

@@ -32,7 +32,7 @@ type ProbeResult struct {
 	Cure    string `json:"cure,omitempty"`
 }
 
-func (d ProbeResult) finding(by way) inspect.Finding {
+func (d ProbeResult) finding(by method) inspect.Finding {
 	f := inspect.Finding{Level: inspect.Problem, About: "principal " + d.Address, Says: d.Problem, Cure: d.Cure}
 	if d.Problem == "" {
 		f.Level, f.Says = inspect.Fine, "knows our SPIFFE ID for "+d.known()
@@ -56,7 +56,7 @@ func (d ProbeResult) known() string {
 }
 
 // dial asks the principal whether it would take us.
-func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expectation, to callee) ProbeResult {
+func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expectation, to expectedPeer) ProbeResult {
 	d := ProbeResult{Address: l.principal}
 	if err := l.by.checkAddress(l.principal); err != nil {
 		d.Problem, d.Cure = cli.OneLine(err), "give --principal as principal.address of the configuration has it"

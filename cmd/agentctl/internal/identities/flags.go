@@ -21,7 +21,7 @@ type localIdentity struct {
 	principal    string
 	principalIDs []string
 	agent        string
-	by           way
+	by           method
 	timeout      time.Duration
 }
 

@@ -78,7 +78,7 @@ func (l *localIdentity) ask(ctx context.Context, socket string) (inspect.Offer, 
 
 // expectation returns what the flags say is needed, of the Workload API and of the
 // principal. The error names the flag that is wrong.
-func (l *localIdentity) expectation() (e inspect.Expectation, to callee, err error) {
+func (l *localIdentity) expectation() (e inspect.Expectation, to expectedPeer, err error) {
 	e.Hint, e.JWT = l.hint, l.audience != ""
 	if l.spiffeID != "" {
 		if e.SPIFFEID, err = identity.ParseID(l.spiffeID); err != nil {
@@ -168,7 +168,7 @@ func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []v
 			Cure: "nothing if it is the principal's, which --principal-id says; else agentctl agent create, or agentctl agent edit for spec.identity.spiffeIDs",
 		})
 	}
-	_, conflicts := fleet.Owners(agents)
+	_, conflicts := fleet.OwnersOfIDs(agents)
 	for _, agent := range agents {
 		name, err := identity.ParseAgentName(agent.Name)
 		if err != nil {

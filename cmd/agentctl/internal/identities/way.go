@@ -17,9 +17,9 @@ import (
 	"github.com/argomesh/argomesh/stream/probe"
 )
 
-// way is how an agent and its principal prove themselves to each other: what
+// method is how an agent and its principal prove themselves to each other: what
 // principal.method and principal.gateway of an agent's configuration say.
-type way struct {
+type method struct {
 	method     string
 	gatewayIDs []string
 	serverName string
@@ -27,7 +27,7 @@ type way struct {
 	plaintext  bool
 }
 
-func (w *way) addFlags(cmd *cobra.Command) {
+func (w *method) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&w.method, "method", identity.MethodX509, "how to prove ourselves to --principal, as principal.method of the configuration: spiffe-x509, spiffe-jwt or header")
 	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what terminates TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
@@ -40,18 +40,18 @@ func (w *way) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// callee is whom to dial, and what is expected there.
-type callee struct {
+// expectedPeer is whom to dial, and what is expected there.
+type expectedPeer struct {
 	principal []spiffeid.ID      // whom it may be; empty for anybody
 	gateway   []spiffeid.ID      // who may terminate TLS before it; empty when they are not known by that
 	agent     identity.AgentName // for whom it is to take us; zero for whomever
 }
 
 // gateway reports whether somebody else than the principal terminates TLS.
-func (w way) gateway() bool { return w.gateways() > 0 }
+func (w method) gateway() bool { return w.gateways() > 0 }
 
 // gateways counts in how many ways it is known.
-func (w way) gateways() (n int) {
+func (w method) gateways() (n int) {
 	for _, set := range []bool{len(w.gatewayIDs) > 0, w.serverName != "", w.plaintext} {
 		if set {
 			n++
@@ -62,7 +62,7 @@ func (w way) gateways() (n int) {
 
 // check returns what is wrong with the flags. Dials says that a principal is dialled,
 // named that it is known by its SPIFFE ID.
-func (w way) check(dials, named bool) error {
+func (w method) check(dials, named bool) error {
 	switch {
 	case w.method != identity.MethodX509 && w.method != identity.MethodJWT && w.method != identity.MethodHeader:
 		return fmt.Errorf("--method %q: use %s, %s or %s", w.method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
@@ -83,7 +83,7 @@ func (w way) check(dials, named bool) error {
 }
 
 // checkAddress returns what is wrong with the address of a principal.
-func (w way) checkAddress(address string) error {
+func (w method) checkAddress(address string) error {
 	path, unix := strings.CutPrefix(address, "unix://")
 	host, port, err := net.SplitHostPort(address)
 	ip, _ := netip.ParseAddr(host) // a name may mean anything
@@ -101,7 +101,7 @@ func (w way) checkAddress(address string) error {
 }
 
 // of is the method that the flags say, for a principal.
-func (w way) of(to callee) workload.Method {
+func (w method) of(to expectedPeer) workload.Method {
 	m := workload.Method{Name: w.method, Principal: to.principal, GatewayIDs: to.gateway, GatewayName: w.serverName, Plaintext: w.plaintext}
 	if w.caFile != "" {
 		m.GatewayRoots = func() (*x509.CertPool, error) {
@@ -116,7 +116,7 @@ func (w way) of(to callee) workload.Method {
 }
 
 // cure is what helps against a problem.
-func (w way) cure(p probe.Problem) string {
+func (w method) cure(p probe.Problem) string {
 	switch p {
 	case probe.Unusable:
 		return "correct --principal and the other flags that say how to reach it"
@@ -146,7 +146,7 @@ func (w way) cure(p probe.Problem) string {
 }
 
 // otherPeerCure is what helps when TLS terminates with somebody who is not accepted.
-func (w way) otherPeerCure() string {
+func (w method) otherPeerCure() string {
 	if w.gateway() {
 		return "correct principal.gateway.spiffe_ids of the agent, or --gateway-id, if that is the gateway; if it is not, correct the address"
 	}
@@ -154,7 +154,7 @@ func (w way) otherPeerCure() string {
 }
 
 // unprovenCure is what helps when the principal does not take our proof.
-func (w way) unprovenCure() string {
+func (w method) unprovenCure() string {
 	switch w.method {
 	case identity.MethodJWT:
 		return "check that this listener of the principal has method spiffe-jwt, that --principal-id is its own SPIFFE ID, and that its Workload API has JWT keys of our trust domain (agentctl identity show there)"

@@ -70,7 +70,7 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 	}
 	registry := &fleet.Registry{Mapping: cfg.Owners(kept.Mapping)}
 	registry.Set(agents)
-	owner, registered := registry.Owners(), registry.Agents()
+	owner, registered := registry.OwnerOf(), registry.Agents()
 	err = cli.EachOf(ctx, client.Resource(cli.ApplicationResource), func(o *unstructured.Unstructured) error {
 		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o.Object, path...); return s }
 		name, owned := owner(fleet.Placement{
@@ -96,8 +96,8 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 }
 
 // HubKeeper is the keeper of a principal with that configuration.
-func HubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Keeper {
-	return hubstate.Keeper{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hubstate.Mapping(cfg.Mapping.By)}
+func HubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Store {
+	return hubstate.Store{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hubstate.Mapping(cfg.Mapping.By)}
 }
 
 // HubProjects reads what decides which Applications leave the hub.
