@@ -74,15 +74,3 @@ func AgentID(td spiffeid.TrustDomain, name AgentName) spiffeid.ID {
 	}
 	return id
 }
-
-// AgentOf is the inverse of [AgentID]: it returns the agent that id is named
-// after, and false when id does not have that exact form. It is no
-// authorisation: whose ID it is, is for the registry to say.
-func AgentOf(id spiffeid.ID) (AgentName, bool) {
-	label, found := strings.CutPrefix(id.Path(), agentPath)
-	if !found {
-		return AgentName{}, false
-	}
-	name, err := ParseAgentName(label)
-	return name, err == nil
-}

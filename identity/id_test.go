@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/test/heap"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 func TestParseID(t *testing.T) {
@@ -86,30 +87,6 @@ func TestAgentID(t *testing.T) {
 	}
 }
 
-func TestAgentOf(t *testing.T) {
-	tests := map[string]struct{ id, want string }{
-		"the form of AgentID":       {"spiffe://td.test/argomesh/agent/edge-1", "edge-1"},
-		"another trust domain":      {"spiffe://other/argomesh/agent/edge-1", "edge-1"},
-		"another path":              {"spiffe://td.test/ns/argocd/sa/agent", ""},
-		"the form as a suffix only": {"spiffe://td.test/x/argomesh/agent/edge-1", ""},
-		"a segment more":            {"spiffe://td.test/argomesh/agent/edge-1/x", ""},
-		"no name":                   {"spiffe://td.test/argomesh/agent", ""},
-		"not a dns label":           {"spiffe://td.test/argomesh/agent/Edge", ""},
-		"no path":                   {"spiffe://td.test", ""},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, ok := identity.AgentOf(spiffeid.RequireFromString(tc.id))
-			if got.String() != tc.want || ok != (tc.want != "") {
-				t.Errorf("AgentOf(%s) = %q, %t, want %q", tc.id, got, ok, tc.want)
-			}
-		})
-	}
-	if got, ok := identity.AgentOf(spiffeid.ID{}); ok {
-		t.Errorf("AgentOf(zero) = %q", got)
-	}
-}
-
 func FuzzParseID(f *testing.F) {
 	for _, s := range []string{
 		"spiffe://td.test/argomesh/agent/edge-1", "spiffe://td.test/ns/a/sa/b", "spiffe://td.test", "spiffe://td.test/",
@@ -136,10 +113,6 @@ func FuzzParseID(f *testing.F) {
 		}
 		if err := identity.AllowIDs(id)(again); err != nil {
 			t.Fatalf("an id is not equal to itself: %v", err)
-		}
-		name, ok := identity.AgentOf(id)
-		if back := identity.AgentID(id.TrustDomain(), name); ok && back != id {
-			t.Fatalf("%s is agent %q, whose id is %s", id, name, back)
 		}
 	})
 }

@@ -58,10 +58,6 @@ func planObject(want, have *unstructured.Unstructured, ours func(*unstructured.U
 	return change
 }
 
-// ObjectFields returns the fields of an object's spec that are set, as differences
-// from nothing.
-func ObjectFields(obj *unstructured.Unstructured) []diff.Field { return diffObjects(nil, obj) }
-
 // diffObjects returns the fields of the spec in which want differs from have, by
 // their paths. What is empty is as what is absent.
 func diffObjects(have, want *unstructured.Unstructured) []diff.Field {

@@ -15,7 +15,6 @@ import (
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // MaxTarget is the longest request target that Parse reads, in bytes. It has room
@@ -84,11 +83,6 @@ func (r Request) IsProxy() bool { return r.Subresource == verbProxy || r.Verb ==
 // GroupVersionResource names the resource, without the subresource.
 func (r Request) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
-}
-
-// ObjectName names the object, as far as the call does.
-func (r Request) ObjectName() types.NamespacedName {
-	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
 // String says what is asked in one line, for logs: "get apps/deployments/scale

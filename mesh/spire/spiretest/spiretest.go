@@ -70,13 +70,6 @@ func (s *Server) SetAdmins(ids ...spiffeid.ID) {
 	}
 }
 
-// SetBundle replaces the bundle of the own trust domain.
-func (s *Server) SetBundle(b *spirepb.Bundle) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bundle = proto.CloneOf(b)
-}
-
 // SetIntercept has f called before each call of a client; what it returns, if not nil,
 // is the answer. Nil ends that.
 func (s *Server) SetIntercept(f func(ctx context.Context, method string) error) {
