@@ -15,20 +15,12 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/test/golden"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func id(t *testing.T, s string) spiffeid.ID {
 	t.Helper()
 	out, err := identity.ParseID(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-func name(t *testing.T, s string) identity.AgentName {
-	t.Helper()
-	out, err := identity.ParseAgentName(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +46,8 @@ func reach(t *testing.T) mesh.Snapshot {
 			RedisProxy:    mesh.Port{Number: 6379, Callers: []spiffeid.ID{server}},
 			Metrics:       mesh.Port{Number: 8080},
 			Agents: map[identity.AgentName][]spiffeid.ID{
-				name(t, "edge-1"): {id(t, "spiffe://edge.test/ns/argocd/sa/agent"), id(t, "spiffe://edge.test/new")},
-				name(t, "edge-2"): {id(t, "spiffe://hub.test/argomesh/agent/edge-2")},
+				kit.Agent(t, "edge-1"): {id(t, "spiffe://edge.test/ns/argocd/sa/agent"), id(t, "spiffe://edge.test/new")},
+				kit.Agent(t, "edge-2"): {id(t, "spiffe://hub.test/argomesh/agent/edge-2")},
 			},
 		},
 	}
@@ -97,12 +89,12 @@ func TestCheck(t *testing.T) {
 		},
 		"an agent without a name": func(s *mesh.Snapshot) { s.Reach.Agents[identity.AgentName{}] = nil },
 		"is of two agents, edge-1 and edge-2": func(s *mesh.Snapshot) {
-			s.Reach.Agents[name(t, "edge-2")] = s.Reach.Agents[name(t, "edge-1")]
+			s.Reach.Agents[kit.Agent(t, "edge-2")] = s.Reach.Agents[kit.Agent(t, "edge-1")]
 		},
 		"20001 agents, at most 20000 are served": func(s *mesh.Snapshot) {
 			s.Reach.Agents = map[identity.AgentName][]spiffeid.ID{}
 			for i := range mesh.MaxAgents + 1 {
-				s.Reach.Agents[name(t, fmt.Sprint("a", i))] = nil
+				s.Reach.Agents[kit.Agent(t, fmt.Sprint("a", i))] = nil
 			}
 		},
 		"does not go with method spiffe-x509":   func(s *mesh.Snapshot) { s.Reach.Stream.Method = identity.MethodX509 },

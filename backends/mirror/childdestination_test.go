@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends/record"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // By destination the children of each agent are shown in the namespace of its name, so two
@@ -79,10 +80,10 @@ func TestChildrenByDestination(t *testing.T) {
 		cut()
 		one.cancel(nil)
 		one.wait.Wait()
-		departure := departures.Teardown{Store: d.shares.Of(agentName(t, "edge-1")), Rules: ownership.Rules{
+		departure := departures.Teardown{Store: d.shares.Of(kit.Agent(t, "edge-1")), Rules: ownership.Rules{
 			Marks: copies.Marks{
 				Map: mapping.Map{
-					Side: stream.Hub, Mode: stream.Managed, Agent: agentName(t, "edge-1"), Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1",
+					Side: stream.Hub, Mode: stream.Managed, Agent: kit.Agent(t, "edge-1"), Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1",
 				},
 			},
 		}}
@@ -165,7 +166,7 @@ func TestStrayChildren(t *testing.T) {
 			}
 		}
 		was := one.revision(d.here("edge-1"), "c")
-		sweep(map[string]identity.AgentName{"edge-1": agentName(t, "edge-1")})
+		sweep(map[string]identity.AgentName{"edge-1": kit.Agent(t, "edge-1")})
 		if one.revision(d.here("edge-1"), "c") != was {
 			t.Error("the mirror of a child was taken for a stray")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // TestTurnsOfAPeerAtTheProcessors: what a peer says that has had the hub compute a lot is
@@ -31,7 +32,7 @@ func TestTurnsOfAPeerAtTheProcessors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				other := agentName(t, "other")
+				other := kit.Agent(t, "other")
 				var writes atomic.Int64
 				o := options{mode: stream.Autonomous, configure: func(side stream.Side, cfg *mirror.Config) {
 					if side == stream.Hub {
@@ -50,7 +51,7 @@ func TestTurnsOfAPeerAtTheProcessors(t *testing.T) {
 				}
 				r := newRig(t, o)
 				a := r.attack(r.hub)
-				q.Spend(agentName(t, "edge-1"), c.used)
+				q.Spend(kit.Agent(t, "edge-1"), c.used)
 				q.Spend(other, time.Second)
 				turn := q.Compute(other)
 				var version atomic.Int64

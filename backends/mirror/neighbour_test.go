@@ -10,6 +10,7 @@ import (
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // TestTwoAgentsOnOneCluster: two Argo CDs of a Kubernetes cluster each have an agent of
@@ -23,7 +24,7 @@ func TestTwoAgentsOnOneCluster(t *testing.T) {
 			rigs[name] = newRig(t, options{
 				stores: [2]*memory.Store{opened(t, memory.New(memory.Config{}), "default"), spoke},
 				configure: func(side stream.Side, cfg *mirror.Config) {
-					cfg.Rules.Agent = agentName(t, name)
+					cfg.Rules.Agent = kit.Agent(t, name)
 					if side == stream.Hub {
 						cfg.Rules.Pairs = []mapping.Pair{{Spoke: "team-a", Hub: "edge-1"}}
 						cfg.Rules.ClusterServer = "https://proxy/agents/" + name
@@ -76,7 +77,7 @@ func TestAutonomousBesideManaged(t *testing.T) {
 				mode:   mode,
 				stores: [2]*memory.Store{opened(t, memory.New(memory.Config{}), "default"), spoke},
 				configure: func(side stream.Side, cfg *mirror.Config) {
-					cfg.Rules.Agent = agentName(t, name)
+					cfg.Rules.Agent = kit.Agent(t, name)
 					if side == stream.Hub {
 						cfg.Rules.Pairs = []mapping.Pair{{Spoke: "team-a", Hub: "edge-1"}}
 						cfg.Rules.ClusterServer = "https://proxy/agents/" + name

@@ -15,6 +15,7 @@ import (
 	"github.com/argomesh/argomesh/backends/shares"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // divided is a hub whose Applications are two agents' by their destination.
@@ -26,15 +27,6 @@ type divided struct {
 
 	mu   sync.Mutex // guards told
 	told map[string]func(stream.ResourceKey)
-}
-
-func agentName(t *testing.T, name string) identity.AgentName {
-	t.Helper()
-	parsed, err := identity.ParseAgentName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
 }
 
 func newDivided(t *testing.T) *divided {
@@ -58,7 +50,7 @@ func newDividedWith(t *testing.T, o options) *divided {
 			children: o.children, adopt: o.adopt, projects: o.projects,
 			stores: [2]*memory.Store{d.hub, memory.New(memory.Config{})},
 			configure: func(side stream.Side, cfg *mirror.Config) {
-				cfg.Rules.Agent, cfg.Rules.ClusterServer = agentName(t, name), "https://proxy/agents/"+name
+				cfg.Rules.Agent, cfg.Rules.ClusterServer = kit.Agent(t, name), "https://proxy/agents/"+name
 				cfg.Rules.Namespaces = []string{"team"}
 				if side == stream.Hub {
 					cfg.Rules.ByDestination = true
@@ -77,7 +69,7 @@ func newDividedWith(t *testing.T, o options) *divided {
 func (d *divided) owner() mapping.Owner {
 	names := map[string]identity.AgentName{}
 	for _, name := range []string{"edge-1", "edge-2"} {
-		names[name], names["https://proxy/agents/"+name] = agentName(d.t, name), agentName(d.t, name)
+		names[name], names["https://proxy/agents/"+name] = kit.Agent(d.t, name), kit.Agent(d.t, name)
 	}
 	return func(p mapping.Placement) identity.AgentName {
 		switch {
@@ -286,7 +278,7 @@ func TestSharesKeepToThemselves(t *testing.T) {
 		}
 		mine, theirs := make1("mine", "edge-1"), make1("theirs", "edge-2")
 		shares := shares.New(hub)
-		share := shares.Of(agentName(t, "edge-1"))
+		share := shares.Of(kit.Agent(t, "edge-1"))
 		if _, there := share.Get(mine.Key); there {
 			t.Error("before anything is assigned, something is there")
 		}
@@ -369,8 +361,8 @@ func TestSharesKeepToThemselves(t *testing.T) {
 		if len(share.List(stream.Application, "")) != 0 {
 			t.Error("what was moved is still listed")
 		}
-		news := shares.Assign(func(mapping.Placement) identity.AgentName { return agentName(t, "edge-1") })
-		if len(news[agentName(t, "edge-1")]) != 2 || len(news[agentName(t, "edge-2")]) != 2 {
+		news := shares.Assign(func(mapping.Placement) identity.AgentName { return kit.Agent(t, "edge-1") })
+		if len(news[kit.Agent(t, "edge-1")]) != 2 || len(news[kit.Agent(t, "edge-2")]) != 2 {
 			t.Errorf("Assign() = %v", news)
 		}
 		if len(share.List(stream.Application, "")) != 2 {

@@ -11,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/backends/memory"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // Mirrors leave namespaces that are no longer their agent's, without workloads, and
@@ -33,7 +34,7 @@ func TestStrays(t *testing.T) {
 	add("left", "own", "")
 	add("left", "of-nobody", "gone")
 	add("left", "damaged", "Not A Name")
-	one, two := agentName(t, "edge-1"), agentName(t, "edge-2")
+	one, two := kit.Agent(t, "edge-1"), kit.Agent(t, "edge-2")
 	cascades := watchCascades(t, store)
 	strays := departures.OrphanedMirrors{
 		Store: store,
@@ -75,7 +76,7 @@ func TestStrayProjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	edge, one := agentName(t, "edge"), agentName(t, "edge-1")
+	edge, one := kit.Agent(t, "edge"), kit.Agent(t, "edge-1")
 	err := departures.OrphanedMirrors{
 		Store: store, Namespace: "argocd",
 		Owner: func(string) identity.AgentName { return identity.AgentName{} },

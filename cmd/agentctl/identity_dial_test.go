@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +25,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // registryOf admits one SPIFFE ID, if any.
@@ -64,7 +64,7 @@ func principalOf(t *testing.T, socket string, registry server.Registry, method f
 	if err != nil {
 		t.Fatal(err)
 	}
-	runUntilEnd(t, source.Run)
+	kit.Background(t, source.Run)
 	if err := source.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func principalOf(t *testing.T, socket string, registry server.Registry, method f
 	if err != nil {
 		t.Fatal(err)
 	}
-	runUntilEnd(t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	kit.Background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
 	return l.Addr().String()
 }
 
@@ -139,7 +139,7 @@ func TestDoctorDialsThePrincipal(t *testing.T) {
 	if err := hubAPI.SetFederated(edgeAPI.Bundle()); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { got, err = dial(address); return err == nil && got.Handshake })
+	kit.Eventually(t, "what was asked", func() bool { got, err = dial(address); return err == nil && got.Handshake })
 	check("not registered", got, err, identities.ProbeResult{Address: address, SPIFFEID: id, Handshake: true}, "does not let our SPIFFE ID in")
 	registry.admitted.Store(&edge1ID)
 	got, err = dial(address, "--principal-id", id)
@@ -208,7 +208,7 @@ func TestDoctorDialsByToken(t *testing.T) {
 	}
 	// The principal may not have the other bundle yet.
 	var got string
-	waitFor(t, func() bool {
+	kit.Eventually(t, "what was asked", func() bool {
 		got = doctor("--method", "spiffe-jwt")
 		return strings.Contains(got, "does not let our SPIFFE ID in")
 	})
@@ -241,18 +241,6 @@ func TestDoctorDialsByToken(t *testing.T) {
 	}
 }
 
-// waitFor returns when done does, each try of which takes its time.
-func waitFor(t *testing.T, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !done() {
-		if ctx.Err() != nil {
-			t.Fatal("it does not come about")
-		}
-	}
-}
-
 // plaintext is a gRPC server without TLS.
 func plaintext(t *testing.T, services ...func(grpc.ServiceRegistrar)) string {
 	t.Helper()
@@ -261,7 +249,7 @@ func plaintext(t *testing.T, services ...func(grpc.ServiceRegistrar)) string {
 	for _, register := range services {
 		register(s)
 	}
-	runUntilEnd(t, func(ctx context.Context) error {
+	kit.Background(t, func(ctx context.Context) error {
 		defer context.AfterFunc(ctx, s.Stop)()
 		return s.Serve(l)
 	})

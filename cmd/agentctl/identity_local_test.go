@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var (
@@ -25,20 +26,6 @@ var (
 	edge1ID     = spiffeid.RequireFromString("spiffe://edge.test/argomesh/agent/edge-1")
 	principalID = spiffeid.RequireFromString("spiffe://hub.test/argomesh/principal")
 )
-
-// runUntilEnd runs something until the test ends.
-func runUntilEnd(t *testing.T, run func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
-}
 
 // workloadAPIOf runs a Workload API of td with these entries, and returns its address.
 func workloadAPIOf(t *testing.T, td spiffeid.TrustDomain, entries ...devworkload.Entry) (*devworkload.Server, string) {
@@ -52,7 +39,7 @@ func workloadAPIOf(t *testing.T, td spiffeid.TrustDomain, entries ...devworkload
 	if err != nil {
 		t.Fatal(err)
 	}
-	runUntilEnd(t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	kit.Background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
 	return s, "unix://" + path
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // startSPIREOverTCP runs the SPIRE server of hub.test on TCP, for administrators of
@@ -64,7 +65,7 @@ func startSPIREOverTCP(t *testing.T, clients *spiffebundle.Bundle, admins ...spi
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}},
 	})
-	runUntilEnd(t, func(ctx context.Context) error { return server.Run(ctx, l, grpc.Creds(creds)) })
+	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l, grpc.Creds(creds)) })
 	bundle := spiffebundle.New(hubTD)
 	bundle.AddX509Authority(root)
 	return l.Addr().String(), bundle

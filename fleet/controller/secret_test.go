@@ -9,17 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/kit"
 )
-
-func agentName(t *testing.T, s string) identity.AgentName {
-	t.Helper()
-	name, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
 
 // edge1Secret is the Secret of agent edge-1 as it should be, then changed.
 func edge1Secret(change func(*corev1.Secret)) *corev1.Secret {
@@ -72,8 +63,8 @@ func foreign(name, agentLabel, cluster, server string) *corev1.Secret {
 }
 
 func TestPlanSecret(t *testing.T) {
-	want := wantSecret(agentName(t, "edge-1"), map[string]v1alpha1.LabelValue{"env": "prod"},
-		ClusterServer("https://proxy:9090", agentName(t, "edge-1")), []byte(`{}`))
+	want := wantSecret(kit.Agent(t, "edge-1"), map[string]v1alpha1.LabelValue{"env": "prod"},
+		ClusterServer("https://proxy:9090", kit.Agent(t, "edge-1")), []byte(`{}`))
 	tests := map[string]struct {
 		have   *corev1.Secret
 		claims []*corev1.Secret

@@ -16,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // noon is the time of these tests.
@@ -130,7 +131,7 @@ func TestConditions(t *testing.T) {
 	}
 	wasThere := func(a *v1alpha1.Agent) { a.Status.Versions.Agent = "v0.1.0" }
 	refused := &Refused{ID: spiffeid.RequireFromString("spiffe://a/2"), What: "mode", Message: "set it", Since: noon.Add(-time.Minute)}
-	conflict := fleet.Conflict{ID: spiffeid.RequireFromString("spiffe://example.org/a"), Owner: agentName(t, "older")}
+	conflict := fleet.Conflict{ID: spiffeid.RequireFromString("spiffe://example.org/a"), Owner: kit.Agent(t, "older")}
 	tests := map[string]struct {
 		agent func(*v1alpha1.Agent)
 		found findings

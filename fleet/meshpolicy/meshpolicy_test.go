@@ -21,19 +21,11 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh/objects"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
-func name(t *testing.T, text string) identity.AgentName {
-	t.Helper()
-	n, err := identity.ParseAgentName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 func TestConditionOf(t *testing.T) {
-	edge := name(t, "edge-1")
+	edge := kit.Agent(t, "edge-1")
 	agent := &v1alpha1.Agent{Spec: v1alpha1.AgentSpec{Identity: v1alpha1.AgentIdentity{SPIFFEIDs: []string{"spiffe://hub.test/edge-1"}}}}
 	agent.Generation = 7
 	own := objects.Difference{Text: "P does not admit hub.test/edge-1, and should.", About: "hub.test/edge-1"}
@@ -47,7 +39,7 @@ func TestConditionOf(t *testing.T) {
 		"as it should be":      {[]finding{{}, {}}, "", ""},
 		"what is of others":    {[]finding{{differences: []objects.Difference{other}}}, "", ""},
 		"its own comes first":  {[]finding{{differences: []objects.Difference{general, other}}, {differences: []objects.Difference{own}}}, "Differs", own.Text + " " + general.Text},
-		"another is refused":   {[]finding{{refused: map[identity.AgentName]error{name(t, "edge-2"): errors.New("no")}}}, "", ""},
+		"another is refused":   {[]finding{{refused: map[identity.AgentName]error{kit.Agent(t, "edge-2"): errors.New("no")}}}, "", ""},
 		"it is refused":        {[]finding{{refused: map[identity.AgentName]error{edge: errors.New("no")}, differences: []objects.Difference{general}}}, "Refused", "no " + general.Text},
 		"they cannot be read":  {[]finding{{err: errors.Join(errors.New("a"), errors.New("b"))}, {differences: []objects.Difference{own}}}, "Failed", "a; b " + own.Text},
 		"refused and not read": {[]finding{{err: errors.New("a")}, {refused: map[identity.AgentName]error{edge: errors.New("no")}}}, "Refused", "no a"},
@@ -95,7 +87,7 @@ func TestMessageIsBounded(t *testing.T) {
 // One agent that the mesh cannot keep does not stop the others.
 func TestRenderLeavesOutWhoIsRefused(t *testing.T) {
 	id := spiffeid.RequireFromString
-	good, bad, worse := name(t, "good"), name(t, "bad"), name(t, "worse")
+	good, bad, worse := kit.Agent(t, "good"), kit.Agent(t, "bad"), kit.Agent(t, "worse")
 	admitted := map[identity.AgentName][]spiffeid.ID{good: {id("spiffe://a/good")}, bad: {id("spiffe://a/bad")}, worse: {id("spiffe://a/bad-too")}}
 	part := Part{Render: func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error) {
 		var problems []error

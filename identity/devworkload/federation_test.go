@@ -13,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // Several trust domains that know each other by their directories: the partner may
@@ -42,18 +43,18 @@ func TestFederationByDirectory(t *testing.T) {
 		}
 	}
 	client := newClient(t, serve(t, partners[foreign]))
-	svid, err := client.FetchX509SVID(testContext(t))
+	svid, err := client.FetchX509SVID(kit.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	bundles, err := newClient(t, serve(t, own)).FetchX509Bundles(testContext(t))
+	bundles, err := newClient(t, serve(t, own)).FetchX509Bundles(kit.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id, _, err := x509svid.Verify(svid.Certificates, bundles); err != nil || id != carol {
 		t.Errorf("Verify() = %s, %v", id, err)
 	}
-	if own, err := client.FetchX509Bundles(testContext(t)); err != nil || !own.Has(domain) {
+	if own, err := client.FetchX509Bundles(kit.Context(t)); err != nil || !own.Has(domain) {
 		t.Errorf("the partner has no bundle of ours: %v", err)
 	}
 
@@ -102,7 +103,7 @@ func TestConformanceOfSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := workloadapi.WithClientOptions(workloadapi.WithAddr(serve(t, server)))
-	ctx := testContext(t)
+	ctx := kit.Context(t)
 
 	byHint, err := workloadapi.NewX509Source(ctx, address, workloadapi.WithDefaultX509SVIDPicker(func(svids []*x509svid.SVID) *x509svid.SVID {
 		for _, svid := range svids {

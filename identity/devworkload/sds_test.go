@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // federatedServer serves alice and bob of td.test, federated with foreign.test.
@@ -78,14 +79,14 @@ func describeSecrets(t *testing.T, resp *discoveryv3.DiscoveryResponse) []string
 // that of the own bundle too.
 func TestAllBundlesUnderAnotherName(t *testing.T) {
 	_, client := federatedServer(t, devworkload.Config{AllBundlesName: "ROOTCA"})
-	resp, err := client.FetchSecrets(testContext(t), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ROOTCA"}})
+	resp, err := client.FetchSecrets(kit.Context(t), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ROOTCA"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"ROOTCA: roots of foreign.test td.test"}, describeSecrets(t, resp)); diff != "" {
 		t.Errorf("FetchSecrets() (-want +got):\n%s", diff)
 	}
-	if _, err := client.FetchSecrets(testContext(t), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ALL"}}); status.Code(err) != codes.InvalidArgument {
+	if _, err := client.FetchSecrets(kit.Context(t), &discoveryv3.DiscoveryRequest{ResourceNames: []string{"ALL"}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("FetchSecrets() of its usual name = %v", err)
 	}
 }
@@ -117,7 +118,7 @@ func TestSecretNames(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := client.FetchSecrets(testContext(t), &discoveryv3.DiscoveryRequest{ResourceNames: tc.ask})
+			resp, err := client.FetchSecrets(kit.Context(t), &discoveryv3.DiscoveryRequest{ResourceNames: tc.ask})
 			if tc.want == nil {
 				if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "not authorized for the requested identities") {
 					t.Errorf("FetchSecrets(%v) = %v, %v", tc.ask, resp, err)
@@ -133,13 +134,13 @@ func TestSecretNames(t *testing.T) {
 		})
 	}
 	t.Run("another type", func(t *testing.T) {
-		_, err := client.FetchSecrets(testContext(t), &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"})
+		_, err := client.FetchSecrets(kit.Context(t), &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("FetchSecrets() = %v", err)
 		}
 	})
 	t.Run("deltas are not served", func(t *testing.T) {
-		stream, err := client.DeltaSecrets(testContext(t))
+		stream, err := client.DeltaSecrets(kit.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,7 @@ type secretStream struct {
 
 func openSecretStream(t *testing.T, client secretv3.SecretDiscoveryServiceClient) *secretStream {
 	t.Helper()
-	stream, err := client.StreamSecrets(testContext(t))
+	stream, err := client.StreamSecrets(kit.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -25,6 +24,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var (
@@ -70,17 +72,9 @@ func serve(t *testing.T, server *devworkload.Server) string {
 	return "unix://" + path
 }
 
-// testContext ends when the test is out of patience.
-func testContext(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func newClient(t *testing.T, address string) *workloadapi.Client {
 	t.Helper()
-	client, err := workloadapi.New(testContext(t), workloadapi.WithAddr(address))
+	client, err := workloadapi.New(kit.Context(t), workloadapi.WithAddr(address))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +95,7 @@ func rawClient(t *testing.T, address string) *grpc.ClientConn {
 
 // withHeader returns a context with the mandatory metadata.
 func withHeader(t *testing.T) context.Context {
-	return metadata.AppendToOutgoingContext(testContext(t), "workload.spiffe.io", "true")
+	return metadata.AppendToOutgoingContext(kit.Context(t), "workload.spiffe.io", "true")
 }
 
 // updates collects what a watch of the X.509 context reports.
@@ -165,7 +159,7 @@ func TestX509SVIDs(t *testing.T) {
 		{ID: alice},
 	}}))
 	client := newClient(t, address)
-	got, err := client.FetchX509Context(testContext(t))
+	got, err := client.FetchX509Context(kit.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +321,7 @@ func TestSecurityHeaderIsMandatory(t *testing.T) {
 	}
 	for method, call := range calls {
 		for name, header := range headers {
-			err := call(metadata.AppendToOutgoingContext(testContext(t), header...))
+			err := call(metadata.AppendToOutgoingContext(kit.Context(t), header...))
 			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "security header missing") {
 				t.Errorf("%s with header %s: %v, want InvalidArgument, security header missing", method, name, err)
 			}
@@ -510,7 +504,7 @@ func TestFederation(t *testing.T) {
 	}
 	bundles := u.next(t).Bundles
 	otherAddress := serve(t, other)
-	svid, err := newClient(t, otherAddress).FetchX509SVID(testContext(t))
+	svid, err := newClient(t, otherAddress).FetchX509SVID(kit.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -536,7 +530,7 @@ func TestJWTSVIDs(t *testing.T) {
 	}
 	address := serve(t, server)
 	client := newClient(t, address)
-	ctx := testContext(t)
+	ctx := kit.Context(t)
 
 	svids, err := client.FetchJWTSVIDs(ctx, jwtsvid.Params{Audience: "hub", ExtraAudiences: []string{"other"}})
 	if err != nil {

@@ -12,15 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/identity/devworkload"
-	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // pair is a hub and an agent of one trust domain.
@@ -130,7 +132,7 @@ func TestClientAcceptsOnlyTheNamedServer(t *testing.T) {
 			}
 		})
 	}
-	p.server.log.wait(t, "reason", "refused") // the server hears of it after the client has gone
+	p.server.log.Wait(t, "reason", "refused") // the server hears of it after the client has gone
 	if got, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", "refused"); got == 0 {
 		t.Error("the server does not count that it was refused")
 	}
@@ -145,7 +147,7 @@ func TestRefusals(t *testing.T) {
 	if err := call(t, good); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := good.Watch(testContext(t), &grpc_health_v1.HealthCheckRequest{})
+	stream, err := good.Watch(kit.Context(t), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +213,7 @@ func TestRefusals(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			before, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", tc.reason)
-			logged := len(p.server.log.find("reason", tc.reason))
+			logged := len(p.server.log.Find("reason", tc.reason))
 			err := tc.attack(t)
 			if err == nil {
 				t.Fatal("it was let in")
@@ -223,10 +225,8 @@ func TestRefusals(t *testing.T) {
 			}
 			deadline := time.After(patience)
 			for {
-				p.server.log.mu.Lock()
-				changed := p.server.log.changed
-				p.server.log.mu.Unlock()
-				if lines := p.server.log.find("reason", tc.reason); len(lines) > logged {
+				all, changed := p.server.log.Lines()
+				if lines := p.server.log.Find("reason", tc.reason); len(lines) > logged {
 					line := lines[logged]
 					if host, _, err := net.SplitHostPort(line["peer"].(string)); err != nil || host != "127.0.0.1" {
 						t.Errorf("log names peer %v", line["peer"])
@@ -242,7 +242,7 @@ func TestRefusals(t *testing.T) {
 				select {
 				case <-changed:
 				case <-deadline:
-					t.Fatalf("no log line with reason %q; there are %v", tc.reason, p.server.log.lines)
+					t.Fatalf("no log line with reason %q; there are %v", tc.reason, all)
 				}
 			}
 			if after, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", tc.reason); after <= before {
@@ -274,7 +274,7 @@ func tlsCall(t *testing.T, address string, cfg *tls.Config) error {
 		cfg.NextProtos = []string{"h2"}
 	}
 	dialer := tls.Dialer{Config: cfg}
-	conn, err := dialer.DialContext(testContext(t), "tcp", address)
+	conn, err := dialer.DialContext(kit.Context(t), "tcp", address)
 	if err != nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func TestFloodIsLoggedWithinLimits(t *testing.T) {
 	if err := tlsCall(t, p.server.address, &tls.Config{}); err == nil {
 		t.Fatal("no certificate was let in")
 	}
-	p.server.log.wait(t, "reason", "no_certificate")
+	p.server.log.Wait(t, "reason", "no_certificate")
 	// A peer hears of a refusal before it is counted, and the last is logged no more.
 	deadline, poll := time.After(patience), time.NewTicker(10*time.Millisecond)
 	defer poll.Stop()
@@ -342,7 +342,7 @@ func TestFloodIsLoggedWithinLimits(t *testing.T) {
 			t.Fatalf("counted %v failures, want %d", counted, attempts)
 		}
 	}
-	if lines := p.server.log.find("reason", "garbage"); len(lines) < 20 || len(lines) > attempts/2 {
+	if lines := p.server.log.Find("reason", "garbage"); len(lines) < 20 || len(lines) > attempts/2 {
 		t.Errorf("%d lines were logged, want the first 20 and few more", len(lines))
 	}
 }
@@ -357,7 +357,7 @@ func TestServerWithoutSVIDRefuses(t *testing.T) {
 	if err := call(t, p.edge.dial(t, p.server.address, principal)); status.Code(err) != codes.Unavailable {
 		t.Errorf("call = %v, want Unavailable", err)
 	}
-	p.server.log.wait(t, "reason", "not_ready")
+	p.server.log.Wait(t, "reason", "not_ready")
 }
 
 func TestClientWithoutSVIDSaysSo(t *testing.T) {
@@ -405,7 +405,7 @@ func TestFederatedPeers(t *testing.T) {
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 6*time.Second, 3*time.Second)
-	stream, err := p.edge.dial(t, p.server.address, principal).Watch(testContext(t), &grpc_health_v1.HealthCheckRequest{})
+	stream, err := p.edge.dial(t, p.server.address, principal).Watch(kit.Context(t), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

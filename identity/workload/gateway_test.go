@@ -13,6 +13,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // gateway accepts TLS connections and tells whose certificate each client showed,
@@ -30,7 +31,7 @@ func gateway(t *testing.T, cert tls.Certificate) (address string, clients <-chan
 				return
 			}
 			conn := tls.Server(raw, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"}})
-			if err := conn.HandshakeContext(testContext(t)); err == nil {
+			if err := conn.HandshakeContext(kit.Context(t)); err == nil {
 				var leaf *x509.Certificate
 				if certs := conn.ConnectionState().PeerCertificates; len(certs) > 0 {
 					leaf = certs[0]
@@ -102,7 +103,7 @@ func TestGatewayCredentials(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn, _, err := creds.ClientHandshake(testContext(t), "gateway.test:443", raw)
+			conn, _, err := creds.ClientHandshake(kit.Context(t), "gateway.test:443", raw)
 			if tt.why != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.why) {
 					t.Fatalf("ClientHandshake() = %v, want an error that says %q", err, tt.why)

@@ -1,25 +1,23 @@
 package workload_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/identity/devworkload"
-	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
+	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var (
@@ -31,13 +29,6 @@ var (
 // patience is how long a test waits for something that comes soon when all is
 // well.
 const patience = 30 * time.Second
-
-func testContext(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 func shortDir(t *testing.T) string {
 	t.Helper()
@@ -101,76 +92,18 @@ func entries(ids ...spiffeid.ID) []devworkload.Entry {
 	return out
 }
 
-// logLines collects JSON log lines. Safe for concurrent use.
-type logLines struct {
-	mu      sync.Mutex
-	lines   []map[string]any
-	changed chan struct{}
-}
-
-func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for raw := range bytes.Lines(p) {
-		var line map[string]any
-		if err := json.Unmarshal(raw, &line); err != nil {
-			return 0, err
-		}
-		l.lines = append(l.lines, line)
-	}
-	close(l.changed)
-	l.changed = make(chan struct{})
-	return len(p), nil
-}
-
-func (l *logLines) logger() zerolog.Logger { return zerolog.New(l) }
-
-// find returns the lines whose field has a value that contains text.
-func (l *logLines) find(field, text string) []map[string]any {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var found []map[string]any
-	for _, line := range l.lines {
-		if value, ok := line[field].(string); ok && strings.Contains(value, text) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-// wait returns the first such line, as soon as there is one.
-func (l *logLines) wait(t *testing.T, field, text string) map[string]any {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		l.mu.Lock()
-		changed := l.changed
-		l.mu.Unlock()
-		if found := l.find(field, text); len(found) > 0 {
-			return found[0]
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatalf("no log line with %s %q, there are %v", field, text, l.lines)
-		}
-	}
-}
-
 // testSource is a running source with what it says.
 type testSource struct {
 	*workload.Source
 	registry *prometheus.Registry
-	log      *logLines
+	log      *kit.Log
 }
 
 // run makes a source and runs it until the test ends.
 func run(t *testing.T, cfg workload.Config) *testSource {
 	t.Helper()
-	s := &testSource{registry: prometheus.NewRegistry(), log: newLogLines()}
-	cfg.Metrics, cfg.Log = s.registry, s.log.logger()
+	s := &testSource{registry: prometheus.NewRegistry(), log: kit.NewLog()}
+	cfg.Metrics, cfg.Log = s.registry, s.log.Logger()
 	source, err := workload.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +130,7 @@ func run(t *testing.T, cfg workload.Config) *testSource {
 func ready(t *testing.T, cfg workload.Config) *testSource {
 	t.Helper()
 	s := run(t, cfg)
-	if err := s.WaitReady(testContext(t)); err != nil {
+	if err := s.WaitReady(kit.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -283,7 +216,7 @@ func (h *healthService) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc.
 type server struct {
 	address string
 	health  *healthService
-	log     *logLines
+	log     *kit.Log
 	source  *testSource
 }
 
@@ -293,8 +226,8 @@ func serve(t *testing.T, source *testSource) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{address: l.Addr().String(), health: &healthService{}, log: newLogLines(), source: source}
-	srv := grpc.NewServer(grpc.Creds(source.ServerCredentials(s.log.logger())))
+	s := &server{address: l.Addr().String(), health: &healthService{}, log: kit.NewLog(), source: source}
+	srv := grpc.NewServer(grpc.Creds(source.ServerCredentials(s.log.Logger())))
 	grpc_health_v1.RegisterHealthServer(srv, s.health)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
@@ -321,6 +254,6 @@ func (s *testSource) dial(t *testing.T, address string, accept ...spiffeid.ID) g
 // call makes one call.
 func call(t *testing.T, client grpc_health_v1.HealthClient) error {
 	t.Helper()
-	_, err := client.Check(testContext(t), &grpc_health_v1.HealthCheckRequest{})
+	_, err := client.Check(kit.Context(t), &grpc_health_v1.HealthCheckRequest{})
 	return err
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/test/heap"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var foreignDomain = spiffeid.RequireTrustDomainFromString("foreign.test")
@@ -80,7 +81,7 @@ func check(t *testing.T, target string, creds credentials.TransportCredentials, 
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	ctx := metadata.NewOutgoingContext(testContext(t), metadata.Pairs(pairs...))
+	ctx := metadata.NewOutgoingContext(kit.Context(t), metadata.Pairs(pairs...))
 	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	return err
 }
@@ -108,7 +109,7 @@ func newTokenPair(t *testing.T, jwtTTL time.Duration) *tokenPair {
 
 func (s *testSource) token(t *testing.T, audiences ...string) string {
 	t.Helper()
-	svid, err := s.FetchToken(testContext(t), audiences...)
+	svid, err := s.FetchToken(kit.Context(t), audiences...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +247,8 @@ func TestPeerFromToken(t *testing.T) {
 	t.Parallel()
 	p := newTokenPair(t, 0)
 	l := listen(t, "tcp", "127.0.0.1:0")
-	log := newLogLines()
-	server := callable(t, l, p.principal.TokenServerCredentials(log.logger()), p.principal.PeerFromToken)
+	log := kit.NewLog()
+	server := callable(t, l, p.principal.TokenServerCredentials(log.Logger()), p.principal.PeerFromToken)
 	gateway, err := p.edge.GatewayCredentials(workload.Gateway{Authorize: identity.AllowIDs(principal)})
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +279,7 @@ func TestPeerFromToken(t *testing.T) {
 	if err := check(t, l.Addr().String(), p.edge.ClientCredentials(identity.AllowIDs(principal)), "authorization", bearer); err == nil {
 		t.Error("a client certificate is accepted where tokens count")
 	}
-	log.wait(t, "reason", "second_method")
+	log.Wait(t, "reason", "second_method")
 	if n, _ := p.principal.metric(t, "argomesh_identity_handshake_failures_total", "second_method"); n != 1 {
 		t.Errorf("handshake_failures_total{second_method} = %v", n)
 	}
@@ -312,7 +313,7 @@ func TestPeerFromContextRefusesOtherCredentials(t *testing.T) {
 	t.Parallel()
 	p := newTokenPair(t, 0)
 	l := listen(t, "tcp", "127.0.0.1:0")
-	server := callable(t, l, p.principal.ServerCredentials(newLogLines().logger()), workload.PeerFromContext)
+	server := callable(t, l, p.principal.ServerCredentials(kit.NewLog().Logger()), workload.PeerFromContext)
 	creds := p.edge.ClientCredentials(identity.AllowIDs(principal))
 	for name, tt := range map[string]struct {
 		pairs []string
@@ -336,7 +337,7 @@ func TestTokenIsKeptAndRenewed(t *testing.T) {
 	token := s.Token(principal.String())
 	get := func() (string, time.Time, time.Time) {
 		t.Helper()
-		svid, renewAt, err := token.Get(testContext(t))
+		svid, renewAt, err := token.Get(kit.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,11 +362,11 @@ func TestTokenIsKeptAndRenewed(t *testing.T) {
 	// With the Workload API away the token is good until it expires, and then it is not.
 	a.stop()
 	s.waitFor(t, "the loss of the API to be seen", func() bool { return s.Degraded() != nil })
-	if _, _, err := token.Get(testContext(t)); err != nil {
+	if _, _, err := token.Get(kit.Context(t)); err != nil {
 		t.Errorf("Get() = %v while the token is valid and the api away", err)
 	}
 	<-time.After(time.Until(expiry))
-	if _, _, err := token.Get(testContext(t)); !errors.Is(err, workload.ErrNotReady) {
+	if _, _, err := token.Get(kit.Context(t)); !errors.Is(err, workload.ErrNotReady) {
 		t.Errorf("Get() = %v with an expired token and the api away", err)
 	}
 	if n, _ := s.metric(t, "argomesh_identity_jwt_svid_fetches_total", "failed"); n == 0 {
@@ -378,7 +379,7 @@ func TestTokenIsKeptAndRenewed(t *testing.T) {
 	a.start()
 	for back := false; !back; {
 		updated := s.Updated()
-		_, _, err := token.Get(testContext(t))
+		_, _, err := token.Get(kit.Context(t))
 		if back = err == nil; !back {
 			select {
 			case <-updated:
@@ -395,7 +396,7 @@ func TestTokenIsKeptAndRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitFor(t, "the loss of the identity", func() bool { return s.Ready() != nil })
-	if _, _, err := token.Get(testContext(t)); !errors.Is(err, workload.ErrNotReady) {
+	if _, _, err := token.Get(kit.Context(t)); !errors.Is(err, workload.ErrNotReady) {
 		t.Errorf("Get() = %v of a withdrawn identity", err)
 	}
 }
@@ -409,10 +410,10 @@ func TestTokenOfTheChosenIdentity(t *testing.T) {
 		"by id": {Socket: a.socket(), SPIFFEID: edge}, "by hint": {Socket: a.socket(), Hint: "stream"},
 	} {
 		s := ready(t, cfg)
-		if svid, err := s.FetchToken(testContext(t), "a"); err != nil || svid.ID != edge {
+		if svid, err := s.FetchToken(kit.Context(t), "a"); err != nil || svid.ID != edge {
 			t.Errorf("%s: FetchToken() = %v, %v, want one of %s", name, svid, err, edge)
 		}
-		if _, err := s.FetchToken(testContext(t)); !errors.Is(err, workload.ErrNotReady) {
+		if _, err := s.FetchToken(kit.Context(t)); !errors.Is(err, workload.ErrNotReady) {
 			t.Errorf("%s: FetchToken() for nobody = %v", name, err)
 		}
 	}

@@ -67,7 +67,7 @@ func TestHeapOfWorkloadReplies(t *testing.T) {
 			socket := answering(t, answer)
 			if took := heap.Of(func() {
 				s := run(t, workload.Config{Socket: socket})
-				s.log.wait(t, "error", protolimit.ErrTooLarge.Error())
+				s.log.Wait(t, "error", protolimit.ErrTooLarge.Error())
 				if s.Ready() == nil {
 					t.Error("it is ready")
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func TestSourceStartsBeforeTheSocket(t *testing.T) {
@@ -46,26 +47,26 @@ func TestSourceStartsBeforeTheSocket(t *testing.T) {
 		updated := s.Updated()
 		<-updated
 	}
-	warnings := s.log.find("level", "warn")
+	warnings := s.log.Find("level", "warn")
 	if len(warnings) != 1 || !strings.Contains(warnings[0]["message"].(string), "start the spire agent or set identity.socket") ||
 		warnings[0]["socket"] != a.socket() {
 		t.Errorf("several attempts log %v, want one warning with socket and cure", warnings)
 	}
 
 	a.start()
-	if err := s.WaitReady(testContext(t)); err != nil {
+	if err := s.WaitReady(kit.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	if svid, err := s.GetX509SVID(); err != nil || svid.ID != principal {
 		t.Errorf("GetX509SVID() = %v, %v", svid, err)
 	}
-	if id, err := s.WaitID(testContext(t)); err != nil || id != principal {
+	if id, err := s.WaitID(kit.Context(t)); err != nil || id != principal {
 		t.Errorf("WaitID() = %v, %v", id, err)
 	}
 	if err := s.Degraded(); err != nil {
 		t.Errorf("Degraded() = %v", err)
 	}
-	if got := s.log.find("message", "svid received"); len(got) != 1 || got[0]["level"] != "info" || got[0]["spiffe_id"] != principal.String() {
+	if got := s.log.Find("message", "svid received"); len(got) != 1 || got[0]["level"] != "info" || got[0]["spiffe_id"] != principal.String() {
 		t.Errorf("log of the first svid: %v", got)
 	}
 }
@@ -145,7 +146,7 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 		})
 		s := run(t, workload.Config{Socket: "unix://" + path})
 		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "the workload api does not answer") })
-		if warnings := s.log.find("level", "warn"); len(warnings) != 1 {
+		if warnings := s.log.Find("level", "warn"); len(warnings) != 1 {
 			t.Errorf("log %v, want one warning", warnings)
 		}
 	})
@@ -173,7 +174,7 @@ func TestSourceChoosesAmongSeveral(t *testing.T) {
 			t.Errorf("Ready() = %v, want it to name %s", err, want)
 		}
 	}
-	if line := none.log.wait(t, "message", "no svid could be chosen"); !strings.Contains(line["error"].(string), web.String()) {
+	if line := none.log.Wait(t, "message", "no svid could be chosen"); !strings.Contains(line["error"].(string), web.String()) {
 		t.Errorf("log does not name what is offered: %v", line)
 	}
 
@@ -236,7 +237,7 @@ func TestSourceDropsAnIdentityThatWasRemoved(t *testing.T) {
 	if err := a.SetEntries(entries(principal)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.WaitReady(testContext(t)); err != nil {
+	if err := s.WaitReady(kit.Context(t)); err != nil {
 		t.Errorf("after registering again: %v", err)
 	}
 }
@@ -259,11 +260,11 @@ func TestSourceOutlivesTheWorkloadAPI(t *testing.T) {
 		!strings.Contains(err.Error(), "no workload api at the socket") {
 		t.Errorf("Ready() = %v", err)
 	}
-	s.log.wait(t, "message", "svid expired")
+	s.log.Wait(t, "message", "svid expired")
 
 	begin := time.Now()
 	a.start()
-	if err := s.WaitReady(testContext(t)); err != nil {
+	if err := s.WaitReady(kit.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(begin); took > 10*time.Second {

@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // generation returns the bundle of a trust domain with new keys, under a number; 0 for
@@ -132,7 +133,7 @@ func (p *pushing) becomes(t *testing.T, current, older, failed string) {
 	want := "# HELP argomesh_spire_bundles Bundles of other trust domains that are pushed to the SPIRE server, by how the server has them: current, older (than the server's), failed.\n" +
 		"# TYPE argomesh_spire_bundles gauge\n" +
 		`argomesh_spire_bundles{state="current"} ` + current + "\n" + `argomesh_spire_bundles{state="failed"} ` + failed + "\n" + `argomesh_spire_bundles{state="older"} ` + older + "\n"
-	until(t, func() error {
+	kit.EventuallyNil(t, "a condition", func() error {
 		return testutil.GatherAndCompare(p.metrics, strings.NewReader(want), "argomesh_spire_bundles")
 	})
 }
@@ -140,7 +141,7 @@ func (p *pushing) becomes(t *testing.T, current, older, failed string) {
 // degrades waits until Degraded says a text, or nothing when that is empty.
 func (p *pushing) degrades(t *testing.T, text string) {
 	t.Helper()
-	until(t, func() error {
+	kit.EventuallyNil(t, "a condition", func() error {
 		switch err := p.Degraded(); {
 		case err == nil && text != "":
 			return errors.New("it is not degraded")
@@ -149,26 +150,6 @@ func (p *pushing) degrades(t *testing.T, text string) {
 		}
 		return nil
 	})
-}
-
-// until waits for a condition.
-func until(t *testing.T, check func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			t.Fatal(err)
-		}
-	}
 }
 
 // held returns how many roots the server trusts of a trust domain, and its number.
@@ -186,7 +167,7 @@ func TestPusher(t *testing.T) {
 	p.want(nil, first, generation(t, other, 7))
 	p.becomes(t, "2", "0", "0")
 	p.want(nil, second)
-	until(t, func() error {
+	kit.EventuallyNil(t, "a condition", func() error {
 		if roots, number := held(server, partner); roots != 1 || number != 2 {
 			return errors.New("the newer bundle is not there")
 		}
@@ -223,7 +204,7 @@ func TestPusher(t *testing.T) {
 	// Nothing is written when nothing changes.
 	before := strings.Count(strings.Join(server.Calls(), " "), "BatchSetFederatedBundle")
 	asked := len(server.Calls())
-	until(t, func() error {
+	kit.EventuallyNil(t, "a condition", func() error {
 		if len(server.Calls()) < asked+3 {
 			return errors.New("it does not look")
 		}
@@ -243,7 +224,7 @@ func TestPusherWithoutRights(t *testing.T) {
 		return status.Error(codes.PermissionDenied, "authorization denied")
 	})
 	p.degrades(t, "not an administrator")
-	until(t, func() error {
+	kit.EventuallyNil(t, "a condition", func() error {
 		if failures(t, p.metrics) == 0 {
 			return errors.New("no failure is counted")
 		}

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // A spoke's Redis that stands still is an error in time, or the last value, and serves
@@ -26,7 +27,7 @@ func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
 		must(t, spoke.Set(ctx, tree("", name), name, 0).Err())
 	}
 	c := w.client(3)
-	eventually(t, "the value to be kept", func() error {
+	kit.EventuallyNil(t, "the value to be kept", func() error {
 		err := c.Get(ctx, tree("a", "shown")).Err()
 		if err == nil && w.keep.len() != 1 {
 			err = errors.New("it is not")
@@ -42,13 +43,13 @@ func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
 		t.Errorf("GET of what is not = %v", err)
 	}
 	must(t, e.redis.cmd.Process.Signal(syscall.SIGCONT))
-	eventually(t, "it to go on", func() error { return c.Get(ctx, tree("a", "new")).Err() })
+	kit.EventuallyNil(t, "it to go on", func() error { return c.Get(ctx, tree("a", "new")).Err() })
 	place{spoke, channel("", "shown")}.subscribed(t, 1)
 	must(t, spoke.Publish(ctx, channel("", "shown"), "x").Err())
 	until(t, s, channel("a", "shown"), "x") // it may be told to look again before that
 	must(t, spoke.FlushAll(ctx).Err())
 	for _, name := range []string{"shown", "new"} {
-		eventually(t, "nothing to be left", func() error {
+		kit.EventuallyNil(t, "nothing to be left", func() error {
 			if got, err := c.Get(ctx, tree("a", name)).Result(); !errors.Is(err, goredis.Nil) {
 				return fmt.Errorf("GET = %q, %w", got, err)
 			}
@@ -109,7 +110,7 @@ func TestCallsOfOneAgentAreBounded(t *testing.T) {
 		})
 	}
 	g.Wait()
-	eventually(t, "no call to be left of at most three at a time", func() error {
+	kit.EventuallyNil(t, "no call to be left of at most three at a time", func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if e.most != 3 || e.open != 0 {
@@ -118,7 +119,7 @@ func TestCallsOfOneAgentAreBounded(t *testing.T) {
 		return nil
 	})
 	w.set(e, true, func(e *edge) { e.stuck = false })
-	eventually(t, "it to answer afterwards", func() error {
+	kit.EventuallyNil(t, "it to answer afterwards", func() error {
 		if err := c.Get(ctx, tree("a", "shop")).Err(); !errors.Is(err, goredis.Nil) {
 			return fmt.Errorf("GET = %w", err)
 		}
@@ -146,7 +147,7 @@ func TestHeldAndKeptBytes(t *testing.T) {
 					}
 				}
 			}
-			eventually(t, "the shorter value to be kept", func() error {
+			kit.EventuallyNil(t, "the shorter value to be kept", func() error {
 				for key, value := range w.keep.all() {
 					if strings.Contains(key, "s1001") {
 						t.Fatal("the longer one is")
@@ -191,7 +192,7 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	if got, err := c.Get(ctx, tree("a", "shop")).Result(); err == nil {
 		t.Errorf("GET = %q", got)
 	}
-	eventually(t, "the connection to be counted", func() error {
+	kit.EventuallyNil(t, "the connection to be counted", func() error {
 		if n := w.refused("agent"); n != 1 {
 			return fmt.Errorf("%v are", n)
 		}
@@ -222,7 +223,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 	must(t, conn.SetDeadline(time.Now().Add(patience)))
 	_, err = conn.Write(append(encode("AUTH", password), encode("GET", "big")...))
 	must(t, err)
-	eventually(t, "the connection to be ended", func() error {
+	kit.EventuallyNil(t, "the connection to be ended", func() error {
 		if n := w.refused("slow"); n != 1 {
 			return fmt.Errorf("%v are", n)
 		}
@@ -237,7 +238,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 func TestSpokeChannelsAreBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	w.add("a", nil)
-	conn, err := w.dialSpoke(t.Context(), agentName(t, "a"))
+	conn, err := w.dialSpoke(t.Context(), kit.Agent(t, "a"))
 	must(t, err)
 	defer func() { _ = conn.Close() }() // the test is over
 	must(t, conn.SetDeadline(time.Now().Add(time.Minute)))

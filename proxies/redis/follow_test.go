@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // until takes messages up to one with a payload, and returns how many were before it,
@@ -38,7 +38,7 @@ type place struct {
 // subscribed waits until so many connections are subscribed there.
 func (p place) subscribed(t *testing.T, want int64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d to be subscribed to %s", want, p.channel), func() error {
+	kit.EventuallyNil(t, fmt.Sprintf("%d to be subscribed to %s", want, p.channel), func() error {
 		n, err := p.at.PubSubNumSub(t.Context(), p.channel).Result()
 		if err == nil && n[p.channel] != want {
 			err = fmt.Errorf("%d are", n[p.channel])
@@ -71,7 +71,7 @@ func (p place) connection(t *testing.T) (string, error) {
 // published meanwhile goes there.
 func (p place) subscribedAnew(t *testing.T, before string) {
 	t.Helper()
-	eventually(t, "another to be subscribed to "+p.channel, func() error {
+	kit.EventuallyNil(t, "another to be subscribed to "+p.channel, func() error {
 		now, err := p.connection(t)
 		if err == nil && now == before {
 			err = errors.New("it is the one before")
@@ -90,7 +90,7 @@ func TestSubscriptionsFollow(t *testing.T) {
 	atA := place{a.redis.client(t, 3), channel("", "shop")}
 	atB := place{b.redis.client(t, 3), channel("", "moved")}
 	atHub := place{w.redis.client(t, 3), name} // where all are subscribed at any time
-	toB := redis.Target{Agent: agentName(t, "b"), UID: "uid-b", Instance: appkey.Instance{Name: "moved"}, Known: true}
+	toB := redis.Target{Agent: kit.Agent(t, "b"), UID: "uid-b", Instance: appkey.Instance{Name: "moved"}, Known: true}
 	pages := []*goredis.PubSub{subscribeTo(t, w.client(2), name), subscribeTo(t, w.client(3), name)}
 	stays := subscribeTo(t, w.client(3), channel("a", "other"))
 	from := atA
@@ -160,7 +160,7 @@ func TestSubscriptionBeforeTheApplication(t *testing.T) {
 	s := subscribeTo(t, w.client(3), name)
 	there := place{spoke, channel("", "unknown")}
 	there.subscribed(t, 0)
-	w.move(early, redis.Target{Agent: agentName(t, "a"), UID: "uid-a", Instance: appkey.Instance{Name: "unknown"}, Known: true})
+	w.move(early, redis.Target{Agent: kit.Agent(t, "a"), UID: "uid-a", Instance: appkey.Instance{Name: "unknown"}, Known: true})
 	there.subscribed(t, 1)
 	must(t, spoke.Publish(ctx, there.channel, "here").Err())
 	if told := until(t, s, name, "here"); told == 0 {

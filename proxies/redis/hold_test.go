@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/proxies/redis/spoke"
-
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // A hub that asks on all its connections at once, and reads none, has the spoke's Redis hold
@@ -47,7 +47,7 @@ func TestSpokeHoldsNoMoreThanItsLimit(t *testing.T) {
 			begun <- near
 		}()
 	}
-	eventually(t, "the connections hold what there is room for, or nothing", func() error {
+	kit.EventuallyNil(t, "the connections hold what there is room for, or nothing", func() error {
 		if held, waiting := gauge(t, metrics, "argomesh_redis_spoke_bytes"), gauge(t, metrics, "argomesh_redis_spoke_waiting"); held != fit*length || waiting != connections-fit {
 			return fmt.Errorf("%v bytes are held and %v reads wait", held, waiting)
 		}
@@ -75,7 +75,7 @@ func TestSpokeHoldsNoMoreThanItsLimit(t *testing.T) {
 	for range connections {
 		must(t, <-ended)
 	}
-	eventually(t, "the connections hold what there is room for, or nothing", func() error {
+	kit.EventuallyNil(t, "the connections hold what there is room for, or nothing", func() error {
 		if held := gauge(t, metrics, "argomesh_redis_spoke_bytes"); held != 0 {
 			return fmt.Errorf("%v bytes are still held", held)
 		}
@@ -114,7 +114,7 @@ func TestSpokeWithTheRightsOfAUser(t *testing.T) {
 				return near
 			}
 			readers := []net.Conn{ask("GET", tree("", "shop")), ask("GET", tree("", "shop")), ask("GET", tree("", "shop"))}
-			eventually(t, "values are held", func() error {
+			kit.EventuallyNil(t, "values are held", func() error {
 				if held, waiting := gauge(t, metrics, "argomesh_redis_spoke_bytes"), gauge(t, metrics, "argomesh_redis_spoke_waiting"); held != tc.held || waiting != tc.waiting {
 					return fmt.Errorf("%v bytes are held and %v reads wait", held, waiting)
 				}
@@ -175,9 +175,9 @@ func TestNextValueFindsNoRoom(t *testing.T) {
 		}
 	}
 	endFirst, first := ask(tree("", "long"))
-	eventually(t, "one value takes all the room", state(length, 0))
+	kit.EventuallyNil(t, "one value takes all the room", state(length, 0))
 	endSecond, second := ask(tree("", "short"), tree("", "long"))
-	eventually(t, "the second value of the other waits for room", state(length, 1))
+	kit.EventuallyNil(t, "the second value of the other waits for room", state(length, 1))
 	endSecond()
 	if err := <-second; !errors.Is(err, context.Canceled) {
 		t.Errorf("the read that found no room ended with %v", err)
@@ -186,7 +186,7 @@ func TestNextValueFindsNoRoom(t *testing.T) {
 	if err := <-first; err == nil {
 		t.Error("the read whose hub takes nothing ended without an error")
 	}
-	eventually(t, "nothing is held", state(0, 0))
+	kit.EventuallyNil(t, "nothing is held", state(0, 0))
 }
 
 func gauge(t *testing.T, r *prometheus.Registry, name string) float64 {

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/spoke"
-
 	"github.com/google/go-cmp/cmp"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // protocols runs a test with either.
@@ -239,7 +239,7 @@ func TestSubscribe(t *testing.T) {
 		if m, err := s.ReceiveTimeout(ctx, patience); err != nil || m.(*goredis.Subscription).Count != 2 {
 			t.Errorf("UNSUBSCRIBE = %v, %v", m, err)
 		}
-		eventually(t, "the spoke's redis to know", func() error {
+		kit.EventuallyNil(t, "the spoke's redis to know", func() error {
 			if n := a.PubSubNumSub(ctx, channel("", "shop")).Val()[channel("", "shop")]; n != 0 {
 				return fmt.Errorf("%d subscribers", n)
 			}
@@ -322,7 +322,7 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 	if got := shows(); got != text {
 		t.Fatalf("GET = %s", got)
 	}
-	eventually(t, "the value to be kept", func() error {
+	kit.EventuallyNil(t, "the value to be kept", func() error {
 		if w.keep.len() == 0 {
 			return errors.New("nothing is kept")
 		}
@@ -364,7 +364,7 @@ func TestAbsentSpoke(t *testing.T) {
 	must(t, spoke.Set(ctx, tree("", "shop"), "x", 0).Err())
 	c := w.client(3)
 	must(t, c.Get(ctx, tree("a", "shop")).Err())
-	eventually(t, "the value to be kept", func() error {
+	kit.EventuallyNil(t, "the value to be kept", func() error {
 		if w.keep.len() == 0 {
 			return errors.New("nothing is kept")
 		}
@@ -408,7 +408,7 @@ func TestAbsentSpoke(t *testing.T) {
 	if got, err := c.Get(ctx, tree("a", "shop")).Result(); !errors.Is(err, goredis.Nil) {
 		t.Errorf("GET after the spoke's redis lost all = %q, %v", got, err)
 	}
-	eventually(t, "the value to be forgotten", func() error {
+	kit.EventuallyNil(t, "the value to be forgotten", func() error {
 		if w.keep.len() != 0 {
 			return errors.New("it is kept")
 		}
@@ -495,7 +495,7 @@ func TestStuckSpoke(t *testing.T) {
 	if n := answered.Load(); n != 0 {
 		t.Errorf("%d reads of the one that is stuck were answered meanwhile", n)
 	}
-	eventually(t, "the pages of the one that is stuck to ask", func() error {
+	kit.EventuallyNil(t, "the pages of the one that is stuck to ask", func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if edges[0].open < 4 { // three reads, one for subscriptions
@@ -595,7 +595,7 @@ func TestLimits(t *testing.T) {
 	}
 	must(t, over.Close())
 	must(t, second.Close())
-	eventually(t, "the place to be free", func() error { return third.Ping(ctx).Err() })
+	kit.EventuallyNil(t, "the place to be free", func() error { return third.Ping(ctx).Err() })
 	must(t, third.Close())
 	must(t, s.Close())
 	for name, bytes := range map[string]string{
@@ -603,7 +603,7 @@ func TestLimits(t *testing.T) {
 		"a name without end": "*1\r\n$40000\r\n", "no name": "*0\r\n", "a negative length": "*1\r\n$-2\r\n", "a line without end": strings.Repeat("*", 9000),
 	} {
 		var conn net.Conn
-		eventually(t, "a place", func() (err error) {
+		kit.EventuallyNil(t, "a place", func() (err error) {
 			if conn, err = net.Dial("unix", w.socket); err != nil {
 				return err
 			}

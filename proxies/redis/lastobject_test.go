@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/argomesh/argomesh/proxies/redis/spoke"
-
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // The live state of an object is found in what was last read of the Application's managed
@@ -25,11 +24,11 @@ func TestLastLive(t *testing.T) {
 		{"group":"","kind":"ConfigMap","namespace":"web","name":"gone","liveState":"null"},{"kind":"Service","namespace":"web","name":"shop","liveState":"{}"}]`
 	must(t, e.redis.client(t, 3).Set(ctx, managed(""), text, 0).Err())
 	shop, deployment := appkey.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}
-	if _, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", shop, deployment); ok {
+	if _, _, ok := w.hub.LastLive(ctx, kit.Agent(t, "a"), "uid-a", shop, deployment); ok {
 		t.Error("it is known before anything was read")
 	}
 	must(t, w.client(3).Get(ctx, managed("a")).Err())
-	eventually(t, "the value to be kept", func() error {
+	kit.EventuallyNil(t, "the value to be kept", func() error {
 		if w.keep.len() == 0 {
 			return errors.New("nothing is kept")
 		}
@@ -47,12 +46,12 @@ func TestLastLive(t *testing.T) {
 		"of another agent": {"b", "uid-b", deployment, ""},
 		"of an older one":  {"a", "uid-before", deployment, ""},
 	} {
-		if got, _, ok := w.hub.LastLive(ctx, agentName(t, tt.agent), tt.uid, shop, tt.of); string(got) != tt.want && ok || ok != (tt.want != "") {
+		if got, _, ok := w.hub.LastLive(ctx, kit.Agent(t, tt.agent), tt.uid, shop, tt.of); string(got) != tt.want && ok || ok != (tt.want != "") {
 			t.Errorf("%s: %s, %t", name, got, ok)
 		}
 	}
 	must(t, w.keep.Keep(ctx, "uid-a|"+managed("a"), []byte(`[{"kind":`)))
-	if got, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", shop, deployment); ok {
+	if got, _, ok := w.hub.LastLive(ctx, kit.Agent(t, "a"), "uid-a", shop, deployment); ok {
 		t.Errorf("of what cannot be read: %s", got)
 	}
 }

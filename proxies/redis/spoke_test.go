@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/spoke"
-
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // What a hub may ask of a spoke is a short list.
@@ -27,7 +26,7 @@ func TestSpokeAllows(t *testing.T) {
 	w := newWorld(t, nil)
 	e := w.add("a", nil)
 	must(t, e.redis.client(t, 3).Set(t.Context(), tree("", "shop"), "x", 0).Err())
-	conn, err := w.dialSpoke(t.Context(), agentName(t, "a"))
+	conn, err := w.dialSpoke(t.Context(), kit.Agent(t, "a"))
 	must(t, err)
 	defer func() { _ = conn.Close() }() // the test is over
 	must(t, conn.SetDeadline(time.Now().Add(patience)))
@@ -65,7 +64,7 @@ func TestSpokeReadsOneValueAtATime(t *testing.T) {
 	e := w.add("a", nil)
 	client := e.redis.client(t, 3)
 	must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", length), 0).Err())
-	conn, err := w.dialSpoke(t.Context(), agentName(t, "a"))
+	conn, err := w.dialSpoke(t.Context(), kit.Agent(t, "a"))
 	must(t, err)
 	defer func() { _ = conn.Close() }() // the test is over
 	must(t, conn.SetDeadline(time.Now().Add(patience)))

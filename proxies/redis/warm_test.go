@@ -13,16 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/spoke"
-
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // unopened is what a redis.Warm is told of a world: the agents that are connected, and
@@ -43,7 +42,7 @@ func (w *world) warms(agents ...string) *unopened {
 	w.t.Helper()
 	u := &unopened{w: w, metrics: prometheus.NewRegistry(), sessions: map[identity.AgentName]string{}, apps: map[appkey.Instance]uint64{}}
 	for _, name := range agents {
-		u.sessions[agentName(w.t, name)] = "1"
+		u.sessions[kit.Agent(w.t, name)] = "1"
 		u.apps[appkey.Instance{Namespace: name, Name: "shop"}] = 1
 	}
 	var err error
@@ -105,13 +104,13 @@ func (u *unopened) changes(i appkey.Instance) {
 func (u *unopened) connects(name string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.sessions[agentName(u.w.t, name)] += "+"
+	u.sessions[kit.Agent(u.w.t, name)] += "+"
 }
 
 // counts waits until so many reads have that result, or more.
 func (u *unopened) counts(result string, want int) {
 	u.w.t.Helper()
-	eventually(u.w.t, fmt.Sprint(want, " reads that are ", result), func() error {
+	kit.EventuallyNil(u.w.t, fmt.Sprint(want, " reads that are ", result), func() error {
 		if got := u.count(result); got < want {
 			return fmt.Errorf("there are %d", got)
 		}
@@ -188,7 +187,7 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 			t.Errorf("%s is %s, %v", key, text.String(), err)
 		}
 	}
-	if live, _, ok := w.hub.LastLive(ctx, agentName(t, "a"), "uid-a", appkey.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}); !ok {
+	if live, _, ok := w.hub.LastLive(ctx, kit.Agent(t, "a"), "uid-a", appkey.Instance{Namespace: "a", Name: "shop"}, redis.Object{Group: "apps", Kind: "Deployment", Namespace: "web", Name: "shop"}); !ok {
 		t.Errorf("its object is %s, %t", live, ok)
 	}
 	if n, err := testutil.GatherAndCount(w.metrics, "argomesh_redis_proxy_read_seconds"); err != nil || n != 1 {

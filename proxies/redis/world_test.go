@@ -14,10 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/spoke"
-
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -25,8 +21,11 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/redis"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/proxies/redis/spoke"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const (
@@ -92,7 +91,7 @@ func (s *server) start(t *testing.T) {
 		_ = cmd.Wait() // killed by stop
 		close(done)
 	}()
-	eventually(t, "redis to listen", func() error {
+	kit.EventuallyNil(t, "redis to listen", func() error {
 		c, err := s.dial(t.Context())
 		if err == nil {
 			err = c.Close()
@@ -124,30 +123,6 @@ func client(t *testing.T, path string, protocol int) *goredis.Client {
 	})
 	t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
 	return c
-}
-
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); ; <-tick.C {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Since(began) > patience {
-			t.Fatalf("waited for %s: %v", what, err)
-		}
-	}
-}
-
-func agentName(t testing.TB, s string) identity.AgentName {
-	t.Helper()
-	name, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
 }
 
 // world is a hub with spokes, in this process but for Redis.
@@ -248,7 +223,7 @@ func (w *world) add(name string, change func(*spoke.Config)) *edge {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.spokes[agentName(w.t, name)] = e
+	w.spokes[kit.Agent(w.t, name)] = e
 	return e
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/proxies/token"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // A token is of one Agent object, and of one generation of its tokens; so one agent's can
@@ -19,7 +20,7 @@ func TestTokensAreOfOneAgent(t *testing.T) {
 		synctest.Wait()
 		k.Look()
 		synctest.Wait()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		before := time.Now()
 		first := token.Holder{UID: "u1", Created: before.Add(-time.Hour)}
 		bound, err := k.Sign(edge, first)

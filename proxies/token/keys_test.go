@@ -29,6 +29,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/token"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const hub = "0d2c9a3e-hub"
@@ -206,20 +207,11 @@ func lapse(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // time of a bubble
 }
 
-func agentName(t *testing.T, name string) identity.AgentName {
-	t.Helper()
-	n, err := identity.ParseAgentName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 func TestKeysBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, e := &secrets{}, &envoy{}
 		k := newKeys(t, s, func(c *token.Config) { c.Acknowledged = e.acknowledged })
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		defer run(t, k, true)()
 		synctest.Wait()
 		if _, err := k.Sign(edge, token.Holder{}); !errors.Is(err, token.ErrNoKey) || !errors.Is(k.Ready(), token.ErrNoKey) {
@@ -260,7 +252,7 @@ func TestVerifyBeforeTheKeysAreRead(t *testing.T) {
 		synctest.Wait()
 		holder.Look()
 		synctest.Wait()
-		signed, err := holder.Sign(agentName(t, "edge-1"), token.Holder{})
+		signed, err := holder.Sign(kit.Agent(t, "edge-1"), token.Holder{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +279,7 @@ func TestKeysRotateUnderUse(t *testing.T) {
 		holder, other := newKeys(t, s, quick), newKeys(t, s, quick)
 		defer run(t, holder, true)()
 		defer run(t, other, false)()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		synctest.Wait()
 		used := map[string]bool{}
 		signed, err := other.Sign(edge, token.Holder{})
@@ -346,7 +338,7 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 				k := newKeys(t, s, func(c *token.Config) { c.Log = logged })
 				stop := run(t, k, true)
 				synctest.Wait()
-				edge := agentName(t, "edge-1")
+				edge := kit.Agent(t, "edge-1")
 				signed, err := k.Sign(edge, token.Holder{})
 				if err != nil {
 					t.Fatal(err)
@@ -429,7 +421,7 @@ func TestADeletedSecretEndsEveryToken(t *testing.T) {
 		k := newKeys(t, s, nil)
 		defer run(t, k, true)()
 		synctest.Wait()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		old, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
@@ -474,7 +466,7 @@ func TestKeysOutliveTheAPIServer(t *testing.T) {
 		synctest.Wait()
 		s.connection(false)
 		lapse(12 * time.Hour)
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		signed, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
@@ -497,7 +489,7 @@ func TestTwoKeepers(t *testing.T) {
 		a, b := newKeys(t, s, quick), newKeys(t, s, quick)
 		defer run(t, a, true)()
 		defer run(t, b, true)()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		for range 24 {
 			lapse(time.Hour)
 			signed, err := a.Sign(edge, token.Holder{})
@@ -548,7 +540,7 @@ func TestVerifyRefuses(t *testing.T) {
 		k := newKeys(t, s, nil)
 		defer run(t, k, true)()
 		synctest.Wait()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		good, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
@@ -638,7 +630,7 @@ func TestVerifyRefuses(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := k.Inspect(agentName(t, "edge-2"), token.Holder{}, good.Text); !errors.Is(err, token.ErrInvalid) {
+		if _, err := k.Inspect(kit.Agent(t, "edge-2"), token.Holder{}, good.Text); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("the token of another agent: %v", err)
 		}
 		lapse(token.DefaultLife + token.Leeway + time.Second)
@@ -655,7 +647,7 @@ func TestRememberedTokens(t *testing.T) {
 		k := newKeys(t, s, func(c *token.Config) { c.Metrics = metrics })
 		defer run(t, k, true)()
 		synctest.Wait()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		signed, err := k.Sign(edge, token.Holder{})
 		if err != nil {
 			t.Fatal(err)
@@ -709,7 +701,7 @@ func TestRenewalIsSpread(t *testing.T) {
 		k := newKeys(t, &secrets{}, nil)
 		defer run(t, k, true)()
 		synctest.Wait()
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		var early, late int
 		for range 1000 {
 			s, err := k.Sign(edge, token.Holder{})

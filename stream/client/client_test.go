@@ -18,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func TestConnects(t *testing.T) {
@@ -30,7 +31,7 @@ func TestConnects(t *testing.T) {
 	}
 	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
 	// Run learns of it at the same time as Serve.
-	eventually(t, "Connected() and argomesh_stream_up while a connection is open", func() bool {
+	kit.Eventually(t, "Connected() and argomesh_stream_up while a connection is open", func() bool {
 		return a.Connected() && a.metric(t, "argomesh_stream_up", "") == 1
 	})
 	a.stop()
@@ -178,7 +179,7 @@ func TestProvesAgainAfterAFailure(t *testing.T) {
 	_, a, way, svid := behindFlaky(t)
 	way.broken.Store(true)
 	svid.renew()
-	a.log.wait(t, "cannot connect to the principal", "")
+	a.log.Wait(t, "message", "cannot connect to the principal")
 	if !a.Connected() {
 		t.Error("Connected() = false while the first connection is open")
 	}
@@ -196,9 +197,9 @@ func TestRevokedWhileItProvesAgain(t *testing.T) {
 	p.session()
 	way.silent.Store(true)
 	svid.renew()
-	a.log.wait(t, "proving our identity on a new connection", "")
+	a.log.Wait(t, "message", "proving our identity on a new connection")
 	p.registry.Set(nil)
-	a.log.wait(t, "connection to the principal ended by revocation", "no longer admits")
+	a.log.Wait(t, "message", "connection to the principal ended by revocation", "error", "no longer admits")
 }
 
 // A principal that stops says so; the agent finds the next one at its address.
@@ -209,7 +210,7 @@ func TestReconnectsAfterADrain(t *testing.T) {
 	a := run(t, config(t, p, edge1))
 	p.session()
 	p.stop()
-	a.log.wait(t, "connection to the principal ended", "the principal is stopping")
+	a.log.Wait(t, "message", "connection to the principal ended", "error", "the principal is stopping")
 	a.served.wait(t, "the end", func(open, _, _ int) bool { return open == 0 })
 	p.start()
 	p.session()
@@ -255,7 +256,7 @@ func TestRefusals(t *testing.T) {
 			cfg := config(t, p, edge1)
 			tt.change(&cfg)
 			a := run(t, cfg)
-			line := a.log.wait(t, tt.message, tt.error)
+			line := a.log.Wait(t, "message", tt.message, "error", tt.error)
 			in, _ := line["retry_in"].(string)
 			if _, err := time.ParseDuration(in); err != nil {
 				t.Errorf("log line %v does not say when it is tried again, with its unit: %v", line, err)
@@ -275,14 +276,14 @@ func TestRefusals(t *testing.T) {
 	// It comes up once it is registered.
 	p.registry.Set(nobody)
 	a := run(t, config(t, p, edge1))
-	a.log.wait(t, "register its SPIFFE ID", "")
+	a.log.Wait(t, "message", "register its SPIFFE ID")
 	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
 	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
-	eventually(t, "no failure", func() bool { return a.Failure() == nil })
+	kit.Eventually(t, "no failure", func() bool { return a.Failure() == nil })
 	// And is told when it no longer is.
 	p.registry.Set(nobody)
-	a.log.wait(t, "connection to the principal ended", "no longer admits")
-	eventually(t, "the refusal that follows", func() bool { return client.Refused(a.Failure()) })
+	a.log.Wait(t, "message", "connection to the principal ended", "error", "no longer admits")
+	kit.Eventually(t, "the refusal that follows", func() bool { return client.Refused(a.Failure()) })
 }
 
 // An agent that begins anew, as with each term of a Lease, says nothing of what was before.
@@ -292,7 +293,7 @@ func TestFailureIsOfThisRun(t *testing.T) {
 	p.start()
 	p.registry.Set(nil)
 	a := run(t, config(t, p, edge1))
-	a.log.wait(t, "register its SPIFFE ID", "")
+	a.log.Wait(t, "message", "register its SPIFFE ID")
 	a.stop()
 	p.stop()
 	silent, err := net.Listen("tcp", p.address) // the kernel accepts, nobody answers
@@ -300,8 +301,8 @@ func TestFailureIsOfThisRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	background(t, a.Run)
-	eventually(t, "that the first connection is under way", func() bool { return errors.Is(a.Failure(), client.ErrNotTried) })
+	kit.Background(t, a.Run)
+	kit.Eventually(t, "that the first connection is under way", func() bool { return errors.Is(a.Failure(), client.ErrNotTried) })
 }
 
 // Who accepts and then says nothing does not hold us up.
@@ -315,7 +316,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	cfg := config(t, &principal{address: l.Addr().String()}, edge1)
 	cfg.HandshakeTimeout = 200 * time.Millisecond
 	a := run(t, cfg)
-	a.log.wait(t, "cannot connect to the principal", "no welcome in time")
+	a.log.Wait(t, "message", "cannot connect to the principal", "error", "no welcome in time")
 }
 
 func TestNewChecksItsConfig(t *testing.T) {

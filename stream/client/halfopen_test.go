@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // hole forwards connections until it is told to swallow: then it still takes what
@@ -136,9 +137,9 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			background(t, c.Run)
+			kit.Background(t, c.Run)
 			p.session()
-			eventually(t, "the connection", c.Connected)
+			kit.Eventually(t, "the connection", c.Connected)
 			close(way.swallow)
 			began := time.Now()
 			late := time.After(foundWithin)
@@ -178,6 +179,6 @@ func newMirror(t *testing.T, side stream.Side) *mirror.Mirror {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, m.Run)
+	kit.Background(t, m.Run)
 	return m
 }

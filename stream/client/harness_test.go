@@ -1,13 +1,10 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/test/kit"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -37,27 +35,6 @@ var (
 	principalID = spiffeid.RequireFromString("spiffe://hub.test/principal")
 	edge1ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-1")
 )
-
-// background runs f until the test ends, in the reverse order of the calls.
-func background(t *testing.T, f func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("Run() = %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("Run() does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
 
 // sources returns the identities of a principal and of edge-1, whose SVID lives
 // for ttl.
@@ -97,8 +74,8 @@ func withdrawable(t *testing.T, ttl, jwtTTL time.Duration) (principal, edge1 *wo
 		if err != nil {
 			t.Fatal(err)
 		}
-		background(t, func(ctx context.Context) error { return api.Run(ctx, l) })
-		background(t, s.Run)
+		kit.Background(t, func(ctx context.Context) error { return api.Run(ctx, l) })
+		kit.Background(t, s.Run)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := s.WaitReady(ctx); err != nil {
@@ -168,7 +145,7 @@ func (p *principal) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.stop = background(p.t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	p.stop = kit.Background(p.t, func(ctx context.Context) error { return s.Run(ctx, l) })
 }
 
 // serve holds a connection until it ends.
@@ -285,26 +262,11 @@ func (s *served) wait(t *testing.T, what string, holds func(open, opened, gaps i
 	}
 }
 
-// eventually is for what nobody announces.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	deadline := time.After(patience)
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 // agent is a running client.
 type agent struct {
 	*client.Client
 	served  *served
-	log     *logLines
+	log     *kit.Log
 	metrics *prometheus.Registry
 	stop    func()
 }
@@ -338,14 +300,14 @@ func config(t *testing.T, p *principal, source *workload.Source) client.Config {
 
 func run(t *testing.T, cfg client.Config) *agent {
 	t.Helper()
-	a := &agent{served: newServed(), log: newLogLines(), metrics: prometheus.NewRegistry()}
+	a := &agent{served: newServed(), log: kit.NewLog(), metrics: prometheus.NewRegistry()}
 	cfg.Serve, cfg.Metrics, cfg.Log = a.served.serve, a.metrics, zerolog.New(a.log)
 	c, err := client.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Client = c
-	a.stop = background(t, c.Run)
+	a.stop = kit.Background(t, c.Run)
 	return a
 }
 
@@ -365,52 +327,4 @@ func (a *agent) metric(t *testing.T, name, label string) float64 {
 		}
 	}
 	return 0
-}
-
-// logLines collects JSON log lines. Safe for concurrent use.
-type logLines struct {
-	mu      sync.Mutex // guards what follows
-	lines   []map[string]any
-	changed chan struct{}
-}
-
-func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for raw := range bytes.Lines(p) {
-		var line map[string]any
-		if err := json.Unmarshal(raw, &line); err != nil {
-			return 0, err
-		}
-		l.lines = append(l.lines, line)
-	}
-	close(l.changed)
-	l.changed = make(chan struct{})
-	return len(p), nil
-}
-
-// wait returns the first line whose message and error contain these texts, as
-// soon as there is one.
-func (l *logLines) wait(t *testing.T, message, text string) map[string]any {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		l.mu.Lock()
-		changed, lines := l.changed, l.lines
-		l.mu.Unlock()
-		for _, line := range lines {
-			m, _ := line["message"].(string)
-			e, _ := line["error"].(string)
-			if strings.Contains(m, message) && strings.Contains(e, text) {
-				return line
-			}
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatalf("no log line %q with error %q, there are %v", message, text, lines)
-		}
-	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // byToken is what the principal does on a listener of tokens.
@@ -130,13 +131,13 @@ func TestPrincipalWakesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return background(t, func(ctx context.Context) error { return hub.Run(ctx, l) })
+		return kit.Background(t, func(ctx context.Context) error { return hub.Run(ctx, l) })
 	}
 	source, err := workload.New(workload.Config{Socket: "unix://" + filepath.Join(dir, "hub"), Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, source.Run)
+	kit.Background(t, source.Run)
 	stop := serve()
 	p := newPrincipal(t, source)
 	p.start()
@@ -148,9 +149,9 @@ func TestPrincipalWakesUp(t *testing.T) {
 
 	stop()
 	p.stop()
-	eventually(t, "everything is expired", func() bool { return source.Ready() != nil })
+	kit.Eventually(t, "everything is expired", func() bool { return source.Ready() != nil })
 	p.start()
-	eventually(t, "attempts, after which the pauses are long", func() bool {
+	kit.Eventually(t, "attempts, after which the pauses are long", func() bool {
 		return a.metric(t, "argomesh_stream_connects_total", codes.Unavailable.String()) >= 5
 	})
 	serve()
@@ -183,9 +184,9 @@ func TestNoTokenNoConnection(t *testing.T) {
 	a := run(t, cfg)
 	p.session()
 	away.Store(true)
-	a.log.wait(t, "no new token", workload.ErrNotReady.Error())
-	a.log.wait(t, "connection to the principal ended", "expired")
-	a.log.wait(t, "cannot connect to the principal", workload.ErrNotReady.Error())
+	a.log.Wait(t, "message", "no new token", "error", workload.ErrNotReady.Error())
+	a.log.Wait(t, "message", "connection to the principal ended", "error", "expired")
+	a.log.Wait(t, "message", "cannot connect to the principal", "error", workload.ErrNotReady.Error())
 	away.Store(false)
 	if s := p.session(); s.Peer.ID != edge1ID {
 		t.Errorf("Session.Peer = %+v", s.Peer)
@@ -302,7 +303,7 @@ func TestOnlyThePrincipalIsBelieved(t *testing.T) {
 				a.served.wait(t, "a connection", func(open, _, _ int) bool { return open == 1 })
 				return
 			}
-			a.log.wait(t, "did not prove that it is the principal", tt.why)
+			a.log.Wait(t, "message", "did not prove that it is the principal", "error", tt.why)
 			if err := a.Failure(); !errors.Is(err, call.ErrImpostor) || client.Refused(err) {
 				t.Errorf("Failure() = %v, which is no refusal of the principal's", err)
 			}
@@ -342,7 +343,7 @@ func TestComesBackWithItsIdentity(t *testing.T) {
 	}
 	p.registry.Set(nil) // the attempt fails
 	a := run(t, cfg)
-	a.log.wait(t, "does not know this agent", "")
+	a.log.Wait(t, "message", "does not know this agent")
 	p.registry.Set([]v1alpha1.Agent{edge1Agent()})
 	identified.Store(true)
 	close(updated)
@@ -358,7 +359,7 @@ func TestWithdrawnIdentity(t *testing.T) {
 	p.start()
 	cfg := config(t, p, edge1)
 	cfg.Ready = edge1.Ready
-	a := &agent{served: newServed(), log: newLogLines(), metrics: prometheus.NewRegistry()}
+	a := &agent{served: newServed(), log: kit.NewLog(), metrics: prometheus.NewRegistry()}
 	cfg.Metrics, cfg.Log = a.metrics, zerolog.New(a.log)
 	cfg.Serve = func(ctx context.Context, w stream.Welcome, conn *client.Conn) error {
 		ctx, stop := edge1.While(ctx, time.Second) // as the agent wires it
@@ -369,7 +370,7 @@ func TestWithdrawnIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, c.Run)
+	kit.Background(t, c.Run)
 	p.session()
 	if err := api.SetEntries(nil); err != nil {
 		t.Fatal(err)
@@ -378,7 +379,7 @@ func TestWithdrawnIdentity(t *testing.T) {
 	if since := edge1.Withdrawn(); since.IsZero() || time.Since(since) < time.Second {
 		t.Errorf("the connection ended %s after the identity was withdrawn, want a second", time.Since(since))
 	}
-	a.log.wait(t, "cannot connect to the principal", "issues no identity")
+	a.log.Wait(t, "message", "cannot connect to the principal", "error", "issues no identity")
 	a.served.wait(t, "no connection", func(open, opened, _ int) bool { return open == 0 && opened == 1 })
 	if err := api.SetEntries([]devworkload.Entry{{ID: edge1ID}}); err != nil {
 		t.Fatal(err)

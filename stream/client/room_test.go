@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/wire"
 	"github.com/argomesh/argomesh/test/heap"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // speaker is a principal that greets, and then sends what it is told to. It packs it
@@ -99,7 +100,7 @@ func newListener(t *testing.T) *listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, func(ctx context.Context) error {
+	kit.Background(t, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, server.Stop)
 		defer stop()
 		return server.Serve(l)
@@ -130,7 +131,7 @@ func newListener(t *testing.T) *listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, c.Run)
+	kit.Background(t, c.Run)
 	select {
 	case <-up:
 	case <-time.After(patience):
@@ -213,7 +214,7 @@ func TestReceiveWaitsForRoom(t *testing.T) {
 	}
 	a.prepare(longest(t, true))
 	a.send <- struct{}{}
-	eventually(t, "it to wait", func() bool { return a.waiting(t) == 1 })
+	kit.Eventually(t, "it to wait", func() bool { return a.waiting(t) == 1 })
 	select {
 	case err := <-a.heard:
 		t.Fatalf("without room it is received: %v", err)

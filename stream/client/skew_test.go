@@ -16,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // scripted is a principal of another release: it answers a hello with these
@@ -130,7 +131,7 @@ func TestSkewWithinTheProtocol(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			background(t, c.Run)
+			kit.Background(t, c.Run)
 			select {
 			case got := <-served:
 				if got.err != nil || !got.welcome.Capabilities.Equal(tt.common) {
@@ -157,7 +158,7 @@ func TestSkewOfProtocols(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := run(t, plain(t, listening(t, tt.service)))
-			line := a.log.wait(t, "the principal speaks another protocol", tt.error)
+			line := a.log.Wait(t, "message", "the principal speaks another protocol", "error", tt.error)
 			in, _ := line["retry_in"].(string)
 			if retry, err := time.ParseDuration(in); err != nil || retry < 20*time.Minute {
 				t.Errorf("log line %v: want a third of the longest pause at least", line)
@@ -170,5 +171,5 @@ func TestSkewOfProtocols(t *testing.T) {
 	p.start()
 	cfg := config(t, p, edge1)
 	cfg.Hello.Protocol, cfg.BackOff.Upgrade = 2, time.Hour
-	run(t, cfg).log.wait(t, "the principal speaks another protocol", "the agent speaks protocol 2, the principal 1: upgrade the older one")
+	run(t, cfg).log.Wait(t, "message", "the principal speaks another protocol", "error", "the agent speaks protocol 2, the principal 1: upgrade the older one")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // pass lets time go by.
@@ -33,11 +34,11 @@ func TestTurnsAtTheProcessors(t *testing.T) {
 		begun := make(chan string, 10)
 		end := map[string]chan struct{}{"bad": make(chan struct{}), "other": make(chan struct{}), "busy": make(chan struct{})}
 		for of := range end {
-			q.Spend(name(t, of), time.Second)
+			q.Spend(kit.Agent(t, of), time.Second)
 		}
 		for _, of := range []string{"bad", "bad", "bad", "other", "busy"} {
 			go func() {
-				turn := q.Compute(name(t, of))
+				turn := q.Compute(kit.Agent(t, of))
 				begun <- of
 				<-end[of]
 				turn.End()
@@ -47,9 +48,9 @@ func TestTurnsAtTheProcessors(t *testing.T) {
 		if first, second := <-begun, <-begun; first != "bad" || second != "bad" || len(begun) > 0 {
 			t.Fatalf("%s and %s have turns, and %d more, want two of the first", first, second, len(begun))
 		}
-		q.Compute(name(t, "good")).End()
+		q.Compute(kit.Agent(t, "good")).End()
 		q.Compute(identity.AgentName{}).End() // before a call says whose it is
-		q.Spend(name(t, "good"), time.Millisecond)
+		q.Spend(kit.Agent(t, "good"), time.Millisecond)
 		metrics := `
 # HELP argomesh_computing Turns of peers at the processors that are under way: unpacking, decoding and comparing for those that have used more than their allowance.
 # TYPE argomesh_computing gauge
@@ -81,12 +82,12 @@ func TestAllowanceAtTheProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // of which half is one
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
-		q.Spend(name(t, "other"), time.Second)
-		held := q.Compute(name(t, "other")) // the only slot
+		q.Spend(kit.Agent(t, "other"), time.Second)
+		held := q.Compute(kit.Agent(t, "other")) // the only slot
 		waits := func(of string) bool {
 			done := make(chan struct{})
 			go func() {
-				q.Compute(name(t, of)).End()
+				q.Compute(kit.Agent(t, of)).End()
 				close(done)
 			}()
 			synctest.Wait()
@@ -98,15 +99,15 @@ func TestAllowanceAtTheProcessors(t *testing.T) {
 			held.End()
 			synctest.Wait()
 			<-done
-			q.Spend(name(t, "other"), time.Second)
-			held = q.Compute(name(t, "other"))
+			q.Spend(kit.Agent(t, "other"), time.Second)
+			held = q.Compute(kit.Agent(t, "other"))
 			return true
 		}
-		q.Spend(name(t, "edge-1"), 99*time.Millisecond)
+		q.Spend(kit.Agent(t, "edge-1"), 99*time.Millisecond)
 		if waits("edge-1") {
 			t.Error("within its allowance it waits")
 		}
-		q.Spend(name(t, "edge-1"), time.Millisecond)
+		q.Spend(kit.Agent(t, "edge-1"), time.Millisecond)
 		if !waits("edge-1") {
 			t.Error("with its allowance used up it does not wait")
 		}
@@ -114,7 +115,7 @@ func TestAllowanceAtTheProcessors(t *testing.T) {
 		if waits("edge-1") {
 			t.Error("with a tenth of the time after that it waits")
 		}
-		q.Spend(name(t, "edge-2"), time.Hour)
+		q.Spend(kit.Agent(t, "edge-2"), time.Hour)
 		pass(8900 * time.Millisecond)
 		if !waits("edge-2") {
 			t.Error("after nearly nine seconds it is forgotten")
@@ -133,21 +134,21 @@ func TestRestAfterALongTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
-		q.Spend(name(t, "bad"), time.Second)
-		q.Spend(name(t, "other"), time.Second)
+		q.Spend(kit.Agent(t, "bad"), time.Second)
+		q.Spend(kit.Agent(t, "other"), time.Second)
 		for _, tc := range []struct{ takes, rest time.Duration }{
 			{time.Millisecond, 0}, {20 * time.Millisecond, 20 * time.Millisecond}, {time.Second, 100 * time.Millisecond},
 		} {
-			turn := q.Compute(name(t, "bad"))
+			turn := q.Compute(kit.Agent(t, "bad"))
 			pass(tc.takes)
 			turn.End()
 			ended := time.Now()
-			q.Compute(name(t, "other")).End()
+			q.Compute(kit.Agent(t, "other")).End()
 			if rest := time.Since(ended); rest != tc.rest {
 				t.Errorf("after a turn of %s the next begins after %s, want %s", tc.takes, rest, tc.rest)
 			}
-			q.Spend(name(t, "bad"), time.Second)
-			q.Spend(name(t, "other"), time.Second)
+			q.Spend(kit.Agent(t, "bad"), time.Second)
+			q.Spend(kit.Agent(t, "other"), time.Second)
 		}
 	})
 }
@@ -157,13 +158,13 @@ func TestSpendWaitsForItsTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
-		q.Spend(name(t, "bad"), time.Second)
-		q.Spend(name(t, "other"), time.Second)
-		turn := q.Compute(name(t, "bad"))
+		q.Spend(kit.Agent(t, "bad"), time.Second)
+		q.Spend(kit.Agent(t, "other"), time.Second)
+		turn := q.Compute(kit.Agent(t, "bad"))
 		done := make(chan string, 3)
 		for _, of := range []string{"bad", "bad", "other"} {
 			go func() {
-				q.Spend(name(t, of), time.Microsecond)
+				q.Spend(kit.Agent(t, of), time.Microsecond)
 				done <- of
 			}()
 			synctest.Wait()

@@ -9,18 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/test/kit"
 )
-
-func name(t *testing.T, s string) identity.AgentName {
-	t.Helper()
-	n, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 func newQuota(t *testing.T) *quota.Quota {
 	t.Helper()
@@ -45,7 +36,7 @@ func TestRoom(t *testing.T) {
 // wait, nor does the same for another use.
 func TestPeerAtItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, a, b := newQuota(t), name(t, "edge-1"), name(t, "edge-2")
+		q, a, b := newQuota(t), kit.Agent(t, "edge-1"), kit.Agent(t, "edge-2")
 		ctx := t.Context()
 		whole, err := q.Take(ctx, a, quota.Arriving, quota.PeerArriving)
 		if err != nil {
@@ -87,7 +78,7 @@ func TestAllAtTheLimit(t *testing.T) {
 		q := newQuota(t)
 		var releases []func()
 		for i := range int(quota.AllDecoding / quota.PeerDecoding) {
-			release, err := q.Take(t.Context(), name(t, "edge-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding)
+			release, err := q.Take(t.Context(), kit.Agent(t, "edge-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +87,7 @@ func TestAllAtTheLimit(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := q.Take(ctx, name(t, "late"), quota.Decoding, 1)
+			_, err := q.Take(ctx, kit.Agent(t, "late"), quota.Decoding, 1)
 			failed <- err
 		}()
 		synctest.Wait()
@@ -113,7 +104,7 @@ func TestAllAtTheLimit(t *testing.T) {
 			release()
 		}
 		for i := range int(quota.AllDecoding / quota.PeerDecoding) {
-			if _, err := q.Take(t.Context(), name(t, "again-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding); err != nil {
+			if _, err := q.Take(t.Context(), kit.Agent(t, "again-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding); err != nil {
 				t.Error(err)
 			}
 		}
@@ -122,7 +113,7 @@ func TestAllAtTheLimit(t *testing.T) {
 
 // What is longer than the room of a peer takes all of it, and does not wait for ever.
 func TestMoreThanThereIs(t *testing.T) {
-	release, err := newQuota(t).Take(t.Context(), name(t, "edge-1"), quota.Working, quota.AllWorking+1)
+	release, err := newQuota(t).Take(t.Context(), kit.Agent(t, "edge-1"), quota.Working, quota.AllWorking+1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,13 +142,13 @@ func TestMetrics(t *testing.T) {
 			t.Fatalf("no %s", metric)
 			return 0
 		}
-		release, err := q.Take(t.Context(), name(t, "edge-1"), quota.Open, quota.PeerOpen)
+		release, err := q.Take(t.Context(), kit.Agent(t, "edge-1"), quota.Open, quota.PeerOpen)
 		if err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan func())
 		go func() {
-			release, err := q.Take(t.Context(), name(t, "edge-1"), quota.Open, 1)
+			release, err := q.Take(t.Context(), kit.Agent(t, "edge-1"), quota.Open, 1)
 			if err != nil {
 				t.Error(err)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // besieged is a room of which peers hold, and ask for, all that they may.
@@ -25,7 +26,7 @@ func besiege(t *testing.T, q *quota.Quota, use quota.Use, most int64, peers int)
 	b := &besieged{t: t, q: q, use: use, took: make(chan func(), 100)}
 	for i := range peers {
 		for range 2 {
-			b.ask(name(t, fmt.Sprint("bad-", i)), most)
+			b.ask(kit.Agent(t, fmt.Sprint("bad-", i)), most)
 		}
 	}
 	return b
@@ -64,10 +65,10 @@ func TestWhoHoldsLittleWaitsForNobody(t *testing.T) {
 					// The attackers' lesser ones do not help them either.
 					for i := range attackers {
 						b := &besieged{t: t, q: q, use: tc.use, took: make(chan func(), 100)}
-						b.ask(name(t, fmt.Sprint("bad-", i)), tc.most/4)
+						b.ask(kit.Agent(t, fmt.Sprint("bad-", i)), tc.most/4)
 					}
 					for i := range tc.peers {
-						release, ok := q.Try(name(t, fmt.Sprint("good-", i)), tc.use, tc.little)
+						release, ok := q.Try(kit.Agent(t, fmt.Sprint("good-", i)), tc.use, tc.little)
 						if !ok {
 							t.Fatalf("peer %d that wants %d bytes waits for %d attackers", i, tc.little, attackers)
 						}
@@ -85,13 +86,13 @@ func TestManySmallPiecesAreMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
 		for i := range 20 {
-			of := name(t, fmt.Sprint("bad-", i))
+			of := kit.Agent(t, fmt.Sprint("bad-", i))
 			for range quota.PeerArriving / (64 << 10) {
 				_, _ = q.Try(of, quota.Arriving, 64<<10)
 			}
 		}
 		// Sixteenths of what a peer may have are all that others get of the last sixth.
-		if _, ok := q.Try(name(t, "late"), quota.Arriving, 512<<10); ok {
+		if _, ok := q.Try(kit.Agent(t, "late"), quota.Arriving, 512<<10); ok {
 			t.Error("half a megabyte is let into what is kept for less")
 		}
 		if got := quota.AllArriving / 6 / (quota.PeerArriving / 16); got != 16 {
@@ -109,7 +110,7 @@ func TestTurns(t *testing.T) {
 		var order []string
 		var releases []func()
 		for i := range 3 { // all that there is
-			release, ok := q.Try(name(t, fmt.Sprint("first-", i)), quota.Decoding, quota.PeerDecoding)
+			release, ok := q.Try(kit.Agent(t, fmt.Sprint("first-", i)), quota.Decoding, quota.PeerDecoding)
 			if !ok {
 				t.Fatal("no room")
 			}
@@ -118,7 +119,7 @@ func TestTurns(t *testing.T) {
 		got := make(chan func())
 		wait := func(of string, n int64) {
 			go func() {
-				release, err := q.Take(t.Context(), name(t, of), quota.Decoding, n)
+				release, err := q.Take(t.Context(), kit.Agent(t, of), quota.Decoding, n)
 				if err != nil {
 					t.Error(err)
 				}
@@ -160,7 +161,7 @@ func TestALargeOneHasItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
 		b := besiege(t, q, quota.Working, quota.PeerWorking/2, 8)
-		b.ask(name(t, "good"), quota.PeerWorking)
+		b.ask(kit.Agent(t, "good"), quota.PeerWorking)
 		for turn := range 16 + 1 {
 			(<-b.took)()
 			synctest.Wait()
@@ -175,18 +176,18 @@ func TestALargeOneHasItsTurn(t *testing.T) {
 func TestGivingUpLetsOthersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
-		all, ok := q.Try(name(t, "edge-1"), quota.Arriving, quota.PeerArriving)
+		all, ok := q.Try(kit.Agent(t, "edge-1"), quota.Arriving, quota.PeerArriving)
 		if !ok {
 			t.Fatal("no room")
 		}
 		defer all()
-		if _, ok := q.Try(name(t, "edge-1"), quota.Arriving, 1); ok {
+		if _, ok := q.Try(kit.Agent(t, "edge-1"), quota.Arriving, 1); ok {
 			t.Error("a peer has more than its room")
 		}
-		if _, ok := q.Try(name(t, "edge-2"), quota.Arriving, quota.PeerArriving+1); ok {
+		if _, ok := q.Try(kit.Agent(t, "edge-2"), quota.Arriving, quota.PeerArriving+1); ok {
 			t.Error("a peer has more than it may ever have")
 		}
-		release, ok := q.Try(name(t, "edge-2"), quota.Arriving, quota.PeerArriving)
+		release, ok := q.Try(kit.Agent(t, "edge-2"), quota.Arriving, quota.PeerArriving)
 		if !ok {
 			t.Fatal("who gave up is in the way")
 		}
@@ -197,7 +198,7 @@ func TestGivingUpLetsOthersGo(t *testing.T) {
 // What weighs nothing, such as content that nobody can read, is taken and given back as
 // any other, before and after what weighs something.
 func TestNothingIsTakenToo(t *testing.T) {
-	q, of := newQuota(t), name(t, "edge-1")
+	q, of := newQuota(t), kit.Agent(t, "edge-1")
 	nothing, err := q.Take(t.Context(), of, quota.Working, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // A frame that is small on the wire and large once it is unpacked ends its own
@@ -25,7 +26,7 @@ func TestBombsAreRefused(t *testing.T) {
 	for _, coding := range []string{"zstd", "gzip"} {
 		for name, first := range map[string]*streampb.Frame{"at first": bomb, "later": helloFrame(t, "edge-1")} {
 			t.Run(coding+" "+name, func(t *testing.T) {
-				s, err := streampb.NewStreamClient(edge1.cc).Connect(testContext(t), grpc.UseCompressor(coding), grpc.MaxCallSendMsgSize(2*size))
+				s, err := streampb.NewStreamClient(edge1.cc).Connect(kit.Context(t), grpc.UseCompressor(coding), grpc.MaxCallSendMsgSize(2*size))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -39,7 +40,7 @@ func TestBombsAreRefused(t *testing.T) {
 					}
 					call.alive(t)
 				}
-				before, counted := h.log.count(), h.metric("argomesh_stream_limits_total", "argomesh.stream.v1.Frame bytes")
+				before, counted := h.log.Count(), h.metric("argomesh_stream_limits_total", "argomesh.stream.v1.Frame bytes")
 				if err := call.Send(bomb); err != nil {
 					t.Fatal(err)
 				}
@@ -49,9 +50,9 @@ func TestBombsAreRefused(t *testing.T) {
 					t.Errorf("the stream ends with %v, want %s for %q", err, codes.InvalidArgument, limit)
 				}
 				if first == bomb {
-					h.log.wait(t, before, "connection refused", "error", limit)
+					h.log.WaitAfter(t, before, "message", "connection refused", "error", limit)
 				} else {
-					h.log.wait(t, before, "agent disconnected", "reason", limit)
+					h.log.WaitAfter(t, before, "message", "agent disconnected", "reason", limit)
 				}
 				if got := h.metric("argomesh_stream_limits_total", limit); got != counted+1 {
 					t.Errorf("argomesh_stream_limits_total{limit=%q} = %v, want %v", limit, got, counted+1)
@@ -67,8 +68,8 @@ func TestUnreadableFrameIsAProtocolViolation(t *testing.T) {
 	h := newHub(t, nil)
 	witness := h.as(edge2ID).connect("edge-2")
 	for _, coding := range []string{"zstd", "gzip", "identity"} {
-		before := h.log.count()
-		s, err := streampb.NewStreamClient(h.as(edge1ID).cc).Connect(testContext(t), grpc.UseCompressor(coding))
+		before := h.log.Count()
+		s, err := streampb.NewStreamClient(h.as(edge1ID).cc).Connect(kit.Context(t), grpc.UseCompressor(coding))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestUnreadableFrameIsAProtocolViolation(t *testing.T) {
 		if err := call.end(); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: the stream ends with %v, want %s", coding, err, codes.InvalidArgument)
 		}
-		h.log.wait(t, before, "agent disconnected", "agent", "edge-1")
+		h.log.WaitAfter(t, before, "message", "agent disconnected", "agent", "edge-1")
 		witness.alive(t)
 	}
 }

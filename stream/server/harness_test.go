@@ -1,16 +1,12 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +25,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // patience is how long a test waits for something that comes soon when all is
@@ -43,13 +40,6 @@ var (
 	edge2ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-2")
 	strangerID  = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/stranger")
 )
-
-func testContext(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // trust is one trust domain: a CA that Workload API servers share, one for each
 // workload.
@@ -100,9 +90,9 @@ func (d *trust) source(id spiffeid.ID) *workload.Source {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
-	background(d.t, source.Run)
-	if err := source.WaitReady(testContext(d.t)); err != nil {
+	kit.Background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	kit.Background(d.t, source.Run)
+	if err := source.WaitReady(kit.Context(d.t)); err != nil {
 		d.t.Fatal(err)
 	}
 	return source
@@ -125,27 +115,6 @@ func (d *trust) leaf(leaf devworkload.Leaf) credentials.TransportCredentials {
 	})
 }
 
-// background runs f until the test ends, in the reverse order of the calls.
-func background(t *testing.T, f func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("Run() = %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("Run() does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
 func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 	a := v1alpha1.Agent{}
 	a.Name = name
@@ -162,7 +131,7 @@ type hub struct {
 	trust    *trust
 	registry *fleet.Registry
 	metrics  *prometheus.Registry
-	log      *logLines
+	log      *kit.Log
 	address  string
 	stop     func()
 	sessions chan server.Session
@@ -174,7 +143,7 @@ func newHub(t *testing.T, change func(*server.Config), listeners ...net.Listener
 	t.Helper()
 	h := &hub{
 		t: t, trust: newTrust(t, hubDomain), registry: &fleet.Registry{},
-		metrics: prometheus.NewRegistry(), log: newLogLines(), sessions: make(chan server.Session, 16),
+		metrics: prometheus.NewRegistry(), log: kit.NewLog(), sessions: make(chan server.Session, 16),
 	}
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
 	cfg := server.Config{
@@ -194,7 +163,7 @@ func newHub(t *testing.T, change func(*server.Config), listeners ...net.Listener
 		t.Fatal(err)
 	}
 	h.address = l.Addr().String()
-	h.stop = background(t, func(ctx context.Context) error { return s.Run(ctx, append(listeners, l)...) })
+	h.stop = kit.Background(t, func(ctx context.Context) error { return s.Run(ctx, append(listeners, l)...) })
 	return h
 }
 
@@ -257,7 +226,7 @@ type frames struct {
 // call opens a stream and sends the first frame.
 func (c *caller) call(first *streampb.Frame) (frames, error) {
 	c.t.Helper()
-	s, err := streampb.NewStreamClient(c.cc).Connect(testContext(c.t))
+	s, err := streampb.NewStreamClient(c.cc).Connect(kit.Context(c.t))
 	if err != nil {
 		return frames{}, err
 	}
@@ -341,57 +310,4 @@ func (h *hub) metric(name, label string) float64 {
 		}
 	}
 	return 0
-}
-
-// logLines collects JSON log lines. Safe for concurrent use.
-type logLines struct {
-	mu      sync.Mutex // guards what follows
-	lines   []map[string]any
-	changed chan struct{}
-}
-
-func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for raw := range bytes.Lines(p) {
-		var line map[string]any
-		if err := json.Unmarshal(raw, &line); err != nil {
-			return 0, err
-		}
-		l.lines = append(l.lines, line)
-	}
-	close(l.changed)
-	l.changed = make(chan struct{})
-	return len(p), nil
-}
-
-// count is the number of lines so far.
-func (l *logLines) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.lines)
-}
-
-// wait returns the first line after the first n with that message and a field
-// that contains text, as soon as there is one.
-func (l *logLines) wait(t *testing.T, n int, message, field, text string) map[string]any {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		l.mu.Lock()
-		changed, lines := l.changed, l.lines[n:]
-		l.mu.Unlock()
-		for _, line := range lines {
-			if value, ok := line[field].(string); ok && line["message"] == message && strings.Contains(value, text) {
-				return line
-			}
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatalf("no log line %q with %s %q, there are %v", message, field, text, lines)
-		}
-	}
 }

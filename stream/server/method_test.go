@@ -23,6 +23,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // tokens is a method whose tokens are "<spiffe id> <duration>", good for so long from
@@ -103,7 +104,7 @@ func (c *caller) open(token string, nonce stream.Nonce) (frames, stream.Welcome,
 // openAs is open of a named agent.
 func (c *caller) openAs(name, token string, nonce stream.Nonce) (frames, stream.Welcome, error) {
 	c.t.Helper()
-	ctx := metadata.AppendToOutgoingContext(testContext(c.t), "token", token)
+	ctx := metadata.AppendToOutgoingContext(kit.Context(c.t), "token", token)
 	s, err := streampb.NewStreamClient(c.cc).Connect(ctx)
 	if err != nil {
 		return frames{}, stream.Welcome{}, err
@@ -162,7 +163,7 @@ func TestEachListenerHasItsMethod(t *testing.T) {
 		t.Errorf("argomesh_stream_connections = %v, want 3", got)
 	}
 	for _, method := range []string{identity.MethodX509, identity.MethodJWT, identity.MethodHeader} {
-		if line := h.log.wait(t, 0, "agent connected", "method", method); line["spiffe_id"] != edge1ID.String() {
+		if line := h.log.Wait(t, "message", "agent connected", "method", method); line["spiffe_id"] != edge1ID.String() {
 			t.Errorf("the log line is %v, without the spiffe id", line)
 		}
 	}
@@ -308,7 +309,7 @@ func TestRevocationOnEachMethod(t *testing.T) {
 func TestMetadataIsBounded(t *testing.T) {
 	h, _, byToken, _ := newMethodHub(t)
 	hello := func(n int) error {
-		ctx := metadata.AppendToOutgoingContext(testContext(t), "token", token(edge1ID, time.Hour), "x-forwarded-client-cert", strings.Repeat("c", n))
+		ctx := metadata.AppendToOutgoingContext(kit.Context(t), "token", token(edge1ID, time.Hour), "x-forwarded-client-cert", strings.Repeat("c", n))
 		s, err := streampb.NewStreamClient(h.dialAt(byToken, insecure.NewCredentials()).cc).Connect(ctx)
 		if err != nil {
 			return err

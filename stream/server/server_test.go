@@ -35,6 +35,7 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func TestRegisteredAgentIsAdmitted(t *testing.T) {
@@ -64,7 +65,7 @@ func TestRegisteredAgentIsAdmitted(t *testing.T) {
 	if got := h.metric("argomesh_stream_connections", ""); got != 1 {
 		t.Errorf("argomesh_stream_connections = %v, want 1", got)
 	}
-	line := h.log.wait(t, 0, "agent connected", "connection", session.Connection)
+	line := h.log.Wait(t, "message", "agent connected", "connection", session.Connection)
 	if line["agent"] != "edge-1" || line["spiffe_id"] != edge1ID.String() {
 		t.Errorf("log line %v names no agent edge-1 of %s", line, edge1ID)
 	}
@@ -74,7 +75,7 @@ func TestRegisteredAgentIsAdmitted(t *testing.T) {
 	if err := s.end(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ends with %v", err)
 	}
-	h.log.wait(t, 0, "agent disconnected", "connection", session.Connection)
+	h.log.Wait(t, "message", "agent disconnected", "connection", session.Connection)
 }
 
 // A frame of the handshake that is not as HelloFrame writes it.
@@ -184,7 +185,7 @@ func TestRefusedCallers(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			before, refused := h.log.count(), h.metric("argomesh_stream_refused_total", tt.kind)
+			before, refused := h.log.Count(), h.metric("argomesh_stream_refused_total", tt.kind)
 			c := h.dial(tt.creds)
 			defer func() { _ = c.cc.Close() }() // or it tries again
 			_, _, err := c.try(tt.first(t))
@@ -192,7 +193,7 @@ func TestRefusedCallers(t *testing.T) {
 				t.Fatalf("Connect() = %v, want %s", err, tt.code)
 			}
 			if tt.kind == "" {
-				h.log.wait(t, before, "handshake refused", "reason", tt.logs)
+				h.log.WaitAfter(t, before, "message", "handshake refused", "reason", tt.logs)
 			} else {
 				said := status.Convert(err).Message()
 				if !strings.Contains(said, tt.says) {
@@ -203,7 +204,7 @@ func TestRefusedCallers(t *testing.T) {
 						t.Errorf("the caller is told %q, which names %q", said, secret)
 					}
 				}
-				line := h.log.wait(t, before, "connection refused", "error", tt.logs)
+				line := h.log.WaitAfter(t, before, "message", "connection refused", "error", tt.logs)
 				if line["kind"] != tt.kind || line["level"] != "warn" {
 					t.Errorf("log line %v, want kind %s as warning", line, tt.kind)
 				}
@@ -252,7 +253,7 @@ func TestFederatedPathIsNotIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	kit.Background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
 	h.address = l.Addr().String()
 	id := spiffeid.RequireFromPath(otherDomain, edge1ID.Path())
 	_, _, err = h.dial(foreign.leaf(devworkload.Leaf{URIs: []string{id.String()}})).try(helloFrame(t, "edge-1"))
@@ -322,7 +323,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		"nothing":                    {"", "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := h.log.count()
+			before := h.log.Count()
 			c, err := net.Dial("tcp", h.address)
 			if err != nil {
 				t.Fatal(err)
@@ -331,7 +332,7 @@ func TestGarbageIsRefused(t *testing.T) {
 			if _, err := io.WriteString(c, tt.bytes); err != nil {
 				t.Fatal(err)
 			}
-			h.log.wait(t, before, "handshake refused", "reason", tt.reason)
+			h.log.WaitAfter(t, before, "message", "handshake refused", "reason", tt.reason)
 			if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
@@ -424,9 +425,9 @@ func TestProtocolViolationEndsTheStream(t *testing.T) {
 		"sums of a collection that is none": {marshal(&streampb.Frame{Body: &streampb.Frame_Buckets{Buckets: &streampb.Buckets{}}}, nil), stream.ViolationMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before, counted := h.log.count(), h.metric("argomesh_stream_violations_total", string(tt.kind))
+			before, counted := h.log.Count(), h.metric("argomesh_stream_violations_total", string(tt.kind))
 			c := h.as(edge1ID)
-			cs, err := c.cc.NewStream(testContext(t), &streampb.Stream_ServiceDesc.Streams[0], streampb.Stream_Connect_FullMethodName,
+			cs, err := c.cc.NewStream(kit.Context(t), &streampb.Stream_ServiceDesc.Streams[0], streampb.Stream_Connect_FullMethodName,
 				grpc.ForceCodec(rawCodec{}), grpc.MaxCallSendMsgSize(2*stream.MaxFrameBytes))
 			if err != nil {
 				t.Fatal(err)
@@ -449,7 +450,7 @@ func TestProtocolViolationEndsTheStream(t *testing.T) {
 			if status.Code(err) != codes.InvalidArgument || !strings.HasPrefix(status.Convert(err).Message(), "protocol violation: "+string(tt.kind)) {
 				t.Errorf("the stream ends with %v, want %s for %q", err, codes.InvalidArgument, tt.kind)
 			}
-			h.log.wait(t, before, "agent disconnected", "reason", string(tt.kind))
+			h.log.WaitAfter(t, before, "message", "agent disconnected", "reason", string(tt.kind))
 			if got := h.metric("argomesh_stream_violations_total", string(tt.kind)); got != counted+1 {
 				t.Errorf("argomesh_stream_violations_total{kind=%q} = %v, want %v", tt.kind, got, counted+1)
 			}
@@ -525,11 +526,11 @@ func TestAuthorityEnds(t *testing.T) {
 	if early := time.Until(notAfter.Add(grace)); early > 0 {
 		t.Errorf("the stream ended %s too early", early)
 	}
-	before := h.log.count()
+	before := h.log.Count()
 	if _, _, err := c.try(helloFrame(t, "edge-1")); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a new call on the old connection = %v, want %s", err, codes.Unauthenticated)
 	}
-	if line := h.log.wait(t, before, "connection refused", "error", "expired"); line["kind"] != "expired" {
+	if line := h.log.WaitAfter(t, before, "message", "connection refused", "error", "expired"); line["kind"] != "expired" {
 		t.Errorf("log line %v, want kind expired", line)
 	}
 	witness.alive(t)
@@ -619,7 +620,7 @@ func TestMaxConnections(t *testing.T) {
 	first.connect("edge-1").alive(t)
 	h.as(edge2ID).connect("edge-2").alive(t)
 	third := h.as(edge1ID)
-	ctx, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(kit.Context(t), 500*time.Millisecond)
 	defer cancel()
 	third.cc.Connect()
 	for state := third.cc.GetState(); third.cc.WaitForStateChange(ctx, state); state = third.cc.GetState() {
@@ -639,7 +640,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	witness := h.as(edge2ID).connect("edge-2")
 	c := h.as(edge1ID)
 	c.cc.Connect()
-	ctx := testContext(t)
+	ctx := kit.Context(t)
 	ready := false
 	for state := c.cc.GetState(); !ready || state == connectivity.Ready; state = c.cc.GetState() {
 		ready = ready || state == connectivity.Ready
@@ -691,5 +692,5 @@ func TestWithoutMutualTLSNobodyIsAuthenticated(t *testing.T) {
 	if status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != "authentication failed" {
 		t.Errorf("Connect() = %v, want %s", err, codes.Unauthenticated)
 	}
-	h.log.wait(t, 0, "connection refused", "kind", "unauthenticated")
+	h.log.Wait(t, "message", "connection refused", "kind", "unauthenticated")
 }

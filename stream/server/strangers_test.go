@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // insist makes refused calls on a connection, one after the other without a pause, until
@@ -138,7 +139,7 @@ func TestConnectionsOfOneAgent(t *testing.T) {
 	if err := second.cc.Close(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := testContext(t)
+	deadline := kit.Context(t)
 	for {
 		_, _, err := third.try(helloFrame(t, "edge-1"))
 		if err == nil {
@@ -170,7 +171,7 @@ func TestConnectionsOfAProxyStay(t *testing.T) {
 func silent(t *testing.T, to, from string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	c, err := d.DialContext(testContext(t), "tcp", to)
+	c, err := d.DialContext(kit.Context(t), "tcp", to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func (h *hub) waitMetric(name, label string, atLeast float64) {
 	h.t.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for ctx := testContext(h.t); h.metric(name, label) < atLeast; {
+	for ctx := kit.Context(h.t); h.metric(name, label) < atLeast; {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -237,7 +238,7 @@ func TestWhoBeginsTooOftenComesLater(t *testing.T) {
 	}
 	other.alive(t)
 	h.as(edge2ID).connect("edge-2").alive(t)
-	until(t, "it never gets through", func() bool {
+	kit.Eventually(t, "it never gets through", func() bool {
 		s, _, err := h.as(edge1ID).try(helloFrame(t, "edge-1"))
 		if err == nil {
 			s.alive(t)

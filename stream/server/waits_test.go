@@ -4,12 +4,12 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
 	"github.com/argomesh/argomesh/stream/server"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // A connection tells that what its agent sent waits for memory that another holds, as long as
@@ -51,21 +51,7 @@ func TestConnectionTellsThatItWaits(t *testing.T) {
 	if err := call.Send(long); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it does not say that it waits", conn.Waits)
+	kit.Eventually(t, "it does not say that it waits", conn.Waits)
 	release[0]()
-	until(t, "it waits though there is room", func() bool { return !conn.Waits() })
-}
-
-// until waits for what comes soon when all is well.
-func until(t *testing.T, otherwise string, what func() bool) {
-	t.Helper()
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for ctx := testContext(t); !what(); {
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			t.Fatal(otherwise)
-		}
-	}
+	kit.Eventually(t, "it waits though there is room", func() bool { return !conn.Waits() })
 }

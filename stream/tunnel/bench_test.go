@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // transports are the tunnel and, for comparison, TCP on loopback, to a service that
@@ -18,7 +19,7 @@ func transports(b *testing.B, serve func(net.Conn)) map[string]func(testing.TB) 
 	direct := tcpServer(b, func(c *net.TCPConn) { serve(c) })
 	return map[string]func(testing.TB) net.Conn{
 		"tunnel": func(tb testing.TB) net.Conn {
-			c, err := h.dialer.Dial(testContext(tb), name(tb, "edge-1"), stream.Redis)
+			c, err := h.dialer.Dial(kit.Context(tb), kit.Agent(tb, "edge-1"), stream.Redis)
 			if err != nil {
 				tb.Fatal(err)
 			}

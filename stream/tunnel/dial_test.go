@@ -13,10 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
-	"github.com/argomesh/argomesh/stream/tunnel/dialer"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -24,6 +20,9 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+	"github.com/argomesh/argomesh/stream/tunnel/dialer"
+	"github.com/argomesh/argomesh/test/kit"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -71,7 +70,7 @@ func TestDialErrors(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			service.Store(&tt.handler)
 			counted := metric(t, h.metrics, "argomesh_tunnel_dials_total", tt.result)
-			c, err := h.dialer.Dial(testContext(t), name(t, tt.to), tt.service)
+			c, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, tt.to), tt.service)
 			if c != nil || !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.says) {
 				t.Fatalf("Dial() = %v, %v, want %q of kind %q", c, err, tt.says, tt.kind)
 			}
@@ -90,8 +89,8 @@ func TestDialErrors(t *testing.T) {
 		})
 	}
 	close(released)
-	s.log.wait(t, "a connection of the hub to a service of this spoke failed", nowhere)
-	eventually(t, "connections to end", func() bool {
+	s.log.Wait(t, "message", "a connection of the hub to a service of this spoke failed", "error", nowhere)
+	kit.Eventually(t, "connections to end", func() bool {
 		return metric(t, h.metrics, "argomesh_tunnel_connections") == 0 && metric(t, s.metrics, "argomesh_tunnel_connections") == 0
 	})
 	handler := tunnel.Handler(echo)
@@ -111,10 +110,10 @@ func TestDialIsCancelled(t *testing.T) {
 		gone <- struct{}{}
 		return ctx.Err()
 	}), func(cfg *acceptor.Config) { cfg.MinSpares, cfg.MaxSpares, cfg.MaxStreams = 1, 1, 2 })
-	ctx, cancel := context.WithCancel(testContext(t))
+	ctx, cancel := context.WithCancel(kit.Context(t))
 	failed := make(chan error)
 	dial := func() {
-		_, err := h.dialer.Dial(ctx, name(t, "edge-1"), stream.Redis)
+		_, err := h.dialer.Dial(ctx, kit.Agent(t, "edge-1"), stream.Redis)
 		failed <- err
 	}
 	go dial()
@@ -122,7 +121,7 @@ func TestDialIsCancelled(t *testing.T) {
 	<-waits
 	<-waits
 	go dial() // there is no third stream
-	eventually(t, "a dial to wait", func() bool { return metric(t, h.metrics, "argomesh_tunnel_waiting_dials", "redis") == 1 })
+	kit.Eventually(t, "a dial to wait", func() bool { return metric(t, h.metrics, "argomesh_tunnel_waiting_dials", "redis") == 1 })
 	cancel()
 	for range 3 {
 		if err := <-failed; !errors.Is(err, context.Canceled) {
@@ -134,7 +133,7 @@ func TestDialIsCancelled(t *testing.T) {
 	if got := metric(t, h.metrics, "argomesh_tunnel_waiting_dials"); got != 0 {
 		t.Errorf("%v dials still wait", got)
 	}
-	eventually(t, "the agent's side to end", func() bool { return metric(t, s.metrics, "argomesh_tunnel_accepts_total", "ended") == 2 })
+	kit.Eventually(t, "the agent's side to end", func() bool { return metric(t, s.metrics, "argomesh_tunnel_accepts_total", "ended") == 2 })
 }
 
 // Many dials at once get what they ask for, though there are few spare streams; then
@@ -148,7 +147,7 @@ func TestSparesFollowDemand(t *testing.T) {
 	var g sync.WaitGroup
 	for i := range dials {
 		g.Go(func() {
-			c, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+			c, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 			if err != nil {
 				t.Errorf("Dial() = %v", err)
 				return
@@ -172,7 +171,7 @@ func TestSparesFollowDemand(t *testing.T) {
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	eventually(t, "no more than two spare streams on one TCP connection", func() bool {
+	kit.Eventually(t, "no more than two spare streams on one TCP connection", func() bool {
 		return metric(t, h.metrics, "argomesh_tunnel_spare_streams") == 2 && metric(t, s.metrics, "argomesh_tunnel_carriers") == 1 &&
 			metric(t, h.metrics, "argomesh_tunnel_connections") == 0
 	})
@@ -189,7 +188,7 @@ func TestShortConnections(t *testing.T) {
 	h := newHub(t, nil, nil)
 	h.spoke("edge-1", only(stream.Redis, echo), func(cfg *acceptor.Config) { cfg.MinSpares, cfg.MaxSpares = 1, 1 })
 	for i := range 300 {
-		c, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+		c, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 		if err != nil {
 			t.Fatalf("Dial() number %d = %v", i, err)
 		}
@@ -212,12 +211,12 @@ func TestBoundAtTheAgent(t *testing.T) {
 	failed := make(chan error)
 	for range 2 {
 		go func() {
-			_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+			_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 			failed <- err
 		}()
 	}
-	eventually(t, "dials to wait", func() bool { return metric(t, h.metrics, "argomesh_tunnel_waiting_dials") == 2 })
-	if _, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis); !errors.Is(err, tunnel.ErrBusy) {
+	kit.Eventually(t, "dials to wait", func() bool { return metric(t, h.metrics, "argomesh_tunnel_waiting_dials") == 2 })
+	if _, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis); !errors.Is(err, tunnel.ErrBusy) {
 		t.Errorf("Dial() beyond the dials that may wait = %v, want %v", err, tunnel.ErrBusy)
 	}
 	for range 2 {
@@ -247,18 +246,18 @@ func TestBoundsAtTheHub(t *testing.T) {
 			for range 6 {
 				conns = append(conns, h.dial("edge-1", stream.Redis))
 			}
-			if _, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis); !errors.Is(err, tunnel.ErrNoSpare) {
+			if _, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis); !errors.Is(err, tunnel.ErrNoSpare) {
 				t.Errorf("Dial() beyond the bound = %v, want %v", err, tunnel.ErrNoSpare)
 			}
-			s.log.wait(t, "the principal takes no more streams of the tunnel", "")
+			s.log.Wait(t, "message", "the principal takes no more streams of the tunnel")
 			h.spoke("edge-2", only(stream.Redis, echo), nil)
 			exchange(t, h.dial("edge-2", stream.Redis), "mine")
 			for _, c := range conns {
 				exchange(t, c, "undisturbed")
 			}
 			_ = conns[0].Close()
-			eventually(t, "room for another", func() bool {
-				c, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+			kit.Eventually(t, "room for another", func() bool {
+				c, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 				if err != nil {
 					return false
 				}
@@ -297,15 +296,15 @@ func TestAgentsAreApart(t *testing.T) {
 			cfg := h.config(tt.claims, h.trust.source(id, 0), only(stream.Redis, says("the wrong one")))
 			cfg.BackOff.Max = time.Hour // once is enough
 			s := accept(t, cfg)
-			h.log.wait(t, "connection refused", tt.logs)
-			s.log.wait(t, "cannot open the tunnel to the principal", "")
+			h.log.Wait(t, "message", "connection refused", "error", tt.logs)
+			s.log.Wait(t, "message", "cannot open the tunnel to the principal")
 		})
 	}
 	var g sync.WaitGroup
 	for i := range 100 {
 		who := fmt.Sprintf("edge-%d", 1+i%2)
 		g.Go(func() {
-			c, err := h.dialer.Dial(testContext(t), name(t, who), stream.Redis)
+			c, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, who), stream.Redis)
 			if err != nil {
 				t.Errorf("Dial(%s) = %v", who, err)
 				return
@@ -317,7 +316,7 @@ func TestAgentsAreApart(t *testing.T) {
 		})
 	}
 	g.Wait()
-	if _, err := h.dialer.Dial(testContext(t), name(t, "stranger"), stream.Redis); !errors.Is(err, stream.ErrNotConnected) {
+	if _, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "stranger"), stream.Redis); !errors.Is(err, stream.ErrNotConnected) {
 		t.Errorf("Dial(stranger) = %v, want %v", err, stream.ErrNotConnected)
 	}
 }
@@ -339,14 +338,14 @@ func TestRevocationEndsConnections(t *testing.T) {
 	if !errors.Is(err, stream.ErrRevoked) {
 		t.Errorf("Read() of a revoked agent = %v, want %v", err, stream.ErrRevoked)
 	}
-	eventually(t, "the agent to be away", func() bool {
-		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+	kit.Eventually(t, "the agent to be away", func() bool {
+		_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 		return errors.Is(err, stream.ErrNotConnected)
 	})
 	exchange(t, witness, "undisturbed")
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
-	eventually(t, "the agent to be back", func() bool {
-		c, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+	kit.Eventually(t, "the agent to be back", func() bool {
+		c, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 		if err != nil {
 			return false
 		}
@@ -378,7 +377,7 @@ func TestRotation(t *testing.T) {
 		<-time.After(20 * time.Millisecond)
 	}
 	_ = c.Close()
-	eventually(t, "one TCP connection", func() bool { return metric(t, s.metrics, "argomesh_tunnel_carriers") == 1 })
+	kit.Eventually(t, "one TCP connection", func() bool { return metric(t, s.metrics, "argomesh_tunnel_carriers") == 1 })
 }
 
 // Without a newer SVID the authority of a connection ends with the grace.
@@ -493,8 +492,8 @@ func TestReconnect(t *testing.T) {
 	for range 3 {
 		exchange(t, h.dial("edge-1", stream.Redis), "before")
 		h.stop()
-		eventually(t, "the agent to be away", func() bool {
-			_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+		kit.Eventually(t, "the agent to be away", func() bool {
+			_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 			return errors.Is(err, stream.ErrNotConnected)
 		})
 		h.start()
@@ -508,7 +507,7 @@ func TestConfigsAreChecked(t *testing.T) {
 		t.Error("NewDialer() without metrics succeeds")
 	}
 	good := acceptor.Config{
-		Target: "127.0.0.1:1", Credentials: h2c(), Agent: name(t, "edge-1"), Services: only(stream.Redis, echo),
+		Target: "127.0.0.1:1", Credentials: h2c(), Agent: kit.Agent(t, "edge-1"), Services: only(stream.Redis, echo),
 	}
 	for what, change := range map[string]func(*acceptor.Config){
 		"no target":               func(c *acceptor.Config) { c.Target = "" },

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // foundWithin is how long a connection to a peer that is lost may look alive.
@@ -41,7 +41,7 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 	}()
 	dialed := make(chan error, 1)
 	go func() {
-		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+		_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 		dialed <- err
 	}()
 	late := time.After(foundWithin)
@@ -59,8 +59,8 @@ func TestHalfOpenConnectionsAreFound(t *testing.T) {
 	if err := <-dialed; !errors.Is(err, stream.ErrSilent) {
 		t.Errorf("Dial() = %v, want an error of kind %q", err, stream.ErrSilent)
 	}
-	eventually(t, "the agent to be away", func() bool {
-		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+	kit.Eventually(t, "the agent to be away", func() bool {
+		_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 		return errors.Is(err, stream.ErrNotConnected)
 	})
 }

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // website runs an HTTP server behind a tunnel, and returns its Handler.
@@ -43,7 +43,7 @@ func website(t testing.TB, mux http.Handler) tunnel.Handler {
 // browser is an HTTP client whose connections go to an agent.
 func (h *hub) browser(agent string) *http.Client {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return h.dialer.Dial(ctx, name(h.t, agent), stream.Kubernetes)
+		return h.dialer.Dial(ctx, kit.Agent(h.t, agent), stream.Kubernetes)
 	}}
 	h.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience}
@@ -104,7 +104,7 @@ func TestHTTP(t *testing.T) {
 		if body != nil {
 			method = http.MethodPost
 		}
-		req, err := http.NewRequestWithContext(testContext(t), method, "http://spoke"+path, body)
+		req, err := http.NewRequestWithContext(kit.Context(t), method, "http://spoke"+path, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestListenerWithoutServer(t *testing.T) {
 	h.spoke("edge-1", only(stream.Kubernetes, l.Handle), func(cfg *acceptor.Config) { cfg.AcceptTimeout = 100 * time.Millisecond })
 	refused := func(want tunnel.Reason) {
 		t.Helper()
-		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Kubernetes)
+		_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Kubernetes)
 		if e, ok := errors.AsType[*tunnel.ServiceError](err); !ok || e.Reason != want {
 			t.Errorf("Dial() = %v, want %q", err, want)
 		}

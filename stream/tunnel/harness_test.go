@@ -1,16 +1,13 @@
 package tunnel_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +29,7 @@ import (
 	"github.com/argomesh/argomesh/stream/tunnel"
 	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
 	"github.com/argomesh/argomesh/stream/tunnel/dialer"
+	"github.com/argomesh/argomesh/test/kit"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -46,58 +44,6 @@ var (
 	edge2ID     = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-2")
 	strangerID  = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/stranger")
 )
-
-func testContext(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func name(t testing.TB, s string) identity.AgentName {
-	t.Helper()
-	n, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// background runs f until the test ends, in the reverse order of the calls.
-func background(t testing.TB, f func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("Run() = %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("Run() does not return")
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// eventually is for what nobody announces.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	deadline := time.After(patience)
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
 
 // trust is a CA that Workload API servers share, one for each workload.
 type trust struct {
@@ -149,9 +95,9 @@ func (d *trust) workload(id spiffeid.ID, ttl, jwtTTL time.Duration) (*workload.S
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
-	background(d.t, source.Run)
-	if err := source.WaitReady(testContext(d.t)); err != nil {
+	kit.Background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	kit.Background(d.t, source.Run)
+	if err := source.WaitReady(kit.Context(d.t)); err != nil {
 		d.t.Fatal(err)
 	}
 	return source, api
@@ -175,7 +121,7 @@ type hub struct {
 	registry *fleet.Registry
 	dialer   *dialer.Dialer
 	metrics  *prometheus.Registry
-	log      *logLines
+	log      *kit.Log
 	change   func(*server.Config)
 	method   *server.Method // nil: mutual TLS
 	address  string
@@ -186,7 +132,7 @@ type hub struct {
 // configuration.
 func newHub(t testing.TB, tune func(*dialer.Config), change func(*server.Config)) *hub {
 	t.Helper()
-	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: newLogLines(), change: change, address: loopback.Address(t)}
+	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: kit.NewLog(), change: change, address: loopback.Address(t)}
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
 	h.source = h.trust.source(principalID, 0)
 	cfg := dialer.Config{Metrics: h.metrics, Log: zerolog.New(h.log)}
@@ -227,13 +173,13 @@ func (h *hub) start() {
 			h.t.Fatal(err)
 		}
 	}
-	h.stop = background(h.t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	h.stop = kit.Background(h.t, func(ctx context.Context) error { return s.Run(ctx, l) })
 }
 
 // dial opens a connection that must succeed.
 func (h *hub) dial(agent string, service stream.Service) halfConn {
 	h.t.Helper()
-	c, err := h.dialer.Dial(testContext(h.t), name(h.t, agent), service)
+	c, err := h.dialer.Dial(kit.Context(h.t), kit.Agent(h.t, agent), service)
 	if err != nil {
 		h.t.Fatalf("Dial(%s, %s) = %v", agent, service, err)
 	}
@@ -244,7 +190,7 @@ func (h *hub) dial(agent string, service stream.Service) halfConn {
 // spares waits until the hub has at least n spare streams.
 func (h *hub) spares(n int) {
 	h.t.Helper()
-	eventually(h.t, "spare streams", func() bool { return metric(h.t, h.metrics, "argomesh_tunnel_spare_streams") >= float64(n) })
+	kit.Eventually(h.t, "spare streams", func() bool { return metric(h.t, h.metrics, "argomesh_tunnel_spare_streams") >= float64(n) })
 }
 
 type halfConn interface {
@@ -260,7 +206,7 @@ func credentialsOf(s *workload.Source) credentials.TransportCredentials {
 type spoke struct {
 	*acceptor.Acceptor
 	metrics *prometheus.Registry
-	log     *logLines
+	log     *kit.Log
 	stop    func()
 }
 
@@ -268,7 +214,7 @@ type spoke struct {
 func (h *hub) config(agent string, source *workload.Source, services map[stream.Service]tunnel.Handler) acceptor.Config {
 	h.t.Helper()
 	return acceptor.Config{
-		Target: h.address, Credentials: credentialsOf(source), Agent: name(h.t, agent), Services: services,
+		Target: h.address, Credentials: credentialsOf(source), Agent: kit.Agent(h.t, agent), Services: services,
 		Updated: source.Updated,
 		Proves: func() time.Time {
 			svid, err := source.GetX509SVID()
@@ -283,14 +229,14 @@ func (h *hub) config(agent string, source *workload.Source, services map[stream.
 
 func accept(t testing.TB, cfg acceptor.Config) *spoke {
 	t.Helper()
-	s := &spoke{metrics: prometheus.NewRegistry(), log: newLogLines()}
+	s := &spoke{metrics: prometheus.NewRegistry(), log: kit.NewLog()}
 	cfg.Metrics, cfg.Log = s.metrics, zerolog.New(s.log)
 	a, err := acceptor.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Acceptor = a
-	s.stop = background(t, a.Run)
+	s.stop = kit.Background(t, a.Run)
 	return s
 }
 
@@ -304,7 +250,7 @@ func (h *hub) spoke(agent string, services map[stream.Service]tunnel.Handler, ch
 	}
 	s := accept(h.t, cfg)
 	// Its own, since those of another spoke may still be coming.
-	eventually(h.t, "spare streams of "+agent, func() bool {
+	kit.Eventually(h.t, "spare streams of "+agent, func() bool {
 		return metric(h.t, s.metrics, "argomesh_tunnel_spare_streams") >= float64(max(cfg.MinSpares, 1))
 	})
 	return s
@@ -401,54 +347,6 @@ func leavesNothing(t testing.TB) {
 			<-time.After(5 * time.Millisecond)
 		}
 	})
-}
-
-// logLines collects JSON log lines. Safe for concurrent use.
-type logLines struct {
-	mu      sync.Mutex // guards what follows
-	lines   []map[string]any
-	changed chan struct{}
-}
-
-func newLogLines() *logLines { return &logLines{changed: make(chan struct{})} }
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for raw := range bytes.Lines(p) {
-		var line map[string]any
-		if err := json.Unmarshal(raw, &line); err != nil {
-			return 0, err
-		}
-		l.lines = append(l.lines, line)
-	}
-	close(l.changed)
-	l.changed = make(chan struct{})
-	return len(p), nil
-}
-
-// wait returns the first line with that message whose error contains text, as soon
-// as there is one.
-func (l *logLines) wait(t testing.TB, message, text string) map[string]any {
-	t.Helper()
-	deadline := time.After(patience)
-	for {
-		l.mu.Lock()
-		changed, lines := l.changed, l.lines
-		l.mu.Unlock()
-		for _, line := range lines {
-			m, _ := line["message"].(string)
-			e, _ := line["error"].(string)
-			if strings.Contains(m, message) && strings.Contains(e, text) {
-				return line
-			}
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatalf("no log line %q with error %q, there are %v", message, text, lines)
-		}
-	}
 }
 
 // h2c is no TLS at all.

@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // chunks is an open call of a peer that sends what it likes.
@@ -35,7 +36,7 @@ func (h *hub) call() chunks {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = cc.Close() })
-	s, err := streampb.NewTunnelClient(cc).Serve(testContext(h.t))
+	s, err := streampb.NewTunnelClient(cc).Serve(kit.Context(h.t))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -117,8 +118,8 @@ func TestBadHello(t *testing.T) {
 			if status.Code(err) != tt.code || !strings.Contains(status.Convert(err).Message(), tt.says) {
 				t.Errorf("the call ends with %v, want %s %q", err, tt.code, tt.says)
 			}
-			h.log.wait(t, "connection refused", tt.logs)
-			if _, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis); !errors.Is(err, stream.ErrNotConnected) {
+			h.log.Wait(t, "message", "connection refused", "error", tt.logs)
+			if _, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis); !errors.Is(err, stream.ErrNotConnected) {
 				t.Errorf("Dial() = %v, want %v", err, stream.ErrNotConnected)
 			}
 		})
@@ -164,7 +165,7 @@ func TestHostileAgent(t *testing.T) {
 			}
 			dialled := make(chan result, 1)
 			go func() {
-				conn, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+				conn, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 				dialled <- result{conn, err}
 			}()
 			if got := c.next().GetOpen(); got.GetService() != "redis" || got.GetWaiting() != 0 {
@@ -187,7 +188,7 @@ func TestHostileAgent(t *testing.T) {
 					t.Errorf("Read() = %v, want violation %q", err, tt.kind)
 				}
 			}
-			eventually(t, "the violation to be counted", func() bool {
+			kit.Eventually(t, "the violation to be counted", func() bool {
 				return metric(t, h.metrics, "argomesh_tunnel_violations_total", string(tt.kind)) == counted+1
 			})
 			exchange(t, witness, "undisturbed")
@@ -217,7 +218,7 @@ func TestTunnelsDoNotFloodTheLog(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cc.Close() })
 	for range streams {
-		s, err := streampb.NewTunnelClient(cc).Serve(testContext(t))
+		s, err := streampb.NewTunnelClient(cc).Serve(kit.Context(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,13 +229,12 @@ func TestTunnelsDoNotFloodTheLog(t *testing.T) {
 		}
 	}
 	lines := 0
-	h.log.mu.Lock()
-	for _, line := range h.log.lines {
+	all, _ := h.log.Lines()
+	for _, line := range all {
 		if m, _ := line["message"].(string); strings.HasPrefix(m, "tunnel ") {
 			lines++
 		}
 	}
-	h.log.mu.Unlock()
 	if most := 20 + int(time.Since(began)/time.Second) + 1; lines > most || lines == 0 {
 		t.Errorf("%d streams write %d lines, want %d at most", streams, lines, most)
 	}
@@ -275,7 +275,7 @@ func TestHostilePrincipal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			background(t, func(ctx context.Context) error {
+			kit.Background(t, func(ctx context.Context) error {
 				go func() { <-ctx.Done(); s.Stop() }()
 				return s.Serve(l)
 			})
@@ -283,7 +283,7 @@ func TestHostilePrincipal(t *testing.T) {
 			cfg := h.config("edge-1", trust.source(edge1ID, 0), only(stream.Redis, echo))
 			cfg.BackOff, cfg.HandshakeTimeout = call.BackOff{Min: time.Millisecond, Max: 2 * time.Millisecond, Upgrade: time.Hour}, 300*time.Millisecond
 			a := accept(t, cfg)
-			a.log.wait(t, tt.logs, tt.error)
+			a.log.Wait(t, "message", tt.logs, "error", tt.error)
 			if got := metric(t, a.metrics, "argomesh_tunnel_violations_total", string(tt.violate)); tt.violate != "" && got == 0 {
 				t.Errorf("no violation of kind %q is counted", tt.violate)
 			}

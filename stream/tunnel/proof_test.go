@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
-
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -26,6 +24,8 @@ import (
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // gatewayID is what terminates TLS before the principal.
@@ -134,7 +134,7 @@ func TestRenewalsOfTheStreamCountForTunnels(t *testing.T) {
 	h.by(byToken(h.source))
 	source, _ := h.trust.workload(edge1ID, 0, 4*time.Second)
 	cfg := withToken(h.config("edge-1", source, only(stream.Redis, echo)), source)
-	first, err := source.FetchToken(testContext(t), principalID.String())
+	first, err := source.FetchToken(kit.Context(t), principalID.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +148,12 @@ func TestRenewalsOfTheStreamCountForTunnels(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cc.Close() })
-	ctx := metadata.AppendToOutgoingContext(testContext(t), "authorization", "Bearer "+first.Marshal())
+	ctx := metadata.AppendToOutgoingContext(kit.Context(t), "authorization", "Bearer "+first.Marshal())
 	connection, err := streampb.NewStreamClient(cc).Connect(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := connection.Send(stream.HelloFrame(stream.Hello{Protocol: stream.Protocol, Agent: name(t, "edge-1"), Mode: stream.Managed})); err != nil {
+	if err := connection.Send(stream.HelloFrame(stream.Hello{Protocol: stream.Protocol, Agent: kit.Agent(t, "edge-1"), Mode: stream.Managed})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := connection.Recv(); err != nil {
@@ -161,7 +161,7 @@ func TestRenewalsOfTheStreamCountForTunnels(t *testing.T) {
 	}
 	var newest time.Time
 	for newest.Before(first.Expiry.Add(3 * time.Second)) {
-		svid, err := source.FetchToken(testContext(t), principalID.String())
+		svid, err := source.FetchToken(kit.Context(t), principalID.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestTunnelsProveAgainWhenAsked(t *testing.T) {
 	c := h.dial("edge-1", stream.Redis)
 	h.talk(c, time.Now().Add(10*time.Second))
 	_ = c.Close()
-	eventually(t, "one TCP connection", func() bool { return metric(t, s.metrics, "argomesh_tunnel_carriers") == 1 })
+	kit.Eventually(t, "one TCP connection", func() bool { return metric(t, s.metrics, "argomesh_tunnel_carriers") == 1 })
 	n := 0
 	connections.Range(func(any, any) bool { n++; return true })
 	if n < 4 {
@@ -274,7 +274,7 @@ func TestImpostorReachesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			background(t, func(ctx context.Context) error {
+			kit.Background(t, func(ctx context.Context) error {
 				stop := context.AfterFunc(ctx, srv.Stop)
 				defer stop()
 				return srv.Serve(l)
@@ -299,12 +299,12 @@ func TestImpostorReachesNothing(t *testing.T) {
 			if tt.why == "" {
 				select {
 				case <-served:
-				case <-testContext(t).Done():
+				case <-kit.Context(t).Done():
 					t.Error("the principal itself is not believed")
 				}
 				return
 			}
-			a.log.wait(t, "did not prove that it is the principal", tt.why)
+			a.log.Wait(t, "message", "did not prove that it is the principal", "error", tt.why)
 			if err := <-ended; err == nil {
 				t.Error("more than hello came")
 			}
@@ -340,8 +340,8 @@ func TestWithdrawnIdentityEndsTunnels(t *testing.T) {
 	if since := source.Withdrawn(); since.IsZero() || time.Since(since) < time.Second {
 		t.Errorf("the connection ended %s after the identity was withdrawn, want a second", time.Since(since))
 	}
-	eventually(t, "the agent to be away", func() bool {
-		_, err := h.dialer.Dial(testContext(t), name(t, "edge-1"), stream.Redis)
+	kit.Eventually(t, "the agent to be away", func() bool {
+		_, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis)
 		return errors.Is(err, stream.ErrNotConnected)
 	})
 	if err := api.SetEntries([]devworkload.Entry{{ID: edge1ID}}); err != nil {

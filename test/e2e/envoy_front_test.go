@@ -36,6 +36,7 @@ import (
 	"github.com/argomesh/argomesh/mesh/xds"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const (
@@ -84,7 +85,7 @@ func newFront(t *testing.T, change func(*front, *mesh.Snapshot)) *front {
 		ResourceProxy: &mesh.ResourceProxy{
 			Listen: meshAddress(t, f.address), Principal: meshAddress(t, "unix://"+f.h.Path("upstream.sock")),
 			Tokens: mesh.Tokens{Issuer: tokenIssuer, Audience: tokenAudience, Leeway: time.Minute, Keys: []mesh.Key{f.signer.public()}},
-			Agents: map[identity.AgentName]mesh.Agent{agentName(t, "a"): {}, agentName(t, "b"): {}},
+			Agents: map[identity.AgentName]mesh.Agent{kit.Agent(t, "a"): {}, kit.Agent(t, "b"): {}},
 		},
 	}
 	if change != nil {
@@ -113,7 +114,7 @@ func (f *front) startIdentities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, func(ctx context.Context) error { return f.identities.Run(ctx, l) })
+	kit.Background(t, func(ctx context.Context) error { return f.identities.Run(ctx, l) })
 }
 
 // startXDS starts a server that knows nothing yet, as a principal does.
@@ -129,7 +130,7 @@ func (f *front) startXDS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.stopXDS = background(t, func(ctx context.Context) error { return f.server.Run(ctx, l) })
+	f.stopXDS = kit.Background(t, func(ctx context.Context) error { return f.server.Run(ctx, l) })
 }
 
 func (f *front) startEnvoy(t *testing.T) {
@@ -328,7 +329,7 @@ func startUpstream(t *testing.T, socket string) *upstream {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: u, ReadHeaderTimeout: 10 * time.Second}
-	background(t, func(ctx context.Context) error {
+	kit.Background(t, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
 		if err := server.Serve(l); err != http.ErrServerClosed {
@@ -424,25 +425,6 @@ func (u *upstream) request() *http.Request {
 	return u.last
 }
 
-// background runs until the test ends, or until the function it returns is called.
-func background(t *testing.T, run func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background()) // t.Context ends before what it starts is stopped in order
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
 func meshAddress(t *testing.T, s string) mesh.Address {
 	t.Helper()
 	a, err := mesh.ParseAddress(s)
@@ -450,13 +432,4 @@ func meshAddress(t *testing.T, s string) mesh.Address {
 		t.Fatal(err)
 	}
 	return a
-}
-
-func agentName(t *testing.T, s string) identity.AgentName {
-	t.Helper()
-	name, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
 }

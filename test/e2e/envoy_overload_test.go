@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // An Envoy without memory to spare takes no more requests and ends none; it takes
@@ -29,7 +30,7 @@ func TestEnvoyWithoutMemory(t *testing.T) {
 	watch := f.open(t, "/agents/a/watch", "")
 	f.change(t, func(p *mesh.ResourceProxy) {
 		for i := range 12_000 { // they take more than that
-			p.Agents[agentName(t, fmt.Sprint("edge-", i))] = mesh.Agent{}
+			p.Agents[kit.Agent(t, fmt.Sprint("edge-", i))] = mesh.Agent{}
 		}
 	})
 	eventually(t, "nothing more is taken", func() error {
@@ -45,7 +46,7 @@ func TestEnvoyWithoutMemory(t *testing.T) {
 	})
 	watch.check(t, "the memory is used up")
 	f.ready(t)
-	f.change(t, func(p *mesh.ResourceProxy) { p.Agents = map[identity.AgentName]mesh.Agent{agentName(t, "a"): {}} })
+	f.change(t, func(p *mesh.ResourceProxy) { p.Agents = map[identity.AgentName]mesh.Agent{kit.Agent(t, "a"): {}} })
 	f.becomes(t, "a", http.StatusOK)
 	watch.check(t, "there is memory again")
 }
@@ -111,7 +112,7 @@ func TestEnvoyReachesReplicas(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := &http.Server{Handler: u, ReadHeaderTimeout: 10 * time.Second}
-		background(t, func(ctx context.Context) error {
+		kit.Background(t, func(ctx context.Context) error {
 			stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 			defer stop()
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -124,8 +125,8 @@ func TestEnvoyReachesReplicas(t *testing.T) {
 	good, held := start(principalID)
 	bad, never := start("spiffe://" + trustDomain + "/somebody/else")
 	f.change(t, func(p *mesh.ResourceProxy) {
-		p.Agents[agentName(t, "b")] = mesh.Agent{Replica: good}
-		p.Agents[agentName(t, "c")] = mesh.Agent{Replica: bad}
+		p.Agents[kit.Agent(t, "b")] = mesh.Agent{Replica: good}
+		p.Agents[kit.Agent(t, "c")] = mesh.Agent{Replica: bad}
 	})
 	f.becomes(t, "c", http.StatusServiceUnavailable)
 	f.becomes(t, "b", http.StatusOK)
@@ -135,7 +136,7 @@ func TestEnvoyReachesReplicas(t *testing.T) {
 	if n := never.requests.Load(); n != 0 {
 		t.Errorf("somebody else gets %d requests", n)
 	}
-	f.change(t, func(p *mesh.ResourceProxy) { p.Agents[agentName(t, "b")] = mesh.Agent{} })
+	f.change(t, func(p *mesh.ResourceProxy) { p.Agents[kit.Agent(t, "b")] = mesh.Agent{} })
 	here := f.upstream.requests.Load()
 	eventually(t, "the agent is found here again", func() error {
 		status, body, err := f.tryGet(t.Context(), "/agents/b/version", f.signer.token(t, "b"))

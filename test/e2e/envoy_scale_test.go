@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // With thousands of agents one more is one small message, is served at once, and
@@ -35,7 +36,7 @@ func TestEnvoyWithManyAgents(t *testing.T) {
 	begin := time.Now()
 	f.change(t, func(p *mesh.ResourceProxy) {
 		for i := range agents {
-			p.Agents[agentName(t, fmt.Sprint("edge-", i))] = mesh.Agent{}
+			p.Agents[kit.Agent(t, fmt.Sprint("edge-", i))] = mesh.Agent{}
 		}
 	})
 	set := time.Since(begin)
@@ -57,7 +58,7 @@ func TestEnvoyWithManyAgents(t *testing.T) {
 
 	watch := f.open(t, "/agents/a/watch", "")
 	begin = time.Now()
-	f.change(t, func(p *mesh.ResourceProxy) { p.Agents[agentName(t, "one-more")] = mesh.Agent{} })
+	f.change(t, func(p *mesh.ResourceProxy) { p.Agents[kit.Agent(t, "one-more")] = mesh.Agent{} })
 	set = time.Since(begin)
 	f.becomes(t, "one-more", http.StatusOK)
 	took = time.Since(begin)
@@ -81,7 +82,7 @@ func TestEnvoyWithManyAgents(t *testing.T) {
 	f.startXDS(t)
 	f.set(t)
 	f.acknowledged(t, f.signer.id) // Envoy has said what it has
-	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, agentName(t, "one-more")) })
+	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, kit.Agent(t, "one-more")) })
 	f.becomes(t, "one-more", http.StatusNotFound)
 	if again := f.sent(t, "route"); again > oneMore {
 		t.Errorf("a new server sends %.0f bytes of routes to an Envoy that has them, want at most %d", again, oneMore)
@@ -94,7 +95,7 @@ func TestEnvoyWithManyAgents(t *testing.T) {
 	f.acknowledged(t, f.signer.id)
 	t.Logf("Envoy is back after %s", time.Since(begin))
 	watch = f.open(t, "/agents/a/watch", "")
-	f.change(t, func(p *mesh.ResourceProxy) { p.Agents = map[identity.AgentName]mesh.Agent{agentName(t, "a"): {}} })
+	f.change(t, func(p *mesh.ResourceProxy) { p.Agents = map[identity.AgentName]mesh.Agent{kit.Agent(t, "a"): {}} })
 	f.becomes(t, last, http.StatusNotFound)
 	watch.check(t, "the others are gone")
 }

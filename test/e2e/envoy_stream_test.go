@@ -25,6 +25,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const (
@@ -69,7 +70,7 @@ func newStreamFront(t *testing.T, change ...func(*front)) *front {
 				}
 			}
 		}))
-		background(t, func(ctx context.Context) error {
+		kit.Background(t, func(ctx context.Context) error {
 			stop := context.AfterFunc(ctx, server.Stop)
 			defer stop()
 			return server.Serve(l)
@@ -174,7 +175,7 @@ func TestEnvoyForwardsTheCertificate(t *testing.T) {
 	if err := f.identities.RotateCA(); err != nil {
 		t.Fatal(err)
 	}
-	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, agentName(t, "b")) })
+	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, kit.Agent(t, "b")) })
 	beyond := time.NewTimer(beyondDrain)
 	defer beyond.Stop()
 	<-beyond.C

@@ -27,6 +27,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // Envoy lets a good token through to its agent, with the path and the token as they
@@ -405,8 +406,8 @@ func TestEnvoyStreamsSurvive(t *testing.T) {
 	alive("keys have rotated")
 
 	f.change(t, func(p *mesh.ResourceProxy) {
-		delete(p.Agents, agentName(t, "b"))
-		p.Agents[agentName(t, "c")] = mesh.Agent{}
+		delete(p.Agents, kit.Agent(t, "b"))
+		p.Agents[kit.Agent(t, "c")] = mesh.Agent{}
 	})
 	f.becomes(t, "c", http.StatusOK)
 	f.becomes(t, "b", http.StatusNotFound)
@@ -422,12 +423,12 @@ func TestEnvoyStreamsSurvive(t *testing.T) {
 	alive("the xDS server is gone")
 	f.startXDS(t) // and does not know anything yet
 	f.becomes(t, "c", http.StatusOK)
-	f.change(t, func(p *mesh.ResourceProxy) { p.Agents[agentName(t, "d")] = mesh.Agent{} })
+	f.change(t, func(p *mesh.ResourceProxy) { p.Agents[kit.Agent(t, "d")] = mesh.Agent{} })
 	f.becomes(t, "d", http.StatusOK)
 	f.acknowledged(t, "key-2")
 	alive("another xDS server has come")
 
-	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, agentName(t, "a")) })
+	f.change(t, func(p *mesh.ResourceProxy) { delete(p.Agents, kit.Agent(t, "a")) })
 	f.becomes(t, "a", http.StatusNotFound)
 	alive("the agent itself is gone") // what is under way is the principal's to end
 	if n := f.stat(t, "listener_manager.listener_modified"); n != 0 {
@@ -831,7 +832,7 @@ func TestEnvoyWithoutPrincipal(t *testing.T) {
 	t.Parallel()
 	f := newFront(t, func(f *front, s *mesh.Snapshot) {
 		s.ResourceProxy.Principal = meshAddress(t, "unix://"+f.h.Path("nobody.sock"))
-		s.ResourceProxy.Agents = map[identity.AgentName]mesh.Agent{agentName(t, "a"): {}}
+		s.ResourceProxy.Agents = map[identity.AgentName]mesh.Agent{kit.Agent(t, "a"): {}}
 	})
 	status, body := f.get(t, "/agents/a/version", f.signer.token(t, "a"))
 	if status != http.StatusServiceUnavailable {

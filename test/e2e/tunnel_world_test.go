@@ -39,6 +39,7 @@ import (
 	"github.com/argomesh/argomesh/stream/tunnel/dialer"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // tunnelWorld is a principal's server with nothing but tunnels, behind a gateway that
@@ -129,7 +130,7 @@ func (w *tunnelWorld) identify(id string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	background(w.t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	kit.Background(w.t, func(ctx context.Context) error { return api.Run(ctx, l) })
 	return "unix://" + socket
 }
 
@@ -139,7 +140,7 @@ func (w *tunnelWorld) source(id string) *workload.Source {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	background(w.t, s.Run)
+	kit.Background(w.t, s.Run)
 	if err := s.WaitReady(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func (w *tunnelWorld) serve(socket string) {
 	if l, err = method.On(l); err != nil {
 		w.t.Fatal(err)
 	}
-	background(w.t, func(ctx context.Context) error { return s.Run(ctx, l) })
+	kit.Background(w.t, func(ctx context.Context) error { return s.Run(ctx, l) })
 }
 
 // tunnelSpoke is the running spoke's end of an agent's tunnel.
@@ -217,7 +218,7 @@ func (w *tunnelWorld) spoke(agent string, change func(*acceptor.Config)) *tunnel
 	}
 	s := &tunnelSpoke{metrics: prometheus.NewRegistry(), cable: &cable{}, held: make(chan halfConn)}
 	cfg := acceptor.Config{
-		Target: w.address, Credentials: overCable{toGateway, s.cable}, Agent: agentName(w.t, agent), MinSpares: 1,
+		Target: w.address, Credentials: overCable{toGateway, s.cable}, Agent: kit.Agent(w.t, agent), MinSpares: 1,
 		Mutual: streamcall.Mutual{Verify: func(proof string, nonce stream.Nonce) error {
 			p, err := source.VerifyToken(proof, idOf(agent), nonce.Audience())
 			if err != nil {
@@ -240,7 +241,7 @@ func (w *tunnelWorld) spoke(agent string, change func(*acceptor.Config)) *tunnel
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.stop = background(w.t, a.Run)
+	s.stop = kit.Background(w.t, a.Run)
 	w.t.Cleanup(s.cable.release) // so that it can end
 	w.await("spare streams of "+agent, func() error { return noLess(measured(w.t, s.metrics, "argomesh_tunnel_spare_streams"), cfg.MinSpares) })
 	return s
@@ -344,7 +345,7 @@ func (w *tunnelWorld) dial(agent string, service stream.Service) halfConn {
 
 // open is dial for what may fail.
 func (w *tunnelWorld) open(agent string, service stream.Service) (halfConn, error) {
-	c, err := w.dialer.Dial(w.t.Context(), agentName(w.t, agent), service)
+	c, err := w.dialer.Dial(w.t.Context(), kit.Agent(w.t, agent), service)
 	if err != nil {
 		return nil, err
 	}

@@ -8,21 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/argomesh/argomesh/proxies/redis/appkey"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/redis/appkey"
+	"github.com/argomesh/argomesh/test/kit"
 )
-
-func agentName(t testing.TB, s string) identity.AgentName {
-	t.Helper()
-	name, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
 
 func appOf(name identity.AgentName, n int) appkey.Instance {
 	return appkey.Instance{Namespace: name.String(), Name: fmt.Sprint("app-", n)}
@@ -64,7 +55,7 @@ func newWarmWorld(t *testing.T, most int) *warmWorld {
 // has connects an agent with Applications from 0 on.
 func (w *warmWorld) has(agent, session string, apps int) {
 	w.t.Helper()
-	name := agentName(w.t, agent)
+	name := kit.Agent(w.t, agent)
 	if !w.plan.Connect(name, session) {
 		w.t.Fatalf("%s is connected already", agent)
 	}
@@ -176,7 +167,7 @@ func TestWarmReadsOneOfAnAgent(t *testing.T) {
 		w.has("edge-1", fmt.Sprint(n), 1)
 		w.run(time.Second)
 		if n%2 == 0 { // it is seen to be away, too
-			w.plan.Disconnect(agentName(t, "edge-1"))
+			w.plan.Disconnect(kit.Agent(t, "edge-1"))
 			w.run(time.Second)
 		}
 	}
@@ -240,7 +231,7 @@ func TestWarmKeys(t *testing.T) {
 // again, and not otherwise.
 func TestWarmReadsAgain(t *testing.T) {
 	w := newWarmWorld(t, MaxWarm)
-	edge := agentName(t, "edge-1")
+	edge := kit.Agent(t, "edge-1")
 	w.has("edge-1", "1", 2)
 	reads := func(what string, want int) {
 		t.Helper()
@@ -277,7 +268,7 @@ func TestWarmReadsAgain(t *testing.T) {
 	// Another agent has it.
 	w.has("edge-1", "3", 1)
 	w.has("edge-2", "1", 0)
-	w.plan.See(agentName(t, "edge-2"), appOf(edge, 0), 1)
+	w.plan.See(kit.Agent(t, "edge-2"), appOf(edge, 0), 1)
 	if got := w.run(time.Hour); len(got) != 2 || got[0].agent != "edge-2" {
 		t.Errorf("of one that is another agent's: %v", got)
 	}
@@ -287,7 +278,7 @@ func TestWarmReadsAgain(t *testing.T) {
 func TestWarmRefusal(t *testing.T) {
 	for _, result := range []Result{WarmFormat, WarmRefused} {
 		w := newWarmWorld(t, MaxWarm)
-		edge := agentName(t, "edge-1")
+		edge := kit.Agent(t, "edge-1")
 		w.says = func(job Job) (Result, int) {
 			if job.Agent.Name == edge {
 				return result, 0
@@ -327,7 +318,7 @@ func TestWarmTriesAgain(t *testing.T) {
 	if reads := w.run(time.Hour); len(reads) != warmTries-1 || w.plan.Waits != 0 {
 		t.Errorf("what is missing is looked for %d times more, %d wait", len(reads), w.plan.Waits)
 	}
-	edge := agentName(t, "edge-1")
+	edge := kit.Agent(t, "edge-1")
 	w.plan.See(edge, appOf(edge, 0), 2)
 	w.run(warmAgain / 2)
 	w.says = func(Job) (Result, int) { return WarmKept, 1 }
@@ -380,7 +371,7 @@ func TestWarmLeavesRoom(t *testing.T) {
 // So many Applications are remembered, and no more.
 func TestWarmHoldsSoMany(t *testing.T) {
 	w := newWarmWorld(t, 3)
-	edge := agentName(t, "edge-1")
+	edge := kit.Agent(t, "edge-1")
 	w.has("edge-1", "1", 3)
 	if w.plan.See(edge, appOf(edge, 3), 1) || len(w.plan.apps) != 3 {
 		t.Errorf("%d are remembered", len(w.plan.apps))

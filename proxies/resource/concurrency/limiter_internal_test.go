@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // Agents whose calls hang take all there is, but for a few of each other agent.
@@ -14,7 +14,7 @@ func TestLimiterReserves(t *testing.T) {
 	enter := func(agent string, n int) (entered int) {
 		t.Helper()
 		for range n {
-			if g.Acquire(agentName(t, agent)) == "" {
+			if g.Acquire(kit.Agent(t, agent)) == "" {
 				entered++
 			}
 		}
@@ -22,7 +22,7 @@ func TestLimiterReserves(t *testing.T) {
 	}
 	leave := func(agent string, n int) {
 		for range n {
-			g.Release(agentName(t, agent))
+			g.Release(kit.Agent(t, agent))
 		}
 	}
 	stuck := 0
@@ -46,18 +46,9 @@ func TestLimiterReserves(t *testing.T) {
 		t.Errorf("%d calls where two beyond the reserve have ended, want 2", n)
 	}
 	for _, agent := range []string{"stuck-0", "stuck-1", "stuck-2", "stuck-3", "edge-1", "edge-2"} {
-		leave(agent, g.byAgent[agentName(t, agent)])
+		leave(agent, g.byAgent[kit.Agent(t, agent)])
 	}
 	if g.Count() != 0 || g.beyond != 0 || len(g.byAgent) != 0 {
 		t.Errorf("%d calls, %d of them beyond, of %d agents after all have ended", g.Count(), g.beyond, len(g.byAgent))
 	}
-}
-
-func agentName(t *testing.T, s string) identity.AgentName {
-	t.Helper()
-	name, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
 }

@@ -1,0 +1,90 @@
+// Package kit is what tests of many packages need: names, waiting, and what was logged. It is
+// imported by tests only.
+package kit
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/argomesh/argomesh/identity"
+)
+
+// Patience is how long a test waits for what comes soon when all is well.
+const Patience = 30 * time.Second
+
+// poll is how often a condition is looked at that nobody announces.
+const poll = 5 * time.Millisecond
+
+// Agent returns the name of an agent.
+func Agent(t testing.TB, text string) identity.AgentName {
+	t.Helper()
+	name, err := identity.ParseAgentName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// Context returns a context that ends with the test, or after [Patience].
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Background runs f until the test ends, or until stop is called, in the reverse order of
+// the calls. The test fails when f returns an error, or does not return.
+func Background(t testing.TB, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background()) // t.Context ends before what is stopped in order
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run() = %v", err)
+			}
+		case <-time.After(Patience):
+			t.Error("Run() does not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Eventually waits for a condition that nobody announces.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	look := time.NewTicker(poll)
+	defer look.Stop()
+	for ctx := Context(t); !holds(); {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// EventuallyNil waits until check returns nil.
+func EventuallyNil(t testing.TB, what string, check func() error) {
+	t.Helper()
+	look := time.NewTicker(poll)
+	defer look.Stop()
+	for ctx := Context(t); ; {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("waited for %s: %v", what, err)
+		}
+	}
+}
