@@ -3,8 +3,6 @@ package client_test
 import (
 	"context"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -53,38 +52,9 @@ func tokenSources(t *testing.T, ttl, jwtTTL time.Duration) (principal, edge1 *wo
 // withdrawable is tokenSources, and the Workload API of edge-1.
 func withdrawable(t *testing.T, ttl, jwtTTL time.Duration) (principal, edge1 *workload.Source, edge1API *devworkload.Server) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sc") // short, for the sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	source := func(name string, entry devworkload.Entry) *workload.Source {
-		api, err := devworkload.New(devworkload.Config{
-			TrustDomain: domain, CADir: filepath.Join(dir, "ca"), Entries: []devworkload.Entry{entry}, JWTTTL: jwtTTL,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		edge1API = api // the last one
-		l, err := devworkload.Listen(context.Background(), filepath.Join(dir, name), 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := workload.New(workload.Config{Socket: "unix://" + filepath.Join(dir, name), JWTBundles: true, Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		kit.Background(t, func(ctx context.Context) error { return api.Run(ctx, l) })
-		kit.Background(t, s.Run)
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	principal = source("principal", devworkload.Entry{ID: principalID})
-	edge1 = source("edge-1", devworkload.Entry{ID: edge1ID, TTL: ttl})
+	d := spiffekit.New(t, domain)
+	principal, _ = d.Workload(devworkload.Entry{ID: principalID}, jwtTTL)
+	edge1, edge1API = d.Workload(devworkload.Entry{ID: edge1ID, TTL: ttl}, jwtTTL)
 	return principal, edge1, edge1API
 }
 

@@ -2,17 +2,12 @@ package server_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -20,12 +15,12 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 // patience is how long a test waits for something that comes soon when all is
@@ -41,80 +36,6 @@ var (
 	strangerID  = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/stranger")
 )
 
-// trust is one trust domain: a CA that Workload API servers share, one for each
-// workload.
-type trust struct {
-	t         *testing.T
-	domain    spiffeid.TrustDomain
-	dir       string
-	ca        *devworkload.Server
-	federated []*spiffebundle.Bundle
-}
-
-func newTrust(t *testing.T, domain spiffeid.TrustDomain) *trust {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "st") // short, for the sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ca, err := devworkload.New(devworkload.Config{TrustDomain: domain, CADir: filepath.Join(dir, "ca")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &trust{t: t, domain: domain, dir: dir, ca: ca}
-}
-
-// source is the identity of a workload, kept fresh until the test ends.
-func (d *trust) source(id spiffeid.ID) *workload.Source {
-	d.t.Helper()
-	api, err := devworkload.New(devworkload.Config{
-		TrustDomain: d.domain, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{{ID: id}},
-	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if err := api.SetFederated(d.federated...); err != nil {
-		d.t.Fatal(err)
-	}
-	socket, err := os.MkdirTemp(d.dir, "")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	socket = filepath.Join(socket, "s")
-	l, err := devworkload.Listen(context.Background(), socket, 0o600)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	source, err := workload.New(workload.Config{Socket: "unix://" + socket, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	kit.Background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
-	kit.Background(d.t, source.Run)
-	if err := source.WaitReady(kit.Context(d.t)); err != nil {
-		d.t.Fatal(err)
-	}
-	return source
-}
-
-// leaf is the credentials of a client with a certificate of the test's choice.
-func (d *trust) leaf(leaf devworkload.Leaf) credentials.TransportCredentials {
-	d.t.Helper()
-	cert, err := d.ca.Sign(leaf)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	for _, root := range d.ca.Bundle().X509Authorities() {
-		roots.AddCert(root)
-	}
-	return credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
-		InsecureSkipVerify: true, // an SVID has no host name; who the principal is matters to other tests
-	})
-}
-
 func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 	a := v1alpha1.Agent{}
 	a.Name = name
@@ -128,7 +49,7 @@ func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 // hub is a running server, whose connections answer each heartbeat.
 type hub struct {
 	t        *testing.T
-	trust    *trust
+	trust    *spiffekit.Domain
 	registry *fleet.Registry
 	metrics  *prometheus.Registry
 	log      *kit.Log
@@ -142,12 +63,12 @@ type hub struct {
 func newHub(t *testing.T, change func(*server.Config), listeners ...net.Listener) *hub {
 	t.Helper()
 	h := &hub{
-		t: t, trust: newTrust(t, hubDomain), registry: &fleet.Registry{},
+		t: t, trust: spiffekit.New(t, hubDomain), registry: &fleet.Registry{},
 		metrics: prometheus.NewRegistry(), log: kit.NewLog(), sessions: make(chan server.Session, 16),
 	}
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
 	cfg := server.Config{
-		Credentials:  h.trust.source(principalID).ServerCredentials(zerolog.New(h.log)),
+		Credentials:  h.trust.Source(principalID).ServerCredentials(zerolog.New(h.log)),
 		Authenticate: workload.PeerFromContext, Registry: h.registry,
 		Serve: h.serve, HubUID: "hub-uid", Version: "v1.2.3", Metrics: h.metrics, Log: zerolog.New(h.log),
 	}
@@ -215,7 +136,7 @@ func (h *hub) dial(creds credentials.TransportCredentials) *caller {
 // as dials with the SVID of a workload of the hub's trust domain.
 func (h *hub) as(id spiffeid.ID) *caller {
 	h.t.Helper()
-	return h.dial(h.trust.source(id).ClientCredentials(identity.AllowIDs(principalID)))
+	return h.dial(h.trust.Source(id).ClientCredentials(identity.AllowIDs(principalID)))
 }
 
 // frames is an open call.

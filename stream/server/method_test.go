@@ -175,7 +175,7 @@ func TestEachListenerHasItsMethod(t *testing.T) {
 	if _, _, err := h.as(strangerID).open(good, nonce); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a stranger's certificate with an agent's token: %v", err)
 	}
-	if _, _, err := h.dialAt(byToken, h.trust.source(edge1ID).ClientCredentials(identity.AllowIDs(principalID))).open("", nonce); err == nil {
+	if _, _, err := h.dialAt(byToken, h.trust.Source(edge1ID).ClientCredentials(identity.AllowIDs(principalID))).open("", nonce); err == nil {
 		t.Error("mutual TLS is answered where there is none")
 	}
 }

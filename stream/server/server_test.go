@@ -36,6 +36,7 @@ import (
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 func TestRegisteredAgentIsAdmitted(t *testing.T) {
@@ -98,8 +99,8 @@ func TestRefusedCallers(t *testing.T) {
 		cfg.HandshakeTimeout, cfg.Refused = handshakeTime, func(r server.Refusal) { refusals <- r }
 	})
 	witness := h.as(edge2ID).connect("edge-2")
-	foreign := newTrust(t, otherDomain)
-	edge1 := h.trust.source(edge1ID).ClientCredentials(identity.AllowIDs(principalID))
+	foreign := spiffekit.New(t, otherDomain)
+	edge1 := h.trust.Source(edge1ID).ClientCredentials(identity.AllowIDs(principalID))
 	edge1Elsewhere := spiffeid.RequireFromPath(otherDomain, edge1ID.Path())
 	nothing := func(*testing.T) *streampb.Frame { return nil }
 	ordinary := func(t *testing.T) *streampb.Frame { return helloFrame(t, "edge-1") }
@@ -114,12 +115,12 @@ func TestRefusedCallers(t *testing.T) {
 		told  server.RefusalReason // to the hub; empty for nothing
 	}{
 		"a SPIFFE ID that no Agent has": {
-			creds: h.trust.leaf(devworkload.Leaf{URIs: []string{strangerID.String()}}), first: ordinary,
+			creds: h.trust.Leaf(devworkload.Leaf{URIs: []string{strangerID.String()}}), first: ordinary,
 			code: codes.PermissionDenied, says: "this SPIFFE ID is not registered for an agent of this hub",
 			kind: "not-registered", logs: strangerID.String(), told: server.RefusedID,
 		},
 		"a SPIFFE ID that only begins as one of an Agent": {
-			creds: h.trust.leaf(devworkload.Leaf{URIs: []string{edge1ID.String() + "/more"}}), first: ordinary,
+			creds: h.trust.Leaf(devworkload.Leaf{URIs: []string{edge1ID.String() + "/more"}}), first: ordinary,
 			code: codes.PermissionDenied, says: "this SPIFFE ID is not registered for an agent of this hub",
 			kind: "not-registered", logs: edge1ID.String() + "/more", told: server.RefusedID,
 		},
@@ -166,19 +167,19 @@ func TestRefusedCallers(t *testing.T) {
 		},
 		// The rest does not come as far as a call.
 		"the right path in a trust domain that is not federated": {
-			creds: foreign.leaf(devworkload.Leaf{URIs: []string{edge1Elsewhere.String()}}), first: ordinary,
+			creds: foreign.Leaf(devworkload.Leaf{URIs: []string{edge1Elsewhere.String()}}), first: ordinary,
 			code: codes.Unavailable, logs: "no_bundle",
 		},
 		"an SVID that another authority signed": {
-			creds: foreign.leaf(devworkload.Leaf{URIs: []string{edge1ID.String()}}), first: ordinary,
+			creds: foreign.Leaf(devworkload.Leaf{URIs: []string{edge1ID.String()}}), first: ordinary,
 			code: codes.Unavailable, logs: "untrusted",
 		},
 		"an SVID that is over": {
-			creds: h.trust.leaf(devworkload.ExpiredLeaf(edge1ID)), first: ordinary,
+			creds: h.trust.Leaf(devworkload.ExpiredLeaf(edge1ID)), first: ordinary,
 			code: codes.Unavailable, logs: "expired",
 		},
 		"a certificate without SPIFFE ID": {
-			creds: h.trust.leaf(devworkload.NoURILeaf("edge-1.example")), first: ordinary,
+			creds: h.trust.Leaf(devworkload.NoURILeaf("edge-1.example")), first: ordinary,
 			code: codes.Unavailable, logs: "bad_svid",
 		},
 		"no TLS": {creds: insecure.NewCredentials(), first: ordinary, code: codes.Unavailable, logs: "plaintext"},
@@ -199,7 +200,7 @@ func TestRefusedCallers(t *testing.T) {
 				if !strings.Contains(said, tt.says) {
 					t.Errorf("the caller is told %q, want %q", said, tt.says)
 				}
-				for _, secret := range []string{"spiffe://", "127.0.0.1", h.trust.dir, "edge-1"} {
+				for _, secret := range []string{"spiffe://", "127.0.0.1", h.trust.Dir(), "edge-1"} {
 					if strings.Contains(said, secret) {
 						t.Errorf("the caller is told %q, which names %q", said, secret)
 					}
@@ -236,17 +237,17 @@ func TestRefusedCallers(t *testing.T) {
 // A trust domain whose bundle we hold may prove its identities; none of them is
 // one of ours.
 func TestFederatedPathIsNotIdentity(t *testing.T) {
-	foreign := newTrust(t, otherDomain)
+	foreign := spiffekit.New(t, otherDomain)
 	h := newHub(t, nil)
-	own := newTrust(t, hubDomain)
-	own.federated = append(own.federated, foreign.ca.Bundle())
+	own := spiffekit.New(t, hubDomain)
+	own.Federated = append(own.Federated, foreign.CA.Bundle())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	metrics := prometheus.NewRegistry()
 	s, err := server.New(server.Config{
-		Credentials:  own.source(principalID).ServerCredentials(zerolog.Nop()),
+		Credentials:  own.Source(principalID).ServerCredentials(zerolog.Nop()),
 		Authenticate: workload.PeerFromContext, Registry: h.registry, Serve: h.serve,
 		HubUID: "hub-uid", Metrics: metrics, Log: zerolog.Nop(),
 	})
@@ -256,13 +257,13 @@ func TestFederatedPathIsNotIdentity(t *testing.T) {
 	kit.Background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
 	h.address = l.Addr().String()
 	id := spiffeid.RequireFromPath(otherDomain, edge1ID.Path())
-	_, _, err = h.dial(foreign.leaf(devworkload.Leaf{URIs: []string{id.String()}})).try(helloFrame(t, "edge-1"))
+	_, _, err = h.dial(foreign.Leaf(devworkload.Leaf{URIs: []string{id.String()}})).try(helloFrame(t, "edge-1"))
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("Connect() as %s = %v, want %s", id, err, codes.PermissionDenied)
 	}
 	// Registered with that ID it is welcome.
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", id)})
-	h.dial(foreign.leaf(devworkload.Leaf{URIs: []string{id.String()}})).connect("edge-1").alive(t)
+	h.dial(foreign.Leaf(devworkload.Leaf{URIs: []string{id.String()}})).connect("edge-1").alive(t)
 }
 
 // Who proves an identity and ends its call without a word is told as which agent it is
@@ -511,7 +512,7 @@ func TestAuthorityEnds(t *testing.T) {
 	const grace = 200 * time.Millisecond
 	h := newHub(t, func(cfg *server.Config) { cfg.Grace = grace })
 	witness := h.as(edge2ID).connect("edge-2")
-	c := h.dial(h.trust.leaf(devworkload.Leaf{URIs: []string{edge1ID.String()}, NotAfter: time.Now().Add(4 * time.Second).Truncate(time.Second)}))
+	c := h.dial(h.trust.Leaf(devworkload.Leaf{URIs: []string{edge1ID.String()}, NotAfter: time.Now().Add(4 * time.Second).Truncate(time.Second)}))
 	s := c.connect("edge-1")
 	notAfter := time.Time{}
 	for notAfter.IsZero() {

@@ -18,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 // insist makes refused calls on a connection, one after the other without a pause, until
@@ -64,7 +65,7 @@ func TestRefusedCallersMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHub(t, func(c *server.Config) { c.MaxConnections, c.HandshakeTimeout = 4, handshakeTime }, byToken)
-	stranger := h.trust.source(strangerID).ClientCredentials(identity.AllowIDs(principalID))
+	stranger := h.trust.Source(strangerID).ClientCredentials(identity.AllowIDs(principalID))
 	for range 4 {
 		insist(t, h.dial(stranger).cc)
 		insist(t, h.dialAt(raw.Addr().String(), anyTLS()).cc)
@@ -107,7 +108,7 @@ func TestCrowdedAddressesGiveWay(t *testing.T) {
 	if !ended(t, crowd[0]) {
 		t.Error("the first of the crowd has kept its connection")
 	}
-	creds := h.trust.source(edge2ID).ClientCredentials(identity.AllowIDs(principalID))
+	creds := h.trust.Source(edge2ID).ClientCredentials(identity.AllowIDs(principalID))
 	cc, err := grpc.NewClient("passthrough:///slow", grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return slow, nil }))
 	if err != nil {
@@ -192,7 +193,7 @@ func ended(t *testing.T, c net.Conn) bool {
 // tlsOnly is a server's end of TLS that asks for no certificate.
 func tlsOnly(t *testing.T) credentials.TransportCredentials {
 	t.Helper()
-	return newTrust(t, hubDomain).source(principalID).TokenServerCredentials(zerolog.Nop())
+	return spiffekit.New(t, hubDomain).Source(principalID).TokenServerCredentials(zerolog.Nop())
 }
 
 // anyTLS is a caller's end of it, who has no certificate.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/server"
 	"github.com/argomesh/argomesh/stream/tunnel"
@@ -293,7 +294,7 @@ func TestAgentsAreApart(t *testing.T) {
 			if strings.Contains(tt.source, "stranger") {
 				id = strangerID
 			}
-			cfg := h.config(tt.claims, h.trust.source(id, 0), only(stream.Redis, says("the wrong one")))
+			cfg := h.config(tt.claims, h.trust.Source(id), only(stream.Redis, says("the wrong one")))
 			cfg.BackOff.Max = time.Hour // once is enough
 			s := accept(t, cfg)
 			h.log.Wait(t, "message", "connection refused", "error", tt.logs)
@@ -359,7 +360,7 @@ func TestRevocationEndsConnections(t *testing.T) {
 func TestRotation(t *testing.T) {
 	t.Parallel() // it waits for SVIDs to expire
 	h := newHub(t, nil, func(cfg *server.Config) { cfg.Grace = 100 * time.Millisecond })
-	source := h.trust.source(edge1ID, 4*time.Second)
+	source, _ := h.trust.Workload(devworkload.Entry{ID: edge1ID, TTL: 4 * time.Second}, 0)
 	cfg := h.config("edge-1", source, only(stream.Redis, echo))
 	s := accept(t, cfg)
 	h.spares(1)
@@ -384,10 +385,10 @@ func TestRotation(t *testing.T) {
 func TestExpiryEndsConnections(t *testing.T) {
 	t.Parallel() // it waits for the SVID to expire
 	h := newHub(t, nil, func(cfg *server.Config) { cfg.Grace = 500 * time.Millisecond })
-	source := h.trust.source(edge1ID, 0)
+	source := h.trust.Source(edge1ID)
 	cfg := h.config("edge-1", source, only(stream.Redis, echo))
 	notAfter := time.Now().Add(3 * time.Second).Truncate(time.Second) // as certificates say it
-	cfg.Credentials = h.trust.leaf(edge1ID, notAfter)
+	cfg.Credentials = h.trust.Leaf(devworkload.Leaf{URIs: []string{edge1ID.String()}, NotAfter: notAfter})
 	cfg.Updated, cfg.Proves = nil, nil
 	accept(t, cfg)
 	h.spares(1)

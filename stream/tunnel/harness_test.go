@@ -2,11 +2,9 @@ package tunnel_test
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -21,7 +19,6 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
@@ -30,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
 	"github.com/argomesh/argomesh/stream/tunnel/dialer"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -45,64 +43,6 @@ var (
 	strangerID  = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/stranger")
 )
 
-// trust is a CA that Workload API servers share, one for each workload.
-type trust struct {
-	t   testing.TB
-	dir string
-	ca  *devworkload.Server
-}
-
-func newTrust(t testing.TB) *trust {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "tt") // short, for the sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ca, err := devworkload.New(devworkload.Config{TrustDomain: domain, CADir: filepath.Join(dir, "ca")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &trust{t: t, dir: dir, ca: ca}
-}
-
-// source is the identity of a workload, kept fresh until the test ends.
-func (d *trust) source(id spiffeid.ID, ttl time.Duration) *workload.Source {
-	d.t.Helper()
-	s, _ := d.workload(id, ttl, 0)
-	return s
-}
-
-// workload is source, with its Workload API, whose JWT-SVIDs live for jwtTTL.
-func (d *trust) workload(id spiffeid.ID, ttl, jwtTTL time.Duration) (*workload.Source, *devworkload.Server) {
-	d.t.Helper()
-	api, err := devworkload.New(devworkload.Config{
-		TrustDomain: domain, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{{ID: id, TTL: ttl}}, JWTTTL: jwtTTL,
-	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	socket, err := os.MkdirTemp(d.dir, "")
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	socket = filepath.Join(socket, "s")
-	l, err := devworkload.Listen(context.Background(), socket, 0o600)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	source, err := workload.New(workload.Config{Socket: "unix://" + socket, JWTBundles: true, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	kit.Background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
-	kit.Background(d.t, source.Run)
-	if err := source.WaitReady(kit.Context(d.t)); err != nil {
-		d.t.Fatal(err)
-	}
-	return source, api
-}
-
 func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 	a := v1alpha1.Agent{}
 	a.Name = name
@@ -116,7 +56,7 @@ func agent(name string, ids ...spiffeid.ID) v1alpha1.Agent {
 // hub is a principal's server with nothing but tunnels.
 type hub struct {
 	t        testing.TB
-	trust    *trust
+	trust    *spiffekit.Domain
 	source   *workload.Source
 	registry *fleet.Registry
 	dialer   *dialer.Dialer
@@ -132,9 +72,9 @@ type hub struct {
 // configuration.
 func newHub(t testing.TB, tune func(*dialer.Config), change func(*server.Config)) *hub {
 	t.Helper()
-	h := &hub{t: t, trust: newTrust(t), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: kit.NewLog(), change: change, address: loopback.Address(t)}
+	h := &hub{t: t, trust: spiffekit.New(t, domain), registry: &fleet.Registry{}, metrics: prometheus.NewRegistry(), log: kit.NewLog(), change: change, address: loopback.Address(t)}
 	h.registry.Set([]v1alpha1.Agent{agent("edge-1", edge1ID), agent("edge-2", edge2ID)})
-	h.source = h.trust.source(principalID, 0)
+	h.source = h.trust.Source(principalID)
 	cfg := dialer.Config{Metrics: h.metrics, Log: zerolog.New(h.log)}
 	if tune != nil {
 		tune(&cfg)
@@ -244,7 +184,7 @@ func accept(t testing.TB, cfg acceptor.Config) *spoke {
 func (h *hub) spoke(agent string, services map[stream.Service]tunnel.Handler, change func(*acceptor.Config)) *spoke {
 	h.t.Helper()
 	id := map[string]spiffeid.ID{"edge-1": edge1ID, "edge-2": edge2ID}[agent]
-	cfg := h.config(agent, h.trust.source(id, 0), services)
+	cfg := h.config(agent, h.trust.Source(id), services)
 	if change != nil {
 		change(&cfg)
 	}
@@ -351,19 +291,6 @@ func leavesNothing(t testing.TB) {
 
 // h2c is no TLS at all.
 func h2c() credentials.TransportCredentials { return insecure.NewCredentials() }
-
-// leaf is the credentials of a client whose SVID ends at a time and is never renewed.
-func (d *trust) leaf(id spiffeid.ID, notAfter time.Time) credentials.TransportCredentials {
-	d.t.Helper()
-	cert, err := d.ca.Sign(devworkload.Leaf{URIs: []string{id.String()}, NotAfter: notAfter})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
-		InsecureSkipVerify: true, // an SVID has no host name; who the principal is matters to other tests
-	})
-}
 
 // hole forwards connections until it is told to swallow: then it still takes what
 // both ends send, acknowledges it, and passes nothing on.

@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/tunnel"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 // chunks is an open call of a peer that sends what it likes.
@@ -31,7 +32,7 @@ type chunks struct {
 // call opens a call with the SVID of edge-1.
 func (h *hub) call() chunks {
 	h.t.Helper()
-	cc, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentialsOf(h.trust.source(edge1ID, 0))), grpc.WithDisableServiceConfig())
+	cc, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentialsOf(h.trust.Source(edge1ID))), grpc.WithDisableServiceConfig())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestTunnelsDoNotFloodTheLog(t *testing.T) {
 	h := newHub(t, nil, nil)
 	began := time.Now()
 	const streams = 200
-	cc, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentialsOf(h.trust.source(edge1ID, 0))), grpc.WithDisableServiceConfig())
+	cc, err := grpc.NewClient(h.address, grpc.WithTransportCredentials(credentialsOf(h.trust.Source(edge1ID))), grpc.WithDisableServiceConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,8 +267,8 @@ func TestHostilePrincipal(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			leavesNothing(t)
-			trust := newTrust(t)
-			s := grpc.NewServer(grpc.Creds(trust.source(principalID, 0).ServerCredentials(zerolog.Nop())))
+			trust := spiffekit.New(t, domain)
+			s := grpc.NewServer(grpc.Creds(trust.Source(principalID).ServerCredentials(zerolog.Nop())))
 			if tt.serve != nil {
 				streampb.RegisterTunnelServer(s, principal{serve: tt.serve})
 			}
@@ -280,7 +281,7 @@ func TestHostilePrincipal(t *testing.T) {
 				return s.Serve(l)
 			})
 			h := &hub{t: t, trust: trust, address: l.Addr().String()}
-			cfg := h.config("edge-1", trust.source(edge1ID, 0), only(stream.Redis, echo))
+			cfg := h.config("edge-1", trust.Source(edge1ID), only(stream.Redis, echo))
 			cfg.BackOff, cfg.HandshakeTimeout = call.BackOff{Min: time.Millisecond, Max: 2 * time.Millisecond, Upgrade: time.Hour}, 300*time.Millisecond
 			a := accept(t, cfg)
 			a.log.Wait(t, "message", tt.logs, "error", tt.error)

@@ -26,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/stream/tunnel/acceptor"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 // gatewayID is what terminates TLS before the principal.
@@ -100,7 +101,7 @@ func TestTokensAreProvenByTheNextStreams(t *testing.T) {
 	t.Parallel() // it waits for tokens to expire
 	h := newHub(t, nil, func(cfg *server.Config) { cfg.Grace = 100 * time.Millisecond })
 	h.by(byToken(h.source))
-	source, _ := h.trust.workload(edge1ID, 0, 5*time.Second)
+	source, _ := h.trust.Workload(devworkload.Entry{ID: edge1ID}, 5*time.Second)
 	s := accept(t, withToken(h.config("edge-1", source, only(stream.Redis, echo)), source))
 	h.spares(1)
 	c := h.dial("edge-1", stream.Redis)
@@ -132,7 +133,7 @@ func TestRenewalsOfTheStreamCountForTunnels(t *testing.T) {
 		}
 	})
 	h.by(byToken(h.source))
-	source, _ := h.trust.workload(edge1ID, 0, 4*time.Second)
+	source, _ := h.trust.Workload(devworkload.Entry{ID: edge1ID}, 4*time.Second)
 	cfg := withToken(h.config("edge-1", source, only(stream.Redis, echo)), source)
 	first, err := source.FetchToken(kit.Context(t), principalID.String())
 	if err != nil {
@@ -195,7 +196,7 @@ func TestTunnelsProveAgainWhenAsked(t *testing.T) {
 		return identity.Peer{ID: edge1ID, NotAfter: notAfter.(time.Time), Method: identity.MethodHeader}, nil
 	}
 	h.by(m)
-	source, _ := h.trust.workload(edge1ID, 0, 0)
+	source, _ := h.trust.Workload(devworkload.Entry{ID: edge1ID}, 0)
 	cfg := withToken(h.config("edge-1", source, only(stream.Redis, echo)), source)
 	cfg.Token = nil
 	s := accept(t, cfg)
@@ -214,10 +215,10 @@ func TestTunnelsProveAgainWhenAsked(t *testing.T) {
 // Whoever answers without proving to be the principal, for this agent and on this
 // connection, reaches nothing, although the right gateway has led to it.
 func TestImpostorReachesNothing(t *testing.T) {
-	trust := newTrust(t)
-	source, _ := trust.workload(principalID, 0, 0)
-	edge1, _ := trust.workload(edge1ID, 0, 0)
-	foreign, _ := newTrust(t).workload(principalID, 0, 0) // the same trust domain by name
+	trust := spiffekit.New(t, domain)
+	source, _ := trust.Workload(devworkload.Entry{ID: principalID}, 0)
+	edge1, _ := trust.Workload(devworkload.Entry{ID: edge1ID}, 0)
+	foreign, _ := spiffekit.New(t, domain).Workload(devworkload.Entry{ID: principalID}, 0) // the same trust domain by name
 	fetch := func(s *workload.Source, audiences ...string) string {
 		svid, err := s.FetchToken(context.Background(), audiences...)
 		if err != nil {
@@ -227,7 +228,7 @@ func TestImpostorReachesNothing(t *testing.T) {
 	}
 	to := edge1ID.String()
 	stale := stream.Nonce("the nonce of an earlier connection")
-	cert, err := trust.ca.Sign(devworkload.Leaf{URIs: []string{gatewayID.String()}})
+	cert, err := trust.CA.Sign(devworkload.Leaf{URIs: []string{gatewayID.String()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +323,7 @@ func TestImpostorReachesNothing(t *testing.T) {
 // would be good for an hour, and comes back by itself.
 func TestWithdrawnIdentityEndsTunnels(t *testing.T) {
 	h := newHub(t, nil, nil)
-	source, api := h.trust.workload(edge1ID, time.Hour, 0)
+	source, api := h.trust.Workload(devworkload.Entry{ID: edge1ID, TTL: time.Hour}, 0)
 	cfg := h.config("edge-1", source, only(stream.Redis, echo))
 	cfg.Ready = source.Ready
 	cfg.While = func(ctx context.Context) (context.Context, context.CancelFunc) { return source.While(ctx, time.Second) }
