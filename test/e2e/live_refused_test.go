@@ -111,7 +111,7 @@ func TestRefusedAgents(t *testing.T) {
 			}
 			c := conditionIn(o, "Connected")
 			if c["reason"] != "RefusedMode" || !strings.Contains(fmt.Sprint(c["message"]), "refused since 20") ||
-				!strings.Contains(fmt.Sprint(c["message"]), "set mode to managed in the agent's configuration, or create this Agent anew as autonomous") {
+				!strings.Contains(fmt.Sprint(c["message"]), "set mode to managed in the agent's configuration, or delete this Agent and create it again as autonomous") {
 				return fmt.Errorf("it is %v", c)
 			}
 			return nil

@@ -157,7 +157,7 @@ func (n *newcomers) wrongMode() mistake {
 	const name = "mode-1"
 	return n.otherwise(new(harness.Agent), mistake{
 		person: "an agent that runs in another mode than the Agent has",
-		says:   "refused since …: the agent is configured as autonomous, and registered as managed: set mode to managed in the agent's configuration, or create this Agent anew as autonomous",
+		says:   "refused since …: the agent is configured as autonomous, and registered as managed: set mode to managed in the agent's configuration, or delete this Agent and create it again as autonomous",
 	}, name, idOf(name), name, "autonomous")
 }
 
