@@ -67,8 +67,8 @@ func (c *Counter) do(change func(*tally)) {
 	clear(c.tally.news)
 }
 
-// Begin begins to count the Applications of an agent anew. Tell is called whenever its
-// gate may be another.
+// Begin begins to count the Applications of an agent from nothing. tell is called whenever its
+// admission may be another.
 func (c *Counter) Begin(name identity.AgentName, tell func()) {
 	c.do(func(t *tally) {
 		t.begin(name)

@@ -281,7 +281,7 @@ func (p *projects) need(entry stream.EntryKey, current *object.Object, content l
 	p.unselected = p.unselected || news
 }
 
-// applyPauses passes on what Hold was last told, and what cannot be told.
+// applyPauses passes on what Pause was last told, and what cannot be told.
 func (p *projects) applyPauses() {
 	for _, c := range stream.Collections() {
 		untold := p.globals.Err != nil && (c == stream.AppProjects || c == stream.Repositories)

@@ -12,7 +12,7 @@ type session struct {
 	*sessions.Session
 	peer  Peer
 	queue []stream.Message  // flushed, not yet taken by the connection
-	info  *stream.SpokeInfo // of Tell, what is queued or was sent
+	info  *stream.SpokeInfo // of SetSpokeInfo, what is queued or was sent
 	// puzzled says that an event which we do not know was logged.
 	puzzled bool
 	// beaten says that the peer sent a heartbeat.
@@ -22,7 +22,7 @@ type session struct {
 // waits reports whether what the peer of a session sent waits here.
 func (s *session) waits() bool { return s != nil && s.peer.Waits != nil && s.peer.Waits() }
 
-// sendSpokeInfo queues what Tell was last told, unless this session has it.
+// sendSpokeInfo queues what SetSpokeInfo was last told, unless this session has it.
 func (s *session) sendSpokeInfo(info *stream.SpokeInfo) {
 	if info == s.info {
 		return

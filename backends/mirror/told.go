@@ -11,10 +11,10 @@ import (
 
 // settings is what the process tells the loop. Each word stands until the next one.
 type settings struct {
-	paused    atomic.Bool                        // of Hold
+	paused    atomic.Bool                        // of Pause
 	history   atomic.Pointer[stream.History]     // of Announce; nil for nothing
 	accept    atomic.Pointer[string]             // of Accept; nil for nothing
-	info      atomic.Pointer[stream.SpokeInfo]   // of Tell; nil for nothing
+	info      atomic.Pointer[stream.SpokeInfo]   // of SetSpokeInfo; nil for nothing
 	bounds    atomic.Pointer[bounds.Bounds]      // of Bound; nil for nothing
 	linkState atomic.Pointer[presence.LinkState] // of ShowLink; nil for nothing
 	recheck   atomic.Bool                        // Doubt was called since the loop looked

@@ -31,7 +31,7 @@ type Record struct {
 	Claim func(ctx context.Context, link v1alpha1.AgentLink) error
 }
 
-// Config is what a Judge needs. Fields without a stated default are required.
+// Config is what a Verifier needs. Fields without a stated default are required.
 type Config struct {
 	// Read reads the Agent of the link.
 	Read func(ctx context.Context) (Record, error)
@@ -58,7 +58,7 @@ type Verifier struct {
 	other   int64 // epoch of the newest claim of another principal, or another start of this one
 }
 
-// New returns a Judge that has judged nothing yet.
+// New returns a Verifier that has checked nothing yet.
 func New(cfg Config) *Verifier {
 	if cfg.Restores == nil {
 		cfg.Restores = func() int { return 0 }

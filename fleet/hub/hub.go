@@ -4,7 +4,7 @@
 // which release the principal is, and how many Applications no agent takes. All are in
 // ConfigMap argomesh-hub, which outlives principals and is part of a backup.
 //
-//	kept, err := hub.Store{Client: client, Namespace: "argocd"}.Keep(ctx)
+//	kept, err := hub.Store{Client: client, Namespace: "argocd"}.Ensure(ctx)
 package hub
 
 import (
@@ -98,7 +98,7 @@ type Store struct {
 	Mapping Mapping
 }
 
-// writesOfKeep is how often Keep writes before it gives up: it makes the ConfigMap, or adds
+// writesOfKeep is how often Ensure writes before it gives up: it makes the ConfigMap, or adds
 // what is missing, and reads what is there then.
 const writesOfKeep = 2
 
@@ -156,7 +156,7 @@ func decideMapping(kept Mapping, earlier bool, asked Mapping) Mapping {
 	return ByDestination
 }
 
-// Expect returns what Keep would return, and writes nothing. Where the ConfigMap is not there
+// Expect returns what Ensure would return, and writes nothing. Where the ConfigMap is not there
 // yet, the UID is empty.
 func (k Store) Expect(ctx context.Context) (Hub, error) {
 	kept, err := k.Read(ctx)
@@ -167,7 +167,7 @@ func (k Store) Expect(ctx context.Context) (Hub, error) {
 	return k.decide(Hub{}, earlier), err
 }
 
-// Read returns what the ConfigMap says, which Keep has completed. An error passes, unless
+// Read returns what the ConfigMap says, which Ensure has completed. An error passes, unless
 // its text says what a person has to do.
 func (k Store) Read(ctx context.Context) (Hub, error) {
 	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
@@ -211,7 +211,7 @@ func (k Store) SetMapping(ctx context.Context, from, to Mapping) error {
 	return k.write(ctx, there, map[string]string{mappingKey: string(to)})
 }
 
-// KeepCommon has the ConfigMap, which is there once Keep has returned, say what is left of
+// KeepCommon has the ConfigMap, which is there once Ensure has returned, say what is left of
 // the budget of all agents. An error passes.
 func (k Store) KeepCommon(ctx context.Context, c Common) error {
 	return k.writeKeys(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)})

@@ -6,14 +6,14 @@
 // ([BackOff]). What a call is for is the business of stream/server and
 // stream/client, and of stream/tunnel.
 //
-//	caller, err := gate.Admit(ctx) // in the handler of a call
+//	caller, err := admission.Admit(ctx) // in the handler of a call
 //	if err != nil {
 //		return err
 //	}
-//	release, err := gate.Hold(caller)
+//	release, err := admission.Open(caller)
 //	if err != nil {
-//		return gate.Refuse(caller.Log, "busy", err)
+//		return admission.Refuse(caller.Log, "busy", err)
 //	}
 //	defer release()
-//	err = gate.Watch(ctx, caller, gate.Draining())
+//	err = admission.Watch(ctx, caller, admission.Draining())
 package call

@@ -55,7 +55,7 @@ func (gd *guard) countDue(s *source) time.Time {
 	return s.endings.early[0].since.Add(countTime)
 }
 
-// places are the namespaces of the entries for whose ends the last Judge asked, in
+// places are the namespaces of the entries for whose ends the last CheckHistory asked, in
 // order.
 func (gd *guard) places() []string {
 	var places []string

@@ -20,7 +20,7 @@ type Config struct {
 	// silent for two and a half of them is taken for gone.
 	Heartbeat time.Duration
 	// Guard says that absences are taken at their word only after a judgement, and
-	// not many at once: see Judge. It is the hub's, whichever side is the source.
+	// not many at once: see CheckHistory. It is the hub's, whichever side is the source.
 	Guard bool
 	// Verify says that the caller asks the API server about what the peer holds and the
 	// caller's store never showed, before it counts as absent: see Unfamiliar.

@@ -74,7 +74,7 @@ type historyCheck struct {
 	failed  int       // in a row, that could not be had
 	since   time.Time // when it was first said to be broken
 	stale   bool      // what we desire or hold may be from before the break
-	// wanted says that something waits for one, asked that Judge was returned and is not
+	// wanted says that something waits for one, asked that CheckHistory was returned and is not
 	// answered: what comes in between wants another.
 	wanted, asked bool
 	again         time.Time // when to want one again; zero for not before something happens

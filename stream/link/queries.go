@@ -149,7 +149,7 @@ func (l *Link) AllDropped() map[stream.EntryKey][]string {
 // Withheld returns what is held back at present.
 func (l *Link) Withheld() Withheld { return l.guard.withheld() }
 
-// Places are the namespaces of the entries for whose ends the last Judge asked, in
+// Places are the namespaces of the entries for whose ends the last CheckHistory asked, in
 // order.
 func (l *Link) Places() []string { return l.guard.places() }
 

@@ -196,7 +196,7 @@ type CheckHistory struct{}
 // nothing is held back on its account, or what was has been accepted.
 type Begin struct{}
 
-// HistoryChecked answers Judge.
+// HistoryChecked answers CheckHistory.
 type HistoryChecked struct {
 	// Broken says for people why the history does not continue; empty when it does.
 	Broken string
