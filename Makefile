@@ -31,6 +31,10 @@ STAGED := test/(argocd|bench|e2e|sim|tree)
 SLOW   := ./test/harness ./stream/tunnel ./stream/client ./proxies/redis ./backends/mirror
 UNITS   = $$(go list $(SLOW) ./... | grep -vE '/$(STAGED)(/|$$)')
 
+# SUBJECTS is how many packages of end-to-end tests run at a time: all. Their tests mostly wait,
+# and take turns where they keep servers busy (test/e2e/environments).
+SUBJECTS := 16
+
 # tests_with finds the packages whose tests contain a pattern.
 tests_with = $$(grep -rlE --include='*_test.go' $(1) . | xargs -r -n1 dirname | sort -u)
 # tool is the place of a program that `make tools` built.
@@ -164,17 +168,19 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 	$(call stage,fuzzing,go run ./test/fuzz -time $(FUZZTIME))
 
 .PHONY: e2e
-e2e: tools build ## end-to-end tests on real servers
-	@echo "==> end-to-end tests"
-	@go test -count=1 -timeout 50m -parallel 200 ./test/e2e/...
+e2e: tools build ## end-to-end tests on real servers, by subject (test/e2e/README.md)
+	@go build -o bin/environments ./test/e2e/environments
+	$(call stage,end-to-end tests,bin/environments go test -count=1 -timeout 50m -p $(SUBJECTS) ./test/e2e/...)
 
 .PHONY: soak
 soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more; live access for SOAK_DURATION (1h)
-	go test -count=1 -timeout 4h -parallel 200 -tags soak -v ./test/e2e/...
+	@go build -o bin/environments ./test/e2e/environments
+	bin/environments go test -count=1 -timeout 4h -p $(SUBJECTS) -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
 e2e-matrix: tools meshes releases build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets, controllers and functions of other releases of Argo CD
-	go test -count=1 -timeout 2h -parallel 200 -tags matrix -v ./test/e2e/...
+	@go build -o bin/environments ./test/e2e/environments
+	bin/environments go test -count=1 -timeout 2h -p $(SUBJECTS) -tags matrix -v ./test/e2e/...
 	go test -count=1 -timeout 1h -tags matrix -v -run '^TestReleases$$' ./test/argocd
 
 .PHONY: e2e-cluster

@@ -4,6 +4,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -77,6 +78,7 @@ type ArgoCD struct {
 	controlPlane *ControlPlane
 	namespaces   []string // those of ArgoCDConfig
 	release      string   // likewise
+	cliConfig    string   // of the program that it was attached from
 	env          []string
 }
 
@@ -474,7 +476,9 @@ func namespaceArgs(cfg ArgoCDConfig) []string {
 }
 
 // CLIConfig is the configuration file that Login writes, for argocd --config.
-func (a *ArgoCD) CLIConfig() string { return a.h.Path(a.name("argocd-cli.yaml")) }
+func (a *ArgoCD) CLIConfig() string {
+	return cmp.Or(a.cliConfig, a.h.Path(a.name("argocd-cli.yaml")))
+}
 
 // Login logs the argocd command line in as admin.
 func (a *ArgoCD) Login(ctx context.Context) error {

@@ -96,7 +96,7 @@ func (h *Harness) StartControlPlane(ctx context.Context, cfg ControlPlaneConfig)
 		return nil, errors.New("start control plane: a name is required")
 	}
 	c := &ControlPlane{Name: cfg.Name, Etcd: cfg.Etcd, h: h}
-	done, err := h.turn(ctx)
+	done, err := h.turn(ctx, cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("control plane %s: %w", cfg.Name, err)
 	}
@@ -160,6 +160,9 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 	return g.Wait()
 }
 
+// clientQPS and clientBurst limit a client of tests, which is the only one that asks much.
+const clientQPS, clientBurst = 500, 1000
+
 // writeKubeconfig also sets c.rest and returns the admin's token.
 func (c *ControlPlane) writeKubeconfig(files servingFiles) (token string, err error) {
 	ca, err := os.ReadFile(files.ca)
@@ -180,7 +183,7 @@ func (c *ControlPlane) writeKubeconfig(files servingFiles) (token string, err er
 	if err != nil {
 		return "", err
 	}
-	c.rest.QPS, c.rest.Burst = 500, 1000 // a test is its only client
+	c.rest.QPS, c.rest.Burst = clientQPS, clientBurst
 	return token, nil
 }
 

@@ -58,9 +58,10 @@ type Config struct {
 	// waking each other, a quarter of what an idle kube-apiserver takes. Ours run as
 	// they do elsewhere.
 	Crowded bool
-	// Starts is full while as many control planes start as may at a time, among all
-	// harnesses that are given it. Nil means that any number may.
-	Starts chan struct{}
+	// Turn waits until another control plane may start, and returns what says that it has.
+	// name is that of the control plane, with the work folder. Nil means that any number may
+	// start at a time.
+	Turn func(ctx context.Context, name string) (done func(), err error)
 }
 
 // Harness starts processes and ends them. Its methods may be called concurrently.
@@ -68,7 +69,7 @@ type Harness struct {
 	dir     string
 	tools   *toolset.Set
 	crowded bool
-	starts  chan struct{}
+	turns   func(ctx context.Context, name string) (done func(), err error)
 	spawner *spawner
 	ports   *portAllocator
 
@@ -118,23 +119,22 @@ func New(cfg Config) (*Harness, error) {
 		dir:     dir,
 		tools:   cfg.Tools,
 		crowded: cfg.Crowded,
-		starts:  cfg.Starts,
+		turns:   cfg.Turn,
 		spawner: newSpawner(),
 		ports:   newPortAllocator(),
 	}, nil
 }
 
 // turn waits until another control plane may start, and returns what says that it has.
-func (h *Harness) turn(ctx context.Context) (done func(), err error) {
-	if h.starts == nil {
+func (h *Harness) turn(ctx context.Context, name string) (done func(), err error) {
+	if h.turns == nil {
 		return func() {}, nil
 	}
-	select {
-	case h.starts <- struct{}{}:
-		return func() { <-h.starts }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for other control planes to start: %w", context.Cause(ctx))
+	done, err = h.turns(ctx, h.Path(name))
+	if err != nil {
+		return nil, fmt.Errorf("wait for other control planes to start: %w", err)
 	}
+	return done, nil
 }
 
 // serverEnv adds to the environment of a server that tests need, and do not test, what

@@ -59,6 +59,8 @@ type Process struct {
 	h   *Harness
 	cmd Command
 
+	attached *ProcessInfo // of another program, or nil
+
 	change sync.Mutex // held by Start, Stop, Kill, Restart
 
 	mu  sync.Mutex // guards run
@@ -110,7 +112,12 @@ func (p *Process) Name() string { return p.cmd.Name }
 
 // LogFile holds what the process wrote to standard output and standard error in all
 // its lives.
-func (p *Process) LogFile() string { return p.h.Path("logs", p.cmd.Name+".log") }
+func (p *Process) LogFile() string {
+	if p.attached != nil {
+		return p.attached.LogFile
+	}
+	return p.h.Path("logs", p.cmd.Name+".log")
+}
 
 // CommandLine returns the program and its arguments.
 func (p *Process) CommandLine() []string {
@@ -119,6 +126,9 @@ func (p *Process) CommandLine() []string {
 
 // PID returns 0 when the process does not run.
 func (p *Process) PID() int {
+	if p.attached != nil {
+		return p.attached.PID
+	}
 	if r := p.current(); r != nil && r.running() {
 		return r.cmd.Process.Pid
 	}
@@ -143,8 +153,11 @@ func (p *Process) Worked() (time.Duration, error) {
 }
 
 // Exited is closed when the present life of the process has ended. It is closed
-// already if the process was never started.
+// already if the process was never started, and never for an attached one.
 func (p *Process) Exited() <-chan struct{} {
+	if p.attached != nil {
+		return nil
+	}
 	if r := p.current(); r != nil {
 		return r.exited
 	}
@@ -211,6 +224,9 @@ func (p *Process) Replace(ctx context.Context, path string) error {
 // Signal sends a signal; SIGSTOP and SIGCONT freeze and thaw. It fails with
 // os.ErrProcessDone when the process does not run.
 func (p *Process) Signal(sig os.Signal) error {
+	if p.attached != nil {
+		return fmt.Errorf("signal %s: %w", p.cmd.Name, ErrAttached)
+	}
 	r := p.current()
 	if r == nil {
 		return os.ErrProcessDone
@@ -256,6 +272,9 @@ func (r *run) running() bool {
 }
 
 func (p *Process) start(ctx context.Context) error {
+	if p.attached != nil {
+		return fmt.Errorf("start %s: %w", p.cmd.Name, ErrAttached)
+	}
 	if r := p.current(); r != nil && r.running() {
 		return nil
 	}
@@ -358,6 +377,9 @@ func exitReason(err error) error {
 }
 
 func (p *Process) stop(ctx context.Context) error {
+	if p.attached != nil {
+		return fmt.Errorf("stop %s: %w", p.cmd.Name, ErrAttached)
+	}
 	r := p.current()
 	if r == nil || !r.running() {
 		return nil
@@ -382,6 +404,9 @@ func (p *Process) stop(ctx context.Context) error {
 }
 
 func (p *Process) kill() error {
+	if p.attached != nil {
+		return fmt.Errorf("kill %s: %w", p.cmd.Name, ErrAttached)
+	}
 	r := p.current()
 	if r == nil {
 		return nil

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -74,49 +73,36 @@ func open(crowded bool) (*harness.Harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: crowded, Starts: starts})
+	h, err := harness.New(harness.Config{Dir: dir, Tools: tools, Crowded: crowded, Turn: start})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return h, nil
 }
 
-// starts is for a control plane that starts. Dozens at once would take minutes each, in
-// which no test runs, and some would end because their own checks take too long.
-var starts = make(chan struct{}, 2)
-
-// Turn waits until another control plane may start, for those of a program that has a
-// harness of its own, and returns what says that they have.
-func Turn(t testing.TB) (done func()) {
-	t.Helper()
-	select {
-	case starts <- struct{}{}:
-	case <-t.Context().Done():
-		t.Fatal(context.Cause(t.Context()))
-	}
-	done = sync.OnceFunc(func() { <-starts })
-	t.Cleanup(done)
-	return done
-}
-
-// Close ends what Open returned. The test fails when a process can be reached from other
-// machines at that time, or has to be killed after timeout. The work folder is removed
-// unless keep is set or the test fails here.
+// Close ends what Open returned, as End does, and the test fails when that does.
 func Close(t testing.TB, h *harness.Harness, timeout time.Duration, keep bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	err := errors.Join(h.CheckLoopback(), h.Close(ctx))
+	logs, err := End(h, timeout, keep)
 	if err != nil {
 		t.Error(err)
 	}
+	if logs != "" {
+		t.Logf("the logs are in %s", logs)
+	}
+}
+
+// End ends what Open returned. It fails when a process can be reached from other machines at
+// that time, or has to be killed after timeout. The work folder is removed unless keep is set
+// or that fails; logs says where they are then.
+func End(h *harness.Harness, timeout time.Duration, keep bool) (logs string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	err = errors.Join(h.CheckLoopback(), h.Close(ctx))
 	if keep || err != nil {
-		t.Logf("the logs are in %s", h.Path("logs"))
-		return
+		return h.Path("logs"), err
 	}
-	if err := os.RemoveAll(h.Path()); err != nil {
-		t.Error(err)
-	}
+	return "", os.RemoveAll(h.Path())
 }
 
 // Tools says where the servers are, built or not. SkipMissing looks whether they are.

@@ -1,0 +1,180 @@
+//go:build linux
+
+package bounds
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// agentMemory is the goMemoryLimit of the agent's chart, without which Go lets the heap grow
+// to twice of what is in use.
+func agentMemory(t *testing.T) string {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join(env.ChartDir(t, "argomesh-agent"), "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		GoMemoryLimit string `json:"goMemoryLimit"`
+	}
+	if err := yaml.Unmarshal(file, &values); err != nil || values.GoMemoryLimit == "" {
+		t.Fatalf("the agent's chart has no goMemoryLimit: %v", err)
+	}
+	return values.GoMemoryLimit
+}
+
+// TestHostilePrincipalAtFullSpeed has whoever holds the principal's identity do everything
+// that the wire allows to an agent of each mode, beside what people do on that spoke. No
+// other test runs at that time.
+func TestHostilePrincipalAtFullSpeed(t *testing.T) {
+	hostilePrincipalAt(t, shortSiege)
+}
+
+func hostilePrincipalAt(t *testing.T, s siege) {
+	t.Helper()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "redis-cli")
+	ctx := t.Context()
+	h := harnesstest.Alone(t)
+	w := &env.Bare{Harness: h}
+	var err error
+	if w.Spoke, err = env.StartBareControlPlane(ctx, h, "spoke", nil); err != nil {
+		t.Fatal(err)
+	}
+	redis, err := h.StartRedis(ctx, "redis")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := h.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := w.Identify(ctx, env.PrincipalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := strings.Repeat("a", 32<<20) // of which the agent holds nothing
+	if err := env.RedisClient(t, redis.Address, 3).Set(ctx, "app|resources-tree|large|1.8.3.gz", large, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var attacked []*harness.Agent
+	for _, mode := range []string{"managed", "autonomous"} {
+		name := "edge-" + mode
+		if err := w.Spoke.EnsureNamespace(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		if mode == "autonomous" {
+			for i := range 4 {
+				env.Create(t, w.Spoke.Resource(harness.Applications, name), (&env.BareAgent{Env: w, Name: name, Mode: mode}).Application(fmt.Sprint("own-", i)))
+			}
+		}
+		identity, err := w.Identify(ctx, env.SPIFFEID(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := h.StartAgent(ctx, harness.AgentConfig{
+			Name: name, Mode: mode, ControlPlane: w.Spoke, WorkloadAPI: identity, PrincipalAddress: address,
+			PrincipalIDs: []string{env.PrincipalID}, Redis: redis,
+			Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
+			Env:      []string{"GOMEMLIMIT=" + agentMemory(t)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attacked = append(attacked, a)
+	}
+	people := newPeople(t, w.Spoke, 10)
+
+	start := inUse(t, w.Spoke)
+	calm := people.changes(t, s.calm)
+	quiet := inUse(t, w.Spoke) - start
+
+	before, since := inUse(t, w.Spoke), time.Now()
+	etcd := watchGrowth(t, w.Spoke)
+	attacker := &hostile{name: "principal", h: h, args: []string{"principal", "--socket", api.Socket, "--listen", address}}
+	startAll(t, attacker)
+	begin := time.Now()
+	worked := processors(t, attacked[0].Process, attacked[1].Process, w.Spoke.Server)
+	attacking := processors(t, attacker.process)
+	during := people.changes(t, s.attack)
+	worked(time.Since(begin))
+	attacking(time.Since(begin))
+	untilAllMade(t, attacker)
+	attacker.stop(t)
+	took := time.Since(since)
+	bound(t, etcd.most(t)-before, len(attacked), took, float64(quiet)/s.calm.Seconds())
+	for _, a := range attacked {
+		resident(t, a.Process, agentResident)
+	}
+	s.compare(t, calm, during)
+}
+
+// people change objects of their own on a spoke at a steady pace.
+type people struct {
+	spoke *harness.ControlPlane
+	names []string
+}
+
+func newPeople(t *testing.T, spoke *harness.ControlPlane, n int) *people {
+	t.Helper()
+	if err := spoke.EnsureNamespace(t.Context(), "people"); err != nil {
+		t.Fatal(err)
+	}
+	p := &people{spoke: spoke}
+	for i := range n {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint("of-", i)},
+		}}
+		if _, err := spoke.Resource(env.ConfigMaps, "people").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p.names = append(p.names, o.GetName())
+	}
+	return p
+}
+
+// changes has people change what they have, for a time, and returns how long the API server
+// took for each, sorted, from when they wanted it.
+func (p *people) changes(t *testing.T, during time.Duration) []time.Duration {
+	t.Helper()
+	over, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	var mu sync.Mutex
+	var took []time.Duration
+	where := p.spoke.Resource(env.ConfigMaps, "people")
+	env.AtOnce(t, len(p.names), len(p.names), func(ctx context.Context, i int) error {
+		tick := time.NewTicker(honestEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over.Done():
+				return nil
+			case at := <-tick.C:
+				if err := env.MergePatch(ctx, where, p.names[i], map[string]any{"data": map[string]any{"at": at.String()}}); err != nil {
+					return err
+				}
+				mu.Lock()
+				took = append(took, time.Since(at))
+				mu.Unlock()
+			}
+		}
+	})
+	slices.Sort(took)
+	enough(t, took)
+	return took
+}

@@ -1,0 +1,11 @@
+//go:build linux
+
+package install
+
+import (
+	"testing"
+
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }

@@ -1,0 +1,11 @@
+//go:build linux
+
+package mistakes
+
+import (
+	"testing"
+
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
+)
+
+func TestMain(m *testing.M) { env.Main(m) }
