@@ -59,7 +59,7 @@ const Strict WriteOption = 1
 type Store interface {
 	// Subscribe calls changed for every object in the cache, and then whenever an
 	// object appears, changes or goes, until cancel is called. changed must not
-	// block; it gets a key, not a state: whoever is told looks again. It may be
+	// block; it gets a key, not a state: anyone who is told looks again. It may be
 	// called more often than there are changes. It may still be running when
 	// cancel returns.
 	Subscribe(changed func(stream.ResourceKey)) (cancel func())
@@ -67,7 +67,7 @@ type Store interface {
 	// Deletions calls deleted for each object that the cache loses by an event of the watch
 	// which says that it was deleted, until cancel is called: before those of Subscribe are
 	// told. It is not called for what a list shows no more, as after a gap or a restore,
-	// since nobody knows why. deleted must not block. Where the Store holds only objects
+	// since no one knows why. deleted must not block. Where the Store holds only objects
 	// with certain labels, one that has lost them is said to be deleted as well.
 	Deletions(deleted func(Deletion)) (cancel func())
 

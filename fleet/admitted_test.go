@@ -12,7 +12,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// Whoever is among the admitted is admitted, and nobody else.
+// Anyone who is among the admitted is admitted, and no one else.
 func TestAdmittedIsWhoIsAdmitted(t *testing.T) {
 	var r fleet.Registry
 	if got := r.Admitted(); len(got) > 0 {

@@ -22,7 +22,7 @@ type Conflict struct {
 // agent that names an ID it does not get has an entry in conflicts, in the order
 // of its spec; an agent without conflicts has none.
 //
-// A suspended or deleting Agent still owns its IDs, so that nobody becomes
+// A suspended or deleting Agent still owns its IDs, so that no one becomes
 // another agent by it; whether it may connect is for the caller to say. An Agent
 // or ID that does not parse owns nothing: the API server accepts none such. The
 // Agents are those of one namespace, in any order. The result for an ID depends

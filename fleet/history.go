@@ -89,7 +89,7 @@ type Reading struct {
 	Hub      string                 // identity of the hub
 	Stored   *v1alpha1.AgentHistory // status.history of the Agent; nil when there is none
 	Revision uint64                 // the hub's resourceVersion
-	// Restores is how often the hub was seen to go back, whoever saw it, since its past with
+	// Restores is how often the hub was seen to go back, no matter who saw it, since its past with
 	// the agent began to be judged.
 	Restores int
 }

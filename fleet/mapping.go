@@ -56,7 +56,7 @@ func (r *Registry) ChildNamespace(name identity.AgentName) string {
 }
 
 // ChildNamespaceTaken returns whose the namespace is where an agent's child applications
-// would be shown: the zero name for the hub's Argo CD. It is false when nobody else has it,
+// would be shown: the zero name for the hub's Argo CD. It is false when no one else has it,
 // or they are not to be shown by destination.
 func (r *Registry) ChildNamespaceTaken(name identity.AgentName) (owner identity.AgentName, taken bool) {
 	r.mu.RLock()
@@ -72,7 +72,7 @@ func (r *Registry) ChildNamespaceTaken(name identity.AgentName) (owner identity.
 func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.OwnerOf()(app) }
 
 // OwnerOf decides whose an Application on the hub is, by the Agents of this moment: one
-// agent's or, if there is none, nobody's. It says nothing about whether the agent may
+// agent's or, if there is none, no one's. It says nothing about whether the agent may
 // have it now: one that is suspended or being deleted owns what it owned.
 //
 // What is in a namespace of an autonomous agent, and of any agent unless the mapping is
@@ -84,7 +84,7 @@ func (r *Registry) Owner(app Placement) (identity.AgentName, bool) { return r.Ow
 func (r *Registry) OwnerOf() func(Placement) (identity.AgentName, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	// Set replaces these maps, and nobody changes them.
+	// Set replaces these maps, and no one changes them.
 	agents, namespaces, m := r.registered, r.namespaces, r.Mapping
 	return func(app Placement) (identity.AgentName, bool) {
 		name, owned := namespaces[app.Namespace]

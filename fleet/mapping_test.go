@@ -79,7 +79,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// Whatever an Application says, it is one agent's or nobody's.
+// Whatever an Application says, it is one agent's or no one's.
 func TestOwner(t *testing.T) {
 	agents := []v1alpha1.Agent{
 		mapped("edge-1", 0, v1alpha1.ModeManaged), mapped("edge-2", 0, v1alpha1.ModeManaged),
@@ -161,12 +161,12 @@ func showing(a v1alpha1.Agent) v1alpha1.Agent {
 	return a
 }
 
-// By destination each agent's children have a namespace that is nobody else's, or none.
+// By destination each agent's children have a namespace that is no one else's, or none.
 func TestChildNamespace(t *testing.T) {
 	agents := []v1alpha1.Agent{
 		showing(mapped("kids", 5, v1alpha1.ModeManaged)), mapped("quiet", 0, v1alpha1.ModeManaged), showing(mapped("auto", 0, v1alpha1.ModeAutonomous)),
 		showing(mapped("argocd", 0, v1alpha1.ModeManaged)), showing(mapped("taken", 5, v1alpha1.ModeManaged)), mapped("owner", 0, v1alpha1.ModeAutonomous, pair("", "taken")),
-		mapped("unread", 0, v1alpha1.ModeManaged, pair("", "kids")), // which nobody reads by destination
+		mapped("unread", 0, v1alpha1.ModeManaged, pair("", "kids")), // which no one reads by destination
 	}
 	for _, byDestination := range []bool{false, true} {
 		r := fleet.Registry{Mapping: fleet.Mapping{Namespace: "argocd", ByDestination: byDestination, Server: func(identity.AgentName) string { return "" }}}

@@ -44,7 +44,7 @@ func NamespacesOf(agent *v1alpha1.Agent) []v1alpha1.MappedNamespace {
 
 // Namespaces says which agent has each hub namespace that agents name, as OwnersOfIDs does
 // of SPIFFE IDs: the oldest Agent that names it. Reserved is the namespace of the hub's
-// Argo CD, which nobody gets; empty for none.
+// Argo CD, which no one gets; empty for none.
 func Namespaces(agents []v1alpha1.Agent, reserved string) (byNamespace map[string]identity.AgentName, conflicts map[identity.AgentName][]NamespaceConflict) {
 	byNamespace = make(map[string]identity.AgentName, len(agents))
 	conflicts = make(map[identity.AgentName][]NamespaceConflict)

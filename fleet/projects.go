@@ -4,7 +4,7 @@ import "github.com/argomesh/argomesh/identity"
 
 // The mirror of an autonomous agent's AppProject has the agent's name, a dash and the
 // project's as its name. So edge's project 1-web and edge-1's project web would have the
-// same: such a name is that of the agent with the longest name that fits, whoever was
+// same: such a name is that of the agent with the longest name that fits, anyone who was
 // there first, so that no spoke can take it from an agent that is registered later.
 
 // Longer returns the autonomous agents whose names begin with that of an autonomous agent

@@ -1,6 +1,6 @@
 // Package fleet is the registry of agents: which agent a SPIFFE ID, and an Application
 // of the hub, belongs to, and whether it may connect. It is built from the Agent objects of the hub;
-// whoever watches those calls Set. fleet/controller keeps what the hub derives
+// anyone who watches those calls Set. fleet/controller keeps what the hub derives
 // from the Agents.
 //
 //	var r fleet.Registry
@@ -24,7 +24,7 @@ import (
 )
 
 // Registry knows the agents of one hub. The zero value knows none and admits
-// nobody. Its methods may be called concurrently.
+// no one. Its methods may be called concurrently.
 type Registry struct {
 	mu sync.RWMutex // guards what follows
 	// Mapping says whose an Application of the hub is. It is set when the Registry is made,
@@ -77,8 +77,8 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 }
 
 // UpdateStatus takes a newer state of one agent whose registration is what it was: status and
-// annotations that concern nobody but its own link. Those who wait for Changed sleep
-// on, since with many agents somebody's status changes all the time. An agent that is
+// annotations that concern no one but its own link. Those who wait for Changed sleep
+// on, since with many agents someone's status changes all the time. An agent that is
 // not known stays so.
 func (r *Registry) UpdateStatus(agent v1alpha1.Agent) {
 	name, err := identity.ParseAgentName(agent.Name)
@@ -104,7 +104,7 @@ func (r *Registry) Divisions() uint64 {
 	return r.divisions
 }
 
-// Ready returns an error until Set was called: before, nobody is admitted.
+// Ready returns an error until Set was called: before, no one is admitted.
 func (r *Registry) Ready() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

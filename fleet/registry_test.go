@@ -167,7 +167,7 @@ func TestChanged(t *testing.T) {
 		t.Error("the next Changed() is closed before anything changed")
 	}
 	r.Set(nil)
-	r.Set(nil) // while nobody waits
+	r.Set(nil) // while no one waits
 	if !closed(next) {
 		t.Error("the next Changed() is open after Set")
 	}
@@ -194,7 +194,7 @@ func TestAgentsLeavesOutTheDeleting(t *testing.T) {
 	}
 }
 
-// Whoever waits for Changed and then asks never misses the last Set.
+// Anyone who waits for Changed and then asks never misses the last Set.
 func TestConcurrentUse(t *testing.T) {
 	const generations = 200
 	var r fleet.Registry

@@ -32,7 +32,7 @@ type SessionHistory struct {
 // renewed. A token is added then, so once a minute, and the second one as soon as the spoke
 // keeps the first: it tells that the spoke does. Nothing else changes a history.
 //
-// The random values are lost when the status is not written now: nobody else saw
+// The random values are lost when the status is not written now: no one else saw
 // them, and the next call makes others.
 func NextHistory(have *v1alpha1.AgentHistory, said SessionHistory, clusterUID string, observed bool) *v1alpha1.AgentHistory {
 	switch {

@@ -34,9 +34,9 @@ func (d Deployer) knows(app Placement) (own, other bool) {
 }
 
 // Untaken is what there is to say of an Application that no agent takes. The zero value
-// says that somebody takes it, or that it is not ours to say.
+// says that someone takes it, or that it is not ours to say.
 type Untaken struct {
-	// Message says why nobody takes it, and what cures that.
+	// Message says why no one takes it, and what cures that.
 	Message string
 	// EndsSync says that an operation of it would wait for ever, and is ours to end.
 	EndsSync bool
@@ -57,7 +57,7 @@ func (r *Registry) Untaken(hub Deployer) func(name string, app Placement) Untake
 }
 
 // untaken is a state of the registry, beside what else deploys. Set replaces the maps, and
-// nobody changes them.
+// no one changes them.
 type untaken struct {
 	hub        Deployer
 	mapping    Mapping

@@ -61,7 +61,7 @@ func CheckID(id spiffeid.ID) error {
 	return fmt.Errorf("spiffe id %s: %s: %w", Quote(id.String()), problem, ErrInvalid)
 }
 
-// AgentID returns the SPIFFE ID that agentctl gives to an agent when nobody chose
+// AgentID returns the SPIFFE ID that agentctl gives to an agent when no one chose
 // another: spiffe://<td>/argomesh/agent/<name>. It is the zero ID when td or
 // name is zero.
 func AgentID(td spiffeid.TrustDomain, name AgentName) spiffeid.ID {

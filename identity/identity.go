@@ -1,11 +1,11 @@
-// Package identity holds the words in which Argomesh speaks of who somebody is:
+// Package identity holds the words in which Argomesh speaks of who someone is:
 // the name of an agent, the SPIFFE ID of a workload, an authenticated peer, and
 // the decision whether that peer is one of those expected.
 //
 // It does no I/O. Certificates, bundles and TLS are the business of
 // identity/workload; which SPIFFE IDs belong to which agent is decided by the
 // registry in package fleet, by exact match. [AgentID] is only the name that
-// agentctl proposes when nobody chose another.
+// agentctl proposes when no one chose another.
 //
 //	name, err := identity.ParseAgentName("edge-1")
 //	id := identity.AgentID(spiffeid.RequireTrustDomainFromString("prod.example"), name)

@@ -25,7 +25,7 @@ type Reach struct {
 	// ResourceProxy and RedisProxy are where Argo CD connects. The zero value means
 	// that there is no such proxy.
 	ResourceProxy, RedisProxy Port
-	// Metrics is where Prometheus scrapes. The zero value means that nobody does.
+	// Metrics is where Prometheus scrapes. The zero value means that no one does.
 	Metrics Port
 	// Agents are the registered SPIFFE IDs, by agent. An agent that may not connect,
 	// such as a suspended one, is not among them.
@@ -71,7 +71,7 @@ type HubAddress struct {
 // SPIFFE IDs: Argo CD's service accounts for the proxies, Prometheus for metrics.
 type Port struct {
 	Number uint16
-	// Callers may be empty: then nobody gets there.
+	// Callers may be empty: then no one gets there.
 	Callers []spiffeid.ID
 	// Upstream is where the process behind it listens. Zero means the same port on
 	// loopback.

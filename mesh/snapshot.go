@@ -36,7 +36,7 @@ const MaxKeys = 8
 // MaxAgents is the largest number of agents of one snapshot.
 const MaxAgents = 20_000
 
-// Snapshot is what must be reachable at one moment. It is a value: whoever made it
+// Snapshot is what must be reachable at one moment. It is a value: anyone who made it
 // does not change it afterwards.
 type Snapshot struct {
 	// Self is the SPIFFE ID as which every front door presents itself.

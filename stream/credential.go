@@ -21,7 +21,7 @@ type Nonce string
 
 // Audience is the audience that binds a JWT-SVID to the nonce. A JWT-SVID has no
 // place for a nonce; but it names the audiences that its owner asked for, its
-// issuer signs them, and nobody is called like this.
+// issuer signs them, and no one is called like this.
 func (n Nonce) Audience() string {
 	return "argomesh-nonce:" + base64.RawURLEncoding.EncodeToString([]byte(n))
 }

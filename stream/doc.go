@@ -18,7 +18,7 @@
 //     type.
 //   - A Violation: what is known but not as it must be, such as a name that no object
 //     can have, a list that is too long, a hash that is not that of the data. It ends
-//     the connection: whoever sends it is not the peer we know, and what it holds is
+//     the connection: anyone who sends it is not the peer we know, and what it holds is
 //     not what it says. Receivers count it by kind, the peer gets InvalidArgument
 //     with the kind or GoodbyeProtocol, and an agent connects again only after a
 //     longer pause.

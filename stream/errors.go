@@ -92,7 +92,7 @@ const (
 	RefusalUnsupported RefusalKind = "unsupported"
 	// RefusalDenied says that the policy of the spoke's owner does not allow it.
 	RefusalDenied RefusalKind = "denied"
-	// RefusalContested says that somebody on the sink's side changes back what is applied.
+	// RefusalContested says that someone on the sink's side changes back what is applied.
 	// The source finds that; it does not travel.
 	RefusalContested RefusalKind = "contested"
 	// RefusalKept says that the sink keeps what the source has no longer. The source finds

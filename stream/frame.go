@@ -311,7 +311,7 @@ func parseResult(pb *streampb.Result) (r Result, known bool, err error) {
 	return r, true, err
 }
 
-// parseDropped reads the paths of a Result: names of fields that somebody chose.
+// parseDropped reads the paths of a Result: names of fields that someone chose.
 func parseDropped(paths []string) ([]string, error) {
 	if len(paths) > MaxDropped {
 		return nil, fmt.Errorf("result with %d paths: %w", len(paths), ViolationLimit.Err())

@@ -91,7 +91,7 @@ type Result struct {
 	Event   string  // id of the event answered
 	Held    Version // absent when the sink holds nothing
 	Refusal *Refusal
-	// Undone names for people what was applied before, what somebody on the sink's side
+	// Undone names for people what was applied before, what someone on the sink's side
 	// had changed since, and what this event put back; empty for nothing. It has paths
 	// of fields, and no value.
 	Undone string
@@ -99,7 +99,7 @@ type Result struct {
 	// sorted, at most MaxDropped. A peer that does not say keeps all, or does not know.
 	Dropped []string
 	// Retry says in an unasked report that what was refused may be taken now. With a Held
-	// that is not what was sent it says that nobody has changed that: the sink is to have
+	// that is not what was sent it says that no one has changed that: the sink is to have
 	// the entry again, since its own definitions or policy are others now.
 	Retry bool
 }

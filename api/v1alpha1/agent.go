@@ -131,7 +131,7 @@ const (
 	// ProjectRolesIgnore leaves them out of the mirrors.
 	ProjectRolesIgnore ProjectRoles = "ignore"
 	// ProjectRolesMirror gives the mirrors those roles whose every policy can be
-	// written anew for the mirror and the agent's namespaces.
+	// written again for the mirror and the agent's namespaces.
 	ProjectRolesMirror ProjectRoles = "mirror"
 )
 
@@ -200,7 +200,7 @@ type AgentSpec struct {
 
 	// ProjectRoles says what becomes of the roles of the spoke's AppProjects. With ignore
 	// their mirrors on the hub have none. With mirror they have those that are about
-	// Applications, their logs and exec alone, written anew for the mirror and the
+	// Applications, their logs and exec alone, rewritten for the mirror and the
 	// agent's namespaces; a role with any other policy is left out, and named in
 	// status.parked. So the spoke's owner says which groups of the hub's users have
 	// which rights to the agent's mirrors. Tokens stay on the spoke. Only mode
@@ -489,7 +489,7 @@ type AgentLink struct {
 
 // AgentHistory names what hub and spoke have in common. The spoke keeps the newest
 // token it was told and shows it when it connects. A token that is not here means
-// that the hub was restored from a backup, or made anew; no token, or another
+// that the hub was restored from a backup, or made again; no token, or another
 // cluster UID, that the spoke was. Then nothing is deleted for being absent until
 // a person accepts it, and a new history begins.
 type AgentHistory struct {
@@ -518,7 +518,7 @@ type HoldReason string
 
 const (
 	// HoldHistoryBroken means that hub or spoke is not the one that the other knew:
-	// restored, made anew or replaced.
+	// restored, made again or replaced.
 	HoldHistoryBroken HoldReason = "HistoryBroken"
 	// HoldTooMany means that more than 10 objects and more than 20 % of a collection
 	// would go at once.
@@ -532,7 +532,7 @@ const (
 // DeletionsHeld are deletions that wait for a person.
 type DeletionsHeld struct {
 	// ID names this set of deletions for this reason. Another set has another ID, so
-	// that nobody accepts what was not shown.
+	// that only what was shown can be accepted.
 	ID string `json:"id"`
 	// Since is when they were first held, by the hub's clock.
 	Since metav1.Time `json:"since"`
@@ -631,13 +631,13 @@ const (
 	// begins with this one's and a dash, or the other way round: the mirror of a project
 	// whose name fits both is that of the longer name.
 	ConditionProjectNames = "ProjectNames"
-	// ConditionMappingIgnored is there, and true, while somebody has written of the mapping
-	// what nobody reads: mapping.by of the principal is not the mapping of the hub, or the
+	// ConditionMappingIgnored is there, and true, while someone has written of the mapping
+	// what no one reads: mapping.by of the principal is not the mapping of the hub, or the
 	// Agent has spec.mapping.namespaces where those of a managed agent do not count.
 	ConditionMappingIgnored = "MappingIgnored"
 	// ConditionChildApplications is there, and true, while the hub maps by destination and
 	// something keeps child applications from being shown that spec.childApplications asks
-	// for: their namespace on the hub is somebody else's, the hub's Argo CD does not show it,
+	// for: their namespace on the hub is someone else's, the hub's Argo CD does not show it,
 	// or they are in a namespace of the spoke of which none are shown.
 	ConditionChildApplications = "ChildApplications"
 	// ConditionCacheMismatch is true when the spoke's Argo CD keeps its cache in

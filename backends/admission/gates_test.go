@@ -10,7 +10,7 @@ import (
 )
 
 // TestGatesHoldNoMore than one project for each Application, however often each names another
-// one: nobody but who makes Applications on the hub can have them grow.
+// one: no one but who makes Applications on the hub can have them grow.
 func TestGatesHoldNoMore(t *testing.T) {
 	g := NewGates()
 	const apps = 100

@@ -1,5 +1,5 @@
-// Package adopted keeps what was found where an object was adopted, for as long as somebody
-// may want it back: Keeper writes and reads it, Remains takes away what nobody needs.
+// Package adopted keeps what was found where an object was adopted, for as long as someone
+// may want it back: Keeper writes and reads it, Remains takes away what no one needs.
 package adopted
 
 import (
@@ -80,7 +80,7 @@ func (k Keeper) secret(key stream.ResourceKey, o backends.Object, raw []byte) ob
 	secret.SetAnnotation(foundOfKey, o.Key.String())
 	secret.SetAnnotation(foundRevisionKey, o.ResourceVersion)
 	if o.Key.Namespace == k.Namespace {
-		// With the object goes what was kept of it, whoever deletes it. Else Remains sees to it.
+		// With the object goes what was kept of it, no matter who deletes it. Else Remains sees to it.
 		secret.Ensure("metadata")["ownerReferences"] = []any{map[string]any{
 			"apiVersion": object.New(o.Key).Fields["apiVersion"], "kind": string(o.Key.Kind), "name": o.Key.Name, "uid": o.UID,
 		}}
@@ -114,7 +114,7 @@ func (k Keeper) Forget(ctx context.Context, of stream.ResourceKey, f *object.Fou
 }
 
 // remove removes what is kept under key, if it is what was read. If it is not, or is gone,
-// that is no error: it is somebody else's by now.
+// that is no error: it is someone else's by now.
 func (k Keeper) remove(ctx context.Context, key stream.ResourceKey, uid, version string) error {
 	err := k.Store.Delete(ctx, key, backends.Preconditions{UID: uid, ResourceVersion: version})
 	if errors.Is(err, stream.ErrNotFound) || errors.Is(err, stream.ErrConflict) {

@@ -42,7 +42,7 @@ func TestKeeper(t *testing.T) {
 		{at("one", "7"), "seven", false, "seven"},
 		{at("one", "7"), "seven", false, "seven"}, // once more after a crash
 		{at("one", "9"), "nine", false, "nine"},   // it changed before it was adopted
-		{at("one", "8"), "eight", true, "nine"},   // somebody who is behind
+		{at("one", "8"), "eight", true, "nine"},   // someone who is behind
 		{at("two", "5"), "other", false, "nine"},  // another object of that name
 	} {
 		err := keep(step.o, step.content)

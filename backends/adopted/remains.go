@@ -23,7 +23,7 @@ const FoundType = foundType
 
 // Remains takes away what is kept of adopted objects that are gone: with a cascade, or
 // because their owner deleted them. Where object and Secret are in one namespace, the
-// garbage collector of the API server does so as well; across namespaces nobody else would.
+// garbage collector of the API server does so as well; across namespaces no one else would.
 type Remains struct {
 	Store backends.Store
 	// Namespace is where the Secrets are.
@@ -156,7 +156,7 @@ func (k Keeper) serves(ctx context.Context, key, of stream.ResourceKey) (bool, e
 	return false, fmt.Errorf("read %s: %w", of, err)
 }
 
-// unlessMeanwhile is err unless it says that somebody else was faster: then the next look
+// unlessMeanwhile is err unless it says that someone else was faster: then the next look
 // finds what is left.
 func unlessMeanwhile(err error) error {
 	if errors.Is(err, stream.ErrNotFound) || errors.Is(err, stream.ErrConflict) {

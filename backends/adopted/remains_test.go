@@ -86,7 +86,7 @@ func (w *remainsWorld) kept(o backends.Object) bool {
 	return !f.Lost
 }
 
-// What is kept of an object goes after the object, whoever deleted it, and not before; what
+// What is kept of an object goes after the object, no matter who deleted it, and not before; what
 // another object of that name has instead is no reason to keep it.
 func TestRemainsGoAfterTheirObjects(t *testing.T) {
 	w := newRemainsWorld(t)
@@ -107,7 +107,7 @@ func TestRemainsGoAfterTheirObjects(t *testing.T) {
 	}
 }
 
-// A process may end before and after each of its calls. Whoever comes next brings it to its
+// A process may end before and after each of its calls. Anyone who comes next brings it to its
 // end, and takes nothing from what is there.
 func TestRemainsAfterADeath(t *testing.T) {
 	errDied := fmt.Errorf("died: %w", stream.ErrUnavailable)
@@ -197,7 +197,7 @@ func TestRemainsThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// A deletion that is seen is followed at once, and what nobody saw is found.
+// A deletion that is seen is followed at once, and what no one saw is found.
 func TestRemainsFollowDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newRemainsWorld(t)

@@ -1,6 +1,6 @@
 // Package appevents is how what a spoke's Argo CD says of its Applications waits until it
 // may be told, on the spoke and on the hub: how much of it passes, and what becomes of the
-// rest. It is pure: whoever calls says what time it is, by a clock that does not jump.
+// rest. It is pure: anyone who calls says what time it is, by a clock that does not jump.
 //
 // What client-go has for it (tools/record, its aggregator and spam filter) does not do:
 // it drops what is too much, so that counts are lost, has rates of one object alone, and

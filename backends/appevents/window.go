@@ -46,7 +46,7 @@ type Common struct {
 // NewCommon returns one by which nothing has passed.
 func NewCommon() *Common { return &Common{window: window{most: CommonRate, span: time.Second}} }
 
-// Reserve returns when the caller may show one event: the first moment that nobody has. Who
+// Reserve returns when the caller may show one event: the first moment that no one has. Who
 // has one moment at a time waits not longer than the others that wait.
 func (c *Common) Reserve(now time.Time) time.Time {
 	c.mu.Lock()

@@ -19,7 +19,7 @@ var roleName = regexp.MustCompile(`^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 
 // mirroredResources are those of Argo CD of which a project can speak and of which the
 // hub has mirrors. The others of a project, applicationsets, repositories and clusters,
-// are the hub's own: whoever may create one makes the hub's controllers and servers act
+// are the hub's own: anyone who may create one makes the hub's controllers and servers act
 // with the hub's credentials.
 var mirroredResources = []string{"applications", "exec", "logs"}
 
@@ -203,7 +203,7 @@ func groupProblem(group string) string {
 }
 
 // Shaping is what of the rules, beside the spoke's project, shapes its mirror. Where
-// that has changed, the mirror is written anew; empty is what it was before there was
+// that has changed, the mirror is written again; empty is what it was before there was
 // anything to choose.
 func (r Rules) Shaping() string {
 	if !r.Prefixed() {

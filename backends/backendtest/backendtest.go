@@ -221,7 +221,7 @@ func update(s *suite) {
 	next := application(key).
 		meta("labels", object{"b": "3"}).
 		specWith("project", "other").
-		with("operation", object{"initiatedBy": object{"username": "somebody"}})
+		with("operation", object{"initiatedBy": object{"username": "someone"}})
 	updated, err := s.store.Update(s.Context(), created, next.json())
 	if err != nil {
 		s.Fatalf("Update(): %v", err)
@@ -304,7 +304,7 @@ func updateStale(s *suite) {
 	s.wantError("Update() of a deleted object", err, stream.ErrNotFound)
 	s.create(key, application(key))
 	_, err = s.store.Update(s.Context(), third, application(key).json())
-	s.wantError("Update() of an object that was made anew", err, stream.ErrConflict)
+	s.wantError("Update() of an object that was made again", err, stream.ErrConflict)
 }
 
 func serverMetadata(s *suite) {
@@ -404,7 +404,7 @@ func deleteObject(s *suite) {
 
 	again := s.create(key, application(key))
 	if again.UID == created.UID {
-		s.Errorf("an object made anew has the UID of the old one, %s", again.UID)
+		s.Errorf("an object made again has the UID of the old one, %s", again.UID)
 	}
 	if cached := s.cached(key, again.ResourceVersion); cached.UID != again.UID {
 		s.Errorf("Get() has UID %s, want %s", cached.UID, again.UID)

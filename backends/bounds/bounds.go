@@ -26,7 +26,7 @@ type Bounds struct {
 	TotalBytes int64
 }
 
-// Default are those of a peer of which nobody said anything.
+// Default are those of a peer of which no one said anything.
 func Default() Bounds {
 	return Bounds{Applications: 1000, AppProjects: 50, ApplicationBytes: 1 << 20, AppProjectBytes: 64 << 10, TotalBytes: 256 << 20}
 }

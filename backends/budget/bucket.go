@@ -10,7 +10,7 @@ const refillTime = time.Hour
 // than the burst plus the rate times the time goes out.
 type bucket struct {
 	limit Limit
-	// flow is what the rate brought and nobody used, of a second at most; less than zero
+	// flow is what the rate brought and no one used, of a second at most; less than zero
 	// for a debt, which the rate pays first.
 	flow float64
 	// store is what is left of the burst beyond flow. It fills from what flow has no
@@ -75,7 +75,7 @@ func (b *bucket) use(n float64) {
 	}
 }
 
-// become takes another limit. What a burst has grown by is there at once: whoever raises
+// become takes another limit. What a burst has grown by is there at once: anyone who raises
 // it waits for something.
 func (b *bucket) become(l Limit) {
 	more := float64(l.Burst - b.limit.Burst)
@@ -103,11 +103,11 @@ func (b *bucket) lower(level int64, at, now time.Time) {
 	}
 }
 
-// saySeconds is how much of its rate may be used before what is left is worth saying anew.
+// saySeconds is how much of its rate may be used before what is left is worth saying again.
 const saySeconds = 2
 
-// unsaid reports whether much less is left than whoever was told what was left at a time
-// would find now. Without a time nobody was told anything, and would find all.
+// unsaid reports whether much less is left than anyone who was told what was left at a time
+// would find now. Without a time no one was told anything, and would find all.
 func (b *bucket) unsaid(level int64, at, now time.Time) bool {
 	told := newBucket(b.limit, now)
 	if !at.IsZero() {

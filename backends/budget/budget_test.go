@@ -262,7 +262,7 @@ func TestCommonIsSharedInTurn(t *testing.T) {
 }
 
 // Twenty peers take all that there is; one that asks for less than an equal share waits
-// for nobody.
+// for no one.
 func TestWhoAsksForLessThanAShareWaitsForNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		size       int
@@ -302,8 +302,8 @@ func TestWhoAsksForLessThanAShareWaitsForNobody(t *testing.T) {
 
 // With the limits as they are by default, 256 MiB and 2 MiB a second for all, six stolen
 // peers write what bursts and rates admit and no more, together and each. One that writes a
-// status each second waits for nobody, when the common burst is used up and after that.
-// After an hour in which nobody writes it is there again.
+// status each second waits for no one, when the common burst is used up and after that.
+// After an hour in which no one writes it is there again.
 func TestCommonByDefault(t *testing.T) {
 	const mib, minutes = 1 << 20, 10
 	c := newCrowd(budget.DefaultCommon())
@@ -339,7 +339,7 @@ func TestCommonByDefault(t *testing.T) {
 	}
 }
 
-// One that asked for its turn and does not come back holds up nobody.
+// One that asked for its turn and does not come back holds up no one.
 func TestWhoDoesNotComeBackHoldsUpNobody(t *testing.T) {
 	c := newCrowd(budget.Limit{Rate: 1 << 20, Burst: 1 << 20})
 	gone := c.join(1<<20, 0)
@@ -428,7 +428,7 @@ func TestLineGoesByClassAndArrival(t *testing.T) {
 	}
 }
 
-// What is said is what a process that starts anew could not know: not what comes back by
+// What is said is what a process that starts again could not know: not what comes back by
 // itself.
 func TestUnsaidIsWhatWasUsed(t *testing.T) {
 	p := budget.NewPeer("a", small, nil, start)
@@ -468,8 +468,8 @@ func TestUnsaidIsWhatWasUsed(t *testing.T) {
 	}
 }
 
-// What is spare is granted only while nobody has to wait, and whoever is not granted it
-// keeps nobody from his turn.
+// What is spare is granted only while no one has to wait, and anyone who is not granted it
+// keeps no one from his turn.
 func TestSpareGoesLast(t *testing.T) {
 	common := budget.NewCommon(budget.Limit{Rate: 100 << 10, Burst: 1000 << 10}, start)
 	limits := budget.Limits{Writes: budget.Limit{Rate: 2, Burst: 100}, Bytes: budget.Limit{Rate: 100 << 10, Burst: 10_000 << 10}}

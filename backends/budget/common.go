@@ -23,8 +23,8 @@ const (
 // Common is the budget of bytes of all peers of a hub together. Its methods may be called
 // concurrently.
 //
-// While there is enough nobody waits. When there is not, it is counted what each peer
-// uses from then on, and what an equal share is. Whoever used least goes next. One that
+// While there is enough no one waits. When there is not, it is counted what each peer
+// uses from then on, and what an equal share is. Anyone who used least goes next. One that
 // used less than a share goes at once with what is left of it, so that the others take
 // turns with the rest.
 type Common struct {
@@ -120,7 +120,7 @@ func (c *Common) acquire(peer string, now time.Time, n float64) (granted bool, w
 	return true, 0
 }
 
-// acquireSpare lets somebody use n bytes while there is enough for all, and nobody waits.
+// acquireSpare lets someone use n bytes while there is enough for all, and no one waits.
 func (c *Common) acquireSpare(now time.Time, n float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

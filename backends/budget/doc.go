@@ -6,7 +6,7 @@
 //     sync that fills up again over an hour.
 //   - All peers of a hub have one [Common] budget of bytes, shared in turn among those
 //     that have something to write: who asks for less than an equal share waits for
-//     nobody.
+//     no one.
 //   - An object may be written twelve times at once, then once in two seconds ([Objects]).
 //   - Within a peer, what has a lower [Class] goes first ([Line]).
 //

@@ -31,7 +31,7 @@ const (
 	mib = 1 << 20
 )
 
-// DefaultLimits are those of a peer of which nobody said anything.
+// DefaultLimits are those of a peer of which no one said anything.
 func DefaultLimits() Limits {
 	return Limits{Writes: Limit{Rate: 100, Burst: 20_000}, Bytes: Limit{Rate: mib, Burst: 64 * mib}}
 }

@@ -115,7 +115,7 @@ type Counted struct {
 }
 
 // Count notes what became of an Application. Released says that it no longer counts
-// since somebody let it go without its workloads. It reports whether someone has
+// since someone let it go without its workloads. It reports whether someone has
 // accepted that it goes.
 func (c *Counter) Count(name identity.AgentName, before, after Counted, released bool, now time.Time) (accepted bool) {
 	c.do(func(t *tally) {

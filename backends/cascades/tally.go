@@ -132,10 +132,10 @@ func (t *tally) fill(a *agentTally) {
 	}
 }
 
-// begin forgets what there is of an agent, which is about to be noted anew.
+// begin forgets what there is of an agent, which is about to be noted again.
 func (t *tally) begin(name identity.AgentName) {
 	a := t.agents[name]
-	if a == nil { // nobody has said what its Agent allows
+	if a == nil { // no one has said what its Agent allows
 		t.limit(name, CascadeFew, false, State{})
 		return
 	}
@@ -198,7 +198,7 @@ func (t *tally) ask(name identity.AgentName, uid string, created, at, now time.T
 }
 
 // went notes that an Application is no longer there. Released says that it was let go
-// without its workloads on somebody's word.
+// without its workloads on someone's word.
 func (t *tally) went(name identity.AgentName, uid string, released bool, now time.Time) {
 	a := t.agents[name]
 	g := GoneCount{At: now.Truncate(goneGrain).Add(goneGrain)}

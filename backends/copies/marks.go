@@ -23,7 +23,7 @@ type Marks struct {
 	// FormerHubs are the hubs that the agent had before HubUID. Its copies of theirs are
 	// told to the hub as what the spoke holds. Used on the spoke.
 	FormerHubs []string
-	// Inherits says that somebody let the hub have the copies of FormerHubs; before, they
+	// Inherits says that someone let the hub have the copies of FormerHubs; before, they
 	// are neither written nor removed. Used on the spoke.
 	Inherits bool
 	// HistoryID names the history of the hub in which its revisions are comparable;

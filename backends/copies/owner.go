@@ -12,11 +12,11 @@ import (
 
 // Whose an object is that lies where a copy would be follows from its marks: the hub
 // (object.PrincipalUIDKey, on a spoke alone) and the agent (record.Agent). What has none of
-// them was made by somebody else.
+// them was made by someone else.
 
 // IsCopy reports whether o was written by this link, or by an earlier one of the same
 // agent: of the same hub, or of one that the agent had before. A copy that does not name
-// its agent, from an earlier release, is of whoever writes it next. The ConfigMaps of
+// its agent, from an earlier release, is of anyone who writes it next. The ConfigMaps of
 // trust are shared, and so anybody's of the hub.
 func (m Marks) IsCopy(o object.Object) bool {
 	if !record.Has(o) || !m.OfThisHub(o) && !m.ofFormerHub(o) {
@@ -41,7 +41,7 @@ func (m Marks) ofFormerHub(o object.Object) bool {
 }
 
 // OthersCopy says whose copy o is when it is not this link's to write or to remove; nil
-// when it is, and for an object that is nobody's copy.
+// when it is, and for an object that is no one's copy.
 func (m Marks) OthersCopy(o object.Object) *stream.Refusal {
 	rec, _ := record.Of(o)
 	hub := o.Annotation(object.PrincipalUIDKey)
@@ -55,7 +55,7 @@ func (m Marks) OthersCopy(o object.Object) *stream.Refusal {
 	case o.Key.Kind == stream.ConfigMap || !record.Has(o):
 		return nil
 	case m.IsCopy(o) && m.ofFormerHub(o) && !m.Inherits:
-		return of("hub " + hub + ", which the agent had before; it becomes this hub's once somebody accepts what is held back for the break of the history")
+		return of("hub " + hub + ", which the agent had before; it becomes this hub's once the deletions held for the broken history are accepted")
 	case m.IsCopy(o):
 		return nil
 	case !m.OfThisHub(o):
@@ -79,7 +79,7 @@ func (m Marks) HeldForFormerHub(current *object.Object) *stream.Refusal {
 }
 
 // A mirror names its hub beside the record (object.HubKey), so that a policy of the API server can
-// tell what of a cluster this hub keeps: two hubs may share one. Nobody compares the mark: it
+// tell what of a cluster this hub keeps: two hubs may share one. No one compares the mark: it
 // says nothing of whose a mirror is, and is in no hash.
 
 // IsOwnMirror reports whether o is a mirror of this hub's agent: of what an autonomous one
@@ -96,7 +96,7 @@ func (m Marks) NamesNoHub(o object.Object) bool {
 }
 
 // NamesOtherHub reports whether a mirror names another hub: the ConfigMap that identifies this
-// one was made anew, or the mirror was another hub's.
+// one was made again, or the mirror was another hub's.
 func (m Marks) NamesOtherHub(o object.Object) bool {
 	mark := o.Annotation(object.HubKey)
 	return m.Hub != "" && mark != "" && mark != m.Hub && m.IsOwnMirror(o)
@@ -118,7 +118,7 @@ func (m Marks) GivenAway(o object.Object) *stream.Refusal {
 // Recreate is a value of object.MismatchPolicyKey: what becomes of the copy of an earlier
 // Application when another one of its name, and so with another UID, takes its
 // place. With upsert, the default, the copy is overwritten in place; with recreate
-// it is released, its workloads left where they are, and made anew, so that
+// it is released, its workloads left where they are, and made again, so that
 // nothing of the earlier one is left: no history, no status, no keys of others.
 const Recreate = "recreate"
 

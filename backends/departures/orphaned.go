@@ -19,7 +19,7 @@ import (
 
 // OrphanedMirrors are mirrors on the hub that no link keeps any more, since the namespaces of
 // their agent are others now, or the name of a project another agent's. They leave the hub without their workloads; where they
-// belong they are made anew.
+// belong they are made again.
 type OrphanedMirrors struct {
 	Store backends.Store
 	// Namespace is where Argo CD's own objects are.

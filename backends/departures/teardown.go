@@ -44,8 +44,8 @@ const departureWriters = 8
 // mirrors leave the hub without their workloads: those of an autonomous agent's
 // Applications and AppProjects, and of a managed one's child applications. Of a
 // managed agent's own Applications, those that are being deleted lose Argo CD's
-// finalizers, since nobody will say when the spoke is done; the others stay as they
-// are. It must not run beside the agent's link, which would make mirrors anew.
+// finalizers, since no one will say when the spoke is done; the others stay as they
+// are. It must not run beside the agent's link, which would make mirrors again.
 //
 // waiting is empty once a look at the cache finds nothing more to do. Errors wrap
 // the kinds of package stream.

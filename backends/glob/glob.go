@@ -1,4 +1,4 @@
-// Package glob matches patterns as Argo CD does, whoever wrote them: none panics, and none takes
+// Package glob matches patterns as Argo CD does, no matter who wrote them: none panics, and none takes
 // longer than anybody waits. It is pure.
 package glob
 
@@ -29,7 +29,7 @@ const (
 )
 
 // Compile reads a pattern of Argo CD's, in which a star stands for no separator.
-// Whoever may write an AppProject may write any, and glob panics with some, such as "a{",
+// Anyone who may write an AppProject may write any, and glob panics with some, such as "a{",
 // when it reads or when it matches.
 func Compile(pattern string, separators ...rune) (matches func(s string) bool, err error) {
 	if len(pattern) > MaxLength {

@@ -35,8 +35,8 @@ const (
 type ConsistencyChecker struct {
 	store       *Store
 	client      metadata.Interface
-	slot        chan struct{} // has a value while somebody lists, or is about to
-	nextAllowed time.Time     // when the next list may begin; of whoever has the turn
+	slot        chan struct{} // has a value while someone lists, or is about to
+	nextAllowed time.Time     // when the next list may begin; of anyone who has the turn
 
 	mu     sync.Mutex             // guards coming
 	queued map[stream.Kind]*count // that have not begun
@@ -50,7 +50,7 @@ type count struct {
 	namespaces map[string]struct{}
 	done       chan struct{} // closed when what follows is set
 	// behind has each namespace in which the cache shows what is not there, unless err
-	// says that nobody knows, or whoever listed gave up.
+	// says that no one knows, or anyone who listed gave up.
 	behind    map[string]struct{}
 	err       error
 	abandoned bool

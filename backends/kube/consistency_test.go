@@ -24,7 +24,7 @@ import (
 
 // lister is an API server that lists metadata and takes its time.
 type lister struct {
-	metadata.Getter // whose other methods nobody calls
+	metadata.Getter // whose other methods no one calls
 	takes           time.Duration
 	all             time.Duration // of a list of all namespaces; zero for the same
 
@@ -173,7 +173,7 @@ func TestCensusListsOnceForAll(t *testing.T) {
 	})
 }
 
-// Whoever gives up leaves the list to the others.
+// Anyone who gives up leaves the list to the others.
 func TestCensusOutlivesWhoeverLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lister{there: map[string]types.UID{"a": "a"}, takes: time.Minute / 2}

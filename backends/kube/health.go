@@ -63,7 +63,7 @@ func (h *health) failed(ctx context.Context, i *informer, err error) {
 	switch {
 	case ctx.Err() != nil:
 		return
-	case isExpired(err): // the informer lists anew
+	case isExpired(err): // the informer lists again
 		h.metrics.expired.WithLabelValues(string(i.kind)).Inc()
 		return
 	}

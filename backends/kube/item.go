@@ -83,7 +83,7 @@ func newObject(kind stream.Kind, u *unstructured.Unstructured) (backends.Object,
 
 // managedSize is how many bytes the managedFields of an object have as JSON, which are
 // often more than all else, give or take what is escaped. They are counted and not made:
-// nobody reads them.
+// no one reads them.
 func managedSize(u *unstructured.Unstructured) int {
 	fields, has, err := unstructured.NestedFieldNoCopy(u.Object, "metadata", "managedFields")
 	if !has || err != nil {

@@ -67,7 +67,7 @@ type Config struct {
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 	// Restored is told that a list showed the API server at an earlier state than before,
-	// as after a restore of its etcd. It does not block. Nil means that nobody asks.
+	// as after a restore of its etcd. It does not block. Nil means that no one asks.
 	Restored func()
 	// Timeout bounds one call to the API server, and how long a watch may take to
 	// open. Zero means 15s.
@@ -192,7 +192,7 @@ func (s *Store) Run(ctx context.Context) error {
 // Synced implements backends.Store.
 func (s *Store) Synced() <-chan struct{} { return s.synced }
 
-// Subscribe implements backends.Store. Whoever is told of a change finds it in
+// Subscribe implements backends.Store. Anyone who is told of a change finds it in
 // the cache. changed runs in the goroutine that keeps the cache, so that kind
 // waits for it.
 func (s *Store) Subscribe(changed func(stream.ResourceKey)) (cancel func()) {
@@ -283,7 +283,7 @@ func (cfg Config) validateOnly() error {
 
 // ListedSince reports whether every cache was filled by a list that began after t. An API
 // server whose etcd is restored while it runs may go on showing what it has in its own
-// cache, to consistent lists, too, and does not tell: only what was listed anew may show
+// cache, to consistent lists, too, and does not tell: only what was listed again may show
 // the state after.
 func (s *Store) ListedSince(t time.Time) bool {
 	s.mu.RLock()

@@ -109,7 +109,7 @@ func TestCacheFollows(t *testing.T) {
 	}
 }
 
-// Whoever waits for Synced looks at all that there is. Of the first list nothing is told
+// Anyone who waits for Synced looks at all that there is. Of the first list nothing is told
 // after that, or he would look at each object twice.
 func TestFirstListIsToldBeforeSynced(t *testing.T) {
 	server := newAPIServer(t)
@@ -467,7 +467,7 @@ func content(name string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"namespace":"argocd","name":%q},"spec":{}}`, name)
 }
 
-// What a list shows no more may have been lost: nobody says that it was deleted.
+// What a list shows no more may have been lost: no one says that it was deleted.
 func TestDeletionsAreThoseOfTheWatch(t *testing.T) {
 	server := newAPIServer(t)
 	for _, name := range []string{"a", "b", "c", "d"} {

@@ -350,7 +350,7 @@ func (r *running) eventually(what string, holds func() bool) {
 	r.t.Helper()
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
-	again := time.NewTicker(10 * time.Millisecond) // of other subscribers nobody tells here
+	again := time.NewTicker(10 * time.Millisecond) // of other subscribers no one tells here
 	defer again.Stop()
 	for !holds() {
 		select {

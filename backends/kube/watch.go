@@ -49,7 +49,7 @@ func (i *informer) open(ctx context.Context, opts metav1.ListOptions) (watch.Int
 }
 
 // goOn returns the error of a watch that could not be opened as the reflector is to have it.
-// By itself it goes on from where the watch stood only when nobody listens at the API
+// By itself it goes on from where the watch stood only when no one listens at the API
 // server, and lists for every other error.
 func (i *informer) goOn(err error) error {
 	if isExpired(err) || reasonOf(err) != unavailable {

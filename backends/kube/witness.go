@@ -34,7 +34,7 @@ var (
 	crdResource       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// Witness tells deletions of Applications that somebody asked for from those that come
+// Witness tells deletions of Applications that someone asked for from those that come
 // with the end of their namespace or of their kind, and from what only looks like one: an
 // object that lost its labels, or that is there again.
 //

@@ -50,7 +50,7 @@ func (g *grounded) Resource(r schema.GroupVersionResource) metadata.Getter {
 	return groundedResource{grounded: g, resource: r.Resource}
 }
 
-// groundedResource is what of it a client reads; nobody calls the other methods.
+// groundedResource is what of it a client reads; no one calls the other methods.
 type groundedResource struct {
 	metadata.Getter
 	grounded  *grounded
@@ -156,7 +156,7 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// A namespace that has gone and come again is known anew, for what is deleted in the new
+// A namespace that has gone and come again is known again, for what is deleted in the new
 // one.
 func TestWitnessKnowsWhatCameAgain(t *testing.T) {
 	g := newGrounded()

@@ -58,7 +58,7 @@ func validationOf(opts []backends.WriteOption) string {
 	if slices.Contains(opts, backends.Strict) {
 		return metav1.FieldValidationStrict
 	}
-	return metav1.FieldValidationIgnore // a warning would be for nobody
+	return metav1.FieldValidationIgnore // a warning would be for no one
 }
 
 // Delete implements backends.Store.

@@ -47,7 +47,7 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"kind"}),
 		undoings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_mirror_undone_total",
-			Help: "Times that somebody on the receiving side had changed what was applied, and it was applied again.",
+			Help: "Times that what was applied was changed on the receiving side, and applied again.",
 		}, []string{"kind"}),
 		Delayed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argomesh_mirror_delayed_total",

@@ -14,6 +14,6 @@ type Placement struct {
 	Child identity.AgentName
 }
 
-// Owner says whose an Application is; the zero name for nobody's. It is pure, and may
+// Owner says whose an Application is; the zero name for no one's. It is pure, and may
 // be called concurrently.
 type Owner func(Placement) identity.AgentName

@@ -1,5 +1,5 @@
 // Package memory is a backends.Store without an API server: for simulations,
-// benchmarks and the tests of whoever needs a Store. It answers like a
+// benchmarks and the tests of anyone who needs a Store. It answers like a
 // kube-apiserver, down to generations, finalizers and the refusal of bad
 // metadata; it knows no admission and no access rules, and of a schema only which
 // fields there are (Config.Schemas), so it takes any spec.
@@ -77,7 +77,7 @@ type Config struct {
 	LostReply func(Op, stream.ResourceKey) error
 	// Journal is told of each change, in the order of the server and before any
 	// client. Called with the server locked: it must not call the Store. Nil
-	// means nobody is told.
+	// means no one is told.
 	Journal func(Accepted)
 }
 
@@ -191,7 +191,7 @@ func newStore(cfg Config, srv *server, name string) *Store {
 }
 
 // Close ends the client as the death of its process would: its cache stays as
-// it is, nobody is told of anything, calls return ErrUnavailable. The server
+// it is, no one is told of anything, calls return ErrUnavailable. The server
 // and its other clients go on. Closing twice is harmless.
 func (s *Store) Close() {
 	s.server.mu.Lock()

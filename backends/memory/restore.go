@@ -36,7 +36,7 @@ func (s *Store) Revision() uint64 {
 // Restore makes the server what it was at the Snapshot, as a restore of its etcd
 // does. The objects come back with the resourceVersions they had then. bump is
 // added to the revision from which the server counts on; with zero it gives out
-// resourceVersions a second time. All clients list anew: what their watches had
+// resourceVersions a second time. All clients list again: what their watches had
 // not yet delivered is lost, and those that lag see the list with their next
 // delivery.
 func (s *Store) Restore(to Snapshot, bump uint64) {

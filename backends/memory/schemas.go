@@ -83,7 +83,7 @@ func (s *Store) SubscribeSchemas(changed func()) (cancel func()) {
 
 // SetSchema replaces the schema of a kind, as an upgrade of its definition does. As
 // with an API server, objects keep their resourceVersions and show what the schema
-// knows, and all clients list anew; unlike there, what it does not know is gone for
+// knows, and all clients list again; unlike there, what it does not know is gone for
 // good.
 func (s *Store) SetSchema(kind stream.Kind, next *schema.Schema) {
 	srv := s.server

@@ -41,7 +41,7 @@ func (f *mortal) fault(op memory.Op, _ stream.ResourceKey) error {
 	return nil
 }
 
-// owned is an object of somebody on a side that is not the owner's, before, while and
+// owned is an object of someone on a side that is not the owner's, before, while and
 // after a copy takes its place. Contents are of spec or data.
 type owned struct {
 	kind                  stream.Kind

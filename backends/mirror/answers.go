@@ -56,7 +56,7 @@ func (an *answers) putBack(entry stream.EntryKey, paths string) {
 	an.env.cfg.Metrics.Undone(entry.Collection)
 	if an.contests.Note(entry, paths, now) {
 		an.env.log.Warn().Stringer("resource", entry).Str("paths", paths).
-			Msg("somebody changes back again and again what is applied; it is applied once a minute from now on, if that goes on")
+			Msg("another writer keeps changing back what is applied; it is applied once a minute while that goes on")
 	}
 	an.scheduleLook(now.Add(link.ContestMemory))
 }
@@ -136,7 +136,7 @@ func (an *answers) instead(project string, refusal *stream.Refusal) *stream.Refu
 }
 
 // An autonomous agent's spoke may be hostile, and a role is a right on the hub. So a
-// role is taken apart and written anew, and what is written is about mirrors of that
+// role is taken apart and written again, and what is written is about mirrors of that
 // project in namespaces of that agent alone. What cannot be written so leaves the role
 // out as a whole: the lines of a role restrain each other.
 

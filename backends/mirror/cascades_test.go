@@ -262,7 +262,7 @@ func TestHoldSwitchedOff(t *testing.T) {
 	})
 }
 
-// An autonomous agent's Applications are its spoke's to delete, and nobody counts them.
+// An autonomous agent's Applications are its spoke's to delete, and no one counts them.
 func TestAutonomousIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
@@ -290,7 +290,7 @@ func TestAutonomousIsNotCounted(t *testing.T) {
 	})
 }
 
-// What is held can go without its workloads, all of it or one. Nobody holds that back
+// What is held can go without its workloads, all of it or one. No one holds that back
 // for its number, and the hub's Applications end when the spoke has let go.
 func TestKeepWorkloads(t *testing.T) {
 	keep := func(app m) {

@@ -297,7 +297,7 @@ func TestHubApplicationThatIsNotSentIsInTheWay(t *testing.T) {
 
 // TestOwnersChangeAtRandom lets the hub and the spoke make, replace and delete
 // Applications of the same few names, while the link comes and goes. In the end
-// each name is what the rules say, and no workload went that nobody asked for.
+// each name is what the rules say, and no workload went that no one asked for.
 func TestOwnersChangeAtRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

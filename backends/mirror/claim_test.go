@@ -15,7 +15,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// TestWhatWasToldBeforeTheJudgement: a spoke says what it left out, and that somebody changes
+// TestWhatWasToldBeforeTheJudgement: a spoke says what it left out, and that someone changes
 // back what it applied, before the hub has judged the connection, as behind a slow API server.
 // The hub shows it once it has.
 func TestWhatWasToldBeforeTheJudgement(t *testing.T) {

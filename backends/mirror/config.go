@@ -39,7 +39,7 @@ type Config struct {
 	// of whether it was one, by quorum reads that begin after the call: at a revision not
 	// before the deletion nothing of that name is there, whatever its labels, and namespace
 	// and kind are those in which it was, and are not being deleted themselves. Calls of
-	// one link do not overlap. Nil means that nobody knows: whatever is absent is guarded.
+	// one link do not overlap. Nil means that no one knows: whatever is absent is guarded.
 	Confirm func(ctx context.Context, deletions []backends.Deletion) ([]bool, error)
 	// History judges on the hub, by a quorum read, whether the history in which the
 	// spoke got what it holds still continues. It is called on each connection, again
@@ -52,11 +52,11 @@ type Config struct {
 	// called after History when Applications in them are to go with their workloads, which
 	// then waits for a person. Nil means that none is.
 	Places func(ctx context.Context, namespaces []string) (map[string]string, error)
-	// Cascades counts on the hub what is to go with its workloads. Nil means that nobody
+	// Cascades counts on the hub what is to go with its workloads. Nil means that no one
 	// counts.
 	Cascades *cascades.Counter
 	// HistoryChanged is told on the hub that Stats may say something new of the history. It does
-	// not block, and does not call the Mirror. Nil means that nobody asks.
+	// not block, and does not call the Mirror. Nil means that no one asks.
 	HistoryChanged func()
 	// Remember keeps on the spoke what the hub says of its history, for the next
 	// hello, and that the hub inherits what earlier ones had. It tries until that is done
@@ -65,13 +65,13 @@ type Config struct {
 	// the hub. Nil means that it is not kept.
 	Remember func(ctx context.Context, hubUID string, h stream.History) error
 	// Fence says on the spoke whether this process is still the one that may write: nil
-	// when it was at a moment after the call, an error when it was not, or nobody knows. It
+	// when it was at a moment after the call, an error when it was not, or no one knows. It
 	// is asked before Argo CD may act on an Application that was created, by all workers at
 	// once. Nil means that no other process writes.
 	Fence func(ctx context.Context) error
 	// Workers bounds concurrent writes to the store. Zero means 8.
 	Workers int
-	// Budget is what the peer may have us write. Nil means that of a peer of which nobody
+	// Budget is what the peer may have us write. Nil means that of a peer of which no one
 	// said anything.
 	Budget *budget.Peer
 	// Bounds limit the objects of the peer on this side, until Bound is called. The zero
@@ -87,7 +87,7 @@ type Config struct {
 	// Nil means time.Now.
 	Now func() time.Time
 	// OnSpokeInfo is told what the peer says of its spoke, whenever a connection begins
-	// and when it changes. It does not block. Nil means that nobody asks.
+	// and when it changes. It does not block. Nil means that no one asks.
 	OnSpokeInfo func(stream.SpokeInfo)
 	// ShowEvent writes on the hub what the spoke's Argo CD said of an Application, which comes
 	// without its Raw, and returns about how many bytes that has in etcd. Calls of one link do
@@ -181,7 +181,7 @@ type Schemas interface {
 }
 
 // sees reports whether this side can see deletions: it is the hub of a managed agent,
-// and somebody confirms them. The mirrors of an autonomous agent have their source on
+// and someone confirms them. The mirrors of an autonomous agent have their source on
 // the spoke.
 func (cfg Config) sees() bool {
 	return cfg.Confirm != nil && cfg.Rules.Side == stream.Hub && cfg.Rules.Mode == stream.Managed

@@ -25,10 +25,10 @@ func TestFightIsTold(t *testing.T) {
 		agreeOn func(*rig) end // whose Stats must not say that both sides agree
 	}{
 		"on a managed spoke": {
-			stream.Managed, func(r *rig) end { return r.spoke }, "somebody on the spoke changes it back: spec.source.path", func(r *rig) end { return r.hub },
+			stream.Managed, func(r *rig) end { return r.spoke }, "another writer on the spoke changes it back: spec.source.path", func(r *rig) end { return r.hub },
 		},
 		"on the hub of an autonomous agent": {
-			stream.Autonomous, func(r *rig) end { return r.hub }, "somebody on the hub changes it back: spec.source.path", func(r *rig) end { return r.hub },
+			stream.Autonomous, func(r *rig) end { return r.hub }, "another writer on the hub changes it back: spec.source.path", func(r *rig) end { return r.hub },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestFightIsTold(t *testing.T) {
 					theirs()
 					pass(time.Second)
 					if second == 600 {
-						cut() // a new connection is no reason to begin anew
+						cut() // a new connection is no reason to start over
 						r.connect()
 					}
 					s := r.stats(test.agreeOn(r))
@@ -115,7 +115,7 @@ func TestFightIsTold(t *testing.T) {
 	}
 }
 
-// A copy that somebody deletes again and again is not made more often.
+// A copy that someone deletes again and again is not made more often.
 func TestFightOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{})
@@ -133,7 +133,7 @@ func TestFightOfDeletions(t *testing.T) {
 		if deletions > 4+10 {
 			t.Errorf("it was made %d times in 10 minutes", deletions)
 		}
-		if got := conditionOf(r.get(r.hub, "app")); got != "agent edge-1: somebody on the spoke deletes it" {
+		if got := conditionOf(r.get(r.hub, "app")); got != "agent edge-1: another writer on the spoke deletes it" {
 			t.Errorf("the hub's Application has condition %q", got)
 		}
 		r.remove(r.hub, "app")

@@ -113,7 +113,7 @@ func (c *shared) background(s *session, f func(context.Context) func()) {
 		if then == nil {
 			return
 		}
-		// When the loop has ended nobody is left to tell.
+		// When the loop has ended no one is left to tell.
 		_ = c.env.do(ctx, func() {
 			if c.session == s {
 				then()
@@ -123,5 +123,5 @@ func (c *shared) background(s *session, f func(context.Context) func()) {
 }
 
 // named reports whether revisions of now can be told from those of another history.
-// Where nobody judges histories, there is but one.
+// Where no one judges histories, there is but one.
 func (c *shared) named() bool { return c.rules.HistoryID != "" || c.env.cfg.History == nil }

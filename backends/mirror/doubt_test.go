@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Somebody has a reason to doubt the history that the link cannot see.
+// Someone has a reason to doubt the history that the link cannot see.
 func TestDoubtIsJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}

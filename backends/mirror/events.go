@@ -101,10 +101,10 @@ func (ap *appEvents) show() {
 		return
 	}
 	about, _ := ap.view.Newest(w.Event.Application)
-	about.Raw = nil // it may be large, and nobody asks for it
+	about.Raw = nil // it may be large, and no one asks for it
 	ap.spawn = append(ap.spawn, func(ctx context.Context) {
 		bytes, err := ap.env.cfg.ShowEvent(ctx, about, w.Event)
-		// When the loop has ended nobody is left to tell.
+		// When the loop has ended no one is left to tell.
 		_ = ap.env.do(ctx, func() { ap.relay.Written(time.Now(), w, about, bytes, err) })
 	})
 }

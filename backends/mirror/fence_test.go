@@ -248,7 +248,7 @@ func TestFrozenAgentUpdates(t *testing.T) {
 
 // Its successor says that nothing is there only if that is so, and not only in its cache:
 // the hub's Application ends with that word, and what the first agent created would be
-// nobody's by then.
+// no one's by then.
 func TestSuccessorWithAnOldCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenceRig(t)
@@ -316,7 +316,7 @@ func TestSuccessorConfirms(t *testing.T) {
 	})
 }
 
-// While nobody can say whose turn it is, the Application waits, named on the hub.
+// While no one can say whose turn it is, the Application waits, named on the hub.
 func TestCreateWaitsForTheFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenceRig(t)
@@ -343,7 +343,7 @@ func TestCreateWaitsForTheFence(t *testing.T) {
 	})
 }
 
-// Whoever keeps an Application out of reconciliation goes on doing so.
+// Anyone who keeps an Application out of reconciliation goes on doing so.
 func TestFenceLeavesTheOwnersWord(t *testing.T) {
 	for said, want := range map[string]struct {
 		asked int64
@@ -366,7 +366,7 @@ func TestFenceLeavesTheOwnersWord(t *testing.T) {
 	}
 }
 
-// A second one in the place of an Application that is made anew waits as well.
+// A second one in the place of an Application that is made again waits as well.
 func TestRecreatedIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenceRig(t)

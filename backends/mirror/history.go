@@ -166,7 +166,7 @@ func (hi *history) announced() stream.History {
 	return stream.History{}
 }
 
-// recheck has the history judged again when somebody asks for it, or the watch shows another
+// recheck has the history judged again when someone asks for it, or the watch shows another
 // one than it did when that was last asked for.
 func (hi *history) recheck() {
 	if asked := hi.env.settings.recheck.Swap(false); hi.rules.Side == stream.Hub && (asked || hi.announced() != hi.known.seen) {

@@ -83,7 +83,7 @@ func TestWhatTheSpokeAnsweredOutlivesThePrincipal(t *testing.T) {
 }
 
 // What a spoke runs is shown for as long as some principal observes the agent, and let go
-// when nobody has for a while.
+// when no one has for a while.
 func TestOperationOfASpokeThatAnotherPrincipalObserves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refuses atomic.Bool

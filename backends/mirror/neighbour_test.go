@@ -67,7 +67,7 @@ func TestTwoAgentsOnOneCluster(t *testing.T) {
 // TestAutonomousBesideManaged: a managed and an autonomous agent of one hub run on one Kubernetes
 // cluster, and both may have Applications in one namespace. What is a copy of the hub's is not
 // shown to the hub as if it were the spoke's own, and the hub of the one does not command it in
-// the other's name; what somebody makes there is shown.
+// the other's name; what someone makes there is shown.
 func TestAutonomousBesideManaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spoke := memory.New(memory.Config{})
@@ -119,7 +119,7 @@ func TestAutonomousBesideManaged(t *testing.T) {
 }
 
 // TestAnotherHubInherits moves an agent to another hub. What it had for the first one
-// stays as it is until somebody accepts the break; then the new hub takes what it has,
+// stays as it is until someone accepts the break; then the new hub takes what it has,
 // and releases what it has not.
 func TestAnotherHubInherits(t *testing.T) {
 	for _, all := range []bool{false, true} {

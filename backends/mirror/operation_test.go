@@ -134,7 +134,7 @@ func TestOperationBornOnTheSpoke(t *testing.T) {
 			}
 		}
 		shown("it runs", born)
-		// Somebody on the hub removes it: it is there still.
+		// Someone on the hub removes it: it is there still.
 		r.update(r.hub, "a", func(app m) { delete(app, "operation") })
 		pass(time.Second)
 		shown("somebody removed it", born)

@@ -298,7 +298,7 @@ func (o thing) remove() {
 	}
 }
 
-// TestWhatStoodInTheWayGoes: an entry that is refused for an object of somebody else comes
+// TestWhatStoodInTheWayGoes: an entry that is refused for an object of someone else comes
 // about soon when that object goes, or when its owner allows its adoption, however long it
 // has been refused.
 func TestWhatStoodInTheWayGoes(t *testing.T) {

@@ -25,7 +25,7 @@ type historyState struct {
 	stored    string
 	announced stream.History
 	// tokens counts those that the spoke was told, and echoes what it said of them.
-	// confirm is closed when it has said something of all; nil while nobody waits.
+	// confirm is closed when it has said something of all; nil while no one waits.
 	tokens, echoes int
 	confirm        chan struct{}
 	// unkept are on the spoke what the hub told and is not kept yet, the oldest first.

@@ -126,7 +126,7 @@ func (p *projects) passes(entry stream.EntryKey, key stream.ResourceKey, leaving
 // of a project has them in it.
 
 // readGlobals reads the settings again if they have changed, and reports whether they
-// had. They are the source's: a sink asks nobody.
+// had. They are the source's: a sink asks no one.
 func (p *projects) readGlobals() (changed bool) {
 	if !p.rules.Sources(stream.AppProjects) {
 		return false

@@ -33,7 +33,7 @@ func (s readStore) Read(ctx context.Context, key stream.ResourceKey) (backends.O
 // one, which had an Application go with its workloads. It must not have it made again.
 func TestTakenOverLink(t *testing.T) {
 	for name, c := range map[string]struct {
-		other   int64             // who had the link before: zero for nobody
+		other   int64             // who had the link before: zero for no one
 		failing int64             // reads that fail
 		unseen  func(r *rig) bool // what the hub's cache does not show yet; true when it is to show it later
 		made    int               // Applications that the spoke has then
@@ -139,7 +139,7 @@ func TestProofIsOfItsTime(t *testing.T) {
 			}
 		}
 		again := func() {
-			r.remove(r.spoke, "app") // somebody on the spoke
+			r.remove(r.spoke, "app") // someone on the spoke
 		}
 		other.Store(1)
 		cut, _ := r.connect()

@@ -11,7 +11,7 @@ import (
 )
 
 // A mirror that is released while its spoke is connected stays as it is, whatever the spoke
-// does, and nobody writes it; once the annotation is gone, it shows the spoke again.
+// does, and no one writes it; once the annotation is gone, it shows the spoke again.
 func TestReleaseOnALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{mode: stream.Autonomous})

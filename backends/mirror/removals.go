@@ -14,14 +14,14 @@ import (
 type removals struct {
 	*shared
 	// ending are the Applications of the hub that are asked to go with their workloads,
-	// and since when, kept those, by UID, that go without on somebody's word, and gate is
+	// and since when, kept those, by UID, that go without on someone's word, and gate is
 	// what the link was last told of their number.
 	ending    map[stream.EntryKey]time.Time
 	kept      map[stream.ResourceKey]string
 	admission link.Cascades
 }
 
-// keeps reports whether an Application leaves its workloads on somebody's word. It is
+// keeps reports whether an Application leaves its workloads on someone's word. It is
 // remembered for as long as the object is there: an ApplicationSet takes away annotations
 // that are not of its template.
 func (r *removals) keeps(key stream.ResourceKey, current object.Object) bool {

@@ -185,7 +185,7 @@ func TestWhatIsNoRestraintIsAppliedAndTold(t *testing.T) {
 	})
 }
 
-// What is no longer so while nobody is connected is gone once that is heard.
+// What is no longer so while no one is connected is gone once that is heard.
 func TestWarningThatIsOverIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{spoke: older(t)})
@@ -424,7 +424,7 @@ func TestOriginalIsShortenedDuringAWrite(t *testing.T) {
 }
 
 // Definitions of the spoke that become others again and again, as in an upgrade, have a copy
-// written anew each time. Nobody changes it back, and nobody is told so.
+// written again each time. No one changes it back, and no one is told so.
 func TestDefinitionsThatChangeAreNoFight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, options{spoke: older(t)})
@@ -446,7 +446,7 @@ func TestDefinitionsThatChangeAreNoFight(t *testing.T) {
 
 // After an upgrade of the spoke's definitions its API server may go on for a while to show
 // what is written without what the definition of before does not know, at the very revision
-// that it answered to the write. Nobody changes that back.
+// that it answered to the write. No one changes that back.
 func TestWhatOlderWatchesShowIsNoFight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
@@ -495,7 +495,7 @@ func TestWhatOlderWatchesShowIsNoFight(t *testing.T) {
 			r.update(r.spoke, "a", func(app m) { delete(at(app, "spec", "source").(m), "tagPrefix") })
 			goOn(2 * time.Second)
 		}
-		if got, want := fought(), "somebody on the spoke changes it back: spec.source.tagPrefix"; !strings.Contains(got, want) {
+		if got, want := fought(), "another writer on the spoke changes it back: spec.source.tagPrefix"; !strings.Contains(got, want) {
 			t.Errorf("a fight is told as %q, want %q", got, want)
 		}
 	})

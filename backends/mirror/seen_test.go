@@ -17,7 +17,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Applications of the hub that somebody deletes one after the other go from the spoke,
+// Applications of the hub that someone deletes one after the other go from the spoke,
 // however many they are; what is only absent does not.
 func TestSeenDeletions(t *testing.T) {
 	const apps, deleted = 40, 30

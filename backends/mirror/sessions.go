@@ -104,7 +104,7 @@ func (l *loop) follow(number uint64, j HistoryCheck) {
 		l.known.answered = number
 		return
 	}
-	// Whoever pressed them saw another state of the Application.
+	// Anyone who pressed them saw another state of the Application.
 	for key := range l.commands.waiting {
 		l.commands.stale[key] = "the history of hub and spoke does not continue: " + j.Broken
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// TestReleaseEndsWhatIsBeingDeleted: somebody deletes a copy on the spoke with its workloads,
+// TestReleaseEndsWhatIsBeingDeleted: someone deletes a copy on the spoke with its workloads,
 // and then the Application of the hub is deleted without. The finalizer that is taken away
 // was the last, so that the copy is gone before it is deleted.
 func TestReleaseEndsWhatIsBeingDeleted(t *testing.T) {

@@ -56,7 +56,7 @@ func (w *witness) confirm() {
 		asking, cancel := context.WithTimeout(ctx, asked.AskTime)
 		defer cancel()
 		confirmed, err := w.env.cfg.Confirm(asking, deletions)
-		// When the loop has ended nobody is left to tell.
+		// When the loop has ended no one is left to tell.
 		_ = w.env.do(ctx, func() { w.confirmed(batch, confirmed, err) })
 	})
 }
@@ -153,7 +153,7 @@ func (w *witness) prove() {
 		reading, cancel := context.WithTimeout(ctx, asked.ProofTime)
 		defer cancel()
 		found := round.Read(reading, w.env.cfg.Store)
-		// When the loop has ended nobody is left to tell.
+		// When the loop has ended no one is left to tell.
 		_ = w.env.do(ctx, func() { w.proven(round, found) })
 	})
 }

@@ -125,7 +125,7 @@ func (n Needs) Wants(o object.Object, shared bool) bool {
 // coverage tells which URLs, in the form of sameRepository, a template with that URL is
 // for: those that begin with it. As to Argo CD one that ends with a slash is for what is
 // below; and one that names no more than a host is for that host alone, so that
-// nobody gets the credentials of git.test by a repository of git.test.example.
+// no one gets the credentials of git.test by a repository of git.test.example.
 func coverage(template string) func(used string) bool {
 	prefix := sameRepository(template)
 	_, rest, _ := strings.Cut(prefix, "://")

@@ -26,7 +26,7 @@ func TestSameRepository(t *testing.T) {
 	}
 }
 
-// Whoever may name the URL of a repository must not get what is another host's by it.
+// Anyone who may name the URL of a repository must not get what is another host's by it.
 func TestCoverage(t *testing.T) {
 	tests := map[string]struct {
 		template, used string

@@ -30,7 +30,7 @@ func FoundOf(o Object) Found {
 func (f *Found) Read(kept string) bool {
 	fields, err := Decode([]byte(kept))
 	if err != nil {
-		return false // somebody damaged it
+		return false // someone damaged it
 	}
 	o := Object{Fields: fields}
 	f.Content, f.Labels, f.Annotations = fields["content"], o.Child("labels"), o.Child("annotations")

@@ -16,7 +16,7 @@ const (
 	SkipReconcileKey = "argocd.argoproj.io/skip-reconcile"
 	TrackingKey      = "argocd.argoproj.io/tracking-id"
 	// MismatchPolicyKey is set on the owner's Application, travels with it like any
-	// other annotation, and is read from there, so nobody but the owner decides.
+	// other annotation, and is read from there, so no one but the owner decides.
 	MismatchPolicyKey = "argocd.argoproj.io/source-uid-mismatch-policy"
 	// AdoptionPolicyKey says at an object whether it may be adopted: always or never. It does
 	// not travel, since it is the word of the owner of the place.

@@ -105,7 +105,7 @@ func (o Object) UID() string {
 	return o.storedUID
 }
 
-// Deleting reports whether somebody has asked for the deletion.
+// Deleting reports whether someone has asked for the deletion.
 func (o Object) Deleting() bool { return o.Meta("deletionTimestamp") != "" }
 
 // Revision is Revision of its resourceVersion.

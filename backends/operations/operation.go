@@ -74,10 +74,10 @@ func BornOnSpoke(operation map[string]any) map[string]any {
 }
 
 // Of returns the operation that the hub is asked for, with what we noted in it; nil
-// when there is none. RollingSync writes it anew on each pass while it waits for its
+// when there is none. RollingSync writes it again on each pass while it waits for its
 // end, without our notes: beside an operationState of ours that has not ended it is the
 // same command, of which the state holds them. They are not written back, since
-// RollingSync would then write again, and nobody would come any further.
+// RollingSync would then write again, and no one would come any further.
 func Of(o object.Object) map[string]any {
 	operation, noted := o.Child("operation"), o.Child("status", "operationState", "operation")
 	if operation == nil || CommandID(operation) != "" || BornOnSpoke(operation) != nil ||
@@ -100,7 +100,7 @@ func Sent(o object.Object) bool {
 // none.
 type Target struct{ Command, StartedAt string }
 
-// Termination is what somebody asked the hub to terminate on the spoke.
+// Termination is what someone asked the hub to terminate on the spoke.
 func Termination(o object.Object) Target {
 	state := o.Child("status", "operationState")
 	switch id := CommandID(o.Child("status", "operationState", "operation")); {
@@ -208,7 +208,7 @@ func NeverRan(state map[string]any) bool {
 	return Completed(state) && strings.HasPrefix(object.StringAt(state, "message"), FailedMessage)
 }
 
-// Terminating reports whether somebody asked for the end of an operation that has
+// Terminating reports whether someone asked for the end of an operation that has
 // not ended.
 func Terminating(state map[string]any) bool { return object.StringAt(state, "phase") == "Terminating" }
 

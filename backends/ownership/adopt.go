@@ -89,7 +89,7 @@ func adopt(current, next object.Object) []Write {
 }
 
 // takes refuses the project default where there is none, unless it may be adopted: each
-// argocd-server makes one that permits all, and whose it then is nobody could tell. What
+// argocd-server makes one that permits all, and whose it then is no one could tell. What
 // is the hub's already stays.
 func takes(r Rules, key stream.ResourceKey, current *object.Object) *stream.Refusal {
 	if r.Side != stream.Spoke || key.Kind != stream.AppProject || key.Name != object.DefaultProjectName || current != nil ||

@@ -166,7 +166,7 @@ func TestWhatWasFoundIsLost(t *testing.T) {
 	}
 }
 
-// TestWhatWasFoundComesBackWithoutLabels: somebody has taken all labels off the copy before it
+// TestWhatWasFoundComesBackWithoutLabels: someone has taken all labels off the copy before it
 // is given back.
 func TestWhatWasFoundComesBackWithoutLabels(t *testing.T) {
 	spoke := adopting(ruleSet(t, stream.Spoke, stream.Managed))

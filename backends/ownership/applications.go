@@ -52,7 +52,7 @@ func planApplication(r Rules, e stream.Event, key stream.ResourceKey, current *o
 	return planLeaving(r, e, current, data)
 }
 
-// approvedKey is the annotation by which somebody confirms the deletion of resources
+// approvedKey is the annotation by which someone confirms the deletion of resources
 // that ask for it (sync option Delete=confirm). Its value is a time; Argo CD takes it
 // for a confirmation unless it is before the Application's deletionTimestamp.
 const approvedKey = "argocd.argoproj.io/deletion-approved"
@@ -105,11 +105,11 @@ func planLeaving(r Rules, e stream.Event, current *object.Object, data map[strin
 	case current == nil || !r.IsCopy(*current):
 		return nil, nil // nothing of ours is there: done
 	case current.Annotation(object.SourceUIDKey) != e.Version.SourceUID:
-		// The copy of an earlier object of that name. Nobody asked for the end of its
+		// The copy of an earlier object of that name. No one asked for the end of its
 		// workloads.
 		return endCopy(r, current)
 	case current.Deleting() && !rec.Leaving && !current.Cascades():
-		return nil, nil // somebody on the spoke deletes it alone; no finalizer can be added
+		return nil, nil // another writer on the spoke deletes it alone; no finalizer can be added
 	}
 	labels, _ := data["labels"].(map[string]any)
 	annotations, _ := data["annotations"].(map[string]any)

@@ -94,8 +94,8 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	return strictly(update(*current, next)), nil
 }
 
-// tendChild answers what somebody asks of the mirror of a child application, and
-// lets one that is being deleted go; it is made anew.
+// tendChild answers what someone asks of the mirror of a child application, and
+// lets one that is being deleted go; it is made again.
 func tendChild(r Rules, current object.Object, s LinkState) ([]byte, bool) {
 	next := current.Clone()
 	if current.Deleting() {

@@ -82,7 +82,7 @@ func takeOperation(r Rules, o object.Object, operation map[string]any, end opera
 		return &stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "the operation that is to end has not begun on the spoke",
 		}
-	// The object itself tells as well, should somebody have removed our list.
+	// The object itself tells as well, should someone have removed our list.
 	case inProgress, operations.CommandID(o.Child("status", "operationState", "operation")) == id:
 		return nil
 	case slices.Contains(ids, id):

@@ -11,7 +11,7 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
-// Undone names the fields of a copy that somebody had changed since the version of e
+// Undone names the fields of a copy that someone had changed since the version of e
 // was written, and that were put back in after; empty for none. It names no values.
 func (r Rules) Undone(e stream.Event, before *object.Object, after object.Object) string {
 	if before == nil || e.Verb != stream.Apply || !link.Contestable(e.Key.Collection) || !r.IsCopy(*before) {

@@ -80,7 +80,7 @@ func TestUncascaded(t *testing.T) {
 		"its project permitted nothing":         {webProject(t), func(object.Object) {}, permitted},
 		"its project was gone":                  {nil, func(object.Object) {}, ""},
 		"it was released":                       {webProject(t), func(o object.Object) { o.SetFinalizers(nil) }, ""},
-		"somebody on the spoke deleted it":      {webProject(t), func(o object.Object) { o.SetAnnotation(object.RecordKey, `{"hash":"x"}`) }, ""},
+		"another writer on the spoke deleted it":      {webProject(t), func(o object.Object) { o.SetAnnotation(object.RecordKey, `{"hash":"x"}`) }, ""},
 		"it was no copy":                        {webProject(t), func(o object.Object) { delete(o.Child("metadata", "annotations"), object.RecordKey) }, ""},
 		"it was not being deleted, as it seems": {webProject(t), func(o object.Object) { delete(o.Child("metadata"), "deletionTimestamp") }, ""},
 	} {

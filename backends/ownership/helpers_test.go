@@ -45,7 +45,7 @@ func adopting(r Rules) Rules {
 	return r
 }
 
-// hubProjects are the AppProjects of a spoke on which each that somebody asks for is the
+// hubProjects are the AppProjects of a spoke on which each that someone asks for is the
 // hub's.
 func hubProjects(r Rules) func(string) *object.Object {
 	return func(name string) *object.Object {

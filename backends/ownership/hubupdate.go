@@ -150,7 +150,7 @@ func announceCommand(r Rules, o object.Object, s LinkState) bool {
 }
 
 // showCommand gives an operation its id, if it has none, and shows it as what waits, or was
-// sent and of which somebody removed the state.
+// sent and of which someone removed the state.
 func showCommand(r Rules, o object.Object, operation map[string]any, s LinkState) {
 	if operations.CommandID(operation) == "" {
 		operations.AddInfo(operation, object.CommandInfo, s.NewID())
@@ -172,7 +172,7 @@ func showCommand(r Rules, o object.Object, operation map[string]any, s LinkState
 	}
 }
 
-// neverRuns says why a command will not run any more; empty while it may. Nobody but the hub
+// neverRuns says why a command will not run any more; empty while it may. No one but the hub
 // knows of one that waits, so the hub alone ends it.
 func neverRuns(r Rules, o object.Object, s LinkState) string {
 	state, sent := o.Child("status", "operationState"), operations.Sent(o)
@@ -241,7 +241,7 @@ func warning(r Rules, dropped []string) string {
 
 // answer is the message of the condition that tells what the spoke answered.
 func answer(r Rules, refusal stream.Refusal) string {
-	if refusal.Kind == stream.RefusalContested { // it did, and somebody undid it
+	if refusal.Kind == stream.RefusalContested { // it did, and someone undid it
 		return "agent " + r.Agent.String() + ": " + refusal.Message
 	}
 	return "agent " + r.Agent.String() + " did not apply it: " + refusal.Message

@@ -108,7 +108,7 @@ func TestPlanOfWhatChangesWhileItGoes(t *testing.T) {
 	}
 }
 
-// TestConfirmationBeforeTheDeletionReachesTheSpoke has the copy deleted after somebody
+// TestConfirmationBeforeTheDeletionReachesTheSpoke has the copy deleted after someone
 // confirmed it: in whose time it has to be said is known only then.
 func TestConfirmationBeforeTheDeletionReachesTheSpoke(t *testing.T) {
 	spoke := ruleSet(t, stream.Spoke, stream.Managed)

@@ -90,7 +90,7 @@ func TestMirrorsOfEarlierReleasesAreMarked(t *testing.T) {
 	}
 }
 
-// A mirror that names another hub is written once more; nobody takes the mark away without
+// A mirror that names another hub is written once more; no one takes the mark away without
 // having something to write.
 func TestMirrorsOfAnotherHubAreMarkedWithTheirNextWrite(t *testing.T) {
 	for name, test := range mirrors(t) {

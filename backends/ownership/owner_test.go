@@ -55,7 +55,7 @@ func TestOtherCopies(t *testing.T) {
 			refused: " of that name on the spoke is a copy of hub hub-2, which alone writes and removes it"},
 		"an earlier hub's, before somebody accepts": {rules: former, writer: by(spoke, spoke.Agent, "hub-2"), held: true, kept: true,
 			refused: " of that name on the spoke is a copy of hub hub-2, which the agent had before; " +
-				"it becomes this hub's once somebody accepts what is held back for the break of the history"},
+				"it becomes this hub's once the deletions held for the broken history are accepted"},
 		"an earlier hub's, of another agent": {rules: heir, writer: by(spoke, neighbour, "hub-2"), kept: true,
 			refused: " of that name on the spoke is a copy of hub hub-2, which alone writes and removes it"},
 		"an earlier hub's, inherited": {rules: heir, writer: by(spoke, spoke.Agent, "hub-2"), held: true},

@@ -57,7 +57,7 @@ func tendBounds(r Rules, current object.Object) ([]byte, bool) {
 	if agreed {
 		stamp(next, rec)
 	} else {
-		next.SetAnnotation(object.RecordKey, string(object.Encode(rec))) // what somebody changed beside stays to be seen
+		next.SetAnnotation(object.RecordKey, string(object.Encode(rec))) // what someone changed beside stays to be seen
 	}
 	return object.Encode(next.Fields), true
 }

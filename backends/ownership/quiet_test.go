@@ -58,7 +58,7 @@ func TestPlanOfACopyWithHooks(t *testing.T) {
 		"somebody deletes it meanwhile": {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {time.Second, func(o object.Object) { o.Ensure("metadata")["deletionTimestamp"] = now }, nil, follows}}},
 		"the hub has it skipped":        {[]string{hooks}, skip, []step{{0, nil, skip, waits}, {quietTime, nil, skip, "deletes, skipped: true"}}},
 		"the hub had it skipped":        {[]string{hooks}, skip, []step{{0, nil, skip, waits}, {quietTime, nil, nil, deletes}}},
-		"somebody on the spoke has it skipped": {nil, nil, []step{
+		"another writer on the spoke has it skipped": {nil, nil, []step{
 			{0, func(o object.Object) {
 				o.SetFinalizers([]string{hooks})
 				o.SetAnnotation(object.SkipReconcileKey, "true")

@@ -8,7 +8,7 @@ import (
 )
 
 // reform brings what an earlier release wrote into the typed form; false when it is in it, or
-// somebody has changed it since: then its source sends it again.
+// someone has changed it since: then its source sends it again.
 func reform(r Rules, o object.Object) ([]byte, bool) {
 	if o.Key.Kind != stream.Application || o.Deleting() || !r.IsOwnMirror(o) {
 		return nil, false

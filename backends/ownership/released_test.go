@@ -62,7 +62,7 @@ func TestReleasedMirrorsAreTheHubsOwn(t *testing.T) {
 	}
 }
 
-// Nobody takes a copy from its hub by the annotation, which is a spoke's to write there.
+// No one takes a copy from its hub by the annotation, which is a spoke's to write there.
 func TestCopiesAreNotReleased(t *testing.T) {
 	r, event := ruleSet(t, stream.Spoke, stream.Managed), mirrors(t)["an Application"].event
 	copied := copyOf(t, r, event, func(o object.Object) { o.SetAnnotation(record.ReleasedKey, "true") })

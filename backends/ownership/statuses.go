@@ -13,10 +13,10 @@ import (
 func statusContent(_ Rules, o object.Object, _ operations.Requests) (data map[string]any, leaving bool) {
 	data = statusForm(o, nil)
 	operation, state := o.Child("operation"), o.Child("status", "operationState")
-	// An operation that was written anew over a running one is that one: the
+	// An operation that was written again over a running one is that one: the
 	// controller goes on with what operationState holds.
-	anew := !operations.Completed(state) && operations.CommandID(o.Child("status", "operationState", "operation")) != ""
-	if operation != nil && operations.CommandID(operation) == "" && !anew {
+	rewritten := !operations.Completed(state) && operations.CommandID(o.Child("status", "operationState", "operation")) != ""
+	if operation != nil && operations.CommandID(operation) == "" && !rewritten {
 		data["operation"] = operation
 	}
 	if id := operations.Overtaken(o); id != "" {

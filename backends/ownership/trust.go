@@ -102,7 +102,7 @@ func itemsFound(old record.Record, have, desired items) []string {
 }
 
 // withdraw takes away what we put into a ConfigMap, and our marks. The ConfigMap
-// itself belongs to the spoke's Argo CD, whoever made it.
+// itself belongs to the spoke's Argo CD, no matter who made it.
 func withdraw(r Rules, current *object.Object) []Write {
 	if current == nil || !r.IsCopy(*current) {
 		return nil

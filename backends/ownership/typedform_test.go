@@ -49,7 +49,7 @@ func TestTypedForm(t *testing.T) {
 }
 
 // What an earlier release wrote is brought into the form by one write, and is no drift; what
-// somebody changed beside is left to the source.
+// someone changed beside is left to the source.
 func TestMirrorsOfEarlierReleasesAreReformed(t *testing.T) {
 	for _, kind := range []string{"an Application", "a child application"} {
 		t.Run(kind, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package record is what marks an object that somebody else is the source of: the Record on
+// Package record is what marks an object that has its source elsewhere: the Record on
 // a copy on a spoke, or a mirror on the hub, and what it says of whose that is. Pure.
 package record
 
@@ -79,13 +79,13 @@ func Of(o object.Object) (Record, bool) {
 	}
 	var rec Record
 	// A record that someone damaged counts as one that nothing matches: the object
-	// is ours by its source UID, and will be written anew.
+	// is ours by its source UID, and will be written again.
 	_ = json.Unmarshal([]byte(o.Annotation(object.RecordKey)), &rec)
 	return rec, true
 }
 
 // ReleasedKey is the annotation that gives a mirror to the hub, whatever its value: the hub
-// neither changes nor deletes it from then on, and it is the hub's own, as if nobody had ever
+// neither changes nor deletes it from then on, and it is the hub's own, as if no one had ever
 // mirrored it. What the spoke has of that name is refused like beside any other object of the
 // hub. Once the annotation is gone, the object is a mirror again.
 const ReleasedKey = object.OwnPrefix + "released"
@@ -144,7 +144,7 @@ type Quiet struct {
 	// Since is when the wait began, by the clock of the agent.
 	Since time.Time `json:"since"`
 	// Reconciled is the status' reconciledAt of that moment: when it moves, a
-	// reconciliation has ended, and the wait begins anew.
+	// reconciliation has ended, and the wait starts over.
 	Reconciled string `json:"reconciled,omitempty"`
 	// Set says that it was us who took the copy out of reconciliation.
 	Set bool `json:"set,omitempty"`

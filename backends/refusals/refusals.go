@@ -1,5 +1,5 @@
 // Package refusals remembers what of a peer this side did not take, and why: Refusals, what waits for
-// an AppProject (Awaiting), and what somebody changes back again and again (Contests). Each is
+// an AppProject (Awaiting), and what someone changes back again and again (Contests). Each is
 // bounded, since a peer can invent entries. Pure.
 package refusals
 

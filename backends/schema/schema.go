@@ -1,6 +1,6 @@
 // Package schema knows, from the definition of a custom resource, which fields of an
 // object an API server keeps. What the definition does not name is dropped when it is
-// written, and nobody is told: "Field pruning" of the Kubernetes documentation. It is
+// written, and no one is told: "Field pruning" of the Kubernetes documentation. It is
 // a pure function of schema and object, the same as the API server's own.
 package schema
 

@@ -44,7 +44,7 @@ func New(store backends.Store) *Partition {
 	}
 }
 
-// Assign says anew whose each Application is, and returns the agents whose share is
+// Assign says again whose each Application is, and returns the agents whose share is
 // another one now, each with the Applications that it got or lost. The shares count as
 // synced after the first call that finds the Store synced.
 func (s *Partition) Assign(owner mapping.Owner) map[identity.AgentName][]stream.ResourceKey {
@@ -62,7 +62,7 @@ func (s *Partition) Assign(owner mapping.Owner) map[identity.AgentName][]stream.
 }
 
 // fill looks at all that there is once the store is synced: what is not in a share is
-// absent, and nobody may take for absent what was not looked at. It is called with mu
+// absent, and no one may take for absent what was not looked at. It is called with mu
 // locked, after which the store can only show something newer.
 func (s *Partition) fill() {
 	select {
@@ -156,7 +156,7 @@ func (s *Partition) read(o backends.Object) placed {
 }
 
 // OwnerOf returns whose an object of the Store is, or was if it is gone; the zero name
-// for nobody's.
+// for no one's.
 func (s *Partition) OwnerOf(o backends.Object) identity.AgentName {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ func mayBe(o backends.Object) bool { return bytes.Contains(o.Raw, []byte(object.
 
 // condition returns an Application that says that its agent is away, or does not say so any more
 // for the zero Absence, or where its status did not come from the spoke; nil when it is as
-// it should be. The zero Marks are those of nobody.
+// it should be. The zero Marks are those of no one.
 func condition(m copies.Marks, o backends.Object, absence Absence) ([]byte, error) {
 	current, err := object.Parse(o)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 const batch = 20
 
 // plan decides which Applications are looked at next: those of agents that are away,
-// to say so, and those of others, and of nobody, to say so no more. It keeps no state of an
+// to say so, and those of others, and of no one, to say so no more. It keeps no state of an
 // Application: what it shows is looked at when it has its turn.
 type plan struct {
 	away   map[identity.AgentName]Absence
@@ -20,7 +20,7 @@ type plan struct {
 	begun  uint64                            // counts shares
 }
 
-// agentLine is what there is to look at of an agent; of nobody, for the zero name.
+// agentLine is what there is to look at of an agent; of no one, for the zero name.
 type agentLine struct {
 	order uint64
 	whole bool // all that the agent has
@@ -65,7 +65,7 @@ func (p *plan) shareOf(name identity.AgentName) *agentLine {
 	return s
 }
 
-// add has an Application of an agent, or of nobody, looked at.
+// add has an Application of an agent, or of no one, looked at.
 func (p *plan) add(name identity.AgentName, key stream.ResourceKey) {
 	if s := p.shareOf(name); !s.whole {
 		s.keys[key] = true
@@ -105,7 +105,7 @@ func (p *plan) next(away bool, now time.Time, list func(identity.AgentName) []st
 	}
 }
 
-// nextAgent returns whose turn it is; nil for nobody's.
+// nextAgent returns whose turn it is; nil for no one's.
 func (p *plan) nextAgent(away bool, now time.Time) (name identity.AgentName, turn *agentLine) {
 	for candidate, s := range p.agents {
 		if _, isAway := p.away[candidate]; isAway != away || now.Before(s.rests) {

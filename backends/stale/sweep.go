@@ -24,7 +24,7 @@ type Config struct {
 	Store backends.Store
 	// Away returns the agents that have been away for long; false while they are not known.
 	Away func() (map[identity.AgentName]Absence, bool)
-	// Owner returns whose an Application is; false for nobody's.
+	// Owner returns whose an Application is; false for no one's.
 	Owner func(backends.Object) (identity.AgentName, bool)
 	// Applications returns all of an agent's, in no order.
 	Applications func(identity.AgentName) []backends.Object
@@ -140,7 +140,7 @@ func (s *Marker) follow(ctx context.Context, changed *keyset.Set[stream.Resource
 
 // enqueue has an Application looked at, unless that would surely change nothing.
 func (s *Marker) enqueue(o backends.Object) {
-	name, _ := s.cfg.Owner(o) // the zero name for nobody
+	name, _ := s.cfg.Owner(o) // the zero name for no one
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, away := s.plan.away[name]; away || mayBe(o) {
@@ -222,7 +222,7 @@ func (s *Marker) mark(ctx context.Context, name identity.AgentName, key stream.R
 	return s.write(ctx, o, next, away, peer)
 }
 
-// link is that of the owner of an Application; what is nobody's has none.
+// link is that of the owner of an Application; what is no one's has none.
 func (s *Marker) link(owner identity.AgentName, owned bool) (ownership.Rules, *budget.Peer, bool) {
 	if !owned {
 		return ownership.Rules{}, nil, false
@@ -230,7 +230,7 @@ func (s *Marker) link(owner identity.AgentName, owned bool) (ownership.Rules, *b
 	return s.cfg.Link(owner)
 }
 
-// write writes an Application on account of its agent, whose budget is nil for nobody, and
+// write writes an Application on account of its agent, whose budget is nil for no one, and
 // returns what tend does.
 func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away bool, peer *budget.Peer) (rest time.Duration) {
 	granted := len(next) + o.Managed

@@ -1,4 +1,4 @@
-// Package statuses tells which changes of the status of an Application somebody waits for, and
+// Package statuses tells which changes of the status of an Application someone waits for, and
 // which only move the time of its last reconciliation. Pure.
 package statuses
 
@@ -62,7 +62,7 @@ func timeless(o object.Object) []byte {
 }
 
 // Thins reports whether next need not be written in place of current: it says only that
-// the spoke reconciled the Application at another time, within ten minutes, and nobody
+// the spoke reconciled the Application at another time, within ten minutes, and no one
 // waits for that. Two do wait for the first reconciliation after an operation: see
 // MayWait. That a refresh was answered is a change of more than the time. Both times are
 // by the clock of the spoke.
@@ -107,7 +107,7 @@ func CarriesStatus(c stream.Collection) bool {
 	return c == stream.Statuses || c == stream.Children
 }
 
-// MayWait reports whether nobody on the hub waits for next, when it was told of
+// MayWait reports whether no one on the hub waits for next, when it was told of
 // last: it moves the time of the last reconciliation and nothing else. Two do wait
 // for that time: the CLI and the notifications controller, after the end of an
 // operation, for a reconciliation that is not earlier (Argo CD 3.5,

@@ -22,9 +22,9 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Reporter says of the Applications of a hub which no agent takes why that is, where nobody
-// else would: in a condition and an Event, and as the result of a sync that somebody asked
-// for, which nobody would run. It concerns the hub as a whole and no link, and is for one
+// Reporter says of the Applications of a hub which no agent takes why that is, where no one
+// else would: in a condition and an Event, and as the result of a sync that someone asked
+// for, which no one would run. It concerns the hub as a whole and no link, and is for one
 // principal at a time.
 type Reporter struct {
 	Store backends.Store
@@ -48,7 +48,7 @@ type Reporter struct {
 // An Application is looked at pause after it changed, since of an agent and its
 // Application one is a moment younger. Writes are writesPerSecond a second, Events included,
 // which wait for the conditions. What has just changed comes before what has waited, so that
-// somebody who looks at one is told at once, whatever thousands there are; but while some
+// someone who looks at one is told at once, whatever thousands there are; but while some
 // wait, theirs is what is left of a pass after fresh.
 const (
 	pause           = 2 * time.Second
@@ -338,7 +338,7 @@ func patchOf(current object.Object, shown, message string, endsSync bool, now ti
 	return object.Encode(current.Fields), news
 }
 
-// answer ends what somebody asked for and nobody would do, and reports whether there
+// answer ends what someone asked for and no one would do, and reports whether there
 // was something: argocd and the UI wait for a refresh as for a sync, without an end.
 func answer(o object.Object, message string, now time.Time) bool {
 	asked := false
@@ -355,7 +355,7 @@ func answer(o object.Object, message string, now time.Time) bool {
 	return asked
 }
 
-// endOperation ends an operation that nobody would run.
+// endOperation ends an operation that no one would run.
 func endOperation(o object.Object, operation map[string]any, message string, now time.Time) {
 	at := now.UTC().Format(time.RFC3339)
 	status := o.Ensure("status")
@@ -368,7 +368,7 @@ func endOperation(o object.Object, operation map[string]any, message string, now
 		"operation": operation, "phase": "Error", "message": message, "startedAt": started, "finishedAt": at,
 	}
 	// argocd app sync waits until the Application was reconciled after that. There is
-	// nobody to do it, so what it waits for is over now.
+	// no one to do it, so what it waits for is over now.
 	status["reconciledAt"] = at
 	delete(o.Fields, "operation")
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// nobodys is a hub whose Applications nobody takes whose destination is "nobody", which
+// nobodys is a hub whose Applications no one takes whose destination is "no one", which
 // ends their syncs, or "told", which does not.
 type nobodys struct {
 	t       *testing.T
@@ -205,7 +205,7 @@ func TestUntakenIsTold(t *testing.T) {
 		n.taken["web"] = true
 		again := n.again
 		n.again = make(chan struct{})
-		close(again) // last: whoever waits for it looks at the others then
+		close(again) // last: anyone who waits for it looks at the others then
 		Rest(10 * time.Second)
 		if got := n.said(synced); got != "" {
 			t.Errorf("web is taken, and says %q", got)
@@ -216,7 +216,7 @@ func TestUntakenIsTold(t *testing.T) {
 	})
 }
 
-// TestUntakenLeavesOthersAlone: what somebody took out of our hands, and mirrors, are not
+// TestUntakenLeavesOthersAlone: what someone took out of our hands, and mirrors, are not
 // written to, whatever their destination.
 func TestUntakenLeavesOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestManyUntaken(t *testing.T) {
 	})
 }
 
-// TestUntakenIsToldBeforeThousands: one that somebody makes while thousands wait, since the
+// TestUntakenIsToldBeforeThousands: one that someone makes while thousands wait, since the
 // hub has just started, says so within 10 s, in a condition and an Event, and those wait no
 // longer for it.
 func TestUntakenIsToldBeforeThousands(t *testing.T) {
@@ -346,7 +346,7 @@ func TestUntakenIsToldBeforeThousands(t *testing.T) {
 
 // TestUntakenIsToldWhileAllAreLookedAt: of a hub with tens of thousands of Applications that
 // agents have, each change of an agent makes it look at all, which takes it a while on a slow
-// machine. One that somebody makes meanwhile says so within 10 s, and each of those is looked
+// machine. One that someone makes meanwhile says so within 10 s, and each of those is looked
 // at in time, though nothing is written of it.
 func TestUntakenIsToldWhileAllAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -108,7 +108,7 @@ func (v *View) Newest(key stream.ResourceKey) (backends.Object, bool) {
 // replaces reports whether the cache shows that revision by another definition than the one
 // by which it was written and answered: for a while after a definition has changed, an API
 // server's watches go on by the one before. That no other revision is there says that
-// nobody has changed it.
+// no one has changed it.
 func (a ahead) replaces(cached backends.Object, known map[stream.Kind]*schema.Schema) bool {
 	return a.object != nil && cached.UID == a.object.UID && cached.ResourceVersion == a.object.ResourceVersion &&
 		!bytes.Equal(cached.Raw, a.object.Raw) && maps.Equal(a.schemas, known)

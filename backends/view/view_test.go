@@ -21,7 +21,7 @@ func at(uid, version, raw string) *backends.Object {
 	return &backends.Object{Key: key, UID: uid, ResourceVersion: version, Raw: []byte(raw)}
 }
 
-// TestView follows one object: what is newest of it, until the cache shows it or somebody asks
+// TestView follows one object: what is newest of it, until the cache shows it or someone asks
 // the API server.
 func TestView(t *testing.T) {
 	store := memory.New(memory.Config{})

@@ -39,7 +39,7 @@ type Deletion struct {
 	since             time.Time
 	// refuted is set once the API server said that this is no deletion. It is asked once
 	// more within askLimit, not before the time again: where the Application has been made
-	// anew the cache shows that by then, and it is no absence.
+	// again the cache shows that by then, and it is no absence.
 	refuted bool
 	retryAt time.Time
 }
@@ -91,7 +91,7 @@ type Verdict string
 const (
 	Confirmed Verdict = "confirmed"
 	Refuted   Verdict = "refuted"
-	Unknown   Verdict = "unknown"  // nobody could be asked
+	Unknown   Verdict = "unknown"  // no one could be asked
 	None      Verdict = "none yet" // it is asked again
 )
 

@@ -16,7 +16,7 @@ import (
 
 // A spoke refuses what is older than what it has, but of what went with its workloads it has
 // nothing. So a principal that was frozen while another one had the agent's link, and whose
-// cache still shows an Application that is gone, would have it made anew, and Argo CD deploy
+// cache still shows an Application that is gone, would have it made again, and Argo CD deploy
 // it again. A process that took a link over therefore reads an Application of which the
 // spoke holds nothing by quorum before it is sent, once: the spoke has told what it holds on
 // this connection by then, so nothing that another principal told it is under way. What this
@@ -37,7 +37,7 @@ const (
 // Proofs are what is known of Applications that the spoke does not hold. There is at most
 // one entry for each Application of the agent. They are of one goroutine.
 type Proofs struct {
-	other   int64                         // who had the link last, by the epoch of its claim; zero for nobody
+	other   int64                         // who had the link last, by the epoch of its claim; zero for no one
 	known   map[stream.ResourceKey]string // UIDs of objects that were there
 	wanted  map[stream.ResourceKey]string // UIDs of those to be asked about
 	asking  bool                          // a round is under way
@@ -131,7 +131,7 @@ func (p *Proofs) Pause(now time.Time) { p.retryAt = now.Add(proofPause) }
 // Proof is what is known of an object in the end.
 type Proof struct {
 	// Result is "there" or "gone"; "failed" when it is to be asked about again, for Err; and
-	// empty when nobody asks any more.
+	// empty when no one asks any more.
 	Result string
 	// Behind is what the cache does not show yet: that the object is gone, or that it is
 	// newer.

@@ -46,7 +46,7 @@ type EndsConfig struct {
 // NewEnds returns Ends that know none.
 func NewEnds(cfg EndsConfig) *Ends { return &Ends{cfg: cfg, known: map[string]stream.Refusal{}} }
 
-// maxEnds bounds what is remembered. There are more only if somebody takes the finalizers
+// maxEnds bounds what is remembered. There are more only if someone takes the finalizers
 // of a great many copies away. Of one beyond nothing is told to the hub, and it is counted.
 const maxEnds = 1 << 14
 

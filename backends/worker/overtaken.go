@@ -9,7 +9,7 @@ import (
 // superseded is outdated of a process that does not know the history, about an object that
 // has changed since the event came. Another process wrote that: this one was frozen since,
 // and has not found out yet that its connection is over. What was there already is no
-// reason to refuse, since a restored hub counts its revisions anew.
+// reason to refuse, since a restored hub counts its revisions again.
 func (w *writer) superseded(e stream.Event, current *object.Object) *stream.Refusal {
 	r := w.task.Rules
 	if r.Side != stream.Spoke || r.HistoryID != "" || e.Verb != stream.Apply || e.Key.Collection == stream.Commands || e.Revision == 0 || current == nil ||

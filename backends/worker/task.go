@@ -19,7 +19,7 @@ type Task struct {
 	Key     stream.ResourceKey
 	Rules   ownership.Rules
 	Current *backends.Object // nil for none
-	Parsed  *object.Object   // Current, if somebody decoded it
+	Parsed  *object.Object   // Current, if someone decoded it
 	Events  map[stream.EntryKey]stream.Event
 	Seen    map[stream.EntryKey]string // resourceVersion of the object when that came; empty for none
 	Update  bool
@@ -55,7 +55,7 @@ type Outcome struct {
 	Results []Result
 	Known   bool             // the API server told what the object is now
 	Object  *backends.Object // as far as known; nil when it is gone
-	Parsed  *object.Object   // Object, if somebody decoded it
+	Parsed  *object.Object   // Object, if someone decoded it
 	UID     string
 	Cause   trace.SpanContext
 	Failed  bool // upkeep was needed and not done

@@ -29,7 +29,7 @@ type writer struct {
 	worker  *Worker
 	task    Task
 	current *backends.Object
-	parsed  *object.Object // current, once somebody decoded it; plans do not change it
+	parsed  *object.Object // current, once someone decoded it; plans do not change it
 	found   *object.Found  // what was recalled last; nil before
 	// confirmed is the UID of the object after whose creation the fence was asked; empty
 	// for none.

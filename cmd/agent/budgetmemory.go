@@ -35,7 +35,7 @@ type budgetMemory struct {
 	log       zerolog.Logger
 }
 
-// restore takes what is kept, if it is less than what this process knows. What nobody can
+// restore takes what is kept, if it is less than what this process knows. What no one can
 // read says nothing: no more is lost than one burst.
 func (m budgetMemory) restore(ctx context.Context) error {
 	cm, err := m.client.Resource(configMaps).Namespace(m.namespace).Get(ctx, memoryConfigMap, metav1.GetOptions{})

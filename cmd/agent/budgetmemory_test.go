@@ -13,7 +13,7 @@ import (
 	"github.com/argomesh/argomesh/backends/budget"
 )
 
-// An agent that starts goes on with what is kept; what nobody can read says nothing.
+// An agent that starts goes on with what is kept; what no one can read says nothing.
 func TestBudgetSurvivesInTheMemory(t *testing.T) {
 	full := budget.DefaultLimits()
 	all := budget.Levels{Writes: full.Writes.Burst, Bytes: full.Bytes.Burst}

@@ -87,7 +87,7 @@ func (c controllerEvents) answered(namespace string) func(context.Context, error
 }
 
 // applicationEvent is what an Event says, at the time at which it was seen, and the UID of
-// its Application; false for one that is not told: of another kind, by somebody else, or of
+// its Application; false for one that is not told: of another kind, by someone else, or of
 // another form than Argo CD's. When it was said by the clock of its writer does not count.
 func applicationEvent(what watch.EventType, o *unstructured.Unstructured, now time.Time) (uid string, e appevents.Event, ok bool) {
 	text := func(path ...string) string {

@@ -44,7 +44,7 @@ const (
 )
 
 // maxFormerHubs bounds how many hubs before the present one are remembered: copies of
-// earlier ones stay, and are nobody's.
+// earlier ones stay, and are no one's.
 const maxFormerHubs = 8
 
 // historyStore is what the spoke keeps of its hub's history. It is read by quorum each time:

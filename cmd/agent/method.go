@@ -43,7 +43,7 @@ func authenticate(p agentconfig.Principal, source *workload.Source) (a authentic
 	if a.credentials, err = method.Credentials(source); err != nil {
 		return authentication{}, err
 	}
-	if method.Presents() { // else it is not our SVID that whoever terminates TLS sees
+	if method.Presents() { // else it is not our SVID that anyone who terminates TLS sees
 		a.proves = svidExpiry(source)
 	}
 	if method.Name == identity.MethodX509 {

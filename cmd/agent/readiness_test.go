@@ -12,7 +12,7 @@ import (
 	"github.com/argomesh/argomesh/stream/client"
 )
 
-// Readiness tells the cases apart that look alike to whoever only sees that nothing comes.
+// Readiness tells the cases apart that look alike to anyone who only sees that nothing comes.
 func TestStanding(t *testing.T) {
 	active := func(failure error) standing { return standing{begun: true, active: true, failure: failure} }
 	for name, tt := range map[string]struct {

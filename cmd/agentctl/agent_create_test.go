@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Registering again changes nothing, also when somebody set what no flag names; what a flag
+// Registering again changes nothing, also when someone set what no flag names; what a flag
 // names and the Agent has otherwise is refused, with the command that changes it.
 func TestCreateCanBeRepeated(t *testing.T) {
 	there := map[string]any{

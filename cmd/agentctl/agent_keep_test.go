@@ -62,7 +62,7 @@ func (h *keepHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// add adds an Application; finalizers are empty for one that nobody deletes.
+// add adds an Application; finalizers are empty for one that no one deletes.
 func (h *keepHub) add(namespace, name string, destination map[string]any, finalizers ...string) {
 	meta := map[string]any{"namespace": namespace, "name": name, "uid": "uid-" + name}
 	if len(finalizers) > 0 {

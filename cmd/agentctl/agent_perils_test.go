@@ -168,7 +168,7 @@ func TestEditNeedsYesWhereWorkloadsMayGo(t *testing.T) {
 		sets, apps         []map[string]any
 		denied             string
 		without            bool   // the hub has no Applications
-		peril              string // empty when nobody is asked
+		peril              string // empty when no one is asked
 	}{
 		"cascade of a leaving Agent":  {spec: map[string]any{"deletionPolicy": "orphan"}, meta: leaving, edit: "s/: orphan/: cascade/", peril: "the Agent is being deleted: with deletionPolicy cascade"},
 		"cascade of one that stays":   {spec: map[string]any{"deletionPolicy": "orphan"}, edit: "s/: orphan/: cascade/"},

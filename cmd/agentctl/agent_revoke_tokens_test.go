@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The generation is raised by one on what was read, and again when somebody was faster.
+// The generation is raised by one on what was read, and again when someone was faster.
 func TestRevokeTokens(t *testing.T) {
 	agent := map[string]any{
 		"apiVersion": "argomesh.io/v1alpha1", "kind": "Agent",

@@ -19,7 +19,7 @@ import (
 type rewriteHub struct {
 	t    *testing.T
 	mode string
-	// meddle is called before a patch is looked at, as somebody else who writes.
+	// meddle is called before a patch is looked at, as someone else who writes.
 	meddle func(app map[string]any)
 
 	mu   sync.Mutex // guards apps
@@ -194,7 +194,7 @@ func TestRewriteDestinations(t *testing.T) {
 	}
 }
 
-// TestRewriteMeetsOthers: what somebody else writes between the look and the patch is
+// TestRewriteMeetsOthers: what someone else writes between the look and the patch is
 // neither lost nor undone.
 func TestRewriteMeetsOthers(t *testing.T) {
 	tests := map[string]struct {
@@ -206,14 +206,14 @@ func TestRewriteMeetsOthers(t *testing.T) {
 		"somebody sends it elsewhere": {func(app part) {
 			merge(app, part{"spec": part{"destination": part{"server": "https://elsewhere"}}})
 			changed(app)
-		}, "not written: somebody changed it meanwhile", part{"server": "https://elsewhere", "namespace": "web"}},
+		}, "not written: it was changed meanwhile", part{"server": "https://elsewhere", "namespace": "web"}},
 		"somebody makes it anew": {func(app part) {
 			merge(app, part{"metadata": part{"uid": "another"}})
 			changed(app)
-		}, "not written: somebody changed it meanwhile", part{"server": "https://proxy:9090?agentName=edge-1", "namespace": "web"}},
+		}, "not written: it was changed meanwhile", part{"server": "https://proxy:9090?agentName=edge-1", "namespace": "web"}},
 		"somebody deletes it": {func(app part) {
 			merge(app, part{"metadata": part{"name": ""}})
-		}, "not written: somebody deleted it meanwhile", nil},
+		}, "not written: it was deleted meanwhile", nil},
 		"it begins to be deleted": {func(app part) {
 			merge(app, part{"metadata": part{"deletionTimestamp": "2026-11-21T12:00:00Z"}})
 			changed(app)

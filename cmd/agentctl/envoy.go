@@ -89,7 +89,7 @@ func printBootstrap(std cli.Streams, flags bootstrapFlags) error {
 	}
 	cfg.MaxMemory = uint64(memory.Value())
 	if cfg.MaxConnections == 0 {
-		return fmt.Errorf("--max-connections: 0 admits nobody: use 1 or more")
+		return fmt.Errorf("--max-connections: 0 admits no connection: use 1 or more")
 	}
 	bootstrap, err := xds.Bootstrap(cfg)
 	if err != nil {

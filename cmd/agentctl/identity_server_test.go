@@ -175,7 +175,7 @@ func TestFederateASPIREServer(t *testing.T) {
 		{args: "identity federate partner.test --push-bundle --bundle -", in: `{"keys":[]}`, err: "it has no X.509 key"},
 		{args: "identity federate other.test --push-bundle --bundle " + bundle, err: "the root is that of partner.test: take the bundle of other.test"},
 		{args: "identity federate edge.test --bundle-endpoint-url https://a/ --bundle-endpoint-profile https_web", err: "it is the SPIRE server's own trust domain"},
-		{args: "identity federate partner.test --delete", err: "no answer on standard input: say --force", note: "whoever made it? (y/N): "},
+		{args: "identity federate partner.test --delete", err: "no answer on standard input: say --force", note: "no matter who made it? (y/N): "},
 		{args: "identity federate partner.test --delete", in: "n\n", note: "Cancelled, the federation with partner.test stays.\n"},
 		{args: "identity federate partner.test --delete --dry-run --delete-bundle", out: "- federation/partner.test\n- bundle/partner.test\n"},
 		{args: "identity federate partner.test --delete", in: "y\n", out: "federation/partner.test deleted\n", note: "--delete-bundle takes it away"},

@@ -144,7 +144,7 @@ func (c *hubCore) Run(ctx context.Context, singly *lease.Lease) error {
 	return together(ctx, c.followHub, c.source.Run, c.store.Run, c.witness.Run, c.schemas.Run, c.hub.Then(c.watch.Run), c.unknown.Run, c.links.Run)
 }
 
-// followHub ends the process's work, to begin anew, when the hub maps otherwise.
+// followHub ends the process's work, to start over, when the hub maps otherwise.
 func (c *hubCore) followHub(ctx context.Context) error {
 	err := c.hub.Run(ctx)
 	if errors.Is(err, hub.ErrRemapped) {

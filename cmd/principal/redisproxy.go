@@ -30,7 +30,7 @@ type redisConfig struct {
 	found   func(agent identity.AgentName, mismatch string)
 	quota   *quota.Quota
 	objects *live.LastObjects // gets the proxy
-	// unopened is what is known of Applications that nobody may have opened.
+	// unopened is what is known of Applications that no one may have opened.
 	unopened live.Unopened
 	metrics  prometheus.Registerer
 	log      zerolog.Logger

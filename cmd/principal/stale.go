@@ -61,7 +61,7 @@ func (s *staleness) owner(o backends.Object) (identity.AgentName, bool) {
 func (s *staleness) applications(name identity.AgentName) []backends.Object {
 	a, known := s.core.agents.Agent(name)
 	if !known {
-		return nil // its Agent goes, after which they are looked at as nobody's
+		return nil // its Agent goes, after which they are looked at as no one's
 	}
 	return s.core.owners.List(s.core.links.RulesOf(name, a))
 }

@@ -50,7 +50,7 @@ func New(cfg Config) *Watch {
 	return w
 }
 
-// publishPause is how far apart two publications are. Whoever follows the registry
+// publishPause is how far apart two publications are. Anyone who follows the registry
 // looks at all Agents, so that a thousand of them that are registered at once must not
 // be a thousand changes. A revocation is late by so much at most.
 const publishPause = 100 * time.Millisecond
@@ -135,7 +135,7 @@ func (w *Watch) stop() {
 	}
 }
 
-// agent returns an Agent. One that is not as its definition says admits nobody, and must
+// agent returns an Agent. One that is not as its definition says admits no one, and must
 // not hide the others.
 func (w *Watch) agent(u *unstructured.Unstructured) (a v1alpha1.Agent, ok bool, err error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {

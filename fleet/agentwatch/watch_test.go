@@ -19,7 +19,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// The history of each agent moves on every minute. With a thousand agents, whoever
+// The history of each agent moves on every minute. With a thousand agents, anyone who
 // follows the registry must not be woken by each of them.
 func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 	registered := func(change func(*v1alpha1.Agent)) *unstructured.Unstructured {

@@ -25,7 +25,7 @@ import (
 )
 
 // Where Argo CD's settings say in which namespaces it takes Applications. Flags and
-// variables of its processes may say otherwise, which nobody can read here.
+// variables of its processes may say otherwise, which no one can read here.
 const (
 	paramsConfigMap = "argocd-cmd-params-cm"
 	namespacesParam = "application.namespaces"

@@ -168,7 +168,7 @@ func (r *Reader) search(ctx context.Context, s *search) {
 	defer cancel()
 	others, err := r.cfg.Source.Find(ctx, keyPrefix+LocalServer+"|")
 	if err != nil || len(others) == 0 {
-		return // the next read tells what is wrong, or nobody writes one
+		return // the next read tells what is wrong, or no one writes one
 	}
 	slices.Sort(others)
 	r.cfg.Log.Warn().Str("expected", r.cfg.Format.Key(LocalServer)).Strs("found", others[:min(len(others), 10)]).

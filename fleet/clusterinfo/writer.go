@@ -16,7 +16,7 @@ import (
 
 const (
 	// refreshInterval is how often an entry is written again though nothing
-	// changed: what Redis lost, or somebody else wrote, is put right so soon.
+	// changed: what Redis lost, or someone else wrote, is put right so soon.
 	refreshInterval = 5 * time.Second
 	// entryInterval is how far apart two writes of one entry are.
 	entryInterval = time.Second

@@ -124,7 +124,7 @@ func (s *table) set(name identity.AgentName, session clusterinfo.Session) {
 	s.changed = make(chan struct{})
 }
 
-// remove tells nobody, as a registry does.
+// remove tells no one, as a registry does.
 func (s *table) remove(name identity.AgentName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,7 +42,7 @@ type Config struct {
 	// CaughtUp reports whether the caches have nothing of the agent that the hub has not.
 	CaughtUp func(ctx context.Context) (bool, error)
 	// Restores is how often the hub was seen to go back since the link was made. Nil means
-	// that nobody looks.
+	// that no one looks.
 	Restores func() int
 	// ObserveRestores has Restores know of what was before the call. Nil means that it does.
 	ObserveRestores func(ctx context.Context) error

@@ -36,7 +36,7 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 	case errors.Is(err, errOutdated):
 		return 0, nil // the collection shows the new version, which starts the next pass
 	case err != nil:
-		// Whoever looks at the Agent sees why it stays; a pass that failed is repeated.
+		// Anyone who looks at the Agent sees why it stays; a pass that failed is repeated.
 		_, statusErr := l.leaving(ctx, agent, name, session, "another attempt, since one failed: "+cut(err.Error()))
 		return 0, errors.Join(err, statusErr)
 	case waits != "":

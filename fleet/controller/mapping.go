@@ -23,7 +23,7 @@ const (
 	reasonNamespacesUnread = "NamespacesUnread"
 )
 
-// setMapping says on an Agent what of the mapping somebody has written and nobody reads,
+// setMapping says on an Agent what of the mapping someone has written and no one reads,
 // while there is such.
 func setMapping(conditions *[]metav1.Condition, agent *v1alpha1.Agent, m Mapping, now time.Time) {
 	var says []string

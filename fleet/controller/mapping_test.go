@@ -10,7 +10,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 )
 
-// What somebody has written of the mapping and nobody reads is told on the Agent, as long as
+// What someone has written of the mapping and no one reads is told on the Agent, as long as
 // it is so, and makes it no less ready.
 func TestStatusTellsWhatOfTheMappingIsIgnored(t *testing.T) {
 	pairs := &v1alpha1.AgentMapping{Namespaces: []v1alpha1.MappedNamespace{{Hub: "apps"}}}

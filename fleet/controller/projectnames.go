@@ -56,7 +56,7 @@ func (l *loop) namedProjects(agent *v1alpha1.Agent) namedProjects {
 const maxNamed = 10
 
 // setProjectNames says on an Agent which names of projects on the hub it has, or has not,
-// since another Agent's name begins with its own, or the other way round. It keeps nobody
+// since another Agent's name begins with its own, or the other way round. It keeps no one
 // from anything.
 func setProjectNames(conditions *[]metav1.Condition, agent *v1alpha1.Agent, p namedProjects, now time.Time) {
 	var says []string

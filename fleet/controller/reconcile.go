@@ -14,7 +14,7 @@ const (
 	// unseenInterval is how soon to look again at what no collection shows: a Secret
 	// of our name without the label of cluster Secrets.
 	unseenInterval = 30 * time.Second
-	// restoreFirst is the pause before a Secret is restored a second time that somebody keeps
+	// restoreFirst is the pause before a Secret is restored a second time that someone keeps
 	// changing; the next ones are longer (package pause).
 	restoreFirst = time.Second
 	// departTimeout bounds one call of Teardown; the rest of a pass is for our writes.

@@ -75,7 +75,7 @@ func (l *loop) pass(ctx context.Context, name string) {
 		l.metrics.reconciles.WithLabelValues(resultError).Inc()
 		level := zerolog.DebugLevel
 		if l.queue.NumRequeues(name) == 0 && !apierrors.IsConflict(err) {
-			level = zerolog.WarnLevel // once, not at every attempt; a conflict is somebody being faster
+			level = zerolog.WarnLevel // once, not at every attempt; a conflict is someone being faster
 		}
 		l.log.WithLevel(level).Err(err).Str("agent", name).Msg("agent not reconciled, trying again")
 		l.queue.AddRateLimited(name)

@@ -33,7 +33,7 @@ const (
 	dataServer         = "server"
 	dataConfig         = "config"
 	secretNamePrefix   = "cluster-"
-	dataProject        = "project" // people's: whoever sets it scopes the cluster to a project
+	dataProject        = "project" // people's: anyone who sets it scopes the cluster to a project
 	agentsPathOfServer = "/agents/"
 )
 
@@ -212,7 +212,7 @@ func describeClaims(want wantedSecret, claims []*corev1.Secret) string {
 	return strings.Join(out, "; ")
 }
 
-// isOurs reports whether we made s: it says so, or, when somebody removed that,
+// isOurs reports whether we made s: it says so, or, when someone removed that,
 // the API server remembers that we applied it.
 func isOurs(s *corev1.Secret) bool {
 	return s.Annotations[annotationManaged] == managedByArgomesh || appliedByUs(s) != nil

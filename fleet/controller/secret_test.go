@@ -47,7 +47,7 @@ func edge1Secret(change func(*corev1.Secret)) *corev1.Secret {
 	return s
 }
 
-// foreign is a cluster Secret somebody else made.
+// foreign is a cluster Secret someone else made.
 func foreign(name, agentLabel, cluster, server string) *corev1.Secret {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"argocd.argoproj.io/secret-type": "cluster"}},

@@ -52,7 +52,7 @@ func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name 
 	}
 	wait, err := l.applySecret(ctx, want, have, plan.action)
 	if wait > 0 && !want.usableIn(have) {
-		plan.ready, plan.problem = false, "somebody keeps changing the cluster Secret; it is restored again soon"
+		plan.ready, plan.problem = false, "another writer keeps changing the cluster Secret; it is restored again soon"
 	}
 	return plan, pause.Shorter(again, wait), err
 }
@@ -106,7 +106,7 @@ func (l *loop) claimsOn(want wantedSecret) []*corev1.Secret {
 }
 
 // applySecret writes what is wanted. It returns how long to wait instead when
-// somebody keeps undoing that.
+// someone keeps undoing that.
 func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.Secret, action secretAction) (time.Duration, error) {
 	p := l.paceOf(want.agent.String())
 	now := time.Now()

@@ -117,7 +117,7 @@ type OverBudget struct {
 type Children struct {
 	// Namespace is the one where they are shown; empty when Taken.
 	Namespace string
-	// Taken says that this namespace is somebody else's: Owner's, or for the zero name that
+	// Taken says that this namespace is someone else's: Owner's, or for the zero name that
 	// of the hub's Argo CD.
 	Taken bool
 	Owner identity.AgentName

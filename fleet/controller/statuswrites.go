@@ -81,7 +81,7 @@ func (l *loop) logHistory(agent *v1alpha1.Agent, want v1alpha1.AgentStatus) {
 // otherwise one that reads behind, or has not seen yet that etcd was restored,
 // would write a history that is not the hub's.
 func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1alpha1.AgentStatus) (string, error) {
-	status.Link = nil // is written by whoever has the link, under a field manager of its own
+	status.Link = nil // is written by anyone who has the link, under a field manager of its own
 	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.Agent{Status: status})
 	if err != nil {
 		return "", err

@@ -158,7 +158,7 @@ func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 	})
 }
 
-// Whoever changes a token is undone by the same one, so that the pace of restores
+// Anyone who changes a token is undone by the same one, so that the pace of restores
 // holds.
 func TestAnEditIsRestoredByTheSameToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 type Authorities struct {
 	// Read returns PEM, nil for those of the system.
 	Read func() ([]byte, error)
-	// Updated returns a channel that is closed when they change; nil when nobody tells.
+	// Updated returns a channel that is closed when they change; nil when no one tells.
 	Updated func() <-chan struct{}
 	// Ready waits until they can be read, or ctx is done; nil when they can.
 	Ready func(ctx context.Context) error
@@ -107,7 +107,7 @@ func New(keys tokenKeys, life time.Duration, from Authorities, log zerolog.Logge
 }
 
 // Config is controller.Config.ClusterConfig. A token in the Secret stays until it is
-// due, or as long as nobody knows whether it is valid; so does everything while the
+// due, or as long as no one knows whether it is valid; so does everything while the
 // authorities are not known yet.
 func (c *Issuer) Config(_ context.Context, of *v1alpha1.Agent, have []byte) (controller.ClusterConfig, error) {
 	agent, err := identity.ParseAgentName(of.Name)
@@ -122,7 +122,7 @@ func (c *Issuer) Config(_ context.Context, of *v1alpha1.Agent, have []byte) (con
 	}
 	var held controller.Credentials
 	if err := json.Unmarshal(have, &held); err != nil {
-		held = controller.Credentials{} // somebody's edit, or nothing: made anew
+		held = controller.Credentials{} // someone's edit, or nothing: made again
 	}
 	text, again, err := c.token(agent, holderOf(of), held.BearerToken, issued.Text)
 	if err != nil {
@@ -138,7 +138,7 @@ func holderOf(agent *v1alpha1.Agent) token.Holder {
 }
 
 // token returns the token that a Secret with held is to have, and how soon it is to
-// be replaced. The one that was issued last restores what somebody changed.
+// be replaced. The one that was issued last restores what someone changed.
 func (c *Issuer) token(agent identity.AgentName, holder token.Holder, held, issued string) (text string, again time.Duration, err error) {
 	for _, candidate := range []string{held, issued} {
 		if candidate == "" {

@@ -72,7 +72,7 @@ func (o *Division) Assign() map[identity.AgentName][]stream.ResourceKey {
 }
 
 // Known reports whether it is known whose each Application is: by destination, from
-// when the links begin. Before, each is nobody's.
+// when the links begin. Before, each is no one's.
 func (o *Division) Known() bool {
 	if o.partition == nil {
 		return true

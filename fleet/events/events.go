@@ -111,7 +111,7 @@ func putEvent(ctx context.Context, in dynamic.ResourceInterface, made *unstructu
 	return in.Update(ctx, there, metav1.UpdateOptions{FieldManager: component})
 }
 
-// eventName tells what an agent says of an Application, which may be made anew.
+// eventName tells what an agent says of an Application, which may be made again.
 func eventName(agent identity.AgentName, uid string, text stream.EventText) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{agent.String(), uid, string(text.Type), text.Reason, text.Message}, "\x00")))
 	return "argomesh-" + hex.EncodeToString(sum[:10])

@@ -130,7 +130,7 @@ func (k Store) Ensure(ctx context.Context) (Hub, error) {
 			return Hub{}, err
 		}
 	}
-	return Hub{}, fmt.Errorf("ConfigMap %s/%s was changed by somebody else while it was written", k.Namespace, ConfigMap)
+	return Hub{}, fmt.Errorf("ConfigMap %s/%s was changed by another writer while it was written", k.Namespace, ConfigMap)
 }
 
 // decide is what the ConfigMap is to say. earlier reports whether the hub was there before
@@ -195,7 +195,7 @@ func (k Store) write(ctx context.Context, there *unstructured.Unstructured, data
 var ErrMapping = errors.New("the mapping of the hub has changed")
 
 // SetMapping puts a mapping in force where another one is, as the caller has seen. Every
-// principal follows it. It loses to whoever writes at the same time; such an error passes.
+// principal follows it. It loses to anyone who writes at the same time; such an error passes.
 func (k Store) SetMapping(ctx context.Context, from, to Mapping) error {
 	there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 	if err != nil {
@@ -244,7 +244,7 @@ func (k Store) writeKeys(ctx context.Context, data map[string]string) error {
 	return k.write(ctx, there, data)
 }
 
-// commonOf is what the ConfigMap says of the budget. What nobody can read says nothing: no
+// commonOf is what the ConfigMap says of the budget. What no one can read says nothing: no
 // more is lost than one burst.
 func commonOf(o *unstructured.Unstructured) Common {
 	level, _, _ := unstructured.NestedString(o.Object, "data", budgetKey)

@@ -39,7 +39,7 @@ func agent(status map[string]any) runtime.Object {
 }
 
 // TestKeepCommon: what is left of the budget of all agents is there for the next principal,
-// beside what was decided, and what nobody can read says nothing.
+// beside what was decided, and what no one can read says nothing.
 func TestKeepCommon(t *testing.T) {
 	k := hub.Store{Client: client(), Namespace: "argocd"}
 	first, err := k.Ensure(t.Context())

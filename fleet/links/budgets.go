@@ -17,7 +17,7 @@ import (
 )
 
 // Budgets are what agents may have this principal write. One of an agent outlives its
-// link: what was used stays used when the link begins anew. Its methods may be called
+// link: what was used stays used when the link starts over. Its methods may be called
 // concurrently.
 type Budgets struct {
 	common *budget.Common

@@ -22,7 +22,7 @@ func agentNamed(t *testing.T, s string) identity.AgentName {
 	return name
 }
 
-// A link that begins anew has no new burst; an agent that is registered anew does.
+// A link that starts over has no new burst; an agent that is registered again does.
 func TestBudgetOutlivesItsLink(t *testing.T) {
 	b, err := NewBudgets(budget.DefaultCommon(), prometheus.NewRegistry())
 	if err != nil {

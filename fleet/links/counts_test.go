@@ -23,7 +23,7 @@ import (
 	"github.com/argomesh/argomesh/stream/server"
 )
 
-// Links that are busy and do not answer are asked all at once, and keep nobody from being
+// Links that are busy and do not answer are asked all at once, and keep no one from being
 // counted: ten of them take the second that one may take.
 func TestBusyLinksDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

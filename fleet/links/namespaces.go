@@ -42,7 +42,7 @@ func ensureNamespace(ctx context.Context, client dynamic.Interface, name string,
 		there, err := all.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err == nil && there.GetDeletionTimestamp() != nil:
-			return fmt.Errorf("namespace %s is being deleted", name) // then it is made anew
+			return fmt.Errorf("namespace %s is being deleted", name) // then it is made again
 		case err == nil || !apierrors.IsNotFound(err):
 			return err
 		}

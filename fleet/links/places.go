@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// The places whose deletion takes along what nobody named: namespaces, and definitions
+// The places whose deletion takes along what no one named: namespaces, and definitions
 // with all their objects.
 var (
 	namespaceResource  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -66,7 +66,7 @@ func (p places) either(ctx context.Context, definition, namespace string) (strin
 	return p.going(ctx, definitionResource, "CustomResourceDefinition", definition)
 }
 
-// going says that one of them is being deleted, or that nobody knows.
+// going says that one of them is being deleted, or that no one knows.
 func (p places) going(ctx context.Context, resource schema.GroupVersionResource, what, name string) (string, error) {
 	o, err := p.client.Resource(resource).Get(ctx, name, metav1.GetOptions{})
 	switch {

@@ -12,7 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// What takes along what is in it, or what nobody may read, is named; an API server that
+// What takes along what is in it, or what no one may read, is named; an API server that
 // does not answer is an error.
 func TestPlaces(t *testing.T) {
 	const (

@@ -1,5 +1,5 @@
 // Package live answers what the proxies ask of the hub: whose an Application is, what may be
-// reached, what an object was last, and which Applications nobody may have opened.
+// reached, what an object was last, and which Applications no one may have opened.
 package live
 
 import (

@@ -140,7 +140,7 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// Whoever asked who owns an Application is told when to ask again.
+// Anyone who asked who owns an Application is told when to ask again.
 // syncedLater is a store that knows all once its channel is closed.
 type syncedLater struct {
 	*memory.Store

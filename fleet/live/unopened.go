@@ -35,7 +35,7 @@ type Unopened struct {
 	Kinds    *Kinds
 }
 
-// Reader returns what reads the last values of Applications that nobody may have opened, until its
+// Reader returns what reads the last values of Applications that no one may have opened, until its
 // context is done.
 func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
 	warm, err := redis.NewWarm(redis.WarmConfig{

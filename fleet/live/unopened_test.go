@@ -12,7 +12,7 @@ import (
 	"github.com/argomesh/argomesh/stream/server"
 )
 
-// An agent has connected anew after it was away, or as another process; a proof that is
+// An agent has reconnected after it was away, or as another process; a proof that is
 // renewed on another connection is nothing new.
 func TestConnections(t *testing.T) {
 	name, err := identity.ParseAgentName("edge-1")

@@ -79,7 +79,7 @@ func (c *conditions) read(ctx context.Context) error {
 	for i := range list.Items {
 		var agent v1alpha1.Agent
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &agent); err != nil {
-			continue // whoever watches the Agents says so
+			continue // anyone who watches the Agents says so
 		}
 		if condition := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionMeshPolicy); condition != nil {
 			known[agent.UID] = *condition

@@ -2,7 +2,7 @@
 // or says how they differ. What the objects are is given to it; it decides when to look,
 // writes by server-side apply, takes back what others change, deletes only what it made
 // itself, and tells each Agent in condition MeshPolicy. The registry stays the last word
-// on who may connect, so an error here shuts nobody in or out by itself.
+// on who may connect, so an error here shuts no one in or out by itself.
 //
 //	c, err := meshpolicy.New(meshpolicy.Config{Client: client, Namespace: "argocd", Registry: registry, Parts: parts, ...})
 //	err = c.Run(ctx) // under the hub's Lease

@@ -126,7 +126,7 @@ func TestRenderLeavesOutWhoIsRefused(t *testing.T) {
 	if got, left := who(t, map[identity.AgentName][]spiffeid.ID{good: admitted[good]}); got != "good" || len(left) != 0 {
 		t.Errorf("render() = %q without %q", got, left)
 	}
-	// What is nobody's fault is told, and nothing is rendered.
+	// What is no one's fault is told, and nothing is rendered.
 	tooLarge := Part{Render: func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error) {
 		if len(agents) > 1 {
 			return nil, errors.New("too large")
@@ -144,7 +144,7 @@ func TestRenderLeavesOutWhoIsRefused(t *testing.T) {
 	}
 }
 
-// What we made counts as there until its shelf shows it, or that it went: somebody may
+// What we made counts as there until its shelf shows it, or that it went: someone may
 // delete it before a pass has looked.
 func TestHaveBeforeTheShelf(t *testing.T) {
 	object := func(uid string) *unstructured.Unstructured {

@@ -16,7 +16,7 @@ import (
 )
 
 // mostRetry bounds the pause after a watch that failed: not every second for definitions
-// that nobody installs.
+// that no one installs.
 const mostRetry = 10 * time.Second
 
 // objectCache has the objects of one place, up to date with the API server.

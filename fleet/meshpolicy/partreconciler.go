@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// restoreFirst is the pause before an object is restored a second time that somebody
+	// restoreFirst is the pause before an object is restored a second time that someone
 	// keeps changing; the next ones are longer (package pause).
 	restoreFirst = 2 * time.Second
 	// unseenMost is how long an object that we made counts as there although no shelf
@@ -47,9 +47,9 @@ type partReconciler struct {
 type written struct {
 	want     string                     // what was wanted, as JSON
 	reply    *unstructured.Unstructured // what the API server made of it
-	replaced string                     // resourceVersion before, empty when it was made anew
+	replaced string                     // resourceVersion before, empty when it was made again
 	at       time.Time                  // when
-	// unconfirmed says that it was made anew and no shelf has shown it yet, nor that it went.
+	// unconfirmed says that it was made again and no shelf has shown it yet, nor that it went.
 	unconfirmed bool
 	restores    pause.Restores
 }
@@ -183,7 +183,7 @@ func (k *partReconciler) write(ctx context.Context, change objects.Change, there
 	}
 	stored, err := k.writer.Write(ctx, change)
 	if apierrors.IsConflict(err) {
-		return gatherInterval, nil // somebody was faster, and the shelf will show what they did
+		return gatherInterval, nil // someone was faster, and the shelf will show what they did
 	}
 	if err != nil {
 		return 0, err
@@ -257,8 +257,8 @@ func render(part Part, admitted map[identity.AgentName][]spiffeid.ID) (want []*u
 		}
 	}
 	if len(refused) == 0 || len(refused) == len(admitted) {
-		if _, nobody := part.Render(nil); nobody != nil || len(refused) == 0 {
-			return nil, nil, err // nobody in particular is the reason
+		if _, none := part.Render(nil); none != nil || len(refused) == 0 {
+			return nil, nil, err // no one in particular is the reason
 		}
 	}
 	want, err = part.Render(rest)

@@ -11,7 +11,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Whoever reads the Agent learns what waits, for what, and how to raise it.
+// Anyone who reads the Agent learns what waits, for what, and how to raise it.
 func TestOverBudgetSaysHowToRaiseIt(t *testing.T) {
 	for over, want := range map[budget.Over]string{
 		budget.OverWrites: "spec.limits.writesPerSecond",

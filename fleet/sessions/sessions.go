@@ -135,7 +135,7 @@ func (s *Sessions) Refuse(uid types.UID, r server.Refusal) {
 	s.touch(r.Agent)
 }
 
-// Renewed records that the agent of a connection has proven itself anew.
+// Renewed records that the agent of a connection has proven itself again.
 func (s *Sessions) Renewed(session server.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -65,7 +65,7 @@ func (l List) Without(known func(spiffeid.ID) bool) List {
 // dataKey is where the ConfigMap has the list.
 const dataKey = "ids.json"
 
-// Parse reads the data of the ConfigMap. Without the key there is nobody.
+// Parse reads the data of the ConfigMap. Without the key there is no one.
 func Parse(data map[string]string) (List, error) {
 	text, found := data[dataKey]
 	if !found {

@@ -26,7 +26,7 @@ const Name = "argomesh-unknown-ids"
 var Resource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
 const (
-	// interval is how far apart two writes are, whoever knocks.
+	// interval is how far apart two writes are, no matter who knocks.
 	interval = time.Minute
 	// callTime bounds one write.
 	callTime = 20 * time.Second

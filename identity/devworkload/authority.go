@@ -169,7 +169,7 @@ func (g generations) nextChange(now time.Time) time.Time {
 
 // rotated returns g with a new authority that is trusted from now on and signs
 // when prepare has passed (and after any other still in preparation), and
-// without those that nobody needs any more.
+// without those that no one needs any more.
 func (g generations) rotated(now time.Time, prepare time.Duration) (generations, error) {
 	activeAt := now.Add(prepare)
 	if last := g.authorities[len(g.authorities)-1]; last.activeAt.After(now) {

@@ -11,7 +11,7 @@
 // directory form one trust domain, and one that knows the directory of another trust
 // domain federates with it, live.
 //
-// What it does not do is attest callers: whoever can open the socket gets all
+// What it does not do is attest callers: anyone who can open the socket gets all
 // entries of that server. So one server serves one workload, and the socket's
 // mode is its only lock.
 //

@@ -37,7 +37,7 @@ const Name = "x-forwarded-client-cert"
 type Config struct {
 	// TrustedProxies are the SPIFFE IDs of gateways between the agent and our own
 	// proxy. What they say of their client counts; of everybody else only what our
-	// own proxy says of him. Our own proxy is not one of them: it is whoever can
+	// own proxy says of him. Our own proxy is not one of them: it is anyone who can
 	// connect to us.
 	TrustedProxies []spiffeid.ID
 	// MaxAge is for how long to believe what comes without a certificate, from the

@@ -62,7 +62,7 @@ func parse(header string) ([]element, error) {
 }
 
 // parseElement reads the first element of text, and returns what comes after it:
-// nothing, or a comma and more. Blanks around an element are no part of it: whoever
+// nothing, or a comma and more. Blanks around an element are no part of it: anyone who
 // joins two header lines may put them there.
 func parseElement(text string) (e element, after string, err error) {
 	text = strings.TrimLeft(text, " ")

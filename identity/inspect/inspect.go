@@ -114,13 +114,13 @@ var (
 	ErrSocket = errors.New("not an address of a workload api")
 	// ErrAbsent says that there is no socket.
 	ErrAbsent = errors.New("no workload api at the socket")
-	// ErrNobody says that nobody serves the socket.
+	// ErrNobody says that no one serves the socket.
 	ErrNobody = errors.New("nothing listens on the workload api socket")
 	// ErrForbidden says that we may not open the socket.
 	ErrForbidden = errors.New("may not open the workload api socket")
 	// ErrNoIdentity says that the Workload API knows no identity for this process.
 	ErrNoIdentity = errors.New("the workload api issues no identity to this process")
-	// ErrNotWorkloadAPI says that somebody else answers.
+	// ErrNotWorkloadAPI says that someone else answers.
 	ErrNotWorkloadAPI = errors.New("the server on the socket is not a workload api")
 	// ErrNoAnswer says that there is no answer in time.
 	ErrNoAnswer = errors.New("the workload api does not answer")

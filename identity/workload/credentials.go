@@ -132,7 +132,7 @@ func (s *Source) certificate() (*tls.Certificate, error) {
 
 // verifyPeer checks the certificates of the other end as an X.509-SVID (SPIFFE
 // X.509-SVID, section 5), and its owner by authorize. Who has no identity of its
-// own trusts nobody.
+// own trusts no one.
 func (s *Source) verifyPeer(state tls.ConnectionState, authorize identity.Authorizer) error {
 	if err := s.Ready(); err != nil {
 		return err

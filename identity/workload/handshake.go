@@ -29,7 +29,7 @@ const (
 	reasonExpired       reason = "expired"        // an SVID that is over, or not valid yet
 	reasonNoBundle      reason = "no_bundle"      // an SVID of a trust domain we have no bundle for
 	reasonUntrusted     reason = "untrusted"      // an SVID that no root of its trust domain signed
-	reasonDenied        reason = "denied"         // a good SVID of somebody unwelcome
+	reasonDenied        reason = "denied"         // a good SVID of someone unwelcome
 	reasonSecondMethod  reason = "second_method"  // a certificate where tokens count
 	reasonRefused       reason = "refused"        // the peer refused us, or our SVID
 	reasonNotReady      reason = "not_ready"      // we have no valid SVID ourselves

@@ -77,7 +77,7 @@ func confidential(ctx context.Context) error {
 }
 
 // PeerOfToken returns whose JWT-SVID for this process token is. It is good for as
-// many calls as its owner, or whoever got hold of it, makes before it expires.
+// many calls as its owner, or anyone who got hold of it, makes before it expires.
 // Errors wrap [identity.ErrUnauthenticated].
 func (s *Source) PeerOfToken(token string) (identity.Peer, error) {
 	own, err := s.GetX509SVID()
@@ -89,7 +89,7 @@ func (s *Source) PeerOfToken(token string) (identity.Peer, error) {
 
 // VerifyToken returns whose JWT-SVID token is: one that a trust domain signed whose
 // bundle we hold, that has not expired, and that is for each of the audiences. Who
-// has no identity of its own trusts nobody. Errors wrap
+// has no identity of its own trusts no one. Errors wrap
 // [identity.ErrUnauthenticated].
 func (s *Source) VerifyToken(token string, audiences ...string) (identity.Peer, error) {
 	svid, err := s.verify(token, audiences)

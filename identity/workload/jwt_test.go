@@ -132,7 +132,7 @@ func TestVerifyToken(t *testing.T) {
 		t.Errorf("VerifyToken() of two audiences = %v", err)
 	}
 
-	// Somebody else's authorities: the same trust domain by name, and another one with
+	// Someone else's authorities: the same trust domain by name, and another one with
 	// the same path.
 	twin := ready(t, workload.Config{Socket: newAPI(t, devworkload.Config{Entries: entries(edge)}).start().socket()})
 	foreignEdge := spiffeid.RequireFromPath(foreignDomain, edge.Path())
@@ -188,7 +188,7 @@ func TestVerifyToken(t *testing.T) {
 		}
 	}
 
-	// Federated, the foreign one is itself, and nobody else.
+	// Federated, the foreign one is itself, and no one else.
 	if err := p.api.SetFederated(foreignAPI.Bundle()); err != nil {
 		t.Fatal(err)
 	}

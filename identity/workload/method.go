@@ -35,7 +35,7 @@ type Method struct {
 	Allow func(ids ...spiffeid.ID) identity.Authorizer
 }
 
-// Presents reports whether whoever terminates TLS is shown our X.509-SVID.
+// Presents reports whether anyone who terminates TLS is shown our X.509-SVID.
 func (m Method) Presents() bool { return m.Name != identity.MethodJWT && !m.Plaintext }
 
 // Credentials returns those for a gRPC client of the principal with the SVIDs of s.

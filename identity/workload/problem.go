@@ -17,7 +17,7 @@ type problem string
 const (
 	problemStarting    problem = "starting"
 	problemAbsent      problem = "absent"
-	problemNobody      problem = "nobody"
+	problemNoListener  problem = "no listener"
 	problemForbidden   problem = "forbidden"
 	problemUnreachable problem = "unreachable"
 	problemNoAnswer    problem = "no answer"
@@ -31,7 +31,7 @@ const (
 var advice = map[problem]string{
 	problemStarting:    "waiting for the first answer of the workload api",
 	problemAbsent:      "no workload api at the socket: start the spire agent or set identity.socket",
-	problemNobody:      "nothing listens on the workload api socket: start the spire agent or set identity.socket",
+	problemNoListener:  "nothing listens on the workload api socket: start the spire agent or set identity.socket",
 	problemForbidden:   "may not open the workload api socket: correct its mode or owner, or set identity.socket",
 	problemUnreachable: "cannot reach the workload api: check the spire agent and identity.socket",
 	problemNoAnswer:    "the workload api does not answer: check the spire agent and its log",
@@ -69,7 +69,7 @@ func classify(err, dialErr error) (problem, error) {
 	case errors.Is(dialErr, fs.ErrNotExist):
 		return problemAbsent, nil
 	case errors.Is(dialErr, syscall.ECONNREFUSED):
-		return problemNobody, nil
+		return problemNoListener, nil
 	case errors.Is(dialErr, fs.ErrPermission):
 		return problemForbidden, nil
 	}

@@ -40,7 +40,7 @@ var (
 	// ErrNotReady says that this process holds no X.509-SVID that is valid now.
 	ErrNotReady = errors.New("no valid svid")
 	// ErrNoBundle says that the Workload API gave no bundle for a trust domain,
-	// so nobody in it can be trusted.
+	// so no one in it can be trusted.
 	ErrNoBundle = errors.New("no bundle for the trust domain")
 )
 

@@ -7,10 +7,10 @@ package notify
 import "sync"
 
 // Broadcast wakes all who wait. The zero value is ready. Its methods may be called
-// concurrently, also with locks held: they wait for nobody.
+// concurrently, also with locks held: they wait for no one.
 type Broadcast struct {
 	mu   sync.Mutex    // guards next
-	next chan struct{} // nil while nobody waits
+	next chan struct{} // nil while no one waits
 }
 
 // Next returns a channel that is closed by the next call of Tell.
@@ -33,7 +33,7 @@ func (b *Broadcast) Tell() {
 	}
 }
 
-// Signal wakes one who waits: it has a value while it was told and nobody has looked since.
+// Signal wakes one who waits: it has a value while it was told and no one has looked since.
 type Signal chan struct{}
 
 // NewSignal returns one that was not told.

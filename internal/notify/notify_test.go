@@ -18,7 +18,7 @@ func told(c <-chan struct{}) bool {
 
 func TestBroadcast(t *testing.T) {
 	var b notify.Broadcast
-	b.Tell() // nobody waits
+	b.Tell() // no one waits
 	first, second := b.Next(), b.Next()
 	if told(first) || told(second) {
 		t.Fatal("who asks after a change is told of it")
@@ -32,7 +32,7 @@ func TestBroadcast(t *testing.T) {
 	}
 }
 
-// Who asks for the channel before he looks misses nothing, whoever tells meanwhile.
+// Who asks for the channel before he looks misses nothing, no matter who tells meanwhile.
 func TestBroadcastMissesNothing(t *testing.T) {
 	var b notify.Broadcast
 	var mu sync.Mutex

@@ -22,7 +22,7 @@ const (
 	Calm = 10 * time.Minute
 )
 
-// Restores remembers how often of late an object was restored that somebody else changed,
+// Restores remembers how often of late an object was restored that someone else changed,
 // so that two who want different things do not write without end. The zero value is none.
 // It must not be used concurrently.
 type Restores struct {

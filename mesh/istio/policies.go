@@ -83,7 +83,7 @@ func scrape() *securityapi.Operation {
 	return &securityapi.Operation{Methods: []string{"GET"}, Paths: []string{"/metrics"}}
 }
 
-// streamRule says who reaches the stream's port; nil for nobody.
+// streamRule says who reaches the stream's port; nil for no one.
 func (h *hub) streamRule() *securityapi.Rule {
 	to := &securityapi.Operation{Ports: []string{portText(h.reach.Stream.Port)}}
 	if h.readsStream() {
@@ -111,7 +111,7 @@ func (h *hub) streamRule() *securityapi.Rule {
 func (h *hub) gatewayPolicy() Object {
 	sni := &securityapi.Condition{Key: "connection.sni", Values: []string{h.reach.Stream.Hub.Host}}
 	unknown := &securityapi.Rule{When: []*securityapi.Condition{sni}}
-	// With nobody registered everyone is denied; an empty list would mean that the
+	// With no one registered everyone is denied; an empty list would mean that the
 	// source does not matter.
 	if agents := principals(h.reach.AgentIDs()); len(agents) > 0 {
 		unknown.From = []*securityapi.Rule_From{{Source: &securityapi.Source{NotPrincipals: agents}}}

@@ -12,7 +12,7 @@ import (
 )
 
 // principal returns id as a policy names it: without the scheme. With it, Istio takes
-// the policy and it matches nobody. A SPIFFE ID has no asterisk, so it never is a
+// the policy and it matches no one. A SPIFFE ID has no asterisk, so it never is a
 // pattern.
 func principal(id spiffeid.ID) string { return strings.TrimPrefix(id.String(), "spiffe://") }
 

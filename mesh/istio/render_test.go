@@ -116,7 +116,7 @@ func objects[T istio.Object](t *testing.T, in input) []T {
 	return out
 }
 
-// Istio takes a principal with its scheme without a word, and then nobody matches.
+// Istio takes a principal with its scheme without a word, and then no one matches.
 func TestPrincipalsHaveNoScheme(t *testing.T) {
 	for _, title := range titles(t) {
 		seen := 0
@@ -139,7 +139,7 @@ func TestPrincipalsHaveNoScheme(t *testing.T) {
 }
 
 // A rule or a source without content admits everybody, and so nothing that is rendered
-// may have one, whoever is missing.
+// may have one, no matter who is missing.
 func TestNobodyMeansNobody(t *testing.T) {
 	for _, title := range titles(t) {
 		in := read(t, title)
@@ -190,7 +190,7 @@ func TestGatewayPolicyIsAboutOurNameOnly(t *testing.T) {
 	}
 }
 
-// Method header is safe only where nobody but the pod's proxy reaches the principal.
+// Method header is safe only where no one but the pod's proxy reaches the principal.
 func TestHeaderGoesToLoopbackOnly(t *testing.T) {
 	for _, title := range titles(t) {
 		in := read(t, title)

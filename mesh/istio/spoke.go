@@ -28,7 +28,7 @@ type SpokeConfig struct {
 	// Name.
 	Labels map[string]string
 	// Metrics is the agent's metrics port and who scrapes it, in the spoke's trust
-	// domain. The zero value means nobody.
+	// domain. The zero value means no one.
 	Metrics mesh.Port
 }
 
@@ -38,7 +38,7 @@ const agentConnections = 64
 
 // RenderSpoke returns the objects of one spoke whose agent runs inside its mesh, sorted
 // by kind, namespace and name: the hub as a place outside of the mesh, and a pod that
-// nobody connects to, but Prometheus. Errors are as with [Render].
+// no one connects to, but Prometheus. Errors are as with [Render].
 func RenderSpoke(s mesh.Snapshot, cfg SpokeConfig) ([]Object, error) {
 	if s.Reach == nil {
 		return nil, nil

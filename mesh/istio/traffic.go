@@ -93,7 +93,7 @@ func endpoint(whose string, number uint16, at mesh.Address) (string, error) {
 	return tcp.String(), nil
 }
 
-// sidecar brings each port to its process, on loopback or a unix socket where nobody
+// sidecar brings each port to its process, on loopback or a unix socket where no one
 // but the proxy comes, so that what the proxy says of a peer can be believed.
 func (h *hub) sidecar() Object {
 	out := &networkv1.Sidecar{TypeMeta: networkType("Sidecar"), ObjectMeta: h.meta("")}

@@ -32,7 +32,7 @@ type Place struct {
 type Difference struct {
 	Text string
 	// About is the SPIFFE ID without its scheme that the sentence is about. Empty means
-	// that it is about nobody in particular.
+	// that it is about no one in particular.
 	About string
 }
 

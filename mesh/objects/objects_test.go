@@ -90,7 +90,7 @@ func TestPlan(t *testing.T) {
 		"ours without its labels": {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(unlabelled(object("a", good)), manager)}, []string{"update a"}},
 		"applied by hand":         {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(object("a", good), "kubectl")}, []string{"update a: taken over from another field manager"}},
 		"somebody else's": {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(unlabelled(object("a", good)), "kubectl")}, []string{
-			"refuse a: an object of that name was made by somebody else, and is never touched: delete it, or give the principal's Service another name",
+			"refuse a: an object of that name was made by another writer and is never changed: delete it, or give the principal's Service another name",
 		}},
 		"another hub's": {[]*unstructured.Unstructured{object("a", good)}, []*unstructured.Unstructured{by(object("a", good), objects.Manager("other"))}, []string{
 			"refuse a: it is of the hub in namespace other: give the Service of one of the two principals another name",

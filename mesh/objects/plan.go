@@ -37,7 +37,7 @@ func change(name string, have, want *unstructured.Unstructured, manager string) 
 	case !mine && other != "":
 		c.Action, c.Reason = diff.Refuse, fmt.Sprintf("it is of the hub in namespace %s: give the Service of one of the two principals another name", other)
 	case !mine && !labelled(have, want):
-		c.Action, c.Reason = diff.Refuse, "an object of that name was made by somebody else, and is never touched: delete it, or give the principal's Service another name"
+		c.Action, c.Reason = diff.Refuse, "an object of that name was made by another writer and is never changed: delete it, or give the principal's Service another name"
 	case !mine:
 		c.Action, c.Reason = diff.Update, "taken over from another field manager"
 	case len(c.Fields) == 0:
@@ -49,7 +49,7 @@ func change(name string, have, want *unstructured.Unstructured, manager string) 
 }
 
 // labelled reports whether have has all labels of want, of which there is one at least:
-// somebody has applied what was rendered.
+// someone has applied what was rendered.
 func labelled(have, want *unstructured.Unstructured) bool {
 	labels := have.GetLabels()
 	for key, value := range want.GetLabels() {

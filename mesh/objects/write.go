@@ -102,7 +102,7 @@ func foreign(stored, want *unstructured.Unstructured) bool {
 }
 
 // specPatch returns a merge patch that makes the spec of have that of want, unless
-// somebody changes it first.
+// someone changes it first.
 func specPatch(have, want *unstructured.Unstructured) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"spec": have.Object["spec"]})
 	if err != nil {

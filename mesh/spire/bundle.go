@@ -52,7 +52,7 @@ type document struct {
 // Keys of an unknown use or type are passed over, as the standard says, and so are
 // X.509 keys without a certificate. A bundle without keys is valid: it revokes all that
 // its trust domain ever signed. A root that names another trust domain is an error,
-// since then the document is somebody else's. The error wraps [ErrInvalid].
+// since then the document is someone else's. The error wraps [ErrInvalid].
 func ParseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, error) {
 	bundle, err := parseBundle(td, text)
 	if err != nil {

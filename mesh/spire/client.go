@@ -64,7 +64,7 @@ type ClientConfig struct {
 	Address string
 	// Credentials are for host:port: they present the SVID of an administrator and
 	// accept a server that presents [ServerID]. For a unix socket they are nil, since
-	// whoever may open it is an administrator.
+	// anyone who may open it is an administrator.
 	Credentials credentials.TransportCredentials
 	// CallTimeout bounds each call. Zero means 15 s.
 	CallTimeout time.Duration

@@ -34,7 +34,7 @@ func (f EntryFilter) wire() *spirepb.ListEntriesRequest_Filter {
 }
 
 // ListEntries calls each with every entry that filter selects, page by page, until each
-// returns an error, which it then returns. An entry of somebody else that cannot be
+// returns an error, which it then returns. An entry of someone else that cannot be
 // read is passed over: it cannot be what we want.
 func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(Entry) error) error {
 	const doing = "list entries"
@@ -187,7 +187,7 @@ func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results 
 // [Update] for a create that found a difference. A plan with a refusal is not begun. One
 // change that fails holds up no other but the deletes, since what failed may be what was
 // to take their place; the error has all failures. What was done meanwhile, by us in an
-// attempt whose answer was lost or by somebody else who wants the same, is no failure.
+// attempt whose answer was lost or by someone else who wants the same, is no failure.
 func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[Entry], done func(diff.Change[Entry])) error {
 	if err := Refusals(plan); err != nil {
 		return err

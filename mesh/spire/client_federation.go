@@ -190,7 +190,7 @@ func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federat
 	case len(diffFederations(there, change.Want)) == 0:
 		return nil
 	}
-	return fmt.Errorf("%w: %w: somebody else made it meanwhile, and otherwise", err, ErrExists)
+	return fmt.Errorf("%w: %w: another writer made it meanwhile, with other content", err, ErrExists)
 }
 
 func (c *Client) federation(ctx context.Context, td spiffeid.TrustDomain) (Federation, error) {
@@ -232,7 +232,7 @@ func (c *Client) DeleteFederation(ctx context.Context, td spiffeid.TrustDomain) 
 }
 
 // DeleteBundle takes the bundle of td from the server. Entries that federate with td,
-// whoever made them, are left alone: while there are any the bundle stays, and the error
+// anyone who made them, are left alone: while there are any the bundle stays, and the error
 // wraps [ErrInUse]. It wraps [ErrNotFound] when there is no bundle.
 func (c *Client) DeleteBundle(ctx context.Context, td spiffeid.TrustDomain) error {
 	const doing = "delete federated bundles"

@@ -139,7 +139,7 @@ func TestEntriesOfOthersAreNotTouched(t *testing.T) {
 	}{
 		"the same is enough":    {theirs: nil},
 		"another life":          {theirs: func(e *spirepb.Entry) { e.X509SvidTtl = 60 }, wantErr: "spire-server entry delete -entryID theirs"},
-		"an administrator":      {theirs: func(e *spirepb.Entry) { e.Admin = true }, wantErr: "made by somebody else"},
+		"an administrator":      {theirs: func(e *spirepb.Entry) { e.Admin = true }, wantErr: "made by another writer"},
 		"other selectors":       {theirs: func(e *spirepb.Entry) { e.Selectors = e.GetSelectors()[:1] }, ours: 1},
 		"selectors in disorder": {theirs: func(e *spirepb.Entry) { slices.Reverse(e.GetSelectors()) }},
 	}
@@ -170,7 +170,7 @@ func TestEntriesOfOthersAreNotTouched(t *testing.T) {
 	}
 }
 
-// Somebody creates the same between our look and our call.
+// Someone creates the same between our look and our call.
 func TestCreateMeetsWhatIsThere(t *testing.T) {
 	desired := entriesOf(t, registration(func(r *spire.Registration) { r.Hint = "stream" }))
 	plan := spire.PlanEntries(edge, desired, nil)

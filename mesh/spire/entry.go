@@ -136,7 +136,7 @@ func (e Entry) check() error {
 	return nil
 }
 
-// dnsProblem says why SPIRE would not take name, or nobody could use it.
+// dnsProblem says why SPIRE would not take name, or no one could use it.
 func dnsProblem(name string) string {
 	for i, label := range strings.Split(name, ".") {
 		switch {

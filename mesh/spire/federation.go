@@ -28,7 +28,7 @@ type Federation struct {
 	EndpointID spiffeid.ID
 	// Bundle is the first bundle, brought by hand. Profile https_spiffe needs it where
 	// the endpoint is in the trust domain itself and the server knows no bundle yet,
-	// since nobody can check the first answer otherwise. Nil means none.
+	// since no one can check the first answer otherwise. Nil means none.
 	Bundle *spiffebundle.Bundle
 	// ClassName is as in [Registration].
 	ClassName string
@@ -137,7 +137,7 @@ func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstru
 		if obj.GetName() != desired.GetName() && !IsFederation(obj) {
 			return []diff.Change[*unstructured.Unstructured]{{
 				Action: diff.Refuse, Name: nameOfObject(obj), Have: obj, Want: desired, Fields: diffObjects(obj, desired),
-				Reason: "it was made by somebody else for the same trust domain, of which spire-controller-manager takes the oldest only: change that one, or delete it first",
+				Reason: "it was made by another writer for the same trust domain, of which spire-controller-manager takes the oldest only: change that one, or delete it first",
 			}}
 		}
 	}

@@ -134,7 +134,7 @@ func TestFederationComesAndGoes(t *testing.T) {
 	if _, err := client.FederatedBundle(t.Context(), partner); err != nil {
 		t.Errorf("the bundle stays, but: %v", err)
 	}
-	// Entries of whoever hold it back.
+	// Entries of anyone who hold it back.
 	r := entriesOf(t, registration(func(r *spire.Registration) { r.FederatesWith = []spiffeid.TrustDomain{partner} }))
 	if _, err := reconcile(t, client, edge, r); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestPartnersAreApart(t *testing.T) {
 	}
 }
 
-// Somebody federates between our look and our call: the server then says Internal.
+// Someone federates between our look and our call: the server then says Internal.
 func TestFederationMeetsWhatIsThere(t *testing.T) {
 	_, client := start(t)
 	want := federation(t, partner)

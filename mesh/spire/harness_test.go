@@ -130,7 +130,7 @@ func reconcile(t testing.TB, c *spire.Client, n identity.AgentName, desired []sp
 	return done, err
 }
 
-// foreign adds an entry that somebody else made.
+// foreign adds an entry that someone else made.
 func foreign(t testing.TB, server *spiretest.Server, change func(*spirepb.Entry)) {
 	t.Helper()
 	e := &spirepb.Entry{

@@ -101,5 +101,5 @@ func refusal(other Entry) string {
 	if owner, ours := Owner(other.ID); ours {
 		return fmt.Sprintf("it is of registration %s, and %srevoke that one, or choose other selectors", owner, same)
 	}
-	return fmt.Sprintf("it was made by somebody else, so it is never touched, and %sdelete it with \"spire-server entry delete -entryID %s\", or choose other selectors", same, other.ID)
+	return fmt.Sprintf("it was made by another writer, so it is never changed, and %sdelete it with \"spire-server entry delete -entryID %s\", or choose other selectors", same, other.ID)
 }

@@ -47,7 +47,7 @@ func planObject(want, have *unstructured.Unstructured, ours func(*unstructured.U
 	switch {
 	case !ours(have):
 		change.Action = diff.Refuse
-		change.Reason = "an object of that name was made by somebody else, and is never touched: delete it first, or choose another name"
+		change.Reason = "an object of that name was made by another writer and is never changed: delete it first, or choose another name"
 	case have.GetDeletionTimestamp() != nil:
 		change.Action, change.Reason = diff.Refuse, "it is being deleted: try again when it is gone"
 	case len(change.Fields) == 0:

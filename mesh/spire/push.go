@@ -19,7 +19,7 @@ import (
 const defaultPushEvery = time.Minute
 
 // PlanPush returns what has the server hold each of the desired bundles, as
-// [PlanBundles] does, for when nobody watches: it never insists. A bundle of which the
+// [PlanBundles] does, for when no one watches: it never insists. A bundle of which the
 // server has a newer one is kept, since the server polls too. Refused, each by itself,
 // is what may bring keys back that were taken away, or takes all: other keys without a
 // sequence number, or under the number that the server has, and no X.509 keys.
@@ -92,7 +92,7 @@ const (
 	bundleFailed  = "failed"  // refused by us or by the server
 )
 
-// NewPusher checks cfg, and contacts nobody.
+// NewPusher checks cfg, and contacts no one.
 func NewPusher(cfg PusherConfig) (*Pusher, error) {
 	if cfg.Connect == nil || cfg.Desired == nil || cfg.Metrics == nil || cfg.Every < 0 {
 		return nil, fmt.Errorf("spire pusher: connect, desired and metrics are required, and every must not be negative: %w", ErrInvalid)

@@ -41,7 +41,7 @@ type Registration struct {
 // Pods selects pods of one namespace.
 type Pods struct {
 	Namespace string
-	// ServiceAccount is that of the pods. Empty is any, which lets whoever may
+	// ServiceAccount is that of the pods. Empty is any, which lets anyone who may
 	// create pods with the right labels in that namespace have the identity.
 	ServiceAccount string
 	// Labels are labels of the pods.

@@ -7,7 +7,7 @@
 // What has to change is decided by pure functions ([PlanEntries], [PlanObjects],
 // [PlanFederations]) from what is wanted and what is there; the same changes are printed
 // by a dry run and carried out by [Client.ApplyEntries] and its siblings, or by
-// whoever has a client of the Kubernetes API.
+// anyone who has a client of the Kubernetes API.
 //
 // [Pusher] does one thing unasked, where it is told to: it keeps the bundles of other
 // trust domains at a server up to date.

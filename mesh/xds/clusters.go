@@ -88,7 +88,7 @@ func (p *encoder) requestCluster(name string, to mesh.Address, maxRequests uint3
 func cluster(name string, to mesh.Address, bounds *clusterv3.CircuitBreakers_Thresholds) *clusterv3.Cluster {
 	address := envoyAddress(to)
 	if pipe := address.GetPipe(); pipe != nil {
-		pipe.Mode = 0 // it is somebody else's socket
+		pipe.Mode = 0 // it is someone else's socket
 	}
 	return &clusterv3.Cluster{
 		Name:                          name,

@@ -70,7 +70,7 @@ func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 		tokensFilter(),
 		// Its rules are those of the route. Without a route there is nowhere to go.
 		p.filter(subjectFilter, &rbacfilterv3.RBAC{RulesStatPrefix: subjectFilter + "."}),
-		// Behind what asks for the token, so that nobody else uses up an agent's rate.
+		// Behind what asks for the token, so that no one else uses up an agent's rate.
 		p.filter(rateFilter, agentRate(orRate(s.ResourceProxy.AgentRate, defaultAgentRate))),
 		p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true}),
 	}
@@ -93,7 +93,7 @@ func (p *encoder) streamListener(s mesh.Snapshot) *listenerv3.Listener {
 	// What an agent says about itself is dropped, what it proved is put there.
 	manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
 	if s.Stream.BehindGateway {
-		// What was proved here comes last, whoever it is: the principal reads from there.
+		// What was proved here comes last, no matter who it is: the principal reads from there.
 		manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
 		manager.EarlyHeaderMutationExtensions = p.strip(stripped(forwardedOfOthers()...))
 	}
@@ -165,7 +165,7 @@ func stripped(forwarded ...*matcherv3.StringMatcher) []*matcherv3.StringMatcher 
 }
 
 // forwardedOfOthers are those that Envoy acts on, but for x-forwarded-client-cert,
-// which the principal judges. Nobody behind Envoy reads any other.
+// which the principal judges. No one behind Envoy reads any other.
 func forwardedOfOthers() []*matcherv3.StringMatcher {
 	var names []*matcherv3.StringMatcher
 	for _, name := range []string{"for", "host", "port", "proto"} {

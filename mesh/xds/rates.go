@@ -21,7 +21,7 @@ const (
 	// bring about (docs/benchmarks.md, T7).
 	defaultAgentRate = 10_000
 	// defaultCallRate is how many gRPC calls may begin on one connection of an agent in a
-	// second: it has agentStreams at a time, and opens few anew.
+	// second: it has agentStreams at a time, and opens few again.
 	defaultCallRate = 200
 )
 
@@ -46,12 +46,12 @@ func localRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
 	}
 }
 
-// agentRate is localRate for each agent by itself. A bucket is made when somebody calls
+// agentRate is localRate for each agent by itself. A bucket is made when someone calls
 // the agent, whose name is the subject of the token: one in the configuration of each
 // agent's route would take 1.5 KiB of Envoy's memory, beside 7.4 KiB of the route.
 func agentRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
 	const agent = "agent"
-	limit := localRate(r) // for who has no subject: nobody gets this far without one
+	limit := localRate(r) // for who has no subject: no one gets this far without one
 	limit.AlwaysConsumeDefaultTokenBucket = wrapperspb.Bool(false)
 	limit.MaxDynamicDescriptors = u32(mesh.MaxAgents)
 	limit.RateLimits = []*routev3.RateLimit{{Actions: []*routev3.RateLimit_Action{{

@@ -78,7 +78,7 @@ func forward(cluster string) *routev3.Route_Route {
 }
 
 // ownHeaders are what Envoy tells upstream of its own judgement of the caller, which
-// nobody there asks for. A function, since messages share no slice.
+// no one there asks for. A function, since messages share no slice.
 func ownHeaders() []string { return []string{"x-envoy-external-address", "x-envoy-internal"} }
 
 // onlySubject allows requests whose token has exactly that subject. The claims come

@@ -83,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("xds server: metrics are required")
 	}
 	if cfg.MaxStreams < 0 {
-		return nil, fmt.Errorf("xds server: %d streams serve nobody", cfg.MaxStreams)
+		return nil, fmt.Errorf("xds server: %d streams are too few", cfg.MaxStreams)
 	}
 	m, err := newMetrics(cfg.Metrics)
 	if err != nil {

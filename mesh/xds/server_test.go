@@ -74,7 +74,7 @@ func startServer(t *testing.T, cfg xds.Config) *control {
 	return c
 }
 
-// once returns f for one call, whoever makes it first.
+// once returns f for one call, no matter who makes it first.
 func once(f func()) func() {
 	done := make(chan struct{}, 1)
 	done <- struct{}{}

@@ -34,7 +34,7 @@ const (
 func (p *encoder) tokens(t mesh.Tokens) *corev3.TypedExtensionConfig {
 	if len(t.Keys) == 0 {
 		return p.extension(tokensName, &rbacfilterv3.RBAC{
-			Rules:           &rbacv3.RBAC{Action: rbacv3.RBAC_ALLOW}, // nobody
+			Rules:           &rbacv3.RBAC{Action: rbacv3.RBAC_ALLOW}, // no one
 			RulesStatPrefix: tokensName + ".",
 		})
 	}

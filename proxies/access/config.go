@@ -50,7 +50,7 @@ type Config struct {
 	Nodes bool `koanf:"nodes" help:"allows access to nodes; changing them needs writes too"`
 	// Impersonate are the users that a call may ask to be, by their exact names, such
 	// as system:serviceaccount:web:deployer. A user is impersonated without groups,
-	// UID and extra fields. Empty means nobody.
+	// UID and extra fields. Empty means no one.
 	Impersonate []string `koanf:"impersonate" help:"users that a call may ask to be, by exact names such as system:serviceaccount:web:deployer"`
 	// TrackedOnly restricts calls to objects that an Argo CD Application tracks, or
 	// that belong to one of those; see [Tracker].

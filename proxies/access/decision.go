@@ -59,7 +59,7 @@ func refusal(side Side, rule, why string) string {
 	return fmt.Sprintf("refused by the %s, rule %q: %s", side, rule, why)
 }
 
-// key names a setting, for whoever may change it.
+// key names a setting, for anyone who may change it.
 func (p *Policy) key(hub, spoke string) string {
 	if p.side == Hub {
 		return "spec.access." + hub + " of the Agent"

@@ -24,7 +24,7 @@ var (
 
 // commonKinds are what a rule without groups and resources covers: what Kubernetes
 // and Argo CD bring along and an Application is usually made of. Those that can be
-// written are namespaced and give nobody rights. What has a switch of its own is
+// written are namespaced and give no one rights. What has a switch of its own is
 // here too, since the switch decides.
 var commonKinds = slices.Concat(
 	of("", read, "events", "limitranges", "namespaces", "persistentvolumes", "resourcequotas"),

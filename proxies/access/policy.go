@@ -150,7 +150,7 @@ func isExec(r Request) bool {
 // subresource that only its API server knows, such as the console of a virtual
 // machine. For RBAC that is a get. What is left of upgrades are those of a watch and a
 // log, which say no more than without, and of a proxy, which has its own switch. Unlike
-// exec it may be a write too: whoever asks for an upgrade does not always get one.
+// exec it may be a write too: anyone who asks for an upgrade does not always get one.
 func isSession(r Request) bool {
 	watch := r.Verb == verbWatch && r.Subresource == ""
 	log := r.Group == "" && r.Resource == "pods" && r.Subresource == "log"

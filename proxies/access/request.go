@@ -26,7 +26,7 @@ const maxUserAgent = 256
 
 var (
 	// ErrMalformed is wrapped by the errors of Parse: the call has no meaning on
-	// which two readers are sure to agree, so nobody is asked whether it is allowed.
+	// which two readers are sure to agree, so no one is asked whether it is allowed.
 	ErrMalformed = errors.New("malformed request")
 	// ErrMethod is wrapped, beside ErrMalformed, when the method is none of
 	// Kubernetes'.
@@ -56,7 +56,7 @@ type Request struct {
 	Apply bool
 	// Upgrade says that the call asks for another protocol than HTTP on its connection.
 	Upgrade bool
-	// Impersonate is whom the caller wants to be; its zero value means nobody else.
+	// Impersonate is whom the caller wants to be; its zero value means no one else.
 	Impersonate Impersonation
 	// UserAgent is what the caller says it is, at most 256 bytes, in printable ASCII.
 	UserAgent string

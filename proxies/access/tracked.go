@@ -142,7 +142,7 @@ func (t *Tracker) tracked(ctx context.Context, object *metav1.PartialObjectMetad
 	return false, unread
 }
 
-// isEventsOf reports whether r reads events of one object, which are of nobody's
+// isEventsOf reports whether r reads events of one object, which are of no one's
 // Application.
 func isEventsOf(r Request) bool {
 	if r.Resource != "events" || (r.Group != "" && r.Group != "events.k8s.io") || (r.Verb != "list" && r.Verb != verbWatch) {

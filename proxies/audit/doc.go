@@ -1,5 +1,5 @@
 // Package audit records who did what on a spoke through the live proxies. It owns
-// the form of a record, its order and what becomes of it when nobody takes it; what
+// the form of a record, its order and what becomes of it when no one takes it; what
 // is a call, and who made it, is left to the proxies.
 //
 //	log, err := audit.New(audit.Config{Process: replica, Writer: file, Metrics: registry, Log: logger})

@@ -9,8 +9,8 @@ import (
 // fileMode lets the owner's group read the records.
 const fileMode = 0o640
 
-// File appends to a file by its path. Whoever rotates it may rename it, remove it
-// or cut it: the next write goes to a file of that path, made anew if need be.
+// File appends to a file by its path. Anyone who rotates it may rename it, remove it
+// or cut it: the next write goes to a file of that path, made again if need be.
 // It is used by one goroutine at a time.
 type File struct {
 	path string
@@ -43,7 +43,7 @@ func (f *File) Write(lines []byte) (int, error) {
 	return f.file.Write(lines)
 }
 
-// follow opens the path anew when it no longer is the file that is open.
+// follow opens the path again when it no longer is the file that is open.
 func (f *File) follow() error {
 	if f.file != nil {
 		there, err := os.Stat(f.path)

@@ -129,7 +129,7 @@ func TestProcessesDiffer(t *testing.T) {
 // A writer that takes nothing holds up no call, and what is lost is seen.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		in, out := io.Pipe() // nobody reads yet
+		in, out := io.Pipe() // no one reads yet
 		log, registry := newLog(t, audit.Config{Writer: out, Queue: 4})
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
@@ -269,7 +269,7 @@ func TestTextsAreCut(t *testing.T) {
 	}
 }
 
-// A file that was renamed, removed or cut short is made anew, or gone on with.
+// A file that was renamed, removed or cut short is made again, or gone on with.
 func TestFileFollowsItsPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	f, err := audit.OpenFile(path)

@@ -88,7 +88,7 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 			return c.copy(1)
 		}
 		if e.kind == poison && !c.began {
-			return c.copy(1) // the transaction was refused, and so is whoever asks
+			return c.copy(1) // the transaction was refused, and so is anyone who asks
 		}
 		if err := c.skip(); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 	return c.copy(1)
 }
 
-// skip reads an answer that nobody is to see.
+// skip reads an answer that no one is to see.
 func (c *caller) skip() error {
 	return c.fromHub.CopyValues(c.unseen, 1, false)
 }
@@ -216,7 +216,7 @@ func (c *caller) begin(ctx context.Context, what, channel string) {
 		return
 	}
 	if key, ok := appkey.ParseKey(channel); ok {
-		_ = c.flush() // whoever waits for an earlier answer; an error shows at the next write
+		_ = c.flush() // anyone who waits for an earlier answer; an error shows at the next write
 		c.listener.attach(ctx, channel, key)
 	}
 }

@@ -50,7 +50,7 @@ type caller struct {
 	began    bool                           // a transaction
 	sets     map[string]map[string]struct{} // subscriptions at the hub's Redis, by kind
 	listener *listener
-	unseen   *bufio.Writer // where answers go that nobody is to see
+	unseen   *bufio.Writer // where answers go that no one is to see
 }
 
 // entry is one command that waits for its answer.

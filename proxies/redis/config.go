@@ -60,10 +60,10 @@ type HubConfig struct {
 	Owners    OwnerResolver
 	// Found is told, in order and whenever that changes, how the cache of an agent's
 	// Argo CD differs from what the hub's asks for; empty when it does not. It does not
-	// block. Nil means that nobody is.
+	// block. Nil means that no one is.
 	Found func(agent identity.AgentName, mismatch string)
-	// Away returns since when an agent is away, false while it is not, or nobody knows
-	// since when. It does not block. Nil means that nobody ever does.
+	// Away returns since when an agent is away, false while it is not, or no one knows
+	// since when. It does not block. Nil means that no one ever does.
 	Away func(identity.AgentName) (since time.Time, away bool)
 	// Keep keeps last values for the time when their spoke is away. Nil keeps none.
 	Keep LastKnownStore

@@ -44,7 +44,7 @@ func (c *caller) run(ctx context.Context) {
 		c.hub.metrics.refused.WithLabelValues(reason).Inc()
 		c.hub.cfg.Log.Debug().Err(err).Msg("a connection of the redis proxy ended")
 	}
-	// What was begun for commands that nobody waits for any more.
+	// What was begun for commands that no one waits for any more.
 	for {
 		select {
 		case e := <-c.waiting:
@@ -59,7 +59,7 @@ func (c *caller) run(ctx context.Context) {
 }
 
 // ending is why we end a caller's connection, as the metrics have it; empty when it
-// was the caller who did, or nobody is to blame.
+// was the caller who did, or no one is to blame.
 func ending(err error) string {
 	var ours callerError
 	timeout := errors.Is(err, os.ErrDeadlineExceeded)

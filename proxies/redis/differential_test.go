@@ -16,7 +16,7 @@ import (
 )
 
 // twins are a proxy with an agent, and a single Redis that holds the same under the
-// same names: whoever asks either cannot tell which it is.
+// same names: anyone who asks either cannot tell which it is.
 type twins struct {
 	w      *world
 	spoke  *server

@@ -9,7 +9,7 @@
 // use it. What can be done with such a key is GET, MGET, EXISTS, TTL, SUBSCRIBE and
 // UNSUBSCRIBE; the rest is an error that says so.
 //
-// Who owns an Application is left to whoever implements [OwnerResolver], the way to the
+// Who owns an Application is left to anyone who implements [OwnerResolver], the way to the
 // spoke to a dial function, and TLS to the proxy in front.
 //
 //	hub, err := redis.NewHub(redis.HubConfig{

@@ -58,7 +58,7 @@ func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
 	}
 }
 
-// Values of 30 MB go to several at a time, and nobody waits for them.
+// Values of 30 MB go to several at a time, and no one waits for them.
 func TestLargeValuesDelayNobody(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
 	a, b := w.add("a", nil).redis.client(t, 3), w.add("b", nil).redis.client(t, 3)
@@ -181,7 +181,7 @@ func (w *world) refused(reason string) float64 {
 }
 
 // An answer that breaks off ends the connection that has its begin, since nothing else
-// can be said there any more. The agent is to blame, and nobody else notices.
+// can be said there any more. The agent is to blame, and no one else notices.
 func TestAnswerThatBreaksOff(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
 	e := w.add("a", nil)

@@ -24,7 +24,7 @@ type fetch struct {
 	keys   []owned
 	asked  []owned // of run: those of which the agent may have something
 	remote *remote
-	// unasked says that no caller has asked: what is read is kept by whoever reads it.
+	// unasked says that no caller has asked: what is read is kept by anyone who reads it.
 	unasked bool
 
 	once   sync.Once
@@ -77,7 +77,7 @@ func (f *fetch) wait(ctx context.Context) *reply {
 	}
 }
 
-// drop ends it: nobody waits any more.
+// drop ends it: no one waits any more.
 func (f *fetch) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,7 +188,7 @@ func (f *fetch) exchange(ctx, begin context.Context, l *link, args []string, lea
 		if sound {
 			f.remote.give(l)
 		} else {
-			_ = l.conn.Close() // nobody reads the rest
+			_ = l.conn.Close() // no one reads the rest
 		}
 		leave()
 	}
@@ -251,7 +251,7 @@ func (f *fetch) value(l *link) (*reply, error) {
 }
 
 // judged takes what an answer says of the agent's cache. Without a caller it is asked for a
-// format of which nobody has said yet that it is the one of the hub's Argo CD.
+// format of which no one has said yet that it is the one of the hub's Argo CD.
 func (f *fetch) judged(kept string) {
 	format := f.keys[0].key.Format
 	if said := f.hub.format.Load(); f.unasked && (said == nil || *said != format) {

@@ -81,7 +81,7 @@ func (p place) subscribedAnew(t *testing.T, before string) {
 	p.subscribed(t, 1) // it is to this channel
 }
 
-// An open subscription goes where its Application goes: whoever is subscribed is told
+// An open subscription goes where its Application goes: anyone who is subscribed is told
 // to look there, and hears nothing more of the place where it was.
 func TestSubscriptionsFollow(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
@@ -168,7 +168,7 @@ func TestSubscriptionBeforeTheApplication(t *testing.T) {
 	}
 }
 
-// Whoever subscribes while it is not known whose an Application is, as after a start, or
+// Anyone who subscribes while it is not known whose an Application is, as after a start, or
 // while its agent must not be reached, is subscribed there once that is over.
 func TestSubscriptionBeforeTheOwner(t *testing.T) {
 	for name, err := range map[string]error{

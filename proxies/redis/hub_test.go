@@ -253,7 +253,7 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// An agent that comes back is subscribed again, and whoever was subscribed looks again.
+// An agent that comes back is subscribed again, and anyone who was subscribed looks again.
 func TestSubscriptionsSurvive(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
 	e := w.add("a", nil)
@@ -300,7 +300,7 @@ func TestSubscriptionsSurvive(t *testing.T) {
 	}
 }
 
-// Whoever is subscribed looks again when the agent goes, once more when it is known since
+// Anyone who is subscribed looks again when the agent goes, once more when it is known since
 // when it is away, and when it is back; what it sees then says so.
 func TestSubscribersAreToldOfALoss(t *testing.T) {
 	w, ctx := newWorld(t, nil), t.Context()
@@ -448,7 +448,7 @@ func TestOtherFormat(t *testing.T) {
 	}
 }
 
-// One that is stuck delays nobody else: all others have read what they want while it
+// One that is stuck delays no one else: all others have read what they want while it
 // still says nothing.
 func TestStuckSpoke(t *testing.T) {
 	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.AnswerTimeout = 10 * patience }), t.Context()

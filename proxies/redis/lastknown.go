@@ -19,7 +19,7 @@ const KeptFor = 7 * 24 * time.Hour
 const (
 	// keepQueue bounds the values that wait to be kept; more are not.
 	keepQueue = 64
-	// maxUnasked is how many values that nobody has asked for wait to be kept before no more
+	// maxUnasked is how many values that no one has asked for wait to be kept before no more
 	// of these are read.
 	maxUnasked = 4
 	// keepTime bounds one call of the LastKnownStore.
@@ -41,14 +41,14 @@ type lastKnownCache struct {
 	metrics *hubMetrics
 	log     zerolog.Logger
 	queue   chan kept
-	// unasked are values that nobody has asked for. They are taken when nothing else waits.
+	// unasked are values that no one has asked for. They are taken when nothing else waits.
 	unasked chan kept
 	waits   atomic.Int64 // for that
 
 	mu    sync.Mutex // guards known and count
 	known map[identity.AgentName]map[string]fingerprint
 	count int          // of all that is known
-	seed  maphash.Seed // of seals, which nobody else can guess
+	seed  maphash.Seed // of seals, which no one else can guess
 }
 
 // kept is a value to be kept, or, when it is nil, to be forgotten.
@@ -72,7 +72,7 @@ func newKeeping(k LastKnownStore, m *hubMetrics, log zerolog.Logger) *lastKnownC
 	return &lastKnownCache{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept), known: map[identity.AgentName]map[string]fingerprint{}, seed: maphash.MakeSeed()}
 }
 
-// keptKey is a key by Agent object, so that one that is made anew inherits nothing.
+// keptKey is a key by Agent object, so that one that is created again inherits nothing.
 func keptKey(k owned) string { return k.target.UID + "|" + k.key.String() }
 
 // keep has value kept, soon. It does not block.
@@ -85,7 +85,7 @@ func (k *lastKnownCache) keep(key owned, value []byte) {
 	}
 }
 
-// keepUnasked has a value kept that nobody has asked for, and waits until it has its turn,
+// keepUnasked has a value kept that no one has asked for, and waits until it has its turn,
 // which is after all that keep has been given.
 func (k *lastKnownCache) keepUnasked(ctx context.Context, key owned, value []byte) error {
 	v, due := k.note(key, value)
@@ -103,7 +103,7 @@ func (k *lastKnownCache) keepUnasked(ctx context.Context, key owned, value []byt
 	}
 }
 
-// roomy reports whether values that nobody has asked for would keep no others waiting, nor
+// roomy reports whether values that no one has asked for would keep no others waiting, nor
 // wait long themselves.
 func (k *lastKnownCache) roomy() bool {
 	return len(k.queue) < keepQueue/2 && k.waits.Load() < maxUnasked

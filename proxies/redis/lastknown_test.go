@@ -122,7 +122,7 @@ func TestSeenAgain(t *testing.T) {
 		<-time.After(time.Second)
 		is("of another process", "[]", 2*time.Second)
 		s.values = values
-		// What is not there any more is kept anew.
+		// What is not there any more is kept again.
 		delete(s.values, keptKey(key("shop")))
 		<-time.After(touchEvery)
 		sees("shop", "b")

@@ -30,7 +30,7 @@ func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string
 	key := owned{key: appkey.Key{Family: appkey.ManagedResources, Instance: i, Format: format}, target: target}
 	release, err := h.cfg.Quota.Take(ctx, agent, quota.Working, values.MarkingBytes)
 	if err != nil {
-		return nil, time.Time{}, false // nobody waits for it
+		return nil, time.Time{}, false // no one waits for it
 	}
 	defer release()
 	value, age := h.keeping.last(ctx, key)

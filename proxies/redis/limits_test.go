@@ -181,7 +181,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		t.Helper()
 		for range n {
 			near, far := net.Pipe()
-			t.Cleanup(func() { _ = far.Close() }) // there is nobody
+			t.Cleanup(func() { _ = far.Close() }) // there is no one
 			p := &resp.Patient{Conn: near}
 			r.give(&link{conn: p, in: resp.NewWire(p)})
 		}

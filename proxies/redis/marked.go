@@ -17,7 +17,7 @@ func (h *Hub) marked(ctx context.Context, of owned, value []byte, age string) []
 	}
 	release, err := h.cfg.Quota.Take(ctx, of.target.Agent, quota.Working, values.MarkingBytes)
 	if err != nil {
-		return value // nobody waits for it
+		return value // no one waits for it
 	}
 	defer release()
 	defer h.cfg.Quota.Compute(of.target.Agent).End()

@@ -174,7 +174,7 @@ func (r *remote) closeIdle() {
 // warnEvery is how often the same is said of the same agent.
 const warnEvery = time.Minute
 
-// warn logs what somebody has to mend at the agent, now and then.
+// warn logs what someone has to mend at the agent, now and then.
 func (r *remote) warn(kind, text string) {
 	r.mu.Lock()
 	due := time.Since(r.warned[kind]) > warnEvery

@@ -60,7 +60,7 @@ func (r *reply) write(to *bufio.Writer, resp3 bool) error {
 	case r.err != nil:
 		return r.err
 	case r.bulk != nil:
-		_, err := to.Write(r.bulk) // at once: each piece wakes whoever is on the way
+		_, err := to.Write(r.bulk) // at once: each piece wakes anyone who is on the way
 		return err
 	case r.link == nil:
 		return resp.NewWire(bytes.NewReader(r.raw)).CopyValues(to, 1, resp3)
@@ -114,7 +114,7 @@ func (r *reply) passList(to *bufio.Writer, resp3 bool) error {
 	return nil
 }
 
-// toCaller tells errors of writes to a caller from those of whoever is asked for it.
+// toCaller tells errors of writes to a caller from those of anyone who is asked for it.
 type toCaller struct{ io.Writer }
 
 // callerError is that a caller cannot be written to.

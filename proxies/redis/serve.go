@@ -31,7 +31,7 @@ func (h *Hub) Run(ctx context.Context, l net.Listener) error {
 		defer func() {
 			end()
 			work.Wait()
-			for _, r := range h.remotes { // nobody else is left
+			for _, r := range h.remotes { // no one else is left
 				r.closeIdle()
 			}
 		}()

@@ -33,7 +33,7 @@ type subscriber struct {
 	mu      sync.Mutex // guards what follows
 	topics  map[string]*channelSub
 	running bool
-	// degraded says that the agent did not confirm in time, so that nobody waits for it
+	// degraded says that the agent did not confirm in time, so that no one waits for it
 	// until it does.
 	degraded bool
 	// since is what was known of the agent's absence when it was told of last; zero while
@@ -119,7 +119,7 @@ func (sh *subscriptionPart) lookAgain() {
 	sh.to.deliver(message{channel: sh.name, at: time.Now()})
 }
 
-// stopWaiting lets nobody wait any more until the agent confirms something.
+// stopWaiting lets no one wait any more until the agent confirms something.
 func (s *subscriber) stopWaiting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,7 +339,7 @@ func (s *subscriber) refused(text string) error {
 	return nil
 }
 
-// active takes the confirmation of a subscription. Whoever may have missed something
+// active takes the confirmation of a subscription. Anyone who may have missed something
 // is told to look again.
 func (s *subscriber) active(channel string) {
 	s.mu.Lock()
@@ -368,7 +368,7 @@ func (s *subscriber) deliver(channel, payload string) {
 	}
 	for sh := range t.shares {
 		if !sh.confirmed {
-			sh.missed = true // nobody is told anything before that it is subscribed
+			sh.missed = true // no one is told anything before that it is subscribed
 			continue
 		}
 		sh.to.deliver(message{channel: sh.name, payload: payload, at: time.Now()})

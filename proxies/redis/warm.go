@@ -49,10 +49,10 @@ type WarmConfig struct {
 	// Applications returns those of an agent, as the hub's Argo CD names them, each with what
 	// [ContentOf] says of it.
 	Applications func(identity.AgentName) map[appkey.Instance]uint64
-	// Look returns the same of one, and whose it is; false for one that is nobody's, or of an
+	// Look returns the same of one, and whose it is; false for one that is no one's, or of an
 	// agent that is not connected.
 	Look func(appkey.Instance) (agent identity.AgentName, content uint64, ok bool)
-	// Kept is told whenever the managed resources of an Application are kept that nobody
+	// Kept is told whenever the managed resources of an Application are kept that no one
 	// has asked for. It may block, for as long as ctx lasts: nothing else is read of that agent
 	// meanwhile.
 	Kept    func(ctx context.Context, agent identity.AgentName, i appkey.Instance)
@@ -60,7 +60,7 @@ type WarmConfig struct {
 	Log     zerolog.Logger
 }
 
-// Warm reads the trees and managed resources of Applications that nobody may have opened, so
+// Warm reads the trees and managed resources of Applications that no one may have opened, so
 // that they are kept when their spoke goes away: of each Application after its agent has connected,
 // and when its resources have changed. What it reads is asked for as callers ask, with
 // the same limits, and it takes room only where they leave enough.
@@ -230,7 +230,7 @@ func (w *Warm) follow(now time.Time) {
 		return
 	}
 	w.format = is
-	if w.cfg.Hub.format.Load() != nil { // else it changes as soon as somebody asks
+	if w.cfg.Hub.format.Load() != nil { // else it changes as soon as someone asks
 		w.since = now
 	}
 }

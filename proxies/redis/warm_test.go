@@ -154,7 +154,7 @@ func packed(t *testing.T, text string) string {
 	return b.String()
 }
 
-// An Application that nobody has opened is shown while its spoke is away, with its mark, all parts
+// An Application that no one has opened is shown while its spoke is away, with its mark, all parts
 // of its tree and its managed resources.
 func TestUnopenedApplicationIsShown(t *testing.T) {
 	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.Format = version + ".gz" }), t.Context()

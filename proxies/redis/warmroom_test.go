@@ -36,7 +36,7 @@ func (s *slow) Keep(ctx context.Context, key string, _ []byte) error {
 	return nil
 }
 
-// What nobody has asked for waits to be kept until what callers have asked for is, and takes none
+// What no one has asked for waits to be kept until what callers have asked for is, and takes none
 // of its room.
 func TestUnaskedValuesWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

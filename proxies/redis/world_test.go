@@ -157,7 +157,7 @@ type edge struct {
 	// dials counts the connections, open those that the hub has not closed, and most
 	// how many there were at a time.
 	dials, open, most int
-	// since is when it went, as the hub has it; zero while nobody knows.
+	// since is when it went, as the hub has it; zero while no one knows.
 	since time.Time
 }
 
@@ -303,7 +303,7 @@ func (w *world) tell(i appkey.Instance) {
 	}
 }
 
-// move moves an Application to an agent, or with the zero Target to nobody.
+// move moves an Application to an agent, or with the zero Target to no one.
 func (w *world) move(i appkey.Instance, to redis.Target) {
 	w.mu.Lock()
 	w.moved[i] = to

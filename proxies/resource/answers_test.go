@@ -76,7 +76,7 @@ func TestLongAnswers(t *testing.T) {
 				_, _ = io.CopyN(rw, zeros{}, test.bytes)
 			}, settings{})
 			request := w.request(t.Context(), http.MethodGet, test.path, nil)
-			request.Header.Set("Accept-Encoding", "gzip") // so that nobody else unpacks it
+			request.Header.Set("Accept-Encoding", "gzip") // so that no one else unpacks it
 			res, err := w.client().Do(request)
 			if err != nil {
 				t.Fatal(err)

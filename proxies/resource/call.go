@@ -156,7 +156,7 @@ func (c *call) failMasked(w http.ResponseWriter, p passing, err error) bool {
 	return true
 }
 
-// noteAnsweredBy notes who answered, by what the agent says, which nobody else can say. An answer
+// noteAnsweredBy notes who answered, by what the agent says, which no one else can say. An answer
 // that is none of a refusal or a failure is neither, whatever is said of it.
 func (c *call) noteAnsweredBy(res *http.Response) {
 	rules := res.Header[exchange.HeaderRefusedBy]

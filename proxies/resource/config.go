@@ -20,7 +20,7 @@ import (
 type Verifier interface {
 	// Verify returns the agent for which token was issued. The error wraps
 	// identity.ErrUnauthenticated when the token counts for nothing; any other says that
-	// nobody knows yet. It is not shown to the caller.
+	// no one knows yet. It is not shown to the caller.
 	Verify(token string) (identity.AgentName, error)
 	// Bound reports whether a token that Verify found good is one of the agent as it is
 	// now. It does not block.

@@ -11,7 +11,7 @@ import (
 	"github.com/argomesh/argomesh/test/heap"
 )
 
-// Whoever reads the target in another way must come to the same agent: what follows
+// Anyone who reads the target in another way must come to the same agent: what follows
 // the name is not part of it, and no decoding changes it.
 func FuzzSplitTarget(f *testing.F) {
 	for _, seed := range []string{

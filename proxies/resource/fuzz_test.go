@@ -25,7 +25,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// dials notes whom a Hub wants to reach, and reaches nobody.
+// dials notes whom a Hub wants to reach, and reaches no one.
 type dials struct {
 	mu sync.Mutex // guards to
 	to []identity.AgentName

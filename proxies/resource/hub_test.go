@@ -651,7 +651,7 @@ func TestHeaderLimits(t *testing.T) {
 }
 
 // A spoke that answers without end costs what is on its way: a header is given up, and
-// a body goes on for as long as somebody reads it.
+// a body goes on for as long as someone reads it.
 func TestSpokeWithoutEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		begin, more string

@@ -26,7 +26,7 @@ const LastKnownAnnotation = "argomesh.io/last-known"
 const (
 	// maxLastObject is the longest object that is given, as an API server's are.
 	maxLastObject = 1536 << 10
-	// lastObjects is how many are looked for at a time; whoever comes beyond that is
+	// lastObjects is how many are looked for at a time; anyone who comes beyond that is
 	// told that the agent is away.
 	lastObjects = 4
 )

@@ -196,7 +196,7 @@ func TestLastObjectThatTheAccountMayNotRead(t *testing.T) {
 		says         int32 // the API server
 		shop, secret bool  // what is given afterwards
 	}{
-		{"shop", 200, true, true}, // nobody asked for the other
+		{"shop", 200, true, true}, // no one asked for the other
 		{"secret", 200, false, false},
 		{"shop", 200, true, false}, // an answer about one is none about the other
 		{"shop", 403, false, false},

@@ -31,9 +31,9 @@ const (
 )
 
 // Learn has the kinds of an API version of a spoke known, if they are not, as they are asked for
-// by who then asks for an object: so that one is given while the spoke is away, although nobody has
+// by who then asks for an object: so that one is given while the spoke is away, although no one has
 // looked at any while it was there. The group is empty for the core. It asks as a caller
-// would be let, within the limits of all calls; since nobody calls, there is no record. It returns
+// would be let, within the limits of all calls; since no one calls, there is no record. It returns
 // whether they are known, and may be called concurrently.
 func (h *Hub) Learn(ctx context.Context, agent identity.AgentName, group, version string) bool {
 	result := h.learn(ctx, agent, group, version)

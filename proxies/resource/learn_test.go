@@ -10,7 +10,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/audit"
 )
 
-// The kinds of an API version that nobody has asked for are known while the spoke is away,
+// The kinds of an API version that no one has asked for are known while the spoke is away,
 // once they were learned; that is done once, and leaves no record.
 func TestLearn(t *testing.T) {
 	w := start(t, func(rw http.ResponseWriter, r *http.Request) {

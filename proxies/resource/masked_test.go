@@ -24,7 +24,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/resource"
 )
 
-// hunter is the value that nobody is told.
+// hunter is the value that no one is told.
 const hunter = "hunter2-of-the-database"
 
 // leaks reports whether text has the value in some form.

@@ -19,7 +19,7 @@ const (
 )
 
 // refusals remembers what the owners of spokes did not let be read when it was last asked
-// for, by the agent's rules or by what its account may do, since nobody can ask them while
+// for, by the agent's rules or by what its account may do, since no one can ask them while
 // their agent is away. It is lost with the process.
 type refusals struct {
 	mu sync.Mutex // guards of
@@ -97,7 +97,7 @@ func (r *refusals) record(agent identity.AgentName, uid string, request access.R
 	}
 	of := r.at(agent, uid)
 	of.closed = false
-	// What somebody else may read, who is impersonated, says nothing of the agent's account.
+	// What someone else may read, who is impersonated, says nothing of the agent's account.
 	if !said || request.Verb != "get" || request.Subresource != "" || !request.Impersonate.IsZero() {
 		return
 	}

@@ -487,7 +487,7 @@ func TestLastKnownRepliesWithLiveAccessOff(t *testing.T) {
 	}
 }
 
-// A caller that asks for the same in ever new words fills nobody's Keep.
+// A caller that asks for the same in ever new words fills no one's Keep.
 func TestRepliesForEndlessAccepts(t *testing.T) {
 	keep := &keep{values: map[string][]byte{}}
 	w := start(t, discovery, settings{keep: keep})

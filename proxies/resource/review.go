@@ -114,7 +114,7 @@ func (a *activeCalls) revoke(calls ...*activeCall) {
 func (a *activeCalls) review(name identity.AgentName, calls ...*activeCall) {
 	target, err := a.agents.Target(name)
 	if err != nil && !errors.Is(err, identity.ErrDenied) {
-		return // nobody knows
+		return // no one knows
 	}
 	for _, g := range calls {
 		if rule := g.withdrawn(target, err != nil); rule != "" {

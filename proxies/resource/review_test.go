@@ -266,7 +266,7 @@ func (r *revoking) set(revoked string) {
 }
 
 // A call under way ends when its token is revoked, although nothing else has changed,
-// and even when nobody knows the registry.
+// and even when no one knows the registry.
 func TestRevokedTokensEndCalls(t *testing.T) {
 	for name, err := range map[string]error{"the registry is known": nil, "it is not": errors.New("not read yet")} {
 		t.Run(name, func(t *testing.T) {

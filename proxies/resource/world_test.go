@@ -96,7 +96,7 @@ func token(name string) string {
 	return tokenKind + "." + payload + "." + name
 }
 
-// unknownToken is one of which nobody knows yet whether it is good.
+// unknownToken is one of which no one knows yet whether it is good.
 const unknownToken = "unknown"
 
 type verifier struct{}

@@ -7,7 +7,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Holder is the Agent object that a token is for. An Agent that is deleted and made anew is
+// Holder is the Agent object that a token is for. An Agent that is deleted and made again is
 // another one, of whatever name.
 type Holder struct {
 	// UID is that of the object.
@@ -31,7 +31,7 @@ func (h Holder) is(b binding, issued time.Time) bool {
 	if b.UID == "" {
 		return h.Generation == 0 && !issued.Before(h.Created.Add(-Leeway))
 	}
-	// A higher one is news that we do not have yet: somebody raised it, and the token was
+	// A higher one is news that we do not have yet: someone raised it, and the token was
 	// signed then.
 	return b.UID == h.UID && b.Generation >= h.Generation
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A token is of one Agent object, and of one generation of its tokens; so one agent's can
-// be ended, and whoever has its name later is another.
+// be ended, and anyone who has its name later is another.
 func TestTokensAreOfOneAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &secrets{}

@@ -66,7 +66,7 @@ type Config struct {
 	KeyLife time.Duration
 	// Acknowledged reports whether all who check tokens beside this process, Envoy
 	// that is, have the key of that ID; Keys.Look says that its answer has changed. It
-	// does not block. Nil means that there is nobody else.
+	// does not block. Nil means that there is no one else.
 	Acknowledged func(keyID string) bool
 	Metrics      prometheus.Registerer
 	// Log is told of changes of keys. Its zero value writes nothing.
@@ -121,7 +121,7 @@ func New(cfg Config) (*Keys, error) {
 	return k, nil
 }
 
-// open begins the book of the keys as they are. mu is held, or nobody else knows k.
+// open begins the book of the keys as they are. mu is held, or no one else knows k.
 func (k *Keys) open() { k.book = newBook(k.state, k.issuer, maxRemembered) }
 
 // current is the book of now.
@@ -198,7 +198,7 @@ func (k *Keys) Sign(agent identity.AgentName, holder Holder) (Signed, error) {
 
 // Verify returns the agent for which text is a token that is valid now. The error
 // wraps ErrInvalid, or ErrNoKey before the keys were read for the first time, so that
-// nobody knows.
+// no one knows.
 func (k *Keys) Verify(text string) (identity.AgentName, error) {
 	k.mu.RLock()
 	known := k.known && k.issuer != ""
@@ -216,8 +216,8 @@ func (k *Keys) Verify(text string) (identity.AgentName, error) {
 }
 
 // Revoked reports whether the key of a token that was good is gone before the token's
-// end, as it is when somebody deletes the Secret. Without that a key outlives what it
-// signed. While nobody knows, and of what was never good, it says false. It does not
+// end, as it is when someone deletes the Secret. Without that a key outlives what it
+// signed. While no one knows, and of what was never good, it says false. It does not
 // block.
 func (k *Keys) Revoked(text string) bool {
 	k.mu.RLock()
@@ -227,7 +227,7 @@ func (k *Keys) Revoked(text string) bool {
 }
 
 // Inspect returns what is known of a token of agent that is valid now, and bound to holder.
-// The error wraps ErrInvalid, or ErrNoKey while the keys were not read, so that nobody knows.
+// The error wraps ErrInvalid, or ErrNoKey while the keys were not read, so that no one knows.
 func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Signed, error) {
 	k.mu.RLock()
 	known := k.known && k.problem == nil
@@ -437,7 +437,7 @@ func (k *Keys) rotate(ctx context.Context, hub string) (time.Duration, error) {
 	}
 	if err := k.write(ctx, hub, secret, next); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			return time.Second, nil // somebody else wrote: look again
+			return time.Second, nil // someone else wrote: look again
 		}
 		return 0, err
 	}

@@ -242,7 +242,7 @@ func TestKeysBegin(t *testing.T) {
 	})
 }
 
-// Before the keys were read nobody knows of a token whether it is good: who says that it
+// Before the keys were read no one knows of a token whether it is good: who says that it
 // is not sends its caller away for good.
 func TestVerifyBeforeTheKeysAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -413,7 +413,7 @@ func key(content map[string]any, role string) map[string]any {
 	return content[role].(map[string]any)["jwk"].(map[string]any) //nolint:forcetypeassert // panics, which is what a test should do
 }
 
-// Deleting the Secret is how a person begins anew: at once nothing that was signed
+// Deleting the Secret is how a person starts over: at once nothing that was signed
 // is valid.
 func TestADeletedSecretEndsEveryToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (k *keeper) expect(after time.Duration, keys, changes string) {
 func TestKeysFollowOneAnother(t *testing.T) {
 	k := newKeeper(t)
 	k.expect(0, "next a current - previous -", "created a")
-	k.expect(100*hour, "next a current - previous -", "") // nobody has acknowledged it
+	k.expect(100*hour, "next a current - previous -", "") // no one has acknowledged it
 	k.acked["a"] = true
 	k.expect(101*hour, "next b current a previous -", "promoted a, created b")
 	week := 101*hour + 7*24*hour

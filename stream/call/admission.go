@@ -212,7 +212,7 @@ func (g *Admission) Open(c Caller) (release func(), err error) {
 	}, nil
 }
 
-// Renew counts what a caller with a held call has proven anew.
+// Renew counts what a caller with a held call has proven again.
 func (g *Admission) Renew(peer identity.Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

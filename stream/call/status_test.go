@@ -57,7 +57,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// Of one that is suspended, or was a moment ago, the agent knows that it waits for nobody
+// Of one that is suspended, or was a moment ago, the agent knows that it waits for no one
 // on its side.
 func TestKindOfWhatWillBeGranted(t *testing.T) {
 	for _, kind := range []error{identity.ErrSuspended, stream.ErrRevoked} {

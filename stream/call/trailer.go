@@ -14,14 +14,14 @@ const (
 )
 
 // Trailer returns what tells a caller in the trailer of its call as which agent a it was
-// admitted. It is for callers that have proven who they are, and for nobody else.
+// admitted. It is for callers that have proven who they are, and for no one else.
 func Trailer(a stream.Agent) metadata.MD {
 	return metadata.Pairs(agentKey, a.Name.String(), modeKey, a.Mode.String())
 }
 
 // FromTrailer is the inverse of [Trailer], as far as that goes: it returns the name
 // and the mode. It returns false when the trailer has none, as that of a principal of an
-// older release, or anything but one of each. It is the word of whoever ended the call,
+// older release, or anything but one of each. It is the word of anyone who ended the call,
 // to be shown to a person and for nothing else.
 func FromTrailer(trailer metadata.MD) (stream.Agent, bool) {
 	names, modes := trailer.Get(agentKey), trailer.Get(modeKey)

@@ -44,7 +44,7 @@ func ServerOptions(q *quota.Quota) []grpc.ServerOption {
 	}
 }
 
-// DialOptions are those of an agent's TCP connections to the principal, or to whoever
+// DialOptions are those of an agent's TCP connections to the principal, or to anyone who
 // terminates TLS before it. Nothing is tried again: a call fails with the reason for which its
 // connection did.
 func DialOptions(creds credentials.TransportCredentials) []grpc.DialOption {

@@ -30,7 +30,7 @@ import (
 type Config struct {
 	// Target is the principal's host:port, or a gRPC target.
 	Target string
-	// Credentials accept the principal only, or whoever terminates TLS before it.
+	// Credentials accept the principal only, or anyone who terminates TLS before it.
 	Credentials credentials.TransportCredentials
 	// Mutual is for what Credentials leave open. The next token is sent on the open
 	// connection.
@@ -210,7 +210,7 @@ func (c *Client) show(up bool) {
 // failure: one that comes up only to end is tried again ever more seldom.
 const settledTime = 10 * time.Second
 
-// revokedMessage is for whoever looks after the spoke.
+// revokedMessage is for anyone who looks after the spoke.
 const revokedMessage = "connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed"
 
 // revoked reports whether a connection that was up ended because the hub withdrew what
@@ -375,7 +375,7 @@ func (c *Conn) Send(m stream.Message) error {
 }
 
 // Recv returns neither a message nor an error for a frame of a newer peer. An error
-// wraps a stream.Violation for what nobody should have sent.
+// wraps a stream.Violation for what no one should have sent.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame := &streampb.Frame{}
 	m := &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent}

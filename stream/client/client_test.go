@@ -191,7 +191,7 @@ func TestProvesAgainAfterAFailure(t *testing.T) {
 }
 
 // An agent that is revoked while it proves its identity on a new connection learns of
-// it by the old one: the refusal of the new one would only say that nobody knows it.
+// it by the old one: the refusal of the new one would only say that no one knows it.
 func TestRevokedWhileItProvesAgain(t *testing.T) {
 	p, a, way, svid := behindFlaky(t)
 	p.session()
@@ -286,7 +286,7 @@ func TestRefusals(t *testing.T) {
 	kit.Eventually(t, "the refusal that follows", func() bool { return client.Refused(a.Failure()) })
 }
 
-// An agent that begins anew, as with each term of a Lease, says nothing of what was before.
+// An agent that starts over, as with each term of a Lease, says nothing of what was before.
 func TestFailureIsOfThisRun(t *testing.T) {
 	hub, edge1 := sources(t, time.Hour)
 	p := newPrincipal(t, hub)
@@ -296,7 +296,7 @@ func TestFailureIsOfThisRun(t *testing.T) {
 	a.log.Wait(t, "message", "register its SPIFFE ID")
 	a.stop()
 	p.stop()
-	silent, err := net.Listen("tcp", p.address) // the kernel accepts, nobody answers
+	silent, err := net.Listen("tcp", p.address) // the kernel accepts, no one answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestFailureIsOfThisRun(t *testing.T) {
 // Who accepts and then says nothing does not hold us up.
 func TestHandshakeTimeout(t *testing.T) {
 	_, edge1 := sources(t, time.Hour)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, no one answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
-// bare is a principal that greets whoever speaks to it in a coding it knows. It
+// bare is a principal that greets anyone who speaks to it in a coding it knows. It
 // records the codings of the calls, and those of its answers.
 type bare struct {
 	streampb.UnimplementedStreamServer

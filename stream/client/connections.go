@@ -42,7 +42,7 @@ func (r *connections) anyUp() bool {
 }
 
 // dialDue dials a connection if one is due: there is none, or our identity is to be proven
-// anew.
+// again.
 func (r *connections) dialDue(ctx context.Context) {
 	c, up := r.client, r.anyUp()
 	c.show(up)

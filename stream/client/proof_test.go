@@ -238,7 +238,7 @@ func (i *intermediary) Connect(g grpc.BidiStreamingServer[streampb.Frame, stream
 	return err
 }
 
-// Whoever answers without proving to be the principal, for this agent and on this
+// Anyone who answers without proving to be the principal, for this agent and on this
 // connection, is told nothing but hello.
 func TestOnlyThePrincipalIsBelieved(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,7 @@ func TestReceiveWaitsForRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.prepare(frameBytes(t, &streampb.Frame{})) // a small one waits for nobody
+	a.prepare(frameBytes(t, &streampb.Frame{})) // a small one waits for no one
 	a.send <- struct{}{}
 	if err := a.hears(t); err != nil {
 		t.Fatal(err)

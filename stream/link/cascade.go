@@ -102,7 +102,7 @@ func (gd *guard) heldEnding(s *source, key stream.EntryKey, e *entry) string {
 }
 
 // ending reports whether an entry of ours announces an end that the peer is not known
-// to have been told of, and that nobody accepted.
+// to have been told of, and that no one accepted.
 func (gd *guard) ending() bool {
 	for _, s := range gd.ends.sources {
 		for key, g := range s.endings.all {

@@ -7,7 +7,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// noteReverted notes that somebody on the sink's side undid what was applied, of which the
+// noteReverted notes that someone on the sink's side undid what was applied, of which the
 // sink now holds held.
 func (s *source) noteReverted(now time.Time, key stream.EntryKey, e *entry, held stream.Version) {
 	p := e.ensurePending()
@@ -33,7 +33,7 @@ func (s *source) noteReverted(now time.Time, key stream.EntryKey, e *entry, held
 	}
 }
 
-// retried reports whether a sink that does not hold what it was sent says that nobody has
+// retried reports whether a sink that does not hold what it was sent says that no one has
 // changed that, and it does not say so again and again.
 func (s *source) retried(now time.Time, r stream.Result, e *entry) bool {
 	if !r.Retry {
@@ -90,7 +90,7 @@ func (s *source) calm(now time.Time) {
 	}
 }
 
-// contend goes on with what is contested on a new connection: nobody knows what
+// contend goes on with what is contested on a new connection: no one knows what
 // happened meanwhile.
 func (s *source) contend(now time.Time) {
 	for key, e := range s.entries.all() {

@@ -76,7 +76,7 @@ func (all *endings) displace() {
 }
 
 // heldFor says why someone has to accept an ending, where cascades is Cascades.Held; empty
-// when nobody has to.
+// when no one has to.
 func (g *ending) heldFor(cascades string) string {
 	if g.known || g.accepted {
 		return ""

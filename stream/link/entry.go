@@ -62,7 +62,7 @@ type pending struct {
 	// the desired version.
 	attempts int
 	retry    time.Time // when a parked entry is due; zero when not parked
-	// reverts are those of somebody on the sink's side, undone says what he does, and
+	// reverts are those of someone on the sink's side, undone says what he does, and
 	// contested that he does it again and again.
 	reverts    Reverts
 	revertedBy string
@@ -148,7 +148,7 @@ func (e *entry) parked() time.Time {
 	return e.pending.retry
 }
 
-// resetBackoff lets e begin anew, without the attempts so far.
+// resetBackoff lets e start over, without the attempts so far.
 func (e *entry) resetBackoff() {
 	if p := e.pending; p != nil {
 		p.attempts, p.retry, p.refusal, p.nowhere = 0, time.Time{}, nil, false

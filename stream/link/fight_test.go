@@ -8,7 +8,7 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
-// Somebody on the sink's side who undoes again and again what is applied is
+// Someone on the sink's side who undoes again and again what is applied is
 // answered ever more seldom, and at once again when he has stopped for a while.
 func TestFightIsDamped(t *testing.T) {
 	key := stream.EntryKey{Collection: stream.Applications, Name: "app"}

@@ -18,7 +18,7 @@ import (
 //     us take before, since it is another hub's;
 //   - and when the collection would become smaller by more than fewAbsences, and
 //     by more than one in absenceShare, within absenceMemory, until someone
-//     accepts it. What comes anew makes up for what goes: short-lived entries are
+//     accepts it. What comes again makes up for what goes: short-lived entries are
 //     no loss. What was Seen to be deleted is no absence, and does not count.
 const (
 	fewAbsences   = 10
@@ -30,7 +30,7 @@ const (
 	recheckSoon     = time.Second
 	freeChecks      = 20
 	// beginTime is how long after a break no new history begins: what was asked of an
-	// API server before, by whoever has died since, has come about by then, or will
+	// API server before, by anyone who has died since, has come about by then, or will
 	// not (a call may take 30 s).
 	beginTime = 35 * time.Second
 )

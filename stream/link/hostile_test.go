@@ -65,7 +65,7 @@ func TestTheWrongDirectionEndsTheConnection(t *testing.T) {
 	}
 }
 
-// What nobody asked for, or asks for twice.
+// What no one asked for, or asks for twice.
 func TestMessagesOutOfOrderEndTheConnection(t *testing.T) {
 	l, now := connected(stream.Hub, stream.Managed)
 	wantViolation(t, "a list that nobody asked for",
@@ -289,8 +289,8 @@ func TestJudgementsAreBounded(t *testing.T) {
 	}
 }
 
-// Each judgement costs the hub reads of its API server and a write of the Agent. Whoever
-// connects anew without a pause has no more of them than who stays, and is judged in the end.
+// Each judgement costs the hub reads of its API server and a write of the Agent. Anyone who
+// reconnects without a pause has no more of them than who stays, and is judged in the end.
 func TestJudgementsOfWhoConnectsAnew(t *testing.T) {
 	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: 10 * time.Second, Guard: true})
 	now, judged := time.Unix(0, 0), 0

@@ -67,7 +67,7 @@ func (l *Link) Entries(c stream.Collection) int {
 }
 
 // Agreed reports whether, as far as this side knows, the peer holds all that our
-// sources desire, and nobody there changes it back.
+// sources desire, and no one there changes it back.
 func (l *Link) Agreed() bool {
 	for _, s := range l.ends.sources {
 		if l.conn.stage != away && s.phase != phaseReady && !s.unheard(l.conn) {
@@ -112,8 +112,8 @@ func (l *Link) SeenDeletes() int {
 	return n
 }
 
-// Contest says of an entry of our source what somebody on the peer's side changes back
-// again and again; nil when nobody does.
+// Contest says of an entry of our source what someone on the peer's side changes back
+// again and again; nil when no one does.
 func (l *Link) Contest(key stream.EntryKey) *stream.Refusal {
 	if s := l.ends.source(key.Collection); s != nil {
 		if e := s.entries.get(key); e != nil {
@@ -154,7 +154,7 @@ func (l *Link) Withheld() Withheld { return l.guard.withheld() }
 func (l *Link) Places() []string { return l.guard.places() }
 
 // Ending reports whether an entry of ours announces an end that the peer is not known
-// to have been told of, and that nobody accepted.
+// to have been told of, and that no one accepted.
 func (l *Link) Ending() bool { return l.guard.ending() }
 
 // Unfamiliar returns entries whose absence is doubted, each once: the caller answers each

@@ -8,7 +8,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// queue is a FIFO of keys; whoever pushes keeps it free of duplicates.
+// queue is a FIFO of keys; anyone who pushes keeps it free of duplicates.
 type queue struct {
 	keys []stream.EntryKey
 	head int
@@ -73,7 +73,7 @@ func (a *agenda) pop() (stream.EntryKey, *entry) {
 // soon, content that is refused seldom, since only a change on the sink's side
 // can make it acceptable. So is what the sink took without holding anything of it,
 // since it says when it does: the hub has no Application to show a status on, perhaps
-// for as long as somebody takes to accept that it is gone.
+// for as long as someone takes to accept that it is gone.
 const (
 	minRetryUnavailable = 500 * time.Millisecond
 	maxRetryUnavailable = 15 * time.Second

@@ -31,7 +31,7 @@ func (l *Link) receive(now time.Time, m stream.Message) []Action {
 		case s == nil:
 			return []Action{violates(stream.ViolationDirection)}
 		case s.asked != nil:
-			// Nobody asks again before he has the answer. One that does not read it would
+			// No one asks again before he has the answer. One that does not read it would
 			// have us pile up answers.
 			return []Action{violates(stream.ViolationOrder)}
 		default:

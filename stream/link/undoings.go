@@ -6,7 +6,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// What somebody on the sink's side changes back is mended contestFree times at once.
+// What someone on the sink's side changes back is mended contestFree times at once.
 // When that goes on it is contested: the entry counts as parked, says so, and is sent
 // once in contestPause, since two writers that fight must not be an endless loop. It
 // ends when nothing was changed back for ContestMemory.
@@ -47,13 +47,13 @@ func (u *Reverts) Spent() bool { return u.count >= contestFree }
 // Over reports whether there was none for long enough to forget them.
 func (u *Reverts) Over(now time.Time) bool { return now.Sub(u.last) >= ContestMemory }
 
-// ContestedBy is a refusal that says what somebody on a side does again and again, as
+// ContestedBy is a refusal that says what someone on a side does again and again, as
 // Undone says it.
 func ContestedBy(side stream.Side, does string) stream.Refusal {
-	return stream.Refusal{Kind: stream.RefusalContested, Message: "somebody on the " + side.String() + " " + does}
+	return stream.Refusal{Kind: stream.RefusalContested, Message: "another writer on the " + side.String() + " " + does}
 }
 
-// Undone says for people what somebody does who changes what is at paths, or something
+// Undone says for people what someone does who changes what is at paths, or something
 // that is not known when that is empty.
 func Undone(paths string) string {
 	if paths == "" {

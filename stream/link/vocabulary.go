@@ -50,7 +50,7 @@ type Held struct {
 	// Dropped are the paths that the store does not keep of Version, sorted.
 	Dropped []string
 	// Retry says that Version is not what was sent for a reason of the sink itself, and
-	// that nobody has changed it.
+	// that no one has changed it.
 	Retry bool
 }
 

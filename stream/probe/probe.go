@@ -176,7 +176,7 @@ func silentCall(ctx context.Context, conn *grpc.ClientConn) (stream.Agent, error
 	return agent, err
 }
 
-// peerRecorder notes whom a handshake met. Its zero value has met nobody.
+// peerRecorder notes whom a handshake met. Its zero value has met no one.
 type peerRecorder struct {
 	mu      sync.Mutex // guards what follows
 	id      spiffeid.ID

@@ -11,14 +11,14 @@ import (
 
 // What a peer may have us compute beside others. A goroutine that is ready to run waits for
 // each one before it, ten milliseconds and more where it computes for long; a few peers with
-// many of these at once would hold up all that others do. So whoever has used its allowance
+// many of these at once would hold up all that others do. So anyone who has used its allowance
 // takes turns at half of the processors, and everything else finds the others free.
 const (
 	// allowedAtOnce is how long a peer may compute without taking turns, and allowedOf
 	// which part of a processor it has in the long run.
 	allowedAtOnce = 100 * time.Millisecond
 	allowedOf     = 10
-	// long is from how long on a turn is followed by as much time in which nobody has it, so
+	// long is from how long on a turn is followed by as much time in which no one has it, so
 	// that other processes of the machine come to theirs, and mostRest the most of that.
 	long     = 2 * time.Millisecond
 	mostRest = 100 * time.Millisecond

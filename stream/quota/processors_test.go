@@ -22,7 +22,7 @@ func pass(d time.Duration) {
 }
 
 // A peer that has computed more than its allowance takes turns at half of the processors;
-// one that computes little waits for nobody.
+// one that computes little waits for no one.
 func TestTurnsAtTheProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestAllowanceAtTheProcessors(t *testing.T) {
 	})
 }
 
-// A long turn is followed by as much time in which nobody has it, 100 ms at most; a short
+// A long turn is followed by as much time in which no one has it, 100 ms at most; a short
 // one is not.
 func TestRestAfterALongTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))

@@ -26,14 +26,14 @@ import (
 )
 
 // Use is what memory is taken for. Each has its own room: who has finished one and waits
-// for the next keeps nobody from going on.
+// for the next keeps no one from going on.
 type Use uint8
 
 const (
 	// Arriving are bytes of a message as they come, which may take as long as the peer
 	// likes, within its silence.
 	Arriving Use = iota
-	// Decoding is a message that is unpacked and decoded. It waits for nobody.
+	// Decoding is a message that is unpacked and decoded. It waits for no one.
 	Decoding
 	// Open is content that came and is not yet answered.
 	Open
@@ -90,7 +90,7 @@ func (u Use) ofAll() int64 {
 	return [uses]int64{AllArriving, AllDecoding, AllOpen, AllWorking, AllPassing}[u]
 }
 
-// Parts of the room, but for Decoding, which waits for nobody and takes a peer's whole room
+// Parts of the room, but for Decoding, which waits for no one and takes a peer's whole room
 // each time. Two thirds of the room of all are for everybody. Of the rest one half is for
 // peers that hold at most a quarter of what a peer may, with what they ask for, and the last
 // sixth for those that hold at most a sixteenth: so that there be room for 16 such peers of
@@ -171,7 +171,7 @@ func (q *Quota) Take(ctx context.Context, of identity.AgentName, use Use, n int6
 	return q.taken(of, use, n), nil
 }
 
-// Try takes n bytes if the peer, and all together, have room for them now, and nobody
+// Try takes n bytes if the peer, and all together, have room for them now, and no one
 // waits whose turn is before.
 func (q *Quota) Try(of identity.AgentName, use Use, n int64) (release func(), ok bool) {
 	if n > use.ofPeer() {

@@ -71,7 +71,7 @@ func TestPeerAtItsLimit(t *testing.T) {
 	})
 }
 
-// All together are bounded, whoever they are; who waits can give up, and leaves nothing
+// All together are bounded, no matter who they are; who waits can give up, and leaves nothing
 // behind.
 func TestAllAtTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,7 @@ type room struct {
 }
 
 // peer is how one stands. Its line is first in, first out: who waits for what is its own is
-// in nobody else's way.
+// in no one else's way.
 type peer struct {
 	of    identity.AgentName
 	held  int64

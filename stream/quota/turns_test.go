@@ -42,7 +42,7 @@ func (b *besieged) ask(of identity.AgentName, n int64) {
 	synctest.Wait()
 }
 
-// Whoever holds little is not held up by stolen spokes that hold, and ask for, as much as
+// Anyone who holds little is not held up by stolen spokes that hold, and ask for, as much as
 // they may, and never give it back: for each use in which something is held for longer than
 // a processor takes.
 func TestWhoHoldsLittleWaitsForNobody(t *testing.T) {
@@ -102,7 +102,7 @@ func TestManySmallPiecesAreMuch(t *testing.T) {
 }
 
 // Peers take turns: who holds least goes next, and of those who waits longest, however many
-// the others ask at once. None goes before somebody who needs more and has waited.
+// the others ask at once. None goes before someone who needs more and has waited.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
@@ -195,7 +195,7 @@ func TestGivingUpLetsOthersGo(t *testing.T) {
 	})
 }
 
-// What weighs nothing, such as content that nobody can read, is taken and given back as
+// What weighs nothing, such as content that no one can read, is taken and given back as
 // any other, before and after what weighs something.
 func TestNothingIsTakenToo(t *testing.T) {
 	q, of := newQuota(t), kit.Agent(t, "edge-1")

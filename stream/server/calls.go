@@ -52,7 +52,7 @@ type countedStream struct {
 // Context implements grpc.ServerStream.
 func (s *countedStream) Context() context.Context { return s.ctx }
 
-// unknown answers calls of what nobody serves. By itself gRPC answers them too, but does
+// unknown answers calls of what no one serves. By itself gRPC answers them too, but does
 // not count them as calls.
 func unknown(any, grpc.ServerStream) error {
 	return status.Error(codes.Unimplemented, "unknown service or method")
@@ -66,7 +66,7 @@ func (c *connection) begin() *counted {
 	return &counted{connection: c}
 }
 
-// end is called when it is over. Where nobody is admitted any more, the connection ends
+// end is called when it is over. Where no one is admitted any more, the connection ends
 // soon.
 func (k *counted) end() {
 	c := k.connection

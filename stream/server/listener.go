@@ -14,7 +14,7 @@ import (
 // Why a connection without an admitted call is ended by us. A closed set: it is a label.
 const (
 	endedRefused = "refused" // its call was, and it has had its status
-	endedSilent  = "silent"  // nobody on it was admitted in time
+	endedSilent  = "silent"  // no one on it was admitted in time
 	endedCrowded = "crowded" // another one needed its place
 )
 
@@ -30,7 +30,7 @@ const (
 // room is what the connections of one listener may take.
 type room struct {
 	all int // open at a time
-	// strangers is how many of them may have no call that was admitted: whoever is
+	// strangers is how many of them may have no call that was admitted: anyone who is
 	// refused, or says nothing, contends for these with his like, and not with agents.
 	strangers int
 	// strangerTimeout is how long a connection may go on without an admitted call.
@@ -254,7 +254,7 @@ type connectionAddr struct {
 }
 
 // addressOf is whose a connection is as far as its address says: that of a machine, or
-// the network of one, since whoever has an IPv6 address has 2^64. The zero value is that
+// the network of one, since anyone who has an IPv6 address has 2^64. The zero value is that
 // of a unix socket.
 func addressOf(addr net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(addr.String())

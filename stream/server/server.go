@@ -59,13 +59,13 @@ type Config struct {
 	// admits the agent.
 	Serve func(ctx context.Context, s Session, conn *Conn) error
 	// Opened is told of an admitted connection before its agent is, and what it
-	// returns is called when the connection has ended. Nil means that nobody asks.
+	// returns is called when the connection has ended. Nil means that no one asks.
 	Opened func(Session) (closed func())
-	// Refused is told of each connection that is refused to somebody who has proven who he
-	// is, for longer than a moment. It does not block. Nil means that nobody asks.
+	// Refused is told of each connection that is refused to someone who has proven who he
+	// is, for longer than a moment. It does not block. Nil means that no one asks.
 	Refused func(Refusal)
-	// Renewed is told when the peer of a connection has proven itself anew. Nil means
-	// that nobody asks.
+	// Renewed is told when the peer of a connection has proven itself again. Nil means
+	// that no one asks.
 	Renewed func(Session)
 	// Register adds other services to the same listener, whose callers come through
 	// the same gate. Nil means none.
@@ -362,7 +362,7 @@ func (c *Conn) Waits() bool { return c.waits.Load() }
 func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameOf(m)) }
 
 // Recv returns neither a message nor an error for a frame of a newer peer, and for a
-// proof that the peer renewed. An error wraps a stream.Violation for what nobody should
+// proof that the peer renewed. An error wraps a stream.Violation for what no one should
 // have sent, such as what is larger than stream.MaxFrameBytes once it is unpacked.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame := &streampb.Frame{}

@@ -88,11 +88,11 @@ func rawHello(change func(*streampb.Hello)) func(*testing.T) *streampb.Frame {
 	}
 }
 
-// handshakeTime is enough for whoever says hello, on a slow machine too.
+// handshakeTime is enough for anyone who says hello, on a slow machine too.
 const handshakeTime = 3 * time.Second
 
 // Who is not who they should be is refused, with the reason in our log and in
-// general terms to them, and nobody else notices.
+// general terms to them, and no one else notices.
 func TestRefusedCallers(t *testing.T) {
 	refusals := make(chan server.Refusal, 8)
 	h := newHub(t, func(cfg *server.Config) {
@@ -267,7 +267,7 @@ func TestFederatedPathIsNotIdentity(t *testing.T) {
 }
 
 // Who proves an identity and ends its call without a word is told as which agent it is
-// known, and nobody else is told anything. No connection comes of it.
+// known, and no one else is told anything. No connection comes of it.
 func TestSilentCallersAreToldWhoTheyAre(t *testing.T) {
 	h := newHub(t, nil)
 	witness := h.as(edge1ID).connect("edge-1")
@@ -686,7 +686,7 @@ func TestNewChecksItsConfig(t *testing.T) {
 	}
 }
 
-// Without a client certificate, nor any, nobody is who they say.
+// Without a client certificate, nor any, no one is who they say.
 func TestWithoutMutualTLSNobodyIsAuthenticated(t *testing.T) {
 	h := newHub(t, func(cfg *server.Config) { cfg.Credentials = insecure.NewCredentials() })
 	_, _, err := h.dial(insecure.NewCredentials()).try(helloFrame(t, "edge-1"))

@@ -17,7 +17,7 @@ import (
 	"github.com/argomesh/argomesh/stream/server"
 )
 
-// Whoever signs for this process signs ten proofs a second for one agent, whatever it
+// Anyone who signs for this process signs ten proofs a second for one agent, whatever it
 // asks for, and at once for the others; and not twice for one connection.
 func TestSignaturesOfOneAgent(t *testing.T) {
 	var signed [2]atomic.Int64 // of edge-1 and edge-2

@@ -50,8 +50,8 @@ func insist(t *testing.T, cc *grpc.ClientConn) {
 	}
 }
 
-// Whoever is refused again and again does not keep agents from connecting, whether he has
-// an SVID of nobody's or nothing at all.
+// Anyone who is refused again and again does not keep agents from connecting, whether he has
+// an SVID of no one's or nothing at all.
 func TestRefusedCallersMakeRoom(t *testing.T) {
 	byTokens := server.Method{
 		Name: identity.MethodJWT, Credentials: tlsOnly(t), Authenticate: authenticate, Renew: peerOf, Prove: prove,
@@ -215,7 +215,7 @@ func (h *hub) waitMetric(name, label string, atLeast float64) {
 	}
 }
 
-// Who ends its stream and begins anew, again and again, is told to come later; others, and
+// Who ends its stream and starts over, again and again, is told to come later; others, and
 // what it has open, go on, and it gets through in the end.
 func TestWhoBeginsTooOftenComesLater(t *testing.T) {
 	h := newHub(t, nil)

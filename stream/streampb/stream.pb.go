@@ -1445,8 +1445,8 @@ type Result struct {
 	Held          *Version               `protobuf:"bytes,5,opt,name=held,proto3" json:"held,omitempty"`       // absent: the sink holds nothing
 	Refusal       *Refusal               `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"` // absent: applied
 	Dropped       []string               `protobuf:"bytes,7,rep,name=dropped,proto3" json:"dropped,omitempty"` // paths that the sink's API server does not keep of what is held; at most 16 of 256 bytes
-	Retry         bool                   `protobuf:"varint,8,opt,name=retry,proto3" json:"retry,omitempty"`    // it may be taken now, or is to be sent again; nobody undid it
-	Undone        string                 `protobuf:"bytes,9,opt,name=undone,proto3" json:"undone,omitempty"`   // paths that somebody had changed and that were put back; at most 1024 bytes
+	Retry         bool                   `protobuf:"varint,8,opt,name=retry,proto3" json:"retry,omitempty"`    // it may be taken now, or is to be sent again; no one undid it
+	Undone        string                 `protobuf:"bytes,9,opt,name=undone,proto3" json:"undone,omitempty"`   // paths that someone had changed and that were put back; at most 1024 bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

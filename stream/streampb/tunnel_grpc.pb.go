@@ -13,7 +13,7 @@
 // Heartbeats until the principal takes it with Open. The agent answers with Opened
 // when it has reached the service, or cannot. From then on it is a byte connection.
 // Each direction has a window of 256 KiB: who sends Data uses it up, Credit gives it
-// back. Whoever is done with the stream, in whatever state it is, sends Close, which
+// back. Anyone who is done with the stream, in whatever state it is, sends Close, which
 // the other side answers with Close if it has not sent one; what was sent before a
 // Close arrives before it.
 

@@ -32,7 +32,7 @@ const (
 type stage uint8
 
 const (
-	stageSpare   stage = iota // nobody uses it
+	stageSpare   stage = iota // no one uses it
 	stageOpening              // taken by a dial that has no answer yet
 	stageOpen                 // a byte connection
 )
@@ -147,7 +147,7 @@ func (c *channel) takeOpen(ch chunk) (ask bool, err error) {
 		return false, outOfOrder("open")
 	}
 	c.stage, c.service = stageOpening, ch.service
-	return !c.local, nil // it may have crossed our close, and will be dialled anew
+	return !c.local, nil // it may have crossed our close, and will be dialled again
 }
 
 func (c *channel) takeOpened(ch chunk) error {
@@ -173,7 +173,7 @@ func (c *channel) takeData(data []byte) error {
 		return fmt.Errorf("data beyond the window: %w", stream.ViolationLimit.Err())
 	}
 	if c.local {
-		return nil // nobody reads it
+		return nil // no one reads it
 	}
 	if last := len(c.in.data) - 1; last >= 0 && len(data) < smallData && len(c.in.data[last])+len(data) <= maxData {
 		c.in.data[last] = append(c.in.data[last], data...)
@@ -198,7 +198,7 @@ func (c *channel) takeClose(ch chunk) error {
 		c.endReads(ErrRetired)
 		c.pendingEffects.done = true
 	}
-	c.out.data = nil // nobody reads it
+	c.out.data = nil // no one reads it
 	if c.out.closeState == notDue {
 		c.out.closeState = due
 	}
@@ -334,7 +334,7 @@ func (c *channel) read(b []byte, passed bool) (n int, done bool, err error) {
 	case len(c.in.data) > 0:
 		return c.consume(b), true, nil
 	case errors.Is(c.in.end, io.EOF):
-		c.pendingEffects.done = c.pendingEffects.done || c.peer // nothing to read, and nobody to write to
+		c.pendingEffects.done = c.pendingEffects.done || c.peer // nothing to read, and no one to write to
 		return 0, true, io.EOF
 	case c.in.end != nil:
 		return 0, true, c.opError("read", c.in.end)

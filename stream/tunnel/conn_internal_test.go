@@ -15,7 +15,7 @@ import (
 // line is one end of an in-memory wire.
 type line struct {
 	out, in chan *streampb.Chunk
-	cut     chan struct{} // closed: nothing passes, in either direction, and nobody is told
+	cut     chan struct{} // closed: nothing passes, in either direction, and no one is told
 	ended   chan struct{} // closed by the end of this end's connection
 }
 

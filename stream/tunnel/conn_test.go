@@ -157,7 +157,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A reader that stands still keeps nobody of the same TCP connection waiting, in
+// A reader that stands still keeps no one of the same TCP connection waiting, in
 // either direction, and holds no more than the window.
 func TestStalledReaderStopsNobodyElse(t *testing.T) {
 	leavesNothing(t)

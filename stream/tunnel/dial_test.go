@@ -138,7 +138,7 @@ func TestDialIsCancelled(t *testing.T) {
 }
 
 // Many dials at once get what they ask for, though there are few spare streams; then
-// more are kept, until nobody asks any more.
+// more are kept, until no one asks any more.
 func TestSparesFollowDemand(t *testing.T) {
 	leavesNothing(t)
 	h := newHub(t, nil, nil)
@@ -402,7 +402,7 @@ func TestExpiryEndsConnections(t *testing.T) {
 	}
 }
 
-// Whoever goes away in the midst of a connection, the other end has an error, and
+// Anyone who goes away in the midst of a connection, the other end has an error, and
 // what was read before is not taken for all.
 func TestEndIsNeverSilent(t *testing.T) {
 	const half = "half of an ans"

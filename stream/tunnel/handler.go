@@ -37,7 +37,7 @@ func Forward(dial func(context.Context) (net.Conn, error)) Handler {
 		var g errgroup.Group
 		broken := func(err error) error {
 			if err != nil {
-				// The other direction has nobody to serve.
+				// The other direction has no one to serve.
 				_, _ = service.Close(), conn.SetDeadline(time.Unix(1, 0))
 			}
 			return err

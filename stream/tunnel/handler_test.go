@@ -276,7 +276,7 @@ func TestForward(t *testing.T) {
 	})
 }
 
-// What a listener was given while nobody accepts is refused in time, or when the
+// What a listener was given while no one accepts is refused in time, or when the
 // listener closes.
 func TestListenerWithoutServer(t *testing.T) {
 	leavesNothing(t)

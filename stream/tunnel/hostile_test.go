@@ -95,7 +95,7 @@ func dataChunk(n int) *streampb.Chunk {
 
 // Who does not introduce itself as it should never gets a spare stream.
 func TestBadHello(t *testing.T) {
-	const handshakeTime = 3 * time.Second // enough for whoever says hello
+	const handshakeTime = 3 * time.Second // enough for anyone who says hello
 	h := newHub(t, nil, func(cfg *server.Config) { cfg.HandshakeTimeout = handshakeTime })
 	for what, tt := range map[string]struct {
 		first *streampb.Chunk

@@ -112,7 +112,7 @@ func (c *Conn) setDeadline(d *deadline, waiting *sync.Cond, t time.Time) error {
 	timer = time.AfterFunc(left, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if d.timer == timer { // else it was set anew
+		if d.timer == timer { // else it was set again
 			d.passed = true
 			waiting.Broadcast()
 		}

@@ -118,7 +118,7 @@ func TestTokensAreProvenByTheNextStreams(t *testing.T) {
 	}
 }
 
-// What the sync stream proves anew counts for tunnel streams that were opened with an
+// What the sync stream proves again counts for tunnel streams that were opened with an
 // older token, and for no longer than that.
 func TestRenewalsOfTheStreamCountForTunnels(t *testing.T) {
 	t.Parallel() // it waits for tokens to expire
@@ -212,7 +212,7 @@ func TestTunnelsProveAgainWhenAsked(t *testing.T) {
 	}
 }
 
-// Whoever answers without proving to be the principal, for this agent and on this
+// Anyone who answers without proving to be the principal, for this agent and on this
 // connection, reaches nothing, although the right gateway has led to it.
 func TestImpostorReachesNothing(t *testing.T) {
 	trust := spiffekit.New(t, domain)

@@ -23,7 +23,7 @@ type Message struct {
 	Most int
 	// Peer is for whom it is counted.
 	Peer identity.AgentName
-	// Waits is true while there is no room for it yet, at a server. Nil means that nobody asks.
+	// Waits is true while there is no room for it yet, at a server. Nil means that no one asks.
 	Waits *atomic.Bool
 
 	err error
@@ -52,7 +52,7 @@ func ReceiveInto(ctx context.Context, call interface{ RecvMsg(m any) error }, m 
 		return tooLong(m)
 	}
 	defer u.data.Free()
-	defer q.Compute(m.Peer).End() // before the room, so that nobody waits with it
+	defer q.Compute(m.Peer).End() // before the room, so that no one waits with it
 	if u.data.Len() > stream.MaxSmallBytes {
 		release, err := q.Take(ctx, m.Peer, quota.Decoding, decodingBytes)
 		if err != nil {

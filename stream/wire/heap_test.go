@@ -123,7 +123,7 @@ func filled(f protoreflect.FieldDescriptor) []byte {
 	return b
 }
 
-// padded makes a message as long as it may be, by a field that nobody knows.
+// padded makes a message as long as it may be, by a field that no one knows.
 func padded(b []byte, most int) []byte {
 	tag := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	room := most - len(b) - len(tag)

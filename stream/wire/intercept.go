@@ -95,7 +95,7 @@ func (r *reader) receive(ctx context.Context, m *Message) error {
 		defer r.quota.Compute(m.Peer).End()
 		return m.copied(data)
 	}
-	defer r.quota.Compute(m.Peer).End() // before the room, so that nobody waits with it
+	defer r.quota.Compute(m.Peer).End() // before the room, so that no one waits with it
 	release, err := r.room(ctx, m, quota.Decoding, decodingBytes)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ var (
 )
 
 // unpack fills m with what data unpacks to, as far as m takes it. What turns out to be
-// small, as nearly all is, waits for nobody.
+// small, as nearly all is, waits for no one.
 func (r *reader) unpack(ctx context.Context, m *Message, data mem.BufferSlice) error {
 	packed := data.Reader()
 	defer func() { _ = packed.Close() }() // it is in memory
@@ -161,7 +161,7 @@ func (r *reader) unpack(ctx context.Context, m *Message, data mem.BufferSlice) e
 	case n > m.Most:
 		return tooLong(m)
 	}
-	defer r.quota.Compute(m.Peer).End() // before the room, so that nobody waits with it
+	defer r.quota.Compute(m.Peer).End() // before the room, so that no one waits with it
 	release, err := r.room(ctx, m, quota.Decoding, decodingBytes)
 	if err != nil {
 		return err

@@ -162,7 +162,7 @@ func TestReceiveRefuses(t *testing.T) {
 	}
 }
 
-// Fields that nobody knows are passed over, up to a number.
+// Fields that no one knows are passed over, up to a number.
 func TestUnknownFields(t *testing.T) {
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
 	for n, limit := range map[int]string{maxUnknown: "", maxUnknown + 1: "unknown fields"} {
@@ -177,7 +177,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// A long message is not read before there is room for it, a small one waits for nobody,
+// A long message is not read before there is room for it, a small one waits for no one,
 // and who waits ends with its call.
 func TestReceiveWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestStatusesAreWorthIt(t *testing.T) {
 	}
 }
 
-// Coders go back to their pool only when nobody uses them any more.
+// Coders go back to their pool only when no one uses them any more.
 func TestConcurrentUse(t *testing.T) {
 	c := zstd.New()
 	var wait sync.WaitGroup

@@ -288,7 +288,7 @@ func TestOperationThatTheSpokeRefuses(t *testing.T) {
 		w.put(w.hub, appKey(agentName), app)
 		w.settle()
 		// Another operation is in progress on the spoke, so the command stays sent
-		// while the copy is made anew.
+		// while the copy is made again.
 		copied := w.app(w.spoke, argocd)
 		copied.Operation = &v1alpha1.Operation{Sync: &v1alpha1.SyncOperation{}}
 		w.put(w.spoke, appKey(argocd), copied)
@@ -297,7 +297,7 @@ func TestOperationThatTheSpokeRefuses(t *testing.T) {
 		w.put(w.hub, appKey(agentName), app)
 		w.settle()
 		app = w.app(w.hub, agentName)
-		app.Spec.Info = nil // a later revision, from which the copy is made anew
+		app.Spec.Info = nil // a later revision, from which the copy is made again
 		w.put(w.hub, appKey(agentName), app)
 		w.settle()
 		w.remove(w.spoke, appKey(argocd))

@@ -10,7 +10,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/controller"
 )
 
-// Argo CD reads our credentials of a cluster, and calls nobody insecurely.
+// Argo CD reads our credentials of a cluster, and calls no one insecurely.
 func TestArgoCDReadsOurCredentials(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ours controller.Credentials

@@ -68,7 +68,7 @@ func enforcer(t testing.TB, mode string, projects ...*v1alpha1.AppProject) *rbac
 	return e
 }
 
-// callers are those to whom a role may give something: a person of a group, and whoever
+// callers are those to whom a role may give something: a person of a group, and anyone who
 // has a token of the role.
 func callers(project string) []jwt.MapClaims {
 	return []jwt.MapClaims{

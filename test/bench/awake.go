@@ -15,7 +15,7 @@ import (
 const spin = `while kill -0 $PPID; do i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; done`
 
 // keepAwake keeps every core from sleeping until stop is called, with a loop of class
-// SCHED_IDLE (sched(7)) for each, which runs only when nobody else wants the core. A
+// SCHED_IDLE (sched(7)) for each, which runs only when no one else wants the core. A
 // virtual machine that sleeps is woken by its host, in a time that a call between six
 // processes takes a dozen times, and that differs from host to host by more than what is
 // measured.

@@ -142,7 +142,7 @@ func (c caller) begin(ctx context.Context, path string) (*http.Response, error) 
 	}
 	if res.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // as much of it as came
-		_ = res.Body.Close()                                   // nobody reads on
+		_ = res.Body.Close()                                   // no one reads on
 		return nil, fmt.Errorf("GET %s: %s: %s", path, res.Status, said)
 	}
 	return res, nil

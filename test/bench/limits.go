@@ -31,7 +31,7 @@ func largeAgent() map[string]any {
 }
 
 // largeBudget is what the agents of a large hub let it write. The limit of single objects
-// stays, which nobody can set.
+// stays, which no one can set.
 func largeBudget(agent string) *budget.Peer {
 	return budget.NewPeer(agent, budget.Limits{
 		Writes: budget.Limit{Rate: 10_000, Burst: 1_000_000},

@@ -110,7 +110,7 @@ func (a *smallAPI) run(ctx context.Context) error {
 	return nil
 }
 
-// own returns how to reach the API on connections that are nobody else's.
+// own returns how to reach the API on connections that are no one else's.
 func (a *smallAPI) own() *rest.Config {
 	config := rest.CopyConfig(a.config)
 	config.Dial = (&net.Dialer{}).DialContext // client-go shares a transport by what is dialled

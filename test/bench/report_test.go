@@ -106,7 +106,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Whoever reads the JSON later reads what was written.
+// Anyone who reads the JSON later reads what was written.
 func TestJSON(t *testing.T) {
 	want := testReport()
 	raw, err := json.Marshal(want)

@@ -44,7 +44,7 @@ type flood struct {
 	what         string
 	agents, apps int // apps of each agent
 	waves        int
-	burst        int     // changes of each that nobody waits for; zero leaves that out
+	burst        int     // changes of each that no one waits for; zero leaves that out
 	goal         float64 // changes per second; zero is no target
 	thin         bool    // the agents keep nothing
 }
@@ -124,7 +124,7 @@ func (r flood) measure(ctx context.Context, s *Scenario) (err error) {
 	if r.burst == 0 {
 		return f.compare()
 	}
-	// What piles up when nobody waits is keys, not contents.
+	// What piles up when no one waits is keys, not contents.
 	writes = f.writes.Load()
 	err = s.measure(ctx, r.what+": burst", []subject{self("hub, agents and load")}, func() error {
 		for range r.burst - 1 {

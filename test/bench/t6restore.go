@@ -16,7 +16,7 @@ import (
 )
 
 // restoreBump is added to the revision of a restored etcd, as etcd's documentation advises,
-// so that watches begin anew.
+// so that watches start over.
 const restoreBump = 1_000_000
 
 // restored measures how soon a hub that was restored from a backup knows of all its agents

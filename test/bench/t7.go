@@ -57,7 +57,7 @@ func crowdSizes() []int { return []int{1, 16, 100} }
 // gets compares calls of both ways, first at a steady rate and then at full speed.
 func (s *Scenario) gets(ctx context.Context, what string, count int, subjects []subject, direct, proxied func(ctx context.Context, caller, n int) error) error {
 	name := fmt.Sprintf("%s, callers: %d", what, count)
-	// Whoever calls first opens connections.
+	// Anyone who calls first opens connections.
 	warm := callers{count: count, call: proxied}
 	if _, err := warm.run(ctx, liveRound/4); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -228,7 +228,7 @@ func (c caller) watch(ctx context.Context, path string) (*bufio.Reader, time.Dur
 	if err != nil {
 		return nil, 0, err
 	}
-	context.AfterFunc(ctx, func() { _ = res.Body.Close() }) // nobody reads on
+	context.AfterFunc(ctx, func() { _ = res.Body.Close() }) // no one reads on
 	lines := bufio.NewReader(res.Body)
 	_, err = lines.ReadString('\n')
 	return lines, time.Since(begun), err

@@ -211,7 +211,7 @@ func (w *world) startAgent(ctx context.Context) (err error) {
 	if w.onSpoke, err = unlimited(w.spoke, harness.ArgoCDNamespace); err != nil {
 		return err
 	}
-	// The principal makes it, too; whoever is first.
+	// The principal makes it, too; anyone who is first.
 	if err := w.hub.EnsureNamespace(ctx, edge); err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func (n namespaces) dial(ctx context.Context, address string) (conn net.Conn, er
 	return conn, err
 }
 
-// forward listens in n, and connects whoever comes with an address of this machine until
+// forward listens in n, and connects anyone who comes with an address of this machine until
 // the test ends.
 func (n namespaces) forward(t *testing.T, listen, to string) {
 	t.Helper()
@@ -135,7 +135,7 @@ const (
 	serviceNet       = "10.96.0.0/16" // of both clusters
 )
 
-// wall lets nobody into the spoke or through it but its own pods, its API server and the
+// wall lets no one into the spoke or through it but its own pods, its API server and the
 // answers that it has asked for. What else comes is counted.
 const wall = `
 table inet argomesh {

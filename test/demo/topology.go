@@ -163,7 +163,7 @@ func (t *topology) startHub(ctx context.Context) error {
 	if err := hub.ApplyYAML(ctx, []byte(hubObjects)); err != nil {
 		return err
 	}
-	// Argo CD's terminal is off unless somebody switches it on.
+	// Argo CD's terminal is off unless someone switches it on.
 	if _, err := hub.Resource(configMapResource, harness.ArgoCDNamespace).Patch(ctx, "argocd-cm", types.MergePatchType,
 		[]byte(`{"data":{"exec.enabled":"true"}}`), metav1.PatchOptions{}); err != nil {
 		return err

@@ -9,7 +9,7 @@
 // of them rotates it, with overlap, for all of them. SIGTERM or SIGINT stops, a
 // second one kills.
 //
-// Callers are not attested: whoever can open the socket gets every entry. The
+// Callers are not attested: anyone who can open the socket gets every entry. The
 // socket therefore has mode 0600 unless --socket-mode says otherwise; 0777 lets
 // every user of the machine in, as SPIRE's agent does.
 package main

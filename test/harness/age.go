@@ -37,7 +37,7 @@ type etcdValue struct {
 	ModRevision string `json:"mod_revision"`
 }
 
-// rewrite changes the values of all keys that begin with prefix. It fails when somebody
+// rewrite changes the values of all keys that begin with prefix. It fails when someone
 // else writes one meanwhile.
 func (e *Etcd) rewrite(ctx context.Context, prefix string, change func([]byte) ([]byte, error)) error {
 	end := []byte(prefix)

@@ -45,7 +45,7 @@ type ControlPlaneConfig struct {
 	// Kubelet is a file with kwok's kinds for what one does in a container (ClusterLogs,
 	// ClusterExec, ClusterAttach, ClusterPortForward). With it the node of Workloads
 	// serves logs, exec, attach and port-forward; commands run on this machine. kwok
-	// asks nobody who they are, so while it runs every user of this machine can run
+	// asks no one who they are, so while it runs every user of this machine can run
 	// commands as this one. Empty means that the node serves nothing.
 	Kubelet string
 	// ServerArgs are added to those of kube-apiserver; the last of equal flags wins.
@@ -260,7 +260,7 @@ func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, toke
 	return err
 }
 
-// readyz asks the API server, as nobody: the path is open to all.
+// readyz asks the API server, as no one: the path is open to all.
 func (c *ControlPlane) readyz(files servingFiles) (func(context.Context) error, error) {
 	config, err := clientTLS(files)
 	if err != nil {

@@ -74,7 +74,7 @@ func (e *Etcd) Snapshot(ctx context.Context, file string) error {
 // Restore stops etcd, if it runs, gives it the data of a snapshot, and starts it
 // again under the same addresses. bump is added to the revision of the snapshot,
 // and what was before is marked as compacted, so that clients see that revisions
-// go on and that their watches must begin anew. With 0 the revision goes back to the
+// go on and that their watches must start over. With 0 the revision goes back to the
 // snapshot's, and watches of clients that saw more wait for what was before.
 //
 // The API servers of the control planes keep what they have seen: restart them, or

@@ -13,7 +13,7 @@ import (
 )
 
 // checkOurs returns an error when dir is anything but a folder of this user to which
-// nobody else may write: its records say which processes to kill. It may not exist.
+// no one else may write: its records say which processes to kill. It may not exist.
 func checkOurs(dir string) error {
 	info, err := os.Lstat(filepath.Clean(dir)) // with a slash at its end a link would be followed
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +130,7 @@ func remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, lockFile)); err != nil {
 		return err
 	}
-	// Whoever waited for the lock may have taken the folder since.
+	// Anyone who waited for the lock may have taken the folder since.
 	if err := os.Remove(dir); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

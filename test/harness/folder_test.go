@@ -36,7 +36,7 @@ func TestJudgeFolder(t *testing.T) {
 	}
 }
 
-// Whoever may write to a work folder says which processes are killed, so no record of
+// Anyone who may write to a work folder says which processes are killed, so no record of
 // one that is not ours is read.
 func TestForeignFoldersAreRefused(t *testing.T) {
 	tools, err := toolset.Open()

@@ -110,7 +110,7 @@ func socketsOf(pid int) ([]string, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		// What has ended and was not collected shows its files to nobody but root.
+		// What has ended and was not collected shows its files to no one but root.
 		if stat, statErr := statOf(pid); hasEnded(statErr) || statErr == nil && stat.dead() {
 			return nil, nil
 		}

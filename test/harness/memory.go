@@ -73,7 +73,7 @@ func (p *Process) Anonymous() (int64, error) {
 }
 
 // PeakResident returns the most resident memory that the process had in its present life,
-// in bytes, whoever shared it. Zero for one that does not run.
+// in bytes, no matter who shared it. Zero for one that does not run.
 func (p *Process) PeakResident() (int64, error) {
 	pid := p.PID()
 	if pid == 0 {

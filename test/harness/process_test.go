@@ -269,7 +269,7 @@ func TestOwnerIsKilled(t *testing.T) {
 	}
 	_ = owner.Wait() // it was killed
 	if err := harness.Eventually(t.Context(), "the process to die with its owner", func() error {
-		// Whoever inherits the dead process may be slow to collect it.
+		// Anyone who inherits the dead process may be slow to collect it.
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", child))
 		if err == nil && !strings.Contains(string(status), "State:\tZ") {
 			return fmt.Errorf("process %d lives", child)

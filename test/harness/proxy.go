@@ -34,7 +34,7 @@ type Proxy struct {
 	delay   time.Duration
 	cut     bool
 	silent  bool
-	changed chan struct{} // closed, and made anew, when silent changes
+	changed chan struct{} // closed, and made again, when silent changes
 	open    map[net.Conn]struct{}
 }
 
@@ -46,7 +46,7 @@ type ProxyConfig struct {
 	Listen string
 	// Opened is called for each connection that is passed on, and Passed for what was
 	// passed on in either direction, in bytes; by several goroutines at once. Nil means
-	// that nobody asks.
+	// that no one asks.
 	Opened func()
 	Passed func(bytes int)
 }
@@ -131,7 +131,7 @@ func (p *Proxy) Sever() {
 	p.reset()
 }
 
-// Silence lets nothing pass until Mend and tells nobody: connections stay open, as
+// Silence lets nothing pass until Mend and tells no one: connections stay open, as
 // when a network drops packets. What was sent meanwhile arrives after Mend, as TCP
 // would have it.
 func (p *Proxy) Silence() {

@@ -103,7 +103,7 @@ func (a *agent) wanted(name string) bool {
 }
 
 // takeTurns gives each attack on the stream its time, one after the other, with the first
-// of them, which fills an etcd, after each. It connects anew, at once, whenever the
+// of them, which fills an etcd, after each. It reconnects, at once, whenever the
 // principal ends it.
 func (a *agent) takeTurns(ctx context.Context, attacks []onStream) error {
 	if len(attacks) == 0 {

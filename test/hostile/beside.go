@@ -71,7 +71,7 @@ func wireBombs(pack func([]byte) []byte) [][]byte {
 			{9, 2},           // heartbeat.absences
 			{6, 1, 5},        // attributes of one event
 			{7, 1, 7},        // dropped of one result
-			{99}, {6, 1, 99}, // what nobody knows
+			{99}, {6, 1, 99}, // what no one knows
 		} {
 			one := protowire.AppendBytes(protowire.AppendTag(nil, path[len(path)-1], protowire.BytesType), nil)
 			b := bytes.Repeat(one, (size-32)/len(one))
@@ -352,7 +352,7 @@ func principalOf(s *workloadapi.X509Source) string {
 	return "spiffe://" + svid.ID.TrustDomain().Name() + "/argomesh/principal"
 }
 
-// strangers calls as somebody who is not registered, again as soon as it is refused.
+// strangers calls as someone who is not registered, again as soon as it is refused.
 func (a *agent) strangers(ctx context.Context) error {
 	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr(a.opts.stranger)))
 	if err != nil {

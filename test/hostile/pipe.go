@@ -25,7 +25,7 @@ type talk struct {
 }
 
 // pipe is a stream for live access that was taken. Unlike what breaks the protocol it says
-// as much as the window lets through, so that whoever is behind hears it all.
+// as much as the window lets through, so that anyone who is behind hears it all.
 type pipe struct {
 	l *line
 	// deaf says that what is heard is not given back.

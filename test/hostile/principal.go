@@ -22,7 +22,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// principal has the identity of the agents' principal, and attacks whoever connects.
+// principal has the identity of the agents' principal, and attacks anyone who connects.
 type principal struct {
 	opts   options
 	source *workloadapi.X509Source
@@ -113,7 +113,7 @@ type toAgent struct {
 }
 
 // connection attacks an agent with what is next for those of its mode, until that ends the
-// connection, or the next attack needs a new one: then it tells the agent to connect anew.
+// connection, or the next attack needs a new one: then it tells the agent to reconnect.
 func (p *principal) connection(s grpc.ServerStream) error {
 	var first []byte
 	if err := s.RecvMsg(&first); err != nil {

@@ -23,7 +23,7 @@ type deed struct {
 	Took     time.Duration     `json:"took"`
 }
 
-// Lines for whoever waits for the attacks. The tests have them, too.
+// Lines for anyone who waits for the attacks. The tests have them, too.
 const (
 	attacking = "the first attack has begun"
 	allMade   = "every attack was made"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whoever waits for the attacks is told once when the first begins, and once when something
+// Anyone who waits for the attacks is told once when the first begins, and once when something
 // was sent in each, not before it is known which there are.
 func TestTallyTellsHowFarItIs(t *testing.T) {
 	var out strings.Builder

@@ -14,7 +14,7 @@ import (
 // Patience is how long a test waits for what comes soon when all is well.
 const Patience = 30 * time.Second
 
-// poll is how often a condition is looked at that nobody announces.
+// poll is how often a condition is looked at that no one announces.
 const poll = 5 * time.Millisecond
 
 // Agent returns the name of an agent.
@@ -57,7 +57,7 @@ func Background(t testing.TB, f func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// Eventually waits for a condition that nobody announces.
+// Eventually waits for a condition that no one announces.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	look := time.NewTicker(poll)

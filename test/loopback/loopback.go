@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package loopback keeps TCP ports for tests that listen on one more than once, or want
-// that nobody does. A port that was only free a moment ago is soon somebody else's.
+// that no one does. A port that was only free a moment ago is soon someone else's.
 //
 //	address := loopback.Address(t)
 //	l, err := net.Listen("tcp", address) // as often as the test wants
@@ -15,7 +15,7 @@ import (
 )
 
 // Address returns an address of loopback, as 127.0.0.1:port, whose port the kernel gives
-// to nobody before the end of the test: a socket is bound to it that does not listen.
+// to no one before the end of the test: a socket is bound to it that does not listen.
 // With SO_REUSEADDR, which net.Listen sets, others can who ask for that port.
 func Address(t testing.TB) string {
 	t.Helper()

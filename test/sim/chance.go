@@ -10,7 +10,7 @@ import (
 // chance is where everything random comes from while a command runs. A draw
 // follows from the command's seed, from the name of what is drawn and from the
 // instant, and from nothing else: so what one actor draws does not change what
-// another does, and neither does how often somebody drew before.
+// another does, and neither does how often someone drew before.
 type chance struct{ seed atomic.Uint64 }
 
 // begin goes on with the chance of another command.

@@ -153,7 +153,7 @@ type view struct {
 	statuses map[string]span    // when the spoke showed a status, by name and revision
 	removed  map[string]bool    // names that the owner took away on the cluster that is there now
 	accepted int                // the line at which a person last accepted deletions; -1 for never
-	restored bool               // its spoke was restored, or made anew
+	restored bool               // its spoke was restored, or made again
 	held     int                // absences that wait for a person at the end
 
 	switched map[setting]switched
@@ -294,7 +294,7 @@ func (c *checker) take(i int, e Entry) {
 		}
 	}
 	switch {
-	case v == nil: // nobody's
+	case v == nil: // no one's
 	case e.Place == hubPlace:
 		c.isolated(v, e)
 		c.atHub(i, v, e, before, after)
@@ -309,9 +309,9 @@ func (c *checker) take(i int, e Entry) {
 	}
 }
 
-// owner is whose a change is: that of whoever has the spoke or the namespace, and in a
+// owner is whose a change is: that of anyone who has the spoke or the namespace, and in a
 // shared one of the destination, or of that before, unless a restore put back what had
-// another destination then. It is nil for nobody's.
+// another destination then. It is nil for no one's.
 func (c *checker) owner(e Entry, before, after *object) *view {
 	switch {
 	case e.Place != hubPlace:
@@ -343,7 +343,7 @@ func follow(before *object, e Entry) *object {
 		after.deletedBy = e.Writer
 	}
 	if e.Op == memory.OpRestore && e.Place != hubPlace {
-		// What a spoke was before, it was by somebody who was checked then.
+		// What a spoke was before, it was by someone who was checked then.
 		after.deletedBy, after.cascadeBy = People, People
 	}
 	return after
@@ -405,7 +405,7 @@ func (v *view) want(i int, by Writer, uid string, desired bool) *intent {
 	return in
 }
 
-// lost notes that an Application went and nobody asked for it.
+// lost notes that an Application went and no one asked for it.
 func (v *view) lost(i int, uid string) {
 	if in := v.intents[uid]; in != nil && in.desired {
 		in.desired, in.went, in.wentBy, in.wentAt = false, true, Nobody, i
@@ -457,7 +457,7 @@ func (c *checker) atSpoke(i int, v *view, e Entry, before, after *object) {
 		source = ""
 	}
 	if e.Op == memory.OpRestore {
-		return // nobody's act
+		return // no one's act
 	}
 	if c.restored == 0 && source != "" && v.cascaded[source] && !after.deleting() && c.comesBack(before, after) {
 		c.breaks("I4", v, "it came back after its cascade: %s", e)

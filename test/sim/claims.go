@@ -44,7 +44,7 @@ func (p *process) informed(key stream.ResourceKey) {
 	m.ShowLink(says)
 }
 
-// observes reports whether it is time to write anew that an agent is connected: not soon
+// observes reports whether it is time to write again that an agent is connected: not soon
 // after a clock wrote it, unless that was ahead.
 func observes(have, now time.Time) bool {
 	return now.Sub(have) >= tokenTime || have.Sub(now) >= tokenTime

@@ -86,7 +86,7 @@ func (c *checker) on(place string) []*view {
 }
 
 // tenant is whose a change on a cluster is: of several agents that of the one who wrote, or
-// whose namespace it is in, or whose copy it is; nil for nobody's.
+// whose namespace it is in, or whose copy it is; nil for no one's.
 func (c *checker) tenant(e Entry, o application) *view {
 	agents := c.on(e.Place)
 	if len(agents) == 1 {

@@ -35,7 +35,7 @@ func (w *World) installed(s *spoke) {
 }
 
 // share switches whether the principal shares the AppProject default, for all managed
-// agents, and starts it anew.
+// agents, and starts it again.
 func (w *World) share(on bool) {
 	changes := false
 	for _, a := range w.trace.Agents { // in one order
@@ -109,7 +109,7 @@ func (c *checker) gaveUp(v *view, e Entry, before, after application) {
 	}
 }
 
-// keepsOwnDefault reports whether the owner of a spoke lets nobody have its AppProject
+// keepsOwnDefault reports whether the owner of a spoke lets no one have its AppProject
 // default, which he does by saying nothing.
 func (v *view) keepsOwnDefault() bool {
 	return !v.switched[setting{setAdopt, stream.Spoke}].on && !v.switched[setting{setAdoptDefault, stream.Spoke}].on

@@ -65,7 +65,7 @@ func TestCheckDefault(t *testing.T) {
 		"what was adopted comes back as the hubs": {log: given(copied(start().switched("far", setShare, true), "f").switched("far", setShare, false), hubs), want: []string{"I4"}},
 		"it is deleted instead": {
 			log:  made().switched("far", setShare, false).project("far", AgentSide, "default", "f", adoptedFrom(""), hubs, true),
-			want: []string{"I4", "I4"}, // nobody asked for it either
+			want: []string{"I4", "I4"}, // no one asked for it either
 
 		},
 	} {

@@ -13,7 +13,7 @@ import (
 // The deletion of an Agent: what cmd/principal and fleet/controller do around
 // departures.Teardown. With the policy orphan the link ends, and the hub lets go. With cascade
 // the hub's Applications of the agent go with their workloads while the link goes on under
-// rules of its own; then it ends, too. The principal's processes start anew with each of
+// rules of its own; then it ends, too. The principal's processes start again with each of
 // these steps, as their links do.
 
 // departTime is how often a principal looks for what is left to do.

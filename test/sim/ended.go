@@ -23,7 +23,7 @@ func (in *intent) follow(by Writer, before, desired, ends bool) {
 }
 
 // unsettle says of all Applications of an agent that they went another way: their place was
-// restored, or made anew.
+// restored, or made again.
 func (v *view) unsettle() {
 	v.restored = true
 	for _, in := range v.intents {
@@ -65,7 +65,7 @@ func (c *checker) endsEarly(v *view, e Entry, before, after *object) {
 	}
 }
 
-// unconfirmed are a managed agent's copies whose deletion waits for somebody on the spoke to
+// unconfirmed are a managed agent's copies whose deletion waits for another writer on the spoke to
 // confirm it: what the hub had of them is not the agent's any more, so it does not say more.
 func (c *checker) unconfirmed(v *view) []string {
 	var names []string

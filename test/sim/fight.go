@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// fightTime is how soon somebody changes back what he sees changed, at most.
+// fightTime is how soon someone changes back what he sees changed, at most.
 const fightTime = 2 * time.Second
 
-// fight is somebody on the side of the copies, as an operator that wants another revision:
+// fight is someone on the side of the copies, as an operator that wants another revision:
 // whenever he sees the copy changed he changes it back, for so long, or for ever.
 func (w *World) fight(s *spoke, c Command) {
 	ctx, side := w.ctx, s.other()

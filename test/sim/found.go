@@ -52,7 +52,7 @@ func (a Agent) keyOf(c Command) (stream.ResourceKey, bool) {
 	return a.key(a.other(), a.called(c.App)), true
 }
 
-// find makes an object where a copy would be, that no link has made: somebody's own, or a
+// find makes an object where a copy would be, that no link has made: someone's own, or a
 // copy of another hub, or of another agent.
 func (w *World) find(s *spoke, c Command) {
 	side := s.other()
@@ -141,7 +141,7 @@ func (a application) marks() marks {
 		Hash    string `json:"hash"`
 	}
 	text := a.annotation("argomesh.io/source")
-	// A record that is broken names nobody.
+	// A record that is broken names no one.
 	_ = json.Unmarshal([]byte(text), &rec)
 	if text == "" {
 		return marks{}

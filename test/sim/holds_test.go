@@ -9,7 +9,7 @@ import (
 )
 
 // Of four Applications the third that is to go with its workloads waits for a person, and a
-// principal that begins anew goes on so.
+// principal that starts over goes on so.
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	for name, accept := range map[string]bool{"nobody accepts": false, "a person accepts": true} {

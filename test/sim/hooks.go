@@ -66,7 +66,7 @@ func (c *controller) reconcile(store backends.Store, o backends.Object) {
 }
 
 // originals reports whether the Applications of a namespace are those of an autonomous agent:
-// what Argo CD and their owner make of their finalizers, of one that was made anew too, is
+// what Argo CD and their owner make of their finalizers, of one that was made again too, is
 // between them.
 func (c *controller) originals(namespace string) bool {
 	return slices.ContainsFunc(c.world.trace.Agents, func(a Agent) bool {

@@ -85,7 +85,7 @@ func (w *World) doKind(s *spoke, c Command) {
 	}
 }
 
-// admitted is whom a project admits: the agent, or in one of five nobody.
+// admitted is whom a project admits: the agent, or in one of five no one.
 func (a Agent) admitted(c Command) string {
 	if c.N%5 == 0 {
 		return "elsewhere"
@@ -93,7 +93,7 @@ func (a Agent) admitted(c Command) string {
 	return a.Name
 }
 
-// write makes or changes an object, as the cache of whoever writes shows it, or with Off
+// write makes or changes an object, as the cache of anyone who writes shows it, or with Off
 // deletes it. On a spoke people make no copies.
 func (w *World) write(s *spoke, c Command, side stream.Side, key stream.ResourceKey, do func(application)) {
 	store := w.store(s, side, People)
@@ -153,7 +153,7 @@ func (k kinds) take(c *checker, i int, e Entry) {
 	}
 	v := c.tenant(e, after.application)
 	if v == nil {
-		return // nobody's
+		return // no one's
 	}
 	c.isolated(v, e)
 	v.projectWanted(i, e, before, was)

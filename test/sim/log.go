@@ -44,7 +44,7 @@ const (
 	Departs Note = "departs"
 	// Departed: the place's Agent is gone.
 	Departed Note = "departed"
-	// Fights: from now on, for For or for ever, somebody changes the object at Key back.
+	// Fights: from now on, for For or for ever, someone changes the object at Key back.
 	Fights Note = "fights"
 	// Refuses: from now on the place's API server refuses some writes, if On; else none.
 	Refuses Note = "refuses"
@@ -55,7 +55,7 @@ const (
 	// Settled: the last fault is over, enough time has passed, both ends said what
 	// they know.
 	Settled Note = "settled"
-	// Rested: nobody did anything since Settled, for restTime.
+	// Rested: no one did anything since Settled, for restTime.
 	Rested Note = "rested"
 )
 
@@ -89,7 +89,7 @@ type Entry struct {
 	Side   stream.Side
 	Agreed bool
 	Held   int // absences that wait for a person
-	// Contested says that something is named which somebody changed back several times in
+	// Contested says that something is named which someone changed back several times in
 	// the last minutes, and who may do so again.
 	Contested bool
 	Suspended bool

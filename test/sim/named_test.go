@@ -160,7 +160,7 @@ func TestCheckAdoption(t *testing.T) {
 	}
 }
 
-// Nobody writes at rest, and in a fight few do.
+// No one writes at rest, and in a fight few do.
 func TestCheckWrites(t *testing.T) {
 	copied := func(project string) m { return theirs(adoptedFrom(""), m{"project": project}) }
 	rest := func(writer Writer, fights bool) Log {

@@ -424,7 +424,7 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 ) (backends.Object, error) {
 	p := c.process
 	w, actor := p.world, fmt.Sprintf("%s call %s %s", p.actor, op, key)
-	defer p.await() // whoever is frozen does not take a reply
+	defer p.await() // anyone who is frozen does not take a reply
 	ctx = p.delayed(ctx, actor)
 	n := p.calls.Add(1)
 	dieAt := p.dieAt.Load()
@@ -438,7 +438,7 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 		if op != memory.OpRead && w.ctx.Err() == nil && w.chance.n(actor+" ghost", 2) == 0 {
 			w.wait.Go(func() {
 				if pause(w.ctx, w.chance.upTo(actor+" ghost", slow)) {
-					_, _ = do(w.ctx, p.ghost) // there is nobody to tell
+					_, _ = do(w.ctx, p.ghost) // there is no one to tell
 				}
 			})
 		}

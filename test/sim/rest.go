@@ -11,7 +11,7 @@ import (
 // restTime is how long nothing may be written at the end, when all is quiet.
 const restTime = 2 * time.Minute
 
-// Of what somebody changes back, so much is mended at once, and then once a minute.
+// Of what someone changes back, so much is mended at once, and then once a minute.
 const (
 	mendFree   = 4
 	mendWindow = 5 * time.Minute
@@ -21,7 +21,7 @@ const (
 // mended are the times at which a copy was put back to what it had been.
 type mended map[string][]time.Duration
 
-// writes is I8 for writes without end: at rest nobody writes, and in a fight few do.
+// writes is I8 for writes without end: at rest no one writes, and in a fight few do.
 func (c *checker) writes(v *view, e Entry, before, after application) {
 	if e.Writer != Principal && e.Writer != AgentSide || e.Key.Name == memoryName || e.Key.Kind == agentKind {
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 // The settings that a history can switch, for one agent each. Those of a side take effect
-// when its process starts anew, as they do when an agent's configuration or an Agent
+// when its process starts again, as they do when an agent's configuration or an Agent
 // changes.
 const (
 	setAdopt     = "adopt"     // On: what is there may be adopted: policy.adopt, spec.adopt
@@ -33,7 +33,7 @@ type setting struct {
 	side stream.Side
 }
 
-// set switches a setting of an agent and, where it is one of a process, starts that anew.
+// set switches a setting of an agent and, where it is one of a process, starts that again.
 func (w *World) set(s *spoke, c Command) {
 	side := stream.Hub
 	if c.Says == setPolicy || c.Says == setAdoptDefault || c.Says == setAdopt && c.On != stream.Hub && s.Mode == stream.Managed {

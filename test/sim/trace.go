@@ -56,7 +56,7 @@ type Verb string
 const (
 	Edit      Verb = "edit"      // Place App On N Cascade: create an Application, or give it another spec and label
 	Remove    Verb = "remove"    // Place App On Cascade: delete one, with or without its workloads
-	Recreate  Verb = "recreate"  // Place App On N: delete one without its workloads, and create it anew
+	Recreate  Verb = "recreate"  // Place App On N: delete one without its workloads, and create it again
 	Move      Verb = "move"      // Place App: on the hub, to another destination, or back
 	Handover  Verb = "handover"  // Place App N: on the hub, to the next agent that shares the namespace
 	Ignore    Verb = "ignore"    // Place App: set or remove ignore-sync on the owner's side
@@ -99,7 +99,7 @@ const (
 	Doom    Verb = "doom"    // Place On Off: the namespace of the Applications is being deleted, or is made again
 	Found   Verb = "found"   // Place App On N Kind Marks Says: an object is made where a copy would be
 	Adopt   Verb = "adopt"   // Place App On N Kind Says: what is there says whether it may be adopted
-	Fight   Verb = "fight"   // Place App On For: somebody changes the copy back whenever it changes, for ever if For is zero
+	Fight   Verb = "fight"   // Place App On For: someone changes the copy back whenever it changes, for ever if For is zero
 	Approve Verb = "approve" // Place App On: a person confirms a deletion
 	Set     Verb = "set"     // Place On Says Off: a setting is switched on, or off again: see settings.go
 	Share   Verb = "share"   // Off: the principal shares the AppProject default, or no more: see default.go
@@ -118,7 +118,7 @@ type Command struct {
 	Verb  Verb
 	Place string // an agent's name, or hub
 	App   string
-	// On is the side of whoever acts. Zero means the owner's.
+	// On is the side of anyone who acts. Zero means the owner's.
 	On stream.Side
 	// N makes content unlike any other.
 	N       int

@@ -9,7 +9,7 @@ import (
 )
 
 // What the selector takes from an agent in the midst of its deletion may stay on the spoke for
-// as long as nobody there confirms it, and no longer.
+// as long as no one there confirms it, and no longer.
 func TestCheckUnconfirmed(t *testing.T) {
 	const deleted = "2026-01-01T00:00:10Z"
 	source := func(path string) m { return m{"project": "default", "source": m{"path": path}} }

@@ -151,7 +151,7 @@ func (b *builder) program(ctx context.Context, program toolset.Program) error {
 	return nil
 }
 
-// compile builds stripped: nobody debugs the servers here. Compiler flags are those of
+// compile builds stripped: no one debugs the servers here. Compiler flags are those of
 // the Makefile, and the modules of most servers those of ours where both have them, so
 // that what was compiled for one serves the other.
 func (b *builder) compile(ctx context.Context, program toolset.Program, to string) error {

@@ -126,7 +126,7 @@ func TestRunEndsTheGroup(t *testing.T) {
 	}
 }
 
-// alive treats a dead child that nobody has waited for as dead.
+// alive treats a dead child that no one has waited for as dead.
 func alive(pid string) bool {
 	state, err := exec.CommandContext(context.Background(), "ps", "-o", "stat=", "-p", pid).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")

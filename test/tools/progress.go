@@ -25,7 +25,7 @@ func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	elapsed := time.Since(p.start).Round(time.Second)
-	_, _ = fmt.Fprintf(p.out, "%6s  %s\n", elapsed, fmt.Sprintf(format, args...)) // nobody is left to tell
+	_, _ = fmt.Fprintf(p.out, "%6s  %s\n", elapsed, fmt.Sprintf(format, args...)) // no one is left to tell
 }
 
 // during runs do and says from time to time that it still does.

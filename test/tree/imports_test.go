@@ -206,7 +206,7 @@ func TestImportTableIsOfThisTree(t *testing.T) {
 	}
 }
 
-// A permission that is not used is one that nobody has thought about.
+// A permission that is not used is one that no one has thought about.
 func TestImportTableHasNoUnusedPermission(t *testing.T) {
 	existing := byName(t)
 	for name, allowed := range mayImport {
@@ -337,7 +337,7 @@ var never = []struct {
 }
 
 // excuses name, for a package that is not to be linked, a library that brings it along
-// without need. Only while nobody else imports the package does the excuse hold.
+// without need. Only while no one else imports the package does the excuse hold.
 var excuses = map[string]string{
 	// It keeps a logger for tests beside its own. Linked alone, package testing
 	// neither defines flags nor does anything.

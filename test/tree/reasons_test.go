@@ -34,7 +34,7 @@ var (
 // and nothing else is. Found are, in the code of the programs: constants called reason… or
 // Hold…, what a field Reason is set to, what a function reasonOf returns, constants called
 // rule… of the proxies, texts that are AGENT… of the Redis proxy, and types of conditions
-// that begin with Argomesh. So whoever makes a new reason names it so.
+// that begin with Argomesh. So anyone who makes a new reason names it so.
 func TestReasonsAreExplained(t *testing.T) {
 	found := words{}
 	for _, program := range []string{"principal", "agent"} {

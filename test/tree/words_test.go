@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -516,6 +518,30 @@ func declare(declared map[string]bool, spec ast.Spec) {
 		for _, m := range members.List {
 			for _, n := range m.Names {
 				declared[s.Name.Name+"."+n.Name] = true
+			}
+		}
+	}
+}
+
+// replacedWords are words of a language of our own, which readers stumble on where a noun says
+// it: which agent, which writer, which client.
+var replacedWords = regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Aa]new)\b`)
+
+// TestReplacedWords holds code, settings and documents to the words that people of the field
+// use. Tests and test programs name their cases as they like.
+func TestReplacedWords(t *testing.T) {
+	for _, name := range files(t) {
+		switch path.Ext(name) {
+		case ".go", ".md", ".proto", ".yaml":
+		default:
+			continue
+		}
+		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") {
+			continue
+		}
+		for i, line := range strings.Split(string(read(t, name)), "\n") {
+			if word := replacedWords.FindString(line); word != "" {
+				t.Errorf("%s:%d: %q: name who or what it is, or say no one, someone, anyone who, again", name, i+1, word)
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Where nobody answers, nothing is said to be well.
+// Where no one answers, nothing is said to be well.
 func TestRunWithoutDatabase(t *testing.T) {
 	for name, gone := range map[string]bool{"an answer that is none": false, "no answer": true} {
 		t.Run(name, func(t *testing.T) {

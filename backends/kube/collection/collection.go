@@ -27,10 +27,10 @@ type Config[T any] struct {
 	Value func(*unstructured.Unstructured) (value T, keep bool, err error)
 	// Changed is told what became of the objects that the API server said something of, once
 	// the Collection shows it, from the goroutine of Run: of one, or of all after a list.
-	// Nil has it told nobody.
+	// Nil has it told no one.
 	Changed func([]Change[T])
 	// Readable is told once that the objects cannot be read, with the error, and once with
-	// nil that they can be again. Nil has it told nobody.
+	// nil that they can be again. Nil has it told no one.
 	Readable func(error)
 	// Indexes return the values under which By finds what is kept. Nil is none.
 	Indexes map[string]func(T) []string

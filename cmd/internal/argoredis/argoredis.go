@@ -43,7 +43,7 @@ const (
 type Client struct{ redis *redis.Client }
 
 // Open returns a client; it connects when it is used. Password and authorities are
-// read anew for each connection, so that a rotation needs no restart.
+// read again for each connection, so that a rotation needs no restart.
 func Open(cfg config.Redis) *Client {
 	d := dialer{cfg: cfg}
 	return &Client{redis: redis.NewClient(&redis.Options{

@@ -13,8 +13,8 @@ func Dial(ctx context.Context, cfg config.Redis) (net.Conn, error) {
 	return dialer{cfg: cfg}.dial(ctx, "", "")
 }
 
-// Credentials returns who we are to Redis; nothing for nobody. The password is read
-// anew each time.
+// Credentials returns who we are to Redis; nothing for no one. The password is read
+// again each time.
 func Credentials(ctx context.Context, cfg config.Redis) (username, password string, err error) {
 	return dialer{cfg: cfg}.credentials(ctx)
 }

@@ -12,7 +12,7 @@ import (
 // Kept keeps values under a prefix for some time, in bounded room. The room is counted in
 // Redis itself, so that it holds across processes and restarts. Whose a value is its key says
 // before the first "|": where room is needed the one gives way who has most, by what was kept
-// the longest ago, so that nobody who has much, or changes it without end, takes the room
+// the longest ago, so that no one who has much, or changes it without end, takes the room
 // of those who have little. Its methods may be called concurrently.
 type Kept struct {
 	client *Client
@@ -205,7 +205,7 @@ func (k *Kept) Last(ctx context.Context, key string) (value []byte, age time.Dur
 		return nil, 0, fmt.Errorf("last value: %w", err)
 	}
 	value, err = get.Bytes()
-	return value, max(k.expiry-ttl.Val(), 0), err // of one that was kept by a clock that was ahead nobody knows
+	return value, max(k.expiry-ttl.Val(), 0), err // of one that was kept by a clock that was ahead no one knows
 }
 
 // KeptOf is a Kept for each of several owners under one prefix. Its methods may be

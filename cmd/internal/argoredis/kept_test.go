@@ -179,7 +179,7 @@ func TestKeptOfWhoHasMost(t *testing.T) {
 		keep(fmt.Sprint("thief|", i), 10)
 	}
 	has(map[string]int{"honest|a": 10, "other|a": 20, "thief|92": 0, "thief|93": 10, "thief|99": 10})
-	keep("honest|b", 30) // now there is somebody else who needs it
+	keep("honest|b", 30) // now there is someone else who needs it
 	has(map[string]int{"honest|a": 10, "honest|b": 30, "other|a": 20, "thief|95": 0, "thief|96": 10})
 	keep("new|a", 100) // with which it has most, and nothing else to give
 	has(map[string]int{"honest|a": 0, "honest|b": 0, "other|a": 0, "thief|99": 0, "new|a": 100})

@@ -12,7 +12,7 @@
 // The layers are the defaults, the YAML file named by --config (or
 // PRINCIPAL__CONFIG), the environment and the flags; later ones win. A list or
 // a map given by a layer replaces the earlier one as a whole. A null in the
-// file, and a flag that is not given, set nothing. A key nobody knows stops
+// file, and a flag that is not given, set nothing. A key no one knows stops
 // the start, in the file and in the environment too.
 //
 //	type Config struct {

@@ -21,7 +21,7 @@ func Reference[T any](program Program, defaults T) (string, error) {
 	b.WriteString("Made from the code by `make generate`.\n\n")
 	fmt.Fprintf(&b, "Settings come from the defaults, the YAML file named by `--config` (or `%s`), the environment and the flags; later ones\n"+
 		"win. In the file the parts of a key between dots are nested. The key `log.level` is the flag `--log.level` and the variable\n"+
-		"`%s`. A key nobody knows stops the start.\n", envName(envPrefix(program.Name), keyConfig), envName(envPrefix(program.Name), "log.level"))
+		"`%s`. An unknown key stops the start.\n", envName(envPrefix(program.Name), keyConfig), envName(envPrefix(program.Name), "log.level"))
 	section := "\x00"
 	for _, f := range schema.fields {
 		top, _, nested := strings.Cut(f.key, delimiter)
@@ -92,7 +92,7 @@ func elements(t reflect.Type) (*schema, error) {
 }
 
 // JSONSchema returns the JSON schema of a configuration file, without the keys that
-// somebody else sets. What values mean is not in it: that is checked at the start.
+// someone else sets. What values mean is not in it: that is checked at the start.
 func JSONSchema[T any](defaults T, without ...string) (map[string]any, error) {
 	schema, err := newSchema(reflect.ValueOf(&defaults).Elem())
 	if err != nil {

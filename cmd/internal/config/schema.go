@@ -126,7 +126,7 @@ func words(t reflect.Type) []string {
 	return nil
 }
 
-// isChoice reports whether a setting is true, false, or nil where nobody set it.
+// isChoice reports whether a setting is true, false, or nil where no one set it.
 func isChoice(t reflect.Type) bool { return t == reflect.TypeFor[*bool]() }
 
 func formOf(t reflect.Type) form {

@@ -44,7 +44,7 @@ type Config struct {
 	Holder string
 	// Restored is told, while this process holds the Lease, that the API server shows it as
 	// it was before, as after a restore of its etcd, and of a time when it did not yet. It
-	// does not block. Nil means that nobody asks.
+	// does not block. Nil means that no one asks.
 	Restored func(since time.Time)
 	// Log is told of each gain and loss. Its zero value writes nothing.
 	Log zerolog.Logger
@@ -100,8 +100,8 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 func (l *Lease) Waiting() bool { return l.waiting.Load() }
 
 // Confirm returns nil when a consistent read of the Lease, which began after the call,
-// shows that no other process has had it since f of Run began: nobody had by then taken
-// the place of this process. Else f ends. An error may also mean that nobody knows; it is
+// shows that no other process has had it since f of Run began: no one had by then taken
+// the place of this process. Else f ends. An error may also mean that no one knows; it is
 // ErrNotHeld while f does not run. It may be called concurrently; who waits at the same
 // time shares a read.
 func (l *Lease) Confirm(ctx context.Context) error {

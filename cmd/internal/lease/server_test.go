@@ -31,7 +31,7 @@ func newAPIServer() *apiServer {
 	return &apiServer{watches: map[*watch.RaceFreeFakeWatcher]bool{}}
 }
 
-// holder is who holds the Lease; empty for nobody.
+// holder is who holds the Lease; empty for no one.
 func (s *apiServer) holder() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *apiServer) holder() string {
 	return *s.lease.Spec.HolderIdentity
 }
 
-// turn gives the Lease to a process that renews it for no time; to nobody for an empty one.
+// turn gives the Lease to a process that renews it for no time; to no one for an empty one.
 func (s *apiServer) turn(holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

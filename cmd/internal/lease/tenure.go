@@ -19,14 +19,14 @@ const readTime = 5 * time.Second
 
 // tenure is the lock of one term. A process that was frozen while another had the Lease,
 // and gave it back, finds it free when it goes on, and an elector then renews it as if
-// nobody had been there. The number of transitions tells: each term has one of its own.
+// no one had been there. The number of transitions tells: each term has one of its own.
 type tenure struct {
 	*resourcelock.LeaseLock
 	// transitions are those of the Lease in this term; negative before it is gained.
 	transitions atomic.Int64
 	// stop ends the term.
 	stop context.CancelCauseFunc
-	// turn has a value while somebody reads.
+	// turn has a value while someone reads.
 	turn chan struct{}
 	log  zerolog.Logger
 	// homeless is set once the log says that the namespace is missing. Only the elector

@@ -53,7 +53,7 @@ func Parse(address string) (network, netAddress string, err error) {
 
 // Open listens on address. The error is one line that begins with key and says
 // what to do; it wraps the system's errno where there is one. The file of a unix
-// socket that nobody serves any more is replaced; a socket's file goes when
+// socket that no one serves any more is replaced; a socket's file goes when
 // its listener is closed.
 func Open(ctx context.Context, key, address string) (net.Listener, error) {
 	network, netAddress, err := Parse(address)
@@ -79,7 +79,7 @@ func Open(ctx context.Context, key, address string) (net.Listener, error) {
 }
 
 // removeStale removes the socket file a killed process left behind: one on
-// which nobody accepts. Anything else at path stays.
+// which no one accepts. Anything else at path stays.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSocket {

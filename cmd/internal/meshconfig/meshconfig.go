@@ -91,7 +91,7 @@ func Default() Mesh {
 }
 
 // StreamSocket is where the principal takes agents from the proxy of its pod by method
-// header, unless another address is given. Loopback would be open to whoever may forward
+// header, unless another address is given. Loopback would be open to anyone who may forward
 // ports of the pod, and what comes there can say who it is.
 const StreamSocket = "unix:///run/argomesh/stream.sock"
 

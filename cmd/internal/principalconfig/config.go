@@ -49,7 +49,7 @@ type Repositories struct {
 
 // Projects says which AppProjects managed agents get beside those that name them.
 type Projects struct {
-	// ShareDefault is nil where nobody decided: then ConfigMap argomesh-hub says it.
+	// ShareDefault is nil where no one decided: then ConfigMap argomesh-hub says it.
 	ShareDefault *bool `koanf:"share_default" help:"sends the AppProject default too, which admits every agent as Argo CD makes it; a spoke takes it where policy.adopt of its agent names appproject/default. Without a value a new hub does not, and one that did before there was this setting goes on"`
 }
 

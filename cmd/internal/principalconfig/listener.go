@@ -57,7 +57,7 @@ func (l Listener) validate(key string) error {
 	if err := config.Address(key+".listen", l.Address()); err != nil {
 		problems = append(problems, err)
 	} else if (l.Plaintext || l.Method == identity.MethodHeader) && !local(l.Address()) {
-		wrong("listen", "%q can be reached from other machines, and whoever reaches it could say who he is: use an address of loopback such as 127.0.0.1:8444, or unix:///path", l.Listen)
+		wrong("listen", "%q can be reached from other machines, and anyone who reaches it could claim any identity: use an address of loopback such as 127.0.0.1:8444, or unix:///path", l.Listen)
 	}
 	switch l.Method {
 	case identity.MethodX509, identity.MethodJWT, identity.MethodHeader:

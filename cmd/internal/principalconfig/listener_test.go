@@ -73,8 +73,8 @@ func TestListenerTrustsGateways(t *testing.T) {
 	}
 }
 
-// A listener that believes a header is on a unix socket, unless somebody says otherwise:
-// whoever may forward ports of the pod reaches loopback.
+// A listener that believes a header is on a unix socket, unless someone says otherwise:
+// anyone who may forward ports of the pod reaches loopback.
 func TestHeaderListensOnASocketByDefault(t *testing.T) {
 	const socket = "unix:///run/argomesh/stream.sock"
 	cfg, err := load(t, "  listeners: [{method: header, header: {trusted_proxies: ['spiffe://hub.test/gateway']}}]\n")

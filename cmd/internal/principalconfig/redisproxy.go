@@ -17,7 +17,7 @@ type RedisProxy struct {
 	MaxAgentCalls     int    `koanf:"max_agent_calls" help:"reads from one spoke under way at a time; more wait"`
 	LastKnownBytes    int64  `koanf:"last_known_bytes" help:"room in the hub's Redis for the last values of spokes, which are shown for 7 days while a spoke is away; 0 for none"`
 	LastKnownMax      int    `koanf:"last_known_max" help:"longest such value, in bytes"`
-	LastKnownUnopened bool   `koanf:"last_known_unopened" help:"read such values of Applications that nobody has opened, too: after an agent has connected, and when resources have changed, at most 5 values a second of one agent and 100 of all"`
+	LastKnownUnopened bool   `koanf:"last_known_unopened" help:"read such values of Applications that were not opened, too: after an agent has connected, and when resources have changed, at most 5 values a second of one agent and 100 of all"`
 }
 
 // DefaultRedisProxy takes no connections.

@@ -67,7 +67,7 @@ func (a Audit) Validate() error {
 // liveProblems are those of what serves calls.
 func (p ResourceProxy) liveProblems() (problems []error) {
 	if p.Listen != "" {
-		// Whoever can call there says where a call came from.
+		// Anyone who can call there says where a call came from.
 		if _, _, err := listen.Parse(p.Listen); err != nil || !strings.HasPrefix(p.Listen, "unix://") {
 			problems = append(problems, config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock", p.Listen))
 		}

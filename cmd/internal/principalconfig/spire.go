@@ -10,7 +10,7 @@ import (
 
 // SPIRE is the SPIRE server to which bundles of other trust domains are pushed. Key:
 // spire. The principal's identity must be an administrator of that server, so this is
-// off unless somebody asks for it.
+// off unless someone asks for it.
 type SPIRE struct {
 	Server  string        `koanf:"server" help:"API of the SPIRE server of our trust domain, unix:///path or host:port, to which bundles of other trust domains are pushed; our SVID must be one of its administrators; empty for none"`
 	Bundles string        `koanf:"bundles" help:"folder of the bundles to push: SPIFFE bundle documents, <trust domain>.json"`

@@ -89,13 +89,13 @@ func execute(name string, run Func, args []string, stdout, stderr io.Writer) (co
 		return 0
 	case errors.As(err, &answer):
 		if _, err := io.WriteString(stdout, answer.Text); err != nil {
-			return 1 // nobody reads
+			return 1 // no one reads
 		}
 		return 0
 	case errors.Is(err, ErrAgain):
 		report(stderr, name, err)
 		if ctx.Err() != nil {
-			return 0 // somebody wants it to end
+			return 0 // someone wants it to end
 		}
 		return codeAgain
 	default:

@@ -52,16 +52,16 @@ func ofRegistration() []Entry {
 		on("RefusedVersion", "condition Connected of an Agent", "The agent's connections are refused.", "Principal and agent speak different protocols.", "Upgrade the older of the two."),
 		on("RefusedProtocol", "condition Connected of an Agent", "The agent's connections are refused.", "Its first message cannot be understood.",
 			"See that the releases of principal and agent are at most one minor release apart."),
-		on("Suspended", "conditions Ready and Connected of an Agent", "The principal refuses the agent's connections.", "Somebody set `spec.suspended`.", "`agentctl agent resume NAME`."),
+		on("Suspended", "conditions Ready and Connected of an Agent", "The principal refuses the agent's connections.", "`spec.suspended` is set.", "`agentctl agent resume NAME`."),
 		on("Deleting", "condition Ready of an Agent", "The Agent is being deleted, and waits for what the message names.",
-			"Somebody deleted it. With a cascade it stays until the spoke has confirmed that its Applications are gone.",
+			"It was deleted. With a cascade it stays until the spoke has confirmed that its Applications are gone.",
 			"Bring the spoke back. If it does not come back, `agentctl agent delete NAME --force` lets the Agent go without it."),
 		on("SPIFFEIDConflict", "conditions Ready and Conflict of an Agent", "A SPIFFE ID of this Agent belongs to an older one, which the message names.",
 			"Two Agents have the same ID in `spec.identity.spiffeIDs`.", "Give this Agent another: `agentctl agent set NAME --spiffe-id ID`; or delete the older one."),
 		on("NamespaceConflict", "conditions Ready and Conflict of an Agent", "A namespace that this Agent names belongs to an older one, or to the hub's Argo CD.",
 			"Two Agents have the same namespace in `spec.mapping.namespaces`, or one has the name of the other's namespace.", "Give this Agent another: `agentctl agent set NAME --mapping SPOKE=HUB`."),
 		on("ClusterSecretConflict", "conditions Ready, ClusterSecretReady and ClusterSecretConflict of an Agent", "A Secret that is not ours has the name, the cluster name or the server of this agent. Nothing new is sent to it meanwhile.",
-			"Somebody registered the cluster with Argo CD by hand, or another product did.", "Delete or rename the Secret that the message names."),
+			"The cluster was registered with Argo CD by hand, or by another product.", "Delete or rename the Secret that the message names."),
 		on("ClusterSecretNotReady", "conditions Ready and ClusterSecretReady of an Agent", "The cluster Secret of the agent is not yet as it should be.",
 			"The principal cannot read or write it; the message has the error.", "Mend what the message says: most often the principal's role, an admission policy or a quota."),
 	}
@@ -89,7 +89,7 @@ func ofBounds() []Entry {
 // ofHolds are the reasons that say of an agent what waits for a person, and the mesh.
 func ofHolds() []Entry {
 	return []Entry{
-		on("HistoryBroken", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "Hub or spoke is not the one that the other knew: restored from a backup, made anew or replaced.",
+		on("HistoryBroken", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "Hub or spoke is not the one that the other knew: restored from a backup, made again or replaced.",
 			"Look at them with `agentctl agent get NAME`. If they are right, `agentctl agent accept-deletions NAME`; if not, bring the objects back on the hub."),
 		on("TooMany", "condition DeletionsHeld of an Agent", "Deletions wait for a person.", "More than 10 objects, and more than 20 % of them, would go at once.",
 			"Look at them with `agentctl agent get NAME`. If they are right, `agentctl agent accept-deletions NAME`; if not, bring the objects back on the hub."),
@@ -97,6 +97,6 @@ func ofHolds() []Entry {
 			"`agentctl agent accept-deletions NAME` deletes the workloads, `agentctl agent keep-workloads NAME` lets the Applications go without them."),
 		on("Refused", "condition MeshPolicy of an Agent", "The hub's mesh cannot admit this agent.", "Its registration cannot be said in the mesh's terms; the message says why.", "Change the SPIFFE IDs of the Agent as the message says."),
 		on("Failed", "condition MeshPolicy of an Agent", "The principal cannot read or write objects of the mesh.", "Its role, or the mesh's admission, does not let it; the message has the error.", "Mend what the message says, and see `agentctl mesh verify`."),
-		on("Differs", "condition MeshPolicy of an Agent", "Objects of the mesh are not as the registration needs them.", "Somebody changed them, or put others beside them.", "`agentctl mesh diff` shows the differences, `agentctl mesh apply` mends our own objects."),
+		on("Differs", "condition MeshPolicy of an Agent", "Objects of the mesh are not as the registration needs them.", "They were changed, or others were put beside them.", "`agentctl mesh diff` shows the differences, `agentctl mesh apply` mends our own objects."),
 	}
 }

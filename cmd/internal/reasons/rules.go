@@ -14,7 +14,7 @@ func rules() []Entry {
 			"On the hub `agentctl agent set NAME --access read`; on the spoke `access.enabled: true`, with the chart's role."),
 		of("discovery", "The call asks for versions, discovery, OpenAPI or health, which are allowed with live access.", "None.", ""),
 		of("non-resource-paths", "The path is no object, and not one of version, discovery, OpenAPI and health.", "A client asks for metrics, logs of the node or the like.", "Ask the spoke's API server itself."),
-		of("impersonation", "The call asks to be somebody else.", "The user is not listed, or UID, groups or extra fields are asked for too.", "Add the exact user to `spec.access.impersonate` of the Agent and to `access.impersonate` of the agent, or call without impersonation."),
+		of("impersonation", "The call asks for the identity of another user.", "The user is not listed, or UID, groups or extra fields are asked for too.", "Add the exact user to `spec.access.impersonate` of the Agent and to `access.impersonate` of the agent, or call without impersonation."),
 		of("secrets", "Access to Secrets by the hub is refused.", "The switch is off on the side that the message names, or masked, by which Secrets are read and neither watched nor changed; or it is masked on the hub, and the agent is of a release that does not mask. Both sides have to allow a call.",
 			"On the hub `agentctl agent set NAME --access read,masked-secrets`, or `read,secrets` for the values too; on the spoke `access.secrets: masked` or `true` in the agent's configuration. An agent that does not mask: upgrade it."),
 		off("tokens", "Access to what hands out or tests credentials", "read,tokens", "tokens"),
@@ -33,6 +33,6 @@ func rules() []Entry {
 		of("concurrency", "Too many calls are under way.", "The agent, or all of them together, has as many live calls as are allowed: watches, logs and terminals count for as long as they are open.",
 			"Close what is open and try again; or raise `resource_proxy.max_agent_calls` or `resource_proxy.max_calls` of the principal, or `live_access.max_calls` of the agent: the message says whether the hub or the spoke refuses."),
 		of("registry", "The agent is not known.", "It is not registered, suspended or being deleted; or the principal has not read the Agents yet.", "`agentctl agent get NAME`; `agentctl agent resume NAME` if it is suspended."),
-		of("token", "The call has no token that counts for this agent.", "The token is missing, expired, revoked or for another agent; or the principal does not know its keys yet.", "Read the cluster Secret anew: the principal keeps a valid token there."),
+		of("token", "The call has no token that counts for this agent.", "The token is missing, expired, revoked or for another agent; or the principal does not know its keys yet.", "Read the cluster Secret again: the principal keeps a valid token there."),
 	}
 }

@@ -85,7 +85,7 @@ func (s *Server) Calls() []string {
 	return slices.Clone(s.calls)
 }
 
-// AddEntry adds an entry as somebody else's client would. An empty ID is replaced.
+// AddEntry adds an entry as someone else's client would. An empty ID is replaced.
 func (s *Server) AddEntry(e *spirepb.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

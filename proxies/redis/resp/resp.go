@@ -414,7 +414,7 @@ func AppendNull(b []byte, resp3 bool) []byte {
 	return append(b, "$-1\r\n"...)
 }
 
-// AppendPush appends the header of what nobody asked for at that moment.
+// AppendPush appends the header of what no one asked for at that moment.
 func AppendPush(b []byte, resp3 bool, n int) []byte {
 	if resp3 {
 		return AppendHeader(b, '>', n)

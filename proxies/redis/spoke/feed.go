@@ -15,7 +15,7 @@ func (c *spokeSession) subscriptions(cmd resp.Command) error {
 	c.redis.ReadTime = spokeIdle // the hub asks for a sign of life more often
 	var g errgroup.Group
 	broken := func(err error) error {
-		// The other direction has nobody to serve.
+		// The other direction has no one to serve.
 		_ = c.redis.Close() // it interrupts what is under way there
 		c.hub.Interrupt()
 		return err

@@ -76,7 +76,7 @@ func (c *spokeSession) look() (other string, err error) {
 		if err := c.fromRedis.Ask(c.redis, "SCAN", cursor, "MATCH", "app|*", "COUNT", strconv.Itoa(judgeCount)); err != nil {
 			var refused resp.RefusalError
 			if errors.As(err, &refused) {
-				return "", nil // without that right nobody can tell
+				return "", nil // without that right no one can tell
 			}
 			return "", err
 		}

@@ -38,7 +38,7 @@ const (
 type Config struct {
 	// Dial opens a connection to the spoke's Redis, on which nothing was said yet.
 	Dial func(context.Context) (net.Conn, error)
-	// Credentials returns who we are there; nothing for nobody.
+	// Credentials returns who we are there; nothing for no one.
 	Credentials func(context.Context) (username, password string, err error)
 	// Database is the number of Argo CD's.
 	Database int

@@ -14,7 +14,7 @@ import (
 	"github.com/argomesh/argomesh/stream/jsonlimit"
 )
 
-// What a value of a spoke may unpack to before it reaches whoever decodes it: a tree of
+// What a value of a spoke may unpack to before it reaches anyone who decodes it: a tree of
 // 20,000 resources, which Argo CD itself divides into parts long before.
 const (
 	maxUnpacked = 64 << 20
@@ -67,7 +67,7 @@ func measured(value io.Reader, compressed bool) error {
 	}
 }
 
-// rest reads what is left of a value, for whoever writes it.
+// rest reads what is left of a value, for anyone who writes it.
 func rest(value io.Reader) error {
 	_, err := io.Copy(io.Discard, value)
 	return err
@@ -97,7 +97,7 @@ func CopyMeasured(w resp.Wire, to *bufio.Writer, n int, key appkey.Key) error {
 	result := make(chan error, 1)
 	go func() {
 		err := measured(value, strings.HasSuffix(key.Format, appkey.CompressedFormat))
-		_ = value.CloseWithError(err) // interrupts whoever writes
+		_ = value.CloseWithError(err) // interrupts anyone who writes
 		result <- err
 	}()
 	verdict := func(err error) error {

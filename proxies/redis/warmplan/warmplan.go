@@ -1,4 +1,4 @@
-// Package warmplan decides which last values are read that nobody asked for, and when. It has
+// Package warmplan decides which last values are read that were not asked for, and when. It has
 // no clock and reads nothing.
 package warmplan
 
@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// warmAgentEvery and warmEvery are how far apart two keys are read that nobody has asked
+	// warmAgentEvery and warmEvery are how far apart two keys are read that no one has asked
 	// for: of an agent, and of all. So at most 5 and 100 are read in any second.
 	warmAgentEvery = time.Second / 5
 	warmEvery      = time.Second / 100
@@ -32,7 +32,7 @@ const (
 	warmBusy = 250 * time.Millisecond
 )
 
-// Plan decides which key is read next of Applications that nobody may have opened: of
+// Plan decides which key is read next of Applications that no one may have opened: of
 // each one once after its agent has connected, and again when its resources have changed.
 // It knows no clock and does no I/O.
 type Plan struct {
@@ -216,7 +216,7 @@ func (p *Plan) settle(app *warmApp, state warmState) {
 }
 
 // Next returns the key that is read now. If there is none, again is when to ask for one
-// anew, and zero when that takes an event. Free reports whether there is room for a read from an
+// again, and zero when that takes an event. Free reports whether there is room for a read from an
 // agent. Of those with something to read it is the turn of who had none for the longest time.
 func (p *Plan) Next(now time.Time, free func(identity.AgentName) bool) (job Job, ok bool, again time.Time) {
 	sooner := func(at time.Time) {
@@ -312,7 +312,7 @@ const (
 	WarmMissing Result = "missing" // the spoke does not have it
 	WarmFailed  Result = "failed"  // the agent, or its Redis, does not answer
 	WarmFormat  Result = "format"  // the agent keeps another one
-	WarmRefused Result = "refused" // the agent lets nobody read
+	WarmRefused Result = "refused" // the agent lets no one read
 	WarmMoved   Result = "moved"   // the Application is no longer that agent's
 	// WarmLimit is that an Application is not remembered.
 	WarmLimit Result = "limit"

@@ -192,7 +192,7 @@ func TestWarmIsFair(t *testing.T) {
 	if small := slices.IndexFunc(reads, func(r warmSeen) bool { return r.agent == "small" }); small < 0 || small > 1 {
 		t.Errorf("the turns are %v", reads)
 	}
-	// One that takes its time has one read under way, and keeps nobody.
+	// One that takes its time has one read under way, and keeps no one.
 	w.takes = 10 * time.Second
 	w.has("other", "1", 5)
 	if reads := w.run(time.Second); len(reads) != 2 {

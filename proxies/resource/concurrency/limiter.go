@@ -23,7 +23,7 @@ type Limiter struct {
 	total   int
 	beyond  int // calls that are not the reserved ones of their agent
 	byAgent map[identity.AgentName]int
-	emptied chan struct{} // closed when total is 0 again; nil while nobody waits
+	emptied chan struct{} // closed when total is 0 again; nil while no one waits
 }
 
 // New returns a Limiter for all calls beyond the reserved ones, and for each agent. Its

@@ -105,7 +105,7 @@ func (e *Exchange) Run(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(&Meter{ResponseWriter: w, Exchange: e}, in)
 }
 
-// maxEarly is how many answers before the final one are waited for. Nobody that we call
+// maxEarly is how many answers before the final one are waited for. No one that we call
 // has any use for one.
 const maxEarly = 4
 
@@ -165,7 +165,7 @@ func (b *callerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// BoundRest bounds how long net/http waits for what is left of a body that nobody
+// BoundRest bounds how long net/http waits for what is left of a body that no one
 // read, before it takes the next call of the connection.
 func BoundRest(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.Body != http.NoBody {
@@ -259,7 +259,7 @@ type Meter struct {
 // Unwrap is for http.ResponseController.
 func (m *Meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
-// WriteHeader notes the status. What comes before the final one is not passed on: nobody
+// WriteHeader notes the status. What comes before the final one is not passed on: no one
 // has looked at it.
 func (m *Meter) WriteHeader(code int) {
 	if code < http.StatusOK {

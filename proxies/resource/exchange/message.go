@@ -34,7 +34,7 @@ const (
 // would become another call behind us. It returns the protocol that the caller wants
 // to upgrade to, as Kubernetes writes it, or "". net/http has already refused
 // malformed lines and headers, a Transfer-Encoding other than chunked, and disagreeing
-// lengths; a Content-Length beside chunked it drops, and ours is written anew.
+// lengths; a Content-Length beside chunked it drops, and ours is written again.
 func CheckMessage(r *http.Request) (upgrade string, err error) {
 	switch {
 	case !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1:
@@ -154,7 +154,7 @@ func StripAnswer(h http.Header) {
 	}
 }
 
-// IsLong reports whether a call goes on until somebody ends it.
+// IsLong reports whether a call goes on until someone ends it.
 func IsLong(request access.Request, target *url.URL, upgrade string) bool {
 	if upgrade != "" || request.Verb == "watch" {
 		return true

@@ -52,7 +52,7 @@ func AcceptOf(lines []string) (string, bool) {
 		wanted = append(wanted, f)
 	}
 	if len(wanted) == 0 {
-		return Plain, true // of whoever says nothing
+		return Plain, true // of anyone who says nothing
 	}
 	return strings.Join(wanted, ","), true
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // What is kept for the next call: connections of the hub to agents, and of an agent to
-// its API server. One that is not kept is made anew, with a stream of the tunnel and a
+// its API server. One that is not kept is made again, with a stream of the tunnel and a
 // TLS handshake, which costs several times what the call itself does.
 const (
 	// IdleDials is the number of connections to one agent, and of that to its API server:

@@ -103,7 +103,7 @@ func TestKeyOf(t *testing.T) {
 }
 
 // Replies that stand still stop the recording of no other agent, and of their own for
-// no longer than half a minute. Whoever reads one on gets all of it.
+// no longer than half a minute. Anyone who reads one on gets all of it.
 func TestRecordingsThatStandStill(t *testing.T) {
 	for _, coding := range []string{"", "gzip"} {
 		t.Run("coding "+coding, func(t *testing.T) {

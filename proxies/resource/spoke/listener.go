@@ -49,7 +49,7 @@ func (l *singleConnListener) end() error {
 func (l *singleConnListener) leaveOpen() error {
 	l.once.Do(func() {
 		l.lost = errServerLost
-		l.err = l.conn.SetDeadline(time.Unix(1, 0)) // whoever still reads is done
+		l.err = l.conn.SetDeadline(time.Unix(1, 0)) // anyone who still reads is done
 		close(l.ended)
 	})
 	return l.err

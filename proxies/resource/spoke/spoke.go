@@ -135,7 +135,7 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &singleConnListener{ctx: ctx, conn: conn, ended: make(chan struct{})}
-	stop := context.AfterFunc(ctx, func() { _ = l.end() }) // its error is nobody's
+	stop := context.AfterFunc(ctx, func() { _ = l.end() }) // its error is no one's
 	defer stop()
 	if err := s.http.Serve(l); !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serve a connection of the hub: %w", err)

@@ -25,7 +25,7 @@ import (
 type Config struct {
 	// Target is the principal's host:port, or a gRPC target.
 	Target string
-	// Credentials accept the principal only, or whoever terminates TLS before it.
+	// Credentials accept the principal only, or anyone who terminates TLS before it.
 	Credentials credentials.TransportCredentials
 	// Mutual is for what Credentials leave open: each stream brings a token, and is of
 	// no use before the principal has proven itself on it.

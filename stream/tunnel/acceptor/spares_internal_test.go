@@ -17,7 +17,7 @@ import (
 
 // However many dials wait, an agent opens so few streams at a time that a proxy can put
 // all of them onto one connection to the principal. The next follow as soon as one is
-// open, as long as somebody waits.
+// open, as long as someone waits.
 func TestStreamsAreOpenedFewAtATime(t *testing.T) {
 	a, err := New(Config{
 		Target: "127.0.0.1:1", Credentials: insecure.NewCredentials(), Agent: edge1(t), Metrics: prometheus.NewRegistry(),

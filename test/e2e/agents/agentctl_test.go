@@ -39,7 +39,7 @@ type agentctlCall struct {
 	wantNote string
 	// talks says that it may say more before it complains.
 	talks bool
-	// stdin is what a person says to it; nil for nobody there.
+	// stdin is what a person says to it; nil for no one there.
 	stdin *os.File
 	// says is told of notes and complaints as they come, if it is not nil.
 	says *logBuffer
@@ -206,7 +206,7 @@ func (c agentctl) testEdit(t *testing.T) {
 	if len(left) != 5 {
 		t.Errorf("%d files are left, want one for each failure: %q", len(left), left)
 	}
-	// A change by somebody else while the editor is open is not overwritten.
+	// A change by someone else while the editor is open is not overwritten.
 	kubectl := "agentctl=" + c.binary() + `; KUBE_EDITOR='sed -i "s/env: test$/env: theirs/"' $agentctl --kubeconfig ` +
 		c.hub.Kubeconfig + ` agent edit ctl-1 >/dev/null && sed -i "s/env: test$/env: ours/"`
 	c.run(with(kubectl, "it was changed on the hub meanwhile"))

@@ -219,7 +219,7 @@ func (r *registration) testSecret(t *testing.T) {
 
 func (r *registration) testSecretConflict(t *testing.T) {
 	r = r.in(t)
-	// One of our name that somebody else made, one beside ours with the same server.
+	// One of our name that someone else made, one beside ours with the same server.
 	r.createSecret("cluster-taken", nil, map[string]string{"name": "x", "server": "https://x"})
 	r.create("taken", nil)
 	r.condition("taken", v1alpha1.ConditionClusterSecretConflict, metav1.ConditionTrue, "Secret cluster-taken exists and was not made by Argomesh")
@@ -253,7 +253,7 @@ func (r *registration) testSecretConflict(t *testing.T) {
 	r.deleteSecret("late")
 	r.inForce("second")
 
-	// Deleting the Agent leaves the Secret of somebody else.
+	// Deleting the Agent leaves the Secret of someone else.
 	r.delete("taken")
 	r.gone("taken")
 	if after := r.secret("cluster-taken"); after.UID != before.UID {
@@ -344,7 +344,7 @@ func (r *registration) testConnection(t *testing.T) {
 		t.Errorf("the Secret was written for a connection:\n%s", cmp.Diff(secret, now))
 	}
 
-	// A principal that starts anew knows nothing of the session.
+	// A principal that starts again knows nothing of the session.
 	r.sessions.remove(t, "live")
 	r.condition("live", v1alpha1.ConditionConnected, metav1.ConditionFalse, "")
 	s := r.agent("live").Status

@@ -230,7 +230,7 @@ func (r *registration) testHeld(t *testing.T) {
 		t.Errorf("deletionsHeld since %v (-want +got):\n%s", got.Since, diff)
 	}
 
-	// The hold stands while the agent is away, and while it is not known anew.
+	// The hold stands while the agent is away, and while it is not known again.
 	r.sessions.remove(t, "holding")
 	r.condition("holding", v1alpha1.ConditionConnected, metav1.ConditionFalse, "")
 	session.Held, session.HeldUnknown = nil, true

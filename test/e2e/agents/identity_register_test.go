@@ -95,7 +95,7 @@ func (r registrations) testRegister(t *testing.T) {
 	r.say(t, registerEdge+" --x509-svid-ttl 30m --dry-run", "~ "+edgeObject+"\n    spec.ttl: unset -> 30m0s\n")
 	r.say(t, registerEdge+" --x509-svid-ttl 30m", edgeObject+" updated\n")
 
-	// What somebody adds is taken away again; the controller's status is its own.
+	// What someone adds is taken away again; the controller's status is its own.
 	client := r.hub.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "")
 	name := edgeObject[strings.LastIndexByte(edgeObject, '/')+1:]
 	for sub, patch := range map[string]string{"": `{"spec":{"admin":true},"metadata":{"annotations":{"note":"x"}}}`, "status": `{"status":{"stats":{"podsSelected":1}}}`} {
@@ -149,7 +149,7 @@ func (r registrations) testOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.refuse(t, registerEdge, "was made by somebody else, and is never touched")
+	r.refuse(t, registerEdge, "was made by another writer and is never changed")
 	r.refuse(t, "identity revoke edge-1", "has nothing that agentctl registered")
 	now, err := client.Get(t.Context(), theirs.GetName(), metav1.GetOptions{})
 	if err != nil || now.GetResourceVersion() != stored.GetResourceVersion() {

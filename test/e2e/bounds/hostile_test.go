@@ -354,7 +354,7 @@ func lyingBatch() *streampb.Frame {
 	return env.BatchOf(e)
 }
 
-// hostilePrincipal hands out the streams of whoever connects.
+// hostilePrincipal hands out the streams of anyone who connects.
 type hostilePrincipal struct {
 	streampb.UnimplementedStreamServer
 	streams chan *env.Attacker
@@ -381,7 +381,7 @@ func (p *hostilePrincipal) Connect(g grpc.BidiStreamingServer[streampb.Frame, st
 	return nil
 }
 
-// TestHostilePrincipal has whoever holds the principal's identity ask an agent for
+// TestHostilePrincipal has anyone who holds the principal's identity ask an agent for
 // what is not in the agent's namespace.
 func TestHostilePrincipal(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 // TestProjectsOfASpokeAreBound has an autonomous spoke make more AppProjects than one may
 // have, and one that is larger than one may be. Argo CD's own namespace on the hub gets no
 // more of them, the Agent says so and how to raise it, and so it stays when the principal
-// starts anew: what is there is updated, and the rest waits until the limit is raised.
+// starts again: what is there is updated, and the rest waits until the limit is raised.
 func TestProjectsOfASpokeAreBound(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")

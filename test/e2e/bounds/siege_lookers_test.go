@@ -129,7 +129,7 @@ func (l *lookers) get(ctx context.Context, config *rest.Config, path string) (*h
 }
 
 // call makes a call to an attacker's cluster. Whatever comes of it, nothing passes that
-// nobody has looked at.
+// no one has looked at.
 func (l *lookers) call(ctx context.Context, config *rest.Config, i int) error {
 	path := []string{"/version", "/api/v1/pods", "/apis", "/openapi/v2", "/api/v1/namespaces/default/pods/x", "/api/v1/pods?watch=1"}[i%6]
 	early := ""

@@ -39,7 +39,7 @@ func agentMemory(t *testing.T) string {
 	return values.GoMemoryLimit
 }
 
-// TestHostilePrincipalAtFullSpeed has whoever holds the principal's identity do everything
+// TestHostilePrincipalAtFullSpeed has anyone who holds the principal's identity do everything
 // that the wire allows to an agent of each mode, beside what people do on that spoke. No
 // other test runs at that time.
 func TestHostilePrincipalAtFullSpeed(t *testing.T) {

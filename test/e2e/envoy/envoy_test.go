@@ -237,7 +237,7 @@ func TestEnvoyRefuses(t *testing.T) {
 	}
 }
 
-// refused checks that a refusal is a Status, and that nobody upstream was asked.
+// refused checks that a refusal is a Status, and that no one upstream was asked.
 func (f *front) refused(t *testing.T, before int64, status int, body string) {
 	t.Helper()
 	if n := f.upstream.requests.Load() - before; n != 0 {
@@ -629,7 +629,7 @@ func TestEnvoyLimits(t *testing.T) {
 }
 
 // Requests for one agent beyond its rate are refused at once, and no other agent's with
-// them; a token that is no good uses up nobody's rate.
+// them; a token that is no good uses up no one's rate.
 func TestEnvoyRateOfAnAgent(t *testing.T) {
 	t.Parallel()
 	const rate = 5
@@ -663,7 +663,7 @@ func TestEnvoyRateOfAnAgent(t *testing.T) {
 	})
 }
 
-// Callers that never read hold the principal back, not Envoy's memory, and nobody
+// Callers that never read hold the principal back, not Envoy's memory, and no one
 // else.
 func TestEnvoyCallersThatNeverRead(t *testing.T) {
 	t.Parallel()
@@ -785,7 +785,7 @@ func TestEnvoyJudgesEachRequest(t *testing.T) {
 	}
 }
 
-// Kubelet and Prometheus get what they ask for, and nobody gets more of the admin
+// Kubelet and Prometheus get what they ask for, and no one gets more of the admin
 // interface.
 func TestEnvoyStatistics(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ const (
 )
 
 // front is an Envoy with what it needs beside it: a Workload API, an xDS server and
-// somebody upstream. Only Envoy is a process.
+// someone upstream. Only Envoy is a process.
 type front struct {
 	h          *harness.Harness
 	identities *devworkload.Server

@@ -149,7 +149,7 @@ func (w *endedEnv) connect(t *testing.T, name, td, address, gateway string) (*ha
 	}
 	var clients *kubernetes.Clientset
 	env.Eventually(t, "live access to "+name, func() error {
-		// Taken anew each time: the authorities in it rotate.
+		// Taken again each time: the authorities in it rotate.
 		if clients, err = w.proxied(ctx, name); err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (w *endedEnv) follow(t *testing.T, name string, clients *kubernetes.Clients
 }
 
 // Behind Envoy, agents of two trust domains keep stream and tunnel while certificates
-// and their authorities rotate; a revocation ends both; and nobody is somebody else.
+// and their authorities rotate; a revocation ends both; and no one is someone else.
 func TestEnvoyEndsTheTLSOfAgents(t *testing.T) {
 	t.Parallel()
 	w := newEndedEnv(t)

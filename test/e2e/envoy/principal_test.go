@@ -114,7 +114,7 @@ stringData: {keys.json: "{"}
 	if err := handshake(); err != nil {
 		t.Error(err)
 	}
-	// answers asks Envoy's other listener with a token that nobody signed.
+	// answers asks Envoy's other listener with a token that no one signed.
 	answers := func(want int) error {
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: accepts(), DisableKeepAlives: true}, Timeout: env.Patience}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+proxy+"/agents/edge-1/version", http.NoBody)

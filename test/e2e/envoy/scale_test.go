@@ -22,7 +22,7 @@ import (
 )
 
 // With thousands of agents one more is one small message, is served at once, and
-// delays nobody; and an Envoy that comes back to another server is sent nothing.
+// delays no one; and an Envoy that comes back to another server is sent nothing.
 func TestEnvoyWithManyAgents(t *testing.T) {
 	t.Parallel()
 	const (

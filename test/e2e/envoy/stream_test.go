@@ -188,7 +188,7 @@ func TestEnvoyForwardsTheCertificate(t *testing.T) {
 }
 
 // Who cannot prove a SPIFFE ID of a trust domain that is known does not reach the
-// principal, and Envoy counts why; and nobody reaches another service.
+// principal, and Envoy counts why; and no one reaches another service.
 func TestEnvoyRefusesAgents(t *testing.T) {
 	t.Parallel()
 	f := newStreamFront(t)
@@ -237,7 +237,7 @@ func TestEnvoyRefusesAgents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.Close() }() // nobody listens any more
+		defer func() { _ = conn.Close() }() // no one listens any more
 		if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

@@ -136,7 +136,7 @@ func TestEnvoyTunnelReadersThatStandStill(t *testing.T) {
 }
 
 // An agent that reads nothing at all leaves what is for it with Envoy, which keeps
-// nobody else waiting on the connection that it has to the principal.
+// no one else waiting on the connection that it has to the principal.
 func TestEnvoyTunnelAgentThatStandsStill(t *testing.T) {
 	throughEnvoy(t, func(w *tunnelEnv) {
 		s := w.spoke(env.Managed, few)
@@ -296,7 +296,7 @@ func (w *tunnelEnv) lost(lose func(*tunnelSpoke), mend func(), stopped bool) {
 // manyTunnels are more than three TCP connections carry.
 const manyTunnels = 200
 
-// Many connections at once go over as many TCP connections as they need. Nobody on the
+// Many connections at once go over as many TCP connections as they need. No one on the
 // way refuses a stream, and when they have ended there is no more than before.
 func TestEnvoyTunnelCarriesMany(t *testing.T) {
 	throughEnvoy(t, func(w *tunnelEnv) {

@@ -21,14 +21,14 @@ import (
 // TestHistoryAway makes 1,500 updates, 200 deletes and 200 creates while the agent
 // is away, once behind a network that is cut, once killed, so that one of the two
 // sides remembers nothing. A queue of events per agent breaks on it: it is full long
-// before, drops the oldest, and nobody looks again at what they were about.
+// before, drops the oldest, and no one looks again at what they were about.
 func TestHistoryAway(t *testing.T) {
 	t.Parallel()
 	w, ctx := env.SharedBare(t), t.Context()
 	r := w.Connect(t, "away", "managed")
 	const seed = 1100
 	env.CreateAll(t, r.Hub, seed, func(i int) *unstructured.Unstructured { return r.Application(fmt.Sprint("app-0-", i)) })
-	// Those of the spoke's own people are nobody's business.
+	// Those of the spoke's own people are no one's business.
 	const locals = 5
 	env.CreateAll(t, r.Spoke, locals, func(i int) *unstructured.Unstructured { return r.Application(fmt.Sprint("local-", i)) })
 	hub, spoke := env.Record(t, r.Hub), env.Record(t, r.Spoke)

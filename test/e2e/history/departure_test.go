@@ -21,7 +21,7 @@ import (
 const cascadeFinalizer = "resources-finalizer.argocd.argoproj.io"
 
 // A deletion with cascade takes the Applications of the spoke along, and the Agent
-// stays until the spoke has confirmed that. Nobody but the test plays Argo CD.
+// stays until the spoke has confirmed that. No one but the test plays Argo CD.
 func TestAgentDeletedWithCascade(t *testing.T) {
 	t.Parallel()
 	w, ctx := env.SharedBare(t), t.Context()
@@ -116,7 +116,7 @@ func TestAgentOrphaned(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		// Nobody else takes the finalizer of an Application that no Argo CD runs.
+		// No one else takes the finalizer of an Application that no Argo CD runs.
 		for name := range before {
 			_, err := r.Spoke.Patch(context.WithoutCancel(ctx), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			if err != nil {

@@ -60,7 +60,7 @@ func begun(ctx context.Context, r *env.BareAgent) error {
 	return nil
 }
 
-// A hub that has lost much of a collection at once, while nobody looked, looks like one
+// A hub that has lost much of a collection at once, while no one looked, looks like one
 // whose owners have deleted it. A design that takes absence for intent removes it
 // everywhere.
 func TestHistoryManyAbsences(t *testing.T) {
@@ -208,7 +208,7 @@ func history(ctx context.Context, r *env.BareAgent) (string, error) {
 	return id, err
 }
 
-// A spoke that forgot, and yet lacks nothing, needs nobody's attention.
+// A spoke that forgot, and yet lacks nothing, needs no one's attention.
 func TestHistoryForgotten(t *testing.T) {
 	t.Parallel()
 	w, ctx := env.SharedBare(t), t.Context()

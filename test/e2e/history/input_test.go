@@ -21,7 +21,7 @@ import (
 
 // TestHistoryClockAhead lets everything that a spoke says of time be ten years ahead,
 // then ten years behind. What orders states by their time stamps shows the first for
-// ten years; what asks for the age of a thing finds nobody alive.
+// ten years; what asks for the age of a thing finds no one alive.
 func TestHistoryClockAhead(t *testing.T) {
 	t.Parallel()
 	w, ctx := env.SharedBare(t), t.Context()

@@ -30,7 +30,7 @@ const restoreBump = 1_000_000
 
 // TestHistoryHubRestored takes the hub's etcd back to a snapshot from before some
 // Applications were written. What compares only what is there deletes them from the
-// spokes: they are absent, and that they were never deleted nobody can see. A bump of
+// spokes: they are absent, and that they were never deleted no one can see. A bump of
 // the revision hides the restore from what goes by revisions.
 func TestHistoryHubRestored(t *testing.T) {
 	t.Parallel()

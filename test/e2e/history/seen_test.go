@@ -82,7 +82,7 @@ func createApps(t *testing.T, r *env.BareAgent, n int) {
 }
 
 // TestHistorySeenDeletions deletes Applications one after the other, as people and tools
-// do. What counts only what is absent asks somebody about each of a thousand of them.
+// do. What counts only what is absent asks someone about each of a thousand of them.
 func TestHistorySeenDeletions(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "kubectl")
@@ -125,7 +125,7 @@ func TestHistorySeenDeletions(t *testing.T) {
 	removeAll(t, r, 40, 50)
 	equal("the spoke has what is left")
 
-	// Another one under the name of each: the copies become theirs, and are not made anew.
+	// Another one under the name of each: the copies become theirs, and are not made again.
 	copies := map[string]types.UID{}
 	for name, o := range spoke.Objects() {
 		copies[name] = o.GetUID()
@@ -147,7 +147,7 @@ func TestHistorySeenDeletions(t *testing.T) {
 	r.NeverHeld(t, seen)
 }
 
-// TestHistoryUnseenDeletions deletes Applications while nobody sees it to the end: the
+// TestHistoryUnseenDeletions deletes Applications while no one sees it to the end: the
 // principal is killed half-way, or it is frozen until its watch cannot go on. What it did
 // not see it cannot tell from a loss.
 func TestHistoryUnseenDeletions(t *testing.T) {
@@ -227,7 +227,7 @@ func TestHistoryUnseenDeletions(t *testing.T) {
 
 // TestHistoryPlaceDeleted deletes what the Applications of an agent stand on: their
 // namespace, and the definition of their kind. The API server then says of each that it
-// was deleted, as if somebody had asked for it by name.
+// was deleted, as if someone had asked for it by name.
 func TestHistoryPlaceDeleted(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager")

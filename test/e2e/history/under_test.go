@@ -21,7 +21,7 @@ import (
 // TestHistoryRestoredUnderTheServer takes the hub's etcd back while its API server runs,
 // which keeps what it has seen, and goes on with watches. The principal finds out by what it
 // writes, before the API server is restarted, and however young the snapshot is. Deletions
-// that somebody asks for then are of either history. What nobody asked for stays.
+// that someone asks for then are of either history. What no one asked for stays.
 func TestHistoryRestoredUnderTheServer(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "etcdctl", "etcdutl", "kube-apiserver")
@@ -42,7 +42,7 @@ func TestHistoryRestoredUnderTheServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			env.CreateAll(t, r.Hub, lost, func(i int) *unstructured.Unstructured { return r.Application(fmt.Sprint("lost-", i)) })
-			// These are there again, and nobody deletes them a second time.
+			// These are there again, and no one deletes them a second time.
 			removeAll(t, r, 0, deleted)
 			env.Eventually(t, "both sides are equal after", func() error { return same(ctx, r) })
 			seen := env.Record(t, r.Spoke)
@@ -74,7 +74,7 @@ func TestHistoryRestoredUnderTheServer(t *testing.T) {
 					return r.Hub.Delete(ctx, fmt.Sprint("app-", deleted+i), metav1.DeleteOptions{})
 				})
 			})
-			// The cure that Kubernetes knows: API servers start anew after a restore.
+			// The cure that Kubernetes knows: API servers start again after a restore.
 			if err := w.Hub.Server.Restart(ctx); err != nil {
 				t.Fatal(err)
 			}

@@ -196,7 +196,7 @@ func TestMethodImpostorBehindTheGateway(t *testing.T) {
 	}
 }
 
-// Each way to be somebody else is refused, on each method.
+// Each way to be someone else is refused, on each method.
 func TestMethodForgeries(t *testing.T) {
 	t.Parallel()
 	w, ctx := env.SharedBare(t), t.Context()

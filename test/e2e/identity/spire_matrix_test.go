@@ -295,7 +295,7 @@ func (w *spireEnv) testAdministrator(t *testing.T) {
 	}
 }
 
-// Both authorities rotate while SVIDs are renewed, and nobody is away. The hub learns of
+// Both authorities rotate while SVIDs are renewed, and no one is away. The hub learns of
 // the spoke's by what the principal pushes, the spoke of the hub's by polling.
 func (w *spireEnv) testRotation(t *testing.T) {
 	ctx := t.Context()

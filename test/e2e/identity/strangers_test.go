@@ -20,7 +20,7 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-// TestStrangersHoldNoConnections has callers with an SVID that nobody registered call a
+// TestStrangersHoldNoConnections has callers with an SVID that no one registered call a
 // principal without a pause, each as soon as it is refused, more of them than the
 // listener takes connections. An agent connects all the same.
 func TestStrangersHoldNoConnections(t *testing.T) {

@@ -77,7 +77,7 @@ func byPolicy(err error) error {
 	return nil
 }
 
-// escalate tries what somebody would who has taken over the principal's account, and was
+// escalate tries what someone would who has taken over the principal's account, and was
 // even given the rights of an administrator: the policy denies it.
 func escalate(t *testing.T, w *env.RoleEnv) {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 
 // TestChartsTakeTheImagesThatWereMade renders both charts with the values that `make
 // images` writes beside the images: ours are named by their digests, and no tag that
-// somebody could move is left.
+// someone could move is left.
 func TestChartsTakeTheImagesThatWereMade(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")

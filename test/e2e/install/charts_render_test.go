@@ -221,7 +221,7 @@ func TestChartsConfiguration(t *testing.T) {
 
 // A changed configuration restarts the pods.
 // By method header Istio's proxy brings agents to a unix socket, whose folder it has too;
-// nobody who can only forward ports of the pod reaches that.
+// no one who can only forward ports of the pod reaches that.
 func TestChartsHeaderSocket(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")

@@ -629,7 +629,7 @@ func scrape(t *testing.T, address string) string {
 	return string(content)
 }
 
-// With the policy of the agent's chart nobody on a spoke but the agent can make Argo CD
+// With the policy of the agent's chart no one on a spoke but the agent can make Argo CD
 // delete the workloads of a managed Application.
 func TestLocalDeletesPolicy(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ import (
 var bindings = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
 
 // When helm uninstalls the chart, mirrors are anybody's to delete before the principal loses its
-// account or its rights: an uninstall that stops half-way leaves no mirrors that nobody can delete.
+// account or its rights: an uninstall that stops half-way leaves no mirrors that no one can delete.
 // helm alone knows of this step, so that what renders the chart elsewhere, such as Argo CD, has
 // each object once.
 func TestUninstallFreesMirrorsFirst(t *testing.T) {

@@ -29,7 +29,7 @@ type eventfulSpoke struct {
 	t *testing.T
 }
 
-// runs makes an Application, and says of it what nobody shows.
+// runs makes an Application, and says of it what no one shows.
 func (s eventfulSpoke) runs() {
 	s.t.Helper()
 	env.Create(s.t, s.Hub, s.Application("shop"))

@@ -361,7 +361,7 @@ func (d *demo) leavesNothing() {
 	}
 }
 
-// processes are those of the demo's servers and what these started, whoever their parent
+// processes are those of the demo's servers and what these started, no matter who their parent
 // is by now: the environment of each names the work folder, and most run in it, such as
 // Redis, which writes over its environment.
 func (d *demo) processes() []string {

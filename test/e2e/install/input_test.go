@@ -97,7 +97,7 @@ func TestStartBeforeTheWorkloadAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In a namespace where nobody holds the Lease, so that neither stands by.
+	// In a namespace where no one holds the Lease, so that neither stands by.
 	programs := map[string][]string{
 		"agent":     {"--config", w.Agents[env.Managed].ConfigFile, "--namespace", "default"},
 		"principal": {"--kubernetes.kubeconfig", w.Hub.Kubeconfig, "--stream.listen", stream, "--namespace", "default"},
@@ -155,7 +155,7 @@ func startEarly(t *testing.T, w *env.Argo, program string, args []string) *harne
 		}
 		return nil
 	})
-	// An identity that is registered for nobody: it must not take edge-1's place.
+	// An identity that is registered for no one: it must not take edge-1's place.
 	if _, err := w.Harness.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
 		Name: name + "-api", TrustDomain: env.TrustDomain, CADir: w.CADir, Entries: []string{env.SPIFFEID("nobody")},
 	}); err != nil {

@@ -27,7 +27,7 @@ const (
 	soakCallers     = 1_000
 	// soakEvery is between two changes that the watch shows.
 	soakEvery = 10 * time.Second
-	// soakRest is how long all may take to be back at the start, when nobody calls.
+	// soakRest is how long all may take to be back at the start, when no one calls.
 	// Spare streams are given up by half every 30 s, kept connections after 30 s.
 	soakRest = 10 * time.Minute
 	// soakSpares are the spare streams of both agents at rest, and a few.

@@ -113,7 +113,7 @@ func (c *argoCommands) onOwner() dynamic.ResourceInterface {
 	return c.onHub()
 }
 
-// create makes an Application of a path in the repository, which nobody syncs by
+// create makes an Application of a path in the repository, which no one syncs by
 // itself, and waits until the hub shows what the spoke thinks of it.
 func (c *argoCommands) create(name, path string) {
 	c.t.Helper()

@@ -96,7 +96,7 @@ func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoEnv {
 		}
 		w.argo.HubArgo, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{
 			ControlPlane: w.Hub, Server: true, Controller: true, ApplicationNamespaces: []string{"*"},
-			ServerRedis: proxied, // where nobody is yet
+			ServerRedis: proxied, // where no one is yet
 			ServerArgs:  []string{"--redis-use-tls", "--redis-ca-certificate", ca},
 		})
 		return err
@@ -160,7 +160,7 @@ func TestLiveArgoCD(t *testing.T) {
 	}
 	onSpoke := w.Spokes[env.Managed].Resource(env.Deployments, name)
 
-	// First, since it is about kinds that nobody has asked for either.
+	// First, since it is about kinds that no one has asked for either.
 	t.Run("what nobody has opened while the agent is away", func(t *testing.T) { w.testUnopened(t, unopened) })
 	t.Run("get", func(t *testing.T) {
 		w.tree(t, name, node{Kind: "Pod"}) // the CLI shows what is there, and does not wait

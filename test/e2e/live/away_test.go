@@ -91,7 +91,7 @@ func (w *liveArgoEnv) testFrozenPage(t *testing.T, name string) {
 	}
 }
 
-// testUnopened shows an Application that nobody has opened while its agent is away: its tree with
+// testUnopened shows an Application that no one has opened while its agent is away: its tree with
 // the mark, and its live state, by which Argo CD compares. No test may have asked for anything of it before.
 func (w *liveArgoEnv) testUnopened(t *testing.T, name string) {
 	ctx, agent := t.Context(), w.Agents[w.agent]

@@ -98,7 +98,7 @@ func startInputPod(t *testing.T, a *env.LiveAgent, name string) {
 	}
 }
 
-// The end of what somebody says in a container reaches it, and what it says after that
+// The end of what someone says in a container reaches it, and what it says after that
 // comes back: one direction of a session ends by itself. Without it `kubectl cp` into
 // a container would wait for ever.
 func TestLiveInputEnds(t *testing.T) {

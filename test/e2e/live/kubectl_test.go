@@ -20,7 +20,7 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-// What kubectl says of a spoke through the hub is what it says to whoever stands
+// What kubectl says of a spoke through the hub is what it says to anyone who stands
 // beside that spoke's API server, errors included.
 func TestLiveKubectl(t *testing.T) {
 	t.Parallel()

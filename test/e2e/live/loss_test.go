@@ -25,7 +25,7 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-// watchPath watches what nobody changes but the test that has the name.
+// watchPath watches what no one changes but the test that has the name.
 func watchPath(name string) string {
 	// Without a time an API server ends a watch after 30 to 60 minutes.
 	return "/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=7200&fieldSelector=metadata.name%3D" + name
@@ -230,7 +230,7 @@ func (u *underWay) followedBreak(t *testing.T) {
 	all.Wait()
 }
 
-// Whoever calls a spoke that is lost, or goes on with it, learns so.
+// Anyone who calls a spoke that is lost, or goes on with it, learns so.
 func TestLiveLoss(t *testing.T) {
 	t.Parallel()
 	w := env.SharedLive(t)
@@ -356,7 +356,7 @@ func TestLiveRevocation(t *testing.T) {
 	}
 }
 
-// Whoever narrows spec.access ends what goes on under the wider one, and nothing else.
+// Anyone who narrows spec.access ends what goes on under the wider one, and nothing else.
 func TestLiveNarrowed(t *testing.T) {
 	t.Parallel()
 	w := env.SharedLive(t)

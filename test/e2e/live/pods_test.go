@@ -226,7 +226,7 @@ func (p podVerbs) forward(t *testing.T) {
 		t.Fatal("it does not say where it listens")
 	}
 	go func() {
-		for range f.Lines { // "Handling connection for", which nobody needs
+		for range f.Lines { // "Handling connection for", which no one needs
 		}
 	}()
 	for i := range 3 { // connections of one session, one after the other

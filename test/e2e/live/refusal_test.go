@@ -118,7 +118,7 @@ func TestLiveRefusals(t *testing.T) {
 }
 
 // A caller who never reads and a spoke that never stops cost what their own windows
-// hold, and nobody else's time.
+// hold, and no one else's time.
 func TestLiveStuck(t *testing.T) {
 	t.Parallel()
 	w := env.SharedLive(t)
@@ -151,7 +151,7 @@ func TestLiveStuck(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = res.Body.Close() }) // never read
 	}
-	// An exec whose output nobody reads and that never ends.
+	// An exec whose output no one reads and that never ends.
 	endless := execAs(c, "cat", "/dev/zero")
 	begun()
 	select {
@@ -186,7 +186,7 @@ func TestLiveStuck(t *testing.T) {
 	watch.Until(t, `"ADDED"`)
 }
 
-// Whoever begins a call and does not bring it to its end is not waited for.
+// Anyone who begins a call and does not bring it to its end is not waited for.
 func TestLiveHalfOpen(t *testing.T) {
 	t.Parallel()
 	w := env.SharedLive(t)

@@ -122,7 +122,7 @@ func (*liveSpoke) Verify(token string) (identity.AgentName, error) {
 	return identity.ParseAgentName("edge-1")
 }
 
-// openAccess lets everything through, with the rules of nobody.
+// openAccess lets everything through, with the rules of no one.
 func openAccess() access.Config {
 	return access.Config{
 		Enabled: true, Writes: true, Secrets: v1alpha1.SecretsOn, Exec: true, Nodes: true, EphemeralContainers: true, Tokens: true, Proxy: true,

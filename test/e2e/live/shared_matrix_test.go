@@ -160,7 +160,7 @@ func generate(ctx context.Context, repoServer *grpc.ClientConn, r manifestReques
 	return manifests, length, nil
 }
 
-// private serves a git repository to whoever knows a password.
+// private serves a git repository to anyone who knows a password.
 func private(t *testing.T, repository *harness.Repository, user, password string) string {
 	t.Helper()
 	core, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()

@@ -195,7 +195,7 @@ func (w *istioEnv) startIdentities(t *testing.T) {
 	}
 }
 
-// end stops whoever calls the API server, and kills that: after istiod it does not end by
+// end stops anyone who calls the API server, and kills that: after istiod it does not end by
 // itself within its grace.
 func (w *istioEnv) end(t *testing.T) {
 	t.Helper()
@@ -509,7 +509,7 @@ func (w *istioEnv) startForwarder(t *testing.T) string {
 	return server.URL
 }
 
-// tlsAs is the TLS of a caller in the mesh or an agent, towards whoever has one of ids.
+// tlsAs is the TLS of a caller in the mesh or an agent, towards anyone who has one of ids.
 func (w *istioEnv) tlsAs(caller string, protocols []string, ids ...string) *tls.Config {
 	allowed := make([]spiffeid.ID, len(ids))
 	for i, id := range ids {
@@ -759,7 +759,7 @@ func (w *istioEnv) testPassthrough(t *testing.T) {
 }
 
 // The gateway lets in whom the registry knows, by the whole SPIFFE ID, and only our
-// services; past it nobody else reaches the principal.
+// services; past it no one else reaches the principal.
 func (w *istioEnv) testGateway(t *testing.T) {
 	const other = "/grpc.health.v1.Health/Check"
 	var calls []meshCall
@@ -789,7 +789,7 @@ func (w *istioEnv) beside(ctx context.Context, caller, path string) error {
 	return w.rpc(ctx, fmt.Sprintf("%s:%d", sidecarIP, w.stream), w.tlsAs(caller, []string{"h2"}, meshPrincipal), path)
 }
 
-// A principal that is written with its scheme is taken by everybody and matches nobody.
+// A principal that is written with its scheme is taken by everybody and matches no one.
 // If this fails Istio has changed, and ours need not be without.
 func (w *istioEnv) testScheme(t *testing.T) {
 	const name = "argomesh-principal-resource-proxy"
@@ -808,7 +808,7 @@ func (w *istioEnv) testScheme(t *testing.T) {
 	w.run(t, []meshCall{{"the same without", call, letThrough, admitted}})
 }
 
-// An alias of the mesh's trust domain admits the namesake of whoever a policy names.
+// An alias of the mesh's trust domain admits the namesake of anyone who a policy names.
 // That is why nothing is rendered with aliases; if this fails Istio has changed.
 func (w *istioEnv) testAliases(t *testing.T) {
 	call := func(ctx context.Context) error { return w.line(ctx, meshPartnersServer, w.resources) }

@@ -70,7 +70,7 @@ func TestMeshPolicyIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Somebody else's object has the name of one of ours, and somebody has applied one
+	// Someone else's object has the name of one of ours, and someone has applied one
 	// of ours by hand, and not well.
 	w.put(t, "AuthorizationPolicy", "argomesh-principal-metrics", nil, map[string]any{})
 	w.put(t, "PeerAuthentication", "argomesh-principal", map[string]any{"app.kubernetes.io/part-of": "argomesh", "app.kubernetes.io/managed-by": "agentctl"},
@@ -134,7 +134,7 @@ func (w *meshLive) start(t *testing.T, mode string) {
 	}
 }
 
-// put makes an object in Argo CD's namespace, as somebody else.
+// put makes an object in Argo CD's namespace, as someone else.
 func (w *meshLive) put(t *testing.T, kind, name string, labels, spec map[string]any) {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{
@@ -244,7 +244,7 @@ func (w *meshLive) admits(t *testing.T, want ...string) {
 func (w *meshLive) testMade(t *testing.T) {
 	w.admits(t, "hub.test/argomesh/agent/edge-1", "partner.test/ns/argocd/sa/agent")
 	w.says(t, "edge-1", metav1.ConditionFalse, "Differs",
-		"AuthorizationPolicy argocd/argomesh-principal-metrics is not written: an object of that name was made by somebody else")
+		"AuthorizationPolicy argocd/argomesh-principal-metrics is not written: an object of that name was made by another writer")
 	if out, err := w.h.Agentctl(t.Context(), w.hub, "mesh", "diff", "istio", "--config", w.principal.ConfigFile); err == nil ||
 		!strings.Contains(out, "! AuthorizationPolicy argocd/argomesh-principal-metrics: an object of that name") {
 		t.Errorf("agentctl mesh diff: %v\n%s", err, out)
@@ -269,7 +269,7 @@ func (w *meshLive) testDrift(t *testing.T) {
 	w.put(t, "AuthorizationPolicy", "theirs", nil, map[string]any{"rules": []any{map[string]any{}}})
 	if err := errors.Join(
 		sidecars.Delete(t.Context(), "argomesh-principal", metav1.DeleteOptions{}),
-		policies.Delete(t.Context(), "argomesh-principal-metrics", metav1.DeleteOptions{}), // somebody else's, in the way of ours
+		policies.Delete(t.Context(), "argomesh-principal-metrics", metav1.DeleteOptions{}), // someone else's, in the way of ours
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func (w *meshLive) testAgents(t *testing.T) {
 	}
 }
 
-// An agent that Istio would take for another one is not let in, and stops nobody.
+// An agent that Istio would take for another one is not let in, and stops no one.
 func (w *meshLive) testRefused(t *testing.T) {
 	if _, err := w.h.Agentctl(t.Context(), w.hub, "agent", "create", "edge-4", "--mode", "managed", "--spiffe-id", "spiffe://cluster.local/ns/argocd/sa/agent"); err != nil {
 		t.Fatal(err)

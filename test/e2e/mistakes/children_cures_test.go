@@ -182,7 +182,7 @@ func TestChildApplicationsCures(t *testing.T) {
 	})
 }
 
-// TestSetMappingWithChildren: child applications that the hub shows are in nobody's way, and
+// TestSetMappingWithChildren: child applications that the hub shows are in no one's way, and
 // are shown where the other mapping has them.
 func TestSetMappingWithChildren(t *testing.T) {
 	t.Parallel()

@@ -91,8 +91,8 @@ func TestMistakesGolden(t *testing.T) {
 		t.Errorf("there are %d mistakes, less than 20", len(rows))
 	}
 	var out strings.Builder
-	out.WriteString("# Common mistakes\n\nMade from the tests by `make golden`. Each row is one test on real servers: somebody does that, it is told there and in that time, and what the text says helps when it is followed to the letter.\n" +
-		"Times are from the act; `…` stands for what differs.\n\n| What somebody does | Where it is told | Within | Text |\n|---|---|---|---|\n")
+	out.WriteString("# Common mistakes\n\nMade from the tests by `make golden`. Each row is one test on real servers: someone does that, it is told there and in that time, and what the text says helps when it is followed to the letter.\n" +
+		"Times are from the act; `…` stands for what differs.\n\n| What a person does | Where it is told | Within | Text |\n|---|---|---|---|\n")
 	seen := map[string]bool{}
 	for _, m := range rows {
 		if m.Person == "" || m.On == "" || m.Says == "" || m.Does == nil || m.Told == nil || m.Cure == nil || m.Cured == nil || seen[m.Person] {

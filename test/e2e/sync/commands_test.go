@@ -351,7 +351,7 @@ func TestSyncWithOptionsAndRollback(t *testing.T) {
 	}
 }
 
-// TestOverrideOfAnAutonomousSpoke: whoever may write the mirrors on the hub brings no
+// TestOverrideOfAnAutonomousSpoke: anyone who may write the mirrors on the hub brings no
 // manifests and no sources of his own to the spoke, which owns its Applications.
 func TestOverrideOfAnAutonomousSpoke(t *testing.T) {
 	t.Parallel()
@@ -649,7 +649,7 @@ func TestAutomatedSyncIsShown(t *testing.T) {
 	c.ran(env.Managed, name, 0)
 }
 
-// TestRollingSyncWhileAway lets an ApplicationSet press sync anew on each of its
+// TestRollingSyncWhileAway lets an ApplicationSet press sync again on each of its
 // passes while the agent is away: that is one sync.
 func TestRollingSyncWhileAway(t *testing.T) {
 	t.Parallel()
@@ -747,7 +747,7 @@ func TestRollingSyncWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first pass makes an operation, which gets an id. Each further one is brought
-	// about by a label, which the controller removes as it writes the operation anew.
+	// about by a label, which the controller removes as it writes the operation again.
 	// Argo CD 3.5 puts what it wrote into its cache, also over what is newer, and does
 	// not see a label then that was set at once; the next one it does.
 	var ids []string

@@ -29,9 +29,9 @@ func TestEventsOfControllers(t *testing.T) {
 				where, namespace, destination = w.OnSpoke(env.Autonomous), harness.ArgoCDNamespace, ""
 			}
 			app := w.Plain(name, namespace, destination)
-			delete(app.Object["spec"].(map[string]any), "syncPolicy") // nobody makes its namespace, so its sync fails
+			delete(app.Object["spec"].(map[string]any), "syncPolicy") // no one makes its namespace, so its sync fails
 			env.Create(t, where, app)
-			t.Cleanup(func() { _ = where.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) }) // it is in nobody's way
+			t.Cleanup(func() { _ = where.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) }) // it is in no one's way
 			env.Eventually(t, "the Application on both sides", func() error {
 				_, err := w.OnHub(agent).Get(ctx, name, metav1.GetOptions{})
 				if err == nil {

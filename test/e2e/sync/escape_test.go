@@ -22,7 +22,7 @@ import (
 
 var clusterRoleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 
-// binding is the manifest that makes whoever deploys it the master of a Kubernetes cluster.
+// binding is the manifest that makes anyone who deploys it the master of a Kubernetes cluster.
 // Manifests of an operation are JSON.
 func binding(name string) string {
 	return `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "` + name + `"},
@@ -31,7 +31,7 @@ func binding(name string) string {
 `
 }
 
-// TestTenantStaysInItsProject has somebody who may write Applications in one namespace of
+// TestTenantStaysInItsProject has someone who may write Applications in one namespace of
 // the hub, and nothing else, try to become cluster-admin of the spoke: by the projects
 // default of hub and spoke, by one that is not there, by another namespace, and by what its
 // own project does not permit, as sources and as manifests of an operation. On the spoke

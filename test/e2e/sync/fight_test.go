@@ -19,14 +19,14 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-// TestFightOfTwoWriters has somebody on a spoke change a field of a copy back as soon as it
+// TestFightOfTwoWriters has someone on a spoke change a field of a copy back as soon as it
 // was put right, as an image updater does, and stop in the end. What is written for it is
 // counted by what the API server tells of.
 func TestFightOfTwoWriters(t *testing.T) {
 	t.Parallel()
 	w, ctx := env.SharedBare(t), t.Context()
 	r := w.Connect(t, "fought-for", "managed")
-	const name, told = "web", "somebody on the spoke changes it back: spec.source.path"
+	const name, told = "web", "another writer on the spoke changes it back: spec.source.path"
 	for _, app := range []string{name, "other"} {
 		env.Create(t, r.Hub, r.Application(app))
 		env.Eventually(t, "the copy of "+app, func() error { return env.Exists(ctx, r.Spoke, app) })

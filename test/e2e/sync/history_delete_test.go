@@ -297,7 +297,7 @@ func TestHistoryRecreated(t *testing.T) {
 		}
 	})
 	t.Run("while away, by force", func(t *testing.T) {
-		// Nobody on the spoke saw the first one's deletion, so nobody may act on it.
+		// No one on the spoke saw the first one's deletion, so no one may act on it.
 		before := first("again-away", cascading(w, "again-away"))
 		var second *unstructured.Unstructured
 		away(t, w, func() {

@@ -101,7 +101,7 @@ func TestOneAgentWorksAtATime(t *testing.T) {
 	}
 }
 
-// holder returns who holds the Lease of the agents, empty when nobody does.
+// holder returns who holds the Lease of the agents, empty when no one does.
 func holder(t *testing.T, w *env.Argo) string {
 	t.Helper()
 	lease := env.Get(t, w.Edge1.Resource(env.Leases, harness.ArgoCDNamespace), "argomesh-agent")

@@ -210,7 +210,7 @@ func TestMappingByDestination(t *testing.T) {
 	t.Run("a hostile agent", func(t *testing.T) { hostileByDestination(t, w, principal) })
 }
 
-// hostileByDestination has a registered agent name Applications of others, and of nobody,
+// hostileByDestination has a registered agent name Applications of others, and of no one,
 // where all agents have theirs in the same namespaces. It changes nothing, and is told
 // nothing.
 func hostileByDestination(t *testing.T, w *env.Bare, principal *harness.Principal) {

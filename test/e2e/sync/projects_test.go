@@ -13,7 +13,7 @@ import (
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 )
 
-// anew is a check that an object is there, and another one than it was.
+// again is a check that an object is there, and another one than it was.
 func anew(ctx context.Context, where dynamic.ResourceInterface, name string, was metav1.Object) error {
 	o, err := where.Get(ctx, name, metav1.GetOptions{})
 	if err == nil && o.GetUID() == was.GetUID() {

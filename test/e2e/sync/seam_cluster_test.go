@@ -51,7 +51,7 @@ func TestSeamTwoAgentsOfACluster(t *testing.T) {
 		env.Eventually(t, "the copy of "+agent+" names it", isOf("of-"+agent, agent))
 	}
 
-	// Each begins anew beside the other's copy, which its hub does not want it to have.
+	// Each starts over beside the other's copy, which its hub does not want it to have.
 	before := map[string]string{}
 	for _, agent := range []string{first, second} {
 		before["of-"+agent] = env.Get(t, onSpoke, "of-"+agent).GetResourceVersion()

@@ -76,7 +76,7 @@ func (s upgradeSpoke) describes(t *testing.T, when, text string, copied bool) {
 
 // TestUpgradeTakesNothingAway upgrades a principal and its agents from before adoption
 // needed a permission: one agent that is there all the time, one that is away meanwhile
-// and one that stays as it is. Nobody has said by what the hub maps.
+// and one that stays as it is. No one has said by what the hub maps.
 func TestUpgradeTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	testUpgrade(t, beforeAdoption(t, harness.Settings{"mapping.by": ""}), "namespace", func(*upgradeSpoke) {})

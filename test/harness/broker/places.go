@@ -30,7 +30,7 @@ func NewPlaces(n int) *Places { return &Places{free: n, held: map[string]*place{
 
 // Take waits for a place for the test, and returns what gives it back. shares names the
 // servers that the test shares with others; empty means that it has its own. Tests that
-// share what was begun first come first, so that it is done with early and ends. Whoever
+// share what was begun first come first, so that it is done with early and ends. Anyone who
 // takes one for the same test again shares the place, so that no subtest waits for its own
 // parent. It fails when ctx is done.
 func (b *Places) Take(ctx context.Context, test, shares string) (release func(), err error) {

@@ -5,7 +5,7 @@
 //	nolisten PROGRAM [ARGUMENT...]
 //
 // It replaces itself by PROGRAM under a seccomp filter in which listen(2) reports
-// success and does nothing, and accept(2) reports that nobody has called yet. The
+// success and does nothing, and accept(2) reports that no one has called yet. The
 // program runs on, its port stays closed.
 //
 // The harness needs it for Argo CD's application controller, whose metrics server

@@ -88,7 +88,7 @@ func (g graph) back() []arrow {
 // order puts the files from top to bottom so that as few arrows as can be run back up. It
 // depends on the arrows and not on what the files are called, but for ties.
 //
-// It peels as a topological sort does: what names nobody goes to the bottom, what nobody
+// It peels as a topological sort does: what names no one goes to the bottom, what no one
 // names to the top. Where only circles are left, the file that has most more arrows out
 // than in goes to the top (Eades, Lin and Smyth, 1993). Then each file is moved to the place
 // that leaves fewest arrows, until no move helps. So what is counted is close to the fewest

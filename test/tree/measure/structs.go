@@ -14,7 +14,7 @@ type kind int
 const (
 	// state is what lives and acts: every struct that is none of the others.
 	state kind = iota
-	// settings are what somebody else fills in before an owner is made, and nobody changes.
+	// settings are what someone else fills in before an owner is made, and no one changes.
 	settings
 	// record is data under way: parsed, sent, stored or returned.
 	record

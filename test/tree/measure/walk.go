@@ -63,7 +63,7 @@ type guise struct {
 }
 
 // enter goes into a function with the value as the given parameters. Code that it was in
-// before, in no other guise, is not entered again: nobody has to read it twice.
+// before, in no other guise, is not entered again: no one has to read it twice.
 func (w *walker) enter(b *body, as []guise) {
 	before := w.passed[b.pos]
 	if before == nil {

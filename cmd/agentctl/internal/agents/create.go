@@ -67,7 +67,7 @@ func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 			"register\" does: the flags from --serviceaccount on say for which workload, and where.",
 		Example: "  # An agent whose Applications are written on the hub\n" +
 			"  agentctl agent create edge-1 --mode managed --trust-domain example.org --wait\n\n" +
-			"  # One whose SPIFFE ID somebody else chose\n" +
+			"  # An agent whose SPIFFE ID is given\n" +
 			"  agentctl agent create edge-2 --mode autonomous --spiffe-id spiffe://edge.example/ns/argocd/sa/agent\n\n" +
 			"  # A manifest to keep in git\n" +
 			"  agentctl agent create edge-3 --mode managed --trust-domain example.org --dry-run=client -o yaml\n\n" +

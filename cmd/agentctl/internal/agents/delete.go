@@ -128,7 +128,7 @@ func (c *deleteCommand) delete(ctx context.Context, h *cli.Hub, name string) (*v
 }
 
 // agreed returns whether a person agrees to deleting agent, which is obj with the policy that
-// a flag gave it. Nobody is asked when no workloads go that do not go already.
+// a flag gave it. No one is asked when no workloads go that do not go already.
 func (c *deleteCommand) agreed(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, agent *v1alpha1.Agent) (bool, error) {
 	before, err := cli.ParseAgent(obj)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *deleteCommand) policy() v1alpha1.DeletionPolicy {
 	return ""
 }
 
-// carryOut gives obj the policy, and then deletes it unless somebody has. The UID keeps
+// carryOut gives obj the policy, and then deletes it unless someone has. The UID keeps
 // a new agent of the same name from being deleted for the one that was meant.
 func (c *deleteCommand) carryOut(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, policy v1alpha1.DeletionPolicy) error {
 	uid, leaving := obj.GetUID(), obj.GetDeletionTimestamp() != nil

@@ -148,7 +148,7 @@ func readEdited(edited map[string]any, of *v1alpha1.Agent) (*v1alpha1.Agent, err
 }
 
 // patchAgent makes the Agent on the hub differ by what differs between before and
-// after. It fails with errChanged when somebody else changed what is in before;
+// after. It fails with errChanged when someone else changed what is in before;
 // the principal writing the status meanwhile is no harm.
 func patchAgent(ctx context.Context, h *cli.Hub, name string, before, after map[string]any) (*unstructured.Unstructured, error) {
 	patch, err := mergePatch(before, after)

@@ -107,7 +107,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	return err
 }
 
-// agreed shows what is about to be let go, and asks, unless nobody wants to be asked.
+// agreed shows what is about to be let go, and asks, unless no one wants to be asked.
 func (c *keepCommand) agreed(going []*unstructured.Unstructured, agent string) (bool, error) {
 	if c.yes {
 		return true, nil

@@ -114,7 +114,7 @@ func perilsOf(ctx context.Context, h *cli.Hub, c agentChange) []string {
 	return out
 }
 
-// agreesTo returns whether a person agrees to a change; nobody is asked about one that
+// agreesTo returns whether a person agrees to a change; no one is asked about one that
 // cannot delete workloads.
 func agreesTo(ctx context.Context, h *cli.Hub, std cli.Streams, yes bool, c agentChange) (bool, error) {
 	perils := perilsOf(ctx, h, c)

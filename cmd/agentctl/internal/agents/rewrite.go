@@ -112,7 +112,7 @@ func (c *rewriteCommand) run(ctx context.Context, name string) error {
 	return unfinished(h, found, doing)
 }
 
-// agreed shows what is about to be written, and asks, unless nobody wants to be asked or
+// agreed shows what is about to be written, and asks, unless no one wants to be asked or
 // there is nothing to write.
 func (c *rewriteCommand) agreed(found []*rewrite, agent string) (bool, error) {
 	n := len(found)
@@ -204,7 +204,7 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 	aliased, is := mapping.AliasedOf(backends.Object{
 		Key: stream.ResourceKey{Kind: stream.Application, Namespace: obj.GetNamespace(), Name: obj.GetName()}, Raw: raw,
 	}, r.agent)
-	// The hub's own cluster has Applications that are nobody's.
+	// The hub's own cluster has Applications that are no one's.
 	if !is || aliased.Alias == mapping.AliasHub && !aliased.Told && !slices.ContainsFunc(r.namespaces, func(m v1alpha1.MappedNamespace) bool { return m.Hub == obj.GetNamespace() }) {
 		return nil, nil
 	}
@@ -222,8 +222,8 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 	return out, nil
 }
 
-// applyRewrite writes the destination of an Application as it was judged. When somebody
-// changed the Application meanwhile it is judged anew.
+// applyRewrite writes the destination of an Application as it was judged. When someone
+// changed the Application meanwhile it is judged again.
 func applyRewrite(ctx context.Context, h *cli.Hub, r *rewrite, rules rewriteRules) error {
 	here := h.Applications.Namespace(r.obj.GetNamespace())
 	for {
@@ -239,7 +239,7 @@ func applyRewrite(ctx context.Context, h *cli.Hub, r *rewrite, rules rewriteRule
 		}
 		obj, err := here.Get(ctx, r.obj.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			r.left = "somebody deleted it meanwhile"
+			r.left = "it was deleted meanwhile"
 			return nil
 		}
 		if err != nil {
@@ -250,7 +250,7 @@ func applyRewrite(ctx context.Context, h *cli.Hub, r *rewrite, rules rewriteRule
 		case err != nil:
 			return err
 		case again == nil || obj.GetUID() != r.obj.GetUID():
-			r.left = "somebody changed it meanwhile"
+			r.left = "it was changed meanwhile"
 			return nil
 		}
 		if *r = *again; r.left != "" {

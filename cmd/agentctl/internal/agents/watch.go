@@ -62,7 +62,7 @@ func (w *agentWatch) Run(ctx context.Context) error {
 	}
 }
 
-// errPrint says that nobody reads what is printed.
+// errPrint says that no one reads what is printed.
 var errPrint = errors.New("cannot print")
 
 // isFinal reports whether asking again does not mend an error.

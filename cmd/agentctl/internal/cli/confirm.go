@@ -22,7 +22,7 @@ func IsTerminal(f *os.File) bool {
 }
 
 // Consent returns whether a person agrees to what a command is about to do and cannot take
-// back. With yes nobody is asked. Off a terminal it is an error that names --yes, whatever
+// back. With yes no one is asked. Off a terminal it is an error that names --yes, whatever
 // standard input says: a script that deletes has to say so.
 func Consent(std Streams, yes bool, question string) (bool, error) {
 	switch {

@@ -46,7 +46,7 @@ func ExplainAPI(err error, doing, what, host string) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s: %s; ask the %s's administrator for that right, or choose another --context or --user", doing, OneLine(err), what)
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s: somebody else changed it meanwhile: do it again", doing)
+		return fmt.Errorf("%s: another writer changed it meanwhile: run the command again", doing)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unreachable) && unreachable.Timeout(), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return fmt.Errorf("%s: the %s at %s did not answer in time: check it, or raise --request-timeout", doing, what, host)
 	case errors.As(err, &unreachable):
@@ -115,7 +115,7 @@ func ExplainKubeconfig(err error, rules *clientcmd.ClientConfigLoadingRules) err
 }
 
 // OneLine returns the text of err without line breaks, and without what else a terminal
-// obeys: it may be the words of whoever answered.
+// obeys: it may be the words of anyone who answered.
 func OneLine(err error) string { return CleanText(err.Error()) }
 
 // JoinOr returns "a, b or c".

@@ -73,7 +73,7 @@ func (e plainError) Error() string {
 
 func (e plainError) Unwrap() error { return e.error }
 
-// CleanText returns what somebody else wrote as one line, for what is printed among our
+// CleanText returns what someone else wrote as one line, for what is printed among our
 // own words.
 func CleanText(s string) string { return strings.Join(strings.FieldsFunc(s, obeyed), " ") }
 

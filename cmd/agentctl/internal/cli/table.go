@@ -21,7 +21,7 @@ func NewTable(w io.Writer, wide bool) *Table {
 }
 
 // Row adds a row, with the cells of more only in a wide table. An empty cell is a dash, and
-// each is on its line and in its column, whoever wrote it.
+// each is on its line and in its column, no matter who wrote it.
 func (t *Table) Row(cells []string, more ...string) {
 	cells = slices.Clone(cells)
 	if t.wide {

@@ -187,7 +187,7 @@ func (c *setMappingCommand) show(w io.Writer, moves []move, stay int, to hubstat
 	}
 	for _, agent := range sortedNames(leave) {
 		if leave[agent] > heldFrom {
-			notes = append(notes, fmt.Sprintf("Of agent %s %s leave their place at once. If that is more than a fifth of it, the agent holds it until somebody accepts it: agentctl agent accept-deletions %s.", agent, cli.Applications(leave[agent]), agent))
+			notes = append(notes, fmt.Sprintf("Of agent %s %s leave their place at once. If that is more than a fifth of it, the agent holds it until you accept it: agentctl agent accept-deletions %s.", agent, cli.Applications(leave[agent]), agent))
 		}
 	}
 	for _, note := range notes {

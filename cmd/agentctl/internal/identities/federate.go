@@ -76,7 +76,7 @@ func newFederateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	flags.BoolVar(&c.push, "push-bundle", false, "with --spire-server: write the bundle there, and nothing else")
 	flags.BoolVar(&c.remove, "delete", false, "end the federation")
 	flags.BoolVar(&c.deleteBundle, "delete-bundle", false, "with --delete and --spire-server: delete the bundle as well, so that the trust domain is trusted no longer")
-	flags.BoolVar(&c.force, "force", false, "change a federation that somebody else may have made, or one that spire-controller-manager deletes, or push an older bundle")
+	flags.BoolVar(&c.force, "force", false, "change a federation that another writer may have made, or one that spire-controller-manager deletes, or push an older bundle")
 	cmd.MarkFlagsMutuallyExclusive("push-bundle", "delete", "bundle-endpoint-url")
 	for _, name := range []string{"bundle-endpoint-url", "endpoint-spiffe-id", "class-name"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
@@ -168,7 +168,7 @@ func (c *federateCommand) federation(td spiffeid.TrustDomain, bundle *spiffebund
 		return f, err
 	}
 	if f.NeedsBundle() && !c.server.IsSet() {
-		return f, fmt.Errorf("--bundle is missing: with profile https_spiffe nobody can check the first answer of the endpoint without it; on the partner's side \"spire-server bundle show -format spiffe\" prints it")
+		return f, fmt.Errorf("--bundle is missing: with profile https_spiffe nothing can check the first answer of the endpoint without it; on the partner's side \"spire-server bundle show -format spiffe\" prints it")
 	}
 	return f, nil
 }
@@ -350,7 +350,7 @@ func (c *federateCommand) removeFromServer(ctx context.Context, td spiffeid.Trus
 	}
 	if !c.force {
 		// Nothing tells who made it.
-		ok, err := cli.Confirm(c.std, fmt.Sprintf("End the federation of the SPIRE server with %s, whoever made it?", td), "--force")
+		ok, err := cli.Confirm(c.std, fmt.Sprintf("End the federation of the SPIRE server with %s, no matter who made it?", td), "--force")
 		if err != nil {
 			return fmt.Errorf("%s: %w", doing, err)
 		}

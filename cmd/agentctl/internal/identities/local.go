@@ -30,7 +30,7 @@ type Report struct {
 // verdict is what the registry of the hub says of one SPIFFE ID.
 type verdict struct {
 	SPIFFEID string `json:"spiffeID"`
-	// Agent is whose it is; empty when it is nobody's, or may not connect.
+	// Agent is whose it is; empty when it is no one's, or may not connect.
 	Agent string `json:"agent,omitempty"`
 	// Refused says why it may not connect.
 	Refused string `json:"refused,omitempty"`
@@ -158,7 +158,7 @@ func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []v
 			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is agent " + v.Agent + " to the hub"})
 			continue
 		}
-		// The principal's own SVID is nobody's, and that is right.
+		// The principal's own SVID is no one's, and that is right.
 		if slices.ContainsFunc(principal, func(id spiffeid.ID) bool { return id.String() == v.SPIFFEID }) {
 			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is the principal's, and not registered for an agent, as it should be"})
 			continue

@@ -47,7 +47,7 @@ type expectedPeer struct {
 	agent     identity.AgentName // for whom it is to take us; zero for whomever
 }
 
-// gateway reports whether somebody else than the principal terminates TLS.
+// gateway reports whether someone else than the principal terminates TLS.
 func (w method) gateway() bool { return w.gateways() > 0 }
 
 // gateways counts in how many ways it is known.
@@ -145,7 +145,7 @@ func (w method) cure(p probe.Problem) string {
 	return ""
 }
 
-// otherPeerCure is what helps when TLS terminates with somebody who is not accepted.
+// otherPeerCure is what helps when TLS terminates with someone who is not accepted.
 func (w method) otherPeerCure() string {
 	if w.gateway() {
 		return "correct principal.gateway.spiffe_ids of the agent, or --gateway-id, if that is the gateway; if it is not, correct the address"

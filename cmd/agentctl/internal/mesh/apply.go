@@ -37,7 +37,7 @@ func newMeshApplyCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		Short: "Make a hub's mesh objects what they should be",
 		Long: "Apply what \"agentctl mesh render\" prints to the hub, by server-side apply, as a principal with\n" +
 			"mesh.live set to apply does by itself. What others changed in these objects is changed back. Only\n" +
-			"what this or the principal has applied before, or what somebody else applied of that output, is\n" +
+			"what this or the principal has applied before, or what another writer applied of that output, is\n" +
 			"touched, and deleted once nothing asks for it; if something is in the way nothing is done.",
 		Example: "  agentctl mesh diff istio --config principal.yaml\n  agentctl mesh apply istio --config principal.yaml",
 	}

@@ -107,7 +107,7 @@ func (o *Objects) applyOne(ctx context.Context, change diff.Change[*unstructured
 		})
 		return err
 	case diff.Update:
-		next := change.Have.DeepCopy() // with its resourceVersion, so that nobody's change is lost
+		next := change.Have.DeepCopy() // with its resourceVersion, so that no one's change is lost
 		next.Object["spec"] = change.Want.DeepCopy().Object["spec"]
 		_, err := o.Client.Resource(spire.Resource(next.GetKind())).Update(ctx, next, metav1.UpdateOptions{
 			DryRun: dry, FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict,

@@ -17,7 +17,7 @@ import (
 type Event struct{ Reason, Message string }
 
 // TerminalCommand is what a person types there, of which a terminal may repeat every
-// letter and nobody but the shell the outcome.
+// letter and no one but the shell the outcome.
 const TerminalCommand = "echo said-$((40+2))"
 
 // TypeInto types TerminalCommand into a terminal of an argocd-server, and returns what that
@@ -54,7 +54,7 @@ func TypeInto(t *testing.T, server, token string, of url.Values) (said string) {
 	return said
 }
 
-// MaskedPassword is the value that nobody is told while Secrets are masked.
+// MaskedPassword is the value that no one is told while Secrets are masked.
 const MaskedPassword = "correct-horse-battery"
 
 // RevealsPassword fails the test when text has the password in a form that kubectl or Argo CD may

@@ -127,7 +127,7 @@ func (a *Attacker) Leaks(t *testing.T) {
 	defer a.mu.Unlock()
 	for _, frame := range a.heard {
 		if text := frame.String(); strings.Contains(text, SecretOfB) {
-			t.Errorf("the attacker is told of somebody else's: %.300s", text)
+			t.Errorf("the attacker is told of another's: %.300s", text)
 		}
 	}
 }

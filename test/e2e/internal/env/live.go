@@ -123,7 +123,7 @@ const (
 	// LivePod is a pod of the managed spoke, in namespace default, and liveContainer
 	// the container of it and of all pods that a test makes.
 	LivePod, LiveContainer = "shell", "main"
-	// EchoPort is a port of every pod behind which somebody says back what he hears.
+	// EchoPort is a port of every pod behind which someone says back what he hears.
 	EchoPort = 7
 )
 
@@ -598,7 +598,7 @@ func NewFollower(t *testing.T, name string, r io.ReadCloser, stop func()) *Follo
 	f := &Follower{Name: name, Lines: make(chan string), ended: make(chan error, 1), Close: stop}
 	t.Cleanup(func() {
 		stop()
-		_ = r.Close() // nobody reads on
+		_ = r.Close() // no one reads on
 	})
 	go func() {
 		reader := bufio.NewReader(r)

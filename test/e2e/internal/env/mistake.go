@@ -23,7 +23,7 @@ import (
 // it is told where they look, in time, and that the cure works when the text is followed to
 // the letter.
 type Mistake struct {
-	// Person is what somebody does, and does is that.
+	// Person is what someone does, and does is that.
 	Person string
 	Does   func(*Scene)
 	// On is where it is told, and told what is there by now; and since when, by the object's

@@ -67,7 +67,7 @@ func (w *Argo) Guestbook(name, namespace, agent string) *unstructured.Unstructur
 	return app
 }
 
-// Plain is an Application that nobody syncs by itself.
+// Plain is an Application that no one syncs by itself.
 func (w *Argo) Plain(name, namespace, agent string) *unstructured.Unstructured {
 	destination := map[string]any{"name": agent, "namespace": name}
 	in := Project
