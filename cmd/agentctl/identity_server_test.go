@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
 
@@ -117,9 +117,9 @@ func TestRegisterWithASPIREServer(t *testing.T) {
 
 func TestRegisterBesideAControllerManager(t *testing.T) {
 	server, address := startSPIRE(t)
-	err := server.AddEntry(&spirepb.Entry{
-		SpiffeId: &spirepb.SPIFFEID{TrustDomain: "edge.test", Path: "/pod"}, ParentId: &spirepb.SPIFFEID{TrustDomain: "edge.test", Path: "/n"},
-		Selectors: []*spirepb.Selector{{Type: "k8s", Value: "pod-uid:1"}},
+	err := server.AddEntry(&types.Entry{
+		SpiffeId: &types.SPIFFEID{TrustDomain: "edge.test", Path: "/pod"}, ParentId: &types.SPIFFEID{TrustDomain: "edge.test", Path: "/n"},
+		Selectors: []*types.Selector{{Type: "k8s", Value: "pod-uid:1"}},
 	})
 	if err != nil {
 		t.Fatal(err)

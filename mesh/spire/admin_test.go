@@ -19,11 +19,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/argomesh/argomesh/mesh/spire"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
 
@@ -117,7 +117,7 @@ func TestAdministratorsOverTCP(t *testing.T) {
 		t.Errorf("by admin_ids: %v", err)
 	}
 	server.SetAdmins()
-	foreign(t, server, func(e *spirepb.Entry) { e.SpiffeId.Path, e.Admin = "/ops", true })
+	foreign(t, server, func(e *types.Entry) { e.SpiffeId.Path, e.Admin = "/ops", true })
 	if _, err := reconcile(t, client, edge, nil); err != nil {
 		t.Errorf("by an entry: %v", err)
 	}

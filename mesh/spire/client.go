@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -17,7 +21,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/stream/protolimit"
 )
 
@@ -79,9 +82,9 @@ type Client struct {
 	address     string
 	callTimeout time.Duration
 	pageSize    int32
-	entries     spirepb.EntryClient
-	bundles     spirepb.BundleClient
-	domains     spirepb.TrustDomainClient
+	entries     entryv1.EntryClient
+	bundles     bundlev1.BundleClient
+	domains     trustdomainv1.TrustDomainClient
 }
 
 // ParseAddress returns the target for gRPC of an address as [ClientConfig] has it, and
@@ -142,7 +145,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	return &Client{
 		conn: conn, address: cfg.Address, callTimeout: cfg.CallTimeout, pageSize: cfg.PageSize,
-		entries: spirepb.NewEntryClient(conn), bundles: spirepb.NewBundleClient(conn), domains: spirepb.NewTrustDomainClient(conn),
+		entries: entryv1.NewEntryClient(conn), bundles: bundlev1.NewBundleClient(conn), domains: trustdomainv1.NewTrustDomainClient(conn),
 	}, nil
 }
 
@@ -224,7 +227,7 @@ func (e *ItemError) Error() string {
 func (e *ItemError) Unwrap() error { return kindOf(e.Code) }
 
 // itemError returns nil for a status of OK. Every item of an answer has a status.
-func itemError(item string, st *spirepb.Status) error {
+func itemError(item string, st *types.Status) error {
 	switch {
 	case st == nil:
 		return fmt.Errorf("%s: the answer says nothing of it: %w", item, ErrReply)

@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/internal/diff"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 )
 
 // EntryFilter selects entries. All that is set must hold; the zero value selects all.
@@ -19,11 +20,11 @@ type EntryFilter struct {
 	SPIFFEID, ParentID spiffeid.ID
 }
 
-func (f EntryFilter) wire() *spirepb.ListEntriesRequest_Filter {
+func (f EntryFilter) wire() *entryv1.ListEntriesRequest_Filter {
 	if f == (EntryFilter{}) {
 		return nil
 	}
-	filter := &spirepb.ListEntriesRequest_Filter{}
+	filter := &entryv1.ListEntriesRequest_Filter{}
 	if !f.SPIFFEID.IsZero() {
 		filter.BySpiffeId = idToWire(f.SPIFFEID)
 	}
@@ -39,7 +40,7 @@ func (f EntryFilter) wire() *spirepb.ListEntriesRequest_Filter {
 func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(Entry) error) error {
 	const doing = "list entries"
 	return pages(doing, func(token string) (string, int, error) {
-		answer, err := call(ctx, c, doing, c.entries.ListEntries, &spirepb.ListEntriesRequest{
+		answer, err := call(ctx, c, doing, c.entries.ListEntries, &entryv1.ListEntriesRequest{
 			Filter: filter.wire(), OutputMask: knownFields(), PageSize: c.pageSize, PageToken: token,
 		})
 		if err != nil {
@@ -94,15 +95,15 @@ func (c *Client) Observe(ctx context.Context, name identity.AgentName, desired [
 // there already gives [ErrExists], and the entry that is there in its place.
 func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []Entry, results []error, err error) {
 	const doing = "create entries"
-	messages := make([]*spirepb.Entry, len(entries))
+	messages := make([]*types.Entry, len(entries))
 	for i, e := range entries {
 		if err := e.check(); err != nil {
 			return nil, nil, err
 		}
 		messages[i] = entryToWire(e)
 	}
-	err = batches(messages, func(some []*spirepb.Entry) error {
-		answer, err := call(ctx, c, doing, c.entries.BatchCreateEntry, &spirepb.BatchCreateEntryRequest{Entries: some, OutputMask: knownFields()})
+	err = batches(messages, func(some []*types.Entry) error {
+		answer, err := call(ctx, c, doing, c.entries.BatchCreateEntry, &entryv1.BatchCreateEntryRequest{Entries: some, OutputMask: knownFields()})
 		if err != nil {
 			return err
 		}
@@ -138,8 +139,8 @@ func (c *Client) UpdateEntries(ctx context.Context, changes []diff.Change[Entry]
 			fields[i] = d.Path
 		}
 		// One call each: the mask is the call's, and each change has its own.
-		answer, err := call(ctx, c, doing, c.entries.BatchUpdateEntry, &spirepb.BatchUpdateEntryRequest{
-			Entries: []*spirepb.Entry{entryToWire(change.Want)}, InputMask: setMask(&spirepb.EntryMask{}, fields...), OutputMask: &spirepb.EntryMask{},
+		answer, err := call(ctx, c, doing, c.entries.BatchUpdateEntry, &entryv1.BatchUpdateEntryRequest{
+			Entries: []*types.Entry{entryToWire(change.Want)}, InputMask: setMask(&types.EntryMask{}, fields...), OutputMask: &types.EntryMask{},
 		})
 		if err != nil {
 			return results, err
@@ -156,15 +157,15 @@ func (c *Client) UpdateEntries(ctx context.Context, changes []diff.Change[Entry]
 // failed. It refuses all when one is not ours.
 func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results []error, err error) {
 	const doing = "delete entries"
-	messages := make([]*spirepb.GetEntryRequest, len(entryIDs)) // something that has a size
+	messages := make([]*entryv1.GetEntryRequest, len(entryIDs)) // something that has a size
 	for i, id := range entryIDs {
 		if _, ours := Owner(id); !ours {
 			return nil, fmt.Errorf("%s: %s was not made by us: %w", doing, id, ErrRefused)
 		}
-		messages[i] = &spirepb.GetEntryRequest{Id: id}
+		messages[i] = &entryv1.GetEntryRequest{Id: id}
 	}
-	err = batches(messages, func(some []*spirepb.GetEntryRequest) error {
-		request := &spirepb.BatchDeleteEntryRequest{}
+	err = batches(messages, func(some []*entryv1.GetEntryRequest) error {
+		request := &entryv1.BatchDeleteEntryRequest{}
 		for _, m := range some {
 			request.Ids = append(request.Ids, m.GetId())
 		}

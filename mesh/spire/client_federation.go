@@ -7,20 +7,22 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 
 	"github.com/argomesh/argomesh/internal/diff"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 )
 
 // knownKeys is the mask of what we read of a bundle.
-func knownKeys() *spirepb.BundleMask {
-	return &spirepb.BundleMask{X509Authorities: true, JwtAuthorities: true, RefreshHint: true, SequenceNumber: true}
+func knownKeys() *types.BundleMask {
+	return &types.BundleMask{X509Authorities: true, JwtAuthorities: true, RefreshHint: true, SequenceNumber: true}
 }
 
 // Bundle returns the bundle of the server's own trust domain.
 func (c *Client) Bundle(ctx context.Context) (*spiffebundle.Bundle, error) {
 	const doing = "get bundle"
-	answer, err := call(ctx, c, doing, c.bundles.GetBundle, &spirepb.GetBundleRequest{OutputMask: knownKeys()})
+	answer, err := call(ctx, c, doing, c.bundles.GetBundle, &bundlev1.GetBundleRequest{OutputMask: knownKeys()})
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +33,7 @@ func (c *Client) Bundle(ctx context.Context) (*spiffebundle.Bundle, error) {
 // error wraps [ErrNotFound] when it has none.
 func (c *Client) FederatedBundle(ctx context.Context, td spiffeid.TrustDomain) (*spiffebundle.Bundle, error) {
 	doing := "get bundle of " + td.Name()
-	answer, err := call(ctx, c, doing, c.bundles.GetFederatedBundle, &spirepb.GetFederatedBundleRequest{TrustDomain: td.Name(), OutputMask: knownKeys()})
+	answer, err := call(ctx, c, doing, c.bundles.GetFederatedBundle, &bundlev1.GetFederatedBundleRequest{TrustDomain: td.Name(), OutputMask: knownKeys()})
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +49,7 @@ func (c *Client) FederatedBundles(ctx context.Context) ([]*spiffebundle.Bundle, 
 	const doing = "list federated bundles"
 	var out []*spiffebundle.Bundle
 	err := pages(doing, func(token string) (string, int, error) {
-		answer, err := call(ctx, c, doing, c.bundles.ListFederatedBundles, &spirepb.ListFederatedBundlesRequest{
+		answer, err := call(ctx, c, doing, c.bundles.ListFederatedBundles, &bundlev1.ListFederatedBundlesRequest{
 			OutputMask: knownKeys(), PageSize: min(c.pageSize, maxBundlePage), PageToken: token,
 		})
 		if err != nil {
@@ -75,7 +77,7 @@ func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebun
 	}
 	var (
 		changes  = append(withAction(plan, diff.Create), withAction(plan, diff.Update)...)
-		messages = make([]*spirepb.Bundle, len(changes))
+		messages = make([]*types.Bundle, len(changes))
 		failed   []error
 		at       int
 	)
@@ -85,8 +87,8 @@ func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebun
 			return err
 		}
 	}
-	err := batches(messages, func(some []*spirepb.Bundle) error {
-		answer, err := call(ctx, c, doing, c.bundles.BatchSetFederatedBundle, &spirepb.BatchSetFederatedBundleRequest{Bundle: some, OutputMask: &spirepb.BundleMask{}})
+	err := batches(messages, func(some []*types.Bundle) error {
+		answer, err := call(ctx, c, doing, c.bundles.BatchSetFederatedBundle, &bundlev1.BatchSetFederatedBundleRequest{Bundle: some, OutputMask: &types.BundleMask{}})
 		if err != nil {
 			return err
 		}
@@ -113,7 +115,7 @@ func (c *Client) Federations(ctx context.Context) ([]Federation, error) {
 	const doing = "list federation relationships"
 	var out []Federation
 	err := pages(doing, func(token string) (string, int, error) {
-		answer, err := call(ctx, c, doing, c.domains.ListFederationRelationships, &spirepb.ListFederationRelationshipsRequest{
+		answer, err := call(ctx, c, doing, c.domains.ListFederationRelationships, &trustdomainv1.ListFederationRelationshipsRequest{
 			OutputMask: withoutBundle(), PageSize: c.pageSize, PageToken: token,
 		})
 		if err != nil {
@@ -133,8 +135,8 @@ func (c *Client) Federations(ctx context.Context) ([]Federation, error) {
 }
 
 // withoutBundle is the mask of all but the bundle, which has methods of its own.
-func withoutBundle() *spirepb.FederationRelationshipMask {
-	return &spirepb.FederationRelationshipMask{BundleEndpointUrl: true, BundleEndpointProfile: true}
+func withoutBundle() *types.FederationRelationshipMask {
+	return &types.FederationRelationshipMask{BundleEndpointUrl: true, BundleEndpointProfile: true}
 }
 
 // ApplyFederations carries out plan, of [PlanFederations], and calls done with each
@@ -169,8 +171,8 @@ func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federat
 		return c.updateFederation(ctx, change.Name, message)
 	}
 	const doing = "create federation relationships"
-	answer, err := call(ctx, c, doing, c.domains.BatchCreateFederationRelationship, &spirepb.BatchCreateFederationRelationshipRequest{
-		FederationRelationships: []*spirepb.FederationRelationship{message}, OutputMask: withoutBundle(),
+	answer, err := call(ctx, c, doing, c.domains.BatchCreateFederationRelationship, &trustdomainv1.BatchCreateFederationRelationshipRequest{
+		FederationRelationships: []*types.FederationRelationship{message}, OutputMask: withoutBundle(),
 	})
 	if err != nil {
 		return err
@@ -195,17 +197,17 @@ func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federat
 
 func (c *Client) federation(ctx context.Context, td spiffeid.TrustDomain) (Federation, error) {
 	answer, err := call(ctx, c, "get federation relationship with "+td.Name(), c.domains.GetFederationRelationship,
-		&spirepb.GetFederationRelationshipRequest{TrustDomain: td.Name(), OutputMask: withoutBundle()})
+		&trustdomainv1.GetFederationRelationshipRequest{TrustDomain: td.Name(), OutputMask: withoutBundle()})
 	if err != nil {
 		return Federation{}, err
 	}
 	return federationFromWire(answer, newKeyRoom())
 }
 
-func (c *Client) updateFederation(ctx context.Context, name string, message *spirepb.FederationRelationship) error {
+func (c *Client) updateFederation(ctx context.Context, name string, message *types.FederationRelationship) error {
 	const doing = "update federation relationships"
-	answer, err := call(ctx, c, doing, c.domains.BatchUpdateFederationRelationship, &spirepb.BatchUpdateFederationRelationshipRequest{
-		FederationRelationships: []*spirepb.FederationRelationship{message}, InputMask: withoutBundle(), OutputMask: withoutBundle(),
+	answer, err := call(ctx, c, doing, c.domains.BatchUpdateFederationRelationship, &trustdomainv1.BatchUpdateFederationRelationshipRequest{
+		FederationRelationships: []*types.FederationRelationship{message}, InputMask: withoutBundle(), OutputMask: withoutBundle(),
 	})
 	if err != nil {
 		return err
@@ -221,7 +223,7 @@ func (c *Client) updateFederation(ctx context.Context, name string, message *spi
 // The error wraps [ErrNotFound] when there is none.
 func (c *Client) DeleteFederation(ctx context.Context, td spiffeid.TrustDomain) error {
 	const doing = "delete federation relationships"
-	answer, err := call(ctx, c, doing, c.domains.BatchDeleteFederationRelationship, &spirepb.BatchDeleteFederationRelationshipRequest{TrustDomains: []string{td.Name()}})
+	answer, err := call(ctx, c, doing, c.domains.BatchDeleteFederationRelationship, &trustdomainv1.BatchDeleteFederationRelationshipRequest{TrustDomains: []string{td.Name()}})
 	if err != nil {
 		return err
 	}
@@ -236,8 +238,8 @@ func (c *Client) DeleteFederation(ctx context.Context, td spiffeid.TrustDomain) 
 // wraps [ErrInUse]. It wraps [ErrNotFound] when there is no bundle.
 func (c *Client) DeleteBundle(ctx context.Context, td spiffeid.TrustDomain) error {
 	const doing = "delete federated bundles"
-	answer, err := call(ctx, c, doing, c.bundles.BatchDeleteFederatedBundle, &spirepb.BatchDeleteFederatedBundleRequest{
-		TrustDomains: []string{td.Name()}, Mode: spirepb.BatchDeleteFederatedBundleRequest_RESTRICT,
+	answer, err := call(ctx, c, doing, c.bundles.BatchDeleteFederatedBundle, &bundlev1.BatchDeleteFederatedBundleRequest{
+		TrustDomains: []string{td.Name()}, Mode: bundlev1.BatchDeleteFederatedBundleRequest_RESTRICT,
 	})
 	if err != nil {
 		return err
@@ -250,6 +252,6 @@ func (c *Client) DeleteBundle(ctx context.Context, td spiffeid.TrustDomain) erro
 
 // RefreshBundle has the server poll the bundle of td now.
 func (c *Client) RefreshBundle(ctx context.Context, td spiffeid.TrustDomain) error {
-	_, err := call(ctx, c, "refresh bundle of "+td.Name(), c.domains.RefreshBundle, &spirepb.RefreshBundleRequest{TrustDomain: td.Name()})
+	_, err := call(ctx, c, "refresh bundle of "+td.Name(), c.domains.RefreshBundle, &trustdomainv1.RefreshBundleRequest{TrustDomain: td.Name()})
 	return err
 }

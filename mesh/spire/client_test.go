@@ -11,18 +11,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
 
 func TestRegistrationComesAndGoes(t *testing.T) {
 	server, client := start(t)
-	foreign(t, server, func(e *spirepb.Entry) { e.Id, e.SpiffeId.Path = "theirs", "/other" })
+	foreign(t, server, func(e *types.Entry) { e.Id, e.SpiffeId.Path = "theirs", "/other" })
 	id := spire.EntryID(edge, edgeID, node)
 
 	steps := []struct {
@@ -87,13 +87,13 @@ func TestEveryFieldArrives(t *testing.T) {
 		t.Errorf("Observe() (-want +got):\n%s", diff)
 	}
 	// Each field alone is found to differ and set again, nothing else with it.
-	for field, spoil := range map[string]func(*spirepb.Entry){
-		"x509_svid_ttl": func(e *spirepb.Entry) { e.X509SvidTtl = 1 }, "jwt_svid_ttl": func(e *spirepb.Entry) { e.JwtSvidTtl = 1 },
-		"federates_with": func(e *spirepb.Entry) { e.FederatesWith = nil }, "dns_names": func(e *spirepb.Entry) { e.DnsNames = nil },
-		"hint": func(e *spirepb.Entry) { e.Hint = "" }, "admin": func(e *spirepb.Entry) { e.Admin = false },
-		"downstream": func(e *spirepb.Entry) { e.Downstream = true }, "store_svid": func(e *spirepb.Entry) { e.StoreSvid = true },
-		"expires_at": func(e *spirepb.Entry) { e.ExpiresAt = 4e9 },
-		"selectors":  func(e *spirepb.Entry) { e.Selectors = e.GetSelectors()[:1] },
+	for field, spoil := range map[string]func(*types.Entry){
+		"x509_svid_ttl": func(e *types.Entry) { e.X509SvidTtl = 1 }, "jwt_svid_ttl": func(e *types.Entry) { e.JwtSvidTtl = 1 },
+		"federates_with": func(e *types.Entry) { e.FederatesWith = nil }, "dns_names": func(e *types.Entry) { e.DnsNames = nil },
+		"hint": func(e *types.Entry) { e.Hint = "" }, "admin": func(e *types.Entry) { e.Admin = false },
+		"downstream": func(e *types.Entry) { e.Downstream = true }, "store_svid": func(e *types.Entry) { e.StoreSvid = true },
+		"expires_at": func(e *types.Entry) { e.ExpiresAt = 4e9 },
+		"selectors":  func(e *types.Entry) { e.Selectors = e.GetSelectors()[:1] },
 	} {
 		spoiled := server.Entries()[0]
 		spoil(spoiled)
@@ -122,7 +122,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	}
 }
 
-func selectorTexts(e *spirepb.Entry) []string {
+func selectorTexts(e *types.Entry) []string {
 	var out []string
 	for _, s := range e.GetSelectors() {
 		out = append(out, s.GetType()+":"+s.GetValue())
@@ -132,21 +132,21 @@ func selectorTexts(e *spirepb.Entry) []string {
 
 func TestEntriesOfOthersAreNotTouched(t *testing.T) {
 	tests := map[string]struct {
-		theirs  func(*spirepb.Entry)
+		theirs  func(*types.Entry)
 		desired func(*spire.Registration)
 		wantErr string
 		ours    int
 	}{
 		"the same is enough":    {theirs: nil},
-		"another life":          {theirs: func(e *spirepb.Entry) { e.X509SvidTtl = 60 }, wantErr: "spire-server entry delete -entryID theirs"},
-		"an administrator":      {theirs: func(e *spirepb.Entry) { e.Admin = true }, wantErr: "made by another writer"},
-		"other selectors":       {theirs: func(e *spirepb.Entry) { e.Selectors = e.GetSelectors()[:1] }, ours: 1},
-		"selectors in disorder": {theirs: func(e *spirepb.Entry) { slices.Reverse(e.GetSelectors()) }},
+		"another life":          {theirs: func(e *types.Entry) { e.X509SvidTtl = 60 }, wantErr: "spire-server entry delete -entryID theirs"},
+		"an administrator":      {theirs: func(e *types.Entry) { e.Admin = true }, wantErr: "made by another writer"},
+		"other selectors":       {theirs: func(e *types.Entry) { e.Selectors = e.GetSelectors()[:1] }, ours: 1},
+		"selectors in disorder": {theirs: func(e *types.Entry) { slices.Reverse(e.GetSelectors()) }},
 	}
 	for title, tt := range tests {
 		t.Run(title, func(t *testing.T) {
 			server, client := start(t)
-			foreign(t, server, func(e *spirepb.Entry) {
+			foreign(t, server, func(e *types.Entry) {
 				e.Id = "theirs"
 				if tt.theirs != nil {
 					tt.theirs(e)
@@ -175,14 +175,14 @@ func TestCreateMeetsWhatIsThere(t *testing.T) {
 	desired := entriesOf(t, registration(func(r *spire.Registration) { r.Hint = "stream" }))
 	plan := spire.PlanEntries(edge, desired, nil)
 	tests := map[string]struct {
-		there   func(*spirepb.Entry)
+		there   func(*types.Entry)
 		wantErr error
 		want    diff.Action
 	}{
-		"ours, as it should be": {there: func(e *spirepb.Entry) { e.Id, e.Hint = desired[0].ID, "stream" }, want: diff.Keep},
-		"ours, and otherwise":   {there: func(e *spirepb.Entry) { e.Id = desired[0].ID }, want: diff.Update},
-		"theirs, the same":      {there: func(e *spirepb.Entry) { e.Id, e.Hint = "theirs", "stream" }, want: diff.Keep},
-		"theirs, and otherwise": {there: func(e *spirepb.Entry) { e.Id = "theirs" }, wantErr: spire.ErrRefused},
+		"ours, as it should be": {there: func(e *types.Entry) { e.Id, e.Hint = desired[0].ID, "stream" }, want: diff.Keep},
+		"ours, and otherwise":   {there: func(e *types.Entry) { e.Id = desired[0].ID }, want: diff.Update},
+		"theirs, the same":      {there: func(e *types.Entry) { e.Id, e.Hint = "theirs", "stream" }, want: diff.Keep},
+		"theirs, and otherwise": {there: func(e *types.Entry) { e.Id = "theirs" }, wantErr: spire.ErrRefused},
 	}
 	for title, tt := range tests {
 		t.Run(title, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestCreateMeetsWhatIsThere(t *testing.T) {
 func TestPagingFindsAll(t *testing.T) {
 	server, client := start(t) // two a page
 	for i := range 10 {        // full pages, so the last is empty
-		foreign(t, server, func(e *spirepb.Entry) { e.Id, e.SpiffeId.Path = fmt.Sprintf("e%d", i), fmt.Sprintf("/w%d", i) })
+		foreign(t, server, func(e *types.Entry) { e.Id, e.SpiffeId.Path = fmt.Sprintf("e%d", i), fmt.Sprintf("/w%d", i) })
 	}
 	var got []string
 	err := client.ListEntries(t.Context(), spire.EntryFilter{}, func(e spire.Entry) error {
@@ -290,7 +290,7 @@ func TestItemsFailAlone(t *testing.T) {
 
 func TestDeleteRefusesWhatIsNotOurs(t *testing.T) {
 	server, client := start(t)
-	foreign(t, server, func(e *spirepb.Entry) { e.Id = "argomesh.theirs" })
+	foreign(t, server, func(e *types.Entry) { e.Id = "argomesh.theirs" })
 	if _, err := client.DeleteEntries(t.Context(), []string{spire.EntryID(edge, edgeID, node), "argomesh.theirs"}); !errors.Is(err, spire.ErrRefused) {
 		t.Errorf("DeleteEntries() = %v", err)
 	}

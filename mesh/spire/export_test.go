@@ -1,6 +1,6 @@
 package spire
 
-import "github.com/argomesh/argomesh/mesh/spire/spirepb"
+import "github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 
 // What the tests of the wire need of it.
 var (
@@ -17,6 +17,6 @@ const (
 )
 
 // ReadFederation reads a relationship that is alone in an answer.
-func ReadFederation(m *spirepb.FederationRelationship) (Federation, error) {
+func ReadFederation(m *types.FederationRelationship) (Federation, error) {
 	return federationFromWire(m, newKeyRoom())
 }

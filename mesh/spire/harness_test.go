@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc"
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
 
@@ -131,12 +131,12 @@ func reconcile(t testing.TB, c *spire.Client, n identity.AgentName, desired []sp
 }
 
 // foreign adds an entry that someone else made.
-func foreign(t testing.TB, server *spiretest.Server, change func(*spirepb.Entry)) {
+func foreign(t testing.TB, server *spiretest.Server, change func(*types.Entry)) {
 	t.Helper()
-	e := &spirepb.Entry{
-		SpiffeId:  &spirepb.SPIFFEID{TrustDomain: "own.test", Path: "/argomesh/agent/edge-1"},
-		ParentId:  &spirepb.SPIFFEID{TrustDomain: "own.test", Path: node.Path()},
-		Selectors: []*spirepb.Selector{{Type: "k8s", Value: "ns:argocd"}, {Type: "k8s", Value: "sa:agent"}},
+	e := &types.Entry{
+		SpiffeId:  &types.SPIFFEID{TrustDomain: "own.test", Path: "/argomesh/agent/edge-1"},
+		ParentId:  &types.SPIFFEID{TrustDomain: "own.test", Path: node.Path()},
+		Selectors: []*types.Selector{{Type: "k8s", Value: "ns:argocd"}, {Type: "k8s", Value: "sa:agent"}},
 	}
 	if change != nil {
 		change(e)

@@ -2,20 +2,23 @@ package spire_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/url"
 	"sort"
 	"strings"
 	"testing"
 
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"math/big"
-
+	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -23,7 +26,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/argomesh/argomesh/mesh/spire"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/stream/protolimit"
 	"github.com/argomesh/argomesh/test/heap"
 )
@@ -122,11 +124,11 @@ func read(d protoreflect.MessageDescriptor, b []byte) error {
 		return err
 	}
 	switch m := m.(type) {
-	case *spirepb.ListEntriesResponse:
+	case *entryv1.ListEntriesResponse:
 		for _, e := range m.GetEntries() {
 			_, _ = spire.ReadEntry(e) // what cannot be read takes heap too
 		}
-	case *spirepb.BatchCreateEntryResponse:
+	case *entryv1.BatchCreateEntryResponse:
 		for _, r := range m.GetResults() {
 			_, _ = spire.ReadEntry(r.GetEntry())
 		}
@@ -139,7 +141,7 @@ func read(d protoreflect.MessageDescriptor, b []byte) error {
 func TestHeapOfReplies(t *testing.T) {
 	const nothing = 256 << 10
 	n := 0
-	for _, m := range []proto.Message{&spirepb.ListEntriesResponse{}, &spirepb.ListFederatedBundlesResponse{}, &spirepb.ListFederationRelationshipsResponse{}} {
+	for _, m := range []proto.Message{&entryv1.ListEntriesResponse{}, &bundlev1.ListFederatedBundlesResponse{}, &trustdomainv1.ListFederationRelationshipsResponse{}} {
 		file := m.ProtoReflect().Descriptor().ParentFile()
 		for i := range file.Messages().Len() {
 			d := file.Messages().Get(i)
@@ -172,24 +174,24 @@ func TestRepliesThatTakeTooMuch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := &spirepb.Bundle{TrustDomain: partner.Name()}
+	roots := &types.Bundle{TrustDomain: partner.Name()}
 	for range spire.MaxReplyKeyBytes/len(root) + 1 {
-		roots.X509Authorities = append(roots.X509Authorities, &spirepb.X509Certificate{Asn1: root})
+		roots.X509Authorities = append(roots.X509Authorities, &types.X509Certificate{Asn1: root})
 	}
 	bundle, err := spire.WriteBundle(newBundle(t, partner))
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := &spirepb.Bundle{TrustDomain: partner.Name()}
+	keys := &types.Bundle{TrustDomain: partner.Name()}
 	for size := 0; size <= spire.MaxReplyKeyBytes; size += len(bundle.GetJwtAuthorities()[0].GetPublicKey()) {
-		keys.JwtAuthorities = append(keys.JwtAuthorities, &spirepb.JWTKey{KeyId: fmt.Sprint(size), PublicKey: bundle.GetJwtAuthorities()[0].GetPublicKey()})
+		keys.JwtAuthorities = append(keys.JwtAuthorities, &types.JWTKey{KeyId: fmt.Sprint(size), PublicKey: bundle.GetJwtAuthorities()[0].GetPublicKey()})
 	}
-	list := &strange{list: &spirepb.ListEntriesResponse{Entries: make([]*spirepb.Entry, 200000)}}
+	list := &strange{list: &entryv1.ListEntriesResponse{Entries: make([]*types.Entry, 200000)}}
 	err = startStrange(t, list).ListEntries(t.Context(), spire.EntryFilter{}, func(spire.Entry) error { return nil })
 	if !errors.Is(err, spire.ErrReply) || !strings.Contains(err.Error(), protolimit.ErrTooLarge.Error()) {
 		t.Errorf("200,000 entries: %v", err)
 	}
-	for what, m := range map[string]*spirepb.Bundle{"roots": roots, "keys": keys} {
+	for what, m := range map[string]*types.Bundle{"roots": roots, "keys": keys} {
 		client := startStrange(t, &strange{bundle: m})
 		if took := heap.Of(func() { _, err = client.FederatedBundle(t.Context(), partner) }); took > mostReplyHeap || !errors.Is(err, spire.ErrReply) {
 			t.Errorf("a bundle of %s: %d bytes of heap, %v", what, took, err)

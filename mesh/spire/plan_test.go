@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 )
 
 // byValue compares identities.
@@ -84,9 +84,9 @@ func TestManagers(t *testing.T) {
 func TestEntriesBesideAControllerManager(t *testing.T) {
 	for prefix, survives := range map[string]bool{"": false, "edge": true, "argomesh": false} {
 		server, client := start(t)
-		foreign(t, server, func(e *spirepb.Entry) {
+		foreign(t, server, func(e *types.Entry) {
 			e.Id, e.SpiffeId.Path = strings.TrimPrefix(prefix+".0001", "."), "/pod"
-			e.Selectors = append(e.GetSelectors(), &spirepb.Selector{Type: "k8s", Value: "pod-uid:1"})
+			e.Selectors = append(e.GetSelectors(), &types.Selector{Type: "k8s", Value: "pod-uid:1"})
 		})
 		if _, err := reconcile(t, client, edge, entriesOf(t, registration(nil))); err != nil {
 			t.Fatal(err)

@@ -9,44 +9,47 @@ import (
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/test/heap"
 )
 
 // strange is a server that answers whatever it is told to.
 type strange struct {
-	spirepb.UnimplementedEntryServer
-	spirepb.UnimplementedBundleServer
-	spirepb.UnimplementedTrustDomainServer
-	list   *spirepb.ListEntriesResponse
-	create *spirepb.BatchCreateEntryResponse
-	delete *spirepb.BatchDeleteEntryResponse
-	bundle *spirepb.Bundle
-	trust  *spirepb.ListFederationRelationshipsResponse
+	entryv1.UnimplementedEntryServer
+	bundlev1.UnimplementedBundleServer
+	trustdomainv1.UnimplementedTrustDomainServer
+	list   *entryv1.ListEntriesResponse
+	create *entryv1.BatchCreateEntryResponse
+	delete *entryv1.BatchDeleteEntryResponse
+	bundle *types.Bundle
+	trust  *trustdomainv1.ListFederationRelationshipsResponse
 }
 
-func (s *strange) ListEntries(context.Context, *spirepb.ListEntriesRequest) (*spirepb.ListEntriesResponse, error) {
+func (s *strange) ListEntries(context.Context, *entryv1.ListEntriesRequest) (*entryv1.ListEntriesResponse, error) {
 	return s.list, nil
 }
 
-func (s *strange) BatchCreateEntry(context.Context, *spirepb.BatchCreateEntryRequest) (*spirepb.BatchCreateEntryResponse, error) {
+func (s *strange) BatchCreateEntry(context.Context, *entryv1.BatchCreateEntryRequest) (*entryv1.BatchCreateEntryResponse, error) {
 	return s.create, nil
 }
 
-func (s *strange) BatchDeleteEntry(context.Context, *spirepb.BatchDeleteEntryRequest) (*spirepb.BatchDeleteEntryResponse, error) {
+func (s *strange) BatchDeleteEntry(context.Context, *entryv1.BatchDeleteEntryRequest) (*entryv1.BatchDeleteEntryResponse, error) {
 	return s.delete, nil
 }
 
-func (s *strange) GetFederatedBundle(context.Context, *spirepb.GetFederatedBundleRequest) (*spirepb.Bundle, error) {
+func (s *strange) GetFederatedBundle(context.Context, *bundlev1.GetFederatedBundleRequest) (*types.Bundle, error) {
 	return s.bundle, nil
 }
 
-func (s *strange) ListFederationRelationships(context.Context, *spirepb.ListFederationRelationshipsRequest) (*spirepb.ListFederationRelationshipsResponse, error) {
+func (s *strange) ListFederationRelationships(context.Context, *trustdomainv1.ListFederationRelationshipsRequest) (*trustdomainv1.ListFederationRelationshipsResponse, error) {
 	return s.trust, nil
 }
 
@@ -58,9 +61,9 @@ func startStrange(t testing.TB, s *strange) *spire.Client {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	spirepb.RegisterEntryServer(server, s)
-	spirepb.RegisterBundleServer(server, s)
-	spirepb.RegisterTrustDomainServer(server, s)
+	entryv1.RegisterEntryServer(server, s)
+	bundlev1.RegisterBundleServer(server, s)
+	trustdomainv1.RegisterTrustDomainServer(server, s)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -77,12 +80,12 @@ func startStrange(t testing.TB, s *strange) *spire.Client {
 
 func TestAnswersThatCannotBe(t *testing.T) {
 	desired := entriesOf(t, registration(nil))
-	wire := func() *spirepb.Entry {
-		return &spirepb.Entry{
+	wire := func() *types.Entry {
+		return &types.Entry{
 			Id:        desired[0].ID,
-			SpiffeId:  &spirepb.SPIFFEID{TrustDomain: "own.test", Path: "/w"},
-			ParentId:  &spirepb.SPIFFEID{TrustDomain: "own.test", Path: "/n"},
-			Selectors: []*spirepb.Selector{{Type: "a", Value: "b"}},
+			SpiffeId:  &types.SPIFFEID{TrustDomain: "own.test", Path: "/w"},
+			ParentId:  &types.SPIFFEID{TrustDomain: "own.test", Path: "/n"},
+			Selectors: []*types.Selector{{Type: "a", Value: "b"}},
 		}
 	}
 	list := func(client *spire.Client) error {
@@ -92,51 +95,51 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		_, results, err := client.CreateEntries(t.Context(), desired)
 		return errors.Join(append(results, err)...)
 	}
-	listing := func(spoil func(*spirepb.Entry)) *strange {
+	listing := func(spoil func(*types.Entry)) *strange {
 		e := wire()
 		spoil(e)
-		return &strange{list: &spirepb.ListEntriesResponse{Entries: []*spirepb.Entry{e}}}
+		return &strange{list: &entryv1.ListEntriesResponse{Entries: []*types.Entry{e}}}
 	}
-	created := func(results ...*spirepb.BatchCreateEntryResponse_Result) *strange {
-		return &strange{create: &spirepb.BatchCreateEntryResponse{Results: results}}
+	created := func(results ...*entryv1.BatchCreateEntryResponse_Result) *strange {
+		return &strange{create: &entryv1.BatchCreateEntryResponse{Results: results}}
 	}
-	ok := &spirepb.Status{Message: "OK"}
+	ok := &types.Status{Message: "OK"}
 	tests := map[string]struct {
 		server *strange
 		call   func(*spire.Client) error
 	}{
-		"the same page for ever": {&strange{list: &spirepb.ListEntriesResponse{NextPageToken: "x"}}, list},
-		"ours without spiffe id": {listing(func(e *spirepb.Entry) { e.SpiffeId = nil }), list},
-		"ours without parent":    {listing(func(e *spirepb.Entry) { e.ParentId.Path = "x" }), list},
-		"ours, strange selector": {listing(func(e *spirepb.Entry) { e.Selectors[0].Type = "a:b" }), list},
-		"ours, strange domain":   {listing(func(e *spirepb.Entry) { e.FederatesWith = []string{"A B"} }), list},
+		"the same page for ever": {&strange{list: &entryv1.ListEntriesResponse{NextPageToken: "x"}}, list},
+		"ours without spiffe id": {listing(func(e *types.Entry) { e.SpiffeId = nil }), list},
+		"ours without parent":    {listing(func(e *types.Entry) { e.ParentId.Path = "x" }), list},
+		"ours, strange selector": {listing(func(e *types.Entry) { e.Selectors[0].Type = "a:b" }), list},
+		"ours, strange domain":   {listing(func(e *types.Entry) { e.FederatesWith = []string{"A B"} }), list},
 		"no result":              {created(), create},
-		"a result too many":      {created(&spirepb.BatchCreateEntryResponse_Result{Status: ok, Entry: wire()}, &spirepb.BatchCreateEntryResponse_Result{Status: ok, Entry: wire()}), create},
-		"a result without code":  {created(&spirepb.BatchCreateEntryResponse_Result{Entry: wire()}), create},
-		"created, but nothing":   {created(&spirepb.BatchCreateEntryResponse_Result{Status: ok}), create},
-		"exists, but nothing":    {created(&spirepb.BatchCreateEntryResponse_Result{Status: &spirepb.Status{Code: 6}}), create},
-		"deletes without result": {&strange{delete: &spirepb.BatchDeleteEntryResponse{}}, func(client *spire.Client) error {
+		"a result too many":      {created(&entryv1.BatchCreateEntryResponse_Result{Status: ok, Entry: wire()}, &entryv1.BatchCreateEntryResponse_Result{Status: ok, Entry: wire()}), create},
+		"a result without code":  {created(&entryv1.BatchCreateEntryResponse_Result{Entry: wire()}), create},
+		"created, but nothing":   {created(&entryv1.BatchCreateEntryResponse_Result{Status: ok}), create},
+		"exists, but nothing":    {created(&entryv1.BatchCreateEntryResponse_Result{Status: &types.Status{Code: 6}}), create},
+		"deletes without result": {&strange{delete: &entryv1.BatchDeleteEntryResponse{}}, func(client *spire.Client) error {
 			_, err := client.DeleteEntries(t.Context(), []string{desired[0].ID})
 			return err
 		}},
-		"another's bundle": {&strange{bundle: &spirepb.Bundle{TrustDomain: "other.test"}}, func(client *spire.Client) error {
+		"another's bundle": {&strange{bundle: &types.Bundle{TrustDomain: "other.test"}}, func(client *spire.Client) error {
 			_, err := client.FederatedBundle(t.Context(), partner)
 			return err
 		}},
-		"a bundle of rubbish": {&strange{bundle: &spirepb.Bundle{TrustDomain: "partner.test", X509Authorities: []*spirepb.X509Certificate{{Asn1: []byte("x")}}}}, func(client *spire.Client) error {
+		"a bundle of rubbish": {&strange{bundle: &types.Bundle{TrustDomain: "partner.test", X509Authorities: []*types.X509Certificate{{Asn1: []byte("x")}}}}, func(client *spire.Client) error {
 			_, err := client.FederatedBundle(t.Context(), partner)
 			return err
 		}},
-		"a jwt key of rubbish": {&strange{bundle: &spirepb.Bundle{TrustDomain: "partner.test", JwtAuthorities: []*spirepb.JWTKey{{KeyId: "k"}}}}, func(client *spire.Client) error {
+		"a jwt key of rubbish": {&strange{bundle: &types.Bundle{TrustDomain: "partner.test", JwtAuthorities: []*types.JWTKey{{KeyId: "k"}}}}, func(client *spire.Client) error {
 			_, err := client.FederatedBundle(t.Context(), partner)
 			return err
 		}},
-		"a federation with nobody": {&strange{trust: &spirepb.ListFederationRelationshipsResponse{FederationRelationships: []*spirepb.FederationRelationship{{}}}}, func(client *spire.Client) error {
+		"a federation with nobody": {&strange{trust: &trustdomainv1.ListFederationRelationshipsResponse{FederationRelationships: []*types.FederationRelationship{{}}}}, func(client *spire.Client) error {
 			_, err := client.Federations(t.Context())
 			return err
 		}},
-		"an endpoint that is no id": {&strange{trust: &spirepb.ListFederationRelationshipsResponse{FederationRelationships: []*spirepb.FederationRelationship{{
-			TrustDomain: "partner.test", BundleEndpointProfile: &spirepb.FederationRelationship_HttpsSpiffe{HttpsSpiffe: &spirepb.HTTPSSPIFFEProfile{EndpointSpiffeId: "x"}},
+		"an endpoint that is no id": {&strange{trust: &trustdomainv1.ListFederationRelationshipsResponse{FederationRelationships: []*types.FederationRelationship{{
+			TrustDomain: "partner.test", BundleEndpointProfile: &types.FederationRelationship_HttpsSpiffe{HttpsSpiffe: &types.HTTPSSPIFFEProfile{EndpointSpiffeId: "x"}},
 		}}}}, func(client *spire.Client) error {
 			_, err := client.Federations(t.Context())
 			return err
@@ -153,7 +156,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 
 // What is not ours need not be readable.
 func TestUnreadableEntriesOfOthersArePassedOver(t *testing.T) {
-	client := startStrange(t, &strange{list: &spirepb.ListEntriesResponse{Entries: []*spirepb.Entry{{Id: "theirs"}, {}}}})
+	client := startStrange(t, &strange{list: &entryv1.ListEntriesResponse{Entries: []*types.Entry{{Id: "theirs"}, {}}}})
 	if seen, err := client.Observe(t.Context(), edge, nil); err != nil || len(seen.Entries) != 0 {
 		t.Errorf("Observe() = %v, %v", seen, err)
 	}
@@ -192,13 +195,13 @@ func FuzzParseBundle(f *testing.F) {
 
 // FuzzEntryReply has a client read what a server says of entries, as bytes.
 func FuzzEntryReply(f *testing.F) {
-	e := &spirepb.Entry{
+	e := &types.Entry{
 		Id:        "argomesh.edge-1.ff8ad86d1dfc1a8e",
-		SpiffeId:  &spirepb.SPIFFEID{TrustDomain: "own.test", Path: "/w"},
-		ParentId:  &spirepb.SPIFFEID{TrustDomain: "own.test", Path: "/n"},
-		Selectors: []*spirepb.Selector{{Type: "a", Value: "b"}}, FederatesWith: []string{"partner.test"}, X509SvidTtl: 60, ExpiresAt: 1,
+		SpiffeId:  &types.SPIFFEID{TrustDomain: "own.test", Path: "/w"},
+		ParentId:  &types.SPIFFEID{TrustDomain: "own.test", Path: "/n"},
+		Selectors: []*types.Selector{{Type: "a", Value: "b"}}, FederatesWith: []string{"partner.test"}, X509SvidTtl: 60, ExpiresAt: 1,
 	}
-	for _, seed := range []*spirepb.ListEntriesResponse{{}, {Entries: []*spirepb.Entry{e}}, {Entries: []*spirepb.Entry{{}, e, e}}, {NextPageToken: "x"}} {
+	for _, seed := range []*entryv1.ListEntriesResponse{{}, {Entries: []*types.Entry{e}}, {Entries: []*types.Entry{{}, e, e}}, {NextPageToken: "x"}} {
 		raw, err := proto.Marshal(seed)
 		if err != nil {
 			f.Fatal(err)
@@ -206,7 +209,7 @@ func FuzzEntryReply(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var m spirepb.ListEntriesResponse
+		var m entryv1.ListEntriesResponse
 		if proto.Unmarshal(raw, &m) != nil {
 			return // gRPC refuses it
 		}
@@ -243,7 +246,7 @@ func FuzzBundleReply(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x0a\x0cpartner.test"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var m spirepb.FederationRelationship
+		var m types.FederationRelationship
 		if proto.Unmarshal(raw, &m) != nil {
 			return
 		}

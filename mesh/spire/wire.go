@@ -10,16 +10,16 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 )
 
 // This is the one place where values become messages of the SPIRE server and back.
 
-func idToWire(id spiffeid.ID) *spirepb.SPIFFEID {
-	return &spirepb.SPIFFEID{TrustDomain: id.TrustDomain().Name(), Path: id.Path()}
+func idToWire(id spiffeid.ID) *types.SPIFFEID {
+	return &types.SPIFFEID{TrustDomain: id.TrustDomain().Name(), Path: id.Path()}
 }
 
-func idFromWire(m *spirepb.SPIFFEID) (spiffeid.ID, error) {
+func idFromWire(m *types.SPIFFEID) (spiffeid.ID, error) {
 	td, err := spiffeid.TrustDomainFromString(m.GetTrustDomain())
 	if err != nil {
 		return spiffeid.ID{}, err
@@ -27,8 +27,8 @@ func idFromWire(m *spirepb.SPIFFEID) (spiffeid.ID, error) {
 	return spiffeid.FromPath(td, m.GetPath())
 }
 
-func entryToWire(e Entry) *spirepb.Entry {
-	m := &spirepb.Entry{
+func entryToWire(e Entry) *types.Entry {
+	m := &types.Entry{
 		Id: e.ID, SpiffeId: idToWire(e.SPIFFEID), ParentId: idToWire(e.ParentID),
 		X509SvidTtl: wireSeconds(e.X509TTL), JwtSvidTtl: wireSeconds(e.JWTTTL),
 		DnsNames: e.DNSNames, Hint: e.Hint, Admin: e.Admin, Downstream: e.Downstream, StoreSvid: e.StoreSVID,
@@ -37,7 +37,7 @@ func entryToWire(e Entry) *spirepb.Entry {
 		m.ExpiresAt = e.ExpiresAt.Unix()
 	}
 	for _, s := range e.Selectors {
-		m.Selectors = append(m.Selectors, &spirepb.Selector{Type: s.Type, Value: s.Value})
+		m.Selectors = append(m.Selectors, &types.Selector{Type: s.Type, Value: s.Value})
 	}
 	for _, td := range e.FederatesWith {
 		m.FederatesWith = append(m.FederatesWith, td.Name())
@@ -51,7 +51,7 @@ func wireSeconds(d time.Duration) int32 {
 }
 
 // entryFromWire returns the entry of a server's answer. The error wraps ErrReply.
-func entryFromWire(m *spirepb.Entry) (Entry, error) {
+func entryFromWire(m *types.Entry) (Entry, error) {
 	bad := func(field string, err error) (Entry, error) {
 		return Entry{}, fmt.Errorf("entry %q: %s: %w: %w", m.GetId(), field, err, ErrReply)
 	}
@@ -92,7 +92,7 @@ func entryFromWire(m *spirepb.Entry) (Entry, error) {
 }
 
 // setMask sets the fields of mask that are named as in entryFields.
-func setMask(mask *spirepb.EntryMask, fields ...string) *spirepb.EntryMask {
+func setMask(mask *types.EntryMask, fields ...string) *types.EntryMask {
 	byName := map[string]*bool{
 		"spiffe_id": &mask.SpiffeId, "parent_id": &mask.ParentId, "selectors": &mask.Selectors,
 		"x509_svid_ttl": &mask.X509SvidTtl, "jwt_svid_ttl": &mask.JwtSvidTtl, "federates_with": &mask.FederatesWith,
@@ -106,16 +106,16 @@ func setMask(mask *spirepb.EntryMask, fields ...string) *spirepb.EntryMask {
 }
 
 // knownFields is the mask of all that Entry has.
-func knownFields() *spirepb.EntryMask {
-	mask := &spirepb.EntryMask{}
+func knownFields() *types.EntryMask {
+	mask := &types.EntryMask{}
 	for _, f := range entryFields {
 		setMask(mask, f.name)
 	}
 	return mask
 }
 
-func bundleToWire(b *spiffebundle.Bundle) (*spirepb.Bundle, error) {
-	m := &spirepb.Bundle{TrustDomain: b.TrustDomain().Name()}
+func bundleToWire(b *spiffebundle.Bundle) (*types.Bundle, error) {
+	m := &types.Bundle{TrustDomain: b.TrustDomain().Name()}
 	if d, ok := b.RefreshHint(); ok {
 		m.RefreshHint = int64(d / time.Second)
 	}
@@ -123,7 +123,7 @@ func bundleToWire(b *spiffebundle.Bundle) (*spirepb.Bundle, error) {
 		m.SequenceNumber = n
 	}
 	for _, root := range b.X509Authorities() {
-		m.X509Authorities = append(m.X509Authorities, &spirepb.X509Certificate{Asn1: root.Raw})
+		m.X509Authorities = append(m.X509Authorities, &types.X509Certificate{Asn1: root.Raw})
 	}
 	keys := b.JWTAuthorities()
 	for _, id := range slices.Sorted(maps.Keys(keys)) {
@@ -131,7 +131,7 @@ func bundleToWire(b *spiffebundle.Bundle) (*spirepb.Bundle, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bundle of %s: jwt key %q: %w: %w", b.TrustDomain(), id, err, ErrInvalid)
 		}
-		m.JwtAuthorities = append(m.JwtAuthorities, &spirepb.JWTKey{PublicKey: der, KeyId: id})
+		m.JwtAuthorities = append(m.JwtAuthorities, &types.JWTKey{PublicKey: der, KeyId: id})
 	}
 	return m, nil
 }
@@ -153,7 +153,7 @@ func (r *keyRoom) take(n int) error {
 
 // bundleFromWire returns the bundle of a server's answer, in which there is that room. The
 // error wraps ErrReply.
-func bundleFromWire(m *spirepb.Bundle, room *keyRoom) (*spiffebundle.Bundle, error) {
+func bundleFromWire(m *types.Bundle, room *keyRoom) (*spiffebundle.Bundle, error) {
 	bad := func(err error) (*spiffebundle.Bundle, error) {
 		return nil, fmt.Errorf("bundle of %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
 	}
@@ -195,13 +195,13 @@ func bundleFromWire(m *spirepb.Bundle, room *keyRoom) (*spiffebundle.Bundle, err
 	return b, nil
 }
 
-func federationToWire(f Federation) (*spirepb.FederationRelationship, error) {
-	m := &spirepb.FederationRelationship{TrustDomain: f.TrustDomain.Name(), BundleEndpointUrl: f.EndpointURL}
+func federationToWire(f Federation) (*types.FederationRelationship, error) {
+	m := &types.FederationRelationship{TrustDomain: f.TrustDomain.Name(), BundleEndpointUrl: f.EndpointURL}
 	if f.EndpointID.IsZero() {
-		m.BundleEndpointProfile = &spirepb.FederationRelationship_HttpsWeb{HttpsWeb: &spirepb.HTTPSWebProfile{}}
+		m.BundleEndpointProfile = &types.FederationRelationship_HttpsWeb{HttpsWeb: &types.HTTPSWebProfile{}}
 	} else {
-		m.BundleEndpointProfile = &spirepb.FederationRelationship_HttpsSpiffe{
-			HttpsSpiffe: &spirepb.HTTPSSPIFFEProfile{EndpointSpiffeId: f.EndpointID.String()},
+		m.BundleEndpointProfile = &types.FederationRelationship_HttpsSpiffe{
+			HttpsSpiffe: &types.HTTPSSPIFFEProfile{EndpointSpiffeId: f.EndpointID.String()},
 		}
 	}
 	if f.Bundle == nil {
@@ -214,7 +214,7 @@ func federationToWire(f Federation) (*spirepb.FederationRelationship, error) {
 
 // federationFromWire returns the relationship of a server's answer, in which there is that
 // room. The error wraps ErrReply.
-func federationFromWire(m *spirepb.FederationRelationship, room *keyRoom) (Federation, error) {
+func federationFromWire(m *types.FederationRelationship, room *keyRoom) (Federation, error) {
 	bad := func(err error) (Federation, error) {
 		return Federation{}, fmt.Errorf("federation with %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
 	}

@@ -9,35 +9,37 @@ import (
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
 	"github.com/argomesh/argomesh/stream/protolimit"
 	"github.com/argomesh/argomesh/test/heap"
 )
 
 // dense are messages with much of each kind of field.
 func dense() map[string]proto.Message {
-	entries, bundles := &spirepb.ListEntriesResponse{}, &workload.X509BundlesResponse{Bundles: map[string][]byte{}}
+	entries, bundles := &entryv1.ListEntriesResponse{}, &workload.X509BundlesResponse{Bundles: map[string][]byte{}}
 	for i := range 10000 {
-		entries.Entries = append(entries.Entries, &spirepb.Entry{
-			Id: fmt.Sprint(i), SpiffeId: &spirepb.SPIFFEID{Path: "/a"}, Selectors: []*spirepb.Selector{{Type: "k8s", Value: "ns:web"}}, DnsNames: []string{"a", ""},
+		entries.Entries = append(entries.Entries, &types.Entry{
+			Id: fmt.Sprint(i), SpiffeId: &types.SPIFFEID{Path: "/a"}, Selectors: []*types.Selector{{Type: "k8s", Value: "ns:web"}}, DnsNames: []string{"a", ""},
 		})
 		bundles.Bundles[fmt.Sprint(i)] = []byte{1}
 	}
-	relationships := &spirepb.ListFederationRelationshipsResponse{}
+	relationships := &trustdomainv1.ListFederationRelationshipsResponse{}
 	for range 10000 {
-		relationships.FederationRelationships = append(relationships.FederationRelationships, &spirepb.FederationRelationship{
-			BundleEndpointProfile: &spirepb.FederationRelationship_HttpsSpiffe{HttpsSpiffe: &spirepb.HTTPSSPIFFEProfile{}},
+		relationships.FederationRelationships = append(relationships.FederationRelationships, &types.FederationRelationship{
+			BundleEndpointProfile: &types.FederationRelationship_HttpsSpiffe{HttpsSpiffe: &types.HTTPSSPIFFEProfile{}},
 		})
 	}
 	return map[string]proto.Message{
 		"lists, texts and messages": entries, "a map": bundles, "a oneof": relationships,
-		"a long text": &spirepb.ListEntriesResponse{NextPageToken: strings.Repeat("x", 1<<20)},
-		"nothing":     &spirepb.ListEntriesResponse{},
+		"a long text": &entryv1.ListEntriesResponse{NextPageToken: strings.Repeat("x", 1<<20)},
+		"nothing":     &entryv1.ListEntriesResponse{},
 	}
 }
 
@@ -85,7 +87,7 @@ func TestCodec(t *testing.T) {
 		"cut off within a tag": {[]byte{0x80}, -1, false, ""},
 		"cut off":              {list[:1], -1, false, ""},
 	} {
-		m := &spirepb.ListEntriesResponse{}
+		m := &entryv1.ListEntriesResponse{}
 		err := protolimit.Codec{Heap: 64 << 10}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(c.b)}, m)
 		if (err != nil) != (c.want < 0) || errors.Is(err, protolimit.ErrTooLarge) != c.heavy || err != nil && !strings.Contains(err.Error(), c.detail) {
 			t.Errorf("%s: %v", name, err)

@@ -144,9 +144,8 @@ var mayImport = map[string][]string{
 	"mesh":                             {"identity"},
 	"mesh/objects":                     {"internal/diff"},
 	"mesh/istio":                       {"identity", "mesh", "mesh/objects"},
-	"mesh/spire":                       {"identity", "internal/diff", "mesh", "mesh/objects", "mesh/spire/spirepb", "stream/jsonlimit", "stream/protolimit"}, // the wire mapping is spire's
-	"mesh/spire/spirepb":               nil,
-	"mesh/spire/spiretest":             {"mesh/spire/spirepb"},
+	"mesh/spire":                       {"identity", "internal/diff", "mesh", "mesh/objects", "stream/jsonlimit", "stream/protolimit"}, // the wire mapping is spire's
+	"mesh/spire/spiretest":             nil,
 	"mesh/xds":                         {"internal/notify", "identity", "mesh"},
 	"test/...":                         {anything},
 	"test/tools":                       {"test/tools/toolset"}, // compiles in a second on a fresh machine

@@ -12,16 +12,17 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 )
 
 type entryService struct {
-	spirepb.UnimplementedEntryServer
+	entryv1.UnimplementedEntryServer
 	s *Server
 }
 
-// ListEntries implements spirepb.EntryServer.
-func (e *entryService) ListEntries(_ context.Context, req *spirepb.ListEntriesRequest) (*spirepb.ListEntriesResponse, error) {
+// ListEntries implements entryv1.EntryServer.
+func (e *entryService) ListEntries(_ context.Context, req *entryv1.ListEntriesRequest) (*entryv1.ListEntriesResponse, error) {
 	filter := req.GetFilter()
 	if m := filter.GetBySelectors(); m != nil && len(m.GetSelectors()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "malformed filter: empty selector set")
@@ -31,7 +32,7 @@ func (e *entryService) ListEntries(_ context.Context, req *spirepb.ListEntriesRe
 	}
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	var selected []*spirepb.Entry
+	var selected []*types.Entry
 	for _, entry := range e.s.entries {
 		if selects(filter, entry) {
 			selected = append(selected, entry)
@@ -41,22 +42,22 @@ func (e *entryService) ListEntries(_ context.Context, req *spirepb.ListEntriesRe
 	if err != nil {
 		return nil, err
 	}
-	resp := &spirepb.ListEntriesResponse{NextPageToken: next}
+	resp := &entryv1.ListEntriesResponse{NextPageToken: next}
 	for _, entry := range selected[from:to] {
 		resp.Entries = append(resp.Entries, maskEntry(entry, req.GetOutputMask()))
 	}
 	return resp, nil
 }
 
-func selects(f *spirepb.ListEntriesRequest_Filter, e *spirepb.Entry) bool {
+func selects(f *entryv1.ListEntriesRequest_Filter, e *types.Entry) bool {
 	return (f.GetBySpiffeId() == nil || proto.Equal(f.GetBySpiffeId(), e.GetSpiffeId())) &&
 		(f.GetByParentId() == nil || proto.Equal(f.GetByParentId(), e.GetParentId())) &&
 		(f.GetByHint() == nil || f.GetByHint().GetValue() == e.GetHint()) &&
 		(f.GetByDownstream() == nil || f.GetByDownstream().GetValue() == e.GetDownstream())
 }
 
-// GetEntry implements spirepb.EntryServer.
-func (e *entryService) GetEntry(_ context.Context, req *spirepb.GetEntryRequest) (*spirepb.Entry, error) {
+// GetEntry implements entryv1.EntryServer.
+func (e *entryService) GetEntry(_ context.Context, req *entryv1.GetEntryRequest) (*types.Entry, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	if i := e.s.indexOf(req.GetId()); i >= 0 {
@@ -65,14 +66,14 @@ func (e *entryService) GetEntry(_ context.Context, req *spirepb.GetEntryRequest)
 	return nil, status.Error(codes.NotFound, "entry not found")
 }
 
-// BatchCreateEntry implements spirepb.EntryServer.
-func (e *entryService) BatchCreateEntry(_ context.Context, req *spirepb.BatchCreateEntryRequest) (*spirepb.BatchCreateEntryResponse, error) {
+// BatchCreateEntry implements entryv1.EntryServer.
+func (e *entryService) BatchCreateEntry(_ context.Context, req *entryv1.BatchCreateEntryRequest) (*entryv1.BatchCreateEntryResponse, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	resp := &spirepb.BatchCreateEntryResponse{}
+	resp := &entryv1.BatchCreateEntryResponse{}
 	for _, entry := range req.GetEntries() {
 		st, there := e.s.createEntry(entry)
-		result := &spirepb.BatchCreateEntryResponse_Result{Status: st}
+		result := &entryv1.BatchCreateEntryResponse_Result{Status: st}
 		if there != nil {
 			result.Entry = maskEntry(there, req.GetOutputMask())
 		}
@@ -81,14 +82,14 @@ func (e *entryService) BatchCreateEntry(_ context.Context, req *spirepb.BatchCre
 	return resp, nil
 }
 
-// BatchUpdateEntry implements spirepb.EntryServer.
-func (e *entryService) BatchUpdateEntry(_ context.Context, req *spirepb.BatchUpdateEntryRequest) (*spirepb.BatchUpdateEntryResponse, error) {
+// BatchUpdateEntry implements entryv1.EntryServer.
+func (e *entryService) BatchUpdateEntry(_ context.Context, req *entryv1.BatchUpdateEntryRequest) (*entryv1.BatchUpdateEntryResponse, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	resp := &spirepb.BatchUpdateEntryResponse{}
+	resp := &entryv1.BatchUpdateEntryResponse{}
 	for _, entry := range req.GetEntries() {
 		st, there := e.s.updateEntry(entry, req.GetInputMask())
-		result := &spirepb.BatchUpdateEntryResponse_Result{Status: st}
+		result := &entryv1.BatchUpdateEntryResponse_Result{Status: st}
 		if there != nil {
 			result.Entry = maskEntry(there, req.GetOutputMask())
 		}
@@ -97,11 +98,11 @@ func (e *entryService) BatchUpdateEntry(_ context.Context, req *spirepb.BatchUpd
 	return resp, nil
 }
 
-// BatchDeleteEntry implements spirepb.EntryServer.
-func (e *entryService) BatchDeleteEntry(_ context.Context, req *spirepb.BatchDeleteEntryRequest) (*spirepb.BatchDeleteEntryResponse, error) {
+// BatchDeleteEntry implements entryv1.EntryServer.
+func (e *entryService) BatchDeleteEntry(_ context.Context, req *entryv1.BatchDeleteEntryRequest) (*entryv1.BatchDeleteEntryResponse, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	resp := &spirepb.BatchDeleteEntryResponse{}
+	resp := &entryv1.BatchDeleteEntryResponse{}
 	for _, id := range req.GetIds() {
 		st := ok()
 		switch i := e.s.indexOf(id); {
@@ -112,17 +113,17 @@ func (e *entryService) BatchDeleteEntry(_ context.Context, req *spirepb.BatchDel
 		default:
 			e.s.entries = slices.Delete(e.s.entries, i, i+1)
 		}
-		resp.Results = append(resp.Results, &spirepb.BatchDeleteEntryResponse_Result{Status: st, Id: id})
+		resp.Results = append(resp.Results, &entryv1.BatchDeleteEntryResponse_Result{Status: st, Id: id})
 	}
 	return resp, nil
 }
 
 func (s *Server) indexOf(id string) int {
-	return slices.IndexFunc(s.entries, func(e *spirepb.Entry) bool { return e.GetId() == id })
+	return slices.IndexFunc(s.entries, func(e *types.Entry) bool { return e.GetId() == id })
 }
 
 // createEntry returns the status, and the entry that is there now. The caller holds mu.
-func (s *Server) createEntry(in *spirepb.Entry) (*spirepb.Status, *spirepb.Entry) {
+func (s *Server) createEntry(in *types.Entry) (*types.Status, *types.Entry) {
 	e := proto.CloneOf(in)
 	if st := s.checkEntry(e); st != nil {
 		return st, nil
@@ -141,7 +142,7 @@ func (s *Server) createEntry(in *spirepb.Entry) (*spirepb.Status, *spirepb.Entry
 	return ok(), e
 }
 
-func (s *Server) updateEntry(in *spirepb.Entry, mask *spirepb.EntryMask) (*spirepb.Status, *spirepb.Entry) {
+func (s *Server) updateEntry(in *types.Entry, mask *types.EntryMask) (*types.Status, *types.Entry) {
 	i := s.indexOf(in.GetId())
 	if i < 0 {
 		return failed(codes.NotFound, "failed to update entry: record not found"), nil
@@ -162,8 +163,8 @@ func (s *Server) updateEntry(in *spirepb.Entry, mask *spirepb.EntryMask) (*spire
 
 // checkEntry returns nil when the server would store e, and makes trust domain IDs
 // names. The caller holds mu.
-func (s *Server) checkEntry(e *spirepb.Entry) *spirepb.Status {
-	invalid := func(what string) *spirepb.Status {
+func (s *Server) checkEntry(e *types.Entry) *types.Status {
+	invalid := func(what string) *types.Status {
 		return failed(codes.InvalidArgument, "failed to convert entry: %s", what)
 	}
 	switch {
@@ -210,14 +211,14 @@ func (s *Server) checkEntry(e *spirepb.Entry) *spirepb.Status {
 }
 
 // member tells whether id is one of the own trust domain, with a path.
-func (s *Server) member(id *spirepb.SPIFFEID) bool {
+func (s *Server) member(id *types.SPIFFEID) bool {
 	_, err := spiffeid.FromPath(s.trustDomain, id.GetPath())
 	return err == nil && id.GetPath() != "" && id.GetTrustDomain() == s.trustDomain.Name()
 }
 
 // alike tells what the server calls similar.
-func alike(a, b *spirepb.Entry) bool {
-	key := func(e *spirepb.Entry) string {
+func alike(a, b *types.Entry) bool {
+	key := func(e *types.Entry) string {
 		var selectors []string
 		for _, sel := range e.GetSelectors() {
 			selectors = append(selectors, sel.GetType()+":"+sel.GetValue())
@@ -229,11 +230,11 @@ func alike(a, b *spirepb.Entry) bool {
 }
 
 // maskEntry returns what mask lets through of e: all without one, and the ID always.
-func maskEntry(e *spirepb.Entry, mask *spirepb.EntryMask) *spirepb.Entry {
+func maskEntry(e *types.Entry, mask *types.EntryMask) *types.Entry {
 	if mask == nil {
 		return proto.CloneOf(e)
 	}
-	out := &spirepb.Entry{Id: e.GetId()}
+	out := &types.Entry{Id: e.GetId()}
 	overlay(out, e, mask)
 	return out
 }

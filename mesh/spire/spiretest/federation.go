@@ -12,23 +12,25 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 )
 
 type bundleService struct {
-	spirepb.UnimplementedBundleServer
+	bundlev1.UnimplementedBundleServer
 	s *Server
 }
 
-// GetBundle implements spirepb.BundleServer.
-func (b *bundleService) GetBundle(_ context.Context, req *spirepb.GetBundleRequest) (*spirepb.Bundle, error) {
+// GetBundle implements bundlev1.BundleServer.
+func (b *bundleService) GetBundle(_ context.Context, req *bundlev1.GetBundleRequest) (*types.Bundle, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	return maskBundle(b.s.bundle, req.GetOutputMask()), nil
 }
 
-// GetFederatedBundle implements spirepb.BundleServer.
-func (b *bundleService) GetFederatedBundle(_ context.Context, req *spirepb.GetFederatedBundleRequest) (*spirepb.Bundle, error) {
+// GetFederatedBundle implements bundlev1.BundleServer.
+func (b *bundleService) GetFederatedBundle(_ context.Context, req *bundlev1.GetFederatedBundleRequest) (*types.Bundle, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	if there := b.s.federated[req.GetTrustDomain()]; there != nil {
@@ -37,8 +39,8 @@ func (b *bundleService) GetFederatedBundle(_ context.Context, req *spirepb.GetFe
 	return nil, status.Error(codes.NotFound, "bundle not found")
 }
 
-// ListFederatedBundles implements spirepb.BundleServer.
-func (b *bundleService) ListFederatedBundles(_ context.Context, req *spirepb.ListFederatedBundlesRequest) (*spirepb.ListFederatedBundlesResponse, error) {
+// ListFederatedBundles implements bundlev1.BundleServer.
+func (b *bundleService) ListFederatedBundles(_ context.Context, req *bundlev1.ListFederatedBundlesRequest) (*bundlev1.ListFederatedBundlesResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	names := slices.Sorted(maps.Keys(b.s.federated))
@@ -46,20 +48,20 @@ func (b *bundleService) ListFederatedBundles(_ context.Context, req *spirepb.Lis
 	if err != nil {
 		return nil, err
 	}
-	resp := &spirepb.ListFederatedBundlesResponse{NextPageToken: next}
+	resp := &bundlev1.ListFederatedBundlesResponse{NextPageToken: next}
 	for _, name := range names[from:to] {
 		resp.Bundles = append(resp.Bundles, maskBundle(b.s.federated[name], req.GetOutputMask()))
 	}
 	return resp, nil
 }
 
-// BatchCreateFederatedBundle implements spirepb.BundleServer.
-func (b *bundleService) BatchCreateFederatedBundle(_ context.Context, req *spirepb.BatchCreateFederatedBundleRequest) (*spirepb.BatchCreateFederatedBundleResponse, error) {
+// BatchCreateFederatedBundle implements bundlev1.BundleServer.
+func (b *bundleService) BatchCreateFederatedBundle(_ context.Context, req *bundlev1.BatchCreateFederatedBundleRequest) (*bundlev1.BatchCreateFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	resp := &spirepb.BatchCreateFederatedBundleResponse{}
+	resp := &bundlev1.BatchCreateFederatedBundleResponse{}
 	for _, in := range req.GetBundle() {
-		result := &spirepb.BatchCreateFederatedBundleResponse_Result{Status: b.s.foreign(in.GetTrustDomain())}
+		result := &bundlev1.BatchCreateFederatedBundleResponse_Result{Status: b.s.foreign(in.GetTrustDomain())}
 		if result.GetStatus() == nil && b.s.federated[in.GetTrustDomain()] != nil {
 			result.Status = failed(codes.AlreadyExists, "bundle already exists")
 		}
@@ -72,13 +74,13 @@ func (b *bundleService) BatchCreateFederatedBundle(_ context.Context, req *spire
 	return resp, nil
 }
 
-// BatchSetFederatedBundle implements spirepb.BundleServer.
-func (b *bundleService) BatchSetFederatedBundle(_ context.Context, req *spirepb.BatchSetFederatedBundleRequest) (*spirepb.BatchSetFederatedBundleResponse, error) {
+// BatchSetFederatedBundle implements bundlev1.BundleServer.
+func (b *bundleService) BatchSetFederatedBundle(_ context.Context, req *bundlev1.BatchSetFederatedBundleRequest) (*bundlev1.BatchSetFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	resp := &spirepb.BatchSetFederatedBundleResponse{}
+	resp := &bundlev1.BatchSetFederatedBundleResponse{}
 	for _, in := range req.GetBundle() {
-		result := &spirepb.BatchSetFederatedBundleResponse_Result{Status: b.s.foreign(in.GetTrustDomain())}
+		result := &bundlev1.BatchSetFederatedBundleResponse_Result{Status: b.s.foreign(in.GetTrustDomain())}
 		if result.GetStatus() == nil {
 			b.s.federated[in.GetTrustDomain()] = proto.CloneOf(in)
 			result.Status, result.Bundle = ok(), maskBundle(in, req.GetOutputMask())
@@ -88,13 +90,13 @@ func (b *bundleService) BatchSetFederatedBundle(_ context.Context, req *spirepb.
 	return resp, nil
 }
 
-// BatchUpdateFederatedBundle implements spirepb.BundleServer.
-func (b *bundleService) BatchUpdateFederatedBundle(_ context.Context, req *spirepb.BatchUpdateFederatedBundleRequest) (*spirepb.BatchUpdateFederatedBundleResponse, error) {
+// BatchUpdateFederatedBundle implements bundlev1.BundleServer.
+func (b *bundleService) BatchUpdateFederatedBundle(_ context.Context, req *bundlev1.BatchUpdateFederatedBundleRequest) (*bundlev1.BatchUpdateFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	resp := &spirepb.BatchUpdateFederatedBundleResponse{}
+	resp := &bundlev1.BatchUpdateFederatedBundleResponse{}
 	for _, in := range req.GetBundle() {
-		result := &spirepb.BatchUpdateFederatedBundleResponse_Result{Status: b.s.foreign(in.GetTrustDomain())}
+		result := &bundlev1.BatchUpdateFederatedBundleResponse_Result{Status: b.s.foreign(in.GetTrustDomain())}
 		there := b.s.federated[in.GetTrustDomain()]
 		switch {
 		case result.GetStatus() != nil:
@@ -114,30 +116,30 @@ func (b *bundleService) BatchUpdateFederatedBundle(_ context.Context, req *spire
 	return resp, nil
 }
 
-// BatchDeleteFederatedBundle implements spirepb.BundleServer.
-func (b *bundleService) BatchDeleteFederatedBundle(_ context.Context, req *spirepb.BatchDeleteFederatedBundleRequest) (*spirepb.BatchDeleteFederatedBundleResponse, error) {
+// BatchDeleteFederatedBundle implements bundlev1.BundleServer.
+func (b *bundleService) BatchDeleteFederatedBundle(_ context.Context, req *bundlev1.BatchDeleteFederatedBundleRequest) (*bundlev1.BatchDeleteFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
-	resp := &spirepb.BatchDeleteFederatedBundleResponse{}
+	resp := &bundlev1.BatchDeleteFederatedBundleResponse{}
 	for _, name := range req.GetTrustDomains() {
 		st := b.s.foreign(name)
 		if st == nil {
 			st = b.s.deleteBundle(name, req.GetMode())
 		}
-		resp.Results = append(resp.Results, &spirepb.BatchDeleteFederatedBundleResponse_Result{Status: st, TrustDomain: name})
+		resp.Results = append(resp.Results, &bundlev1.BatchDeleteFederatedBundleResponse_Result{Status: st, TrustDomain: name})
 	}
 	return resp, nil
 }
 
-func (s *Server) deleteBundle(name string, mode spirepb.BatchDeleteFederatedBundleRequest_Mode) *spirepb.Status {
+func (s *Server) deleteBundle(name string, mode bundlev1.BatchDeleteFederatedBundleRequest_Mode) *types.Status {
 	if s.federated[name] == nil {
 		return failed(codes.NotFound, "bundle not found")
 	}
-	federates := func(e *spirepb.Entry) bool { return slices.Contains(e.GetFederatesWith(), name) }
+	federates := func(e *types.Entry) bool { return slices.Contains(e.GetFederatesWith(), name) }
 	switch mode {
-	case spirepb.BatchDeleteFederatedBundleRequest_DELETE:
+	case bundlev1.BatchDeleteFederatedBundleRequest_DELETE:
 		s.entries = slices.DeleteFunc(s.entries, federates)
-	case spirepb.BatchDeleteFederatedBundleRequest_DISSOCIATE:
+	case bundlev1.BatchDeleteFederatedBundleRequest_DISSOCIATE:
 		for _, e := range s.entries {
 			e.FederatesWith = slices.DeleteFunc(e.FederatesWith, func(td string) bool { return td == name })
 		}
@@ -151,7 +153,7 @@ func (s *Server) deleteBundle(name string, mode spirepb.BatchDeleteFederatedBund
 }
 
 // foreign returns a status when name is not another trust domain. The caller holds mu.
-func (s *Server) foreign(name string) *spirepb.Status {
+func (s *Server) foreign(name string) *types.Status {
 	td, err := spiffeid.TrustDomainFromString(name)
 	switch {
 	case err != nil:
@@ -163,22 +165,22 @@ func (s *Server) foreign(name string) *spirepb.Status {
 }
 
 // maskBundle returns what mask lets through of b: all without one.
-func maskBundle(b *spirepb.Bundle, mask *spirepb.BundleMask) *spirepb.Bundle {
+func maskBundle(b *types.Bundle, mask *types.BundleMask) *types.Bundle {
 	if mask == nil {
 		return proto.CloneOf(b)
 	}
-	out := &spirepb.Bundle{TrustDomain: b.GetTrustDomain()}
+	out := &types.Bundle{TrustDomain: b.GetTrustDomain()}
 	overlay(out, b, mask)
 	return out
 }
 
 type trustDomainService struct {
-	spirepb.UnimplementedTrustDomainServer
+	trustdomainv1.UnimplementedTrustDomainServer
 	s *Server
 }
 
-// ListFederationRelationships implements spirepb.TrustDomainServer.
-func (d *trustDomainService) ListFederationRelationships(_ context.Context, req *spirepb.ListFederationRelationshipsRequest) (*spirepb.ListFederationRelationshipsResponse, error) {
+// ListFederationRelationships implements trustdomainv1.TrustDomainServer.
+func (d *trustDomainService) ListFederationRelationships(_ context.Context, req *trustdomainv1.ListFederationRelationshipsRequest) (*trustdomainv1.ListFederationRelationshipsResponse, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	names := slices.Sorted(maps.Keys(d.s.relations))
@@ -186,15 +188,15 @@ func (d *trustDomainService) ListFederationRelationships(_ context.Context, req 
 	if err != nil {
 		return nil, err
 	}
-	resp := &spirepb.ListFederationRelationshipsResponse{NextPageToken: next}
+	resp := &trustdomainv1.ListFederationRelationshipsResponse{NextPageToken: next}
 	for _, name := range names[from:to] {
 		resp.FederationRelationships = append(resp.FederationRelationships, d.s.maskRelationship(d.s.relations[name], req.GetOutputMask()))
 	}
 	return resp, nil
 }
 
-// GetFederationRelationship implements spirepb.TrustDomainServer.
-func (d *trustDomainService) GetFederationRelationship(_ context.Context, req *spirepb.GetFederationRelationshipRequest) (*spirepb.FederationRelationship, error) {
+// GetFederationRelationship implements trustdomainv1.TrustDomainServer.
+func (d *trustDomainService) GetFederationRelationship(_ context.Context, req *trustdomainv1.GetFederationRelationshipRequest) (*types.FederationRelationship, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if there := d.s.relations[req.GetTrustDomain()]; there != nil {
@@ -203,14 +205,14 @@ func (d *trustDomainService) GetFederationRelationship(_ context.Context, req *s
 	return nil, status.Error(codes.NotFound, "federation relationship does not exist")
 }
 
-// BatchCreateFederationRelationship implements spirepb.TrustDomainServer.
-func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context, req *spirepb.BatchCreateFederationRelationshipRequest) (*spirepb.BatchCreateFederationRelationshipResponse, error) {
+// BatchCreateFederationRelationship implements trustdomainv1.TrustDomainServer.
+func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context, req *trustdomainv1.BatchCreateFederationRelationshipRequest) (*trustdomainv1.BatchCreateFederationRelationshipResponse, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	resp := &spirepb.BatchCreateFederationRelationshipResponse{}
+	resp := &trustdomainv1.BatchCreateFederationRelationshipResponse{}
 	for _, in := range req.GetFederationRelationships() {
 		name := in.GetTrustDomain()
-		result := &spirepb.BatchCreateFederationRelationshipResponse_Result{Status: d.s.checkRelationship(in)}
+		result := &trustdomainv1.BatchCreateFederationRelationshipResponse_Result{Status: d.s.checkRelationship(in)}
 		if result.GetStatus() == nil && d.s.relations[name] != nil {
 			// Not AlreadyExists, as measured.
 			result.Status = failed(codes.Internal, "failed to create federation relationship: datastore-sql: UNIQUE constraint failed: federated_trust_domains.trust_domain")
@@ -224,13 +226,13 @@ func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context
 	return resp, nil
 }
 
-// BatchUpdateFederationRelationship implements spirepb.TrustDomainServer.
-func (d *trustDomainService) BatchUpdateFederationRelationship(_ context.Context, req *spirepb.BatchUpdateFederationRelationshipRequest) (*spirepb.BatchUpdateFederationRelationshipResponse, error) {
+// BatchUpdateFederationRelationship implements trustdomainv1.TrustDomainServer.
+func (d *trustDomainService) BatchUpdateFederationRelationship(_ context.Context, req *trustdomainv1.BatchUpdateFederationRelationshipRequest) (*trustdomainv1.BatchUpdateFederationRelationshipResponse, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	resp := &spirepb.BatchUpdateFederationRelationshipResponse{}
+	resp := &trustdomainv1.BatchUpdateFederationRelationshipResponse{}
 	for _, in := range req.GetFederationRelationships() {
-		result := &spirepb.BatchUpdateFederationRelationshipResponse_Result{}
+		result := &trustdomainv1.BatchUpdateFederationRelationshipResponse_Result{}
 		there := d.s.relations[in.GetTrustDomain()]
 		next := proto.CloneOf(in)
 		if mask := req.GetInputMask(); mask != nil && there != nil {
@@ -249,25 +251,25 @@ func (d *trustDomainService) BatchUpdateFederationRelationship(_ context.Context
 	return resp, nil
 }
 
-// BatchDeleteFederationRelationship implements spirepb.TrustDomainServer. The bundle
+// BatchDeleteFederationRelationship implements trustdomainv1.TrustDomainServer. The bundle
 // stays.
-func (d *trustDomainService) BatchDeleteFederationRelationship(_ context.Context, req *spirepb.BatchDeleteFederationRelationshipRequest) (*spirepb.BatchDeleteFederationRelationshipResponse, error) {
+func (d *trustDomainService) BatchDeleteFederationRelationship(_ context.Context, req *trustdomainv1.BatchDeleteFederationRelationshipRequest) (*trustdomainv1.BatchDeleteFederationRelationshipResponse, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	resp := &spirepb.BatchDeleteFederationRelationshipResponse{}
+	resp := &trustdomainv1.BatchDeleteFederationRelationshipResponse{}
 	for _, name := range req.GetTrustDomains() {
 		st := ok()
 		if d.s.relations[name] == nil {
 			st = failed(codes.NotFound, "federation relationship does not exist")
 		}
 		delete(d.s.relations, name)
-		resp.Results = append(resp.Results, &spirepb.BatchDeleteFederationRelationshipResponse_Result{Status: st, TrustDomain: name})
+		resp.Results = append(resp.Results, &trustdomainv1.BatchDeleteFederationRelationshipResponse_Result{Status: st, TrustDomain: name})
 	}
 	return resp, nil
 }
 
-// RefreshBundle implements spirepb.TrustDomainServer.
-func (d *trustDomainService) RefreshBundle(_ context.Context, req *spirepb.RefreshBundleRequest) (*emptypb.Empty, error) {
+// RefreshBundle implements trustdomainv1.TrustDomainServer.
+func (d *trustDomainService) RefreshBundle(_ context.Context, req *trustdomainv1.RefreshBundleRequest) (*emptypb.Empty, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if d.s.relations[req.GetTrustDomain()] == nil {
@@ -277,7 +279,7 @@ func (d *trustDomainService) RefreshBundle(_ context.Context, req *spirepb.Refre
 }
 
 // store keeps r, and its bundle where all bundles are. The caller holds mu.
-func (s *Server) store(r *spirepb.FederationRelationship) {
+func (s *Server) store(r *types.FederationRelationship) {
 	r = proto.CloneOf(r)
 	if b := r.GetTrustDomainBundle(); b != nil {
 		s.federated[r.GetTrustDomain()] = b
@@ -286,7 +288,7 @@ func (s *Server) store(r *spirepb.FederationRelationship) {
 	s.relations[r.GetTrustDomain()] = r
 }
 
-func (s *Server) checkRelationship(r *spirepb.FederationRelationship) *spirepb.Status {
+func (s *Server) checkRelationship(r *types.FederationRelationship) *types.Status {
 	if st := s.foreign(r.GetTrustDomain()); st != nil {
 		return st
 	}
@@ -308,7 +310,7 @@ func (s *Server) checkRelationship(r *spirepb.FederationRelationship) *spirepb.S
 }
 
 // maskRelationship returns what mask lets through, with the bundle. The caller holds mu.
-func (s *Server) maskRelationship(r *spirepb.FederationRelationship, mask *spirepb.FederationRelationshipMask) *spirepb.FederationRelationship {
+func (s *Server) maskRelationship(r *types.FederationRelationship, mask *types.FederationRelationshipMask) *types.FederationRelationship {
 	whole := proto.CloneOf(r)
 	if b := s.federated[r.GetTrustDomain()]; b != nil {
 		whole.TrustDomainBundle = proto.CloneOf(b)
@@ -316,13 +318,13 @@ func (s *Server) maskRelationship(r *spirepb.FederationRelationship, mask *spire
 	if mask == nil {
 		return whole
 	}
-	out := &spirepb.FederationRelationship{TrustDomain: r.GetTrustDomain()}
+	out := &types.FederationRelationship{TrustDomain: r.GetTrustDomain()}
 	overlayRelationship(out, whole, mask)
 	return out
 }
 
 // overlayRelationship copies what mask selects. Its numbers are not those of the fields.
-func overlayRelationship(dst, src *spirepb.FederationRelationship, mask *spirepb.FederationRelationshipMask) {
+func overlayRelationship(dst, src *types.FederationRelationship, mask *types.FederationRelationshipMask) {
 	if mask.GetBundleEndpointUrl() {
 		dst.BundleEndpointUrl = src.GetBundleEndpointUrl()
 	}

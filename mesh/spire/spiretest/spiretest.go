@@ -28,7 +28,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/argomesh/argomesh/mesh/spire/spirepb"
+	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
+	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
+	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 )
 
 // Server is a SPIRE server. Its methods may be called at any time, from several
@@ -38,10 +41,10 @@ type Server struct {
 
 	// mu guards all below.
 	mu        sync.Mutex
-	entries   []*spirepb.Entry // in order of creation
-	bundle    *spirepb.Bundle
-	federated map[string]*spirepb.Bundle
-	relations map[string]*spirepb.FederationRelationship
+	entries   []*types.Entry // in order of creation
+	bundle    *types.Bundle
+	federated map[string]*types.Bundle
+	relations map[string]*types.FederationRelationship
 	admins    map[spiffeid.ID]bool
 	intercept func(ctx context.Context, method string) error
 	calls     []string
@@ -52,9 +55,9 @@ type Server struct {
 func New(td spiffeid.TrustDomain) *Server {
 	return &Server{
 		trustDomain: td,
-		bundle:      &spirepb.Bundle{TrustDomain: td.Name()},
-		federated:   make(map[string]*spirepb.Bundle),
-		relations:   make(map[string]*spirepb.FederationRelationship),
+		bundle:      &types.Bundle{TrustDomain: td.Name()},
+		federated:   make(map[string]*types.Bundle),
+		relations:   make(map[string]*types.FederationRelationship),
 		admins:      make(map[spiffeid.ID]bool),
 	}
 }
@@ -86,7 +89,7 @@ func (s *Server) Calls() []string {
 }
 
 // AddEntry adds an entry as someone else's client would. An empty ID is replaced.
-func (s *Server) AddEntry(e *spirepb.Entry) error {
+func (s *Server) AddEntry(e *types.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, _ := s.createEntry(proto.CloneOf(e))
@@ -94,17 +97,17 @@ func (s *Server) AddEntry(e *spirepb.Entry) error {
 }
 
 // Entries returns all entries, in order of creation.
-func (s *Server) Entries() []*spirepb.Entry {
+func (s *Server) Entries() []*types.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return clones(s.entries)
 }
 
 // FederatedBundles returns the bundles of other trust domains by their names.
-func (s *Server) FederatedBundles() map[string]*spirepb.Bundle {
+func (s *Server) FederatedBundles() map[string]*types.Bundle {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[string]*spirepb.Bundle, len(s.federated))
+	out := make(map[string]*types.Bundle, len(s.federated))
 	for name, b := range s.federated {
 		out[name] = proto.CloneOf(b)
 	}
@@ -112,10 +115,10 @@ func (s *Server) FederatedBundles() map[string]*spirepb.Bundle {
 }
 
 // Relationships returns the federation relationships by the names of trust domains.
-func (s *Server) Relationships() map[string]*spirepb.FederationRelationship {
+func (s *Server) Relationships() map[string]*types.FederationRelationship {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[string]*spirepb.FederationRelationship, len(s.relations))
+	out := make(map[string]*types.FederationRelationship, len(s.relations))
 	for name, r := range s.relations {
 		out[name] = proto.CloneOf(r)
 	}
@@ -128,7 +131,7 @@ func (s *Server) Relationships() map[string]*spirepb.FederationRelationship {
 func (s *Server) Collect(prefix string, declared ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entries = slices.DeleteFunc(s.entries, func(e *spirepb.Entry) bool {
+	s.entries = slices.DeleteFunc(s.entries, func(e *types.Entry) bool {
 		mine := prefix == "" || strings.HasPrefix(e.GetId(), prefix+".")
 		return mine && !slices.Contains(declared, e.GetId())
 	})
@@ -139,9 +142,9 @@ func (s *Server) Collect(prefix string, declared ...string) {
 // SPIRE's unix socket.
 func (s *Server) Run(ctx context.Context, l net.Listener, opts ...grpc.ServerOption) error {
 	server := grpc.NewServer(append(opts, grpc.UnaryInterceptor(s.before))...)
-	spirepb.RegisterEntryServer(server, &entryService{s: s})
-	spirepb.RegisterBundleServer(server, &bundleService{s: s})
-	spirepb.RegisterTrustDomainServer(server, &trustDomainService{s: s})
+	entryv1.RegisterEntryServer(server, &entryService{s: s})
+	bundlev1.RegisterBundleServer(server, &bundleService{s: s})
+	trustdomainv1.RegisterTrustDomainServer(server, &trustDomainService{s: s})
 	stopped := context.AfterFunc(ctx, server.Stop)
 	defer stopped()
 	if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -185,7 +188,7 @@ func (s *Server) isAdmin(ctx context.Context) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.admins[id] || slices.ContainsFunc(s.entries, func(e *spirepb.Entry) bool {
+	return s.admins[id] || slices.ContainsFunc(s.entries, func(e *types.Entry) bool {
 		return e.GetAdmin() && "spiffe://"+e.GetSpiffeId().GetTrustDomain()+e.GetSpiffeId().GetPath() == id.String()
 	})
 }
@@ -198,10 +201,10 @@ func callerID(state tls.ConnectionState) (spiffeid.ID, bool) {
 	return id, err == nil
 }
 
-func ok() *spirepb.Status { return &spirepb.Status{Message: "OK"} }
+func ok() *types.Status { return &types.Status{Message: "OK"} }
 
-func failed(code codes.Code, format string, args ...any) *spirepb.Status {
-	return &spirepb.Status{Code: int32(code), Message: fmt.Sprintf(format, args...)} //nolint:gosec // a code
+func failed(code codes.Code, format string, args ...any) *types.Status {
+	return &types.Status{Code: int32(code), Message: fmt.Sprintf(format, args...)} //nolint:gosec // a code
 }
 
 // page returns the part of n items that a token and size ask for, and the token of the
