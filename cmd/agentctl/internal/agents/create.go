@@ -50,7 +50,7 @@ type wanted struct {
 func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	c := &createCommand{
 		std: std, conn: conn,
-		output: cli.NewOutput("json", "yaml", "name"),
+		output: cli.NewOutput(cli.ObjectFormats()...),
 		mode:   &cli.OneOf{Allowed: []string{string(v1alpha1.ModeManaged), string(v1alpha1.ModeAutonomous)}},
 		dryRun: &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunClient, cli.DryRunServer}},
 		spire:  cli.NewConnection(std.Err),

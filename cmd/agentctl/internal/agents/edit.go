@@ -30,7 +30,7 @@ type editCommand struct {
 }
 
 func newEditCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &editCommand{std: std, conn: conn, output: cli.NewOutput("json", "yaml", "name")}
+	c := &editCommand{std: std, conn: conn, output: cli.NewOutput(cli.ObjectFormats()...)}
 	cmd := &cobra.Command{
 		Use:   "edit NAME",
 		Short: "Change an agent in your editor",

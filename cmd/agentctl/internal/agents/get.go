@@ -24,7 +24,7 @@ type getCommand struct {
 }
 
 func newGetCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &getCommand{std: std, conn: conn, output: cli.NewOutput("wide", "json", "yaml", "name", cli.JSONPathFormat)}
+	c := &getCommand{std: std, conn: conn, output: cli.NewOutput(append([]string{"wide"}, cli.ObjectFormats()...)...)}
 	cmd := &cobra.Command{
 		Use:               "get NAME...",
 		Aliases:           []string{"describe", "inspect", "show"},

@@ -22,7 +22,7 @@ type listCommand struct {
 }
 
 func newListCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &listCommand{std: std, conn: conn, output: cli.NewOutput("wide", "json", "yaml", "name", cli.JSONPathFormat)}
+	c := &listCommand{std: std, conn: conn, output: cli.NewOutput(append([]string{"wide"}, cli.ObjectFormats()...)...)}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},

@@ -21,7 +21,7 @@ type revokeTokensCommand struct {
 }
 
 func newRevokeTokensCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &revokeTokensCommand{std: std, conn: conn, output: cli.NewOutput("json", "yaml", "name")}
+	c := &revokeTokensCommand{std: std, conn: conn, output: cli.NewOutput(cli.ObjectFormats()...)}
 	cmd := &cobra.Command{
 		Use:   "revoke-tokens NAME",
 		Short: "End the tokens with which Argo CD reaches an agent's spoke",

@@ -31,7 +31,7 @@ type setCommand struct {
 }
 
 func (c *setCommand) addFlags(cmd *cobra.Command) {
-	c.output = cli.NewOutput("json", "yaml", "name")
+	c.output = cli.NewOutput(cli.ObjectFormats()...)
 	c.output.AddFlag(cmd)
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask before a change that may delete workloads")
 }
@@ -73,7 +73,7 @@ func newSuspendCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		ValidArgsFunction: conn.CompleteNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
-	c.output = cli.NewOutput("json", "yaml", "name")
+	c.output = cli.NewOutput(cli.ObjectFormats()...)
 	c.output.AddFlag(cmd)
 	return cmd
 }

@@ -27,24 +27,22 @@ type Output struct {
 	NoHeaders bool
 	// AllNamespaces says that tables name the namespace.
 	AllNamespaces bool
+
+	template printers.ResourcePrinter // of a format with an argument
 }
 
-// jsonPath begins a format that prints what a template of JSONPath picks, as with kubectl.
-const jsonPath = "jsonpath="
-
-// JSONPathFormat is how the help has it.
-const JSONPathFormat = jsonPath + "TEMPLATE"
-
-// Set implements pflag.Value.
+// Set implements pflag.Value. A format with an argument is read here, so that what is wrong
+// with that is told before anything is done.
 func (o *Output) Set(s string) error {
-	template, is := strings.CutPrefix(s, jsonPath)
-	if !is || !slices.Contains(o.Allowed, JSONPathFormat) {
+	name, _, has := strings.Cut(s, "=")
+	if !has || !slices.ContainsFunc(o.Allowed, func(a string) bool { return strings.HasPrefix(a, name+"=") }) {
 		return o.OneOf.Set(s)
 	}
-	if _, err := printers.NewJSONPathPrinter(template); err != nil {
-		return fmt.Errorf("the template of JSONPath: %s", OneLine(err))
+	p, err := templatePrinter(s)
+	if err != nil {
+		return fmt.Errorf("%s: %s", name, OneLine(err))
 	}
-	o.Value = s
+	o.Value, o.template = s, p
 	return nil
 }
 
@@ -73,15 +71,9 @@ func (o *Output) Done(w io.Writer, obj *unstructured.Unstructured, what string) 
 // Object prints an object or a list in a form that is no table.
 func (o *Output) Object(w io.Writer, obj runtime.Object) error {
 	var p printers.ResourcePrinter
-	template, isTemplate := strings.CutPrefix(o.Value, jsonPath)
 	switch {
-	case isTemplate:
-		picks, err := printers.NewJSONPathPrinter(template)
-		if err != nil {
-			return err
-		}
-		picks.AllowMissingKeys(true)
-		p = picks
+	case o.template != nil:
+		p = o.template
 	case o.Value == "json":
 		p = &printers.JSONPrinter{}
 	case o.Value == "yaml":
