@@ -35,8 +35,8 @@ UNITS   = $$(go list $(SLOW) ./... | grep -vE '/$(STAGED)(/|$$)')
 # and take turns where they keep servers busy (test/e2e/environments).
 SUBJECTS := 16
 
-# tests_with finds the packages whose tests contain a pattern.
-tests_with = $$(grep -rlE --include='*_test.go' $(1) . | xargs -r -n1 dirname | sort -u)
+# tests_with finds the packages whose tests contain a pattern. The module in api has none.
+tests_with = $$(grep -rlE --include='*_test.go' $(1) . | grep -v '^./api/' | xargs -r -n1 dirname | sort -u)
 # tool is the place of a program that `make tools` built.
 tool = $$(go run ./test/tools -list $(1) | sed -n 's/^$(1)  *//p')
 # stage runs a command between two lines that say what it is and how long it took.
@@ -96,7 +96,7 @@ releases: ## build Argo CD of other releases, if they are missing, which only e2
 .PHONY: generate
 generate: ## generate code, custom resource definitions, roles and schemas of the charts, docs/reference
 	@go run ./test/tools developer >/dev/null
-	PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH" go generate ./...
+	export PATH="$$(dirname "$(call tool,protoc-gen-go)"):$$PATH"; go generate ./...; cd api; go generate ./...
 
 .PHONY: docs
 docs: ## build the documentation as a site into bin/site; a warning, such as a broken link, fails
@@ -130,7 +130,8 @@ lint: ## gofmt and golangci-lint, which runs go vet's analyzers too
 	$(call stage,lint,\
 		unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l); \
 		if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w):" $$unformatted; exit 1; fi; \
-		"$(call tool,golangci-lint)" run ./...)
+		lint="$(call tool,golangci-lint)"; "$$lint" run ./...; \
+		cd api; "$$lint" run --config ../.golangci.yml ./...)
 
 .PHONY: generated
 generated: ## fail when generated code is out of date, and bring it up to date
@@ -153,6 +154,7 @@ vulnerabilities: ## govulncheck of our programs: fails by a known vulnerability 
 unit: ## unit tests, with the race detector; eight packages at a time, since many tests wait
 	$(call stage,unit tests,\
 		go test -race -p 8 $(UNITS); \
+		(cd api; go test -race ./...); \
 		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
 
 .PHONY: sim

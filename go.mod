@@ -2,6 +2,9 @@ module github.com/argomesh/argomesh
 
 go 1.26.3
 
+// The API types are a module of their own, which others import without what is required here.
+replace github.com/argomesh/argomesh/api => ./api
+
 // argo-cd's own replaces: its k8s.io requirements are pseudo-versions without
 // them, and gitops-engine is published from a subdirectory of the same commit day.
 replace (
@@ -42,6 +45,7 @@ replace (
 )
 
 require (
+	github.com/argomesh/argomesh/api v0.0.0
 	github.com/argoproj/argo-cd/gitops-engine v0.7.1-0.20250908182407-97ad5b59a627
 	github.com/argoproj/argo-cd/v3 v3.5.3
 	github.com/bufbuild/protocompile v0.14.1

@@ -38,11 +38,11 @@ var once struct {
 	packages []pkg
 }
 
-// packages returns every package of the module, with the files of all builds we
+// packages returns every package of the module and of the module api, with the files of all builds we
 // have tags for.
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	once.Do(func() { once.packages = goList(t, "./...") })
+	once.Do(func() { once.packages = goList(t, "./...", module+"/api/...") })
 	if len(once.packages) == 0 {
 		t.Fatal("go list found no package")
 	}

@@ -45,7 +45,8 @@ type unit struct {
 	Types   *types.Package
 }
 
-// tree is product code as a whole: every package of the module but those below test/.
+// tree is product code as a whole: every package of the module and of the module api
+// but those below test/.
 // It is read once and not changed.
 type tree struct {
 	Fset  *token.FileSet
@@ -57,11 +58,11 @@ type tree struct {
 // load reads, parses and types the product code of the module at root, for the system
 // it runs on. Of packages of others only what their builds export is read.
 func load(ctx context.Context, root string) (*tree, error) {
-	packages, err := goList(ctx, root, "-json=ImportPath,Dir,Imports,GoFiles", "./...")
+	module, err := moduleOf(ctx, root)
 	if err != nil {
 		return nil, err
 	}
-	module, err := moduleOf(ctx, root)
+	packages, err := goList(ctx, root, "-json=ImportPath,Dir,Imports,GoFiles", "./...", module+"/api/...")
 	if err != nil {
 		return nil, err
 	}
