@@ -2,16 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
-	"net/url"
 	"testing"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -22,38 +16,15 @@ import (
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 // startSPIREOverTCP runs the SPIRE server of hub.test on TCP, for administrators of
 // clients. It returns its address and the bundle of its trust domain.
 func startSPIREOverTCP(t *testing.T, clients *spiffebundle.Bundle, admins ...spiffeid.ID) (string, *spiffebundle.Bundle) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sign := func(parent *x509.Certificate, template *x509.Certificate) *x509.Certificate {
-		t.Helper()
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-		template.BasicConstraintsValid = true
-		if parent == nil {
-			parent = template
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cert, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cert
-	}
-	root := sign(nil, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hub"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
-	leaf := sign(root, &x509.Certificate{
-		SerialNumber: big.NewInt(2), URIs: []*url.URL{spire.ServerID(hubTD).URL()}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
+	root := certkit.NewRoot(t, hubTD, elliptic.P256())
+	svid := root.SVID(t, spire.ServerID(hubTD))
 	pool := x509.NewCertPool()
 	for _, authority := range clients.X509Authorities() {
 		pool.AddCert(authority)
@@ -63,11 +34,11 @@ func startSPIREOverTCP(t *testing.T, clients *spiffebundle.Bundle, admins ...spi
 	l := listen(t)
 	creds := credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key}},
+		Certificates: []tls.Certificate{{Certificate: [][]byte{svid.Certificates[0].Raw}, PrivateKey: svid.PrivateKey}},
 	})
 	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l, grpc.Creds(creds)) })
 	bundle := spiffebundle.New(hubTD)
-	bundle.AddX509Authority(root)
+	bundle.AddX509Authority(root.Certificate)
 	return l.Addr().String(), bundle
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/header"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 var (
@@ -41,37 +42,9 @@ func call(addr net.Addr, info credentials.AuthInfo, pairs ...string) context.Con
 	return metadata.NewIncomingContext(ctx, metadata.Pairs(pairs...))
 }
 
-// authority signs the certificates of these tests.
-type authority struct {
-	t *testing.T
-	*devworkload.Server
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	s, err := devworkload.New(devworkload.Config{TrustDomain: domain})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority{t, s}
-}
-
-func (a authority) leaf(leaf devworkload.Leaf) *x509.Certificate {
-	a.t.Helper()
-	cert, err := a.Sign(leaf)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return parsed
-}
-
-func (a authority) svid(id spiffeid.ID) *x509.Certificate {
-	a.t.Helper()
-	return a.leaf(devworkload.Leaf{URIs: []string{id.String()}})
+// svidOf is an SVID that ca signs.
+func svidOf(ca *spiffekit.Domain, id spiffeid.ID) *x509.Certificate {
+	return ca.Certificate(devworkload.Leaf{URIs: []string{id.String()}})
 }
 
 // escaped is a certificate as Envoy writes it.
@@ -95,11 +68,11 @@ func bare(by, client spiffeid.ID) string {
 }
 
 func TestPeer(t *testing.T) {
-	ca := newAuthority(t)
-	svid, other := ca.svid(edge), ca.svid(thief)
+	ca := spiffekit.New(t, domain)
+	svid, other := svidOf(ca, edge), svidOf(ca, thief)
 	sum := sha256.Sum256(other.Raw)
-	expired := ca.leaf(devworkload.ExpiredLeaf(edge))
-	two := ca.leaf(devworkload.Leaf{URIs: []string{edge.String(), thief.String()}})
+	expired := ca.Certificate(devworkload.ExpiredLeaf(edge))
+	two := ca.Certificate(devworkload.Leaf{URIs: []string{edge.String(), thief.String()}})
 	trusting := header.Config{TrustedProxies: []spiffeid.ID{gateway, outer}}
 	strict := header.Config{}
 	for name, tt := range map[string]struct {
@@ -119,7 +92,7 @@ func TestPeer(t *testing.T) {
 		"behind two trusted gateways":               {trusting, []string{element(outer, svid) + "," + bare(gateway, outer) + "," + bare(proxy, gateway)}, edge, ""},
 		"a claim to a trusted gateway":              {trusting, []string{element(outer, other) + "," + element(gateway, svid) + "," + bare(proxy, gateway)}, edge, ""},
 		"a claim to be a gateway's client":          {trusting, []string{element(outer, other) + "," + bare(gateway, outer) + "," + element(gateway, svid) + "," + bare(proxy, gateway)}, edge, ""},
-		"a gateway that is not trusted is the peer": {strict, []string{element(gateway, svid) + "," + element(proxy, ca.svid(gateway))}, gateway, ""},
+		"a gateway that is not trusted is the peer": {strict, []string{element(gateway, svid) + "," + element(proxy, svidOf(ca, gateway))}, gateway, ""},
 		"expired, but with a certificate max age says nothing": {
 			header.Config{MaxAge: time.Hour}, []string{element(proxy, expired)}, spiffeid.ID{}, "valid from",
 		},
@@ -150,7 +123,7 @@ func TestPeer(t *testing.T) {
 		"upper case":                  {header.Config{MaxAge: time.Hour}, []string{`URI=spiffe://HUB.test/argomesh/agent/edge-1`}, spiffeid.ID{}, "spiffe id"},
 		"a certificate that is none":  {strict, []string{`Cert="%zz";URI=` + edge.String()}, spiffeid.ID{}, "percent"},
 		"a certificate that is a key": {strict, []string{`Cert="-----BEGIN KEY-----%0AAAAA%0A-----END KEY-----%0A";URI=` + edge.String()}, spiffeid.ID{}, "PEM"},
-		"a signing certificate":       {strict, []string{`Cert="` + escaped(ca.Bundle().X509Authorities()[0]) + `";URI=` + edge.String()}, spiffeid.ID{}, "Cert"},
+		"a signing certificate":       {strict, []string{`Cert="` + escaped(ca.CA.Bundle().X509Authorities()[0]) + `";URI=` + edge.String()}, spiffeid.ID{}, "Cert"},
 		"what swallows the proxy's":   {strict, []string{"URI=" + thief.String() + `;Subject="`, element(proxy, svid)}, spiffeid.ID{}, "quote"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +155,7 @@ func TestPeerLastsAsLongAsItsProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		svid := newAuthority(t).leaf(devworkload.Leaf{URIs: []string{edge.String()}, NotAfter: time.Now().Add(time.Hour)})
+		svid := spiffekit.New(t, domain).Certificate(devworkload.Leaf{URIs: []string{edge.String()}, NotAfter: time.Now().Add(time.Hour)})
 		p, err := h.Peer(call(loopback, nil, header.Name, element(proxy, svid)))
 		if err != nil || !p.NotAfter.Equal(svid.NotAfter) {
 			t.Errorf("Peer() = %v, %v, want the certificate's %s", p, err, svid.NotAfter)
@@ -199,8 +172,8 @@ func TestPeerLastsAsLongAsItsProof(t *testing.T) {
 }
 
 func TestOnlyFromThisMachineAndByThisMethodAlone(t *testing.T) {
-	ca := newAuthority(t)
-	svid := ca.svid(edge)
+	ca := spiffekit.New(t, domain)
+	svid := svidOf(ca, edge)
 	h, err := header.New(header.Config{})
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,9 @@
 package spire_test
 
 import (
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"errors"
-	"math/big"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -20,39 +14,18 @@ import (
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 func ignore[T any](diff.Change[T]) {}
 
 // newBundle returns a bundle of td with a fresh root and JWT key.
-// newRoot makes the root of a trust domain, with a key on a curve.
-func newRoot(t testing.TB, td spiffeid.TrustDomain, curve elliptic.Curve) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: td.Name()}, URIs: []*url.URL{td.ID().URL()},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root, key
-}
-
 func newBundle(t testing.TB, td spiffeid.TrustDomain) *spiffebundle.Bundle {
 	t.Helper()
-	root, key := newRoot(t, td, elliptic.P256())
+	root := certkit.NewRoot(t, td, elliptic.P256())
 	b := spiffebundle.New(td)
-	b.AddX509Authority(root)
-	if err := b.AddJWTAuthority("key-1", key.Public()); err != nil {
+	b.AddX509Authority(root.Certificate)
+	if err := b.AddJWTAuthority("key-1", root.Key.Public()); err != nil {
 		t.Fatal(err)
 	}
 	b.SetSequenceNumber(7)
@@ -280,7 +253,7 @@ func TestParseBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	x5c := strings.Split(strings.Split(string(text), `"x5c":["`)[1], `"`)[0]
-	p224, _ := newRoot(t, partner, elliptic.P224())
+	p224 := certkit.NewRoot(t, partner, elliptic.P224()).Certificate
 	unknown := base64.StdEncoding.EncodeToString(p224.Raw)
 	root := `{"kty":"EC","use":"x509-svid","x5c":["` + x5c + `"]}`
 	jwt := `{"kty":"EC","use":"jwt-svid","kid":"k","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`

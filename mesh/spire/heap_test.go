@@ -2,15 +2,12 @@ package spire_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/url"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -28,28 +25,17 @@ import (
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/stream/protolimit"
 	"github.com/argomesh/argomesh/test/heap"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 // mostHeap is what a bundle of n bytes may take: eight times its bytes, and what a short
 // one takes anyway.
 func mostHeap(n int) uint64 { return uint64(8*n + 1<<20) }
 
-// rootOf is a root with as many names as fit into so many bytes.
+// rootOf is a root with so many names.
 func rootOf(t testing.TB, names int) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
-	for range names {
-		c.URIs = append(c.URIs, &url.URL{Path: "a"})
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return base64.StdEncoding.EncodeToString(der)
+	return base64.StdEncoding.EncodeToString(certkit.New(t, x509.Certificate{IsCA: true, URIs: slices.Repeat([]*url.URL{{Path: "a"}}, names)}).Certificate.Raw)
 }
 
 // Whatever a partner's bundle is full of, it is counted before it is decoded.

@@ -4,17 +4,11 @@ package xds_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -25,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 // TestEnvoyTakesGolden has the real Envoy read everything that the golden files show.
@@ -34,7 +29,7 @@ func TestEnvoyTakesGolden(t *testing.T) {
 	for name, snapshot := range cases(t) {
 		if r := snapshot.Redis; r != nil && r.TLS == mesh.RedisTLSFiles {
 			there := *r // Envoy reads them
-			there.CertificateFile, there.KeyFile = certificateFiles(t)
+			there.CertificateFile, there.KeyFile = certkit.New(t, x509.Certificate{DNSNames: []string{"argomesh-principal"}}).Files(t, t.TempDir())
 			snapshot.Redis = &there
 		}
 		r, err := xds.Render(snapshot)
@@ -53,33 +48,6 @@ func TestEnvoyTakesGolden(t *testing.T) {
 	for name, b := range all {
 		t.Run(name, func(t *testing.T) { validate(t, b) })
 	}
-}
-
-// certificateFiles makes a certificate and its key.
-func certificateFiles(t *testing.T) (certificate, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"argomesh-principal"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, key = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-	for file, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certificate, key
 }
 
 // TestEnvoyRefusesNonsense shows that the validation above can fail.

@@ -5,6 +5,7 @@ package spiffekit
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,6 +91,20 @@ func (d *Domain) Workload(entry devworkload.Entry, jwtTTL time.Duration) (*workl
 		d.t.Fatal(err)
 	}
 	return source, api
+}
+
+// Certificate is a certificate of the test's choice, without its key.
+func (d *Domain) Certificate(leaf devworkload.Leaf) *x509.Certificate {
+	d.t.Helper()
+	cert, err := d.CA.Sign(leaf)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return parsed
 }
 
 // Leaf is the credentials of a client with a certificate of the test's choice, which is
