@@ -16,16 +16,16 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// remainsWorld is a spoke whose Applications may be in namespaces beside that of Argo CD.
-type remainsWorld struct {
+// remainsEnv is a spoke whose Applications may be in namespaces beside that of Argo CD.
+type remainsEnv struct {
 	t     *testing.T
 	fault func(memory.Op, stream.ResourceKey) error
 	lost  func(memory.Op, stream.ResourceKey) error
 	store *memory.Store
 }
 
-func newRemainsWorld(t *testing.T) *remainsWorld {
-	w := &remainsWorld{t: t}
+func newRemainsEnv(t *testing.T) *remainsEnv {
+	w := &remainsEnv{t: t}
 	ask := func(f *func(memory.Op, stream.ResourceKey) error) func(memory.Op, stream.ResourceKey) error {
 		return func(op memory.Op, key stream.ResourceKey) error {
 			if *f == nil {
@@ -39,7 +39,7 @@ func newRemainsWorld(t *testing.T) *remainsWorld {
 }
 
 // adopt makes an Application of which is kept what was found.
-func (w *remainsWorld) adopt(name string) backends.Object {
+func (w *remainsEnv) adopt(name string) backends.Object {
 	w.t.Helper()
 	key := stream.ResourceKey{Kind: stream.Application, Namespace: "team-a", Name: name}
 	app := object.New(key)
@@ -63,21 +63,21 @@ func (w *remainsWorld) adopt(name string) backends.Object {
 	return o
 }
 
-func (w *remainsWorld) end(o backends.Object) {
+func (w *remainsEnv) end(o backends.Object) {
 	w.t.Helper()
 	if err := w.store.Delete(w.t.Context(), o.Key, backends.Preconditions{UID: o.UID}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *remainsWorld) remains() *Remains {
+func (w *remainsEnv) remains() *Remains {
 	return &Remains{
 		Store: w.store, Namespace: "argocd", Log: zerolog.Nop(),
 		List: func(context.Context) ([]backends.Object, error) { return w.store.List(stream.Secret, "argocd"), nil },
 	}
 }
 
-func (w *remainsWorld) kept(o backends.Object) bool {
+func (w *remainsEnv) kept(o backends.Object) bool {
 	w.t.Helper()
 	f, err := Keeper{Store: w.store, Namespace: "argocd"}.Recall(w.t.Context(), o.Key, o.UID)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *remainsWorld) kept(o backends.Object) bool {
 // What is kept of an object goes after the object, no matter who deleted it, and not before; what
 // another object of that name has instead is no reason to keep it.
 func TestRemainsGoAfterTheirObjects(t *testing.T) {
-	w := newRemainsWorld(t)
+	w := newRemainsEnv(t)
 	stays, goes, again := w.adopt("stays"), w.adopt("goes"), w.adopt("again")
 	w.end(goes)
 	w.end(again)
@@ -112,7 +112,7 @@ func TestRemainsGoAfterTheirObjects(t *testing.T) {
 func TestRemainsAfterADeath(t *testing.T) {
 	errDied := fmt.Errorf("died: %w", stream.ErrUnavailable)
 	for call := 0; ; call++ {
-		w := newRemainsWorld(t)
+		w := newRemainsEnv(t)
 		stays, goes := w.adopt("stays"), w.adopt("goes")
 		w.end(goes)
 		died := false
@@ -145,7 +145,7 @@ func TestRemainsAfterADeath(t *testing.T) {
 // Between the look at the object and the removal the API server may be restored from a
 // backup that has both. Then what was found is as it was in the backup, and stays.
 func TestRemainsDuringARestore(t *testing.T) {
-	w := newRemainsWorld(t)
+	w := newRemainsEnv(t)
 	o := w.adopt("back")
 	backup := w.store.Snapshot()
 	w.end(o)
@@ -175,7 +175,7 @@ func TestRemainsDuringARestore(t *testing.T) {
 
 // What may not be read is not gone.
 func TestRemainsThatMayNotBeRead(t *testing.T) {
-	w := newRemainsWorld(t)
+	w := newRemainsEnv(t)
 	o := w.adopt("hidden")
 	w.end(o)
 	w.fault = func(op memory.Op, key stream.ResourceKey) error {
@@ -200,7 +200,7 @@ func TestRemainsThatMayNotBeRead(t *testing.T) {
 // A deletion that is seen is followed at once, and what no one saw is found.
 func TestRemainsFollowDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newRemainsWorld(t)
+		w := newRemainsEnv(t)
 		one, two := w.adopt("one"), w.adopt("two")
 		w.end(one)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -39,13 +39,13 @@ func departure(t *testing.T, store backends.Store, mode stream.Mode) *departures
 	}}
 }
 
-// world makes objects on a hub and tells what is left of them.
-type world struct {
+// departureEnv makes objects on a hub and tells what is left of them.
+type departureEnv struct {
 	t     *testing.T
 	store *memory.Store
 }
 
-func (w world) make(kind stream.Kind, namespace, name string, meta, rest m) stream.ResourceKey {
+func (w departureEnv) make(kind stream.Kind, namespace, name string, meta, rest m) stream.ResourceKey {
 	w.t.Helper()
 	metadata := m{"namespace": namespace, "name": name}
 	maps.Copy(metadata, meta)
@@ -58,7 +58,7 @@ func (w world) make(kind stream.Kind, namespace, name string, meta, rest m) stre
 	return key
 }
 
-func (w world) delete(key stream.ResourceKey) {
+func (w departureEnv) delete(key stream.ResourceKey) {
 	w.t.Helper()
 	if err := w.store.Delete(w.t.Context(), key, backends.Preconditions{}); err != nil {
 		w.t.Fatal(err)
@@ -66,7 +66,7 @@ func (w world) delete(key stream.ResourceKey) {
 }
 
 // left tells of each object whether it is being deleted, and its finalizers.
-func (w world) left() map[string]string {
+func (w departureEnv) left() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
 	for _, kind := range []stream.Kind{stream.Application, stream.AppProject} {
@@ -114,7 +114,7 @@ func recordOf(agent string, child bool) m {
 }
 
 func TestOrphanOfAManagedAgent(t *testing.T) {
-	w := world{t, memory.New(memory.Config{})}
+	w := departureEnv{t, memory.New(memory.Config{})}
 	all := []any{cascade, "post-delete-finalizer.argocd.argoproj.io/cleanup", foreignFinalizer}
 	deleting := func(name string, meta, rest m) {
 		meta["finalizers"] = all
@@ -149,7 +149,7 @@ func TestOrphanOfAManagedAgent(t *testing.T) {
 }
 
 func TestOrphanOfAnAutonomousAgent(t *testing.T) {
-	w := world{t, memory.New(memory.Config{})}
+	w := departureEnv{t, memory.New(memory.Config{})}
 	cascades := watchCascades(t, w.store)
 	w.make(stream.Application, "edge-1", "mirror", m{"annotations": recordOf("edge-1", false), "finalizers": []any{cascade}}, nil)
 	w.make(stream.Application, "edge-1", "own", m{"finalizers": []any{cascade}}, nil)
@@ -184,7 +184,7 @@ func TestCascadeOfAManagedAgent(t *testing.T) {
 		}
 		return at
 	}
-	w := world{t, memory.New(memory.Config{Now: now})}
+	w := departureEnv{t, memory.New(memory.Config{Now: now})}
 	background := cascade + "/background"
 	w.make(stream.Application, "edge-1", "plain", nil, spec("one"))
 	w.make(stream.Application, "edge-1", "by-server", nil, m{"spec": m{"destination": m{"server": "https://proxy/agents/edge-1"}}})
@@ -238,7 +238,7 @@ func TestCascadeOfAManagedAgent(t *testing.T) {
 func TestDepartureWithAnUnrulyStore(t *testing.T) {
 	var mu sync.Mutex // guards calls and failing
 	calls, failing := map[memory.Op]int{}, error(nil)
-	w := world{t, memory.New(memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
+	w := departureEnv{t, memory.New(memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 		mu.Lock()
 		defer mu.Unlock()
 		calls[op]++
@@ -319,7 +319,7 @@ func TestDepartingLink(t *testing.T) {
 			t.Fatalf("Cascade() = %q, %v", waiting, err)
 		}
 		pass(time.Minute)
-		state := func(e end) map[string]string { return world{t, e.store}.left() }
+		state := func(e end) map[string]string { return departureEnv{t, e.store}.left() }
 		want := map[string]string{
 			"a": "leaves " + cascade, "b": "leaves " + cascade, "vanishes": "stays", "ignored": "stays", "p": "stays", "child": "stays " + cascade,
 		}

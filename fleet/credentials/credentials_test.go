@@ -71,8 +71,8 @@ func (k *countingKeys) set(change func(*countingKeys)) {
 	k.changed = make(chan struct{})
 }
 
-// world is one clusterCredentials and the Secret of agent edge-1.
-type world struct {
+// issuerEnv is one Issuer and the Secret of agent edge-1.
+type issuerEnv struct {
 	t    *testing.T
 	keys *countingKeys
 	c    *Issuer
@@ -83,11 +83,11 @@ type world struct {
 	ca string     // empty cannot be read
 }
 
-func newWorld(t *testing.T) *world {
+func newIssuerEnv(t *testing.T) *issuerEnv {
 	t.Helper()
 	edge := &v1alpha1.Agent{}
 	edge.Name = "edge-1"
-	w := &world{t: t, edge: edge, ca: "PEM 1", keys: &countingKeys{life: 24 * time.Hour, signed: map[string]token.Signed{}, ready: true, changed: make(chan struct{})}}
+	w := &issuerEnv{t: t, edge: edge, ca: "PEM 1", keys: &countingKeys{life: 24 * time.Hour, signed: map[string]token.Signed{}, ready: true, changed: make(chan struct{})}}
 	w.c = &Issuer{
 		keys: w.keys, life: w.keys.life, log: zerolog.Nop(), issued: map[identity.AgentName]token.Signed{},
 		authorities: Authorities{Read: func() ([]byte, error) {
@@ -109,7 +109,7 @@ func lapse(d time.Duration) {
 
 // pass reconciles the Secret, and returns its token, authorities and when to look
 // again.
-func (w *world) pass() (text, ca string, again time.Duration) {
+func (w *issuerEnv) pass() (text, ca string, again time.Duration) {
 	w.t.Helper()
 	got, err := w.c.Config(w.t.Context(), w.edge, w.have)
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *world) pass() (text, ca string, again time.Duration) {
 	return content.BearerToken, string(content.TLSClientConfig.CAData), got.Again
 }
 
-func (w *world) expect(text, ca string, again time.Duration) {
+func (w *issuerEnv) expect(text, ca string, again time.Duration) {
 	w.t.Helper()
 	gotText, gotCA, gotAgain := w.pass()
 	if diff := cmp.Diff([]any{text, ca, again}, []any{gotText, gotCA, gotAgain}); diff != "" {
@@ -139,7 +139,7 @@ func (w *world) expect(text, ca string, again time.Duration) {
 
 func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newIssuerEnv(t)
 		w.c.look()
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
 		lapse(11 * time.Hour)
@@ -162,7 +162,7 @@ func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 // holds.
 func TestAnEditIsRestoredByTheSameToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newIssuerEnv(t)
 		w.c.look()
 		w.pass()
 		for _, edit := range []string{`{}`, `not JSON`, `{"bearerToken":"edge-2/1"}`, `{"bearerToken":"edge-1/1","username":"x"}`, ``} {
@@ -174,7 +174,7 @@ func TestAnEditIsRestoredByTheSameToken(t *testing.T) {
 
 func TestWithoutKeysASecretStaysAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newIssuerEnv(t)
 		w.keys.ready = false
 		w.c.look()
 		w.expect("", "PEM 1", 0) // Argo CD knows the cluster, and cannot call it yet
@@ -191,7 +191,7 @@ func TestWithoutKeysASecretStaysAsItIs(t *testing.T) {
 // After the keys were withdrawn every token is replaced.
 func TestATokenOfKeysThatAreGoneIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newIssuerEnv(t)
 		w.c.look()
 		w.pass()
 		w.keys.set(func(k *countingKeys) { k.signed = map[string]token.Signed{"other": {}}; k.ready = false })
@@ -203,7 +203,7 @@ func TestATokenOfKeysThatAreGoneIsReplaced(t *testing.T) {
 
 func TestATokenOfALongerLifeIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newIssuerEnv(t)
 		w.c.look()
 		w.pass()
 		w.keys.life, w.c.life = time.Hour, time.Hour
@@ -213,7 +213,7 @@ func TestATokenOfALongerLifeIsReplaced(t *testing.T) {
 
 func TestAuthoritiesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newIssuerEnv(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan error, 1)
 		set := func(ca string) {

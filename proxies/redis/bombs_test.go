@@ -23,7 +23,7 @@ func gzipped(t *testing.T, text string) string {
 // is away, and its limit is counted; what is well passes as before.
 func TestBombsOfASpokeReachNobody(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol int) {
-		w, ctx := newWorld(t, nil), t.Context()
+		w, ctx := newHubEnv(t, nil), t.Context()
 		e := w.add("a", nil)
 		spoke := e.redis.client(t, 3)
 		well := gzipped(t, `{"nodes":[{"kind":"Service"}]}`)

@@ -18,14 +18,14 @@ import (
 // twins are a proxy with an agent, and a single Redis that holds the same under the
 // same names: anyone who asks either cannot tell which it is.
 type twins struct {
-	w      *world
+	w      *hubEnv
 	spoke  *server
 	single *server
 }
 
 func newTwins(t *testing.T) *twins {
 	t.Helper()
-	w := newWorld(t, nil)
+	w := newHubEnv(t, nil)
 	s := &twins{w: w, spoke: w.add("a", nil).redis, single: startRedis(t, "--requirepass", password)}
 	spoke, hub, single := s.spoke.client(t, 3), w.redis.client(t, 3), s.single.client(t, 3)
 	for name, value := range map[string]string{"shop": "a tree", "empty": "", "lines": "one\r\ntwo\x00", "long": strings.Repeat("0123456789", 1<<20/10)} {

@@ -20,7 +20,7 @@ import (
 // A spoke's Redis that stands still is an error in time, or the last value, and serves
 // as before when it goes on; one that lost all has nothing.
 func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.AnswerTimeout = 3 * time.Second }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.AnswerTimeout = 3 * time.Second }), t.Context()
 	e := w.add("a", nil)
 	spoke := e.redis.client(t, 3)
 	for _, name := range []string{"shown", "new"} {
@@ -60,7 +60,7 @@ func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
 
 // Values of 30 MB go to several at a time, and no one waits for them.
 func TestLargeValuesDelayNobody(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	a, b := w.add("a", nil).redis.client(t, 3), w.add("b", nil).redis.client(t, 3)
 	large := strings.Repeat("0123456789abcdef", 30<<20/16)
 	must(t, a.Set(ctx, tree("", "large"), large, 0).Err())
@@ -97,7 +97,7 @@ func TestLargeValuesDelayNobody(t *testing.T) {
 
 // Calls to one agent are bounded, and so is the wait for a turn.
 func TestCallsOfOneAgentAreBounded(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.MaxAgentCalls, c.AnswerTimeout = 3, time.Second }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.MaxAgentCalls, c.AnswerTimeout = 3, time.Second }), t.Context()
 	e := w.add("a", nil)
 	w.set(e, false, func(e *edge) { e.stuck = true })
 	c := w.client(3)
@@ -136,7 +136,7 @@ func TestHeldAndKeptBytes(t *testing.T) {
 		"kept": {func(c *redis.HubConfig) { c.MaxKeptBytes = 1000 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, ctx := newWorld(t, tt.change), t.Context()
+			w, ctx := newHubEnv(t, tt.change), t.Context()
 			spoke, c := w.add("a", nil).redis.client(t, 3), w.client(3)
 			for round := range 2 {
 				for _, size := range []int{1001, 1000} {
@@ -163,7 +163,7 @@ func TestHeldAndKeptBytes(t *testing.T) {
 }
 
 // refused returns how many connections were refused or ended for a reason.
-func (w *world) refused(reason string) float64 {
+func (w *hubEnv) refused(reason string) float64 {
 	w.t.Helper()
 	families, err := w.metrics.Gather()
 	must(w.t, err)
@@ -183,7 +183,7 @@ func (w *world) refused(reason string) float64 {
 // An answer that breaks off ends the connection that has its begin, since nothing else
 // can be said there any more. The agent is to blame, and no one else notices.
 func TestAnswerThatBreaksOff(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", nil)
 	must(t, w.add("b", nil).redis.client(t, 3).Set(ctx, tree("", "shop"), "of b", 0).Err())
 	w.set(e, false, func(e *edge) { e.breaks = true })
@@ -214,7 +214,7 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 
 // A caller that does not read its answer is closed in time, and counted.
 func TestCallerThatDoesNotRead(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.WriteTimeout = 300 * time.Millisecond }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.WriteTimeout = 300 * time.Millisecond }), t.Context()
 	const size = 32 << 20
 	must(t, w.redis.client(t, 3).Set(ctx, "big", strings.Repeat("x", size), 0).Err())
 	conn, err := net.Dial("unix", w.socket)
@@ -236,7 +236,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 
 // The subscriptions of one connection at a spoke are bounded.
 func TestSpokeChannelsAreBounded(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newHubEnv(t, nil)
 	w.add("a", nil)
 	conn, err := w.dialSpoke(t.Context(), kit.Agent(t, "a"))
 	must(t, err)

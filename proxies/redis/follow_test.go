@@ -84,7 +84,7 @@ func (p place) subscribedAnew(t *testing.T, before string) {
 // An open subscription goes where its Application goes: anyone who is subscribed is told
 // to look there, and hears nothing more of the place where it was.
 func TestSubscriptionsFollow(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	a, b := w.add("a", nil), w.add("b", nil)
 	shop, name := appkey.Instance{Namespace: "a", Name: "shop"}, channel("a", "shop")
 	atA := place{a.redis.client(t, 3), channel("", "shop")}
@@ -154,7 +154,7 @@ func TestSubscriptionsFollow(t *testing.T) {
 
 // An Application that is not on the hub yet has no subscription at the agent before it is.
 func TestSubscriptionBeforeTheApplication(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	spoke := w.add("a", nil).redis.client(t, 3)
 	early, name := appkey.Instance{Namespace: "a", Name: "unknown"}, channel("a", "unknown")
 	s := subscribeTo(t, w.client(3), name)
@@ -176,7 +176,7 @@ func TestSubscriptionBeforeTheOwner(t *testing.T) {
 		"the agent is not admitted": fmt.Errorf("agent a is suspended: %w", identity.ErrDenied),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, ctx := newWorld(t, nil), t.Context()
+			w, ctx := newHubEnv(t, nil), t.Context()
 			spoke := w.add("a", nil).redis.client(t, 3)
 			w.unsure(err)
 			s := subscribeTo(t, w.client(3), channel("a", "shop"))

@@ -66,7 +66,7 @@ func subscribeTo(t *testing.T, c *goredis.Client, channels ...string) *goredis.P
 
 func TestAgentKeys(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol int) {
-		w, ctx := newWorld(t, nil), t.Context()
+		w, ctx := newHubEnv(t, nil), t.Context()
 		a, b := w.add("a", nil).redis.client(t, 3), w.add("b", nil).redis.client(t, 3)
 		must(t, a.Set(ctx, tree("", "shop"), "of a", time.Hour).Err())
 		must(t, b.Set(ctx, tree("", "shop"), "of b", 0).Err())
@@ -106,7 +106,7 @@ func TestAgentKeys(t *testing.T) {
 // Whatever is not reading is refused by name, and changes nothing on either side.
 func TestAgentKeysAreReadOnly(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol int) {
-		w, ctx := newWorld(t, nil), t.Context()
+		w, ctx := newHubEnv(t, nil), t.Context()
 		e := w.add("a", nil)
 		w.add("b", nil)
 		spoke := e.redis.client(t, 3)
@@ -155,7 +155,7 @@ func TestAgentKeysAreReadOnly(t *testing.T) {
 }
 
 func TestNothingBeforeAuthentication(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", nil)
 	must(t, e.redis.client(t, 3).Set(ctx, tree("", "shop"), "x", 0).Err())
 	conn, err := net.Dial("unix", w.socket)
@@ -204,7 +204,7 @@ func readLine(t *testing.T, r io.Reader) string {
 
 func TestSubscribe(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol int) {
-		w, ctx := newWorld(t, nil), t.Context()
+		w, ctx := newHubEnv(t, nil), t.Context()
 		a, b, hub := w.add("a", nil).redis.client(t, 3), w.add("b", nil).redis.client(t, 3), w.redis.client(t, 3)
 		s := subscribeTo(t, w.client(protocol), channel("a", "shop"), channel("b", "shop"), hubChannel)
 		// A spoke that is slow to subscribe is not waited for; then s is told to look again.
@@ -255,7 +255,7 @@ func TestSubscribe(t *testing.T) {
 
 // An agent that comes back is subscribed again, and anyone who was subscribed looks again.
 func TestSubscriptionsSurvive(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", nil)
 	spoke := e.redis.client(t, 3)
 	var pages []*goredis.PubSub
@@ -303,7 +303,7 @@ func TestSubscriptionsSurvive(t *testing.T) {
 // Anyone who is subscribed looks again when the agent goes, once more when it is known since
 // when it is away, and when it is back; what it sees then says so.
 func TestSubscribersAreToldOfALoss(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", func(c *spoke.Config) { c.Plain = true })
 	spoke := e.redis.client(t, 3)
 	const text = `{"nodes":[{"kind":"Service"}]}`
@@ -358,7 +358,7 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 }
 
 func TestAbsentSpoke(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", nil)
 	spoke := e.redis.client(t, 3)
 	must(t, spoke.Set(ctx, tree("", "shop"), "x", 0).Err())
@@ -417,7 +417,7 @@ func TestAbsentSpoke(t *testing.T) {
 }
 
 func TestOtherFormat(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	w.add("old", func(cfg *spoke.Config) { cfg.Version = "1.8.2" })
 	plain := w.add("plain", nil).redis.client(t, 3)
 	must(t, plain.Set(ctx, strings.TrimSuffix(tree("", "shop"), ".gz"), "{}", 0).Err())
@@ -451,7 +451,7 @@ func TestOtherFormat(t *testing.T) {
 // One that is stuck delays no one else: all others have read what they want while it
 // still says nothing.
 func TestStuckSpoke(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.AnswerTimeout = 10 * patience }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.AnswerTimeout = 10 * patience }), t.Context()
 	const agents, pages = 20, 50
 	edges := make([]*edge, agents)
 	for i := range agents {
@@ -510,7 +510,7 @@ func TestStuckSpoke(t *testing.T) {
 // The same commands to a real Redis and through the proxy have the same answers.
 func TestPassThrough(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol int) {
-		w, ctx := newWorld(t, nil), t.Context()
+		w, ctx := newHubEnv(t, nil), t.Context()
 		other := startRedis(t, "--requirepass", password)
 		through, direct := w.client(protocol), other.client(t, protocol)
 		big := strings.Repeat("x", 8<<20)
@@ -549,7 +549,7 @@ func TestPassThrough(t *testing.T) {
 // Pipelined commands are answered in order, however many there are.
 func TestPipeline(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol int) {
-		w, ctx := newWorld(t, func(c *redis.HubConfig) { c.MaxPipelined = 4 }), t.Context()
+		w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.MaxPipelined = 4 }), t.Context()
 		spoke := w.add("a", nil).redis.client(t, 3)
 		const n = 300
 		for i := range n {
@@ -575,7 +575,7 @@ func TestPipeline(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.MaxConnections, c.MaxSubscriptions = 2, 3 }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.MaxConnections, c.MaxSubscriptions = 2, 3 }), t.Context()
 	w.add("a", nil)
 	first, second, third := w.client(3), w.client(3), w.client(3)
 	s := subscribeTo(t, first, channel("a", "1"), channel("a", "2"), hubChannel)
@@ -628,7 +628,7 @@ func TestLimits(t *testing.T) {
 // than there are readers.
 func TestReadersKeepTheirConnections(t *testing.T) {
 	const readers, reads = 32, 20
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", nil)
 	must(t, e.redis.client(t, 3).Set(ctx, tree("", "shop"), "x", 0).Err())
 	var work sync.WaitGroup

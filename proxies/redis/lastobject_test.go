@@ -14,7 +14,7 @@ import (
 // The live state of an object is found in what was last read of the Application's managed
 // resources, for its own agent alone.
 func TestLastLive(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	e := w.add("a", func(c *spoke.Config) { c.Plain = true })
 	w.add("b", nil)
 	managed := func(agent string) string {

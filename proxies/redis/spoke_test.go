@@ -23,7 +23,7 @@ import (
 
 // What a hub may ask of a spoke is a short list.
 func TestSpokeAllows(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newHubEnv(t, nil)
 	e := w.add("a", nil)
 	must(t, e.redis.client(t, 3).Set(t.Context(), tree("", "shop"), "x", 0).Err())
 	conn, err := w.dialSpoke(t.Context(), kit.Agent(t, "a"))
@@ -60,7 +60,7 @@ func TestSpokeAllows(t *testing.T) {
 // Redis has one of them waiting.
 func TestSpokeReadsOneValueAtATime(t *testing.T) {
 	const values, length = 64, 4 << 20
-	w := newWorld(t, nil)
+	w := newHubEnv(t, nil)
 	e := w.add("a", nil)
 	client := e.redis.client(t, 3)
 	must(t, client.Set(t.Context(), tree("", "shop"), strings.Repeat("a", length), 0).Err())

@@ -24,10 +24,10 @@ import (
 	"github.com/argomesh/argomesh/test/kit"
 )
 
-// unopened is what a redis.Warm is told of a world: the agents that are connected, and
+// unopened is what a redis.Warm is told of a hubEnv: the agents that are connected, and
 // their Applications.
 type unopened struct {
-	w       *world
+	w       *hubEnv
 	warm    *redis.Warm
 	metrics *prometheus.Registry
 
@@ -38,7 +38,7 @@ type unopened struct {
 }
 
 // warms runs one with the agents that are named, each with an Application "shop".
-func (w *world) warms(agents ...string) *unopened {
+func (w *hubEnv) warms(agents ...string) *unopened {
 	w.t.Helper()
 	u := &unopened{w: w, metrics: prometheus.NewRegistry(), sessions: map[identity.AgentName]string{}, apps: map[appkey.Instance]uint64{}}
 	for _, name := range agents {
@@ -157,7 +157,7 @@ func packed(t *testing.T, text string) string {
 // An Application that no one has opened is shown while its spoke is away, with its mark, all parts
 // of its tree and its managed resources.
 func TestUnopenedApplicationIsShown(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.Format = version + ".gz" }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.Format = version + ".gz" }), t.Context()
 	e := w.add("a", nil)
 	spoke := e.redis.client(t, 3)
 	values := map[string]string{
@@ -198,7 +198,7 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 // Before it is known in which format the hub's Argo CD asks, nothing is read; then it is, and
 // each change is read, and each connection.
 func TestUnopenedApplicationsAreReadAgain(t *testing.T) {
-	w, ctx := newWorld(t, nil), t.Context()
+	w, ctx := newHubEnv(t, nil), t.Context()
 	spoke := w.add("a", nil).redis.client(t, 3)
 	shop := appkey.Instance{Namespace: "a", Name: "shop"}
 	u := w.warms("a")
@@ -231,7 +231,7 @@ func TestUnopenedApplicationsAreReadAgain(t *testing.T) {
 // An agent that refuses is asked once for each connection, and the Agent says of no other
 // format than the hub's Argo CD asks for.
 func TestUnopenedApplicationsOfWhoRefuses(t *testing.T) {
-	w := newWorld(t, func(c *redis.HubConfig) { c.Format = version + ".gz" })
+	w := newHubEnv(t, func(c *redis.HubConfig) { c.Format = version + ".gz" })
 	w.add("a", func(c *spoke.Config) { c.Allow = func(appkey.Instance) bool { return false } })
 	w.add("b", func(c *spoke.Config) { c.Version = "9.9.9" })
 	u := w.warms("a", "b")
@@ -261,7 +261,7 @@ func TestUnopenedApplicationsOfWhoRefuses(t *testing.T) {
 // While an agent's Redis does not answer it is asked again, and callers come first all the
 // time.
 func TestUnopenedApplicationsWait(t *testing.T) {
-	w, ctx := newWorld(t, func(c *redis.HubConfig) { c.Format, c.MaxAgentCalls, c.AnswerTimeout = version+".gz", 2, time.Second }), t.Context()
+	w, ctx := newHubEnv(t, func(c *redis.HubConfig) { c.Format, c.MaxAgentCalls, c.AnswerTimeout = version+".gz", 2, time.Second }), t.Context()
 	e := w.add("a", nil)
 	spoke := e.redis.client(t, 3)
 	must(t, errors.Join(spoke.Set(ctx, tree("", "shop"), packed(t, `{"nodes":[]}`), 0).Err(), spoke.Set(ctx, managed("", "shop"), packed(t, `[]`), 0).Err()))

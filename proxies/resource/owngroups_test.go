@@ -76,7 +76,7 @@ func kinds(w http.ResponseWriter, r *http.Request) {
 
 // discoverer is client-go's discovery through the hub, with or without all in one
 // answer.
-func (w *world) discoverer(legacy bool) discoveryclient.DiscoveryInterface {
+func (w *proxyEnv) discoverer(legacy bool) discoveryclient.DiscoveryInterface {
 	w.t.Helper()
 	client, err := discoveryclient.NewDiscoveryClientForConfig(&rest.Config{
 		Host: "http://hub/agents/edge-1", BearerToken: token("edge-1"), Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -71,7 +71,7 @@ type underWay struct {
 }
 
 // begin makes a call and waits for its first line.
-func (w *world) begin(path string) *underWay {
+func (w *proxyEnv) begin(path string) *underWay {
 	w.t.Helper()
 	res, err := w.client().Do(w.request(w.t.Context(), http.MethodGet, path, nil))
 	if err != nil {

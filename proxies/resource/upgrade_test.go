@@ -35,7 +35,7 @@ func switching(t *testing.T, serve func(r *http.Request, conn net.Conn, reader *
 }
 
 // upgrade asks for a protocol and returns the connection behind the answer.
-func (w *world) upgrade(method, path, protocol string) (answer, *net.UnixConn, *bufio.Reader) {
+func (w *proxyEnv) upgrade(method, path, protocol string) (answer, *net.UnixConn, *bufio.Reader) {
 	w.t.Helper()
 	res, conn, reader := w.send(fmt.Sprintf("%s /agents/edge-1%s HTTP/1.1\nHost: h\nAuthorization: Bearer %s\nConnection: Upgrade\nUpgrade: %s\n\n",
 		method, path, token("edge-1"), protocol))

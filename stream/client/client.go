@@ -200,7 +200,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// show tells the world whether a connection is up.
+// show says whether a connection is up.
 func (c *Client) show(up bool) {
 	c.connected.Store(up)
 	c.up.Set(map[bool]float64{true: 1}[up])

@@ -30,9 +30,9 @@ func TestEndsAgree(t *testing.T) {
 	}
 }
 
-// history is a world in which chance is at work.
+// history is a pair of ends for which chance is at work.
 type history struct {
-	*world
+	*linkEnv
 	chance *rand.Rand
 	n      int // of versions and connections
 	up     bool
@@ -44,8 +44,8 @@ func runHistory(seed uint64, steps int) *history {
 		mode = stream.Autonomous
 	}
 	h := &history{
-		world:  newWorld(link.Config{Mode: mode, Window: 1 + int(seed%5), WindowBytes: 100}),
-		chance: rand.New(rand.NewPCG(seed, 0)),
+		linkEnv: newLinkEnv(link.Config{Mode: mode, Window: 1 + int(seed%5), WindowBytes: 100}),
+		chance:  rand.New(rand.NewPCG(seed, 0)),
 	}
 	for range steps {
 		h.act()
@@ -228,8 +228,8 @@ func TestLinkIsDeterministic(t *testing.T) {
 func frameBytes(m stream.Message) int { return proto.Size(stream.FrameOf(m)) + 5 + 9 }
 
 // manyEntries gives both ends the same n Applications with their statuses.
-func manyEntries(n int) *world {
-	w := newWorld(link.Config{Mode: stream.Managed})
+func manyEntries(n int) *linkEnv {
+	w := newLinkEnv(link.Config{Mode: stream.Managed})
 	app, status := w.content("v1", 2000, false), w.content("synced", 5000, false)
 	for i := range n {
 		for key, c := range map[stream.EntryKey]link.Content{
@@ -279,7 +279,7 @@ func TestRepairIsProportional(t *testing.T) {
 
 // conversation lets the ends talk until all is said, and returns the bytes of
 // their frames.
-func conversation(w *world) int {
+func conversation(w *linkEnv) int {
 	bytes := 0
 	for again := true; again; {
 		again = false
@@ -297,7 +297,7 @@ func conversation(w *world) int {
 }
 
 func TestZeroAndForeignInputsAreHarmless(t *testing.T) {
-	w := newWorld(link.Config{Mode: stream.Managed})
+	w := newLinkEnv(link.Config{Mode: stream.Managed})
 	status := stream.EntryKey{Collection: stream.Statuses, Name: "a"}
 	app := stream.EntryKey{Collection: stream.Applications, Name: "a"}
 	v := w.content("v1", 0, false).Version

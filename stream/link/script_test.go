@@ -45,7 +45,7 @@ import (
 //	state                                         what both ends know
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := newWorld(link.Config{Mode: stream.Managed})
+		w := newLinkEnv(link.Config{Mode: stream.Managed})
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			t.Helper()
 			w.trace = nil
@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 			}
 			for _, command := range commands {
 				if command.Cmd == "new" {
-					w = newWorld(scriptConfig(t, &command))
+					w = newLinkEnv(scriptConfig(t, &command))
 				} else {
 					w.command(t, &command)
 				}
@@ -105,7 +105,7 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) link.Config {
 	return cfg
 }
 
-func (w *world) command(t *testing.T, d *datadriven.TestData) {
+func (w *linkEnv) command(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	arg := func(i int) string {
 		if i >= len(d.CmdArgs) {
@@ -240,7 +240,7 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) {
 
 // loseCommand takes entries from a source's store, with or without telling the link
 // that their deletion was seen.
-func (w *world) loseCommand(t *testing.T, d *datadriven.TestData) {
+func (w *linkEnv) loseCommand(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	uid := "u"
 	d.MaybeScanArgs(t, "uid", &uid)
@@ -268,7 +268,7 @@ func (w *world) loseCommand(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-func (w *world) holdCommand(key stream.EntryKey, label string, untold, retry bool) {
+func (w *linkEnv) holdCommand(key stream.EntryKey, label string, untold, retry bool) {
 	v := w.versionOf(label)
 	e := w.sink(key.Collection)
 	w.hold(e, key, v)
@@ -277,7 +277,7 @@ func (w *world) holdCommand(key stream.EntryKey, label string, untold, retry boo
 	}
 }
 
-func (w *world) versionOf(label string) stream.Version {
+func (w *linkEnv) versionOf(label string) stream.Version {
 	if label == "nothing" {
 		return stream.Version{}
 	}
@@ -285,7 +285,7 @@ func (w *world) versionOf(label string) stream.Version {
 }
 
 // fill gives a source and a sink the first so many of the same entries.
-func (w *world) fill(t *testing.T, d *datadriven.TestData) {
+func (w *linkEnv) fill(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	c := parseCollection(t, d, d.CmdArgs[0].Key)
 	var source, sink int
@@ -303,7 +303,7 @@ func (w *world) fill(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-func (w *world) state() {
+func (w *linkEnv) state() {
 	for _, e := range w.ends() {
 		w.log("%s: agreed %t", e.name, e.link.Agreed())
 		parked := e.link.Parked()
@@ -338,7 +338,7 @@ func (w *world) state() {
 	}
 }
 
-func (w *world) end(t *testing.T, d *datadriven.TestData, name string) *end {
+func (w *linkEnv) end(t *testing.T, d *datadriven.TestData, name string) *end {
 	t.Helper()
 	for _, e := range w.ends() {
 		if e.name == name {
@@ -376,7 +376,7 @@ func parseKey(t *testing.T, d *datadriven.TestData, text string) stream.EntryKey
 // parseMessage reads what inject gives: batch KEY VERSION ID, applied KEY
 // VERSION|nothing ID|-, inventory COLLECTION [KEY VERSION], buckets COLLECTION,
 // digests COLLECTION ENTRIES, heartbeat COLLECTION ENTRIES, goodbye REASON.
-func (w *world) parseMessage(t *testing.T, d *datadriven.TestData, words []string) stream.Message {
+func (w *linkEnv) parseMessage(t *testing.T, d *datadriven.TestData, words []string) stream.Message {
 	t.Helper()
 	word := func(i int) string {
 		if i >= len(words) {

@@ -182,7 +182,7 @@ func (c chance) admission() admission {
 func (a admission) refused(t *testing.T) map[string]string {
 	t.Helper()
 	why := map[string]string{}
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		w.put(w.hub, settingsKey, settingsWith(globalsOfTeam))
 		w.put(w.hub, stream.ResourceKey{Kind: stream.Secret, Namespace: argocd, Name: "scoped"}, a.scoped)
 		for _, p := range a.projects {
@@ -228,7 +228,7 @@ func TestAdmission(t *testing.T) {
 }
 
 // notSent is what the hub's condition says of an Application that does not leave it.
-func notSent(w *world, name string) string {
+func notSent(w *linkEnv, name string) string {
 	w.t.Helper()
 	var app v1alpha1.Application
 	if !w.read(w.hub, stream.ResourceKey{Kind: stream.Application, Namespace: agentName, Name: name}, &app) {

@@ -32,7 +32,7 @@ func TestCopy(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			run(t, test.mode, func(w *world) {
+			run(t, test.mode, func(w *linkEnv) {
 				source, sink, to := w.hub, w.spoke, argocd
 				if test.mode == stream.Autonomous {
 					source, sink, to = w.spoke, w.hub, agentName
@@ -63,7 +63,7 @@ func TestCascade(t *testing.T) {
 	}
 	for _, finalizer := range finalizers {
 		t.Run(strings.ReplaceAll(finalizer, "/", " "), func(t *testing.T) {
-			run(t, stream.Managed, func(w *world) {
+			run(t, stream.Managed, func(w *linkEnv) {
 				app := guestbook(agentName)
 				app.Finalizers = []string{finalizer}
 				w.put(w.hub, appKey(agentName), app)
@@ -99,7 +99,7 @@ func TestCascade(t *testing.T) {
 // TestRelease checks the state in which a copy goes without its workloads, which
 // a foreign finalizer holds for us to see.
 func TestRelease(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		w.put(w.hub, appKey(agentName), guestbook(agentName))
 		w.settle()
 		copied := w.app(w.spoke, argocd)
@@ -123,7 +123,7 @@ func TestRelease(t *testing.T) {
 
 // TestKeysThatNeverTravel names Argo CD's own keys by its constants.
 func TestKeysThatNeverTravel(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		app := guestbook(agentName)
 		app.Annotations = map[string]string{
 			v1alpha1.AnnotationKeyHydrate:               "normal",
@@ -144,7 +144,7 @@ func TestKeysThatNeverTravel(t *testing.T) {
 }
 
 func TestRefresh(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		app := guestbook(agentName)
 		app.Annotations = map[string]string{v1alpha1.AnnotationKeyRefresh: string(v1alpha1.RefreshTypeHard)}
 		w.put(w.hub, appKey(agentName), app)
@@ -191,7 +191,7 @@ func status() v1alpha1.ApplicationStatus {
 }
 
 func TestStatusArrivesWithoutLoss(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		w.put(w.hub, appKey(agentName), guestbook(agentName))
 		w.settle()
 		copied := w.app(w.spoke, argocd)
@@ -206,7 +206,7 @@ func TestStatusArrivesWithoutLoss(t *testing.T) {
 
 // TestErrorCondition checks the only condition we write.
 func TestErrorCondition(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		app := guestbook(agentName)
 		app.Spec.Destination.Name = "edge-2"
 		w.put(w.hub, appKey(agentName), app)
@@ -233,7 +233,7 @@ func TestOperation(t *testing.T) {
 	}
 	for _, phase := range phases {
 		t.Run(string(phase), func(t *testing.T) {
-			run(t, stream.Managed, func(w *world) {
+			run(t, stream.Managed, func(w *linkEnv) {
 				app := guestbook(agentName)
 				app.Operation = &v1alpha1.Operation{
 					Sync:        &v1alpha1.SyncOperation{Revision: "HEAD", Prune: true, SyncOptions: v1alpha1.SyncOptions{"Replace=true"}},
@@ -283,7 +283,7 @@ func TestOperation(t *testing.T) {
 
 // TestOperationThatTheSpokeRefuses checks the state in which it ends.
 func TestOperationThatTheSpokeRefuses(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		app := guestbook(agentName)
 		w.put(w.hub, appKey(agentName), app)
 		w.settle()

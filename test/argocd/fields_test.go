@@ -132,7 +132,7 @@ func TestFieldsOfMirrors(t *testing.T) {
 // copyOfSpec is what arrives of a project with that spec.
 func copyOfSpec(t *testing.T, mode stream.Mode, spec map[string]any) (copied map[string]any) {
 	t.Helper()
-	run(t, mode, func(w *world) {
+	run(t, mode, func(w *linkEnv) {
 		source, sink, prefix := sides(w, mode)
 		w.put(source, projectKey("web"), map[string]any{
 			"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": map[string]any{"namespace": argocd, "name": "web"}, "spec": spec,

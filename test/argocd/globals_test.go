@@ -119,7 +119,7 @@ func TestGlobalProjects(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %s", name, mode), func(t *testing.T) {
 				merged := asArgoCD(t, globals, projects, "web")
 				want := copiesOf(t, mode, nil, merged)[0]
-				run(t, mode, func(w *world) {
+				run(t, mode, func(w *linkEnv) {
 					source, sink, prefix := sides(w, mode)
 					w.put(source, settingsKey, settingsWith(globals))
 					for _, p := range projects {
@@ -163,7 +163,7 @@ func once(t *testing.T, spec v1alpha1.AppProjectSpec) map[string]any {
 func TestGlobalProjectsChange(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
 		t.Run(mode.String(), func(t *testing.T) {
-			run(t, mode, func(w *world) {
+			run(t, mode, func(w *linkEnv) {
 				source, sink, prefix := sides(w, mode)
 				frozen := func(kind string) *v1alpha1.AppProject {
 					return open("frozen", func(spec *v1alpha1.AppProjectSpec) {
@@ -216,7 +216,7 @@ func TestGlobalProjectsChange(t *testing.T) {
 // TestGlobalProjectsThatCannotBeTold checks that a principal which starts with settings
 // that it cannot read takes nothing away, and says why.
 func TestGlobalProjectsThatCannotBeTold(t *testing.T) {
-	run(t, stream.Managed, func(w *world) {
+	run(t, stream.Managed, func(w *linkEnv) {
 		w.put(w.hub, settingsKey, settingsWith("- projectName: frozen\n  labelSelector: {}\n"))
 		w.put(w.hub, projectKey("web"), open("web", func(spec *v1alpha1.AppProjectSpec) { spec.Destinations = nil }))
 		w.put(w.hub, projectKey("frozen"), globalProject("frozen")) // admits the agent

@@ -85,7 +85,7 @@ func TestManagedProject(t *testing.T) {
 	local := v1alpha1.Cluster{Name: "in-cluster", Server: v1alpha1.KubernetesInternalAPIServerAddr}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			run(t, stream.Managed, func(w *world) {
+			run(t, stream.Managed, func(w *linkEnv) {
 				w.put(w.hub, projectKey("web"), test.project)
 				w.settle()
 				var copied v1alpha1.AppProject
@@ -175,7 +175,7 @@ func TestProjectUnderPolicy(t *testing.T) {
 // TestAutonomousProject checks that the mirror of a spoke's project is for the
 // agent's namespace and cluster, and for no other.
 func TestAutonomousProject(t *testing.T) {
-	run(t, stream.Autonomous, func(w *world) {
+	run(t, stream.Autonomous, func(w *linkEnv) {
 		w.put(w.spoke, projectKey("web"), project([]string{"*"},
 			v1alpha1.ApplicationDestination{Server: "*", Namespace: "web"},
 			v1alpha1.ApplicationDestination{Name: "*", Namespace: "*"},

@@ -38,7 +38,7 @@ func open(name string, fill func(spec *v1alpha1.AppProjectSpec)) *v1alpha1.AppPr
 func copiesOf(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), projects ...*v1alpha1.AppProject) []*v1alpha1.AppProject {
 	t.Helper()
 	out := make([]*v1alpha1.AppProject, len(projects))
-	runAs(t, mode, rules, func(w *world) {
+	runAs(t, mode, rules, func(w *linkEnv) {
 		source, sink, prefix := sides(w, mode)
 		for _, p := range projects {
 			w.put(source, projectKey(p.Name), p)

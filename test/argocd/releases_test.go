@@ -134,7 +134,7 @@ func gather(t *testing.T) evidence {
 	}
 	some := []*v1alpha1.AppProject{labelled("web", "a", func(*v1alpha1.AppProjectSpec) {}), globalProject("frozen"), globalProject("audited")}
 	for _, settings := range globalSettings() {
-		run(t, stream.Managed, func(w *world) {
+		run(t, stream.Managed, func(w *linkEnv) {
 			w.put(w.hub, settingsKey, settingsWith(settings))
 			for _, p := range some {
 				w.put(w.hub, projectKey(p.Name), p)

@@ -31,20 +31,20 @@ type crowd struct {
 	connected *arrivals
 }
 
-// newCrowd makes agents that dial the principal of a world once they run, and that keep what
+// newCrowd makes agents that dial the principal of a benchEnv once they run, and that keep what
 // it says of its history.
-func newCrowd(w *world, ca authority, all []string) (*crowd, error) {
+func newCrowd(w *benchEnv, ca authority, all []string) (*crowd, error) {
 	return newCrowdWith(w, ca, all, func() (backends.Store, *past) { return memory.New(memory.Config{}), &past{} })
 }
 
 // newCrowdOf is newCrowd with agents that keep bytes alone, and nothing of a history: each
 // says that it continues that of a hub, if it is not empty.
-func newCrowdOf(w *world, ca authority, all []string, hub string) (*crowd, error) {
+func newCrowdOf(w *benchEnv, ca authority, all []string, hub string) (*crowd, error) {
 	return newCrowdWith(w, ca, all, func() (backends.Store, *past) { return newByteStore(), &past{hub: hub, forgets: true} })
 }
 
 // newCrowdWith is told what each agent has when it begins.
-func newCrowdWith(w *world, ca authority, all []string, has func() (backends.Store, *past)) (*crowd, error) {
+func newCrowdWith(w *benchEnv, ca authority, all []string, has func() (backends.Store, *past)) (*crowd, error) {
 	c := &crowd{connected: newArrivals(len(all))}
 	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {

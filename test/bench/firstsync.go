@@ -55,9 +55,9 @@ func fleetBy(by mappedBy) func(context.Context, *bench, *Scenario) error {
 	return func(ctx context.Context, b *bench, s *Scenario) error { return growFleet(ctx, b, s, by) }
 }
 
-// fleetWorld is a hub to which agents and their Applications are added.
-type fleetWorld struct {
-	*world
+// fleetEnv is a hub to which agents and their Applications are added.
+type fleetEnv struct {
+	*benchEnv
 	b      *bench
 	s      *Scenario
 	client dynamic.Interface
@@ -73,14 +73,14 @@ func growFleet(ctx context.Context, b *bench, s *Scenario, by mappedBy) (err err
 	// With 2 GiB an API server is at its limit with 20,000 Applications, and collects ever
 	// more from there on, on the cores of the principal.
 	b.serverMemory, b.mapping = "6GiB", by
-	w, err := startWorldWith(ctx, b, false, func(ctx context.Context, w *world) error {
+	w, err := startBenchEnvWith(ctx, b, false, func(ctx context.Context, w *benchEnv) error {
 		return startPrincipalWith(ctx, w, largeHub())
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(ctx, err != nil)) }()
-	f := &fleetWorld{world: w, b: b, s: s}
+	f := &fleetEnv{benchEnv: w, b: b, s: s}
 	config := w.hub.REST()
 	config.QPS = -1
 	if f.client, err = dynamic.NewForConfig(config); err != nil {
@@ -136,18 +136,18 @@ func spelled(numbers []int) string {
 }
 
 // name is the hub's name of the nth Application of an agent, and namespace where it is.
-func (f *fleetWorld) name(agent string, n int) (name, namespace string) {
+func (f *fleetEnv) name(agent string, n int) (name, namespace string) {
 	return fmt.Sprintf("%s-app-%03d", agent, n), f.mapping.namespace(agent)
 }
 
 // what begins the name of a result.
-func (f *fleetWorld) what() string {
+func (f *fleetEnv) what() string {
 	return fmt.Sprintf("%d agents, %s Applications", len(f.agents), thousands(len(f.agents)*fleetApps))
 }
 
 // grow registers agents and makes their Applications, until there are so many. It ends
 // the principal.
-func (f *fleetWorld) grow(ctx context.Context, size int) error {
+func (f *fleetEnv) grow(ctx context.Context, size int) error {
 	added := agentNames(size)[len(f.agents):]
 	f.agents = agentNames(size)
 	f.b.say("%s: registering %d of them", f.what(), len(added))
@@ -184,13 +184,13 @@ func (f *fleetWorld) grow(ctx context.Context, size int) error {
 
 // sync measures the start of the principal and the first sync of all agents, and looks
 // at both sides when nothing happens any more.
-func (f *fleetWorld) sync(ctx context.Context) (one FirstSync, err error) {
+func (f *fleetEnv) sync(ctx context.Context) (one FirstSync, err error) {
 	what := f.what()
 	one = FirstSync{Agents: len(f.agents), Applications: len(f.agents) * fleetApps}
 	if one.Load, err = loadAverage(); err != nil {
 		return one, err
 	}
-	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "")
+	crowd, err := newCrowdOf(f.benchEnv, f.ca, f.agents, "")
 	if err != nil {
 		return one, err
 	}
@@ -244,7 +244,7 @@ func (f *fleetWorld) sync(ctx context.Context) (one FirstSync, err error) {
 }
 
 // usage is that of a process in the last phase.
-func (f *fleetWorld) usage(process string) Usage {
+func (f *fleetEnv) usage(process string) Usage {
 	for i := len(f.s.Processes) - 1; i >= 0; i-- {
 		if u := f.s.Processes[i]; u.Process == process {
 			return u
@@ -256,10 +256,10 @@ func (f *fleetWorld) usage(process string) Usage {
 // breakAll lets all agents come back with empty stores and with the history of another
 // hub, as after a restore of the hub's etcd, and measures how long it takes until each
 // has a new one.
-func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
+func (f *fleetEnv) breakAll(ctx context.Context) (err error) {
 	what := f.what()
 	f.b.say("%s: none continues the hub's history", what)
-	crowd, err := newCrowdOf(f.world, f.ca, f.agents, "another-hub")
+	crowd, err := newCrowdOf(f.benchEnv, f.ca, f.agents, "another-hub")
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (f *fleetWorld) breakAll(ctx context.Context) (err error) {
 }
 
 // newHistories waits for each agent to have another history than now.
-func (f *fleetWorld) newHistories(ctx context.Context) (renewed *arrivals, end func() error, err error) {
+func (f *fleetEnv) newHistories(ctx context.Context) (renewed *arrivals, end func() error, err error) {
 	where := f.client.Resource(v1alpha1.AgentResource).Namespace(harness.ArgoCDNamespace)
 	list, err := where.List(ctx, metav1.ListOptions{})
 	if err != nil {

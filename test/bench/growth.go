@@ -20,7 +20,7 @@ const quietTime = time.Second
 // the number of Applications.
 func runGrowth(ctx context.Context, b *bench, s *Scenario) (err error) {
 	s.Setup = realSetup + " Each Application has a status of 5 KiB. The Agent has the limits of a large hub."
-	w, err := startWorld(ctx, b, true)
+	w, err := startBenchEnv(ctx, b, true)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func runGrowth(ctx context.Context, b *bench, s *Scenario) (err error) {
 
 // reconnect severs the agent's connection three times and returns what the median of
 // the new ones carried until it was quiet.
-func (w *world) reconnect(ctx context.Context) (passed, error) {
+func (w *benchEnv) reconnect(ctx context.Context) (passed, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var some []passed

@@ -154,8 +154,8 @@ type liveSpokes struct {
 	api     *smallAPI
 }
 
-// newLiveSpokes registers agents at the hub of a world, and opens nothing.
-func newLiveSpokes(ctx context.Context, w *world, names []string) (*liveSpokes, error) {
+// newLiveSpokes registers agents at the hub of a benchEnv, and opens nothing.
+func newLiveSpokes(ctx context.Context, w *benchEnv, names []string) (*liveSpokes, error) {
 	ca, err := newAuthority(w.caDir)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ type bench struct {
 	fleet []int
 	// serverMemory is the harness' ServerMemory of each kube-apiserver. Empty means 2GiB.
 	serverMemory string
-	// mapping is that of the hubs that startWorld starts.
+	// mapping is that of the hubs that startBenchEnv starts.
 	mapping mappedBy
 }
 

@@ -28,7 +28,7 @@ func (m mappedBy) namespace(agent string) string {
 	return agent
 }
 
-// inBoth runs a scenario in both mappings, one after the other, each on a world of its own.
+// inBoth runs a scenario in both mappings, one after the other, each in an environment of its own.
 // What both have measured stands together in the end.
 func inBoth(run func(context.Context, *bench, *Scenario) error) func(context.Context, *bench, *Scenario) error {
 	return func(ctx context.Context, b *bench, s *Scenario) error {

@@ -43,8 +43,8 @@ const (
 	patience = 6 * time.Minute
 )
 
-// world is a hub and a spoke.
-type world struct {
+// clusterEnv is a hub and a spoke.
+type clusterEnv struct {
 	h          *harness.Harness
 	hub, spoke *node
 	repository string
@@ -65,7 +65,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	sweep(t)
-	w := &world{h: harnesstest.New(t)}
+	w := &clusterEnv{h: harnesstest.New(t)}
 	w.hub = &node{name: "hub", here: "10.98.1.1", ip: "10.98.1.2", pods: "10.90.0.0/24", dir: w.h.Path("hub"), h: w.h}
 	w.spoke = &node{name: "spoke", here: "10.98.2.1", ip: "10.98.2.2", pods: "10.91.0.0/24", dir: w.h.Path("spoke"), h: w.h}
 	for _, s := range []struct {
@@ -97,7 +97,7 @@ const distribution = "containerd, runc, the CNI plugins, nftables, iproute2 and 
 
 // step runs a part of the story, without which the rest has no sense. It is no subtest,
 // since what a step starts lives on.
-func (w *world) step(t *testing.T, title string, do func(t *testing.T)) bool {
+func (w *clusterEnv) step(t *testing.T, title string, do func(t *testing.T)) bool {
 	t.Helper()
 	start := time.Now()
 	do(t)
@@ -108,7 +108,7 @@ func (w *world) step(t *testing.T, title string, do func(t *testing.T)) bool {
 
 // makeImages builds ours with `make images`, and those of others from the programs of this
 // machine.
-func (w *world) makeImages(t *testing.T) {
+func (w *clusterEnv) makeImages(t *testing.T) {
 	checkout := w.h.Tools().Checkout()
 	ours := w.h.Path("images")
 	cmd := exec.CommandContext(t.Context(), "make", "images", "IMAGES="+ours, "PLATFORMS=linux/"+runtime.GOARCH)
@@ -155,15 +155,15 @@ func (w *world) makeImages(t *testing.T) {
 }
 
 // workload is the program of test/cluster/workload.
-func (w *world) workload() string { return w.h.Path("workload") }
+func (w *clusterEnv) workload() string { return w.h.Path("workload") }
 
-func (w *world) makeNodes(t *testing.T) {
+func (w *clusterEnv) makeNodes(t *testing.T) {
 	w.hub.open(t, w.workload())
 	w.spoke.open(t, w.workload())
 	makeNetworks(t, w.hub, w.spoke)
 }
 
-func (w *world) startClusters(t *testing.T) {
+func (w *clusterEnv) startClusters(t *testing.T) {
 	for n, images := range map[*node][]string{
 		w.hub:   {"pause.tar", "envoy.tar", "principal.tar", "agentctl.tar"},
 		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "agent.tar"},
@@ -189,7 +189,7 @@ func (w *world) startClusters(t *testing.T) {
 // testFirewall connects from the hub to what listens on the spoke's node, its kubelet, and
 // in a pod, its Redis: packets are lost in the firewall. From the spoke itself either
 // answers, and the way in the other direction is open.
-func (w *world) testFirewall(t *testing.T) {
+func (w *clusterEnv) testFirewall(t *testing.T) {
 	pods, err := w.spoke.client.CoreV1().Pods(harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=argocd-redis"})
 	if err != nil || len(pods.Items) != 1 || pods.Items[0].Status.PodIP == "" {
 		t.Fatalf("the spoke's Redis has no pod with an address: %v: %v", err, pods)
@@ -223,7 +223,7 @@ func (w *world) testFirewall(t *testing.T) {
 	}
 }
 
-func (w *world) startArgoCD(t *testing.T) {
+func (w *clusterEnv) startArgoCD(t *testing.T) {
 	ctx := t.Context()
 	for _, n := range []*node{w.hub, w.spoke} {
 		if err := w.h.ApplyArgoCD(ctx, harness.ArgoCDConfig{ControlPlane: n.plane, DefaultProject: true}); err != nil {
@@ -258,7 +258,7 @@ spec:
 }
 
 // identity starts the Workload API of a node, in a folder that pods mount.
-func (w *world) identity(t *testing.T, n *node, entry string) (folder string) {
+func (w *clusterEnv) identity(t *testing.T, n *node, entry string) (folder string) {
 	t.Helper()
 	folder = filepath.Join(n.dir, "workload-api")
 	if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, 0o755)); err != nil { //nolint:gosec // pods enter it
@@ -286,7 +286,7 @@ func (w *world) identity(t *testing.T, n *node, entry string) (folder string) {
 }
 
 // install installs a chart by `helm install`, and waits for its pods.
-func (w *world) install(t *testing.T, n *node, chart string, values map[string]any) {
+func (w *clusterEnv) install(t *testing.T, n *node, chart string, values map[string]any) {
 	t.Helper()
 	helm, err := w.h.Tools().Path("helm")
 	if err != nil {
@@ -302,7 +302,7 @@ func (w *world) install(t *testing.T, n *node, chart string, values map[string]a
 	n.available(t, chart)
 }
 
-func (w *world) installPrincipal(t *testing.T) {
+func (w *clusterEnv) installPrincipal(t *testing.T) {
 	folder := w.identity(t, w.hub, principalID+",dns=argomesh-principal.argocd.svc")
 	w.install(t, w.hub, "argomesh-principal", map[string]any{
 		"image":    map[string]any{"tag": imageTag},
@@ -316,7 +316,7 @@ func (w *world) installPrincipal(t *testing.T) {
 	})
 }
 
-func (w *world) installAgent(t *testing.T) {
+func (w *clusterEnv) installAgent(t *testing.T) {
 	if _, err := w.h.Agentctl(t.Context(), w.hub.plane, "agent", "create", agentName, "--mode", "managed", "--spiffe-id", agentID); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +407,7 @@ func (n *node) explain(t *testing.T) string {
 	return out.String()
 }
 
-func (w *world) testConnected(t *testing.T) {
+func (w *clusterEnv) testConnected(t *testing.T) {
 	eventually(t, "the agent's connection", func(ctx context.Context) error {
 		o, err := w.hub.plane.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace).Get(ctx, agentName, metav1.GetOptions{})
 		if err != nil {
@@ -420,7 +420,7 @@ func (w *world) testConnected(t *testing.T) {
 	})
 }
 
-func (w *world) testApplication(t *testing.T) {
+func (w *clusterEnv) testApplication(t *testing.T) {
 	if err := w.hub.plane.EnsureNamespace(t.Context(), agentName); err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +450,7 @@ func (w *world) testApplication(t *testing.T) {
 
 // testLog follows the log of the Application's pod with kubectl, from the hub's network
 // and with what Argo CD has of the spoke.
-func (w *world) testLog(t *testing.T) {
+func (w *clusterEnv) testLog(t *testing.T) {
 	access, err := w.h.ClusterAccess(t.Context(), w.hub.plane, agentName)
 	if err != nil {
 		t.Fatal(err)
@@ -520,7 +520,7 @@ func (w *world) testLog(t *testing.T) {
 
 // All containers run, and none has ended in error. On a busy machine kubelet may find one
 // too slow and start it again, which the report shows.
-func (w *world) testNoFailures(t *testing.T) {
+func (w *clusterEnv) testNoFailures(t *testing.T) {
 	for _, n := range []*node{w.hub, w.spoke} {
 		pods, err := n.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 		if err != nil {

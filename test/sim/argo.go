@@ -111,7 +111,7 @@ func copied(fields map[string]any) map[string]any {
 }
 
 // put is a PUT of the typed object.
-func (w *World) put(app application) {
+func (w *Fleet) put(app application) {
 	if spec := app.child("spec"); w.trace.ArgoCD && spec != nil {
 		typed(spec)
 	}
@@ -137,19 +137,19 @@ func (c *controller) persists(app application, began string, sync bool) func(app
 func (c *controller) retries(app application, uid string) bool {
 	state := app.state()
 	count, _ := state["retryCount"].(float64)
-	if !c.world.trace.ArgoCD || count >= 2 || c.world.chance.n(c.actor+" retries "+uid, retryShare) != 0 {
+	if !c.fleet.trace.ArgoCD || count >= 2 || c.fleet.chance.n(c.actor+" retries "+uid, retryShare) != 0 {
 		return false
 	}
 	state["retryCount"], state["finishedAt"], state["message"] = count+1, c.now(), "failed, retrying"
-	c.ends[uid] = time.Now().Add(c.world.chance.upTo(c.actor+" operation "+uid, operationTime))
+	c.ends[uid] = time.Now().Add(c.fleet.chance.upTo(c.actor+" operation "+uid, operationTime))
 	return true
 }
 
 // writes carries out what look found due: a patch of what it changed, as the cache showed
 // it, with ArgoCD; else an update of that.
 func (c *controller) writes(store backends.Store, o backends.Object, app application) error {
-	if !c.world.trace.ArgoCD {
-		_, err := store.Update(c.world.ctx, o, app.raw())
+	if !c.fleet.trace.ArgoCD {
+		_, err := store.Update(c.fleet.ctx, o, app.raw())
 		return err
 	}
 	read, meta := parse(o.Raw), app.child("metadata")
@@ -195,7 +195,7 @@ func merge(into map[string]any, was, is any, field string) {
 }
 
 // approve is a person who confirms a deletion.
-func (w *World) approve(s *spoke, c Command) {
+func (w *Fleet) approve(s *spoke, c Command) {
 	side := s.side(c)
 	now := ahead(&w.site(s, side).apiClock).UTC().Format(time.RFC3339)
 	w.change(s, c, side, People, func(app application) bool {

@@ -495,7 +495,7 @@ func (c *checker) ran(v *view, before, after *object) {
 	}
 }
 
-// undo forgets what ran on a spoke that is restored: the world in which it did is gone.
+// undo forgets what ran on a spoke that is restored: the fleet in which it did is gone.
 func (c *checker) undo(v *view) {
 	for id, runs := range c.runs {
 		c.runs[id] = slices.DeleteFunc(runs, func(run string) bool { return strings.HasPrefix(run, v.place()+"-") })

@@ -16,7 +16,7 @@ func (p *process) now() time.Time { return ahead(&p.site.clock) }
 
 // setClock sets the clock of a place: that of its process, or of its API server and what
 // runs beside it.
-func (w *World) setClock(c Command) {
+func (w *Fleet) setClock(c Command) {
 	s := w.at(c.Place)
 	if c.Verb == APIClock {
 		s.apiClock.Store(int64(c.For))

@@ -35,7 +35,7 @@ func (a Agent) at(side stream.Side, key stream.ResourceKey) stream.ResourceKey {
 }
 
 // beside are the agents on one cluster, in the order of the trace.
-func (w *World) beside(s *spoke) []*spoke {
+func (w *Fleet) beside(s *spoke) []*spoke {
 	var all []*spoke
 	for _, a := range w.trace.Agents {
 		if a.place() == s.place() {
@@ -52,7 +52,7 @@ func (c Command) onSpoke() bool {
 
 // holder is whose the Application on the spoke is, as its marks say: on a cluster of several
 // agents that may be another one than the hub has it for.
-func (w *World) holder(s *spoke, name string) *spoke {
+func (w *Fleet) holder(s *spoke, name string) *spoke {
 	if o, there := w.store(s, stream.Spoke, People).Get(s.key(stream.Spoke, name)); there {
 		if other := w.spokes[parse(o.Raw).marks().agent]; other != nil && other.place() == s.place() {
 			return other

@@ -23,7 +23,7 @@ const operationTime = 10 * time.Second
 // are deleted with a cascade, and then their hooks' finalizers. Like that one it knows
 // nothing of us.
 type controller struct {
-	world *World
+	fleet *Fleet
 	site  *site
 	actor string
 
@@ -35,9 +35,9 @@ type controller struct {
 	reconciling map[stream.ResourceKey]bool
 }
 
-func newController(w *World, s *site) *controller {
+func newController(w *Fleet, s *site) *controller {
 	return &controller{
-		world: w, site: s, actor: s.place + " controller", seen: map[string]string{}, ends: map[string]time.Time{},
+		fleet: w, site: s, actor: s.place + " controller", seen: map[string]string{}, ends: map[string]time.Time{},
 		reconciling: map[stream.ResourceKey]bool{},
 	}
 }
@@ -51,13 +51,13 @@ func (c *controller) relist() {
 }
 
 func (c *controller) run() {
-	for pause(c.world.ctx, c.world.chance.upTo(c.actor, 300*time.Millisecond)) {
+	for pause(c.fleet.ctx, c.fleet.chance.upTo(c.actor, 300*time.Millisecond)) {
 		c.site.mu.Lock()
 		store := c.site.controller
 		c.site.mu.Unlock()
 		for _, o := range store.List(stream.Application, "") {
 			c.look(store, o)
-			if c.world.trace.ArgoCD || c.world.trace.Hooks && c.site.agents[0].Mode == stream.Managed {
+			if c.fleet.trace.ArgoCD || c.fleet.trace.Hooks && c.site.agents[0].Mode == stream.Managed {
 				c.reconcile(store, o)
 			}
 		}
@@ -73,9 +73,9 @@ func (c *controller) look(store backends.Store, o backends.Object) {
 	if c.seen[o.UID] == o.ResourceVersion && !due {
 		return
 	}
-	if c.world.trace.ArgoCD {
+	if c.fleet.trace.ArgoCD {
 		// It does not rely on the cache for what is due.
-		fresh, err := store.Read(c.world.ctx, o.Key)
+		fresh, err := store.Read(c.fleet.ctx, o.Key)
 		if err != nil || fresh.UID != o.UID {
 			return
 		}
@@ -93,7 +93,7 @@ func (c *controller) look(store backends.Store, o backends.Object) {
 	_, running = c.ends[o.UID]
 	switch state := app.state(); {
 	case app.operation() != nil && !completed(state) && !running:
-		c.ends[o.UID] = time.Now().Add(c.world.chance.upTo(c.actor+" operation "+o.UID, operationTime))
+		c.ends[o.UID] = time.Now().Add(c.fleet.chance.upTo(c.actor+" operation "+o.UID, operationTime))
 	case app.operation() == nil:
 		delete(c.ends, o.UID)
 	}
@@ -103,9 +103,9 @@ func (c *controller) look(store backends.Store, o backends.Object) {
 // nothing to do.
 func (c *controller) act(app application, uid string, due bool) bool {
 	// Argo CD's carries out an operation first, also of what is being deleted.
-	if app.deleting() && (!c.world.trace.ArgoCD || app.operation() == nil) {
+	if app.deleting() && (!c.fleet.trace.ArgoCD || app.operation() == nil) {
 		switch {
-		case app.skipped(), c.world.trace.ArgoCD && app.waits():
+		case app.skipped(), c.fleet.trace.ArgoCD && app.waits():
 			return false
 		case app.cascades():
 			app.setCascade(false) // its workloads are gone
@@ -139,7 +139,7 @@ func (c *controller) act(app application, uid string, due bool) bool {
 		c.finish(app, "Succeeded", "successfully synced")
 	default:
 		if _, known := c.ends[uid]; !known { // it was started by a write whose reply we did not see
-			c.ends[uid] = time.Now().Add(c.world.chance.upTo(c.actor+" operation "+uid, operationTime))
+			c.ends[uid] = time.Now().Add(c.fleet.chance.upTo(c.actor+" operation "+uid, operationTime))
 		}
 		return changed
 	}

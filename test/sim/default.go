@@ -24,7 +24,7 @@ func defaultKey() stream.ResourceKey {
 func (a Agent) defaultOf() stream.ResourceKey { return a.at(stream.Spoke, defaultKey()) }
 
 // installed makes what each Argo CD makes on a cluster that is new.
-func (w *World) installed(s *spoke) {
+func (w *Fleet) installed(s *spoke) {
 	if !w.trace.Default {
 		return
 	}
@@ -36,7 +36,7 @@ func (w *World) installed(s *spoke) {
 
 // share switches whether the principal shares the AppProject default, for all managed
 // agents, and starts it again.
-func (w *World) share(on bool) {
+func (w *Fleet) share(on bool) {
 	changes := false
 	for _, a := range w.trace.Agents { // in one order
 		s := w.spokes[a.Name]
@@ -66,7 +66,7 @@ func (s *switches) shared() ownership.DefaultProject {
 
 // writeDefault is a person of a place who writes its AppProject default, or deletes it. The
 // hub's stays: without it no Application leaves the hub.
-func (w *World) writeDefault(c Command) {
+func (w *Fleet) writeDefault(c Command) {
 	people, key := w.hub.people, defaultKey()
 	s := w.spokes[c.Place]
 	if s != nil {

@@ -67,7 +67,7 @@ func (s *spoke) linked() bool {
 }
 
 // depart is kubectl delete agent.
-func (w *World) depart(s *spoke, c Command) {
+func (w *Fleet) depart(s *spoke, c Command) {
 	cascade := c.Cascade && s.Mode == stream.Managed
 	now := ahead(&w.hub.apiClock).UTC().Truncate(time.Second)
 	if !s.departure.begin(now, cascade) {
@@ -78,7 +78,7 @@ func (w *World) depart(s *spoke, c Command) {
 }
 
 // relink has the principal's processes see what became of an Agent.
-func (w *World) relink(s *spoke) {
+func (w *Fleet) relink(s *spoke) {
 	s.cut()
 	for _, p := range w.hub.living() {
 		p.die()
@@ -86,7 +86,7 @@ func (w *World) relink(s *spoke) {
 }
 
 // departing reports whether an Agent is being deleted, or was.
-func (w *World) departing() bool {
+func (w *Fleet) departing() bool {
 	return slices.ContainsFunc(w.trace.Agents, func(a Agent) bool {
 		began, _, _ := w.spokes[a.Name].departure.now()
 		return !began.IsZero()
@@ -107,14 +107,14 @@ func (p *process) departs(s *spoke, cfg mirror.Config) {
 		if cascades {
 			if waits, err := d.Cascade(p.ctx, began); err == nil && waits == "" {
 				s.departure.retire()
-				p.world.relink(s)
+				p.fleet.relink(s)
 				return
 			}
 			continue
 		}
 		if waits, err := d.Orphan(p.ctx); err == nil && waits == "" {
 			if s.departure.end() {
-				p.world.journal.add(Entry{Place: s.Name, Note: Departed})
+				p.fleet.journal.add(Entry{Place: s.Name, Note: Departed})
 			}
 			return
 		}

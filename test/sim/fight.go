@@ -10,7 +10,7 @@ const fightTime = 2 * time.Second
 
 // fight is someone on the side of the copies, as an operator that wants another revision:
 // whenever he sees the copy changed he changes it back, for so long, or for ever.
-func (w *World) fight(s *spoke, c Command) {
+func (w *Fleet) fight(s *spoke, c Command) {
 	ctx, side := w.ctx, s.other()
 	w.journal.add(Entry{Place: s.Name, Note: Fights, Side: side, Key: s.key(side, c.App), For: c.For})
 	began, actor := time.Now(), s.Name+" fights for "+c.App

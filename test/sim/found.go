@@ -54,7 +54,7 @@ func (a Agent) keyOf(c Command) (stream.ResourceKey, bool) {
 
 // find makes an object where a copy would be, that no link has made: someone's own, or a
 // copy of another hub, or of another agent.
-func (w *World) find(s *spoke, c Command) {
+func (w *Fleet) find(s *spoke, c Command) {
 	side := s.other()
 	key, is := s.keyOf(c)
 	store := w.store(s, side, People)
@@ -102,7 +102,7 @@ func (w *World) find(s *spoke, c Command) {
 }
 
 // allow changes what an object says of its adoption.
-func (w *World) allow(s *spoke, c Command) {
+func (w *Fleet) allow(s *spoke, c Command) {
 	key, is := s.keyOf(c)
 	store := w.store(s, s.other(), People)
 	o, there := store.Get(key)
@@ -120,7 +120,7 @@ func (w *World) allow(s *spoke, c Command) {
 }
 
 // site is that of a side of an agent's link.
-func (w *World) site(s *spoke, side stream.Side) *site {
+func (w *Fleet) site(s *spoke, side stream.Side) *site {
 	if side == stream.Hub {
 		return w.hub
 	}

@@ -64,7 +64,7 @@ const (
 )
 
 // freeze stops a process for so long. Its role goes to another when its Lease has expired.
-func (w *World) freeze(p *process, life time.Duration) {
+func (w *Fleet) freeze(p *process, life time.Duration) {
 	if p == nil {
 		return
 	}
@@ -103,7 +103,7 @@ func (p *process) delayed(ctx context.Context, actor string) context.Context {
 		return ctx
 	}
 	p.await()
-	if ctx.Err() != nil && p.world.chance.n(actor+" sent", 2) == 0 {
+	if ctx.Err() != nil && p.fleet.chance.n(actor+" sent", 2) == 0 {
 		return p.ctx
 	}
 	return ctx
@@ -133,7 +133,7 @@ func (g gated) Recv() (stream.Message, error) {
 func (p *process) fence(ctx context.Context) error {
 	p.await()
 	defer p.await()
-	w, s := p.world, p.site
+	w, s := p.fleet, p.site
 	if !pause(ctx, w.chance.upTo(p.actor+" lease", max(time.Duration(s.slow.Load()), callTime))) {
 		return ctx.Err()
 	}

@@ -286,7 +286,7 @@ func memoryOf(o backends.Object) remembered {
 }
 
 // tokenOf is the newest token that a spoke keeps; empty for none.
-func (w *World) tokenOf(s *spoke) string {
+func (w *Fleet) tokenOf(s *spoke) string {
 	s.site.mu.Lock()
 	store := s.site.people
 	s.site.mu.Unlock()
@@ -298,7 +298,7 @@ func (w *World) tokenOf(s *spoke) string {
 }
 
 // met reports whether the hub has a history with the spoke's cluster.
-func (w *World) met(s *spoke) bool {
+func (w *Fleet) met(s *spoke) bool {
 	o, err := w.hub.people.Read(w.ctx, s.agentKey())
 	if err != nil {
 		return false
@@ -319,7 +319,7 @@ type backup struct {
 	memory.Snapshot
 }
 
-func (w *World) backUp(s *spoke) {
+func (w *Fleet) backUp(s *spoke) {
 	s = w.spokes[s.place()]
 	s.site.mu.Lock()
 	defer s.site.mu.Unlock()
@@ -329,7 +329,7 @@ func (w *World) backUp(s *spoke) {
 // restore makes a spoke what it was, while its agents live. As with the hub it does
 // nothing when that could not be seen: the spoke keeps a token of the hub's present
 // history, and the backup has none of those that the hub still keeps.
-func (w *World) restore(s *spoke, c Command) {
+func (w *Fleet) restore(s *spoke, c Command) {
 	s = w.spokes[s.place()]
 	s.site.mu.Lock()
 	server, generation := s.site.server, s.site.generation
@@ -349,7 +349,7 @@ func (w *World) restore(s *spoke, c Command) {
 }
 
 // seenOf reports whether an agent sees that its spoke is restored.
-func (w *World) seenOf(one *spoke, from *backup) bool {
+func (w *Fleet) seenOf(one *spoke, from *backup) bool {
 	token := w.tokenOf(one)
 	o, err := w.hub.people.Read(w.ctx, one.agentKey())
 	if err != nil || token == "" {
@@ -367,7 +367,7 @@ func (w *World) seenOf(one *spoke, from *backup) bool {
 // token of the hub's present history that the backup does not have. What is younger
 // than a token is not seen, as the design says, and neither is what comes before the
 // first token of a history that has just begun.
-func (w *World) seen() bool {
+func (w *Fleet) seen() bool {
 	for _, s := range w.spokes {
 		token := w.tokenOf(s)
 		o, err := w.hub.people.Read(w.ctx, s.agentKey())
@@ -389,7 +389,7 @@ func (w *World) seen() bool {
 }
 
 // accept is a person who looks at what is held and lets it happen.
-func (w *World) accept(s *spoke) {
+func (w *Fleet) accept(s *spoke) {
 	p := w.hub.process()
 	if p == nil || !s.linked() {
 		return

@@ -13,7 +13,7 @@ const holdLimit = 2
 // hold has a principal count them, where histories have that, and begin with what the one
 // before it had kept.
 func (p *process) hold() {
-	if !p.world.trace.Holds {
+	if !p.fleet.trace.Holds {
 		return
 	}
 	p.cascades = cascades.New(func(identity.AgentName) {})
@@ -27,7 +27,7 @@ func (p *process) hold() {
 		if before != nil {
 			kept, _ = before.State(name)
 		}
-		_, departs, _ := p.world.spokes[a.Name].departure.now()
+		_, departs, _ := p.fleet.spokes[a.Name].departure.now()
 		p.cascades.Limit(name, holdLimit, departs, kept)
 	}
 }

@@ -27,7 +27,7 @@ const (
 // hooks, and without a resourceVersion. So does Argo CD's controller (updateFinalizers).
 func (c *controller) reconcile(store backends.Store, o backends.Object) {
 	what := c.actor + " reconciliation " + o.UID
-	if c.world.resting.Load() || c.world.chance.n(what, reconcileShare) != 0 {
+	if c.fleet.resting.Load() || c.fleet.chance.n(what, reconcileShare) != 0 {
 		return
 	}
 	app := parse(o.Raw)
@@ -40,20 +40,20 @@ func (c *controller) reconcile(store backends.Store, o backends.Object) {
 		return // there is one worker for each
 	}
 	c.reconciling[o.Key] = true
-	began, hooks := c.now(), c.world.chance.n(what+" hooks", 2) == 0
+	began, hooks := c.now(), c.fleet.chance.n(what+" hooks", 2) == 0
 	persists := func(now application) { now.ensure("status")["reconciledAt"] = began }
-	if c.world.trace.ArgoCD {
-		persists = c.persists(app, began, c.world.chance.n(what+" sync", 2) == 0)
+	if c.fleet.trace.ArgoCD {
+		persists = c.persists(app, began, c.fleet.chance.n(what+" sync", 2) == 0)
 	}
-	withHooks := c.world.trace.Hooks && !c.originals(o.Key.Namespace)
-	takes := c.world.chance.upTo(what+" end", reconcileTime)
-	c.world.wait.Go(func() {
+	withHooks := c.fleet.trace.Hooks && !c.originals(o.Key.Namespace)
+	takes := c.fleet.chance.upTo(what+" end", reconcileTime)
+	c.fleet.wait.Go(func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			delete(c.reconciling, o.Key)
 		}()
-		if !pause(c.world.ctx, takes) {
+		if !pause(c.fleet.ctx, takes) {
 			return
 		}
 		c.patch(store, o.Key, func(now application) {
@@ -69,21 +69,21 @@ func (c *controller) reconcile(store backends.Store, o backends.Object) {
 // what Argo CD and their owner make of their finalizers, of one that was made again too, is
 // between them.
 func (c *controller) originals(namespace string) bool {
-	return slices.ContainsFunc(c.world.trace.Agents, func(a Agent) bool {
-		return a.Mode == stream.Autonomous && a.home() == namespace && c.world.spokes[a.Name].site.cluster == c.site.cluster
+	return slices.ContainsFunc(c.fleet.trace.Agents, func(a Agent) bool {
+		return a.Mode == stream.Autonomous && a.home() == namespace && c.fleet.spokes[a.Name].site.cluster == c.site.cluster
 	})
 }
 
 // patch changes whatever there is of that name.
 func (c *controller) patch(store backends.Store, key stream.ResourceKey, change func(application)) {
-	for c.world.ctx.Err() == nil {
-		o, err := store.Read(c.world.ctx, key)
+	for c.fleet.ctx.Err() == nil {
+		o, err := store.Read(c.fleet.ctx, key)
 		if err != nil {
 			return
 		}
 		app := parse(o.Raw)
 		change(app)
-		if _, err = store.Update(c.world.ctx, o, app.raw()); !errors.Is(err, stream.ErrConflict) {
+		if _, err = store.Update(c.fleet.ctx, o, app.raw()); !errors.Is(err, stream.ErrConflict) {
 			return // a finalizer that is new to what is being deleted is refused
 		}
 	}

@@ -9,7 +9,7 @@ const keepAnnotation = "argomesh.io/keep-workloads"
 
 // keep is a person who says of a managed agent's Applications, or of one, that are being
 // deleted with their workloads: these stay.
-func (w *World) keep(s *spoke, c Command) {
+func (w *Fleet) keep(s *spoke, c Command) {
 	if s.Mode != stream.Managed {
 		return
 	}

@@ -48,7 +48,7 @@ const (
 )
 
 // doKind carries out what people do with other objects than Applications.
-func (w *World) doKind(s *spoke, c Command) {
+func (w *Fleet) doKind(s *spoke, c Command) {
 	side := s.side(c)
 	switch c.Verb {
 	case Project:
@@ -95,7 +95,7 @@ func (a Agent) admitted(c Command) string {
 
 // write makes or changes an object, as the cache of anyone who writes shows it, or with Off
 // deletes it. On a spoke people make no copies.
-func (w *World) write(s *spoke, c Command, side stream.Side, key stream.ResourceKey, do func(application)) {
+func (w *Fleet) write(s *spoke, c Command, side stream.Side, key stream.ResourceKey, do func(application)) {
 	store := w.store(s, side, People)
 	o, there := store.Get(key)
 	var err error

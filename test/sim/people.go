@@ -13,7 +13,7 @@ import (
 
 // do carries out one command. People act on what their caches show and live with
 // conflicts; a command for which there is nothing to do does nothing.
-func (w *World) do(c Command) {
+func (w *Fleet) do(c Command) {
 	switch c.Verb {
 	case Snapshot:
 		if s := w.spokes[c.Place]; s != nil {
@@ -61,14 +61,14 @@ func (w *World) do(c Command) {
 }
 
 // at returns the site of a place.
-func (w *World) at(place string) *site {
+func (w *Fleet) at(place string) *site {
 	if s := w.spokes[place]; s != nil {
 		return s.site
 	}
 	return w.hub
 }
 
-func (w *World) kill(c Command) {
+func (w *Fleet) kill(c Command) {
 	p := w.at(c.Place).process()
 	switch {
 	case p == nil:
@@ -83,7 +83,7 @@ func (w *World) kill(c Command) {
 
 // keeper is whose an Application of an agent is now, as people on the hub see it: that
 // agent's, unless it was handed over to another.
-func (w *World) keeper(s *spoke, name string) *spoke {
+func (w *Fleet) keeper(s *spoke, name string) *spoke {
 	if !s.Shared {
 		return s
 	}
@@ -96,7 +96,7 @@ func (w *World) keeper(s *spoke, name string) *spoke {
 }
 
 // next is the agent after s among those that share a namespace; s if there is no other.
-func (w *World) next(s *spoke) *spoke {
+func (w *Fleet) next(s *spoke) *spoke {
 	var shared []string
 	for _, a := range w.trace.Agents {
 		if a.Shared {
@@ -107,7 +107,7 @@ func (w *World) next(s *spoke) *spoke {
 }
 
 // doAt carries out what concerns one agent.
-func (w *World) doAt(s *spoke, c Command) {
+func (w *Fleet) doAt(s *spoke, c Command) {
 	switch c.Verb {
 	case Project, Repository, Trust:
 		switch {
@@ -294,7 +294,7 @@ func (a Agent) key(side stream.Side, name string) stream.ResourceKey {
 }
 
 // store is a client of a side of the link, for a writer.
-func (w *World) store(s *spoke, side stream.Side, writer Writer) *memory.Store {
+func (w *Fleet) store(s *spoke, side stream.Side, writer Writer) *memory.Store {
 	at := s.site
 	if side == stream.Hub {
 		at = w.hub
@@ -315,7 +315,7 @@ func (s *spoke) side(c Command) stream.Side {
 }
 
 // change lets a writer change the Application as its cache shows it.
-func (w *World) change(s *spoke, c Command, side stream.Side, writer Writer, do func(application) bool) {
+func (w *Fleet) change(s *spoke, c Command, side stream.Side, writer Writer, do func(application) bool) {
 	store := w.store(s, side, writer)
 	o, ok := store.Get(s.key(side, c.App))
 	if !ok {
@@ -329,7 +329,7 @@ func (w *World) change(s *spoke, c Command, side stream.Side, writer Writer, do 
 
 // edit creates an Application or gives it another spec and label. On the side
 // that does not own it, it only changes what is there.
-func (w *World) edit(s *spoke, c Command) {
+func (w *Fleet) edit(s *spoke, c Command) {
 	side := s.side(c)
 	if _, ok := w.store(s, side, People).Get(s.key(side, c.App)); !ok {
 		if side == s.owner() {
@@ -349,7 +349,7 @@ func (w *World) edit(s *spoke, c Command) {
 	})
 }
 
-func (w *World) create(s *spoke, c Command) {
+func (w *Fleet) create(s *spoke, c Command) {
 	side := s.side(c)
 	key := s.key(side, c.App)
 	if w.site(s, side).doomed(key.Namespace) {
@@ -369,7 +369,7 @@ func (w *World) create(s *spoke, c Command) {
 	w.live(c, err)
 }
 
-func (w *World) spec(s *spoke, c Command, side stream.Side) map[string]any {
+func (w *Fleet) spec(s *spoke, c Command, side stream.Side) map[string]any {
 	destination := map[string]any{"name": s.Name, "namespace": "default"}
 	if side == stream.Spoke {
 		destination = map[string]any{"server": "https://kubernetes.default.svc", "namespace": "default"}
@@ -411,7 +411,7 @@ func press(app application) bool {
 }
 
 // remove deletes an Application, with or without its workloads.
-func (w *World) remove(s *spoke, c Command) {
+func (w *Fleet) remove(s *spoke, c Command) {
 	side := s.side(c)
 	store := w.store(s, side, People)
 	o, ok := store.Get(s.key(side, c.App))
@@ -432,7 +432,7 @@ func (w *World) remove(s *spoke, c Command) {
 }
 
 // live panics unless the error of a person's call is one that people live with.
-func (w *World) live(c Command, err error) {
+func (w *Fleet) live(c Command, err error) {
 	if err != nil && !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) && w.ctx.Err() == nil {
 		panic(fmt.Sprintf("sim: %s: %v", c, err))
 	}

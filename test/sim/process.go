@@ -74,7 +74,7 @@ type site struct {
 
 // process is one life of a principal or an agent.
 type process struct {
-	world   *World
+	fleet   *Fleet
 	site    *site
 	name    string        // like no other's
 	life    int           // counts those of the site
@@ -123,7 +123,7 @@ func (s *site) process() *process {
 }
 
 // open makes the Kubernetes cluster, empty.
-func (w *World) open(s *cluster, generation int) {
+func (w *Fleet) open(s *cluster, generation int) {
 	var uids atomic.Int64
 	lost := &atomic.Bool{}
 	record := w.journal.of(s.place)
@@ -150,7 +150,7 @@ func (w *World) open(s *cluster, generation int) {
 
 // deliver lets a client's cache follow its server, late, and the objects in any
 // order. await blocks while the client is not to learn anything.
-func (w *World) deliver(ctx context.Context, actor string, c *memory.Store, await func()) {
+func (w *Fleet) deliver(ctx context.Context, actor string, c *memory.Store, await func()) {
 	c.Deliver(-1)
 	w.wait.Go(func() {
 		for pause(ctx, w.chance.upTo(actor, 80*time.Millisecond)) {
@@ -167,7 +167,7 @@ func (w *World) deliver(ctx context.Context, actor string, c *memory.Store, awai
 }
 
 // supervise keeps a process running on a site, as a Deployment does.
-func (w *World) supervise(s *site, p *process) {
+func (w *Fleet) supervise(s *site, p *process) {
 	for {
 		select {
 		case <-p.over:
@@ -183,13 +183,13 @@ func (w *World) supervise(s *site, p *process) {
 	}
 }
 
-func (w *World) start(s *site) *process {
+func (w *Fleet) start(s *site) *process {
 	s.mu.Lock()
 	name := clientName(s.writer(), s.name)
 	if s.ghosts[s.name] == nil {
 		s.ghosts[s.name] = s.server.OpenAs(name)
 	}
-	p := &process{world: w, site: s, actor: s.name, client: s.server.OpenAs(name), ghost: s.ghosts[s.name]}
+	p := &process{fleet: w, site: s, actor: s.name, client: s.server.OpenAs(name), ghost: s.ghosts[s.name]}
 	s.lives++
 	p.life, p.name = s.lives, fmt.Sprintf("%s.%d", s.name, s.lives)
 	if len(s.alive) > 0 {
@@ -252,7 +252,7 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}
 	// Of several managed agents on one cluster each may have Applications there.
-	if a.Shared || p.site.side == stream.Spoke && a.Mode == stream.Managed && p.world.trace.several(a) {
+	if a.Shared || p.site.side == stream.Spoke && a.Mode == stream.Managed && p.fleet.trace.several(a) {
 		cfg.Rules.Namespaces = []string{sharedNamespace}
 	}
 	if a.Shared && p.site.side == stream.Hub {
@@ -267,16 +267,16 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			return p.site.places(namespaces), nil
 		}
-		if p.world.spokes[a.Name].linked() {
+		if p.fleet.spokes[a.Name].linked() {
 			p.keepers = append(p.keepers, h)
 		}
 	} else {
 		cfg.Remember, cfg.Fence = p.remember, p.fence
 	}
-	p.world.spokes[a.Name].apply(&cfg, p.site.side)
-	if began, cascades, _ := p.world.spokes[a.Name].departure.now(); p.site.side == stream.Hub && !began.IsZero() {
+	p.fleet.spokes[a.Name].apply(&cfg, p.site.side)
+	if began, cascades, _ := p.fleet.spokes[a.Name].departure.now(); p.site.side == stream.Hub && !began.IsZero() {
 		cfg.Rules.Terminating = cascades
-		p.world.wait.Go(func() { p.departs(p.world.spokes[a.Name], cfg) })
+		p.fleet.wait.Go(func() { p.departs(p.fleet.spokes[a.Name], cfg) })
 	}
 	m, err := mirror.New(cfg)
 	if err != nil {
@@ -353,7 +353,7 @@ func (p *process) run() {
 
 // links reports whether the process has a link with an agent.
 func (p *process) links(agent string) bool {
-	return p.site.side == stream.Spoke || p.world.spokes[agent].linked()
+	return p.site.side == stream.Spoke || p.fleet.spokes[agent].linked()
 }
 
 // die ends the process at whatever instruction it is: no call takes effect any
@@ -423,7 +423,7 @@ func (c client) call(ctx context.Context, op memory.Op, key stream.ResourceKey,
 	do func(context.Context, *memory.Store) (backends.Object, error),
 ) (backends.Object, error) {
 	p := c.process
-	w, actor := p.world, fmt.Sprintf("%s call %s %s", p.actor, op, key)
+	w, actor := p.fleet, fmt.Sprintf("%s call %s %s", p.actor, op, key)
 	defer p.await() // anyone who is frozen does not take a reply
 	ctx = p.delayed(ctx, actor)
 	n := p.calls.Add(1)

@@ -33,12 +33,12 @@ func (p *process) refusal(op memory.Op, key stream.ResourceKey) error {
 		return nil
 	}
 	name := fnv.New64a()
-	_, _ = fmt.Fprint(name, key, p.world.trace.Seed) // a hash takes everything
+	_, _ = fmt.Fprint(name, key, p.fleet.trace.Seed) // a hash takes everything
 	switch name.Sum64() % refusedShare {
 	case 0:
 		return refuse("forbidden: quota exceeded")
 	case 1:
-		if p.world.chance.n(p.site.place+" refuses "+string(op)+key.String(), 2) == 0 {
+		if p.fleet.chance.n(p.site.place+" refuses "+string(op)+key.String(), 2) == 0 {
 			return refuse("admission webhook denied the request")
 		}
 	case 2:
@@ -85,7 +85,7 @@ func (s *site) undoomAll() {
 }
 
 // refuse has the API server of a site refuse some writes, or none.
-func (w *World) refuse(s *site, on bool) {
+func (w *Fleet) refuse(s *site, on bool) {
 	if s.refusing.Swap(on) != on {
 		s.refused.Store(true)
 		w.journal.add(Entry{Place: s.place, Note: Refuses, On: on})
@@ -94,7 +94,7 @@ func (w *World) refuse(s *site, on bool) {
 
 // doom is kubectl delete namespace, and with Off the end of it. That of Argo CD itself
 // stays.
-func (w *World) doom(s *spoke, c Command) {
+func (w *Fleet) doom(s *spoke, c Command) {
 	side := s.side(c)
 	at, namespace := s.site, s.key(side, "").Namespace
 	if side == stream.Hub {

@@ -17,7 +17,7 @@ import (
 
 // writeRoles is a person on an autonomous agent's spoke who writes an AppProject, or deletes
 // it.
-func (w *World) writeRoles(s *spoke, c Command) {
+func (w *Fleet) writeRoles(s *spoke, c Command) {
 	key, store := s.at(stream.Spoke, s.projectOf()), w.store(s, stream.Spoke, People)
 	o, there := store.Get(key)
 	project := application{map[string]any{

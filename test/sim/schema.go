@@ -48,7 +48,7 @@ func schemasOf(definitions map[stream.Kind]string) map[stream.Kind]*schema.Schem
 }
 
 // setSchema makes the Argo CD of a site older or newer.
-func (w *World) setSchema(s *site, older bool) {
+func (w *Fleet) setSchema(s *site, older bool) {
 	s.mu.Lock()
 	server := s.server
 	s.older = older
@@ -65,7 +65,7 @@ func (w *World) setSchema(s *site, older bool) {
 
 // bringBack makes the definitions of a site's kinds what they were at a backup, which has
 // them too, or those of an older Argo CD, for which the backup is a newer one's.
-func (w *World) bringBack(s *site, older bool) {
+func (w *Fleet) bringBack(s *site, older bool) {
 	s.mu.Lock()
 	changes := s.older != older
 	s.mu.Unlock()

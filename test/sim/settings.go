@@ -34,7 +34,7 @@ type setting struct {
 }
 
 // set switches a setting of an agent and, where it is one of a process, starts that again.
-func (w *World) set(s *spoke, c Command) {
+func (w *Fleet) set(s *spoke, c Command) {
 	side := stream.Hub
 	if c.Says == setPolicy || c.Says == setAdoptDefault || c.Says == setAdopt && c.On != stream.Hub && s.Mode == stream.Managed {
 		side = stream.Spoke
@@ -75,7 +75,7 @@ func (s *switches) set(one setting, on bool) bool {
 
 // suspended reports whether the Agent of an agent's process is.
 func (p *process) suspended() bool {
-	return p.world.spokes[p.site.name].settings.is(setSuspended, stream.Hub)
+	return p.fleet.spokes[p.site.name].settings.is(setSuspended, stream.Hub)
 }
 
 // is reports whether a setting is on.

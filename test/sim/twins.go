@@ -7,7 +7,7 @@ import (
 
 // twin lets a process live on for so long beside its successor, to which its role goes:
 // it does not notice that it lost its Lease.
-func (w *World) twin(p *process, life time.Duration) {
+func (w *Fleet) twin(p *process, life time.Duration) {
 	if p == nil {
 		return
 	}
@@ -40,7 +40,7 @@ func (s *site) living() []*process {
 }
 
 // principal returns one to which an agent's connection comes; nil when there is none.
-func (w *World) principal(agent string) *process {
+func (w *Fleet) principal(agent string) *process {
 	candidates := slices.DeleteFunc(w.hub.living(), func(p *process) bool { return p.gate.closed() })
 	switch len(candidates) {
 	case 0:

@@ -31,15 +31,15 @@ type term struct {
 	began, end time.Time // end is zero while it runs
 }
 
-// world is an API server and what ran under its Lease. It lives in one bubble.
-type world struct {
+// leaseEnv is an API server and what ran under its Lease. It lives in one bubble.
+type leaseEnv struct {
 	t      *testing.T
 	server *apiServer
 	mu     sync.Mutex // guards terms
 	terms  []*term
 }
 
-func newWorld(t *testing.T) *world { return &world{t: t, server: newAPIServer()} }
+func newLeaseEnv(t *testing.T) *leaseEnv { return &leaseEnv{t: t, server: newAPIServer()} }
 
 // process is one that wants the Lease.
 type process struct {
@@ -58,7 +58,7 @@ type process struct {
 }
 
 // start lets a process want the Lease until the test ends.
-func (w *world) start(holder string, change func(*process)) *process {
+func (w *leaseEnv) start(holder string, change func(*process)) *process {
 	w.t.Helper()
 	p := &process{client: &client{server: w.server}, done: make(chan error, 1), result: make(chan error, 1)}
 	if change != nil {
@@ -76,7 +76,7 @@ func (w *world) start(holder string, change func(*process)) *process {
 }
 
 // run is the function under the Lease. It fails the test when another runs.
-func (w *world) run(ctx context.Context, p *process) error {
+func (w *leaseEnv) run(ctx context.Context, p *process) error {
 	t := &term{process: p, began: time.Now()}
 	w.mu.Lock()
 	for _, other := range w.terms {
@@ -101,7 +101,7 @@ func (w *world) run(ctx context.Context, p *process) error {
 }
 
 // active is the process whose function runs; nil when there is none.
-func (w *world) active() *process {
+func (w *leaseEnv) active() *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.terms {
@@ -119,7 +119,7 @@ func pass(d time.Duration) {
 }
 
 // until returns how long it took for p to be active, at most limit.
-func (w *world) until(p *process, limit time.Duration) time.Duration {
+func (w *leaseEnv) until(p *process, limit time.Duration) time.Duration {
 	w.t.Helper()
 	began := time.Now()
 	for w.active() != p {
@@ -140,7 +140,7 @@ func (p *process) ended(t *testing.T) {
 
 func TestOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		a := w.start("a", nil)
 		w.until(a, time.Second)
 		b := w.start("b", nil)
@@ -161,7 +161,7 @@ func TestOrderedStopHandsOverAtOnce(t *testing.T) {
 	for name, lingers := range map[string]time.Duration{"at once": 0, "after three seconds": 3 * time.Second, "after a minute": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newLeaseEnv(t)
 				a := w.start("a", func(p *process) { p.lingers = lingers })
 				w.until(a, time.Second)
 				b := w.start("b", nil)
@@ -190,7 +190,7 @@ func TestOrderedStopHandsOverAtOnce(t *testing.T) {
 // Without a watch it is taken over at the next attempt.
 func TestHandsOverWithoutWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		a := w.start("a", nil)
 		w.until(a, time.Second)
 		b := w.start("b", func(p *process) { p.client.blind.Store(true) })
@@ -207,7 +207,7 @@ func TestHandsOverWithoutWatch(t *testing.T) {
 // the Lease from it when it can write again.
 func TestHolderThatCannotRenewEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		a := w.start("a", func(p *process) { p.lingers = 2 * time.Second })
 		w.until(a, time.Second)
 		b := w.start("b", nil)
@@ -235,7 +235,7 @@ func TestHolderThatCannotRenewEnds(t *testing.T) {
 // Who comes back under the name it had need not wait: its Lease is its own.
 func TestSameHolderComesBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		killed := w.start("a", nil)
 		w.until(killed, time.Second)
 		killed.client.away.Store(true) // a process that is killed gives nothing back
@@ -259,7 +259,7 @@ func TestSameHolderComesBackAtOnce(t *testing.T) {
 // An API server that is away does not hold up an ordered stop for long.
 func TestReleaseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		a := w.start("a", nil)
 		w.until(a, time.Second)
 		a.client.away.Store(true)
@@ -281,7 +281,7 @@ func TestFunctionThatEnds(t *testing.T) {
 	for name, result := range map[string]error{"with an error": failed, "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newLeaseEnv(t)
 				a := w.start("a", nil)
 				w.until(a, time.Second)
 				b := w.start("b", nil)
@@ -303,7 +303,7 @@ func TestFunctionThatEnds(t *testing.T) {
 // A Lease that cannot be written is not asked for without pause.
 func TestAttemptsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		for _, name := range []string{"a", "b", "c", "d"} {
 			p := w.start(name, nil)
 			w.until(p, time.Second)
@@ -323,7 +323,7 @@ func TestAttemptsArePaced(t *testing.T) {
 // A process whose namespace is missing says so once, and works when the namespace comes.
 func TestMissingNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		p := w.start("a", func(p *process) { p.client.homeless.Store(true) })
 		pass(time.Minute)
 		if got := w.active(); got != nil {

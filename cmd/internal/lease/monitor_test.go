@@ -12,7 +12,7 @@ func TestTellsOfARestore(t *testing.T) {
 	for name, bump := range map[string]int{"revisions go back": 0, "revisions are bumped": 1000} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newLeaseEnv(t)
 				var told []time.Time
 				a := w.start("a", func(p *process) { p.restored = func(since time.Time) { told = append(told, since) } })
 				w.until(a, time.Second)

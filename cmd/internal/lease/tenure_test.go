@@ -16,7 +16,7 @@ func TestAnotherHadTheLeaseInBetween(t *testing.T) {
 	for name, asks := range map[string]bool{"a renewal tells": false, "who asks is told": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newLeaseEnv(t)
 				a := w.start("a", nil)
 				w.until(a, time.Second)
 				pass(time.Minute)
@@ -48,7 +48,7 @@ func TestAnotherHadTheLeaseInBetween(t *testing.T) {
 // While another holds it Confirm says so, before a renewal could.
 func TestConfirmWhileAnotherHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		a := w.start("a", nil)
 		w.until(a, time.Second)
 		w.server.turn("b")
@@ -67,7 +67,7 @@ func TestConfirmWhileAnotherHolds(t *testing.T) {
 // However many ask, a read that began after they asked is enough for all.
 func TestConfirmIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newLeaseEnv(t)
 		a := w.start("a", nil)
 		w.until(a, time.Second)
 		a.client.gate = make(chan struct{})

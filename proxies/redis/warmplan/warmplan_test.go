@@ -19,8 +19,8 @@ func appOf(name identity.AgentName, n int) appkey.Instance {
 	return appkey.Instance{Namespace: name.String(), Name: fmt.Sprint("app-", n)}
 }
 
-// warmWorld runs a plan with a clock of its own, on which each read takes some time.
-type warmWorld struct {
+// planEnv runs a plan with a clock of its own, on which each read takes some time.
+type planEnv struct {
 	t     *testing.T
 	plan  *Plan
 	now   time.Time
@@ -44,16 +44,16 @@ type warmSeen struct {
 	at         time.Time
 }
 
-func newWarmWorld(t *testing.T, most int) *warmWorld {
+func newPlanEnv(t *testing.T, most int) *planEnv {
 	t.Helper()
-	return &warmWorld{
+	return &planEnv{
 		t: t, plan: New(most), now: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC), takes: time.Millisecond, busy: map[string]bool{},
 		says: func(Job) (Result, int) { return WarmKept, 1 },
 	}
 }
 
 // has connects an agent with Applications from 0 on.
-func (w *warmWorld) has(agent, session string, apps int) {
+func (w *planEnv) has(agent, session string, apps int) {
 	w.t.Helper()
 	name := kit.Agent(w.t, agent)
 	if !w.plan.Connect(name, session) {
@@ -66,10 +66,10 @@ func (w *warmWorld) has(agent, session string, apps int) {
 	}
 }
 
-func (w *warmWorld) free(name identity.AgentName) bool { return !w.busy[name.String()] }
+func (w *planEnv) free(name identity.AgentName) bool { return !w.busy[name.String()] }
 
 // run runs for some time, and returns what was read.
-func (w *warmWorld) run(d time.Duration) []warmSeen {
+func (w *planEnv) run(d time.Duration) []warmSeen {
 	w.t.Helper()
 	end, began := w.now.Add(d), len(w.reads)
 	for {
@@ -128,7 +128,7 @@ func mostInASecond(reads []warmSeen) (most int) {
 
 // No second has more than 5 reads of an agent and 100 of all, and what there is goes round.
 func TestWarmRates(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	const agents, apps = 40, 20
 	for n := range agents {
 		w.has(fmt.Sprint("edge-", n), "1", apps)
@@ -161,7 +161,7 @@ func TestWarmRates(t *testing.T) {
 // An agent that connects again and again while it does not answer has one read at a time, and
 // the others theirs.
 func TestWarmReadsOneOfAnAgent(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	w.takes = 30 * time.Second
 	for n := range 10 {
 		w.has("edge-1", fmt.Sprint(n), 1)
@@ -182,7 +182,7 @@ func TestWarmReadsOneOfAnAgent(t *testing.T) {
 // An agent with much to read does not keep one with little waiting, and alone it has 5 reads
 // a second.
 func TestWarmIsFair(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	w.has("large", "1", 1000)
 	if reads := w.run(10 * time.Second); len(reads) != 50 || mostInASecond(reads) != 5 {
 		t.Errorf("%d reads of one agent, at most %d in a second", len(reads), mostInASecond(reads))
@@ -203,7 +203,7 @@ func TestWarmIsFair(t *testing.T) {
 // The keys of an Application are its tree, its managed resources, and what the tree says of
 // further parts, within a limit.
 func TestWarmKeys(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	w.says = func(job Job) (Result, int) {
 		if job.Family == appkey.ResourcesTree && job.Shard == 0 {
 			return WarmKept, 3
@@ -230,7 +230,7 @@ func TestWarmKeys(t *testing.T) {
 // An Application is read once more when its resources have changed, or its agent has connected
 // again, and not otherwise.
 func TestWarmReadsAgain(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	edge := kit.Agent(t, "edge-1")
 	w.has("edge-1", "1", 2)
 	reads := func(what string, want int) {
@@ -277,7 +277,7 @@ func TestWarmReadsAgain(t *testing.T) {
 // An agent that refuses is left alone until it connects again.
 func TestWarmRefusal(t *testing.T) {
 	for _, result := range []Result{WarmFormat, WarmRefused} {
-		w := newWarmWorld(t, MaxWarm)
+		w := newPlanEnv(t, MaxWarm)
 		edge := kit.Agent(t, "edge-1")
 		w.says = func(job Job) (Result, int) {
 			if job.Agent.Name == edge {
@@ -303,7 +303,7 @@ func TestWarmRefusal(t *testing.T) {
 // What the spoke has not yet is looked for some more times, and what cannot be read until it
 // can; neither keeps others waiting.
 func TestWarmTriesAgain(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	const late = "app-0"
 	w.says = func(job Job) (Result, int) {
 		if job.Instance.Name == late {
@@ -340,7 +340,7 @@ func TestWarmTriesAgain(t *testing.T) {
 
 // What is missing again and again, and what waits, take turns.
 func TestWarmLaterAndWaitingTakeTurns(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	w.says = func(Job) (Result, int) { return WarmMissing, 0 }
 	w.has("edge-1", "1", 400) // more than has its turn in warmAgain
 	seen := map[string]bool{}
@@ -354,7 +354,7 @@ func TestWarmLaterAndWaitingTakeTurns(t *testing.T) {
 
 // While others need an agent's calls, nothing is read of it, and of others it is.
 func TestWarmLeavesRoom(t *testing.T) {
-	w := newWarmWorld(t, MaxWarm)
+	w := newPlanEnv(t, MaxWarm)
 	w.busy["edge-1"] = true
 	w.has("edge-1", "1", 1)
 	w.has("edge-2", "1", 1)
@@ -370,7 +370,7 @@ func TestWarmLeavesRoom(t *testing.T) {
 
 // So many Applications are remembered, and no more.
 func TestWarmHoldsSoMany(t *testing.T) {
-	w := newWarmWorld(t, 3)
+	w := newPlanEnv(t, 3)
 	edge := kit.Agent(t, "edge-1")
 	w.has("edge-1", "1", 3)
 	if w.plan.See(edge, appOf(edge, 3), 1) || len(w.plan.apps) != 3 {

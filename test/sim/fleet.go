@@ -12,9 +12,9 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// World is a hub and the spokes of several agents, their people, and stand-ins
+// Fleet is a hub and the spokes of several agents, their people, and stand-ins
 // for Argo CD's controllers. It lives in a synctest bubble.
-type World struct {
+type Fleet struct {
 	trace   Trace
 	chance  *chance
 	journal *journal
@@ -49,7 +49,7 @@ const settleTime = 75 * time.Second
 
 // Run carries out a history in a synctest bubble and returns what happened.
 func Run(ctx context.Context, trace Trace) Log {
-	w := newWorld(ctx, trace)
+	w := newFleet(ctx, trace)
 	for _, c := range trace.Commands {
 		w.pause(1) // all that was to happen until now has happened
 		w.chance.begin(c.Seed)
@@ -63,8 +63,8 @@ func Run(ctx context.Context, trace Trace) Log {
 	return log
 }
 
-func newWorld(ctx context.Context, trace Trace) *World {
-	w := &World{
+func newFleet(ctx context.Context, trace Trace) *Fleet {
+	w := &Fleet{
 		trace: trace, chance: &chance{}, spokes: map[string]*spoke{},
 		journal: &journal{began: time.Now(), log: Log{Agents: trace.Agents}},
 	}
@@ -108,7 +108,7 @@ func newWorld(ctx context.Context, trace Trace) *World {
 }
 
 // settle ends all faults, lets both sides agree and notes what they know.
-func (w *World) settle() {
+func (w *Fleet) settle() {
 	w.chance.begin(w.trace.Seed)
 	w.resting.Store(true)
 	for _, s := range w.sites() {
@@ -152,7 +152,7 @@ func (w *World) settle() {
 	w.journal.add(Entry{Place: hubPlace, Note: Rested})
 }
 
-func (w *World) sites() []*site {
+func (w *Fleet) sites() []*site {
 	sites := []*site{w.hub}
 	for _, a := range w.trace.Agents {
 		sites = append(sites, w.spokes[a.Name].site)
@@ -172,15 +172,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (w *World) pause(d time.Duration) { pause(w.ctx, d) }
+func (w *Fleet) pause(d time.Duration) { pause(w.ctx, d) }
 
 // dial keeps an agent connected, as its client does.
-func (w *World) dial(p *process) {
+func (w *Fleet) dial(p *process) {
 	for p.ctx.Err() == nil {
 		p.mu.Lock()
 		live := len(p.live)
 		p.mu.Unlock()
-		if live == 0 && !p.suspended() && p.world.spokes[p.site.name].linked() {
+		if live == 0 && !p.suspended() && p.fleet.spokes[p.site.name].linked() {
 			w.connect(p)
 		}
 		select {
@@ -194,7 +194,7 @@ func (w *World) dial(p *process) {
 
 // connect opens a connection of an agent beside those there are. The two ends take it
 // up at times of their own.
-func (w *World) connect(agent *process) {
+func (w *Fleet) connect(agent *process) {
 	s := w.spokes[agent.site.name]
 	hub := w.principal(s.Name)
 	if hub == nil || agent.gate.closed() {

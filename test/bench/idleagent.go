@@ -11,7 +11,7 @@ import (
 // runT5 measures an idle agent with 1,000 Applications.
 func runT5(ctx context.Context, b *bench, s *Scenario) (err error) {
 	s.Setup = realSetup + " 1,000 Applications with a status of 5 KiB each; then a minute in which nothing changes."
-	w, err := startWorld(ctx, b, true)
+	w, err := startBenchEnv(ctx, b, true)
 	if err != nil {
 		return err
 	}

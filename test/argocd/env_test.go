@@ -34,8 +34,8 @@ const (
 	clusterServer = "https://proxy:9090/agents/" + agentName
 )
 
-// world is a hub and a spoke that are connected, in a synctest bubble.
-type world struct {
+// linkEnv is a hub and a spoke that are connected, in a synctest bubble.
+type linkEnv struct {
 	t          *testing.T
 	ctx        context.Context //nolint:containedctx // the bubble's life
 	hub, spoke *memory.Store
@@ -44,13 +44,13 @@ type world struct {
 }
 
 // run runs f in a bubble of its own.
-func run(t *testing.T, mode stream.Mode, f func(w *world)) {
+func run(t *testing.T, mode stream.Mode, f func(w *linkEnv)) {
 	t.Helper()
 	runAs(t, mode, nil, f)
 }
 
 // runAs is run with other rules on the hub.
-func runAs(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), f func(w *world)) {
+func runAs(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), f func(w *linkEnv)) {
 	t.Helper()
 	kinds := []stream.Kind{stream.Application, stream.AppProject, stream.ConfigMap, stream.Secret}
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,7 @@ func runAs(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), f func(
 		var wait sync.WaitGroup
 		defer wait.Wait()
 		defer cancel()
-		w := &world{t: t, ctx: ctx, hub: memory.New(memory.Config{Kinds: kinds}), spoke: memory.New(memory.Config{Kinds: kinds}), rules: rules}
+		w := &linkEnv{t: t, ctx: ctx, hub: memory.New(memory.Config{Kinds: kinds}), spoke: memory.New(memory.Config{Kinds: kinds}), rules: rules}
 		if mode == stream.Managed { // without its project no Application leaves the hub
 			w.put(w.hub, projectKey("default"), open("default", func(*v1alpha1.AppProjectSpec) {}))
 		}
@@ -86,7 +86,7 @@ func runAs(t *testing.T, mode stream.Mode, rules func(*ownership.Rules), f func(
 
 // sides are where AppProjects come from and where they go, and what their names begin
 // with there.
-func sides(w *world, mode stream.Mode) (source, sink *memory.Store, prefix string) {
+func sides(w *linkEnv, mode stream.Mode) (source, sink *memory.Store, prefix string) {
 	if mode == stream.Autonomous {
 		return w.spoke, w.hub, agentName + "-"
 	}
@@ -102,7 +102,7 @@ func theAgent(t testing.TB) identity.AgentName {
 	return name
 }
 
-func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) *mirror.Mirror {
+func (w *linkEnv) mirror(side stream.Side, mode stream.Mode, store *memory.Store) *mirror.Mirror {
 	w.t.Helper()
 	metrics, err := linkmetrics.New(prometheus.NewRegistry())
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *world) mirror(side stream.Side, mode stream.Mode, store *memory.Store) 
 }
 
 // settle lets both sides come to rest.
-func (w *world) settle() {
+func (w *linkEnv) settle() {
 	<-time.After(time.Second)
 	synctest.Wait()
 }
@@ -141,7 +141,7 @@ func typeMeta(kind stream.Kind) metav1.TypeMeta {
 }
 
 // put creates an object, or replaces the one that is there.
-func (w *world) put(store *memory.Store, key stream.ResourceKey, object any) {
+func (w *linkEnv) put(store *memory.Store, key stream.ResourceKey, object any) {
 	w.t.Helper()
 	raw, err := json.Marshal(object)
 	if err != nil {
@@ -159,7 +159,7 @@ func (w *world) put(store *memory.Store, key stream.ResourceKey, object any) {
 	}
 }
 
-func (w *world) remove(store *memory.Store, key stream.ResourceKey) {
+func (w *linkEnv) remove(store *memory.Store, key stream.ResourceKey) {
 	w.t.Helper()
 	if err := store.Delete(w.ctx, key, backends.Preconditions{}); err != nil {
 		w.t.Fatal(err)
@@ -168,7 +168,7 @@ func (w *world) remove(store *memory.Store, key stream.ResourceKey) {
 
 // read decodes an object into Argo CD's type and fails on a field that the type
 // does not have. It returns false when there is no object.
-func (w *world) read(store *memory.Store, key stream.ResourceKey, into any) bool {
+func (w *linkEnv) read(store *memory.Store, key stream.ResourceKey, into any) bool {
 	w.t.Helper()
 	o, err := store.Read(w.ctx, key)
 	if errors.Is(err, stream.ErrNotFound) {
@@ -186,7 +186,7 @@ func (w *world) read(store *memory.Store, key stream.ResourceKey, into any) bool
 }
 
 // app reads an Application that must be there.
-func (w *world) app(store *memory.Store, namespace string) *v1alpha1.Application {
+func (w *linkEnv) app(store *memory.Store, namespace string) *v1alpha1.Application {
 	w.t.Helper()
 	var app v1alpha1.Application
 	if !w.read(store, appKey(namespace), &app) {

@@ -52,7 +52,7 @@ func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver with %d Agents, our principal binary, Envoy before it and a real Redis for the hub. The agents' ends are the real tunnel acceptor and "+
 		"redis.Spoke, all in the process of the load, with one Redis for all but the one that is stuck in the end. The client is go-redis in RESP3, one connection to each. Direct is the same client at "+
 		"the agents' Redis, in the same run. Values have %d KiB.", t8Agents+1, t8Value>>10)
-	w, err := startWorldWith(ctx, b, false, startRedisDoor)
+	w, err := startBenchEnvWith(ctx, b, false, startRedisDoor)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 	return w.readBesideStuck(ctx, b, s, agents[:19], stuck, stuckRedis)
 }
 
-// startRedisDoor starts the principal of a world with a Redis proxy and its Envoy.
-func startRedisDoor(ctx context.Context, w *world) error {
+// startRedisDoor starts the principal of an environment with a Redis proxy and its Envoy.
+func startRedisDoor(ctx context.Context, w *benchEnv) error {
 	identity, err := w.identity(ctx, "principal", principalID+",dns=localhost")
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func startRedisDoor(ctx context.Context, w *world) error {
 
 // serveRedis registers agents with an Application each, and serves their ends of the
 // Redis proxy, with the Redis of each at an address, until stop is called.
-func (w *world) serveRedis(ctx context.Context, b *bench, agents []string, at func(agent string) string) (stop func() error, err error) {
+func (w *benchEnv) serveRedis(ctx context.Context, b *bench, agents []string, at func(agent string) string) (stop func() error, err error) {
 	config := w.hub.REST()
 	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
@@ -211,7 +211,7 @@ func t8Channel(namespace, agent string) string {
 
 // treeNamespace is that of the keys of an agent's Application on the hub, in whose own
 // namespace Argo CD writes none.
-func (w *world) treeNamespace(agent string) string {
+func (w *benchEnv) treeNamespace(agent string) string {
 	if namespace := w.mapping.namespace(agent); namespace != harness.ArgoCDNamespace {
 		return namespace
 	}
@@ -219,7 +219,7 @@ func (w *world) treeNamespace(agent string) string {
 }
 
 // treeKey is the hub's key of the tree of an agent's Application.
-func (w *world) treeKey(agent string) string { return t8Key(w.treeNamespace(agent), agent) }
+func (w *benchEnv) treeKey(agent string) string { return t8Key(w.treeNamespace(agent), agent) }
 
 // t8Client is one connection, as Argo CD's.
 func t8Client(address string) *goredis.Client {
@@ -230,7 +230,7 @@ func t8Client(address string) *goredis.Client {
 }
 
 // treesReachable waits until every agent answers.
-func (w *world) treesReachable(ctx context.Context, agents []string) (err error) {
+func (w *benchEnv) treesReachable(ctx context.Context, agents []string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	c := t8Client(w.redisDoor)
@@ -245,7 +245,7 @@ func (w *world) treesReachable(ctx context.Context, agents []string) (err error)
 
 // readTrees measures reads of the trees of agents over so many connections: at a rate,
 // and as many as go.
-func (w *world) readTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string, connections int) error {
+func (w *benchEnv) readTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string, connections int) error {
 	what := fmt.Sprintf("%s, %s", count(len(agents), "agent"), count(connections, "connection"))
 	b.say("GET: %s", what)
 	type loaded struct{ paced, closed []time.Duration }
@@ -331,7 +331,7 @@ func t8Reads(ctx context.Context, address string, key func(int) string, connecti
 
 // readBesideStuck measures reads over as many connections as there are open pages, some
 // of which show an agent whose Redis stands still. None of them is an error.
-func (w *world) readBesideStuck(ctx context.Context, b *bench, s *Scenario, others []string, stuck string, its *harness.Redis) (err error) {
+func (w *benchEnv) readBesideStuck(ctx context.Context, b *bench, s *Scenario, others []string, stuck string, its *harness.Redis) (err error) {
 	const pages, pagesOfStuck = 50, 3
 	b.say("GET beside one that is stuck")
 	read := func() ([]time.Duration, error) {
@@ -383,7 +383,7 @@ func (w *world) readBesideStuck(ctx context.Context, b *bench, s *Scenario, othe
 }
 
 // hearTrees measures how soon a message is there, with one subscriber for each agent.
-func (w *world) hearTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string) error {
+func (w *benchEnv) hearTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string) error {
 	b.say("SUBSCRIBE: %s", count(len(agents), "agent"))
 	hub, spoke := make([]string, len(agents)), make([]string, len(agents))
 	for i, agent := range agents {

@@ -125,8 +125,8 @@ func client(t *testing.T, path string, protocol int) *goredis.Client {
 	return c
 }
 
-// world is a hub with spokes, in this process but for Redis.
-type world struct {
+// hubEnv is a hub with spokes, in this process but for Redis.
+type hubEnv struct {
 	t       *testing.T
 	redis   *server // the hub's
 	socket  string
@@ -161,9 +161,9 @@ type edge struct {
 	since time.Time
 }
 
-func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
+func newHubEnv(t *testing.T, change func(*redis.HubConfig)) *hubEnv {
 	t.Helper()
-	w := &world{
+	w := &hubEnv{
 		t: t, redis: startRedis(t, "--requirepass", password), socket: filepath.Join(folder(t), "p.sock"), metrics: prometheus.NewRegistry(),
 		spokes: map[identity.AgentName]*edge{}, keep: &memory{values: map[string][]byte{}},
 		moved: map[appkey.Instance]redis.Target{},
@@ -204,7 +204,7 @@ func newWorld(t *testing.T, change func(*redis.HubConfig)) *world {
 }
 
 // add adds a spoke with a Redis of its own.
-func (w *world) add(name string, change func(*spoke.Config)) *edge {
+func (w *hubEnv) add(name string, change func(*spoke.Config)) *edge {
 	w.t.Helper()
 	e := &edge{redis: startRedis(w.t, "--requirepass", password), conns: map[net.Conn]struct{}{}}
 	cfg := spoke.Config{
@@ -228,7 +228,7 @@ func (w *world) add(name string, change func(*spoke.Config)) *edge {
 }
 
 // awaySince is HubConfig.Away.
-func (w *world) awaySince(agent identity.AgentName) (time.Time, bool) {
+func (w *hubEnv) awaySince(agent identity.AgentName) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.spokes[agent]
@@ -236,14 +236,14 @@ func (w *world) awaySince(agent identity.AgentName) (time.Time, bool) {
 }
 
 // hear takes how the cache of an agent differs.
-func (w *world) hear(agent identity.AgentName, mismatch string) {
+func (w *hubEnv) hear(agent identity.AgentName, mismatch string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.found = append(w.found, agent.String()+": "+mismatch)
 }
 
 // told returns what was found since the last call.
-func (w *world) told() []string {
+func (w *hubEnv) told() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.found
@@ -252,7 +252,7 @@ func (w *world) told() []string {
 }
 
 // Owner implements redis.OwnerResolver. Applications called "unknown" are not on the hub.
-func (w *world) Owner(i appkey.Instance) (redis.Target, bool, error) {
+func (w *hubEnv) Owner(i appkey.Instance) (redis.Target, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	target, moved := w.moved[i]
@@ -277,7 +277,7 @@ func (w *world) Owner(i appkey.Instance) (redis.Target, bool, error) {
 }
 
 // Watch implements redis.OwnerResolver.
-func (w *world) Watch(ctx context.Context, changed func(appkey.Instance)) {
+func (w *hubEnv) Watch(ctx context.Context, changed func(appkey.Instance)) {
 	w.mu.Lock()
 	w.changed = changed
 	w.mu.Unlock()
@@ -286,7 +286,7 @@ func (w *world) Watch(ctx context.Context, changed func(appkey.Instance)) {
 }
 
 // unsure lets Owner say nothing but that, of any Application of an agent; nil ends it.
-func (w *world) unsure(err error) {
+func (w *hubEnv) unsure(err error) {
 	w.mu.Lock()
 	w.unsureOf = err
 	w.mu.Unlock()
@@ -294,7 +294,7 @@ func (w *world) unsure(err error) {
 }
 
 // tell says that the owner of an Application may have changed.
-func (w *world) tell(i appkey.Instance) {
+func (w *hubEnv) tell(i appkey.Instance) {
 	w.mu.Lock()
 	changed := w.changed
 	w.mu.Unlock()
@@ -304,14 +304,14 @@ func (w *world) tell(i appkey.Instance) {
 }
 
 // move moves an Application to an agent, or with the zero Target to no one.
-func (w *world) move(i appkey.Instance, to redis.Target) {
+func (w *hubEnv) move(i appkey.Instance, to redis.Target) {
 	w.mu.Lock()
 	w.moved[i] = to
 	w.mu.Unlock()
 	w.tell(i)
 }
 
-func (w *world) dialSpoke(ctx context.Context, name identity.AgentName) (net.Conn, error) {
+func (w *hubEnv) dialSpoke(ctx context.Context, name identity.AgentName) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.spokes[name]
@@ -364,7 +364,7 @@ func (c *counted) Close() error {
 }
 
 // set changes an edge, and with cut ends its connections.
-func (w *world) set(e *edge, cut bool, change func(*edge)) {
+func (w *hubEnv) set(e *edge, cut bool, change func(*edge)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(e)
@@ -376,7 +376,7 @@ func (w *world) set(e *edge, cut bool, change func(*edge)) {
 	}
 }
 
-func (w *world) client(protocol int) *goredis.Client { return client(w.t, w.socket, protocol) }
+func (w *hubEnv) client(protocol int) *goredis.Client { return client(w.t, w.socket, protocol) }
 
 // memory is a redis.LastKnownStore.
 type memory struct {

@@ -61,8 +61,8 @@ func agent(t *testing.T, name string) identity.AgentName {
 	return n
 }
 
-// world is a hub with agent edge-1, whose spoke's API server is a handler of the test.
-type world struct {
+// proxyEnv is a hub with agent edge-1, whose spoke's API server is a handler of the test.
+type proxyEnv struct {
 	t     *testing.T
 	api   *httptest.Server
 	hub   *resource.Hub
@@ -80,7 +80,7 @@ type world struct {
 	seen  []*http.Request
 }
 
-// settings change a world before it starts.
+// settings change a proxyEnv before it starts.
 type settings struct {
 	hubAccess, spokeAccess *access.Config
 	hub                    func(*resource.HubConfig)
@@ -182,10 +182,10 @@ func (r *records) wait(t *testing.T, stage audit.Stage, n int) []audit.Record {
 	}
 }
 
-// start makes a world whose API server is api.
-func start(t *testing.T, api http.HandlerFunc, with settings) *world {
+// start makes a proxyEnv whose API server is api.
+func start(t *testing.T, api http.HandlerFunc, with settings) *proxyEnv {
 	t.Helper()
-	w := &world{t: t, metrics: prometheus.NewRegistry(), records: &records{}}
+	w := &proxyEnv{t: t, metrics: prometheus.NewRegistry(), records: &records{}}
 	w.api = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		w.seen = append(w.seen, r)
@@ -240,7 +240,7 @@ func start(t *testing.T, api http.HandlerFunc, with settings) *world {
 }
 
 // run runs hub and audit until the test ends.
-func (w *world) run(log *audit.Log) {
+func (w *proxyEnv) run(log *audit.Log) {
 	w.t.Helper()
 	w.address = filepath.Join(w.t.TempDir(), "hub.sock")
 	listener, err := net.Listen("unix", w.address)
@@ -269,7 +269,7 @@ func (w *world) run(log *audit.Log) {
 }
 
 // dial is the tunnel: a connection to the spoke of edge-1.
-func (w *world) dial(_ context.Context, to identity.AgentName) (net.Conn, error) {
+func (w *proxyEnv) dial(_ context.Context, to identity.AgentName) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.away || to.String() != "edge-1" {
@@ -330,7 +330,7 @@ func pair(t *testing.T) (here, there net.Conn) {
 }
 
 // setAway says whether the agent can be reached.
-func (w *world) setAway(away bool) {
+func (w *proxyEnv) setAway(away bool) {
 	w.mu.Lock()
 	w.away = away
 	w.mu.Unlock()
@@ -340,7 +340,7 @@ func (w *world) setAway(away bool) {
 }
 
 // cut loses all connections to the agent, in the middle of whatever they carry.
-func (w *world) cut() {
+func (w *proxyEnv) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.conns {
@@ -353,14 +353,14 @@ func (w *world) cut() {
 }
 
 // calls returns what the API server was asked.
-func (w *world) calls() []*http.Request {
+func (w *proxyEnv) calls() []*http.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]*http.Request(nil), w.seen...)
 }
 
 // connect opens a connection to the hub.
-func (w *world) connect() net.Conn {
+func (w *proxyEnv) connect() net.Conn {
 	w.t.Helper()
 	conn, err := net.Dial("unix", w.address)
 	if err != nil {
@@ -381,7 +381,7 @@ type answer struct {
 }
 
 // send writes a message as it is and reads the answer. Lines of text end with \n.
-func (w *world) send(text string) (answer, net.Conn, *bufio.Reader) {
+func (w *proxyEnv) send(text string) (answer, net.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn := w.connect()
 	if _, err := io.WriteString(conn, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
@@ -397,7 +397,7 @@ func (w *world) send(text string) (answer, net.Conn, *bufio.Reader) {
 }
 
 // client calls the hub over its socket.
-func (w *world) client() *http.Client {
+func (w *proxyEnv) client() *http.Client {
 	transport := &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", w.address)
@@ -407,7 +407,7 @@ func (w *world) client() *http.Client {
 }
 
 // request makes a call to edge-1 with its token.
-func (w *world) request(ctx context.Context, method, path string, body io.Reader) *http.Request {
+func (w *proxyEnv) request(ctx context.Context, method, path string, body io.Reader) *http.Request {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, "http://hub/agents/edge-1"+path, body)
 	if err != nil {
@@ -418,7 +418,7 @@ func (w *world) request(ctx context.Context, method, path string, body io.Reader
 }
 
 // do calls and reads the whole answer.
-func (w *world) do(r *http.Request) (answer, string) {
+func (w *proxyEnv) do(r *http.Request) (answer, string) {
 	w.t.Helper()
 	res, err := w.client().Do(r)
 	if err != nil {
@@ -433,7 +433,7 @@ func (w *world) do(r *http.Request) (answer, string) {
 }
 
 // get reads path at edge-1.
-func (w *world) get(path string) (answer, string) {
+func (w *proxyEnv) get(path string) (answer, string) {
 	w.t.Helper()
 	return w.do(w.request(w.t.Context(), http.MethodGet, path, nil))
 }

@@ -23,7 +23,7 @@ func runT3(ctx context.Context, b *bench, s *Scenario) (err error) {
 	const agents = 1000
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal with live access and its Envoy. %d simulated agents without Applications, each with the real sync "+
 		"stream over one TLS connection and the real tunnel with its two spare streams over another, in one process. Resident memory is that after %s in which nothing happens.", agents, restTime)
-	w, err := startWorldWith(ctx, b, false, startFrontDoor)
+	w, err := startBenchEnvWith(ctx, b, false, startFrontDoor)
 	if err != nil {
 		return err
 	}

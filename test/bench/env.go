@@ -27,7 +27,7 @@ import (
 const (
 	trustDomain = "bench.argomesh.test"
 	principalID = "spiffe://" + trustDomain + "/argomesh/principal"
-	// edge is the agent of a world with a spoke.
+	// edge is the agent of an environment with a spoke.
 	edge = "edge-1"
 	// stopTimeout bounds an ordered stop of all processes.
 	stopTimeout = time.Minute
@@ -35,9 +35,9 @@ const (
 
 func agentID(name string) string { return "spiffe://" + trustDomain + "/argomesh/agent/" + name }
 
-// world is a hub and, unless it is for simulated agents, a spoke with its agent: real
+// benchEnv is a hub and, unless it is for simulated agents, a spoke with its agent: real
 // API servers and etcds, our real binaries, no Argo CD controllers.
-type world struct {
+type benchEnv struct {
 	h         *harness.Harness
 	hub       *harness.ControlPlane
 	spoke     *harness.ControlPlane
@@ -59,13 +59,13 @@ type world struct {
 	onHub, onSpoke dynamic.ResourceInterface
 }
 
-// startWorld starts everything; a world that could not be started is stopped.
-func startWorld(ctx context.Context, b *bench, withSpoke bool) (*world, error) {
-	return startWorldWith(ctx, b, withSpoke, startPrincipal)
+// startBenchEnv starts everything; one that could not be started is stopped.
+func startBenchEnv(ctx context.Context, b *bench, withSpoke bool) (*benchEnv, error) {
+	return startBenchEnvWith(ctx, b, withSpoke, startPrincipal)
 }
 
-// startWorldWith is startWorld with another way to start the principal.
-func startWorldWith(ctx context.Context, b *bench, withSpoke bool, principal func(context.Context, *world) error) (_ *world, err error) {
+// startBenchEnvWith is startBenchEnv with another way to start the principal.
+func startBenchEnvWith(ctx context.Context, b *bench, withSpoke bool, principal func(context.Context, *benchEnv) error) (_ *benchEnv, err error) {
 	tools, err := toolset.Open()
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func startWorldWith(ctx context.Context, b *bench, withSpoke bool, principal fun
 	if err != nil {
 		return nil, err
 	}
-	w := &world{caDir: filepath.Join(dir, "ca"), serverMemory: cmp.Or(b.serverMemory, "2GiB"), mapping: cmp.Or(b.mapping, byNamespace)}
+	w := &benchEnv{caDir: filepath.Join(dir, "ca"), serverMemory: cmp.Or(b.serverMemory, "2GiB"), mapping: cmp.Or(b.mapping, byNamespace)}
 	if w.h, err = harness.New(harness.Config{Dir: dir, Tools: tools}); err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func startWorldWith(ctx context.Context, b *bench, withSpoke bool, principal fun
 }
 
 // close stops everything. It leaves the folder with the logs when something failed.
-func (w *world) close(ctx context.Context, failed bool) error {
+func (w *benchEnv) close(ctx context.Context, failed bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	err := w.h.Close(ctx)
@@ -120,7 +120,7 @@ func (w *world) close(ctx context.Context, failed bool) error {
 }
 
 // startControlPlane starts one that knows Argo CD's kinds.
-func (w *world) startControlPlane(ctx context.Context, name string, manifests ...string) (*harness.ControlPlane, error) {
+func (w *benchEnv) startControlPlane(ctx context.Context, name string, manifests ...string) (*harness.ControlPlane, error) {
 	argocd, err := w.h.ArgoCDManifests()
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (w *world) startControlPlane(ctx context.Context, name string, manifests ..
 	return c, nil
 }
 
-func (w *world) startHub(ctx context.Context) error {
+func (w *benchEnv) startHub(ctx context.Context) error {
 	ours, err := filepath.Glob(filepath.Join(w.h.Tools().Checkout(), "charts", "argomesh-principal", "files", "crds", "*.yaml"))
 	if err != nil || len(ours) == 0 {
 		return fmt.Errorf("our own CRDs are missing: %w", err)
@@ -158,10 +158,10 @@ spec:
 `))
 }
 
-func startPrincipal(ctx context.Context, w *world) error { return startPrincipalWith(ctx, w, nil) }
+func startPrincipal(ctx context.Context, w *benchEnv) error { return startPrincipalWith(ctx, w, nil) }
 
 // startPrincipalWith is startPrincipal with more settings.
-func startPrincipalWith(ctx context.Context, w *world, settings harness.Settings) error {
+func startPrincipalWith(ctx context.Context, w *benchEnv, settings harness.Settings) error {
 	identity, err := w.identity(ctx, "principal", principalID)
 	if err != nil {
 		return err
@@ -170,15 +170,15 @@ func startPrincipalWith(ctx context.Context, w *world, settings harness.Settings
 	return err
 }
 
-// principalConfig is that of the world's principal, with more settings.
-func (w *world) principalConfig(identity *harness.WorkloadAPI, more harness.Settings) harness.PrincipalConfig {
+// principalConfig is that of the principal of an environment, with more settings.
+func (w *benchEnv) principalConfig(identity *harness.WorkloadAPI, more harness.Settings) harness.PrincipalConfig {
 	settings := harness.Settings{"mapping.by": string(w.mapping)}
 	maps.Copy(settings, more)
 	return harness.PrincipalConfig{ControlPlane: w.hub, WorkloadAPI: identity, Settings: settings}
 }
 
 // startFrontDoor starts a principal with live access, and the Envoy beside it.
-func startFrontDoor(ctx context.Context, w *world) error {
+func startFrontDoor(ctx context.Context, w *benchEnv) error {
 	identity, err := w.identity(ctx, "principal", principalID+",dns=localhost") // by which callers know Envoy
 	if err != nil {
 		return err
@@ -190,18 +190,18 @@ func startFrontDoor(ctx context.Context, w *world) error {
 	return nil
 }
 
-func (w *world) startSpoke(ctx context.Context) (err error) {
+func (w *benchEnv) startSpoke(ctx context.Context) (err error) {
 	w.spoke, err = w.startControlPlane(ctx, "spoke")
 	return err
 }
 
-func (w *world) identity(ctx context.Context, name, id string) (*harness.WorkloadAPI, error) {
+func (w *benchEnv) identity(ctx context.Context, name, id string) (*harness.WorkloadAPI, error) {
 	return w.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
 		Name: "spire-" + name, TrustDomain: trustDomain, CADir: w.caDir, Entries: []string{id},
 	})
 }
 
-func (w *world) startAgent(ctx context.Context) (err error) {
+func (w *benchEnv) startAgent(ctx context.Context) (err error) {
 	if _, err := w.h.Agentctl(ctx, w.hub, "agent", "create", edge, "--mode", "managed", "--spiffe-id", agentID(edge), "--wait"); err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func unlimited(c *harness.ControlPlane, namespace string) (dynamic.ResourceInter
 }
 
 // processes are those whose use is reported.
-func (w *world) processes() []subject {
+func (w *benchEnv) processes() []subject {
 	all := []subject{{"principal", w.principal.PID}}
 	if w.envoy != nil {
 		all = append(all, subject{"envoy", w.envoy.PID})
@@ -267,7 +267,7 @@ func (w *world) processes() []subject {
 }
 
 // views opens a view of each side.
-func (w *world) views(ctx context.Context) (hub, spoke *view, err error) {
+func (w *benchEnv) views(ctx context.Context) (hub, spoke *view, err error) {
 	if hub, err = openView(ctx, w.onHub); err != nil {
 		return nil, nil, err
 	}
@@ -279,7 +279,7 @@ func (w *world) views(ctx context.Context) (hub, spoke *view, err error) {
 }
 
 // compare returns an error when the sides differ.
-func (w *world) compare(ctx context.Context) error {
+func (w *benchEnv) compare(ctx context.Context) error {
 	hub, err := listed(ctx, w.onHub)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ const restoreBump = 1_000_000
 // restored measures how soon a hub that was restored from a backup knows of all its agents
 // that their history does not go on. Each agent has an Application that the backup lacks:
 // its deletion has to be held.
-func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *world, client dynamic.Interface, agents []string) error {
+func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *benchEnv, client dynamic.Interface, agents []string) error {
 	b.say("restoring the hub")
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()

@@ -29,7 +29,7 @@ const realSetup = "Real kube-apiserver and etcd (without fsync) for hub and spok
 // runT2 measures latency and bursts with 1,000 Applications.
 func runT2(ctx context.Context, b *bench, s *Scenario) (err error) {
 	s.Setup = realSetup
-	w, err := startWorld(ctx, b, true)
+	w, err := startBenchEnv(ctx, b, true)
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,14 @@ func runT2(ctx context.Context, b *bench, s *Scenario) (err error) {
 	return w.compare(ctx)
 }
 
-// load drives a world and watches what arrives.
+// load drives an environment and watches what arrives.
 type load struct {
-	w          *world
+	w          *benchEnv
 	hub, spoke *view
 	revision   int
 }
 
-func newLoad(ctx context.Context, w *world) (*load, error) {
+func newLoad(ctx context.Context, w *benchEnv) (*load, error) {
 	l := &load{w: w}
 	var err error
 	l.hub, l.spoke, err = w.views(ctx)

@@ -95,7 +95,7 @@ func (s *Scenario) gets(ctx context.Context, what string, count int, subjects []
 
 // realSpoke measures with an agent and an API server of its own.
 func realSpoke(ctx context.Context, b *bench, s *Scenario) (err error) {
-	w, err := startWorldWith(ctx, b, true, startFrontDoor)
+	w, err := startBenchEnvWith(ctx, b, true, startFrontDoor)
 	if err != nil {
 		return err
 	}
@@ -131,9 +131,9 @@ func realSpoke(ctx context.Context, b *bench, s *Scenario) (err error) {
 	return r.large(ctx, s)
 }
 
-// reader reads from the spoke of a world both ways.
+// reader reads from the spoke of a benchEnv both ways.
 type reader struct {
-	w               *world
+	w               *benchEnv
 	direct, proxied caller
 	client          kubernetes.Interface
 }
@@ -310,7 +310,7 @@ func (l *load) beside(ctx context.Context, of caller, app []string) (late, took 
 
 // simulatedSpokes measures with 1, 100 and 1,000 agents, and with one that is stuck.
 func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
-	w, err := startWorldWith(ctx, b, false, startFrontDoor)
+	w, err := startBenchEnvWith(ctx, b, false, startFrontDoor)
 	if err != nil {
 		return err
 	}
@@ -352,7 +352,7 @@ func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
 
 // stuck measures calls to all spokes but one, whose callers wait for ever or never
 // read.
-func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *world, processes []subject) error {
+func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *benchEnv, processes []subject) error {
 	const (
 		waiting, unread = 500, 16
 		count           = 16

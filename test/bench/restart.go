@@ -32,7 +32,7 @@ func runT6(ctx context.Context, b *bench, s *Scenario) error {
 }
 
 func oneAgent(ctx context.Context, b *bench, s *Scenario) (err error) {
-	w, err := startWorld(ctx, b, true)
+	w, err := startBenchEnv(ctx, b, true)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ const (
 )
 
 func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
-	w, err := startWorld(ctx, b, false)
+	w, err := startBenchEnv(ctx, b, false)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
-// world is the two ends of one link and an ordered pipe between them, which
+// linkEnv is the two ends of one link and an ordered pipe between them, which
 // loses what it carries when it is cut. Nothing happens in it by itself.
-type world struct {
+type linkEnv struct {
 	cfg     link.Config
 	now     time.Time
 	hub     *end
@@ -49,8 +49,8 @@ type end struct {
 	ended   []link.Cause
 }
 
-func newWorld(cfg link.Config) *world {
-	w := &world{cfg: cfg, now: time.Unix(1_700_000_000, 0), accepted: map[stream.EntryKey]bool{}, doomed: map[string]string{}, versions: map[stream.Version]string{}}
+func newLinkEnv(cfg link.Config) *linkEnv {
+	w := &linkEnv{cfg: cfg, now: time.Unix(1_700_000_000, 0), accepted: map[stream.EntryKey]bool{}, doomed: map[string]string{}, versions: map[stream.Version]string{}}
 	w.hub = &end{name: "hub", side: stream.Hub}
 	w.spoke = &end{name: "spoke", side: stream.Spoke}
 	w.hub.peer, w.spoke.peer = w.spoke, w.hub
@@ -64,20 +64,20 @@ func newWorld(cfg link.Config) *world {
 	return w
 }
 
-func (w *world) ends() []*end { return []*end{w.hub, w.spoke} }
+func (w *linkEnv) ends() []*end { return []*end{w.hub, w.spoke} }
 
 // source is the end that knows what the collection should hold.
-func (w *world) source(c stream.Collection) *end {
+func (w *linkEnv) source(c stream.Collection) *end {
 	if c.Source(w.cfg.Mode) == stream.Hub {
 		return w.hub
 	}
 	return w.spoke
 }
 
-func (w *world) sink(c stream.Collection) *end { return w.source(c).peer }
+func (w *linkEnv) sink(c stream.Collection) *end { return w.source(c).peer }
 
 // boot gives e a new process, which reads its stores before anything else.
-func (w *world) boot(e *end) {
+func (w *linkEnv) boot(e *end) {
 	cfg := w.cfg
 	cfg.Side = e.side
 	cfg.Guard = e.side == stream.Hub
@@ -91,7 +91,7 @@ func (w *world) boot(e *end) {
 	}
 }
 
-func (w *world) connect(id string) {
+func (w *linkEnv) connect(id string) {
 	w.judged, w.asked = false, false
 	for _, e := range w.ends() {
 		e.inbox = nil
@@ -99,14 +99,14 @@ func (w *world) connect(id string) {
 	}
 }
 
-func (w *world) cut() {
+func (w *linkEnv) cut() {
 	for _, e := range w.ends() {
 		e.inbox = nil
 		w.step(e, link.Disconnected{})
 	}
 }
 
-func (w *world) step(e *end, in link.Input) {
+func (w *linkEnv) step(e *end, in link.Input) {
 	for _, action := range e.link.Step(w.now, in) {
 		switch a := action.(type) {
 		case link.Apply:
@@ -146,7 +146,7 @@ func (w *world) step(e *end, in link.Input) {
 }
 
 // judge answers the guard.
-func (w *world) judge() {
+func (w *linkEnv) judge() {
 	w.asked = false
 	if !w.verdict.Unknown { // what was judged before stays so
 		w.judged = w.verdict == link.HistoryChecked{}
@@ -162,7 +162,7 @@ func (w *world) judge() {
 }
 
 // checkAbsence notes an absence that the guard let go though it must not.
-func (w *world) checkAbsence(e stream.Event) {
+func (w *linkEnv) checkAbsence(e stream.Event) {
 	existence := slices.Contains([]stream.Collection{
 		stream.Applications, stream.AppProjects, stream.Repositories, stream.Trust,
 	}, e.Key.Collection)
@@ -173,7 +173,7 @@ func (w *world) checkAbsence(e stream.Event) {
 }
 
 // accept takes at their word what the guard of the hub holds back.
-func (w *world) accept() {
+func (w *linkEnv) accept() {
 	withheld := w.hub.link.Withheld()
 	for _, key := range withheld.Keys {
 		w.accepted[key] = true
@@ -182,7 +182,7 @@ func (w *world) accept() {
 }
 
 // answer carries out all that is pending at e's sinks.
-func (w *world) answer(e *end) {
+func (w *linkEnv) answer(e *end) {
 	events := e.pending
 	e.pending = nil
 	for _, event := range events {
@@ -202,7 +202,7 @@ func (w *world) answer(e *end) {
 }
 
 // hold changes a sink's store without telling the link.
-func (w *world) hold(e *end, key stream.EntryKey, v stream.Version) {
+func (w *linkEnv) hold(e *end, key stream.EntryKey, v stream.Version) {
 	if v.Absent() {
 		delete(e.held, key)
 	} else {
@@ -211,7 +211,7 @@ func (w *world) hold(e *end, key stream.EntryKey, v stream.Version) {
 }
 
 // set changes a source's store without telling the link.
-func (w *world) set(key stream.EntryKey, c link.Content) {
+func (w *linkEnv) set(key stream.EntryKey, c link.Content) {
 	if e := w.source(key.Collection); c.Version.Absent() {
 		delete(e.content, key)
 	} else {
@@ -220,13 +220,13 @@ func (w *world) set(key stream.EntryKey, c link.Content) {
 }
 
 // tell lets the link of the source see what its store shows.
-func (w *world) tell(key stream.EntryKey) {
+func (w *linkEnv) tell(key stream.EntryKey) {
 	e := w.source(key.Collection)
 	w.step(e, link.Desired{Key: key, Version: e.content[key].Version, Leaving: e.content[key].Leaving})
 }
 
 // send flushes e into the pipe.
-func (w *world) send(e *end) {
+func (w *linkEnv) send(e *end) {
 	if e.stuck {
 		return
 	}
@@ -246,7 +246,7 @@ func (w *world) send(e *end) {
 }
 
 // receive takes one message out of the pipe; false when there is none.
-func (w *world) receive(e *end) bool {
+func (w *linkEnv) receive(e *end) bool {
 	if len(e.inbox) == 0 {
 		return false
 	}
@@ -257,7 +257,7 @@ func (w *world) receive(e *end) bool {
 }
 
 // deliver lets messages flow until nothing is left to say.
-func (w *world) deliver() {
+func (w *linkEnv) deliver() {
 	for again := true; again; {
 		again = false
 		for _, e := range w.ends() {
@@ -269,19 +269,19 @@ func (w *world) deliver() {
 	}
 }
 
-func (w *world) advance(d time.Duration) {
+func (w *linkEnv) advance(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, e := range w.ends() {
 		w.step(e, link.Tick{})
 	}
 }
 
-func (w *world) log(format string, args ...any) {
+func (w *linkEnv) log(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
 // content makes content that is the same for the same label.
-func (w *world) content(label string, size int, leaving bool) link.Content {
+func (w *linkEnv) content(label string, size int, leaving bool) link.Content {
 	data := []byte(label)
 	for len(data) < size {
 		data = append(data, '.')
@@ -313,7 +313,7 @@ func sortedKeys[V any](m map[stream.EntryKey]V) []stream.EntryKey {
 	return keys
 }
 
-func (w *world) versionText(v stream.Version) string {
+func (w *linkEnv) versionText(v stream.Version) string {
 	if v.Absent() {
 		return "nothing"
 	}
@@ -323,7 +323,7 @@ func (w *world) versionText(v stream.Version) string {
 // maxListed is how many entries the trace lists; of more it tells the number.
 const maxListed = 6
 
-func (w *world) text(m stream.Message) string {
+func (w *linkEnv) text(m stream.Message) string {
 	switch m := m.(type) {
 	case stream.Digests:
 		return "digests" + digestText(m.Digests)
@@ -368,7 +368,7 @@ func digestText(digests []stream.Digest) string {
 	return out
 }
 
-func (w *world) inventoryText(m stream.Inventory) string {
+func (w *linkEnv) inventoryText(m stream.Inventory) string {
 	differing := 0
 	for b := range stream.BucketCount {
 		if m.Buckets.Has(uint8(b)) {
@@ -387,7 +387,7 @@ func (w *world) inventoryText(m stream.Inventory) string {
 	return text
 }
 
-func (w *world) batchText(m stream.Batch) string {
+func (w *linkEnv) batchText(m stream.Batch) string {
 	var parts []string
 	for _, e := range m.Events {
 		part := fmt.Sprintf("%s %s", e.Verb, keyText(e.Key))
@@ -422,7 +422,7 @@ func listText(parts []string) string {
 	return strings.Join(parts, ", ")
 }
 
-func (w *world) settledText(a link.Answered) string {
+func (w *linkEnv) settledText(a link.Answered) string {
 	text := fmt.Sprintf("%s %s: holds %s", keyText(a.Key), w.versionText(a.Sent), w.versionText(a.Held))
 	if a.Refusal != nil {
 		text += ", refused " + string(a.Refusal.Kind)
