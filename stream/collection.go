@@ -104,27 +104,42 @@ func Collections() []Collection {
 	return []Collection{AppProjects, Trust, Repositories, Applications, Commands, Statuses, Children}
 }
 
-// String is the kind of the collection's CloudEvents and the label of its
-// metrics.
-func (c Collection) String() string {
-	switch c {
-	case Applications:
-		return "application"
-	case AppProjects:
-		return "appproject"
-	case Statuses:
-		return "status"
-	case Commands:
-		return "command"
-	case Children:
-		return "child"
-	case Repositories:
-		return "repository"
-	case Trust:
-		return "trust"
-	}
-	return ""
+// collections are what is known of each collection beside its direction, which is Source.
+var collections = [...]struct {
+	name    string
+	kind    Kind
+	desired bool
+}{
+	Applications: {name: "application", kind: Application, desired: true},
+	AppProjects:  {name: "appproject", kind: AppProject, desired: true},
+	Statuses:     {name: "status", kind: Application},
+	Commands:     {name: "command", kind: Application},
+	Children:     {name: "child", kind: Application},
+	Repositories: {name: "repository", kind: Secret, desired: true},
+	Trust:        {name: "trust", kind: ConfigMap, desired: true},
 }
+
+// String is the kind of the collection's CloudEvents and the label of its metrics; empty for a
+// collection that this release does not know.
+func (c Collection) String() string {
+	if int(c) >= len(collections) {
+		return ""
+	}
+	return collections[c].name
+}
+
+// Kind is the Kubernetes kind of the object that an entry is about; empty for a collection
+// that this release does not know.
+func (c Collection) Kind() Kind {
+	if int(c) >= len(collections) {
+		return ""
+	}
+	return collections[c].kind
+}
+
+// Desired reports whether the entries say what should be, so that they exist by the word of
+// their source, and an entry that is absent asks for an end. Others say what is, or ask once.
+func (c Collection) Desired() bool { return int(c) < len(collections) && collections[c].desired }
 
 // Source is the side that knows what a collection should hold. Collections
 // without a source in that mode, and the zero values, have none.

@@ -216,7 +216,7 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 			a.parkedSince[entry] = now
 		}
 		a.info.Parked = append(a.info.Parked, v1alpha1.ParkedObject{
-			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name,
+			Kind: string(entry.Collection.Kind()), Namespace: namespaceOf(local, entry), Name: entry.Name,
 			Reason: reasonOf(refusal.Kind), Message: refusal.Message, Since: metav1.NewTime(since),
 		})
 	}
@@ -238,7 +238,7 @@ func shortened(local func(stream.EntryKey) (stream.ResourceKey, bool), dropped m
 	var out []v1alpha1.ShortenedObject
 	for _, entry := range slices.SortedFunc(maps.Keys(dropped), func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) }) {
 		out = append(out, v1alpha1.ShortenedObject{
-			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name, Paths: dropped[entry],
+			Kind: string(entry.Collection.Kind()), Namespace: namespaceOf(local, entry), Name: entry.Name, Paths: dropped[entry],
 		})
 	}
 	return out
@@ -278,7 +278,7 @@ func heldOf(local func(stream.EntryKey) (stream.ResourceKey, bool), w link.Withh
 	for _, entry := range w.Keys {
 		_, withWorkloads := ending[entry]
 		held.Objects = append(held.Objects, v1alpha1.HeldObject{
-			Kind: kindOf(entry.Collection), Namespace: namespaceOf(local, entry), Name: entry.Name,
+			Kind: string(entry.Collection.Kind()), Namespace: namespaceOf(local, entry), Name: entry.Name,
 			WithWorkloads: withWorkloads,
 		})
 	}
@@ -411,19 +411,6 @@ func (s *Sessions) touch(name identity.AgentName) {
 	for one := range s.subscribers {
 		one.changed(name)
 	}
-}
-
-// kindOf is the Kubernetes kind that an entry of a collection is about.
-func kindOf(c stream.Collection) string {
-	switch c {
-	case stream.AppProjects:
-		return string(stream.AppProject)
-	case stream.Repositories:
-		return string(stream.Secret)
-	case stream.Trust:
-		return string(stream.ConfigMap)
-	}
-	return string(stream.Application)
 }
 
 // reasonOf is a refusal in the form of a condition's reason.

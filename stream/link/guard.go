@@ -140,7 +140,7 @@ func (gd *guard) tick(now time.Time) {
 
 // withholds reports whether the guard holds back what would now be sent of e.
 func (gd *guard) withholds(s *source, key stream.EntryKey, e *entry) bool {
-	if !gd.on || !guarded(s.collection) {
+	if !gd.on || !s.collection.Desired() {
 		return false
 	}
 	return !e.accepted() && (e.missing() && e.clearance != cleared || e.leaving && (gd.check.closed() || !e.missing() && gd.keeps(s, key)))
@@ -154,7 +154,7 @@ func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 		return actions
 	}
 	for _, s := range gd.ends.sources {
-		if s.gone.fresh && s.phase == phaseReady && guarded(s.collection) {
+		if s.gone.fresh && s.phase == phaseReady && s.collection.Desired() {
 			s.gone.fresh, j.wanted = false, true
 		}
 		if s.endings.notice(now) {
@@ -205,7 +205,7 @@ func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 // for what was accepted, and nothing is on its way that is no more.
 func (gd *guard) nothingToHold() bool {
 	for _, s := range gd.ends.sources {
-		if !guarded(s.collection) {
+		if !s.collection.Desired() {
 			continue
 		}
 		if s.unheard(gd.conn) {
@@ -228,7 +228,7 @@ func (gd *guard) nothingToHold() bool {
 		}
 	}
 	for _, s := range gd.ends.sinks {
-		if !guarded(s.collection) {
+		if !s.collection.Desired() {
 			continue
 		}
 		if !s.inventoryTold || s.absences > uint64(len(s.passed)) || len(s.waiting) > 0 {
@@ -264,13 +264,13 @@ func (gd *guard) historyChecked(now time.Time, in HistoryChecked) []Action {
 	var actions []Action
 	held := false
 	for _, s := range gd.ends.sources {
-		if guarded(s.collection) {
+		if s.collection.Desired() {
 			held = gd.weighSource(now, s) || held
 			held = gd.checkEndings(s) || held
 		}
 	}
 	for _, s := range gd.ends.sinks {
-		if guarded(s.collection) {
+		if s.collection.Desired() {
 			more, kept := gd.weighSink(now, s)
 			actions = append(actions, more...)
 			held = held || kept
@@ -381,7 +381,7 @@ var heldBack = stream.Refusal{
 // guardEvent takes an event of the peer before it is applied. It does not pass when
 // the guard keeps or answers it.
 func (gd *guard) guardEvent(s *sink, e stream.Event) (actions []Action, passes bool) {
-	if !gd.on || !guarded(s.collection) {
+	if !gd.on || !s.collection.Desired() {
 		return nil, true
 	}
 	if e.Verb != stream.Delete || s.stored.get(e.Key).Absent() {
@@ -424,7 +424,7 @@ func (gd *guard) absences() []stream.Absence {
 	}
 	var out []stream.Absence
 	for _, s := range gd.ends.sources {
-		if s.phase == phaseReady && guarded(s.collection) {
+		if s.phase == phaseReady && s.collection.Desired() {
 			out = append(out, stream.Absence{Collection: s.collection, Entries: uint64(len(s.gone.missing))})
 		}
 	}
@@ -451,7 +451,7 @@ func (gd *guard) answerWaiting(s *sink, key stream.EntryKey, r stream.Refusal) [
 // when its turn comes.
 func (gd *guard) release() {
 	for _, s := range gd.ends.sources {
-		if !guarded(s.collection) {
+		if !s.collection.Desired() {
 			continue
 		}
 		s.enqueueAll(func(e *entry) bool {
@@ -473,7 +473,7 @@ func (gd *guard) accept(id string) {
 				s.endings.all[key].accepted = true
 			}
 		}
-		if !guarded(s.collection) || !s.gone.many && gd.check.history != historyBroken {
+		if !s.collection.Desired() || !s.gone.many && gd.check.history != historyBroken {
 			continue // not of this set
 		}
 		for _, e := range s.gone.missing {
@@ -516,7 +516,7 @@ func (gd *guard) withheld() Withheld {
 		sum.Write([]byte(key.String() + "\x00" + held.SourceUID + "\x00"))
 	}
 	for _, s := range gd.ends.sources {
-		if !guarded(s.collection) {
+		if !s.collection.Desired() {
 			continue
 		}
 		var keys []stream.EntryKey
@@ -545,7 +545,7 @@ func (gd *guard) withheld() Withheld {
 	slices.SortFunc(w.Ending, byName)
 	w.Total = len(w.Keys)
 	for _, s := range gd.ends.sinks {
-		if !guarded(s.collection) || !s.withholds() {
+		if !s.collection.Desired() || !s.withholds() {
 			continue
 		}
 		var keys []stream.EntryKey

@@ -89,7 +89,7 @@ func (l *Link) apply(m stream.Batch) []Action {
 		if len(l.inbound.open) > maxOpen || l.inbound.bytes > maxOpenBytes {
 			return append(actions, violates(stream.ViolationLimit))
 		}
-		if e.Verb == stream.Delete && e.Deleted == "" && guarded(e.Key.Collection) {
+		if e.Verb == stream.Delete && e.Deleted == "" && e.Key.Collection.Desired() {
 			// Of an older release, which does not say it.
 			e.Deleted = s.stored.get(e.Key).SourceUID
 		}

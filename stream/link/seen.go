@@ -5,7 +5,7 @@ import "github.com/argomesh/argomesh/stream"
 // see notes a deletion that matters: one that the sink may not know.
 func (gd *guard) see(in Seen) {
 	s := gd.ends.source(in.Key.Collection)
-	if s == nil || !gd.on || !guarded(in.Key.Collection) || gd.check.history == historyBroken {
+	if s == nil || !gd.on || !in.Key.Collection.Desired() || gd.check.history == historyBroken {
 		return
 	}
 	e := s.entries.get(in.Key)

@@ -80,7 +80,7 @@ func (l *Link) event(s *source, key stream.EntryKey, e *entry, content Content, 
 	}
 	if d, fact := l.guard.fact(s, key, e); fact {
 		event.Deleted, event.Revision = d.uid, d.revision
-	} else if guarded(s.collection) {
+	} else if s.collection.Desired() {
 		event.Deleted = e.stored().SourceUID
 	}
 	return event

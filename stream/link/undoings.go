@@ -64,4 +64,4 @@ func Undone(paths string) string {
 
 // Contestable reports whether an entry of c can be contested. A status is followed by
 // a newer one before long, and the hub's own writes are part of what it shows.
-func Contestable(c stream.Collection) bool { return guarded(c) }
+func Contestable(c stream.Collection) bool { return c.Desired() }

@@ -223,15 +223,6 @@ func (Accepted) input() {}
 
 func (RecheckHistory) input() {}
 
-// guarded reports whether the entries of c exist by the word of their source.
-func guarded(c stream.Collection) bool {
-	switch c {
-	case stream.Applications, stream.AppProjects, stream.Repositories, stream.Trust:
-		return true
-	}
-	return false
-}
-
 // Verified says that the API server itself was asked about the object behind an entry
 // that Unfamiliar named, and that what is desired of it follows from the answer.
 type Verified struct{ Key stream.EntryKey }
@@ -240,7 +231,7 @@ func (Verified) input() {}
 
 // verifiable reports whether the entries of c exist by the word of their source, or show
 // what does.
-func verifiable(c stream.Collection) bool { return guarded(c) || c == stream.Children }
+func verifiable(c stream.Collection) bool { return c.Desired() || c == stream.Children }
 
 // Seen says that the object behind an entry of a source of ours was seen to be deleted,
 // and that nothing has taken its place. That is a fact and no absence: the guard does
