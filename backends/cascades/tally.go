@@ -15,12 +15,12 @@ import (
 // cascadeMemory, or are not yet gone. What was made in the cascadeMemory before it was
 // asked to go counts neither way, and neither does what someone accepted.
 const (
-	// CascadeFew is how many Applications are never too many, unless an Agent says
+	// Few is how many Applications are never too many, unless an Agent says
 	// otherwise.
-	CascadeFew    = 10
+	Few    = 10
 	cascadeShare  = 2 // more than one in so many is too many
 	cascadeMemory = 5 * time.Minute
-	// From more than CascadeFew on an agent's wait until for cascadeQuiet none was asked
+	// From more than Few on an agent's wait until for cascadeQuiet none was asked
 	// for, and all agents' once they are one in cascadeHint of all.
 	cascadeQuiet = 10 * time.Second
 	cascadeHint  = 10
@@ -136,7 +136,7 @@ func (t *tally) fill(a *agentTally) {
 func (t *tally) begin(name identity.AgentName) {
 	a := t.agents[name]
 	if a == nil { // no one has said what its Agent allows
-		t.limit(name, CascadeFew, false, State{})
+		t.limit(name, Few, false, State{})
 		return
 	}
 	if !a.filling {
@@ -283,10 +283,10 @@ func (t *tally) applyLimit(a *agentTally, now time.Time) {
 	if t.filling > 0 {
 		return
 	}
-	if asked, base := t.total(now); tooManyCascades(asked, base, CascadeFew) {
+	if asked, base := t.total(now); tooManyCascades(asked, base, Few) {
 		for _, other := range t.agents {
 			if len(other.asked) > 0 {
-				t.hold(other, fmt.Sprintf("more than %d and more than half of the Applications of all agents are asked to go with their workloads", CascadeFew))
+				t.hold(other, fmt.Sprintf("more than %d and more than half of the Applications of all agents are asked to go with their workloads", Few))
 			}
 		}
 	}
@@ -359,9 +359,9 @@ func (t *tally) admission(name identity.AgentName, now time.Time) (gate link.Cas
 		}
 	}
 	asked, _ := a.sum(now)
-	wait(a.seen, asked > min(CascadeFew, a.limit))
+	wait(a.seen, asked > min(Few, a.limit))
 	asked, base := t.total(now)
-	wait(t.seen, asked > CascadeFew && asked*cascadeHint >= base)
+	wait(t.seen, asked > Few && asked*cascadeHint >= base)
 	return gate, again
 }
 

@@ -35,7 +35,7 @@ func (c *counted) rig(t *testing.T, agent string, o options, kept cascades.State
 		t.Fatal(err)
 	}
 	if o.mode != stream.Autonomous {
-		c.cascades.Limit(name, cascades.CascadeFew, o.departing, kept)
+		c.cascades.Limit(name, cascades.Few, o.departing, kept)
 	}
 	o.configure = func(side stream.Side, cfg *mirror.Config) {
 		cfg.Rules.Agent = name

@@ -23,9 +23,6 @@ const (
 	memoryAt     = "budget-at"
 )
 
-// keepInterval is how often what is left of the hub's budget is written.
-const keepInterval = time.Minute
-
 // budgetMemory keeps what is left of the hub's budget in the memory's ConfigMap, so that an
 // agent that starts, or takes over from another, has no new burst.
 type budgetMemory struct {
@@ -66,26 +63,11 @@ func levelsOf(data map[string]string) budget.Levels {
 
 // Run writes each minute, until ctx is done, what was used and not yet written.
 func (m budgetMemory) Run(ctx context.Context) error {
-	again := time.NewTicker(keepInterval)
-	defer again.Stop()
-	var said budget.Levels
-	for {
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return nil
-		}
-		now := time.Now()
-		if !m.budget.Unsaid(said, now) {
-			continue
-		}
-		next := m.budget.Levels(now)
-		if err := m.write(ctx, next); err == nil {
-			said = next
-		} else if ctx.Err() == nil {
-			m.log.Warn().Err(err).Msg("cannot keep what is left of the hub's budget, trying again")
-		}
-	}
+	return budget.Keep(ctx, func(said budget.Levels, now time.Time) (budget.Levels, bool) {
+		return m.budget.Levels(now), m.budget.Unsaid(said, now)
+	}, m.write, func(err error) {
+		m.log.Warn().Err(err).Msg("cannot keep what is left of the hub's budget, trying again")
+	})
 }
 
 func (m budgetMemory) write(ctx context.Context, left budget.Levels) error {

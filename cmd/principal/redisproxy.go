@@ -78,7 +78,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	c.objects.Proxy.Store(proxy)
 	parts = append(parts, func(ctx context.Context) error { return proxy.Run(ctx, l) })
 	return func(ctx context.Context) error {
-		c.owners.Await(ctx, live.OwnersTime)
+		c.owners.Await(ctx, live.RebuildTime)
 		return errors.Join(together(ctx, parts...), closeAll())
 	}, nil
 }

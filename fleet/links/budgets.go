@@ -75,30 +75,11 @@ func (b *Budgets) all(yield func(identity.AgentName, *budget.Peer)) {
 	}
 }
 
-// keepInterval is how often what is left of the common budget is written.
-const keepInterval = time.Minute
-
 // Save has ConfigMap argomesh-hub say what is left of the common budget, until ctx is done.
-// What is not written in an interval follows in the next.
 func (b *Budgets) Save(ctx context.Context, keeper hub.Store, log zerolog.Logger) error {
-	again := time.NewTicker(keepInterval)
-	defer again.Stop()
-	var said hub.Common
-	for {
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return nil
-		}
-		now := time.Now()
-		if !b.common.Unsaid(said.Bytes, said.At, now) {
-			continue
-		}
-		next := hub.Common{Bytes: b.common.Level(now), At: now}
-		if err := keeper.KeepCommon(ctx, next); err == nil {
-			said = next
-		} else if ctx.Err() == nil {
-			log.Warn().Err(err).Msg("cannot keep what is left of the budget of all agents, trying again")
-		}
-	}
+	return budget.Keep(ctx, func(said hub.Common, now time.Time) (hub.Common, bool) {
+		return hub.Common{Bytes: b.common.Level(now), At: now}, b.common.Unsaid(said.Bytes, said.At, now)
+	}, keeper.KeepCommon, func(err error) {
+		log.Warn().Err(err).Msg("cannot keep what is left of the budget of all agents, trying again")
+	})
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// OwnersTime is how long connections of a principal that has just started wait to be
+// RebuildTime is how long connections of a principal that has just started wait to be
 // accepted until it knows whose each Application is. A page that is open would end by an
 // error, while it outlives a connection that takes its time. After that they are told.
-const OwnersTime = 10 * time.Second
+const RebuildTime = 10 * time.Second
 
 // Resolver is redis.OwnerResolver: an Application is the agent's that its link has it for.
 type Resolver struct {

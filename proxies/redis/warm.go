@@ -174,7 +174,7 @@ func (w *Warm) Run(ctx context.Context) error {
 
 // tell tells of an Application whose managed resources are kept.
 func (w *Warm) tell(ctx context.Context, o warmOutcome) {
-	if o.result != warmplan.WarmKept || o.job.Family != appkey.ManagedResources {
+	if o.result != warmplan.Kept || o.job.Family != appkey.ManagedResources {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmReadTime)
@@ -237,7 +237,7 @@ func (w *Warm) follow(now time.Time) {
 
 func (w *Warm) see(name identity.AgentName, i appkey.Instance, content uint64) {
 	if !w.plan.See(name, i, content) {
-		w.reads.WithLabelValues(string(warmplan.WarmLimit)).Inc()
+		w.reads.WithLabelValues(string(warmplan.Limit)).Inc()
 	}
 }
 
@@ -249,9 +249,9 @@ func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOu
 	target, isOwned, err := h.cfg.Owners.Owner(job.Instance)
 	switch {
 	case err != nil && !errors.Is(err, identity.ErrDenied):
-		return warmOutcome{job: job, result: warmplan.WarmFailed} // it is not known yet
+		return warmOutcome{job: job, result: warmplan.Failed} // it is not known yet
 	case err != nil || !isOwned || !target.Known || target.Agent != job.Agent.Name:
-		return warmOutcome{job: job, result: warmplan.WarmMoved}
+		return warmOutcome{job: job, result: warmplan.Moved}
 	}
 	key := owned{key: appkey.Key{Family: job.Family, Instance: job.Instance, Format: format}, target: target}
 	if job.Shard > 0 {
@@ -265,14 +265,14 @@ func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOu
 	defer r.close()
 	f.remote.hears()
 	o := warmOutcome{job: job, result: resultOf(r, h.cfg.MaxKeptBytes)}
-	if o.result != warmplan.WarmKept {
+	if o.result != warmplan.Kept {
 		return o
 	}
 	if job.Family == appkey.ResourcesTree && job.Shard == 0 {
 		o.shards = warmplan.ShardsOf(r.value, strings.HasSuffix(format, appkey.CompressedFormat))
 	}
 	if h.keeping.keepUnasked(ctx, key, r.value) != nil {
-		o.result = warmplan.WarmFailed
+		o.result = warmplan.Failed
 	}
 	return o
 }
@@ -281,15 +281,15 @@ func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOu
 func resultOf(r *reply, longest int) warmplan.Result {
 	switch {
 	case r.value != nil:
-		return warmplan.WarmKept
+		return warmplan.Kept
 	case r.link != nil && r.size > longest:
-		return warmplan.WarmLong
+		return warmplan.Long
 	case r.link != nil:
-		return warmplan.WarmFailed // others have the room
+		return warmplan.Failed // others have the room
 	case r.raw[0] == '-':
-		return warmplan.WarmExcess
+		return warmplan.Excess
 	}
-	return warmplan.WarmMissing
+	return warmplan.Missing
 }
 
 // failed returns what an error means.
@@ -299,10 +299,10 @@ func (w *Warm) failed(f *fetch, err error) warmplan.Result {
 	switch {
 	case isAnswer && answered.Code == appkey.SpokeFormat && appkey.IsFormat(answered.Rest):
 		f.judged(answered.Rest)
-		return warmplan.WarmFormat
+		return warmplan.Format
 	case errors.Is(err, stream.ErrRefused), isAnswer && answered.Code == appkey.SpokeDenied:
-		return warmplan.WarmRefused
+		return warmplan.Refused
 	}
 	w.cfg.Log.Debug().Err(err).Stringer("agent", f.remote.agent).Msg("what an agent keeps of an application cannot be read, trying again")
-	return warmplan.WarmFailed
+	return warmplan.Failed
 }

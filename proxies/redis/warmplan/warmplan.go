@@ -306,16 +306,16 @@ type Result string
 
 // As the metrics have them.
 const (
-	WarmKept    Result = "kept"
-	WarmLong    Result = "long"    // longer than what is kept
-	WarmExcess  Result = "excess"  // more than passes
-	WarmMissing Result = "missing" // the spoke does not have it
-	WarmFailed  Result = "failed"  // the agent, or its Redis, does not answer
-	WarmFormat  Result = "format"  // the agent keeps another one
-	WarmRefused Result = "refused" // the agent lets no one read
-	WarmMoved   Result = "moved"   // the Application is no longer that agent's
-	// WarmLimit is that an Application is not remembered.
-	WarmLimit Result = "limit"
+	Kept    Result = "kept"
+	Long    Result = "long"    // longer than what is kept
+	Excess  Result = "excess"  // more than passes
+	Missing Result = "missing" // the spoke does not have it
+	Failed  Result = "failed"  // the agent, or its Redis, does not answer
+	Format  Result = "format"  // the agent keeps another one
+	Refused Result = "refused" // the agent lets no one read
+	Moved   Result = "moved"   // the Application is no longer that agent's
+	// Limit is that an Application is not remembered.
+	Limit Result = "limit"
 )
 
 // Done takes what became of a key that next returned, and of a tree in how many parts it is.
@@ -326,18 +326,18 @@ func (p *Plan) Done(job Job, result Result, shards int, now time.Time) {
 	if app == nil || app.instance != job.Instance || p.Agents[a.Name] != a {
 		return // it is forgotten
 	}
-	if result != WarmFailed {
+	if result != Failed {
 		a.rest, a.now.failed = 0, 0
 	}
 	switch result {
-	case WarmFormat, WarmRefused:
+	case Format, Refused:
 		p.drop(a)
 		a.refuses = true
-	case WarmMoved:
+	case Moved:
 		p.remove(app)
-	case WarmFailed:
+	case Failed:
 		p.failed(a, now)
-	case WarmMissing:
+	case Missing:
 		if app.tries++; app.tries < warmTries {
 			p.end(a, now.Add(warmAgain))
 		} else {

@@ -48,7 +48,7 @@ func newPlanEnv(t *testing.T, most int) *planEnv {
 	t.Helper()
 	return &planEnv{
 		t: t, plan: New(most), now: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC), takes: time.Millisecond, busy: map[string]bool{},
-		says: func(Job) (Result, int) { return WarmKept, 1 },
+		says: func(Job) (Result, int) { return Kept, 1 },
 	}
 }
 
@@ -206,21 +206,21 @@ func TestWarmKeys(t *testing.T) {
 	w := newPlanEnv(t, MaxWarm)
 	w.says = func(job Job) (Result, int) {
 		if job.Family == appkey.ResourcesTree && job.Shard == 0 {
-			return WarmKept, 3
+			return Kept, 3
 		}
-		return WarmKept, 0
+		return Kept, 0
 	}
 	w.has("edge-1", "1", 1)
 	want := []string{"app-0 resources-tree", "app-0 managed-resources", "app-0 resources-tree 1", "app-0 resources-tree 2"}
 	if diff := cmp.Diff(want, keysRead(w.run(time.Minute))); diff != "" {
 		t.Error(diff)
 	}
-	w.says = func(Job) (Result, int) { return WarmKept, 1 << 30 }
+	w.says = func(Job) (Result, int) { return Kept, 1 << 30 }
 	w.has("edge-2", "1", 1)
 	if reads := w.run(time.Hour); len(reads) != maxShards+1 {
 		t.Errorf("%d reads at the limit", len(reads))
 	}
-	w.says = func(Job) (Result, int) { return WarmLong, 0 }
+	w.says = func(Job) (Result, int) { return Long, 0 }
 	w.has("edge-3", "1", 1)
 	if diff := cmp.Diff(want[:2], keysRead(w.run(time.Hour))); diff != "" {
 		t.Error("of what is too long:", diff)
@@ -276,14 +276,14 @@ func TestWarmReadsAgain(t *testing.T) {
 
 // An agent that refuses is left alone until it connects again.
 func TestWarmRefusal(t *testing.T) {
-	for _, result := range []Result{WarmFormat, WarmRefused} {
+	for _, result := range []Result{Format, Refused} {
 		w := newPlanEnv(t, MaxWarm)
 		edge := kit.Agent(t, "edge-1")
 		w.says = func(job Job) (Result, int) {
 			if job.Agent.Name == edge {
 				return result, 0
 			}
-			return WarmKept, 1
+			return Kept, 1
 		}
 		w.has("edge-1", "1", 10)
 		w.has("edge-2", "1", 1)
@@ -292,7 +292,7 @@ func TestWarmRefusal(t *testing.T) {
 		if reads = append(reads, w.run(time.Hour)...); len(reads) != 3 || w.plan.Waits != 0 || len(w.plan.apps) != 1 {
 			t.Errorf("%s: %v, %d wait, %d are remembered", result, reads, w.plan.Waits, len(w.plan.apps))
 		}
-		w.says = func(Job) (Result, int) { return WarmKept, 1 }
+		w.says = func(Job) (Result, int) { return Kept, 1 }
 		w.has("edge-1", "2", 10)
 		if reads := w.run(time.Hour); len(reads) != 20 {
 			t.Errorf("%s: %d reads after it has connected again", result, len(reads))
@@ -307,9 +307,9 @@ func TestWarmTriesAgain(t *testing.T) {
 	const late = "app-0"
 	w.says = func(job Job) (Result, int) {
 		if job.Instance.Name == late {
-			return WarmMissing, 0
+			return Missing, 0
 		}
-		return WarmKept, 1
+		return Kept, 1
 	}
 	w.has("edge-1", "1", 2)
 	if diff := cmp.Diff([]string{"app-0 resources-tree", "app-1 resources-tree", "app-1 managed-resources"}, keysRead(w.run(warmAgain))); diff != "" {
@@ -321,18 +321,18 @@ func TestWarmTriesAgain(t *testing.T) {
 	edge := kit.Agent(t, "edge-1")
 	w.plan.See(edge, appOf(edge, 0), 2)
 	w.run(warmAgain / 2)
-	w.says = func(Job) (Result, int) { return WarmKept, 1 }
+	w.says = func(Job) (Result, int) { return Kept, 1 }
 	if reads := w.run(time.Hour); len(reads) != 2 || w.plan.Waits != 0 {
 		t.Errorf("when it is there: %v", reads)
 	}
 
 	// Its Redis is away.
-	w.says = func(Job) (Result, int) { return WarmFailed, 0 }
+	w.says = func(Job) (Result, int) { return Failed, 0 }
 	w.has("edge-2", "1", 3)
 	if reads := w.run(time.Hour); len(reads) < 60 || len(reads) > 80 {
 		t.Errorf("%d reads in an hour of one that does not answer", len(reads))
 	}
-	w.says = func(Job) (Result, int) { return WarmKept, 1 }
+	w.says = func(Job) (Result, int) { return Kept, 1 }
 	if reads := w.run(3 * time.Minute); len(reads) != 6 || w.plan.Waits != 0 {
 		t.Errorf("after it is back: %v", reads)
 	}
@@ -341,7 +341,7 @@ func TestWarmTriesAgain(t *testing.T) {
 // What is missing again and again, and what waits, take turns.
 func TestWarmLaterAndWaitingTakeTurns(t *testing.T) {
 	w := newPlanEnv(t, MaxWarm)
-	w.says = func(Job) (Result, int) { return WarmMissing, 0 }
+	w.says = func(Job) (Result, int) { return Missing, 0 }
 	w.has("edge-1", "1", 400) // more than has its turn in warmAgain
 	seen := map[string]bool{}
 	for _, r := range w.run(3 * warmAgain) {
