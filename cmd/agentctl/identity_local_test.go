@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,7 +15,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
-	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 var (
@@ -30,17 +28,7 @@ var (
 // workloadAPIOf runs a Workload API of td with these entries, and returns its address.
 func workloadAPIOf(t *testing.T, td spiffeid.TrustDomain, entries ...devworkload.Entry) (*devworkload.Server, string) {
 	t.Helper()
-	s, err := devworkload.New(devworkload.Config{TrustDomain: td, Entries: entries, X509TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "w.sock")
-	l, err := devworkload.Listen(t.Context(), path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kit.Background(t, func(ctx context.Context) error { return s.Run(ctx, l) })
-	return s, "unix://" + path
+	return spiffekit.Serve(t, devworkload.Config{TrustDomain: td, Entries: entries, X509TTL: time.Hour})
 }
 
 // lifetimes are what differs from run to run.

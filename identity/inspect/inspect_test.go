@@ -15,6 +15,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 var (
@@ -23,30 +24,6 @@ var (
 	agentID = spiffeid.RequireFromString("spiffe://spoke.test/argomesh/agent/edge-1")
 	otherID = spiffeid.RequireFromString("spiffe://spoke.test/other")
 )
-
-// serve runs a Workload API until the test ends, and returns its address.
-func serve(t *testing.T, cfg devworkload.Config) (*devworkload.Server, string) {
-	t.Helper()
-	server, err := devworkload.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "w.sock")
-	l, err := devworkload.Listen(t.Context(), path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
-	return server, "unix://" + path
-}
 
 func ask(t *testing.T, cfg inspect.Config) (inspect.Offer, error) {
 	t.Helper()
@@ -60,7 +37,7 @@ func TestAskTellsAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, socket := serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{
+	server, socket := spiffekit.Serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{
 		{ID: agentID, Hint: "stream", TTL: time.Hour, DNSNames: []string{"edge-1.test"}}, {ID: otherID},
 	}})
 	if err := server.SetFederated(partner.Bundle()); err != nil {
@@ -100,7 +77,7 @@ func TestAskTellsAll(t *testing.T) {
 }
 
 func TestAskSaysWhyNot(t *testing.T) {
-	_, nobody := serve(t, devworkload.Config{TrustDomain: spoke})
+	_, nobody := spiffekit.Serve(t, devworkload.Config{TrustDomain: spoke})
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale.sock")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", stale)
@@ -157,7 +134,7 @@ func TestAskSaysWhyNot(t *testing.T) {
 }
 
 func TestDiagnose(t *testing.T) {
-	server, socket := serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{{ID: agentID, Hint: "a", TTL: time.Hour}}})
+	server, socket := spiffekit.Serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{{ID: agentID, Hint: "a", TTL: time.Hour}}})
 	partner, err := devworkload.New(devworkload.Config{TrustDomain: hub})
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +153,7 @@ func TestDiagnose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, other := serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{{ID: agentID}}})
+	_, other := spiffekit.Serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{{ID: agentID}}})
 	foreign, err := ask(t, inspect.Config{Socket: other})
 	if err != nil {
 		t.Fatal(err)

@@ -52,6 +52,27 @@ func New(t testing.TB, td spiffeid.TrustDomain) *Domain {
 // Dir is where its files and sockets are.
 func (d *Domain) Dir() string { return d.dir }
 
+// Serve runs a Workload API until the test ends, and returns its address.
+func Serve(t testing.TB, cfg devworkload.Config) (api *devworkload.Server, address string) {
+	t.Helper()
+	api, err := devworkload.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "wl") // short, for the socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	l, err := devworkload.Listen(context.Background(), socket, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kit.Background(t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	return api, "unix://" + socket
+}
+
 // Source is the identity of a workload, kept fresh until the test ends.
 func (d *Domain) Source(id spiffeid.ID) *workload.Source {
 	d.t.Helper()
@@ -63,29 +84,16 @@ func (d *Domain) Source(id spiffeid.ID) *workload.Source {
 // zero for the default.
 func (d *Domain) Workload(entry devworkload.Entry, jwtTTL time.Duration) (*workload.Source, *devworkload.Server) {
 	d.t.Helper()
-	api, err := devworkload.New(devworkload.Config{
+	api, address := Serve(d.t, devworkload.Config{
 		TrustDomain: d.td, CADir: filepath.Join(d.dir, "ca"), Entries: []devworkload.Entry{entry}, JWTTTL: jwtTTL,
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
 	if err := api.SetFederated(d.Federated...); err != nil {
 		d.t.Fatal(err)
 	}
-	socket, err := os.MkdirTemp(d.dir, "")
+	source, err := workload.New(workload.Config{Socket: address, JWTBundles: true, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	socket = filepath.Join(socket, "s")
-	l, err := devworkload.Listen(context.Background(), socket, 0o600)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	source, err := workload.New(workload.Config{Socket: "unix://" + socket, JWTBundles: true, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	kit.Background(d.t, func(ctx context.Context) error { return api.Run(ctx, l) })
 	kit.Background(d.t, source.Run)
 	if err := source.WaitReady(kit.Context(d.t)); err != nil {
 		d.t.Fatal(err)

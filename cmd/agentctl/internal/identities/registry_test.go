@@ -2,7 +2,6 @@ package identities
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,32 +15,16 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
+	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
 
 func TestRegistryJudges(t *testing.T) {
 	edge1ID := spiffeid.RequireFromString("spiffe://edge.test/argomesh/agent/edge-1")
-	api, err := devworkload.New(devworkload.Config{
+	_, socket := spiffekit.Serve(t, devworkload.Config{
 		TrustDomain: edge1ID.TrustDomain(), X509TTL: time.Hour,
 		Entries: []devworkload.Entry{{ID: edge1ID}, {ID: spiffeid.RequireFromString("spiffe://edge.test/other")}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "w.sock")
-	l, err := devworkload.Listen(t.Context(), path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- api.Run(ctx, l) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	}()
-	offer, err := inspect.Ask(t.Context(), inspect.Config{Socket: "unix://" + path})
+	offer, err := inspect.Ask(t.Context(), inspect.Config{Socket: socket})
 	if err != nil {
 		t.Fatal(err)
 	}
