@@ -34,6 +34,8 @@ UNITS   = $$(go list $(SLOW) ./... | grep -vE '/$(STAGED)(/|$$)')
 # SUBJECTS is how many packages of end-to-end tests run at a time: all. Their tests mostly wait,
 # and take turns where they keep servers busy (test/e2e/environments).
 SUBJECTS := 16
+# ALONE are tests beside which no other runs, since they measure what a siege costs others.
+ALONE := AtFullSpeed$$
 
 # tests_with finds the packages whose tests contain a pattern. The module in api has none.
 tests_with = $$(grep -rlE --include='*_test.go' $(1) . | grep -v '^./api/' | xargs -r -n1 dirname | sort -u)
@@ -172,12 +174,14 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 .PHONY: e2e
 e2e: tools build ## end-to-end tests on real servers, by subject (test/e2e/README.md)
 	@go build -o bin/environments ./test/e2e/environments
-	$(call stage,end-to-end tests,bin/environments go test -count=1 -timeout 50m -p $(SUBJECTS) ./test/e2e/...)
+	$(call stage,end-to-end tests,bin/environments bash -c '\
+		go test -count=1 -timeout 50m -run "$(ALONE)" ./test/e2e/bounds; first=$$?; \
+		go test -count=1 -timeout 50m -skip "$(ALONE)" -p $(SUBJECTS) ./test/e2e/... && exit $$first')
 
 .PHONY: soak
 soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more; live access for SOAK_DURATION (1h)
 	@go build -o bin/environments ./test/e2e/environments
-	bin/environments go test -count=1 -timeout 4h -p $(SUBJECTS) -tags soak -v ./test/e2e/...
+	bin/environments go test -count=1 -timeout 4h -p 1 -tags soak -v ./test/e2e/...
 
 .PHONY: e2e-matrix
 e2e-matrix: tools meshes releases build ## the end-to-end tests and those tagged matrix: a real Istio, a real SPIRE, a hub that deploys itself, ApplicationSets, controllers and functions of other releases of Argo CD

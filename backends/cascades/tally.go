@@ -17,7 +17,7 @@ import (
 const (
 	// Few is how many Applications are never too many, unless an Agent says
 	// otherwise.
-	Few    = 10
+	Few           = 10
 	cascadeShare  = 2 // more than one in so many is too many
 	cascadeMemory = 5 * time.Minute
 	// From more than Few on an agent's wait until for cascadeQuiet none was asked

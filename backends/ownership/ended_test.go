@@ -76,13 +76,13 @@ func TestUncascaded(t *testing.T) {
 		"nor those after it": {all, func(o object.Object) {
 			o.SetFinalizers([]string{object.PostDeleteFinalizer, object.CascadeFinalizer + "/background"})
 		}, hooks},
-		"a finalizer of others was there":       {all, func(o object.Object) { o.SetFinalizers([]string{object.CascadeFinalizer, "foreign"}) }, ""},
-		"its project permitted nothing":         {webProject(t), func(object.Object) {}, permitted},
-		"its project was gone":                  {nil, func(object.Object) {}, ""},
-		"it was released":                       {webProject(t), func(o object.Object) { o.SetFinalizers(nil) }, ""},
-		"another writer on the spoke deleted it":      {webProject(t), func(o object.Object) { o.SetAnnotation(object.RecordKey, `{"hash":"x"}`) }, ""},
-		"it was no copy":                        {webProject(t), func(o object.Object) { delete(o.Child("metadata", "annotations"), object.RecordKey) }, ""},
-		"it was not being deleted, as it seems": {webProject(t), func(o object.Object) { delete(o.Child("metadata"), "deletionTimestamp") }, ""},
+		"a finalizer of others was there":        {all, func(o object.Object) { o.SetFinalizers([]string{object.CascadeFinalizer, "foreign"}) }, ""},
+		"its project permitted nothing":          {webProject(t), func(object.Object) {}, permitted},
+		"its project was gone":                   {nil, func(object.Object) {}, ""},
+		"it was released":                        {webProject(t), func(o object.Object) { o.SetFinalizers(nil) }, ""},
+		"another writer on the spoke deleted it": {webProject(t), func(o object.Object) { o.SetAnnotation(object.RecordKey, `{"hash":"x"}`) }, ""},
+		"it was no copy":                         {webProject(t), func(o object.Object) { delete(o.Child("metadata", "annotations"), object.RecordKey) }, ""},
+		"it was not being deleted, as it seems":  {webProject(t), func(o object.Object) { delete(o.Child("metadata"), "deletionTimestamp") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := copyOf(t, spoke, made, nil)

@@ -244,7 +244,7 @@ func (c agentctl) testRefusals(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
 		"unknown command":         {"agent lst", `unknown command "agentctl agent lst"; did you mean "agentctl agent list"?`},
 		"unknown flag":            {"agent list --wide", `unknown flag: --wide; see "agentctl agent list --help"`},
-		"unknown output":          {"agent list -o xml", "one of wide, json, yaml, name or jsonpath=TEMPLATE is expected"},
+		"unknown output":          {"agent list -o xml", "one of wide, json, yaml, name, jsonpath=TEMPLATE, "},
 		"no name":                 {"agent create", "the name of an agent is missing"},
 		"bad name":                {"agent create Edge --mode managed --trust-domain example.org", `the name of the agent: agent name "Edge"`},
 		"reserved name":           {"agent create in-cluster --mode managed --trust-domain example.org", "metadata.name must not be in-cluster"},
@@ -285,7 +285,7 @@ func (c agentctl) testCompletion(t *testing.T) {
 		"agent get tab-1 |":       "tab-2\n",
 		"agent edit tab-1 |":      "",
 		"agent create e --mode |": "managed\nautonomous\n",
-		"agent list -o |":         "wide\njson\nyaml\nname\njsonpath=TEMPLATE\n",
+		"agent list -o |":         "wide\njson\nyaml\nname\njsonpath=TEMPLATE\njsonpath-as-json=TEMPLATE\njsonpath-file=FILE\ngo-template=TEMPLATE\ngo-template-file=FILE\ncustom-columns=COLUMNS\ncustom-columns-file=FILE\n",
 	} {
 		words := strings.Fields(strings.ReplaceAll(args, "|", ""))
 		words = append(append([]string{"__complete"}, words...), "")

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -26,7 +27,7 @@ import (
 // to twice of what is in use.
 func agentMemory(t *testing.T) string {
 	t.Helper()
-	file, err := os.ReadFile(filepath.Join(env.ChartDir(t, "argomesh-agent"), "values.yaml"))
+	file, err := os.ReadFile(filepath.Join(charts.Dir(t, "argomesh-agent"), "values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "redis-cli")
 	ctx := t.Context()
 	h := harnesstest.Alone(t)
-	w := &env.Bare{Harness: h}
+	w := env.NewBare(h)
 	var err error
 	if w.Spoke, err = env.StartBareControlPlane(ctx, h, "spoke", nil); err != nil {
 		t.Fatal(err)

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Environments runs a command, such as go test of several packages of end-to-end tests, and
-// serves the environments that their tests share: one of each kind for all packages, started
-// for the first test that asks for it and ended after the command. It ends with the exit code
-// of the command.
+// Command environments runs another command, such as go test of several packages of
+// end-to-end tests, and serves the environments that their tests share: one of each kind for
+// all packages, started for the first test that asks for it and ended after the command. It
+// ends with the exit code of the command.
 //
 //	go run ./test/e2e/environments go test ./test/e2e/...
 //
@@ -50,13 +50,14 @@ func run(argv []string) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := filepath.Join(dir, "socket")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		return 1, err
-	}
 	// An interrupt at the terminal is for the command, whose end ends this program.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
+	if err != nil {
+		return 1, err
+	}
 	served := make(chan error, 1)
 	go func() { served <- env.Serve(ctx, l) }()
 

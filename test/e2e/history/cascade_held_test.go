@@ -39,7 +39,7 @@ func TestMassCascade(t *testing.T) {
 // deleted takes its objects along.
 func startCascadeEnv(t *testing.T) *env.Bare {
 	t.Helper()
-	ctx, w := t.Context(), &env.Bare{Harness: harnesstest.AtOnce(t)}
+	ctx, w := t.Context(), env.NewBare(harnesstest.AtOnce(t))
 	manifests, err := env.BareManifests(w.Harness)
 	if err != nil {
 		t.Fatal(err)

@@ -232,7 +232,7 @@ func TestHistoryPlaceDeleted(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager")
 	ctx, h := t.Context(), harnesstest.AtOnce(t)
-	w := &env.Bare{Harness: h}
+	w := env.NewBare(h)
 	manifests, err := env.BareManifests(h)
 	if err != nil {
 		t.Fatal(err)

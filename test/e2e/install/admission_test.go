@@ -22,6 +22,7 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -36,7 +37,7 @@ const roleValues = proxyValues + "admission:\n  clusters: [prod]\n"
 // principalAccount is a client with the rights of the principal's service account.
 func principalAccount(t *testing.T, h *harness.Harness, at *harness.ControlPlane) dynamic.Interface {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", env.AccountConfig(t, h, at, harness.ArgoCDNamespace, env.PrincipalChart))
+	config, err := clientcmd.BuildConfigFromFlags("", env.AccountConfig(t, h, at, harness.ArgoCDNamespace, charts.Principal))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func principalAccount(t *testing.T, h *harness.Harness, at *harness.ControlPlane
 // there, by install.
 func admit(t *testing.T, h *harness.Harness, at *harness.ControlPlane, values string) {
 	t.Helper()
-	for _, o := range env.Render(t, env.PrincipalChart, values) {
+	for _, o := range charts.Render(t, charts.Principal, values) {
 		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
 			if err := at.Apply(t.Context(), o); err != nil {
 				t.Fatal(err)
@@ -90,7 +91,7 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 	roleBindings := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 	env.Create(t, w.Hub.Resource(roleBindings, ""), env.Object(rbacv1.SchemeGroupVersion.String(), "ClusterRoleBinding", "", "too-much", map[string]any{
 		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "ClusterRole", "name": "cluster-admin"},
-		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": env.PrincipalChart, "namespace": here}},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": charts.Principal, "namespace": here}},
 	}))
 	kinds := map[string]schema.GroupVersionResource{
 		"Secret": corev1.SchemeGroupVersion.WithResource("secrets"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
@@ -188,7 +189,7 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 	for name, o := range map[string]*unstructured.Unstructured{
 		"a Role":               env.Object(rbacv1.SchemeGroupVersion.String(), "Role", here, "more", map[string]any{"rules": []any{}}),
 		"a ClusterRoleBinding": env.Object(rbacv1.SchemeGroupVersion.String(), "ClusterRoleBinding", "", "more", map[string]any{"roleRef": map[string]any{"apiGroup": rbacv1.GroupName, "kind": "ClusterRole", "name": "view"}}),
-		"a Pod":                env.Object("v1", "Pod", here, "shell", map[string]any{"spec": map[string]any{"serviceAccountName": env.PrincipalChart, "containers": []any{map[string]any{"name": "c", "image": "i"}}}}),
+		"a Pod":                env.Object("v1", "Pod", here, "shell", map[string]any{"spec": map[string]any{"serviceAccountName": charts.Principal, "containers": []any{map[string]any{"name": "c", "image": "i"}}}}),
 		"a ServiceAccount":     env.Object("v1", "ServiceAccount", here, "another", nil),
 		"a Lease of others":    env.Object("coordination.k8s.io/v1", "Lease", here, "others", nil),
 		"an Agent":             env.Object(v1alpha1.AgentResource.GroupVersion().String(), "Agent", here, "edge-9", map[string]any{"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{"spiffe://evil.test/x"}}}}),

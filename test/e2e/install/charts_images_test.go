@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
@@ -44,8 +44,8 @@ func TestChartsTakeTheImagesThatWereMade(t *testing.T) {
 		values string
 		images map[string]string // by container
 	}{
-		env.PrincipalChart: {"", map[string]string{"principal": "principal", "envoy-bootstrap": "agentctl"}},
-		env.AgentChart:     {env.AgentValues, map[string]string{"agent": "agent"}},
+		charts.Principal: {"", map[string]string{"principal": "principal", "envoy-bootstrap": "agentctl"}},
+		charts.Agent:     {charts.AgentValues, map[string]string{"agent": "agent"}},
 	} {
 		values, written := files[chart]
 		if !written {
@@ -56,7 +56,7 @@ func TestChartsTakeTheImagesThatWereMade(t *testing.T) {
 			want[container] = "argomesh/" + image + "@" + digests[image]
 		}
 		got := map[string]string{}
-		spec := env.FindKind(t, env.Render(t, chart, c.values+values), "Deployment").Object
+		spec := charts.FindKind(t, charts.Render(t, chart, c.values+values), "Deployment").Object
 		for _, list := range []string{"initContainers", "containers"} {
 			containers, _, _ := unstructured.NestedSlice(spec, "spec", "template", "spec", list)
 			for _, o := range containers {

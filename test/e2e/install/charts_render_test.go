@@ -24,25 +24,23 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/golden"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
-// The charts, by the part they install.
-const ()
-
 func TestChartsLint(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
-	for name, c := range env.Combinations {
+	for name, c := range charts.Combinations {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "values.yaml")
 			if err := os.WriteFile(file, []byte(c.Values), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := env.Helm(t, "lint", "--strict", "--quiet", env.ChartDir(t, c.Chart), "--values", file, "--namespace", harness.ArgoCDNamespace); err != nil {
+			if out, err := charts.Helm(t, "lint", "--strict", "--quiet", charts.Dir(t, c.Chart), "--values", file, "--namespace", harness.ArgoCDNamespace); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
@@ -53,11 +51,11 @@ func TestChartsGolden(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
 	for chart, values := range map[string]string{
-		env.PrincipalChart: "crds: {install: false}", // a file of its own, held against the code elsewhere
-		env.AgentChart:     env.AgentValues,
+		charts.Principal: "crds: {install: false}", // a file of its own, held against the code elsewhere
+		charts.Agent:     charts.AgentValues,
 	} {
 		t.Run(chart, func(t *testing.T) {
-			got, err := env.Template(t, chart, values)
+			got, err := charts.Template(t, chart, values)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,41 +69,41 @@ func TestChartsRefuse(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
 	for name, c := range map[string]struct{ chart, values, want string }{
-		"an unknown value":               {env.PrincipalChart, "enovy: {enabled: true}", "enovy"},
-		"an unknown key of config":       {env.PrincipalChart, "config: {steam: {listen: ':1'}}", "steam"},
-		"an unknown key below":           {env.PrincipalChart, "config: {stream: {listens: []}}", "listens"},
-		"an unknown key of a listener":   {env.PrincipalChart, "config: {stream: {listeners: [{lisen: ':1'}]}}", "lisen"},
-		"the namespace in config":        {env.PrincipalChart, "config: {namespace: other}", "namespace"},
-		"the socket in config":           {env.PrincipalChart, "config: {identity: {socket: 'unix:///s'}}", "socket"},
-		"a key of another type":          {env.PrincipalChart, "config: {stream: {max_connections: many}}", "max_connections"},
-		"an unknown source":              {env.PrincipalChart, "identity: {source: files}", "source"},
-		"a path as a socket's name":      {env.PrincipalChart, "identity: {socket: /run/api.sock}", "socket"},
-		"a relative folder":              {env.PrincipalChart, "identity: {hostPath: run/spire}", "hostPath"},
-		"two principals":                 {env.PrincipalChart, "replicas: 2", "replicas"},
-		"a digest that is none":          {env.PrincipalChart, "image: {digest: latest}", "digest"},
-		"a service of another type":      {env.PrincipalChart, "service: {type: ExternalName}", "type"},
-		"no port":                        {env.PrincipalChart, "service: {port: 0}", "port"},
-		"memory without a unit":          {env.PrincipalChart, "envoy: {memory: 1000}", "memory"},
-		"a monitor that is kept out":     {env.PrincipalChart, "serviceMonitor: {enabled: true}", "networkPolicy.metrics"},
-		"a mesh to another port":         {env.PrincipalChart, strings.Replace(fmt.Sprintf(env.MeshLiveValues, "apply"), "identity:", "service: {port: 443}\nidentity:", 1), "service.port"},
-		"a sidecar's other port":         {env.PrincipalChart, strings.Replace(fmt.Sprintf(env.MeshLiveValues, "apply"), "identity:", "service: {sidecarPort: 8444}\nidentity:", 1), "service.sidecarPort"},
-		"a balancer before nobody":       {env.PrincipalChart, "service: {type: LoadBalancer}\nconfig: {stream: {listen: ''}}", "service.type"},
-		"an agent without settings":      {env.AgentChart, "", "name"},
-		"an agent without a name":        {env.AgentChart, "config: {mode: managed, principal: {address: 'a:1', spiffe_ids: [x]}}", "name"},
-		"an agent without a mode":        {env.AgentChart, "config: {name: a, principal: {address: 'a:1', spiffe_ids: [x]}}", "mode"},
-		"an agent without an address":    {env.AgentChart, "config: {name: a, mode: managed, principal: {spiffe_ids: [x]}}", "address"},
-		"an agent that trusts nobody":    {env.AgentChart, "config: {name: a, mode: managed, principal: {address: 'a:1', spiffe_ids: []}}", "spiffe_ids"},
-		"an unknown mode":                {env.AgentChart, strings.Replace(env.AgentValues, "managed", "manged", 1), "mode"},
-		"an unknown switch":              {env.AgentChart, env.AgentValues + "  access: {enabled: true, wirtes: true}", "wirtes"},
-		"rules and the chart's role":     {env.AgentChart, env.AgentValues + "  access: {enabled: true, rules: [{name: web}]}", "rbac.live"},
-		"tracking and the chart's role":  {env.AgentChart, env.AgentValues + "  access: {enabled: true, tracked_only: true}", "rbac.live"},
-		"others and the chart's role":    {env.AgentChart, env.AgentValues + "  access: {enabled: true, impersonate: [a]}", "rbac.live"},
-		"a guard of an autonomous agent": {env.AgentChart, strings.Replace(env.AgentValues, "managed", "autonomous", 1) + "localDeletes: {policy: true}", "localDeletes.policy"},
-		"an unknown action":              {env.AgentChart, env.AgentValues + "localDeletes: {actions: [Refuse]}", "actions"},
-		"an agent's unmeasured monitor":  {env.AgentChart, env.AgentValues + "serviceMonitor: {enabled: true}", "networkPolicy.metrics"},
+		"an unknown value":               {charts.Principal, "enovy: {enabled: true}", "enovy"},
+		"an unknown key of config":       {charts.Principal, "config: {steam: {listen: ':1'}}", "steam"},
+		"an unknown key below":           {charts.Principal, "config: {stream: {listens: []}}", "listens"},
+		"an unknown key of a listener":   {charts.Principal, "config: {stream: {listeners: [{lisen: ':1'}]}}", "lisen"},
+		"the namespace in config":        {charts.Principal, "config: {namespace: other}", "namespace"},
+		"the socket in config":           {charts.Principal, "config: {identity: {socket: 'unix:///s'}}", "socket"},
+		"a key of another type":          {charts.Principal, "config: {stream: {max_connections: many}}", "max_connections"},
+		"an unknown source":              {charts.Principal, "identity: {source: files}", "source"},
+		"a path as a socket's name":      {charts.Principal, "identity: {socket: /run/api.sock}", "socket"},
+		"a relative folder":              {charts.Principal, "identity: {hostPath: run/spire}", "hostPath"},
+		"two principals":                 {charts.Principal, "replicas: 2", "replicas"},
+		"a digest that is none":          {charts.Principal, "image: {digest: latest}", "digest"},
+		"a service of another type":      {charts.Principal, "service: {type: ExternalName}", "type"},
+		"no port":                        {charts.Principal, "service: {port: 0}", "port"},
+		"memory without a unit":          {charts.Principal, "envoy: {memory: 1000}", "memory"},
+		"a monitor that is kept out":     {charts.Principal, "serviceMonitor: {enabled: true}", "networkPolicy.metrics"},
+		"a mesh to another port":         {charts.Principal, strings.Replace(fmt.Sprintf(charts.MeshLiveValues, "apply"), "identity:", "service: {port: 443}\nidentity:", 1), "service.port"},
+		"a sidecar's other port":         {charts.Principal, strings.Replace(fmt.Sprintf(charts.MeshLiveValues, "apply"), "identity:", "service: {sidecarPort: 8444}\nidentity:", 1), "service.sidecarPort"},
+		"a balancer before nobody":       {charts.Principal, "service: {type: LoadBalancer}\nconfig: {stream: {listen: ''}}", "service.type"},
+		"an agent without settings":      {charts.Agent, "", "name"},
+		"an agent without a name":        {charts.Agent, "config: {mode: managed, principal: {address: 'a:1', spiffe_ids: [x]}}", "name"},
+		"an agent without a mode":        {charts.Agent, "config: {name: a, principal: {address: 'a:1', spiffe_ids: [x]}}", "mode"},
+		"an agent without an address":    {charts.Agent, "config: {name: a, mode: managed, principal: {spiffe_ids: [x]}}", "address"},
+		"an agent that trusts nobody":    {charts.Agent, "config: {name: a, mode: managed, principal: {address: 'a:1', spiffe_ids: []}}", "spiffe_ids"},
+		"an unknown mode":                {charts.Agent, strings.Replace(charts.AgentValues, "managed", "manged", 1), "mode"},
+		"an unknown switch":              {charts.Agent, charts.AgentValues + "  access: {enabled: true, wirtes: true}", "wirtes"},
+		"rules and the chart's role":     {charts.Agent, charts.AgentValues + "  access: {enabled: true, rules: [{name: web}]}", "rbac.live"},
+		"tracking and the chart's role":  {charts.Agent, charts.AgentValues + "  access: {enabled: true, tracked_only: true}", "rbac.live"},
+		"others and the chart's role":    {charts.Agent, charts.AgentValues + "  access: {enabled: true, impersonate: [a]}", "rbac.live"},
+		"a guard of an autonomous agent": {charts.Agent, strings.Replace(charts.AgentValues, "managed", "autonomous", 1) + "localDeletes: {policy: true}", "localDeletes.policy"},
+		"an unknown action":              {charts.Agent, charts.AgentValues + "localDeletes: {actions: [Refuse]}", "actions"},
+		"an agent's unmeasured monitor":  {charts.Agent, charts.AgentValues + "serviceMonitor: {enabled: true}", "networkPolicy.metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, err := env.Template(t, c.chart, c.values)
+			out, err := charts.Template(t, c.chart, c.values)
 			if err == nil {
 				t.Fatalf("it renders\n%s", out)
 			}
@@ -122,13 +120,13 @@ func TestChartFitsTheMesh(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
 	inMesh := 0
-	for name, c := range env.Combinations {
+	for name, c := range charts.Combinations {
 		if !strings.Contains(c.Values, "exposure:") {
 			continue
 		}
 		inMesh++
 		t.Run(name, func(t *testing.T) {
-			chart := env.Render(t, c.Chart, c.Values)
+			chart := charts.Render(t, c.Chart, c.Values)
 			ports := map[string][]int32{} // by host
 			for _, o := range chart {
 				if o.GetKind() != "Service" {
@@ -140,7 +138,7 @@ func TestChartFitsTheMesh(t *testing.T) {
 				}
 			}
 			routes := 0
-			for _, o := range env.MeshOfChart(t, chart) {
+			for _, o := range charts.MeshOfChart(t, chart) {
 				var traffic meshTraffic
 				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &traffic); err != nil {
 					t.Fatal(err)
@@ -192,14 +190,14 @@ func TestChartsConfiguration(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
 	h := harnesstest.New(t)
-	for name, c := range env.Combinations {
+	for name, c := range charts.Combinations {
 		t.Run(name, func(t *testing.T) {
 			program := strings.TrimPrefix(c.Chart, "argomesh-")
 			binary, err := h.Binary(program)
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, _, err := unstructured.NestedStringMap(env.FindKind(t, env.Render(t, c.Chart, c.Values), "ConfigMap").Object, "data")
+			data, _, err := unstructured.NestedStringMap(charts.FindKind(t, charts.Render(t, c.Chart, c.Values), "ConfigMap").Object, "data")
 			if err != nil || data[program+".yaml"] == "" {
 				t.Fatalf("no configuration: %v", err)
 			}
@@ -237,7 +235,7 @@ func TestChartsHeaderSocket(t *testing.T) {
 		"no istio":                        {"config: {stream: {listeners: [{method: header}]}}\n", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := env.Convert[appsv1.Deployment](t, env.FindKind(t, env.Render(t, env.PrincipalChart, c.values), "Deployment")).Spec.Template
+			pod := env.Convert[appsv1.Deployment](t, charts.FindKind(t, charts.Render(t, charts.Principal, c.values), "Deployment")).Spec.Template
 			raw, ok := pod.Annotations[annotation]
 			if ok != c.mounts {
 				t.Fatalf("annotation %s is %q", annotation, raw)
@@ -261,13 +259,13 @@ func TestChartsRestart(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "helm")
 	sum := func(chart, values string) string {
-		annotations, _, err := unstructured.NestedStringMap(env.FindKind(t, env.Render(t, chart, values), "Deployment").Object, "spec", "template", "metadata", "annotations")
+		annotations, _, err := unstructured.NestedStringMap(charts.FindKind(t, charts.Render(t, chart, values), "Deployment").Object, "spec", "template", "metadata", "annotations")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return annotations["checksum/config"]
 	}
-	for chart, values := range map[string]string{env.PrincipalChart: "config: {log: {level: info}}", env.AgentChart: env.AgentValues + "  log: {level: info}"} {
+	for chart, values := range map[string]string{charts.Principal: "config: {log: {level: info}}", charts.Agent: charts.AgentValues + "  log: {level: info}"} {
 		before := sum(chart, values)
 		if before == "" || before != sum(chart, values+"\nreplicas: 0") {
 			t.Errorf("%s: the sum %q depends on something else", chart, before)
@@ -288,8 +286,8 @@ func TestChartEnvoyBootstrap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := env.Render(t, env.PrincipalChart, "envoy: {memory: 256Mi, maxConnections: 4000, statsPort: 9912}\nidentity: {socket: api.sock}")
-	spec := env.FindKind(t, objects, "Deployment").Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	objects := charts.Render(t, charts.Principal, "envoy: {memory: 256Mi, maxConnections: 4000, statsPort: 9912}\nidentity: {socket: api.sock}")
+	spec := charts.FindKind(t, objects, "Deployment").Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	args, _, err := unstructured.NestedStringSlice(spec["initContainers"].([]any)[0].(map[string]any), "args")
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +306,7 @@ func TestChartEnvoyBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What it says is where the pod has it.
-	data, _, err := unstructured.NestedStringMap(env.FindKind(t, objects, "ConfigMap").Object, "data")
+	data, _, err := unstructured.NestedStringMap(charts.FindKind(t, objects, "ConfigMap").Object, "data")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +353,7 @@ func TestChartAgentRole(t *testing.T) {
 		access[name] = "  access: {enabled: true, " + name + ": true}"
 	}
 	for name, values := range access {
-		access[name] = env.AgentValues + values
+		access[name] = charts.AgentValues + values
 	}
 	for name, policy := range map[string]string{
 		"no further kinds": "kinds: [application, appproject]", "one ConfigMap": "kinds: [gpg-keys]", "templates": "kinds: [repo-creds]",
@@ -364,20 +362,20 @@ func TestChartAgentRole(t *testing.T) {
 		"other rules": "projects: [web]",
 		"adoption":    "adopt: ['application/*']", "adoption without Secrets": "kinds: [application], adopt: ['application/*']",
 	} {
-		access[name] = env.AgentValues + "  policy: {" + policy + "}"
+		access[name] = charts.AgentValues + "  policy: {" + policy + "}"
 	}
 	for name, mapping := range map[string]string{
 		"namespaces": "namespaces: [team-a, team-b, argocd, team-a]", "a pattern": "namespaces: [team-a, 'web-*']",
 		"an expression with new namespaces": "namespaces: ['/^web$/'], create_namespaces: true",
 	} {
-		access[name] = env.AgentValues + "  mapping: {" + mapping + "}"
+		access[name] = charts.AgentValues + "  mapping: {" + mapping + "}"
 	}
-	access["autonomous"] = strings.Replace(env.AgentValues, "managed", "autonomous", 1)
+	access["autonomous"] = strings.Replace(charts.AgentValues, "managed", "autonomous", 1)
 	for name, values := range access {
 		t.Run(name, func(t *testing.T) {
 			config := filepath.Join(t.TempDir(), "agent.yaml")
-			objects := env.Render(t, env.AgentChart, values)
-			data, _, err := unstructured.NestedStringMap(env.FindKind(t, objects, "ConfigMap").Object, "data")
+			objects := charts.Render(t, charts.Agent, values)
+			data, _, err := unstructured.NestedStringMap(charts.FindKind(t, objects, "ConfigMap").Object, "data")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -83,17 +84,17 @@ func TestChartsOnServer(t *testing.T) {
 	if err := server.EnsureNamespace(ctx, "istio-ingress"); err != nil { // of the gateway, where there is one
 		t.Fatal(err)
 	}
-	for _, name := range []string{env.PrincipalChart, env.AgentChart} { // pods are not admitted without theirs
+	for _, name := range []string{charts.Principal, charts.Agent} { // pods are not admitted without theirs
 		if _, err := typed.CoreV1().ServiceAccounts(harness.ArgoCDNamespace).Create(ctx,
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(env.Combinations)) {
-		c := env.Combinations[name]
+	for _, name := range slices.Sorted(maps.Keys(charts.Combinations)) {
+		c := charts.Combinations[name]
 		t.Run(name, func(t *testing.T) {
 			warned.take()
-			objects := env.Render(t, c.Chart, c.Values)
+			objects := charts.Render(t, c.Chart, c.Values)
 			seen := map[string]bool{}
 			for _, o := range objects {
 				id := o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
@@ -127,7 +128,7 @@ func TestChartsOnServer(t *testing.T) {
 			if len(said) > 0 {
 				t.Errorf("warnings: %q", said)
 			}
-			deployment := env.Convert[appsv1.Deployment](t, env.FindKind(t, objects, "Deployment"))
+			deployment := env.Convert[appsv1.Deployment](t, charts.FindKind(t, objects, "Deployment"))
 			pod := &corev1.Pod{ObjectMeta: deployment.Spec.Template.ObjectMeta, Spec: deployment.Spec.Template.Spec}
 			pod.Name = "argomesh"
 			_, err := typed.CoreV1().Pods(harness.ArgoCDNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -169,7 +170,7 @@ func install(t *testing.T, at *harness.ControlPlane, chart, namespace, values st
 	t.Helper()
 	roles := map[string][]rbacv1.PolicyRule{} // by kind and name
 	var bindings []rbacv1.RoleBinding
-	for _, o := range env.Render(t, chart, values) {
+	for _, o := range charts.Render(t, chart, values) {
 		switch o.GetKind() {
 		case "ServiceAccount":
 		case "Role", "ClusterRole":
@@ -261,7 +262,7 @@ func start(t *testing.T, w *env.RoleEnv) {
 		t.Fatal(err)
 	}
 	if w.Hub, err = w.H.StartControlPlane(ctx, harness.ControlPlaneConfig{
-		Name: "hub", Etcd: etcd, Manifests: append(theirs, filepath.Join(env.ChartDir(t, env.PrincipalChart), "files", "crds", "argomesh.io_agents.yaml")),
+		Name: "hub", Etcd: etcd, Manifests: append(theirs, filepath.Join(charts.Dir(t, charts.Principal), "files", "crds", "argomesh.io_agents.yaml")),
 		ServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.Audit, "--audit-log-mode=blocking"},
 	}); err != nil {
 		t.Fatal(err)
@@ -285,12 +286,12 @@ func start(t *testing.T, w *env.RoleEnv) {
 			t.Fatal(err)
 		}
 	}
-	install(t, w.Hub, env.PrincipalChart, harness.ArgoCDNamespace, proxyValues)
+	install(t, w.Hub, charts.Principal, harness.ArgoCDNamespace, proxyValues)
 	admit(t, w.H, w.Hub, roleValues)
 	if w.Principal, err = w.H.StartPrincipal(ctx, harness.PrincipalConfig{
 		ControlPlane: w.Hub, WorkloadAPI: svids["principal"],
 		Settings: harness.Settings{
-			"kubernetes.kubeconfig":              env.AccountConfig(t, w.H, w.Hub, harness.ArgoCDNamespace, env.PrincipalChart),
+			"kubernetes.kubeconfig":              env.AccountConfig(t, w.H, w.Hub, harness.ArgoCDNamespace, charts.Principal),
 			"resource_proxy.listen":              "unix://" + w.H.Path("proxy.sock"),
 			"resource_proxy.credentials.enabled": true, "resource_proxy.credentials.ca_bundle": true,
 		},
@@ -304,7 +305,7 @@ func start(t *testing.T, w *env.RoleEnv) {
 		if _, err := w.H.Agentctl(ctx, w.Hub, "agent", "create", name, "--mode", agent.mode, "--spiffe-id", env.SPIFFEID(name), "--wait"); err != nil {
 			t.Fatal(err)
 		}
-		install(t, w.Spoke, env.AgentChart, agent.namespace, strings.Replace(env.AgentValues, "managed", agent.mode, 1)+"serviceAccount: {name: "+agent.account+"}")
+		install(t, w.Spoke, charts.Agent, agent.namespace, strings.Replace(charts.AgentValues, "managed", agent.mode, 1)+"serviceAccount: {name: "+agent.account+"}")
 		a, err := w.H.StartAgent(ctx, harness.AgentConfig{
 			Name: name, Mode: agent.mode, ControlPlane: w.Spoke, WorkloadAPI: svids[name],
 			PrincipalAddress: w.Principal.Address, PrincipalIDs: []string{env.PrincipalID},
@@ -515,7 +516,7 @@ func judge(t *testing.T, w *env.RoleEnv) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	user := "system:serviceaccount:" + harness.ArgoCDNamespace + ":" + env.PrincipalChart
+	user := "system:serviceaccount:" + harness.ArgoCDNamespace + ":" + charts.Principal
 	used := map[string]bool{} // verb group/resource
 	refusals := map[string]bool{}
 	lines := bufio.NewScanner(file)
@@ -552,8 +553,8 @@ func judge(t *testing.T, w *env.RoleEnv) {
 	for _, call := range slices.Sorted(maps.Keys(refusals)) {
 		t.Errorf("refused: %s", call)
 	}
-	objects := env.Render(t, env.PrincipalChart, proxyValues)
-	rules := slices.Concat(env.Convert[rbacv1.ClusterRole](t, env.FindKind(t, objects, "ClusterRole")).Rules, env.Convert[rbacv1.Role](t, env.FindKind(t, objects, "Role")).Rules)
+	objects := charts.Render(t, charts.Principal, proxyValues)
+	rules := slices.Concat(env.Convert[rbacv1.ClusterRole](t, charts.FindKind(t, objects, "ClusterRole")).Rules, env.Convert[rbacv1.Role](t, charts.FindKind(t, objects, "Role")).Rules)
 	granted := map[string]bool{}
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
@@ -643,15 +644,15 @@ func TestLocalDeletesPolicy(t *testing.T) {
 	if err := errors.Join(spoke.EnsureNamespace(ctx, "other"), spoke.EnsureNamespace(ctx, "further")); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range env.Render(t, env.AgentChart, env.AgentValues+"  mapping: {namespaces: [further]}\nlocalDeletes: {policy: true}") {
+	for _, o := range charts.Render(t, charts.Agent, charts.AgentValues+"  mapping: {namespaces: [further]}\nlocalDeletes: {policy: true}") {
 		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
 			if err := spoke.Apply(ctx, o); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	install(t, spoke, env.AgentChart, harness.ArgoCDNamespace, env.AgentValues)
-	config, err := clientcmd.BuildConfigFromFlags("", env.AccountConfig(t, h, spoke, harness.ArgoCDNamespace, env.AgentChart))
+	install(t, spoke, charts.Agent, harness.ArgoCDNamespace, charts.AgentValues)
+	config, err := clientcmd.BuildConfigFromFlags("", env.AccountConfig(t, h, spoke, harness.ArgoCDNamespace, charts.Agent))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -39,19 +40,19 @@ func TestUninstallFreesMirrorsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name = env.PrincipalChart + "-mirrors." + harness.ArgoCDNamespace
+	const name = charts.Principal + "-mirrors." + harness.ArgoCDNamespace
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(values, []byte("crds: {install: false}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run := func(args ...string) {
 		t.Helper()
-		if out, err := env.Helm(t, append(args, "--namespace", harness.ArgoCDNamespace, "--kubeconfig", hub.Kubeconfig)...); err != nil {
+		if out, err := charts.Helm(t, append(args, "--namespace", harness.ArgoCDNamespace, "--kubeconfig", hub.Kubeconfig)...); err != nil {
 			t.Fatalf("helm %s: %v %s", args[0], err, out)
 		}
 	}
-	run("install", "argomesh", env.ChartDir(t, env.PrincipalChart), "--values", values)
-	run("upgrade", "argomesh", env.ChartDir(t, env.PrincipalChart), "--values", values)
+	run("install", "argomesh", charts.Dir(t, charts.Principal), "--values", values)
+	run("upgrade", "argomesh", charts.Dir(t, charts.Principal), "--values", values)
 	binding := env.Get(t, hub.Resource(bindings, ""), name)
 	if err := env.FieldIs(ctx, hub.Resource(bindings, ""), name, "argomesh-hub", "spec", "paramRef", "name"); err != nil {
 		t.Errorf("the binding that is installed: %v", err)
@@ -66,10 +67,10 @@ func TestUninstallFreesMirrorsFirst(t *testing.T) {
 	for what, resource := range others {
 		namespace, of := "", name
 		if what == "the Deployment" {
-			namespace, of = harness.ArgoCDNamespace, env.PrincipalChart
+			namespace, of = harness.ArgoCDNamespace, charts.Principal
 		}
 		if what == "the ClusterRole" {
-			of = env.FindKind(t, env.Render(t, env.PrincipalChart, ""), "ClusterRole").GetName()
+			of = charts.FindKind(t, charts.Render(t, charts.Principal, ""), "ClusterRole").GetName()
 		}
 		ends[what] = deletion(t, hub, resource, namespace, of, env.Get(t, hub.Resource(resource, namespace), of).GetResourceVersion())
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -79,7 +80,7 @@ func TestEventsOfOlderAgents(t *testing.T) {
 	old.Program = "agent-before-adoption"
 	old.Start(t)
 	barred := eventfulSpoke{w.Register(t, "events-barred", "managed"), t}
-	install(t, w.Spoke, env.AgentChart, barred.Namespace, env.AgentValues)
+	install(t, w.Spoke, charts.Agent, barred.Namespace, charts.AgentValues)
 	withEvents := withoutEvents(t, w, barred.Namespace)
 	barred.Settings = harness.Settings{"kubernetes.kubeconfig": env.AccountConfig(t, w.Harness, w.Spoke, barred.Namespace, "argomesh-agent")}
 	barred.Start(t)

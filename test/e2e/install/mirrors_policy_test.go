@@ -16,7 +16,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/e2e/internal/mistake"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -32,7 +34,7 @@ func TestMirrorsRefuse(t *testing.T) {
 	start(t, w)
 	t.Run("as the policy says", func(t *testing.T) { testMirrorPolicy(t, w) })
 	t.Run("and argocd-server works", func(t *testing.T) { testMirrorsUnderArgoCD(t, w) })
-	t.Run("mistakes", env.MirrorMistakes(w).Happen)
+	t.Run("mistakes", mistake.OfMirrors(w).Happen)
 	t.Run("until they are released", func(t *testing.T) { testMirrorsReleased(t, w) })
 	t.Run("as long as there is a hub", func(t *testing.T) { testMirrorsWithoutHub(t, w) })
 }
@@ -104,7 +106,7 @@ func testMirrorPolicy(t *testing.T, w *env.RoleEnv) {
 	remove := func(where dynamic.ResourceInterface, name string) error {
 		return where.Delete(ctx, name, metav1.DeleteOptions{DryRun: dry})
 	}
-	env.Eventually(t, "the policy in force", func() error { return env.BySentence(remove(apps, "mirror"), sentence) })
+	env.Eventually(t, "the policy in force", func() error { return mistake.BySentence(remove(apps, "mirror"), sentence) })
 
 	for name, test := range map[string]struct {
 		where          dynamic.ResourceInterface
@@ -115,7 +117,7 @@ func testMirrorPolicy(t *testing.T, w *env.RoleEnv) {
 		"a damaged record":    {apps, "damaged", "this Application belongs to the autonomous agent that it names: change or delete it there"},
 	} {
 		t.Run("refuses to delete "+name, func(t *testing.T) {
-			if err := env.BySentence(remove(test.where, test.name), test.sentence); err != nil {
+			if err := mistake.BySentence(remove(test.where, test.name), test.sentence); err != nil {
 				t.Error(err)
 			}
 		})
@@ -128,7 +130,7 @@ func testMirrorPolicy(t *testing.T, w *env.RoleEnv) {
 		})
 	}
 	for _, user := range []string{
-		"system:serviceaccount:" + harness.ArgoCDNamespace + ":" + env.PrincipalChart, "system:kube-controller-manager",
+		"system:serviceaccount:" + harness.ArgoCDNamespace + ":" + charts.Principal, "system:kube-controller-manager",
 		"system:serviceaccount:kube-system:namespace-controller", "system:serviceaccount:kube-system:generic-garbage-collector",
 	} {
 		t.Run("deletes a mirror for "+user, func(t *testing.T) {
@@ -176,7 +178,7 @@ func testMirrorPolicy(t *testing.T, w *env.RoleEnv) {
 		"of the spec of what it releases": {to, set("true", "metadata", "annotations", "argomesh.io/released")},
 	} {
 		t.Run("refuses a change "+name, func(t *testing.T) {
-			if err := env.BySentence(update(change...), sentence); err != nil {
+			if err := mistake.BySentence(update(change...), sentence); err != nil {
 				t.Error(err)
 			}
 		})
@@ -226,7 +228,7 @@ func testMirrorsUnderArgoCD(t *testing.T, w *env.RoleEnv) {
 		if _, err := w.Hub.Resource(harness.AppProjects, harness.ArgoCDNamespace).Get(ctx, env.Autonomous+"-default", metav1.GetOptions{}); err != nil {
 			return err
 		}
-		return env.BySentence(ours.Delete(ctx, "own", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
+		return mistake.BySentence(ours.Delete(ctx, "own", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
 	})
 	for _, args := range [][]string{
 		{"app", "set", env.Autonomous + "/own", "--sync-policy", "none", "--validate=false"},
@@ -283,9 +285,9 @@ func testMirrorsReleased(t *testing.T, w *env.RoleEnv) {
 	ctx := t.Context()
 	here := &env.Argo{Hub: w.Hub, Repository: &harness.Repository{URL: "https://git.example.org/x"}}
 	theirs, ours := w.Spoke.Resource(harness.Applications, "gitops"), w.Hub.Resource(harness.Applications, env.Autonomous)
-	to := func(namespace string) map[string]any { return env.Merged("spec.destination.namespace", namespace) }
+	to := func(namespace string) map[string]any { return mistake.Merged("spec.destination.namespace", namespace) }
 	guarded := func(name string) error {
-		return env.BySentence(ours.Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
+		return mistake.BySentence(ours.Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
 	}
 	for _, name := range []string{given, kept} {
 		env.Create(t, theirs, here.Plain(name, "gitops", ""))

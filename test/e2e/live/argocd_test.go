@@ -55,7 +55,7 @@ func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoEnv {
 	t.Helper()
 	h, ctx := harnesstest.AtOnce(t), t.Context() // it mostly waits
 	w := &liveArgoEnv{
-		Live:  &env.Live{Harness: h, Spokes: map[string]*harness.ControlPlane{}, Agents: map[string]*env.LiveAgent{}},
+		Live:  env.NewLive(h),
 		agent: agent, namespace: agent, project: env.Project,
 		argo: &env.Argo{Harness: h},
 	}
@@ -73,7 +73,7 @@ func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubelet, err := w.Kubelet()
+	kubelet, err := w.Kubelet(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

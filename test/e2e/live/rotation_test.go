@@ -134,11 +134,11 @@ func rotatingAgents(t *testing.T, w *env.Live) []*rotatingAgent {
 	for e, proves := range map[*env.Enrolment]string{&mutual: "connected to the principal", &token: "identity proven again"} {
 		a := &rotatingAgent{proves: proves}
 		e.Mode, e.Spoke, e.Namespace, e.OnHub, e.OnSpoke = "managed", w.Spokes[env.Managed], e.Name, env.Everything, env.Everything
-		e.Id = "spiffe://" + env.ForeignDomain + "/argomesh/agent/" + e.Name
-		if a.api, err = w.IdentifyForeign(ctx, e.Id, env.SvidTTL); err != nil {
+		e.ID = "spiffe://" + env.ForeignDomain + "/argomesh/agent/" + e.Name
+		if a.api, err = w.IdentifyForeign(ctx, e.ID, env.SvidTTL); err != nil {
 			t.Fatal(err)
 		}
-		e.Api = a.api
+		e.API = a.api
 		a.LiveAgent = w.Start(t, *e)
 		env.Create(t, w.Hub.Resource(harness.Applications, e.Name), a.remote().Application("rotating"))
 		env.Eventually(t, e.Name+" is connected", func() (err error) {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -46,13 +47,13 @@ func TestIstioctlTakesWhatIsRendered(t *testing.T) {
 func TestIstioctlFindsWhatTheChartInstalls(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "istioctl", "helm")
-	for name, c := range env.Combinations {
+	for name, c := range charts.Combinations {
 		if !strings.Contains(c.Values, "exposure:") {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			chart := env.Render(t, c.Chart, c.Values)
-			pods := env.Convert[appsv1.Deployment](t, env.FindKind(t, chart, "Deployment")).Spec.Template
+			chart := charts.Render(t, c.Chart, c.Values)
+			pods := env.Convert[appsv1.Deployment](t, charts.FindKind(t, chart, "Deployment")).Spec.Template
 			file := filepath.Join(t.TempDir(), "all.yaml")
 			all := []any{
 				istioNamespace(harness.ArgoCDNamespace), istioNamespace("istio-ingress"),
@@ -63,7 +64,7 @@ func TestIstioctlFindsWhatTheChartInstalls(t *testing.T) {
 					all = append(all, o.Object)
 				}
 			}
-			for _, o := range env.MeshOfChart(t, chart) {
+			for _, o := range charts.MeshOfChart(t, chart) {
 				all = append(all, o.Object)
 			}
 			var documents bytes.Buffer

@@ -38,6 +38,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/mesh/istio"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -128,7 +129,7 @@ func startIstio(t *testing.T) *istioEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds = append(crds, istioCRDs(t), filepath.Join(env.ChartDir(t, env.PrincipalChart), "files", "crds", "argomesh.io_agents.yaml"))
+	crds = append(crds, istioCRDs(t), filepath.Join(charts.Dir(t, charts.Principal), "files", "crds", "argomesh.io_agents.yaml"))
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Manifests: crds}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/mesh/istio"
 	"github.com/argomesh/argomesh/mesh/objects"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -50,7 +51,7 @@ func TestMeshPolicyIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds = append(crds, istioCRDs(t), filepath.Join("..", "testdata", "spire-crds.yaml"), filepath.Join(env.ChartDir(t, env.PrincipalChart), "files", "crds", "argomesh.io_agents.yaml"))
+	crds = append(crds, istioCRDs(t), filepath.Join("..", "testdata", "spire-crds.yaml"), filepath.Join(charts.Dir(t, charts.Principal), "files", "crds", "argomesh.io_agents.yaml"))
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Manifests: crds}); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func (w *meshLive) start(t *testing.T, mode string) {
 			t.Fatal(err)
 		}
 	}
-	for _, o := range env.Render(t, env.PrincipalChart, fmt.Sprintf(env.MeshLiveValues, mode)) {
+	for _, o := range charts.Render(t, charts.Principal, fmt.Sprintf(charts.MeshLiveValues, mode)) {
 		switch o.GetKind() {
 		case "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
 			if err := w.hub.Apply(ctx, o); err != nil {
@@ -107,7 +108,7 @@ func (w *meshLive) start(t *testing.T, mode string) {
 		}
 	}
 	if w.kubeconfig == "" {
-		w.kubeconfig = env.AccountConfig(t, w.h, w.hub, harness.ArgoCDNamespace, env.PrincipalChart)
+		w.kubeconfig = env.AccountConfig(t, w.h, w.hub, harness.ArgoCDNamespace, charts.Principal)
 	}
 	w.starts++
 	socket := "unix://" + w.h.Path("stream.sock")

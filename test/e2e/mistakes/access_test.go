@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/e2e/internal/mistake"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -27,13 +28,13 @@ func TestMistakesOfAccess(t *testing.T) {
 	accessMistakes(a).Happen(t)
 }
 
-func accessMistakes(a *env.LiveAgent) env.Mistakes {
+func accessMistakes(a *env.LiveAgent) mistake.List {
 	registry := func() dynamic.ResourceInterface { return a.Env.Hub.Resource(env.Agents, harness.ArgoCDNamespace) }
-	get := func(s *env.Scene, args ...string) env.LogSays {
+	get := func(s *mistake.Scene, args ...string) env.LogSays {
 		return a.Caller(s.T).Try("", append([]string{"get"}, args...)...)
 	}
-	asks := func(args ...string) func(*env.Scene) {
-		return func(s *env.Scene) {
+	asks := func(args ...string) func(*mistake.Scene) {
+		return func(s *mistake.Scene) {
 			got := get(s, args...)
 			var err error
 			if got.Code != 0 {
@@ -42,16 +43,16 @@ func accessMistakes(a *env.LiveAgent) env.Mistakes {
 			s.Answer(got.Out, err)
 		}
 	}
-	return env.Mistakes{
+	return mistake.List{
 		{
 			Person: "`kubectl` through the hub, where the Agent has live access off",
 			Does:   asks("namespaces"),
-			On:     "`kubectl`", Told: env.Printed,
+			On:     "`kubectl`", Told: mistake.Printed,
 			Says: `refused by the hub, rule "enabled": live access is disabled; set spec.access.enabled of the Agent`,
-			Cure: func(s *env.Scene) {
-				env.Patch(s.T, registry(), a.Name, env.Merged(s.Find(`; set (\S+) of the Agent`), true))
+			Cure: func(s *mistake.Scene) {
+				env.Patch(s.T, registry(), a.Name, mistake.Merged(s.Find(`; set (\S+) of the Agent`), true))
 			},
-			Cured: func(s *env.Scene) error {
+			Cured: func(s *mistake.Scene) error {
 				if got := get(s, "namespaces"); strings.Contains(got.Err, "refused by the hub") { // the spoke has it off, too
 					return errors.New(got.Err)
 				}
@@ -61,22 +62,22 @@ func accessMistakes(a *env.LiveAgent) env.Mistakes {
 		{
 			Person: "`kubectl` through the hub, where the agent has live access off",
 			Does:   asks("namespaces"),
-			On:     "`kubectl`", Told: env.Printed,
+			On:     "`kubectl`", Told: mistake.Printed,
 			Says: `refused by the spoke, rule "enabled": live access is disabled; set access.enabled in the agent's configuration`,
-			Cure: func(s *env.Scene) {
+			Cure: func(s *mistake.Scene) {
 				reconfigure(s, a.Process, a.ConfigFile, s.Find(`; set (\S+) in the agent's configuration`), true)
 			},
-			Cured: func(s *env.Scene) error { return fails(get(s, "namespaces")) },
+			Cured: func(s *mistake.Scene) error { return fails(get(s, "namespaces")) },
 		},
 		{
 			Person: "`kubectl get secret` through the hub",
 			Does:   asks("secret", "db", "--namespace", "closed-1"),
-			On:     "`kubectl`", Told: env.Printed,
+			On:     "`kubectl`", Told: mistake.Printed,
 			Says: `refused by the hub, rule "secrets": access to Secrets is disabled; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too`,
-			Cure: func(s *env.Scene) {
-				env.Patch(s.T, registry(), a.Name, env.Merged(s.Find(`; (\S+): \S+ of the Agent shows them`), s.Find(`: (\S+) of the Agent shows them`)))
+			Cure: func(s *mistake.Scene) {
+				env.Patch(s.T, registry(), a.Name, mistake.Merged(s.Find(`; (\S+): \S+ of the Agent shows them`), s.Find(`: (\S+) of the Agent shows them`)))
 			},
-			Cured: func(s *env.Scene) error {
+			Cured: func(s *mistake.Scene) error {
 				if got := get(s, "secret", "db", "--namespace", "closed-1"); strings.Contains(got.Err, "refused by the hub") { // the spoke's owner does not allow it
 					return errors.New(got.Err)
 				}
@@ -86,12 +87,12 @@ func accessMistakes(a *env.LiveAgent) env.Mistakes {
 		{
 			Person: "`kubectl get secret` through the hub, where the spoke's owner shows none",
 			Does:   asks("secret", "db", "--namespace", "closed-1"),
-			On:     "`kubectl`", Told: env.Printed,
+			On:     "`kubectl`", Told: mistake.Printed,
 			Says: `refused by the spoke, rule "secrets": access to Secrets is disabled; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration`,
-			Cure: func(s *env.Scene) {
+			Cure: func(s *mistake.Scene) {
 				reconfigure(s, a.Process, a.ConfigFile, s.Find(`by (\S+): \S+ in the agent's configuration`), s.Find(`: (\S+) in the agent's configuration`))
 			},
-			Cured: func(s *env.Scene) error {
+			Cured: func(s *mistake.Scene) error {
 				got := get(s, "secret", "db", "--namespace", "closed-1", "--output", "yaml")
 				env.RevealsPassword(s.T, "a masked Secret", got.Out)
 				return fails(got)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/e2e/internal/mistake"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -49,7 +50,7 @@ func (k kin) onSpoke(namespace string) dynamic.ResourceInterface {
 // shows sets whether the hub shows child applications of an agent.
 func (k kin) shows(name, value string) {
 	k.Helper()
-	env.Patch(k.T, k.registry(), name, env.Merged("spec.childApplications", value))
+	env.Patch(k.T, k.registry(), name, mistake.Merged("spec.childApplications", value))
 }
 
 // child makes one on a spoke, of a project.
@@ -68,9 +69,9 @@ func (k kin) child(namespace, name, project string) {
 
 // says waits for condition ChildApplications of an Agent, and returns it as a scene, whose
 // cure follows the text.
-func (k kin) says(name, reason string, texts ...string) *env.Scene {
+func (k kin) says(name, reason string, texts ...string) *mistake.Scene {
 	k.Helper()
-	s := &env.Scene{T: k.T}
+	s := &mistake.Scene{T: k.T}
 	env.Eventually(k.T, fmt.Sprintf("condition of %s: %s %q", name, reason, texts), func() error {
 		if err := env.ConditionIs(k.Context(), k.registry(), name, "ChildApplications", reason, ""); err != nil {
 			return err
@@ -129,7 +130,7 @@ func TestChildApplicationsCures(t *testing.T) {
 			return nil
 		})
 		s = k.says(name, "NotShownByArgoCD", "argocd-server shows no child applications of projects")
-		env.Patch(t, k.w.Hub.Resource(harness.AppProjects, k.in), s.Find(`of AppProject ([a-z-]+)`), env.Merged("spec.sourceNamespaces", []any{name}))
+		env.Patch(t, k.w.Hub.Resource(harness.AppProjects, k.in), s.Find(`of AppProject ([a-z-]+)`), mistake.Merged("spec.sourceNamespaces", []any{name}))
 		s = k.says(name, "ChildrenElsewhere", "kin-team/apart")
 		s.Find("move them there")
 		if err := k.onSpoke("kin-team").Delete(ctx, "apart", metav1.DeleteOptions{}); err != nil {
@@ -147,7 +148,7 @@ func TestChildApplicationsCures(t *testing.T) {
 			t.Fatal(err)
 		}
 		mapped := func(namespace string) map[string]any {
-			return env.Merged("spec.mapping.namespaces", []any{map[string]any{"hub": namespace}})
+			return mistake.Merged("spec.mapping.namespaces", []any{map[string]any{"hub": namespace}})
 		}
 		k.w.MappedAgent(t, k.in, name, k.principal, harness.Settings{})
 		env.Patch(t, k.registry(), older, mapped(name))
@@ -190,7 +191,7 @@ func TestSetMappingWithChildren(t *testing.T) {
 	ctx := t.Context()
 	const name, apps = "kin-4", "kin-4-apps"
 	k.w.MappedAgent(t, k.in, name, k.principal, harness.Settings{})
-	env.Patch(t, k.registry(), name, env.Merged("spec.mapping.namespaces", []any{map[string]any{"hub": apps}}))
+	env.Patch(t, k.registry(), name, mistake.Merged("spec.mapping.namespaces", []any{map[string]any{"hub": apps}}))
 	k.child(name, "child", "default")
 	env.Create(t, k.onHub(k.in), aimedAt(name, "sent"))
 	k.shows(name, "mirror")

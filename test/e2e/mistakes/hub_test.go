@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/e2e/internal/mistake"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -50,8 +51,8 @@ func TestMistakesOfHub(t *testing.T) {
 	hubMistakes(h).Happen(t)
 }
 
-func hubMistakes(h *mistakenHub) env.Mistakes {
-	return env.Mistakes{h.noSuchCluster(), h.defaultNotShared(), h.nameTaken(), h.syncRefused(), h.stopped(), h.suspended(), h.namespacesUnread(), h.settingDiffers()}
+func hubMistakes(h *mistakenHub) mistake.List {
+	return mistake.List{h.noSuchCluster(), h.defaultNotShared(), h.nameTaken(), h.syncRefused(), h.stopped(), h.suspended(), h.namespacesUnread(), h.settingDiffers()}
 }
 
 func (h *mistakenHub) onHub() dynamic.ResourceInterface {
@@ -74,8 +75,10 @@ func aimedAt(destination, name string) *unstructured.Unstructured {
 }
 
 // says is told for condition ArgomeshError of an Application.
-func (h *mistakenHub) says(name string) func(*env.Scene) (string, time.Time, error) {
-	return func(s *env.Scene) (string, time.Time, error) { return inCondition(s, h.onHub(), name, "ArgomeshError") }
+func (h *mistakenHub) says(name string) func(*mistake.Scene) (string, time.Time, error) {
+	return func(s *mistake.Scene) (string, time.Time, error) {
+		return inCondition(s, h.onHub(), name, "ArgomeshError")
+	}
 }
 
 // quiet is nil when an Application says nothing of that kind any more.
@@ -90,22 +93,22 @@ func (h *mistakenHub) quiet(ctx context.Context, name string) error {
 	return nil
 }
 
-func (h *mistakenHub) noSuchCluster() env.Mistake {
+func (h *mistakenHub) noSuchCluster() mistake.Mistake {
 	const name = "nowhere"
-	return env.Mistake{
+	return mistake.Mistake{
 		Person: "an Application whose destination is no cluster, on a hub without application controller",
-		Does:   func(s *env.Scene) { env.Create(s.T, h.onHub(), aimedAt("mistaken-l", name)) },
+		Does:   func(s *mistake.Scene) { env.Create(s.T, h.onHub(), aimedAt("mistaken-l", name)) },
 		On:     "condition `ArgomeshError` of the Application", Within: told10,
 		Told: h.says(name),
 		Says: "nothing deploys it: Argo CD does not know the cluster of its destination, and this hub has no application controller; make an agent its destination (destination.name; agentctl agent list shows them)",
-		Cure: func(s *env.Scene) {
+		Cure: func(s *mistake.Scene) {
 			listed := strings.Fields(run(s, h.w.Harness, h.w.Hub, mistaken, s.Find(`agentctl agent list`)+" --no-headers"))
 			if len(listed) == 0 {
 				s.Fatal("it shows none")
 			}
-			env.Patch(s.T, h.onHub(), name, env.Merged("spec."+s.Find(`\((destination\.name);`), listed[0]))
+			env.Patch(s.T, h.onHub(), name, mistake.Merged("spec."+s.Find(`\((destination\.name);`), listed[0]))
 		},
-		Cured: func(s *env.Scene) error { // it is for the agent now, which says more: the next row
+		Cured: func(s *mistake.Scene) error { // it is for the agent now, which says more: the next row
 			text, _, err := h.says(name)(s)
 			if err == nil && strings.Contains(text, "nothing deploys it") {
 				err = errors.New(text)
@@ -115,11 +118,11 @@ func (h *mistakenHub) noSuchCluster() env.Mistake {
 	}
 }
 
-func (h *mistakenHub) defaultNotShared() env.Mistake {
+func (h *mistakenHub) defaultNotShared() mistake.Mistake {
 	const name = "of-default"
-	return env.Mistake{
+	return mistake.Mistake{
 		Person: "an Application of the project `default`, which is not shared",
-		Does: func(s *env.Scene) {
+		Does: func(s *mistake.Scene) {
 			env.Create(s.T, h.onHub(), aimedAt(mistakenAgent, name))
 			discard(s, h.onHub(), name)
 			discard(s, h.onHub(), "nowhere")
@@ -127,21 +130,21 @@ func (h *mistakenHub) defaultNotShared() env.Mistake {
 		On: "condition `ArgomeshError` of the Application", Within: told10,
 		Told: h.says(name),
 		Says: `policy.projects of the spoke does not allow project "default" by its very name, and the one on the spoke is not the hub's; the hub's comes with projects.share_default of the principal and appproject/default in policy.adopt of the spoke`,
-		Cure: func(s *env.Scene) {
+		Cure: func(s *mistake.Scene) {
 			reconfigure(s, h.principal.Process, h.principal.ConfigFile, s.Find(`with (projects\.share_default) of the principal`), true)
 			reconfigure(s, h.agent.Process, h.agent.ConfigFile, s.Find(`in (policy\.adopt) of the spoke`), []any{s.Find(`and (\S+) in policy\.adopt`)})
 		},
-		Cured: func(s *env.Scene) error {
+		Cured: func(s *mistake.Scene) error {
 			return errors.Join(env.Exists(s.Context(), h.onSpoke(), name), h.quiet(s.Context(), name))
 		},
 	}
 }
 
-func (h *mistakenHub) nameTaken() env.Mistake {
+func (h *mistakenHub) nameTaken() mistake.Mistake {
 	const name = "taken"
-	return env.Mistake{
+	return mistake.Mistake{
 		Person: "an Application of a name that one of the spoke's own has",
-		Does: func(s *env.Scene) {
+		Does: func(s *mistake.Scene) {
 			env.Create(s.T, h.onSpoke(), aimedAt("in-cluster", name))
 			s.Act = time.Now()
 			env.Create(s.T, h.onHub(), aimedAt(mistakenAgent, name))
@@ -150,10 +153,10 @@ func (h *mistakenHub) nameTaken() env.Mistake {
 		On: "condition `ArgomeshError` of the Application", Within: told10,
 		Told: h.says(name),
 		Says: "the Application of that name on the spoke is its owner's: rename or remove one of the two, or allow its adoption: policy.adopt of the spoke does not name application/taken",
-		Cure: func(s *env.Scene) {
+		Cure: func(s *mistake.Scene) {
 			reconfigure(s, h.agent.Process, h.agent.ConfigFile, s.Find(`(policy\.adopt) of the spoke`), []any{"appproject/default", s.Find(`does not name (\S+)`)})
 		},
-		Cured: func(s *env.Scene) error {
+		Cured: func(s *mistake.Scene) error {
 			return errors.Join(h.quiet(s.Context(), name), h.isCopy(s.Context(), name))
 		},
 	}
@@ -168,14 +171,14 @@ func (h *mistakenHub) isCopy(ctx context.Context, name string) error {
 	return err
 }
 
-func (h *mistakenHub) syncRefused() env.Mistake {
+func (h *mistakenHub) syncRefused() mistake.Mistake {
 	const name = "of-default"
-	sync := func(s *env.Scene) {
+	sync := func(s *mistake.Scene) {
 		env.Patch(s.T, h.onHub(), name, map[string]any{"operation": map[string]any{"sync": map[string]any{"revision": "1"}}})
 	}
-	return env.Mistake{
+	return mistake.Mistake{
 		Person: "a sync on a spoke whose owner does not allow it",
-		Does: func(s *env.Scene) {
+		Does: func(s *mistake.Scene) {
 			env.Create(s.T, h.onHub(), aimedAt(mistakenAgent, name))
 			discard(s, h.onHub(), name)
 			env.Eventually(s.T, "it is on the spoke", func() error { return env.Exists(s.Context(), h.onSpoke(), name) })
@@ -183,7 +186,7 @@ func (h *mistakenHub) syncRefused() env.Mistake {
 			sync(s)
 		},
 		On: "the operation of the Application", Within: told10,
-		Told: func(s *env.Scene) (string, time.Time, error) {
+		Told: func(s *mistake.Scene) (string, time.Time, error) {
 			state, err := env.FieldsOf(s.Context(), h.onHub(), name, "status", "operationState")
 			if err != nil {
 				return "", time.Time{}, err
@@ -192,34 +195,34 @@ func (h *mistakenHub) syncRefused() env.Mistake {
 			return fmt.Sprint(state["message"]), at, err
 		},
 		Says: "policy.operations of the spoke does not allow sync",
-		Cure: func(s *env.Scene) {
+		Cure: func(s *mistake.Scene) {
 			reconfigure(s, h.agent.Process, h.agent.ConfigFile, s.Find(`(policy\.operations) of the spoke`), []any{"refresh", s.Find(`does not allow (\S+)`)})
 			sync(s)
 		},
-		Cured: func(s *env.Scene) error {
+		Cured: func(s *mistake.Scene) error {
 			_, err := env.FieldsOf(s.Context(), h.onSpoke(), name, "operation")
 			return err
 		},
 	}
 }
 
-func (h *mistakenHub) namespacesUnread() env.Mistake {
+func (h *mistakenHub) namespacesUnread() mistake.Mistake {
 	registry := func() dynamic.ResourceInterface { return h.w.Hub.Resource(env.Agents, mistaken) }
-	return env.Mistake{
+	return mistake.Mistake{
 		Person: "`spec.mapping.namespaces` of a managed Agent on a hub that maps by destination",
-		Does: func(s *env.Scene) {
+		Does: func(s *mistake.Scene) {
 			env.Patch(s.T, registry(), mistakenAgent, map[string]any{"spec": map[string]any{"mapping": map[string]any{"namespaces": []any{map[string]any{"hub": "mistaken-web"}}}}})
 		},
 		On: "condition `MappingIgnored` of the Agent", Within: told10,
-		Told: func(s *env.Scene) (string, time.Time, error) {
+		Told: func(s *mistake.Scene) (string, time.Time, error) {
 			return inCondition(s, registry(), mistakenAgent, "MappingIgnored")
 		},
 		Says: "spec.mapping.namespaces is not read: this hub maps by destination, so an Application is this agent's by its destination, in namespaces that mapping.namespaces of the principal admits; remove it from the Agent",
-		Cure: func(s *env.Scene) {
+		Cure: func(s *mistake.Scene) {
 			s.Find("remove it from the Agent")
-			env.Patch(s.T, registry(), mistakenAgent, env.Merged(s.Find(`^(\S+) is not read`), nil))
+			env.Patch(s.T, registry(), mistakenAgent, mistake.Merged(s.Find(`^(\S+) is not read`), nil))
 		},
-		Cured: func(s *env.Scene) error { return h.mapsAsAsked(s.Context()) },
+		Cured: func(s *mistake.Scene) error { return h.mapsAsAsked(s.Context()) },
 	}
 }
 
@@ -232,22 +235,22 @@ func (h *mistakenHub) mapsAsAsked(ctx context.Context) error {
 	return err
 }
 
-func (h *mistakenHub) settingDiffers() env.Mistake {
-	return env.Mistake{
+func (h *mistakenHub) settingDiffers() mistake.Mistake {
+	return mistake.Mistake{
 		Person: "`mapping.by` of the principal that is not the hub's mapping",
-		Does: func(s *env.Scene) {
+		Does: func(s *mistake.Scene) {
 			reconfigure(s, h.principal.Process, h.principal.ConfigFile, "mapping.by", "namespace")
 			s.Act = time.Now()
 		},
 		On: "condition `MappingIgnored` of each Agent", Within: told10,
-		Told: func(s *env.Scene) (string, time.Time, error) {
+		Told: func(s *mistake.Scene) (string, time.Time, error) {
 			return inCondition(s, h.w.Hub.Resource(env.Agents, mistaken), mistakenAgent, "MappingIgnored")
 		},
 		Says: "mapping.by of the principal is namespace, and this hub maps by destination, which stays in force: leave the setting out, or make it destination; agentctl hub set-mapping changes the mapping of the hub",
-		Cure: func(s *env.Scene) {
+		Cure: func(s *mistake.Scene) {
 			s.Find("leave the setting out")
 			reconfigure(s, h.principal.Process, h.principal.ConfigFile, s.Find(`^(\S+) of the principal`), nil)
 		},
-		Cured: func(s *env.Scene) error { return h.mapsAsAsked(s.Context()) },
+		Cured: func(s *mistake.Scene) error { return h.mapsAsAsked(s.Context()) },
 	}
 }

@@ -18,17 +18,18 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/e2e/internal/mistake"
 	"github.com/argomesh/argomesh/test/golden"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
 // allMistakes are those of all tests. Without environments nothing of them may be called.
-func allMistakes() []env.Mistake {
-	return slices.Concat(slices.Concat(argoMistakes(nil)...), accessMistakes(nil), hubMistakes(nil), slices.Concat(agentMistakes(nil)...), env.MirrorMistakes(nil), redisMistakes(nil))
+func allMistakes() []mistake.Mistake {
+	return slices.Concat(slices.Concat(argoMistakes(nil)...), accessMistakes(nil), hubMistakes(nil), slices.Concat(agentMistakes(nil)...), mistake.OfMirrors(nil), redisMistakes(nil))
 }
 
 // inCondition is told for a condition of an object.
-func inCondition(s *env.Scene, where dynamic.ResourceInterface, name, kind string) (string, time.Time, error) {
+func inCondition(s *mistake.Scene, where dynamic.ResourceInterface, name, kind string) (string, time.Time, error) {
 	o, err := where.Get(s.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return "", time.Time{}, err
@@ -43,7 +44,7 @@ func inCondition(s *env.Scene, where dynamic.ResourceInterface, name, kind strin
 
 // reconfigure sets a key of the YAML file of a process of ours, by its dotted name, and
 // restarts it. A nil value takes the key out.
-func reconfigure(s *env.Scene, p *harness.Process, file, key string, value any) {
+func reconfigure(s *mistake.Scene, p *harness.Process, file, key string, value any) {
 	s.Helper()
 	raw, err := os.ReadFile(file)
 	s.Must(err)
@@ -62,7 +63,7 @@ func reconfigure(s *env.Scene, p *harness.Process, file, key string, value any) 
 }
 
 // run runs a command line that a text has, agentctl's with access to a hub.
-func run(s *env.Scene, h *harness.Harness, hub *harness.ControlPlane, namespace, line string) string {
+func run(s *mistake.Scene, h *harness.Harness, hub *harness.ControlPlane, namespace, line string) string {
 	s.Helper()
 	args := strings.Fields(line)
 	if len(args) < 2 || args[0] != "agentctl" {
@@ -76,7 +77,7 @@ func run(s *env.Scene, h *harness.Harness, hub *harness.ControlPlane, namespace,
 }
 
 // complains runs a program that is to fail, and keeps what it says.
-func complains(s *env.Scene, path string, args ...string) {
+func complains(s *mistake.Scene, path string, args ...string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), env.Patience)
 	defer cancel()

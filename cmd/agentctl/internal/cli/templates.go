@@ -37,7 +37,7 @@ func templatePrinter(format string) (printers.ResourcePrinter, error) {
 	name, argument, _ := strings.Cut(format, "=")
 	switch {
 	case argument == "":
-		return nil, fmt.Errorf("%w: %s=...", errNoArgument, name)
+		return nil, fmt.Errorf("%s: %w", name, errNoArgument)
 	case name == customColumns:
 		return newColumnPrinter(strings.Split(argument, ","))
 	case name == customColumnsFile:

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,8 +29,9 @@ const (
 	// SvidTTL is short, so that every test runs under rotation.
 	SvidTTL = 30 * time.Second
 
-	// Managed and Autonomous are the agents of an Argo and of a Live, by their modes.
-	Managed    = "edge-1"
+	// Managed is the agent of that mode of an Argo and of a Live.
+	Managed = "edge-1"
+	// Autonomous is the agent of that mode of an Argo and of a Live.
 	Autonomous = "edge-2"
 	// Project is the AppProject of the hub for managed agents.
 	Project = "fleet"
@@ -139,7 +139,7 @@ func startArgo(ctx context.Context, h *harness.Harness, release string) (*Argo, 
 		Harness: h, Identities: map[string]*harness.WorkloadAPI{}, Agents: map[string]*harness.Agent{}, CADir: h.Path("ca"),
 	}
 	var err error
-	if w.Traces, err = startTraces(h.Path("traces.jsonl")); err != nil {
+	if w.Traces, err = startTraces(ctx, h.Path("traces.jsonl")); err != nil {
 		return nil, err
 	}
 	files := harness.GuestbookFiles()
@@ -153,9 +153,9 @@ func startArgo(ctx context.Context, h *harness.Harness, release string) (*Argo, 
 	if err != nil {
 		return nil, err
 	}
-	crds, err := filepath.Glob("../../../charts/argomesh-principal/files/crds/*.yaml")
-	if err != nil || len(crds) == 0 {
-		return nil, fmt.Errorf("our own CRDs are missing: %w", err)
+	crds, err := ourDefinitions(h)
+	if err != nil {
+		return nil, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

@@ -91,8 +91,8 @@ func startBare(ctx context.Context, h *harness.Harness) (*Bare, error) {
 	return StartBareOn(ctx, h, etcd, etcd)
 }
 
-// newBare is a Bare of which nothing runs.
-func newBare(h *harness.Harness) *Bare {
+// NewBare is a Bare of which nothing runs.
+func NewBare(h *harness.Harness) *Bare {
 	return &Bare{Harness: h, CADir: h.Path("ca"), ForeignCADir: h.Path("foreign-ca")}
 }
 
@@ -109,7 +109,7 @@ func StartBareOn(ctx context.Context, h *harness.Harness, hub, spoke *harness.Et
 
 // StartBareControlPlanes is StartBareOn without a principal.
 func StartBareControlPlanes(ctx context.Context, h *harness.Harness, hub, spoke *harness.Etcd) (*Bare, error) {
-	w := newBare(h)
+	w := NewBare(h)
 	etcds := map[string]*harness.Etcd{"hub": hub, "spoke": spoke}
 	g, gctx := errgroup.WithContext(ctx)
 	for name, at := range map[string]**harness.ControlPlane{"hub": &w.Hub, "spoke": &w.Spoke} {
@@ -158,11 +158,20 @@ func StartBareControlPlane(ctx context.Context, h *harness.Harness, name string,
 	return c, nil
 }
 
+// ourDefinitions are those of our own kinds.
+func ourDefinitions(h *harness.Harness) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(h.Tools().Checkout(), "charts", "argomesh-principal", "files", "crds", "*.yaml"))
+	if err == nil && len(files) == 0 {
+		err = errors.New("there are no definitions of our own in the chart of the principal")
+	}
+	return files, err
+}
+
 // BareManifests are the definitions of Argo CD's kinds and ours.
 func BareManifests(h *harness.Harness) ([]string, error) {
-	ours, err := filepath.Glob("../../../charts/argomesh-principal/files/crds/*.yaml")
-	if err != nil || len(ours) == 0 {
-		return nil, fmt.Errorf("our own CRDs are missing: %w", err)
+	ours, err := ourDefinitions(h)
+	if err != nil {
+		return nil, err
 	}
 	theirs, err := h.ArgoCDManifests()
 	if err != nil {

@@ -120,16 +120,25 @@ func OwnLive(t *testing.T) *Live {
 }
 
 const (
-	// LivePod is a pod of the managed spoke, in namespace default, and liveContainer
-	// the container of it and of all pods that a test makes.
-	LivePod, LiveContainer = "shell", "main"
-	// EchoPort is a port of every pod behind which someone says back what he hears.
+	// LivePod is a pod of the managed spoke, in namespace default.
+	LivePod = "shell"
+	// LiveContainer is the container of LivePod and of all pods that a test makes.
+	LiveContainer = "main"
+	// EchoPort is a port of every pod that echoes what it gets.
 	EchoPort = 7
 )
 
+// NewLive is a Live of which nothing runs.
+func NewLive(h *harness.Harness) *Live {
+	return &Live{
+		Harness: h, CADir: h.Path("ca"), ForeignCADir: h.Path("foreign-ca"),
+		Spokes: map[string]*harness.ControlPlane{}, Agents: map[string]*LiveAgent{},
+	}
+}
+
 func startLive(ctx context.Context, h *harness.Harness) (*Live, error) {
-	w := &Live{Harness: h, CADir: h.Path("ca"), ForeignCADir: h.Path("foreign-ca"), Spokes: map[string]*harness.ControlPlane{}, Agents: map[string]*LiveAgent{}}
-	kubelet, err := w.Kubelet()
+	w := NewLive(h)
+	kubelet, err := w.Kubelet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -186,12 +195,12 @@ func startLive(ctx context.Context, h *harness.Harness) (*Live, error) {
 var Everything = map[string]any{"enabled": true, "writes": true, "exec": true, "secrets": true}
 
 // Kubelet writes the file of what the node of the managed spoke does.
-func (w *Live) Kubelet() (string, error) {
+func (w *Live) Kubelet(ctx context.Context) (string, error) {
 	var err error
 	if w.Log, err = newContainerLog(w.Harness.Path("container.log")); err != nil {
 		return "", err
 	}
-	echo, err := listenEcho()
+	echo, err := listenEcho(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -220,8 +229,8 @@ func (w *Live) Kubelet() (string, error) {
 }
 
 // listenEcho serves on a port of loopback for as long as the tests run.
-func listenEcho() (port int, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func listenEcho(ctx context.Context) (port int, err error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
@@ -320,10 +329,10 @@ type Enrolment struct {
 	Namespace string
 	// On either side the switches say what it may do.
 	OnHub, OnSpoke map[string]any
-	// Api hands out its identity, id. Nil means one that lasts, of the hub's trust domain.
-	Api *harness.WorkloadAPI
-	Id  string
-	// settings say where the principal is, if not at its own listener, and more.
+	// API hands out its identity, ID. Nil means one that lasts, of the hub's trust domain.
+	API *harness.WorkloadAPI
+	ID  string
+	// Address and Settings say where the principal is, if not at its own listener, and more.
 	Address  string
 	Settings harness.Settings
 }
@@ -340,13 +349,13 @@ func (w *Live) enrol(ctx context.Context, e Enrolment) (a *LiveAgent, err error)
 	if err := errors.Join(w.Hub.EnsureNamespace(ctx, e.Name), e.Spoke.EnsureNamespace(ctx, e.Namespace)); err != nil {
 		return nil, err
 	}
-	if e.Api == nil {
-		e.Id = SPIFFEID(e.Name)
-		if e.Api, err = w.Identify(ctx, e.Id); err != nil {
+	if e.API == nil {
+		e.ID = SPIFFEID(e.Name)
+		if e.API, err = w.Identify(ctx, e.ID); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := w.Harness.Agentctl(ctx, w.Hub, "agent", "create", e.Name, "--mode", e.Mode, "--spiffe-id", e.Id, "--wait"); err != nil {
+	if _, err := w.Harness.Agentctl(ctx, w.Hub, "agent", "create", e.Name, "--mode", e.Mode, "--spiffe-id", e.ID, "--wait"); err != nil {
 		return nil, err
 	}
 	if err := a.Allow(ctx, e.OnHub); err != nil {
@@ -360,7 +369,7 @@ func (w *Live) enrol(ctx context.Context, e Enrolment) (a *LiveAgent, err error)
 	settings["redis_proxy.enabled"] = redis != nil
 	maps.Copy(settings, e.Settings)
 	if a.Agent, err = w.Harness.StartAgent(ctx, harness.AgentConfig{
-		Name: e.Name, Mode: e.Mode, ControlPlane: e.Spoke, WorkloadAPI: e.Api, Redis: redis,
+		Name: e.Name, Mode: e.Mode, ControlPlane: e.Spoke, WorkloadAPI: e.API, Redis: redis,
 		PrincipalAddress: cmp.Or(e.Address, w.FrontDoor.Address), PrincipalIDs: []string{PrincipalID}, Settings: settings,
 	}); err != nil {
 		return nil, err
@@ -416,31 +425,32 @@ func (a *LiveAgent) Reachable(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if res.Status != http.StatusOK || res.header.Get("Warning") != "" {
-			return fmt.Errorf("%d, warning %q: %.200s", res.Status, res.header.Get("Warning"), res.Body)
+		if res.Status != http.StatusOK || res.Header.Get("Warning") != "" {
+			return fmt.Errorf("%d, warning %q: %.200s", res.Status, res.Header.Get("Warning"), res.Body)
 		}
 		return nil
 	})
 }
 
-// reply is a whole answer.
-type reply struct {
+// Reply is a whole answer.
+// Reply is an answer that was read to its end.
+type Reply struct {
 	Status int
-	header http.Header
+	Header http.Header
 	Body   []byte
 }
 
 // FetchOne gets a path on a connection of its own.
-func FetchOne(ctx context.Context, config *rest.Config, path string) (reply, error) {
+func FetchOne(ctx context.Context, config *rest.Config, path string) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	res, err := OpenStream(ctx, config, path)
 	if err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
 	defer func() { _ = res.Body.Close() }() // it was read
 	body, err := io.ReadAll(res.Body)
-	return reply{Status: res.StatusCode, header: res.Header, Body: body}, err
+	return Reply{Status: res.StatusCode, Header: res.Header, Body: body}, err
 }
 
 // OpenStream gets a path and returns with the header of the answer, on a connection of its

@@ -19,11 +19,12 @@ package env
 
 import (
 	"flag"
-	"os"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+
+	_ "github.com/argomesh/argomesh/test/golden" // its flag, in builds without the tests that compare too
 )
 
 // atOnce is how many tests of a package run at a time: they mostly wait, and Busy has those
@@ -44,5 +45,5 @@ func Main(m *testing.M) {
 			panic(err) // package testing has that flag
 		}
 	}
-	os.Exit(m.Run())
+	m.Run()
 }

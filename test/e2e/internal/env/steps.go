@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -156,6 +157,7 @@ func Healthy(ctx context.Context, where dynamic.ResourceInterface, name string) 
 	return FieldIs(ctx, where, name, "Healthy", "status", "health", "status")
 }
 
+// Deployments and ConfigMaps are those of Kubernetes.
 var (
 	Deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	ConfigMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -300,7 +302,7 @@ func Object(version, kind, namespace, name string, rest map[string]any) *unstruc
 	return &unstructured.Unstructured{Object: o}
 }
 
-// The hub and the spokes of the test of roles.
+// RoleEnv is a hub and a spoke with the roles of the charts.
 type RoleEnv struct {
 	H          *harness.Harness
 	Hub, Spoke *harness.ControlPlane
@@ -344,4 +346,14 @@ func FieldsOf(ctx context.Context, at dynamic.ResourceInterface, name string, pa
 		return nil, errors.Join(fmt.Errorf("%s has no %s", name, strings.Join(path, ".")), err)
 	}
 	return m, nil
+}
+
+// Convert reads an object as a type.
+func Convert[T any](t *testing.T, o *unstructured.Unstructured) T {
+	t.Helper()
+	var typed T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &typed, true); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return typed
 }

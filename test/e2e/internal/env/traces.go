@@ -40,12 +40,12 @@ type receiver struct {
 }
 
 // startTraces starts a receiver, which ends with this program.
-func startTraces(file string) (*Traces, error) {
+func startTraces(ctx context.Context, file string) (*Traces, error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 //go:build linux
 
-package env
+// Package mistake has the form of a mistake that people make, as a test that makes it.
+package mistake
 
 import (
 	"errors"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -41,8 +43,8 @@ type Mistake struct {
 	Cured func(*Scene) error
 }
 
-// Mistakes are rows that follow one another. Lists of them do not touch each other.
-type Mistakes []Mistake
+// List are rows that follow one another. Lists of them do not touch each other.
+type List []Mistake
 
 // Scene is one mistake while it is made.
 type Scene struct {
@@ -85,7 +87,7 @@ func (s *Scene) Answer(out string, err error) {
 func Printed(s *Scene) (string, time.Time, error) { return s.Said, time.Time{}, nil }
 
 // Happen makes the mistakes one after another.
-func (list Mistakes) Happen(t *testing.T) {
+func (list List) Happen(t *testing.T) {
 	t.Helper()
 	for _, m := range list {
 		if !t.Run(m.Person, m.happens) {
@@ -102,7 +104,7 @@ func (m Mistake) happens(t *testing.T) {
 		begin = s.Act
 	}
 	var since time.Time
-	Eventually(t, "it is told on "+m.On, func() error {
+	env.Eventually(t, "it is told on "+m.On, func() error {
 		text, at, err := m.Told(s)
 		if err != nil {
 			return err
@@ -122,7 +124,7 @@ func (m Mistake) happens(t *testing.T) {
 		t.Errorf("it is told after %s, more than %s", took, m.Within)
 	}
 	m.Cure(s)
-	Eventually(t, "the cure works", func() error { return m.Cured(s) })
+	env.Eventually(t, "the cure works", func() error { return m.Cured(s) })
 }
 
 // reads reports whether a text has the parts of a pattern, which … are between, in turn.
@@ -146,33 +148,33 @@ func Merged(field string, value any) map[string]any {
 	return maps.Clone(value.(map[string]any))
 }
 
-// MirrorMistakes are those that people make with what the hub shows of an autonomous spoke, on
+// OfMirrors are those that people make with what the hub shows of an autonomous spoke, on
 // a hub with the policy of the chart. TestMirrorsRefuse makes them.
-func MirrorMistakes(w *RoleEnv) Mistakes {
+func OfMirrors(w *env.RoleEnv) List {
 	const name, sentence = "shown", "this Application belongs to the autonomous agent edge-2: change or delete it there"
-	onHub := func() dynamic.ResourceInterface { return w.Hub.Resource(harness.Applications, Autonomous) }
+	onHub := func() dynamic.ResourceInterface { return w.Hub.Resource(harness.Applications, env.Autonomous) }
 	onSpoke := func() dynamic.ResourceInterface { return w.Spoke.Resource(harness.Applications, "gitops") }
 	to := func(namespace string) map[string]any { return Merged("spec.destination.namespace", namespace) }
-	return Mistakes{
+	return List{
 		{
 			Person: "an edit of a mirror on the hub",
 			Does: func(s *Scene) {
-				here := &Argo{Hub: w.Hub, Repository: &harness.Repository{URL: "https://git.example.org/x"}}
-				Create(s.T, onSpoke(), here.Plain(name, "gitops", ""))
-				Eventually(s.T, "the mirror", func() error { return Exists(s.Context(), onHub(), name) })
-				Eventually(s.T, "the policy in force", func() error {
+				here := &env.Argo{Hub: w.Hub, Repository: &harness.Repository{URL: "https://git.example.org/x"}}
+				env.Create(s.T, onSpoke(), here.Plain(name, "gitops", ""))
+				env.Eventually(s.T, "the mirror", func() error { return env.Exists(s.Context(), onHub(), name) })
+				env.Eventually(s.T, "the policy in force", func() error {
 					return BySentence(onHub().Delete(s.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), sentence)
 				})
-				s.Answer("", MergePatch(s.Context(), onHub(), name, to("web-2")))
+				s.Answer("", env.MergePatch(s.Context(), onHub(), name, to("web-2")))
 			},
 			On: "what Argo CD and `kubectl` answer", Told: Printed,
 			Says: sentence,
 			Cure: func(s *Scene) {
 				s.Find("change or delete it there")
-				Patch(s.T, onSpoke(), name, to("web-2"))
+				env.Patch(s.T, onSpoke(), name, to("web-2"))
 			},
 			Cured: func(s *Scene) error {
-				return FieldIs(s.Context(), onHub(), name, "web-2", "spec", "destination", "namespace")
+				return env.FieldIs(s.Context(), onHub(), name, "web-2", "spec", "destination", "namespace")
 			},
 		},
 		{
@@ -184,7 +186,7 @@ func MirrorMistakes(w *RoleEnv) Mistakes {
 				s.Find("change or delete it there")
 				s.Must(onSpoke().Delete(s.Context(), name, metav1.DeleteOptions{}))
 			},
-			Cured: func(s *Scene) error { return Gone(s.Context(), onHub(), name) },
+			Cured: func(s *Scene) error { return env.Gone(s.Context(), onHub(), name) },
 		},
 	}
 }

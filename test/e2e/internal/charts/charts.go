@@ -1,6 +1,7 @@
 //go:build linux
 
-package env
+// Package charts renders the charts for the end-to-end tests that install them.
+package charts
 
 import (
 	"bytes"
@@ -14,7 +15,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -22,11 +22,11 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
-// PrincipalChart is the chart of the hub.
-const PrincipalChart = "argomesh-principal"
+// Principal is the chart of the hub.
+const Principal = "argomesh-principal"
 
-// AgentChart is the chart of a spoke.
-const AgentChart = "argomesh-agent"
+// Agent is the chart of a spoke.
+const Agent = "argomesh-agent"
 
 // AgentValues are what the agent's chart requires, as docs/install.md has it.
 const AgentValues = `
@@ -47,15 +47,15 @@ type combination struct {
 
 // Combinations are those of docs/install.md and of the comments in values.yaml.
 var Combinations = map[string]combination{
-	"principal by default":          {Chart: PrincipalChart},
-	"principal on a host's socket":  {Chart: PrincipalChart, Values: "identity: {source: spire-hostpath, socket: api.sock}", Privileged: "hostPath"},
-	"principal in istio":            {Chart: PrincipalChart, Values: "identity: {source: istio}"},
-	"principal without live access": {Chart: PrincipalChart, Values: "envoy: {enabled: false}"},
-	"principal without crds":        {Chart: PrincipalChart, Values: "crds: {install: false}"},
-	"principal whose crds may go":   {Chart: PrincipalChart, Values: "crds: {keep: false}"},
-	"principal as a load balancer":  {Chart: PrincipalChart, Values: "service: {type: LoadBalancer, port: 443, loadBalancerSourceRanges: [203.0.113.0/24], annotations: {a.example/b: c}}"},
-	"principal with redis":          {Chart: PrincipalChart, Values: "config: {redis: {address: 'argocd-redis:6379', password_file: /redis/auth}}\nextraVolumes: [{name: redis, secret: {secretName: argocd-redis}}]\nextraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]"},
-	"principal with a redis proxy": {Chart: PrincipalChart, Values: `
+	"principal by default":          {Chart: Principal},
+	"principal on a host's socket":  {Chart: Principal, Values: "identity: {source: spire-hostpath, socket: api.sock}", Privileged: "hostPath"},
+	"principal in istio":            {Chart: Principal, Values: "identity: {source: istio}"},
+	"principal without live access": {Chart: Principal, Values: "envoy: {enabled: false}"},
+	"principal without crds":        {Chart: Principal, Values: "crds: {install: false}"},
+	"principal whose crds may go":   {Chart: Principal, Values: "crds: {keep: false}"},
+	"principal as a load balancer":  {Chart: Principal, Values: "service: {type: LoadBalancer, port: 443, loadBalancerSourceRanges: [203.0.113.0/24], annotations: {a.example/b: c}}"},
+	"principal with redis":          {Chart: Principal, Values: "config: {redis: {address: 'argocd-redis:6379', password_file: /redis/auth}}\nextraVolumes: [{name: redis, secret: {secretName: argocd-redis}}]\nextraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]"},
+	"principal with a redis proxy": {Chart: Principal, Values: `
 config:
   redis: {address: "argocd-redis:6379", password_file: /redis/auth}
   redis_proxy: {listen: "unix:///run/argomesh/redis-proxy.sock"}
@@ -63,18 +63,18 @@ config:
 envoy: {extraVolumeMounts: [{name: redis-tls, mountPath: /redis-tls, readOnly: true}]}
 extraVolumes: [{name: redis, secret: {secretName: argocd-redis}}, {name: redis-tls, secret: {secretName: argomesh-redis-tls}}]
 extraVolumeMounts: [{name: redis, mountPath: /redis, readOnly: true}]`},
-	"principal that is measured":     {Chart: PrincipalChart, Values: "serviceMonitor: {enabled: true, labels: {release: prometheus}}\nnetworkPolicy: {metrics: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"},
-	"principal whose envoy ends tls": {Chart: PrincipalChart, Values: "config: {stream: {listen: '', listeners: [{method: header}]}, envoy: {stream: '0.0.0.0:8443'}}"},
-	"principal behind a mesh that ends tls": {Chart: PrincipalChart, Values: `
+	"principal that is measured":     {Chart: Principal, Values: "serviceMonitor: {enabled: true, labels: {release: prometheus}}\nnetworkPolicy: {metrics: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}"},
+	"principal whose envoy ends tls": {Chart: Principal, Values: "config: {stream: {listen: '', listeners: [{method: header}]}, envoy: {stream: '0.0.0.0:8443'}}"},
+	"principal behind a mesh that ends tls": {Chart: Principal, Values: `
 service: {sidecarPort: 8443}
 config:
   stream:
     listen: ""
     listeners:
       - {listen: "127.0.0.1:8444", method: header, header: {trusted_proxies: ["spiffe://hub.example/ns/istio-ingress/sa/gateway"]}}`},
-	"principal that keeps the mesh":      {Chart: PrincipalChart, Values: fmt.Sprintf(MeshLiveValues, "apply")},
-	"principal that reports of the mesh": {Chart: PrincipalChart, Values: fmt.Sprintf(MeshLiveValues, "report")},
-	"principal to which istio passes tls": {Chart: PrincipalChart, Values: `
+	"principal that keeps the mesh":      {Chart: Principal, Values: fmt.Sprintf(MeshLiveValues, "apply")},
+	"principal that reports of the mesh": {Chart: Principal, Values: fmt.Sprintf(MeshLiveValues, "report")},
+	"principal to which istio passes tls": {Chart: Principal, Values: `
 identity: {source: istio}
 config:
   redis: {address: "argocd-redis:6379"}
@@ -88,10 +88,10 @@ config:
     redis_proxy_port: 6379
     argo_cd: ["spiffe://hub.test/ns/argocd/sa/argocd-server"]
     gateway: {spiffe_id: "spiffe://hub.test/ns/istio-ingress/sa/istio-ingress", namespace: istio-ingress, pod_labels: {istio: ingress}}`},
-	"principal with tokens":      {Chart: PrincipalChart, Values: "config: {stream: {listeners: [{listen: ':8445', method: spiffe-jwt}]}}"},
-	"principal with its own CA":  {Chart: PrincipalChart, Values: "config: {resource_proxy: {credentials: {ca_file: /ca/ca.crt}}}\nextraVolumes: [{name: ca, configMap: {name: proxy-ca}}]\nextraVolumeMounts: [{name: ca, mountPath: /ca}]"},
-	"principal without policies": {Chart: PrincipalChart, Values: "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nrbac: {create: false}\nserviceAccount: {create: false}"},
-	"principal with everything of a pod": {Chart: PrincipalChart, Values: `
+	"principal with tokens":      {Chart: Principal, Values: "config: {stream: {listeners: [{listen: ':8445', method: spiffe-jwt}]}}"},
+	"principal with its own CA":  {Chart: Principal, Values: "config: {resource_proxy: {credentials: {ca_file: /ca/ca.crt}}}\nextraVolumes: [{name: ca, configMap: {name: proxy-ca}}]\nextraVolumeMounts: [{name: ca, mountPath: /ca}]"},
+	"principal without policies": {Chart: Principal, Values: "networkPolicy: {enabled: false}\npodDisruptionBudget: {enabled: false}\nrbac: {create: false}\nserviceAccount: {create: false}"},
+	"principal with everything of a pod": {Chart: Principal, Values: `
 imagePullSecrets: [registry]
 image: {digest: "sha256:` + "0000000000000000000000000000000000000000000000000000000000000000" + `"}
 podAnnotations: {a: b}
@@ -106,19 +106,19 @@ networkPolicy:
   apiServer: {to: [{ipBlock: {cidr: 10.0.0.1/32}}], ports: [6443]}
   egress: [{ports: [{port: 4317, protocol: TCP}]}]`},
 
-	"agent by default":         {Chart: AgentChart, Values: AgentValues},
-	"agent on a host's socket": {Chart: AgentChart, Values: AgentValues + "identity: {source: spire-hostpath}", Privileged: "hostPath"},
-	"agent in istio":           {Chart: AgentChart, Values: AgentValues + "identity: {source: istio}"},
-	"agent with live access":   {Chart: AgentChart, Values: AgentValues + "  access: {enabled: true, writes: true, exec: true}"},
-	"agent with its own roles": {Chart: AgentChart, Values: AgentValues + "  access: {enabled: true, tracked_only: true, rules: [{name: web, namespaces: [web]}]}\nrbac: {live: false}"},
-	"agent with redis":         {Chart: AgentChart, Values: AgentValues + "  redis: {address: 'argocd-redis:6379'}\n  redis_proxy: {enabled: true}"},
-	"agent that is measured":   {Chart: AgentChart, Values: AgentValues + "serviceMonitor: {enabled: true}\nnetworkPolicy: {metrics: [{namespaceSelector: {}}], principal: [{ipBlock: {cidr: 203.0.113.7/32}}]}"},
-	"agent with namespaces":    {Chart: AgentChart, Values: AgentValues + "  mapping: {namespaces: [team-a, team-b], create_namespaces: true}\nlocalDeletes: {policy: true}"},
-	"agent everywhere":         {Chart: AgentChart, Values: AgentValues + "  mapping: {namespaces: ['*']}\nlocalDeletes: {policy: true}"},
-	"agent that guards":        {Chart: AgentChart, Values: AgentValues + "localDeletes: {policy: true}"},
-	"agent that warns":         {Chart: AgentChart, Values: AgentValues + "localDeletes: {policy: true, actions: [Warn, Audit]}"},
-	"autonomous agent":         {Chart: AgentChart, Values: strings.Replace(AgentValues, "managed", "autonomous", 1)},
-	"agent behind a gateway": {Chart: AgentChart, Values: `
+	"agent by default":         {Chart: Agent, Values: AgentValues},
+	"agent on a host's socket": {Chart: Agent, Values: AgentValues + "identity: {source: spire-hostpath}", Privileged: "hostPath"},
+	"agent in istio":           {Chart: Agent, Values: AgentValues + "identity: {source: istio}"},
+	"agent with live access":   {Chart: Agent, Values: AgentValues + "  access: {enabled: true, writes: true, exec: true}"},
+	"agent with its own roles": {Chart: Agent, Values: AgentValues + "  access: {enabled: true, tracked_only: true, rules: [{name: web, namespaces: [web]}]}\nrbac: {live: false}"},
+	"agent with redis":         {Chart: Agent, Values: AgentValues + "  redis: {address: 'argocd-redis:6379'}\n  redis_proxy: {enabled: true}"},
+	"agent that is measured":   {Chart: Agent, Values: AgentValues + "serviceMonitor: {enabled: true}\nnetworkPolicy: {metrics: [{namespaceSelector: {}}], principal: [{ipBlock: {cidr: 203.0.113.7/32}}]}"},
+	"agent with namespaces":    {Chart: Agent, Values: AgentValues + "  mapping: {namespaces: [team-a, team-b], create_namespaces: true}\nlocalDeletes: {policy: true}"},
+	"agent everywhere":         {Chart: Agent, Values: AgentValues + "  mapping: {namespaces: ['*']}\nlocalDeletes: {policy: true}"},
+	"agent that guards":        {Chart: Agent, Values: AgentValues + "localDeletes: {policy: true}"},
+	"agent that warns":         {Chart: Agent, Values: AgentValues + "localDeletes: {policy: true, actions: [Warn, Audit]}"},
+	"autonomous agent":         {Chart: Agent, Values: strings.Replace(AgentValues, "managed", "autonomous", 1)},
+	"agent behind a gateway": {Chart: Agent, Values: `
 config:
   name: edge-1
   mode: managed
@@ -151,8 +151,8 @@ func Helm(t *testing.T, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// ChartDir is the folder of a chart.
-func ChartDir(t *testing.T, chart string) string {
+// Dir is the folder of a chart.
+func Dir(t *testing.T, chart string) string {
 	t.Helper()
 	return filepath.Join(harnesstest.Tools(t).Checkout(), "charts", chart)
 }
@@ -164,7 +164,7 @@ func Template(t *testing.T, chart, values string) (string, error) {
 	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Helm(t, "template", "argomesh", ChartDir(t, chart), "--namespace", harness.ArgoCDNamespace, "--kube-version", "1.36.3", "--values", file)
+	return Helm(t, "template", "argomesh", Dir(t, chart), "--namespace", harness.ArgoCDNamespace, "--kube-version", "1.36.3", "--values", file)
 }
 
 // Render is template for values that a chart takes.
@@ -201,16 +201,6 @@ func FindKind(t *testing.T, objects []*unstructured.Unstructured, kind string) *
 		t.Fatalf("there are %d objects of kind %s", len(found), kind)
 	}
 	return found[0]
-}
-
-// Convert reads an object as a type.
-func Convert[T any](t *testing.T, o *unstructured.Unstructured) T {
-	t.Helper()
-	var typed T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &typed, true); err != nil {
-		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
-	}
-	return typed
 }
 
 // MeshOfChart returns what agentctl renders for Istio from the configuration in a
