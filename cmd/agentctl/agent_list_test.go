@@ -79,7 +79,7 @@ func TestList(t *testing.T) {
 		"by a template":                    {args: []string{"agent", "list", "-A", "-o", "jsonpath={.items[*].status.versions.agent}"}, out: []string{"v1.1.0", "v1.2.0"}},
 		"by a template of what is missing": {args: []string{"agent", "list", "-o", "jsonpath={.items[*].status.nothing}"}},
 		"by a broken template":             {args: []string{"agent", "list", "-o", "jsonpath={.items[*"}, err: "jsonpath: "},
-		"by a Go template":                 {args: []string{"agent", "list", "-A", "-o", "go-template={{range .items}}{{.metadata.name}} {{end}}"}, out: []string{"in-argocd in-other "}},
+		"by a Go template":                 {args: []string{"agent", "list", "-A", "-o", "go-template={{range .items}}{{.metadata.name}} {{end}}"}, out: []string{"in-argocd ", "in-other "}},
 		"by columns":                       {args: []string{"agent", "list", "-A", "-o", "custom-columns=NAME:.metadata.name,RUNS:status.versions.agent,NO:{.status.nothing}"}, out: []string{"NAME        RUNS     NO\n", "in-argocd   v1.2.0   <none>\n", "in-other    v1.1.0   <none>\n"}},
 		"by columns without a path":        {args: []string{"agent", "list", "-o", "custom-columns=NAME"}, err: `custom-columns: column "NAME": HEADER:PATH is expected`},
 		"by no columns":                    {args: []string{"agent", "list", "-o", "custom-columns="}, err: "an argument is expected"},
