@@ -9,17 +9,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// The methods by which a peer proves its SPIFFE ID: [Peer.Method].
-const (
-	// MethodX509 is the X.509-SVID of a mutual TLS connection to this process.
-	MethodX509 = "spiffe-x509"
-	// MethodJWT is a JWT-SVID for this process, in the call.
-	MethodJWT = "spiffe-jwt"
-	// MethodHeader is the X.509-SVID of a mutual TLS connection to a proxy, which
-	// says so in a header.
-	MethodHeader = "header"
-)
-
 // MaxTokenBytes is the longest JWT-SVID that is taken from a peer, in bytes. Those of
 // SPIRE have less than 1 KiB.
 const MaxTokenBytes = 8 << 10

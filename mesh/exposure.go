@@ -41,7 +41,11 @@ func Exposures() []Exposure { return []Exposure{ExposureDirect, ExposurePassthro
 
 // Methods returns the methods by which agents prove themselves.
 func Methods() []string {
-	return []string{identity.MethodX509, identity.MethodJWT, identity.MethodHeader}
+	var names []string
+	for _, m := range identity.Methods() {
+		names = append(names, m.Name)
+	}
+	return names
 }
 
 // Policies returns the policies from the weakest to the strongest.

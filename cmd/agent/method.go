@@ -46,7 +46,7 @@ func authenticate(p agentconfig.Principal, source *workload.Source) (a authentic
 	if method.Presents() { // else it is not our SVID that anyone who terminates TLS sees
 		a.proves = svidExpiry(source)
 	}
-	if method.Name == identity.MethodX509 {
+	if !p.NeedsProof() {
 		return a, nil
 	}
 	principal := identity.AllowIDs(p.SPIFFEIDs...)

@@ -60,7 +60,10 @@ func (g Gateway) ways() (n int) {
 
 // NeedsProof reports whether TLS terminates before the principal, which then has to prove
 // itself.
-func (p Principal) NeedsProof() bool { return p.Method != identity.MethodX509 }
+func (p Principal) NeedsProof() bool {
+	m, _ := identity.MethodNamed(p.Method)
+	return m.HasGateway()
+}
 
 // validateMethod reports every problem with method and gateway.
 func (p Principal) validateMethod() error {
@@ -69,18 +72,13 @@ func (p Principal) validateMethod() error {
 		problems = append(problems, config.Invalid(key, format, args...))
 	}
 	ways := p.Gateway.ways()
-	switch p.Method {
-	case identity.MethodX509:
-		if ways > 0 {
-			wrong("gateway", "is for the methods that allow TLS to end before the principal: remove it, or set method to %s or %s", identity.MethodJWT, identity.MethodHeader)
-		}
-	case identity.MethodJWT:
-	case identity.MethodHeader:
-		if ways == 0 {
-			wrong("gateway", "is not set: give the spiffe_ids or the server_name of what terminates TLS before the principal, or plaintext for a proxy beside this agent")
-		}
-	default:
-		wrong("method", "%q is not a method: use %s, %s or %s", p.Method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
+	switch m, known := identity.MethodNamed(p.Method); {
+	case !known:
+		wrong("method", "%q is not a method: use %s", p.Method, identity.MethodNames(nil))
+	case m.Gateway == identity.NoGateway && ways > 0:
+		wrong("gateway", "is for the methods that allow TLS to end before the principal: remove it, or set method to %s", identity.MethodNames(identity.Method.HasGateway))
+	case m.Gateway == identity.NeedsGateway && ways == 0:
+		wrong("gateway", "is not set: give the spiffe_ids or the server_name of what terminates TLS before the principal, or plaintext for a proxy beside this agent")
 	}
 	if ways > 1 {
 		wrong("gateway", "is told in several ways: keep one of spiffe_ids, server_name and plaintext")

@@ -42,10 +42,16 @@ type Header struct {
 
 // Address is where the listener listens: what Listen says or stands for.
 func (l Listener) Address() string {
-	if l.Listen == "" && l.Method == identity.MethodHeader {
+	if l.Listen == "" && l.byProxy() {
 		return meshconfig.StreamSocket
 	}
 	return l.Listen
+}
+
+// byProxy reports whether the listener believes a proxy beside the principal.
+func (l Listener) byProxy() bool {
+	m, _ := identity.MethodNamed(l.Method)
+	return m.ByProxy
 }
 
 // validate reports every problem of the listener under key.
@@ -56,19 +62,18 @@ func (l Listener) validate(key string) error {
 	}
 	if err := config.Address(key+".listen", l.Address()); err != nil {
 		problems = append(problems, err)
-	} else if (l.Plaintext || l.Method == identity.MethodHeader) && !local(l.Address()) {
+	} else if (l.Plaintext || l.byProxy()) && !local(l.Address()) {
 		wrong("listen", "%q can be reached from other machines, and anyone who reaches it could claim any identity: use an address of loopback such as 127.0.0.1:8444, or unix:///path", l.Listen)
 	}
-	switch l.Method {
-	case identity.MethodX509, identity.MethodJWT, identity.MethodHeader:
-	default:
-		wrong("method", "%q is not a method: use %s, %s or %s", l.Method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
+	m, known := identity.MethodNamed(l.Method)
+	if !known {
+		wrong("method", "%q is not a method: use %s", l.Method, identity.MethodNames(nil))
 	}
-	if l.Plaintext && l.Method == identity.MethodX509 {
+	if l.Plaintext && known && !m.HasGateway() {
 		wrong("plaintext", "leaves nothing to authenticate agents by: remove it, or use another method")
 	}
-	if l.Method != identity.MethodHeader && (len(l.Header.TrustedProxies) > 0 || l.Header.MaxAge != 0) {
-		wrong("header", "is for method %s: remove it, or use that method", identity.MethodHeader)
+	if !m.ByProxy && (len(l.Header.TrustedProxies) > 0 || l.Header.MaxAge != 0) {
+		wrong("header", "is for method %s: remove it, or use that method", identity.MethodNames(func(m identity.Method) bool { return m.ByProxy }))
 	}
 	for _, id := range l.Header.TrustedProxies {
 		if err := identity.CheckID(id); err != nil {

@@ -29,12 +29,16 @@ type method struct {
 
 func (w *method) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&w.method, "method", identity.MethodX509, "how to prove ourselves to --principal, as principal.method of the configuration: spiffe-x509, spiffe-jwt or header")
+	flags.StringVar(&w.method, "method", identity.MethodX509, "how to prove ourselves to --principal, as principal.method of the configuration: "+identity.MethodNames(nil))
 	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what terminates TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
 	flags.StringVar(&w.serverName, "gateway-name", "", "host name of what terminates TLS before the principal, as principal.gateway.server_name of the configuration")
 	flags.StringVar(&w.caFile, "gateway-ca-file", "", "PEM file of the authorities for --gateway-name (default those of the system)")
 	flags.BoolVar(&w.plaintext, "gateway-plaintext", false, "speak to a proxy beside us without TLS, as principal.gateway.plaintext of the configuration; --principal is on loopback, or unix:///path")
-	cli.Register(cmd, "method", cobra.FixedCompletions([]string{identity.MethodX509, identity.MethodJWT, identity.MethodHeader}, cobra.ShellCompDirectiveNoFileComp))
+	var names []string
+	for _, m := range identity.Methods() {
+		names = append(names, m.Name)
+	}
+	cli.Register(cmd, "method", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"gateway-id", "gateway-name"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
@@ -63,19 +67,20 @@ func (w method) gateways() (n int) {
 // check returns what is wrong with the flags. Dials says that a principal is dialled,
 // named that it is known by its SPIFFE ID.
 func (w method) check(dials, named bool) error {
+	m, known := identity.MethodNamed(w.method)
 	switch {
-	case w.method != identity.MethodX509 && w.method != identity.MethodJWT && w.method != identity.MethodHeader:
-		return fmt.Errorf("--method %q: use %s, %s or %s", w.method, identity.MethodX509, identity.MethodJWT, identity.MethodHeader)
-	case w.method == identity.MethodX509 && w.gateway():
-		return fmt.Errorf("--gateway-id, --gateway-name and --gateway-plaintext are for --method %s and %s: with %s TLS terminates at the principal", identity.MethodJWT, identity.MethodHeader, identity.MethodX509)
+	case !known:
+		return fmt.Errorf("--method %q: use %s", w.method, identity.MethodNames(nil))
+	case m.Gateway == identity.NoGateway && w.gateway():
+		return fmt.Errorf("--gateway-id, --gateway-name and --gateway-plaintext are for --method %s: with %s TLS terminates at the principal", identity.MethodNames(identity.Method.HasGateway), m.Name)
 	case w.gateways() > 1:
 		return errors.New("--gateway-id, --gateway-name and --gateway-plaintext are ways to know the gateway: keep one")
 	case w.caFile != "" && w.serverName == "":
 		return errors.New("--gateway-ca-file is for --gateway-name: give that too")
 	case !dials && (w.method != identity.MethodX509 || w.gateway()):
 		return errors.New("--method is for --principal: give its address too")
-	case w.method == identity.MethodHeader && !w.gateway():
-		return errors.New("--method header: give the gateway, by --gateway-id, --gateway-name or --gateway-plaintext")
+	case m.Gateway == identity.NeedsGateway && !w.gateway():
+		return errors.New("--method " + m.Name + ": give the gateway, by --gateway-id, --gateway-name or --gateway-plaintext")
 	case w.method == identity.MethodJWT && !named:
 		return errors.New("--method spiffe-jwt: give --principal-id, for whom the token is")
 	}
