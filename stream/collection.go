@@ -104,19 +104,47 @@ func Collections() []Collection {
 	return []Collection{AppProjects, Trust, Repositories, Applications, Commands, Statuses, Children}
 }
 
+// Kind is a Kubernetes kind that a Store holds. Each has a row in kinds.
+type Kind string
+
+// The kinds we read and write.
+const (
+	Application Kind = "Application"
+	AppProject  Kind = "AppProject"
+	Secret      Kind = "Secret"
+	ConfigMap   Kind = "ConfigMap"
+)
+
+// APIResource is where an API server serves a kind. The group of the core is empty.
+type APIResource struct{ Group, Version, Resource string }
+
+var kinds = map[Kind]APIResource{
+	Application: {Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"},
+	AppProject:  {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
+	Secret:      {Version: "v1", Resource: "secrets"},
+	ConfigMap:   {Version: "v1", Resource: "configmaps"},
+}
+
+// APIResource is where an API server serves the kind, and whether it is one of ours.
+func (k Kind) APIResource() (APIResource, bool) {
+	r, known := kinds[k]
+	return r, known
+}
+
 // collections are what is known of each collection beside its direction, which is Source.
 var collections = [...]struct {
 	name    string
 	kind    Kind
 	desired bool
+	byName  bool
 }{
 	Applications: {name: "application", kind: Application, desired: true},
 	AppProjects:  {name: "appproject", kind: AppProject, desired: true},
 	Statuses:     {name: "status", kind: Application},
 	Commands:     {name: "command", kind: Application},
 	Children:     {name: "child", kind: Application},
-	Repositories: {name: "repository", kind: Secret, desired: true},
-	Trust:        {name: "trust", kind: ConfigMap, desired: true},
+	Repositories: {name: "repository", kind: Secret, desired: true, byName: true},
+	Trust:        {name: "trust", kind: ConfigMap, desired: true, byName: true},
 }
 
 // String is the kind of the collection's CloudEvents and the label of its metrics; empty for a
@@ -140,6 +168,10 @@ func (c Collection) Kind() Kind {
 // Desired reports whether the entries say what should be, so that they exist by the word of
 // their source, and an entry that is absent asks for an end. Others say what is, or ask once.
 func (c Collection) Desired() bool { return int(c) < len(collections) && collections[c].desired }
+
+// ByName reports whether the entries are objects of Argo CD's own namespace on either side, by
+// the same names.
+func (c Collection) ByName() bool { return int(c) < len(collections) && collections[c].byName }
 
 // Source is the side that knows what a collection should hold. Collections
 // without a source in that mode, and the zero values, have none.

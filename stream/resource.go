@@ -11,17 +11,6 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 )
 
-// Kind is a Kubernetes kind that a Store holds.
-type Kind string
-
-// The kinds we read and write.
-const (
-	Application Kind = "Application"
-	AppProject  Kind = "AppProject"
-	Secret      Kind = "Secret"
-	ConfigMap   Kind = "ConfigMap"
-)
-
 // ResourceKey names one object of one Kubernetes cluster.
 type ResourceKey struct {
 	Kind      Kind

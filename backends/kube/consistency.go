@@ -185,8 +185,8 @@ func (c *ConsistencyChecker) uids(ctx context.Context, i *informer, namespace st
 	if namespace == "" {
 		namespace = i.namespace
 	}
-	resource := c.client.Resource(resources[i.kind]).Namespace(namespace)
-	opts := i.selector.narrow(metav1.ListOptions{Limit: censusPage})
+	resource := c.client.Resource(resourceOf(i.kind)).Namespace(namespace)
+	opts := narrow(metav1.ListOptions{Limit: censusPage}, i.selector)
 	for {
 		limited, cancel := context.WithTimeout(ctx, listTimeout)
 		page, err := resource.List(limited, opts)

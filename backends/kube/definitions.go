@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/kube/reflector"
 	"github.com/argomesh/argomesh/backends/schema"
 	"github.com/argomesh/argomesh/stream"
@@ -70,7 +71,7 @@ func (d *Definitions) Run(ctx context.Context) error {
 	for _, def := range d.of {
 		wg.Go(func() {
 			reflector.Run(ctx, reflector.Config{
-				Resource: selected{d.client.Resource(customResourceDefinitions), Selector{Name: def.name()}},
+				Resource: selected{d.client.Resource(customResourceDefinitions), backends.Selector{Name: def.name()}},
 				What:     "definition of " + string(def.kind), Answered: def.answered, MostRetry: mostDefinitionRetry,
 			}, def)
 		})
@@ -106,7 +107,7 @@ func (d *Definitions) SubscribeSchemas(changed func()) (cancel func()) {
 }
 
 // name is that of the definition.
-func (f *definition) name() string { return resources[f.kind].GroupResource().String() }
+func (f *definition) name() string { return resourceOf(f.kind).GroupResource().String() }
 
 // set takes a schema; nil for one that is not known.
 func (f *definition) set(s *schema.Schema) {
@@ -172,7 +173,7 @@ func (f *definition) Update(obj any) error {
 	if err != nil {
 		return fmt.Errorf("marshal definition %s: %w", f.name(), err)
 	}
-	s, err := schema.Parse(raw, resources[f.kind].Version)
+	s, err := schema.Parse(raw, resourceOf(f.kind).Version)
 	if err != nil {
 		f.all.log.Error().Str("definition", f.name()).Err(err).Msg("custom resource definition is not one of Argo CD's")
 	}

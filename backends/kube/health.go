@@ -81,7 +81,7 @@ func (h *health) failed(ctx context.Context, i *informer, err error) {
 	h.failing[i] = failure{reason: why, since: now}
 	h.metrics.setFailing(i.kind, h.failing)
 	log := h.log.With().Str("kind", string(i.kind)).Str("namespace", i.namespace).Str("error", statement(err)).Logger()
-	crd := resources[i.kind].GroupResource().String()
+	crd := resourceOf(i.kind).GroupResource().String()
 	switch {
 	case common:
 	case why == unavailable:

@@ -37,7 +37,7 @@ type informer struct {
 	store     *Store
 	kind      stream.Kind
 	namespace string // empty means all
-	selector  Selector
+	selector  backends.Selector
 	resource  dynamic.ResourceInterface
 	// asked is when the list began that Replace is given next; of the reflector's goroutine.
 	asked time.Time
@@ -58,7 +58,7 @@ var (
 	_ cache.ResourceVersionUpdater = (*informer)(nil)
 )
 
-func newInformer(s *Store, kind stream.Kind, namespace string, selector Selector) *informer {
+func newInformer(s *Store, kind stream.Kind, namespace string, selector backends.Selector) *informer {
 	i := &informer{
 		store:     s,
 		kind:      kind,
@@ -67,11 +67,11 @@ func newInformer(s *Store, kind stream.Kind, namespace string, selector Selector
 		objects:   make(map[string]map[string]backends.Object),
 	}
 	if namespace == "" {
-		i.resource = s.client.Resource(resources[kind])
+		i.resource = s.client.Resource(resourceOf(kind))
 	} else {
-		i.resource = s.client.Resource(resources[kind]).Namespace(namespace)
+		i.resource = s.client.Resource(resourceOf(kind)).Namespace(namespace)
 	}
-	if selector != (Selector{}) {
+	if selector != (backends.Selector{}) {
 		i.resource = selected{i.resource, selector}
 	}
 	return i
@@ -245,7 +245,7 @@ func (i *informer) Delete(obj any) error {
 		delete(i.objects, key.Namespace)
 	}
 	s.metrics.cached(i.kind, old, backends.Object{})
-	if i.selector == (Selector{}) { // else it may have lost a label, and get it back
+	if i.selector == (backends.Selector{}) { // else it may have lost a label, and get it back
 		i.gone.add(old.UID)
 	}
 	told, witnesses := s.subscribers, s.witnesses

@@ -63,7 +63,7 @@ type Config struct {
 	// Only narrows what the cache holds of a kind to what any of its selectors names;
 	// Read and the writes reach all. A kind that is not in it is held whole. An object
 	// that a label selector names no more is, for the cache, gone.
-	Only    map[stream.Kind][]Selector
+	Only    map[stream.Kind][]backends.Selector
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 	// Restored is told that a list showed the API server at an earlier state than before,
@@ -132,7 +132,7 @@ func New(cfg Config) (*Store, error) {
 		}
 		selectors := cfg.Only[kind]
 		if len(selectors) == 0 {
-			selectors = []Selector{{}}
+			selectors = []backends.Selector{{}}
 		}
 		for _, namespace := range namespaces {
 			for _, selector := range selectors {
@@ -161,7 +161,7 @@ func (cfg Config) validate() error {
 		errs = append(errs, errors.New("no kind to watch"))
 	}
 	for kind, namespaces := range cfg.Watch {
-		if _, ok := resources[kind]; !ok {
+		if _, ours := kind.APIResource(); !ours {
 			errs = append(errs, fmt.Errorf("kind %q is not one we know", kind))
 		}
 		for i, namespace := range namespaces {
@@ -271,7 +271,7 @@ func (cfg Config) validateOnly() error {
 			errs = append(errs, fmt.Errorf("no selector of %s", kind))
 		}
 		for i, s := range selectors {
-			errs = append(errs, s.validate(kind))
+			errs = append(errs, validateSelector(s, kind))
 			if s.Labels != "" && len(selectors) > 1 || slices.Contains(selectors[:i], s) {
 				// Two informers must not hold the same object.
 				errs = append(errs, fmt.Errorf("selectors of %s may name the same object", kind))

@@ -43,7 +43,7 @@ func TestNewNamesEveryProblem(t *testing.T) {
 		},
 		"bad selectors": {
 			kube.Config{Client: client, Watch: map[stream.Kind][]string{stream.Secret: nil, stream.ConfigMap: nil, stream.Application: nil},
-				Only: map[stream.Kind][]kube.Selector{
+				Only: map[stream.Kind][]backends.Selector{
 					stream.AppProject: {{Name: "x"}}, stream.Secret: {{Labels: "a b"}}, stream.ConfigMap: {{Name: "x"}, {Labels: "a"}, {}},
 					stream.Application: {},
 				}, Metrics: prometheus.NewRegistry()},

@@ -13,10 +13,9 @@ const FieldManager = "argomesh"
 
 const defaultTimeout = 15 * time.Second
 
-// resources says under which resource the API server serves a kind.
-var resources = map[stream.Kind]schema.GroupVersionResource{
-	stream.Application: {Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"},
-	stream.AppProject:  {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
-	stream.Secret:      {Version: "v1", Resource: "secrets"},
-	stream.ConfigMap:   {Version: "v1", Resource: "configmaps"},
+// resourceOf says under which resource the API server serves a kind; empty for one that is
+// none of ours.
+func resourceOf(kind stream.Kind) schema.GroupVersionResource {
+	r, _ := kind.APIResource()
+	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
 }

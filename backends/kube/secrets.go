@@ -20,7 +20,7 @@ const secretsPage = 500
 // the API server itself, and of each no more than its metadata. Its errors wrap kinds of
 // package stream.
 func SecretsOfType(client metadata.Interface, namespace, secretType string) func(context.Context) ([]backends.Object, error) {
-	secrets := client.Resource(resources[stream.Secret]).Namespace(namespace)
+	secrets := client.Resource(resourceOf(stream.Secret)).Namespace(namespace)
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("type", secretType).String(), Limit: secretsPage}
 	return func(ctx context.Context) ([]backends.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, defaultTimeout)

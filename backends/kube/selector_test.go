@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -25,7 +26,7 @@ func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
 			here := []string{"argocd"}
 			s := newStore(t, server.URL, kube.Config{
 				Watch: map[stream.Kind][]string{stream.Secret: here, stream.ConfigMap: here},
-				Only: map[stream.Kind][]kube.Selector{
+				Only: map[stream.Kind][]backends.Selector{
 					stream.Secret: {{Labels: "type in (a,b)"}}, stream.ConfigMap: {{Name: "one"}, {Name: "two"}},
 				},
 				Metrics: prometheus.NewRegistry(),

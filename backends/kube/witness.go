@@ -180,7 +180,7 @@ func (w *Witness) uids(ctx context.Context, grounds []ground) (map[ground]types.
 func (w *Witness) uid(ctx context.Context, g ground) (types.UID, error) {
 	resource, name := namespaceResource, g.namespace
 	if g == (ground{}) {
-		resource, name = crdResource, resources[stream.Application].GroupResource().String()
+		resource, name = crdResource, resourceOf(stream.Application).GroupResource().String()
 	}
 	o, err := w.read(ctx, w.client.Resource(resource), name)
 	switch {
@@ -207,7 +207,7 @@ func (w *Witness) read(ctx context.Context, from metadata.ResourceInterface, nam
 func (w *Witness) revision(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.store.timeout)
 	defer cancel()
-	list, err := w.client.Resource(resources[stream.Application]).List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := w.client.Resource(resourceOf(stream.Application)).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("list Applications: %w", err)
 	}
@@ -257,7 +257,7 @@ func (w *Witness) Confirm(ctx context.Context, deletions []backends.Deletion) ([
 			continue
 		}
 		reads.Go(func() error {
-			there, err := w.read(ctx, w.client.Resource(resources[stream.Application]).Namespace(d.Last.Key.Namespace), d.Last.Key.Name)
+			there, err := w.read(ctx, w.client.Resource(resourceOf(stream.Application)).Namespace(d.Last.Key.Namespace), d.Last.Key.Name)
 			confirmed[i] = err == nil && there == nil && revision >= d.Revision
 			return err
 		})

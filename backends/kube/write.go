@@ -97,9 +97,9 @@ func (s *Store) call(ctx context.Context, verb verb, key stream.ResourceKey,
 func (s *Store) try(ctx context.Context, key stream.ResourceKey,
 	do func(context.Context, dynamic.ResourceInterface) (*unstructured.Unstructured, error),
 ) (backends.Object, error) {
-	resource, ok := resources[key.Kind]
+	resource := resourceOf(key.Kind)
 	switch {
-	case !ok || !s.watches(key.Kind):
+	case resource.Empty() || !s.watches(key.Kind):
 		return backends.Object{}, contentError("the store does not hold this kind")
 	case key.Namespace == "" || key.Name == "":
 		return backends.Object{}, contentError("namespace and name are required")

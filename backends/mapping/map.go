@@ -3,7 +3,6 @@
 package mapping
 
 import (
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -78,11 +77,12 @@ func (m Map) Keys(key stream.ResourceKey) []stream.EntryKey {
 			name = rest
 		}
 		return []stream.EntryKey{{Collection: stream.AppProjects, Name: name}}
-	case m.Mode != stream.Managed || key.Namespace != m.Namespace:
-	case key.Kind == stream.Secret:
-		return []stream.EntryKey{{Collection: stream.Repositories, Name: key.Name}}
-	case key.Kind == stream.ConfigMap && slices.Contains(object.TrustConfigMaps(), key.Name):
-		return []stream.EntryKey{{Collection: stream.Trust, Name: key.Name}}
+	case key.Namespace == m.Namespace && object.MayBeMirrored(key.Kind, key.Name):
+		for _, c := range stream.Collections() {
+			if c.ByName() && c.Kind() == key.Kind && c.Source(m.Mode) != 0 {
+				return []stream.EntryKey{{Collection: c, Name: key.Name}}
+			}
+		}
 	}
 	return nil
 }
@@ -132,12 +132,9 @@ func (m Map) Local(key stream.EntryKey) (stream.ResourceKey, bool) {
 	if key.Namespace != "" {
 		return stream.ResourceKey{}, false
 	}
-	switch key.Collection {
-	case stream.Repositories:
-		return stream.ResourceKey{Kind: stream.Secret, Namespace: m.Namespace, Name: key.Name}, true
-	case stream.Trust:
-		return stream.ResourceKey{Kind: stream.ConfigMap, Namespace: m.Namespace, Name: key.Name},
-			slices.Contains(object.TrustConfigMaps(), key.Name)
+	if key.Collection.ByName() {
+		kind := key.Collection.Kind()
+		return stream.ResourceKey{Kind: kind, Namespace: m.Namespace, Name: key.Name}, object.MayBeMirrored(kind, key.Name)
 	}
 	name := key.Name
 	if m.Prefixed() {

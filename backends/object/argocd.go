@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -79,6 +80,29 @@ func CredentialTypes() []string {
 // other Secret need be read.
 func RepositorySelector() string {
 	return SecretTypeKey + " in (" + strings.Join(CredentialTypes(), ",") + ")"
+}
+
+// SelectorsOf names the objects of a kind that may be mirrored; none for all of them. No other
+// need be read.
+func SelectorsOf(kind stream.Kind) []backends.Selector {
+	switch kind {
+	case stream.Secret:
+		return []backends.Selector{{Labels: RepositorySelector()}}
+	case stream.ConfigMap:
+		var names []backends.Selector
+		for _, name := range TrustConfigMaps() {
+			names = append(names, backends.Selector{Name: name})
+		}
+		return names
+	}
+	return nil
+}
+
+// MayBeMirrored reports whether SelectorsOf has room for an object of a kind with that name;
+// what its labels say is for those who have it.
+func MayBeMirrored(kind stream.Kind, name string) bool {
+	selectors := SelectorsOf(kind)
+	return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s backends.Selector) bool { return s.Name == "" || s.Name == name })
 }
 
 // IsCredential reports whether a value of SecretTypeKey is one that is mirrored.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/glob"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/identity"
@@ -131,6 +132,21 @@ func (p *Policy) Repositories() bool {
 // Trust returns the ConfigMaps of which the hub may write items.
 func (p *Policy) Trust() []string {
 	return slices.DeleteFunc(object.TrustConfigMaps(), func(name string) bool { return p.ConfigMap(name) != nil })
+}
+
+// Selectors names the objects of a kind that the hub may store in Argo CD's namespace, as
+// object.SelectorsOf does, and whether there are any.
+func (p *Policy) Selectors(kind stream.Kind) (selectors []backends.Selector, allowed bool) {
+	switch kind {
+	case stream.Secret:
+		return object.SelectorsOf(kind), p.Repositories()
+	case stream.ConfigMap:
+		for _, name := range p.Trust() {
+			selectors = append(selectors, backends.Selector{Name: name})
+		}
+		return selectors, len(selectors) > 0
+	}
+	return nil, false
 }
 
 // Denied is the refusal of what a rule of a policy does not allow; format says what that is.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/argomesh/argomesh/backends/kube"
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/policy"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
@@ -16,29 +16,29 @@ import (
 // to the hub.
 func TestWatched(t *testing.T) {
 	here := []string{"argocd"}
-	two, settings := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}, []kube.Selector{{Name: "argocd-cm"}}
+	two, settings := map[stream.Kind][]string{stream.Application: here, stream.AppProject: here}, []backends.Selector{{Name: "argocd-cm"}}
 	tests := map[string]struct {
 		mode  stream.Mode
 		kinds []string
 		watch map[stream.Kind][]string
-		only  map[stream.Kind][]kube.Selector
+		only  map[stream.Kind][]backends.Selector
 		write bool
 	}{
 		"autonomous": {stream.Autonomous, policy.Default().Kinds,
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.ConfigMap: here},
-			map[stream.Kind][]kube.Selector{stream.ConfigMap: settings}, false},
+			map[stream.Kind][]backends.Selector{stream.ConfigMap: settings}, false},
 		"the default": {stream.Managed, policy.Default().Kinds,
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
-			map[stream.Kind][]kube.Selector{
+			map[stream.Kind][]backends.Selector{
 				stream.Secret: {{Labels: object.RepositorySelector()}},
 				stream.ConfigMap: {
 					{Name: "argocd-gpg-keys-cm"}, {Name: "argocd-ssh-known-hosts-cm"}, {Name: "argocd-tls-certs-cm"},
 				},
 			}, false},
-		"Applications alone": {stream.Managed, []string{"application"}, two, map[stream.Kind][]kube.Selector{}, false},
+		"Applications alone": {stream.Managed, []string{"application"}, two, map[stream.Kind][]backends.Selector{}, false},
 		"write credentials and certificates": {stream.Managed, []string{"repository-write", "tls-certificates"},
 			map[stream.Kind][]string{stream.Application: here, stream.AppProject: here, stream.Secret: here, stream.ConfigMap: here},
-			map[stream.Kind][]kube.Selector{
+			map[stream.Kind][]backends.Selector{
 				stream.Secret: {{Labels: object.RepositorySelector()}}, stream.ConfigMap: {{Name: "argocd-tls-certs-cm"}},
 			}, true},
 	}

@@ -219,7 +219,7 @@ func (l *Links) caughtUp(ctx context.Context, rules ownership.Rules) (bool, erro
 		namespace string
 	}
 	var parts []part
-	for _, kind := range argoKinds {
+	for _, kind := range argoKinds() {
 		parts = append(parts, part{kind, l.cfg.Namespace})
 	}
 	for _, p := range rules.Pairs {
@@ -259,7 +259,7 @@ func (l *Links) subscribe(r *runningLink, changed func(stream.ResourceKey)) (can
 	for _, o := range l.cfg.Owners().List(r.rules) {
 		changed(o.Key)
 	}
-	for _, kind := range argoKinds {
+	for _, kind := range argoKinds() {
 		for _, o := range l.cfg.Store.List(kind, l.cfg.Namespace) {
 			changed(o.Key)
 		}

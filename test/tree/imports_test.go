@@ -102,7 +102,7 @@ var mayImport = map[string][]string{
 	"backends/projects":                {"backends", "backends/keyset", "backends/object", "stream", "backends/record"},
 	"backends/record":                  {"backends/object", "identity", "stream"},
 	"backends/mapping":                 {"backends", "backends/glob", "backends/object", "backends/record", "identity", "stream"},
-	"backends/policy":                  {"backends/glob", "backends/object", "identity", "stream"},
+	"backends/policy":                  {"backends", "backends/glob", "backends/object", "identity", "stream"},
 	"backends/appspec":                 {"backends/object", "stream"},
 	"backends/admission":               {"backends/glob", "backends/mapping", "backends/object", "stream"},
 	"backends/appproject":              {"backends/appspec", "backends/glob", "backends/mapping", "backends/object", "backends/record"},

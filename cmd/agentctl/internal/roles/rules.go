@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/admission"
 	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/backends/policy"
@@ -89,38 +90,71 @@ func OwnRules() []rbacv1.PolicyRule {
 }
 
 // MirroredGrants are what a managed agent needs for the kinds beside Applications. RBAC knows no
-// labels, so the right to Secrets is that to all of the namespace; the agent reads and
-// writes those of repositories alone. Nor can it bind the making of a ConfigMap to a
-// name.
+// labels, so the right to what is selected by them is that to all of a kind in the namespace;
+// the agent reads and writes what is selected alone. Nor can it bind the making of an object to
+// a name.
 func MirroredGrants() []KindGrant {
-	var grants []KindGrant
-	var projects, trust, credentials []string
-	for _, kind := range policy.Kinds() {
-		only := policy.Policy{Kinds: []string{kind}}
-		if names := only.Trust(); len(names) > 0 {
-			trust = append(trust, kind)
-			grants = append(grants, KindGrant{Kinds: []string{kind}, Rule: rbacv1.PolicyRule{
-				APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: names, Verbs: []string{"get", "list", "watch", "update"},
-			}})
-		}
+	var named []KindGrant
+	var projects []string
+	made, whole := map[stream.Kind][]string{}, map[stream.Kind][]string{}
+	for _, name := range policy.Kinds() {
+		only := policy.Policy{Kinds: []string{name}}
 		if only.AppProjects() {
-			projects = append(projects, kind)
+			projects = append(projects, name)
 		}
-		if only.Repositories() {
-			credentials = append(credentials, kind)
+		for _, kind := range mirroredKinds() {
+			selectors, allowed := only.Selectors(kind)
+			names := namesOf(selectors)
+			switch {
+			case !allowed:
+			case len(names) > 0:
+				made[kind] = append(made[kind], name)
+				named = append(named, grant([]string{name}, kind, names, "get", "list", "watch", "update"))
+			default:
+				whole[kind] = append(whole[kind], name)
+			}
 		}
 	}
-	return append(grants,
-		KindGrant{Kinds: projects, Rule: rbacv1.PolicyRule{
-			APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"create", "update", "delete"},
-		}},
-		KindGrant{Kinds: trust, Rule: rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create"},
-		}},
-		KindGrant{Kinds: credentials, Rule: rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
-		}},
-	)
+	grants := slices.Concat(named, []KindGrant{grant(projects, stream.AppProject, nil, "create", "update", "delete")})
+	for _, kind := range mirroredKinds() {
+		if names := made[kind]; len(names) > 0 {
+			grants = append(grants, grant(names, kind, nil, "create"))
+		}
+		if names := whole[kind]; len(names) > 0 {
+			grants = append(grants, grant(names, kind, nil, "get", "list", "watch", "create", "update", "delete"))
+		}
+	}
+	return grants
+}
+
+// mirroredKinds are the kinds of which both sides have objects of the same names.
+func mirroredKinds() []stream.Kind {
+	var kinds []stream.Kind
+	for _, c := range stream.Collections() {
+		if c.ByName() {
+			kinds = append(kinds, c.Kind())
+		}
+	}
+	return kinds
+}
+
+// namesOf are the names that selectors have; none where they go by labels.
+func namesOf(selectors []backends.Selector) []string {
+	var names []string
+	for _, s := range selectors {
+		if s.Name != "" {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// grant is a right to a kind, or to the objects of some names, for those kinds of a policy.
+func grant(of []string, kind stream.Kind, names []string, verbs ...string) KindGrant {
+	r, _ := kind.APIResource()
+	return KindGrant{Kinds: of, Rule: rbacv1.PolicyRule{
+		APIGroups: []string{r.Group}, Resources: []string{r.Resource}, ResourceNames: names, Verbs: verbs,
+	}}
 }
 
 // AdoptedRule is what a managed agent needs to keep what it found where it adopts
