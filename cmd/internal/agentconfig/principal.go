@@ -61,8 +61,8 @@ func (g Gateway) ways() (n int) {
 // NeedsProof reports whether TLS terminates before the principal, which then has to prove
 // itself.
 func (p Principal) NeedsProof() bool {
-	m, _ := identity.MethodNamed(p.Method)
-	return m.HasGateway()
+	m, known := identity.MethodNamed(p.Method)
+	return !known || m.HasGateway() // one that validate refuses proves nothing by itself
 }
 
 // validateMethod reports every problem with method and gateway.
