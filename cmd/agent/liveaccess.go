@@ -16,7 +16,8 @@ func newLiveAccess(cfg agentconfig.Config, base *start.Base) (serve tunnel.Handl
 		return nil, err
 	}
 	live, err := resource.New(resource.Config{
-		REST: base.REST, Policy: policy, TrackingLabel: cfg.Access.TrackingLabel, MaxCalls: cfg.LiveAccess.MaxCalls,
+		REST: base.REST, Policy: policy, TrackingLabel: cfg.Access.TrackingLabel,
+		MaxCalls: cfg.LiveAccess.MaxCalls, CallsPerSecond: cfg.LiveAccess.CallsPerSecond,
 		Tracer: base.Tracer, Metrics: base.Metrics, Log: base.Log,
 	})
 	if err != nil {

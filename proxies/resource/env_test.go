@@ -204,7 +204,8 @@ func start(t *testing.T, api http.HandlerFunc, with settings) *proxyEnv {
 	spokeConfig := spoke.Config{
 		REST:   &rest.Config{Host: w.api.URL, BearerToken: "of-the-agent"},
 		Policy: policy(t, access.Spoke, spokeAccess), Tracer: noop.NewTracerProvider().Tracer(""),
-		Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
+		CallsPerSecond: 1_000_000, // fuzz tests and those of connections make as many as they can
+		Metrics:        prometheus.NewRegistry(), Log: zerolog.Nop(),
 	}
 	if with.spoke != nil {
 		with.spoke(&spokeConfig)

@@ -530,6 +530,64 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// The spoke's owner bounds how many calls the hub begins, those that are refused included.
+func TestCallsPerSecond(t *testing.T) {
+	var asked atomic.Int64
+	withoutNodes := everything()
+	withoutNodes.Nodes = false
+	w := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = io.WriteString(w, "{}")
+	}, settings{spokeAccess: &withoutNodes, spoke: func(c *spoke.Config) { c.CallsPerSecond = 1 }})
+	const atOnce = 10
+	begin := time.Now()
+	for i := range atOnce {
+		path, want := "/api/v1/pods", http.StatusOK
+		if i%2 == 1 {
+			path, want = "/api/v1/nodes", http.StatusForbidden
+		}
+		if res, body := w.get(path); res.Code != want {
+			t.Fatalf("call %d of the burst: %d %s", i, res.Code, body)
+		}
+	}
+	refused := 0
+	for range atOnce {
+		res, body := w.get("/api/v1/pods")
+		if res.Code == http.StatusOK {
+			continue
+		}
+		refused++
+		s := status(t, body)
+		if s.Code != http.StatusTooManyRequests || res.Header.Get("Retry-After") != "1" || !strings.Contains(s.Message, "live_access.calls_per_second") {
+			t.Errorf("answer %d %s", res.Code, body)
+		}
+	}
+	more := int(time.Since(begin).Seconds()) + 1 // what came back meanwhile
+	if refused < atOnce-more {
+		t.Errorf("%d of %d calls beyond the burst were refused, want %d at least", refused, atOnce, atOnce-more)
+	}
+	if got, most := asked.Load(), int64(atOnce/2+more); got > most {
+		t.Errorf("the API server was asked %d times, want %d at most", got, most)
+	}
+	recorded := 0
+	for _, r := range w.records.wait(t, audit.End, 2*atOnce) {
+		if r.Decision == audit.Deny && r.DecidedBy == "spoke" && r.Rule == "rate" {
+			recorded++
+		}
+	}
+	if recorded != refused {
+		t.Errorf("%d calls were recorded as refused by rule rate, want %d", recorded, refused)
+	}
+	for { // what is left comes back
+		if res, _ := w.get("/api/v1/pods"); res.Code == http.StatusOK {
+			return
+		}
+		if t.Context().Err() != nil || time.Since(begin) > time.Minute {
+			t.Fatal("no call passes any more")
+		}
+	}
+}
+
 // Events arrive when they are made, not when there are more.
 func TestWatchIsNotHeldBack(t *testing.T) {
 	next := make(chan struct{})

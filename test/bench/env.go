@@ -227,7 +227,7 @@ func (w *benchEnv) startAgent(ctx context.Context) (err error) {
 		PrincipalAddress: w.network.Address(), PrincipalIDs: []string{principalID},
 	}
 	if w.door != nil {
-		cfg.Settings = harness.Settings{"access.enabled": true}
+		cfg.Settings = harness.Settings{"access.enabled": true, "live_access.calls_per_second": 1_000_000}
 		agents := w.hub.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace)
 		if err := merge(ctx, agents, edge, map[string]any{"spec": map[string]any{"access": map[string]any{"enabled": true}}}); err != nil {
 			return err

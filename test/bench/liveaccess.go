@@ -40,7 +40,7 @@ const (
 func runT7(ctx context.Context, b *bench, s *Scenario) error {
 	s.Setup = realSetup + " Live access goes through a real Envoy and the principal, with the transport and the tokens of Argo CD; direct access is client-go's with the same " +
 		"transport. Both are measured by turns. At a steady rate all callers together make 100 calls a second; at full speed each calls as soon as it is answered, so that what is " +
-		"measured there is the machine. Simulated agents are the real tunnel and the real end of live access at a spoke, in one process with the callers, before a small API " +
+		"measured there is the machine, and the agent lets the hub begin any number of calls a second. Simulated agents are the real tunnel and the real end of live access at a spoke, in one process with the callers, before a small API " +
 		"server over TLS that answers 2 KiB at once."
 	if err := realSpoke(ctx, b, s); err != nil {
 		return fmt.Errorf("one real spoke: %w", err)

@@ -32,6 +32,8 @@ func rules() []Entry {
 		of("path", "The call names no agent.", "Its path does not begin with `/agents/NAME/`, or the name is none that an agent can have.", "Take the server from the cluster Secret of the agent as it stands: `https://…/agents/NAME`."),
 		of("concurrency", "Too many calls are under way.", "The agent, or all of them together, has as many live calls as are allowed: watches, logs and terminals count for as long as they are open.",
 			"Close what is open and try again; or raise `resource_proxy.max_agent_calls` or `resource_proxy.max_calls` of the principal, or `live_access.max_calls` of the agent: the message says whether the hub or the spoke refuses."),
+		of("rate", "The hub begins too many calls a second.", "All callers of the hub together begin more calls at this spoke than its owner lets them, after a burst of ten times as many: a script without a pause, or a hub that another controls.",
+			"Wait, as clients of Kubernetes do by themselves; or raise `live_access.calls_per_second` of the agent."),
 		of("registry", "The agent is not known.", "It is not registered, suspended or being deleted; or the principal has not read the Agents yet.", "`agentctl agent get NAME`; `agentctl agent resume NAME` if it is suspended."),
 		of("token", "The call has no token that counts for this agent.", "The token is missing, expired, revoked or for another agent; or the principal does not know its keys yet.", "Read the cluster Secret again: the principal keeps a valid token there."),
 	}

@@ -22,6 +22,7 @@ const (
 const (
 	RuleMessage     = "message"
 	RuleConcurrency = "concurrency"
+	RuleRate        = "rate"
 )
 
 // The protocols that Kubernetes upgrades a connection to.

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/proxies/access"
@@ -59,6 +60,9 @@ type Config struct {
 	Log           zerolog.Logger
 	// MaxCalls bounds the calls under way; more are answered 429. Zero means 1024.
 	MaxCalls int
+	// CallsPerSecond bounds the calls that the hub begins in a second, after ten times as
+	// many at once; more are answered 429. Zero means 100.
+	CallsPerSecond int
 	// BodyTimeout bounds the wait for the next bytes of a call's body. Zero means 1m.
 	BodyTimeout time.Duration
 }
@@ -69,6 +73,7 @@ type Config struct {
 type Spoke struct {
 	cfg     Config
 	limiter *concurrency.Limiter
+	pace    *rate.Limiter
 	reading chan struct{} // holds one for each answer about groups that is in memory
 	masker  *secretread.Masker
 	metrics *callmetrics.Metrics
@@ -83,17 +88,23 @@ func New(cfg Config) (*Spoke, error) {
 	if cfg.REST == nil || cfg.Policy == nil || cfg.Tracer == nil {
 		return nil, errors.New("live access: rest, policy and tracer are required")
 	}
-	if cfg.MaxCalls < 0 || cfg.BodyTimeout < 0 {
+	if cfg.MaxCalls < 0 || cfg.CallsPerSecond < 0 || cfg.BodyTimeout < 0 {
 		return nil, errors.New("live access: limits must not be negative")
 	}
 	cfg.MaxCalls = cmp.Or(cfg.MaxCalls, 1024)
+	cfg.CallsPerSecond = cmp.Or(cfg.CallsPerSecond, 100)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	config := rest.CopyConfig(cfg.REST)
 	config.WrapTransport = nil
 	config.DisableCompression = true                         // bodies pass as they are
 	config.TLSClientConfig.NextProtos = []string{"http/1.1"} // each call has its connection, and upgrades are bytes
 	config.Timeout = 0                                       // a watch is as long as it is
-	s := &Spoke{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCalls), reading: make(chan struct{}, maxReadGroups)}
+	s := &Spoke{
+		cfg:     cfg,
+		limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCalls),
+		pace:    newPace(cfg.CallsPerSecond),
+		reading: make(chan struct{}, maxReadGroups),
+	}
 	var err error
 	if s.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("live access: address of the API server: %w", err)
@@ -108,6 +119,9 @@ func New(cfg Config) (*Spoke, error) {
 	}
 	s.tracker = &access.Tracker{Objects: objects, Label: cfg.TrackingLabel}
 	if s.metrics, err = callmetrics.New(cfg.Metrics, "spoke", func() float64 { return float64(s.limiter.Count()) }); err != nil {
+		return nil, fmt.Errorf("live access: metrics: %w", err)
+	}
+	if err := showPace(cfg.Metrics, s.pace); err != nil {
 		return nil, fmt.Errorf("live access: metrics: %w", err)
 	}
 	if err := callmetrics.ShowDials(cfg.Metrics, room); err != nil {

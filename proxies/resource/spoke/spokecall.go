@@ -36,6 +36,11 @@ var noAgent identity.AgentName
 
 func (v *spokeCall) serve(w http.ResponseWriter, r *http.Request) {
 	s := v.spoke
+	if !s.pace.Allow() { // before anything that costs the spoke's API server
+		v.refuse(w, exchange.RuleRate, exchange.TooMany(
+			"argomesh spoke: the hub begins more calls a second than live_access.calls_per_second of the agent"))
+		return
+	}
 	upgrade, err := exchange.CheckMessage(r)
 	if err != nil {
 		v.refuse(w, exchange.RuleMessage, exchange.BadRequest(err))
